@@ -1,0 +1,89 @@
+# `make up` starts a broker, `make test` runs the tests; both prepare .venv by themselves.
+# PYTHON=python3.12 picks another interpreter (for a new .venv), ARGS=... goes to the program run.
+
+PYTHON ?= python3
+ARGS ?=
+BIN := $(CURDIR)/.venv/bin
+READY := .venv/.ready
+BUILD_EXT := $(BIN)/python setup.py -q build_ext --inplace
+# Some tests call tools by name: cython-lint calls pycodestyle, say.
+IN_VENV := PATH="$(BIN):$$PATH"
+
+.PHONY: help up ext test debug-test asan-test cov html lint go-nsq wheel clean
+
+help:
+	@echo "make up                start nsqfast-nsqd on ports 4150 (TCP) and 4151 (HTTP), data in ./data"
+	@echo "make up ARGS=--demo    send messages through a broker of its own and show them, then stop"
+	@echo "make test              all tests (ARGS=... goes to pytest)"
+	@echo "make ext               build what changed in _ext/"
+	@echo "make lint              style, types, stubs, layers, lengths"
+	@echo "make debug-test        tests on the build with checks compiled in"
+	@echo "make asan-test         tests/ext under the address and undefined-behaviour sanitizers"
+	@echo "make cov               line coverage, .pyx included"
+	@echo "make html              _ext/*.html: which lines touch the Python C API"
+	@echo "make go-nsq            build the NSQ programs in Go that compatibility tests talk to"
+	@echo "make wheel             sdist and wheel in dist/"
+	@echo "make clean             remove everything built, .venv too"
+
+$(READY): pyproject.toml
+	@sh .ci/check-tools "$(PYTHON)"
+	@echo "nsqfast: preparing .venv (once; a minute or two)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -U "pip>=25.1"
+	@$(BIN)/python -m pip install -q --group dev
+	@$(BIN)/python -m pip install -q --no-build-isolation -e .
+	@touch $@
+
+ext: $(READY)
+	@$(BUILD_EXT)
+
+up: ext
+	@$(BIN)/python -m nsqfast.tools.demo $(ARGS)
+
+# Without Go, or without a way to its modules, the tests that need these programs are skipped.
+test: ext
+	@if test ! -x .go-nsq/nsqd && command -v go >/dev/null 2>&1; then \
+	    $(MAKE) --no-print-directory go-nsq || echo "nsqfast: go-nsq was not built, its tests are skipped"; \
+	fi
+	@$(IN_VENV) $(BIN)/pytest $(ARGS)
+
+go-nsq:
+	@if test ! -f tests/compat/go/build.sh; then echo "nsqfast: no tests/compat/go here" >&2; exit 1; fi
+	@command -v go >/dev/null 2>&1 || { echo "nsqfast: go is missing: apt install golang-go" >&2; exit 1; }
+	@sh tests/compat/go/build.sh .go-nsq
+
+# Each of these leaves the release build behind, whatever the tests said; should it be interrupted,
+# the next `make ext` sees that the settings differ and builds all of it anew.
+debug-test: $(READY)
+	@NSQFAST_DEBUG=1 $(BUILD_EXT)
+	@status=0; $(IN_VENV) NSQFAST_DEBUG=1 $(BIN)/pytest --deselect tests/source $(ARGS) || status=$$?; \
+	$(BUILD_EXT) && exit $$status
+
+asan-test: $(READY)
+	@NSQFAST_SANITIZE=1 $(BUILD_EXT)
+	@status=0; $(IN_VENV) NSQFAST_SANITIZE=1 PYTHONMALLOC=malloc \
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \
+	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \
+	$(BIN)/python -m pytest tests/ext $(ARGS) || status=$$?; \
+	$(BUILD_EXT) && exit $$status
+
+cov: $(READY)
+	@NSQFAST_TRACE=1 $(BUILD_EXT)
+	@status=0; $(IN_VENV) $(BIN)/coverage run -m pytest --deselect tests/source $(ARGS) || status=$$?; \
+	$(BIN)/coverage report || status=$$?; $(BUILD_EXT) && exit $$status
+
+html: $(READY)
+	@NSQFAST_ANNOTATE=1 $(BUILD_EXT)
+	@ls _ext/*.html
+
+lint: ext
+	@$(IN_VENV) $(BIN)/pytest -q tests/source $(ARGS)
+
+# build/lib keeps the modules of yesterday, and whatever lies there goes into a wheel.
+wheel: $(READY)
+	@rm -rf build dist
+	@$(BIN)/python -m build
+
+clean:
+	@rm -rf build dist .venv .go-nsq .coverage htmlcov *.egg-info
+	@rm -f _ext/*.so _ext/*.c _ext/*.html

@@ -1,0 +1,67 @@
+"""Which records of one queue were finished: a bitmap in a shared mapping, so that plain stores survive a kill -9."""
+
+from libc.stdint cimport int64_t, uint64_t
+
+
+cdef struct Place:
+    uint64_t index      # of a record, counted from 1 since the file was made
+    int64_t file
+    int64_t position
+
+
+cdef struct Identity:
+    uint64_t inode
+    int64_t mtime_ns
+
+
+cdef struct Header:
+    char magic[8]
+    uint64_t capacity           # of the ring, in bits, a power of two
+    Place cursor[2]             # everything before it is finished; [cursor_slot] counts
+    Place written[2]            # where the next record goes; [written_slot] counts
+    Identity meta               # of the metadata file that we wrote last
+    Identity meta_next          # of the one that was about to replace it
+    char boot_id[40]            # after a reboot without a clean stop the bits are not to be believed
+    unsigned char cursor_slot
+    unsigned char written_slot
+    unsigned char clean
+
+
+cdef class AckFile:
+    cdef Header *header
+    cdef uint64_t *words
+    cdef uint64_t mask
+    cdef size_t size
+    cdef int fd                     # -1: the disk had no room, this one lives in memory only
+    cdef readonly str path
+    cdef readonly bint trusted      # read from disk, and the bits are to be believed
+
+    # Where the queue stands
+    cdef Place cursor(self) noexcept
+    cdef Place written(self) noexcept
+    cdef void set_cursor(self, uint64_t index, int64_t file, int64_t position) noexcept
+    cdef void set_written(self, uint64_t index, int64_t file, int64_t position) noexcept
+
+    # Which records are finished
+    cdef bint test(self, uint64_t index) noexcept
+    cdef void mark(self, uint64_t index) noexcept
+    cdef void clear(self, uint64_t first, uint64_t end) noexcept
+    cdef uint64_t count(self, uint64_t first, uint64_t end) noexcept
+    cdef int reserve(self, uint64_t end) except -1      # room for every index below end
+
+    # Whose metadata file it is
+    cdef void announce(self, uint64_t inode, int64_t mtime_ns) noexcept
+    cdef void settle(self) noexcept
+    cdef bint knows(self, uint64_t inode, int64_t mtime_ns) noexcept
+
+    # The file itself
+    cdef int finish(self) except -1                     # clean stop; nothing may follow
+    cdef int remove(self) except -1
+    cdef bint sound(self, size_t size) noexcept
+    cdef void claim(self) noexcept
+    cdef int replace(self, uint64_t capacity, bint must) except -1
+    cdef int attach(self, int fd, size_t size) except -1
+    cdef void copy(self, AckFile old) noexcept
+    cdef void swap(self, AckFile other) noexcept
+    cdef void unmap(self) noexcept
+    cdef void unmap_only(self) noexcept

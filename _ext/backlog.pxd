@@ -1,0 +1,53 @@
+"""What stands behind a topic or a channel: memory first, then disk, first in, first out."""
+
+from libc.stdint cimport int64_t, uint16_t, uint64_t
+
+from nsqfast._ext.diskqueue cimport DiskQueue
+from nsqfast._ext.heap cimport Timed, Timers
+from nsqfast._ext.message cimport Delivery, Message
+from nsqfast._ext.ring cimport Ring
+from nsqfast._ext.settings cimport Settings
+from nsqfast._ext.syncer cimport Syncer
+
+
+cdef class SyncTick(Timed):
+    cdef Timers timers
+    cdef int64_t period_ns
+    cdef list dirty              # backlogs whose disk changed since the last tick
+
+    cdef int add(self, Backlog backlog) except -1
+    cdef int on_deadline(self, int64_t now_ns) except -1
+
+
+cdef class Storage:
+    cdef readonly Settings settings
+    cdef readonly Syncer syncer
+    cdef readonly Timers timers
+    cdef SyncTick tick
+
+
+cdef class Backlog:
+    cdef Ring memory             # Message * with its lowest bit set, or Delivery * of a requeued one
+    cdef int64_t memory_max
+    cdef DiskQueue disk          # None: nothing of this outlives the process
+    cdef Storage storage
+    cdef bint is_dirty
+
+    cdef int64_t depth(self) noexcept
+    cdef int64_t disk_depth(self) noexcept
+    cdef bint put(self, Message *message, bint is_wanted) except -1
+    cdef Delivery *defer(self, Message *message) except NULL
+    cdef int requeue(self, Delivery *delivery) except -1
+    cdef int store(self, Delivery *delivery) except -1
+    cdef Delivery *take(self) except? NULL
+    cdef int done(self, Delivery *delivery) except -1
+    cdef int begin(self) except -1
+    cdef int end(self) except -1
+    cdef uint64_t ticket(self) except? 0
+    cdef int empty(self) except -1
+    cdef int flush(self) except -1
+    cdef int close(self) except -1
+    cdef int delete_files(self) except -1
+    cdef int remember(self, Message *message) except -1
+    cdef int mark(self) except -1
+    cdef int sync(self) except -1

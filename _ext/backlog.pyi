@@ -1,0 +1,15 @@
+from nsqfast._ext.heap import Timed, Timers
+from nsqfast._ext.settings import Settings
+from nsqfast._ext.syncer import Syncer
+
+class SyncTick(Timed):
+    def __init__(self, timers: Timers, period_ns: int) -> None: ...
+
+class Storage:
+    settings: Settings
+    syncer: Syncer
+    timers: Timers
+    def __init__(self, settings: Settings, syncer: Syncer, timers: Timers) -> None: ...
+
+class Backlog:
+    def __init__(self, name: str, storage: Storage, is_ephemeral: bool) -> None: ...

@@ -1,0 +1,214 @@
+"""Order: while anything unread is on disk, what is new goes to disk too; memory is always the older part.
+
+A message that came from disk keeps the ordinal of its record until it is finished or stored again, so the read position
+that is persisted never passes one in flight or deferred (spec nsqd-core §14 row 2).
+"""
+
+from libc.stdint cimport uintptr_t
+
+from nsqfast._ext.clock cimport monotonic_ns
+from nsqfast._ext.message cimport delivery_free, delivery_new, message_drop, message_keep
+
+
+cdef class SyncTick(Timed):
+    """Every sync-timeout, what changed on disk is synced and its positions are written."""
+
+    def __init__(self, Timers timers, int64_t period_ns):
+        self.timers = timers
+        self.period_ns = period_ns
+        self.dirty = []
+
+    cdef int add(self, Backlog backlog) except -1:
+        self.dirty.append(backlog)
+        if not self.is_armed:
+            self.timers.arm(self, monotonic_ns() + self.period_ns)
+        return 0
+
+    cdef int on_deadline(self, int64_t now_ns) except -1:
+        cdef Backlog backlog
+        cdef list dirty = self.dirty
+        self.dirty = []
+        for backlog in dirty:
+            backlog.is_dirty = False
+            backlog.sync()
+        return 0
+
+
+cdef class Storage:
+    """What all backlogs of a broker share."""
+
+    def __init__(self, Settings settings, Syncer syncer, Timers timers):
+        self.settings = settings
+        self.syncer = syncer
+        self.timers = timers
+        self.tick = SyncTick(timers, settings.sync_timeout_ns)
+
+
+cdef class Backlog:
+    """`name` names the files; with `is_ephemeral` there are none and what does not fit in memory is dropped."""
+
+    def __init__(self, str name, Storage storage, bint is_ephemeral):
+        cdef Settings settings = storage.settings
+        self.memory = Ring()
+        self.memory_max = settings.mem_queue_size
+        self.storage = storage
+        self.disk = None
+        if not is_ephemeral:
+            self.disk = DiskQueue(settings.data_path, name, storage.syncer, settings.max_bytes_per_file,
+                                  settings.sync_every)
+
+    def __dealloc__(self):
+        # A broker that is torn down without close() must not leak: memory.pop() knows nothing of ownership.
+        if self.memory is not None:
+            drop_all(self.memory)
+
+    cdef int64_t depth(self) noexcept:
+        return <int64_t> self.memory.size + self.disk_depth()
+
+    cdef int64_t disk_depth(self) noexcept:
+        return 0 if self.disk is None else self.disk.depth
+
+    cdef bint put(self, Message *message, bint is_wanted) except -1:
+        """Keep one more reference; False where an ephemeral queue is full and nobody waits. OSError: not kept."""
+        if <int64_t> self.memory.size < self.memory_max and self.disk_depth() == 0:
+            self.remember(message)
+        elif self.disk is not None:
+            self.disk.append(message, message.attempts, False)
+            self.mark()
+        elif is_wanted:
+            self.remember(message)
+        else:
+            return False
+        return True
+
+    cdef int remember(self, Message *message) except -1:
+        self.memory.push(<void *> (<uintptr_t> message | 1))
+        message_keep(message)
+        return 0
+
+    cdef Delivery *defer(self, Message *message) except NULL:
+        """A delivery to be kept outside the queue for a while; durable brokers have it on disk meanwhile."""
+        cdef Delivery *delivery
+        cdef uint64_t ordinal = 0
+        if self.disk is not None and self.memory_max == 0:
+            ordinal = self.disk.append(message, message.attempts, True)
+            self.mark()
+        delivery = delivery_new(message)
+        if delivery is NULL:
+            raise MemoryError
+        message_keep(message)
+        delivery.ordinal = ordinal
+        return delivery
+
+    cdef int requeue(self, Delivery *delivery) except -1:
+        """To the tail. Never lost: what the disk does not take stays in memory, beyond the limit."""
+        delivery.owner = 0
+        if self.disk is None or (<int64_t> self.memory.size < self.memory_max and self.disk.depth == 0):
+            self.memory.push(<void *> delivery)
+            return 0
+        try:
+            return self.store(delivery)
+        except OSError:
+            self.memory.push(<void *> delivery)
+        return 0
+
+    cdef int store(self, Delivery *delivery) except -1:
+        """To the tail of the disk; the delivery is used up. OSError: it is not."""
+        self.disk.append(delivery.message, delivery.attempts, False)
+        return self.done(delivery)
+
+    cdef Delivery *take(self) except? NULL:
+        """The oldest, or NULL."""
+        cdef uintptr_t item
+        cdef Message *message
+        cdef Delivery *delivery
+        cdef uint64_t ordinal = 0
+        if self.memory.size:
+            item = <uintptr_t> self.memory.pop()
+            if not item & 1:
+                return <Delivery *> item
+            message = <Message *> (item & ~<uintptr_t> 1)
+        elif self.disk is not None and self.disk.depth:
+            message = self.disk.pop(&ordinal)
+            if message is NULL:
+                return NULL
+            self.mark()
+        else:
+            return NULL
+        delivery = delivery_new(message)
+        if delivery is NULL:
+            raise MemoryError
+        delivery.ordinal = ordinal
+        return delivery
+
+    cdef int done(self, Delivery *delivery) except -1:
+        """It was finished, or stands elsewhere now."""
+        if delivery.ordinal:
+            self.disk.ack(delivery.ordinal)
+            self.mark()
+        delivery_free(delivery)
+        return 0
+
+    cdef int begin(self) except -1:
+        """Gather what `put` writes to disk until `end`, which writes it at once or (OSError) not at all."""
+        return 0 if self.disk is None else self.disk.begin_batch()
+
+    cdef int end(self) except -1:
+        return 0 if self.disk is None else self.disk.end_batch()
+
+    cdef uint64_t ticket(self) except? 0:
+        """What an OK has to wait for; 0 = nothing."""
+        if self.disk is None or not self.storage.settings.is_durable:
+            return 0
+        return self.disk.request_sync()
+
+    cdef int mark(self) except -1:
+        if not self.is_dirty:
+            self.is_dirty = True
+            self.storage.tick.add(self)
+        return 0
+
+    cdef int sync(self) except -1:
+        if self.disk is None:
+            return 0
+        try:
+            self.disk.request_sync()
+            self.disk.sync_meta()
+        except OSError:
+            self.mark()  # the health of the broker tells; the next tick tries again
+        return 0
+
+    cdef int empty(self) except -1:
+        drop_all(self.memory)
+        return 0 if self.disk is None else self.disk.empty()
+
+    cdef int flush(self) except -1:
+        """Memory to disk, for a stop."""
+        cdef Delivery *delivery
+        cdef size_t waiting = self.memory.size
+        if self.disk is None:
+            return 0
+        self.disk.begin_batch()
+        while waiting:
+            delivery = self.take()
+            self.store(delivery)
+            waiting -= 1
+        return self.disk.end_batch()
+
+    cdef int close(self) except -1:
+        return 0 if self.disk is None else self.disk.close()
+
+    cdef int delete_files(self) except -1:
+        drop_all(self.memory)
+        return 0 if self.disk is None else self.disk.delete_files()
+
+
+cdef int drop_all(Ring memory) except -1:
+    cdef uintptr_t item
+    while memory.size:
+        item = <uintptr_t> memory.pop()
+        if item & 1:
+            message_drop(<Message *> (item & ~<uintptr_t> 1))
+        else:
+            delivery_free(<Delivery *> item)
+    return 0

@@ -1,0 +1,32 @@
+"""ReadBuffer: what a peer sent and nobody parsed yet. WriteBuffer: what one loop turn has for a peer."""
+
+from libc.stdint cimport int64_t
+
+
+cdef class ReadBuffer:
+    #   data            start            end            capacity
+    #    | parsed        | to be parsed   | free          |
+    cdef char *data
+    cdef Py_ssize_t start
+    cdef Py_ssize_t end
+    cdef Py_ssize_t capacity
+    cdef Py_ssize_t size_min
+    cdef Py_ssize_t view_count
+
+    cdef int make_room(self) except -1
+    cdef int append(self, const char *data, Py_ssize_t size) except -1
+    cdef void consume(self, Py_ssize_t size) noexcept
+    cdef int resize(self, Py_ssize_t capacity) except -1
+
+
+cdef class WriteBuffer:
+    cdef object block        # bytes of `capacity`, handed over whole by take(); None when nothing is gathered
+    cdef char *data
+    cdef Py_ssize_t size
+    cdef Py_ssize_t capacity
+
+    cdef char *reserve(self, Py_ssize_t size) except NULL
+    cdef int append(self, const char *data, Py_ssize_t size) except -1
+    cdef bytes take(self)
+    cdef int grow(self, Py_ssize_t wanted) except -1
+    cdef bytes hand_over(self)

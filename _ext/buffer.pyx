@@ -1,0 +1,173 @@
+"""A ReadBuffer doubles only when it is full of bytes that did arrive, so a peer's claim of a size costs nothing."""
+
+from cpython.bytes cimport PyBytes_AS_STRING
+from cpython.object cimport PyObject
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy, memmove
+
+
+cdef extern from "Python.h":
+    PyObject *PyBytes_FromStringAndSize(const char *data, Py_ssize_t size) except NULL
+    int _PyBytes_Resize(PyObject **block, Py_ssize_t size) except -1
+    void keep "Py_INCREF"(PyObject *held)
+    void drop "Py_DECREF"(PyObject *held)
+
+
+cdef enum:
+    WRITE_SIZE = 4096
+
+
+cdef class ReadBuffer:
+    """Its buffer interface is the free part: a transport reads into it, then `advance` counts what came."""
+
+    def __cinit__(self, Py_ssize_t size_min):
+        self.size_min = size_min
+        self.capacity = size_min
+        self.data = <char *> malloc(size_min)
+        if self.data is NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.data)
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        self.make_room()
+        view.obj = self
+        view.buf = self.data + self.end
+        view.len = self.capacity - self.end
+        view.readonly = 0
+        view.itemsize = 1
+        view.format = NULL
+        view.ndim = 1
+        view.shape = &view.len
+        view.strides = &view.itemsize
+        view.suboffsets = NULL
+        view.internal = NULL
+        self.view_count += 1
+
+    def __releasebuffer__(self, Py_buffer *view):
+        self.view_count -= 1
+
+    cdef int make_room(self) except -1:
+        """At least a quarter of the capacity is free afterwards."""
+        assert self.view_count == 0, "a transport still writes into this buffer"
+        cdef Py_ssize_t waiting = self.end - self.start
+        if self.start > 0:
+            memmove(self.data, self.data + self.start, waiting)
+            self.start = 0
+            self.end = waiting
+        if waiting == 0 and self.capacity > self.size_min:
+            return self.resize(self.size_min)
+        if self.capacity - waiting < self.capacity // 4:
+            return self.resize(self.capacity * 2)
+        return 0
+
+    cdef int resize(self, Py_ssize_t capacity) except -1:
+        cdef char *data = <char *> realloc(self.data, capacity)
+        if data is NULL:
+            raise MemoryError
+        self.data = data
+        self.capacity = capacity
+        return 0
+
+    cdef int append(self, const char *data, Py_ssize_t size) except -1:
+        while self.capacity - self.end < size:
+            self.make_room()
+            if self.capacity - self.end < size:
+                self.resize(self.capacity * 2)
+        memcpy(self.data + self.end, data, size)
+        self.end += size
+        return 0
+
+    cdef void consume(self, Py_ssize_t size) noexcept:
+        self.start += size
+        if self.start == self.end:
+            self.start = 0
+            self.end = 0
+
+    def advance(self, Py_ssize_t size):
+        """`size` bytes were written at the front of the free part."""
+        assert 0 <= size <= self.capacity - self.end
+        self.end += size
+
+    def discard(self, Py_ssize_t size):
+        """`size` bytes from the front were parsed."""
+        assert 0 <= size <= self.end - self.start
+        self.consume(size)
+
+    def waiting(self):
+        """A copy of what was not parsed yet."""
+        return self.data[self.start:self.end]
+
+
+cdef class WriteBuffer:
+    """Grows by doubling; `take` hands the block over without copying it, and the next byte starts a new one."""
+
+    def __cinit__(self):
+        self.block = None
+        self.data = NULL
+
+    cdef char *reserve(self, Py_ssize_t size) except NULL:
+        """Where the next `size` bytes go; they count as written."""
+        cdef Py_ssize_t wanted = self.size + size
+        cdef char *place
+        if wanted > self.capacity or self.data is NULL:
+            self.grow(wanted)
+        place = self.data + self.size
+        self.size = wanted
+        return place
+
+    cdef int grow(self, Py_ssize_t wanted) except -1:
+        cdef Py_ssize_t capacity = self.capacity * 2 if self.capacity else WRITE_SIZE
+        cdef PyObject *block
+        cdef object fresh
+        while capacity < wanted:
+            capacity *= 2
+        block = PyBytes_FromStringAndSize(NULL, capacity)
+        fresh = <object> block
+        drop(block)
+        if self.size:
+            memcpy(PyBytes_AS_STRING(fresh), self.data, self.size)
+        self.block = fresh
+        self.data = PyBytes_AS_STRING(fresh)
+        self.capacity = capacity
+        return 0
+
+    cdef int append(self, const char *data, Py_ssize_t size) except -1:
+        memcpy(self.reserve(size), data, size)
+        return 0
+
+    cdef bytes take(self):
+        """All that was gathered, as bytes that nobody writes to any more."""
+        cdef bytes taken
+        if self.size == 0:
+            return b""
+        if self.size * 2 >= self.capacity and self.size > 512:
+            taken = self.hand_over()
+        else:
+            taken = self.data[:self.size]
+        self.size = 0
+        return taken
+
+    cdef bytes hand_over(self):
+        cdef PyObject *block
+        cdef bytes taken
+        cdef object held = self.block
+        self.block = None
+        self.data = NULL
+        self.capacity = 0
+        block = <PyObject *> held
+        keep(block)
+        held = None  # a block with a second owner cannot be cut to size
+        _PyBytes_Resize(&block, self.size)
+        taken = <bytes> block
+        drop(block)
+        return taken
+
+    def write(self, bytes data):
+        """Append `data`."""
+        self.append(data, len(data))
+
+    def taken(self):
+        """What `take` gives."""
+        return self.take()

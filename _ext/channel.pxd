@@ -1,0 +1,60 @@
+"""A channel: one backlog, shared out among its consumers, and the books on what is in flight and deferred."""
+
+from libc.stdint cimport int64_t, uint64_t
+
+from nsqfast._ext.backlog cimport Backlog, Storage
+from nsqfast._ext.consumer cimport Consumer
+from nsqfast._ext.heap cimport DeadlineHeap, Timed, Timers
+from nsqfast._ext.inflight cimport InFlightTable
+from nsqfast._ext.message cimport Delivery, Message
+
+
+cdef enum Settled:
+    # What became of a FIN, REQ or TOUCH.
+    SETTLED = 0
+    NOT_IN_FLIGHT = 1
+    NOT_OWNED = 2
+    EXITING = 3
+
+
+cdef class Channel(Timed):
+    cdef readonly str topic_name
+    cdef readonly str name
+    cdef readonly bint ephemeral
+    cdef readonly bint paused
+    cdef readonly bint exiting
+    cdef readonly uint64_t message_count
+    cdef readonly uint64_t requeue_count
+    cdef readonly uint64_t timeout_count
+    cdef Backlog backlog
+    cdef Timers timers
+    cdef InFlightTable table         # id -> delivery, those in flight
+    cdef DeadlineHeap in_flight      # the same deliveries, by the time they are taken back
+    cdef DeadlineHeap deferred       # by the time they are queued
+    cdef dict members                # number -> Consumer
+    cdef Consumer ready              # one of the circle; the next message is for it
+    cdef object on_last_left         # called with the name when the last consumer of an ephemeral channel left
+    cdef uint64_t dice
+
+    cdef int put(self, Message *message, int64_t now_ns) except -1
+    cdef int pump(self) except -1
+    cdef int link(self, Consumer consumer) except -1
+    cdef int unlink(self, Consumer consumer) except -1
+    cdef int join(self, Consumer consumer) except -1
+    cdef int leave(self, Consumer consumer) except -1
+    cdef Settled finish(self, Consumer consumer, uint64_t id) except *
+    cdef Settled requeue(self, Consumer consumer, uint64_t id, int64_t delay_ns) except *
+    cdef Settled touch(self, Consumer consumer, uint64_t id, int64_t hold_max_ns) except *
+    cdef int flush(self) except -1
+    cdef int close(self) except -1
+    cdef int delete(self) except -1
+    cdef int hold(self, Delivery *delivery, int64_t deadline_ns) except -1
+    cdef int hand_out(self, Consumer consumer, int64_t now_ns) except -1
+    cdef int roll(self) noexcept
+    cdef int take_back(self, Consumer consumer) except -1
+    cdef Settled check(self, Consumer consumer, uint64_t id, Delivery **delivery) noexcept
+    cdef int remove(self, Delivery *delivery) except -1
+    cdef int rearm(self, int64_t deadline_ns) except -1
+    cdef int on_deadline(self, int64_t now_ns) except -1
+    cdef int expire(self, Delivery *delivery) except -1
+    cdef int store_heap(self, DeadlineHeap heap) except -1

@@ -1,0 +1,26 @@
+from collections.abc import Callable
+from typing import Any
+
+from nsqfast._ext.backlog import Storage
+from nsqfast._ext.heap import Timed
+
+class Channel(Timed):
+    topic_name: str
+    name: str
+    ephemeral: bool
+    paused: bool
+    exiting: bool
+    message_count: int
+    requeue_count: int
+    timeout_count: int
+    depth: int
+    backend_depth: int
+    in_flight_count: int
+    deferred_count: int
+    def __init__(
+        self, topic_name: str, name: str, storage: Storage, on_last_left: Callable[[str], None]
+    ) -> None: ...
+    def pause(self) -> None: ...
+    def unpause(self) -> None: ...
+    def empty(self) -> None: ...
+    def consumers(self) -> list[Any]: ...

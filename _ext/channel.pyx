@@ -1,0 +1,348 @@
+"""Messages go round the circle of ready consumers; the queue fills only while the circle is empty."""
+
+import logging
+
+from libc.stdint cimport uint32_t
+from libc.stdlib cimport free, malloc
+
+from nsqfast._ext.clock cimport monotonic_ns
+from nsqfast._ext.heap cimport HeapNode
+from nsqfast._ext.message cimport delivery_free
+
+from nsqfast.errors import PublishError
+from nsqfast.names import is_ephemeral
+
+log = logging.getLogger("nsqd")
+
+
+cdef class Channel(Timed):
+    """Made by its topic. `on_last_left(name)` is called when an ephemeral channel lost its last consumer."""
+
+    def __init__(self, str topic_name, str name, Storage storage, object on_last_left):
+        self.topic_name = topic_name
+        self.name = name
+        self.ephemeral = is_ephemeral(name)
+        self.backlog = Backlog(f"{topic_name}:{name}", storage, self.ephemeral)
+        self.timers = storage.timers
+        self.table = InFlightTable()
+        self.in_flight = DeadlineHeap()
+        self.deferred = DeadlineHeap()
+        self.members = {}
+        self.ready = None
+        self.on_last_left = on_last_left
+        self.dice = 0x2545F4914F6CDD1D
+
+    def __dealloc__(self):
+        if self.in_flight is not None:
+            drop_heap(self.in_flight)
+            drop_heap(self.deferred)
+
+    # -- in ------------------------------------------------------------------------------------------------------------
+
+    cdef int put(self, Message *message, int64_t now_ns) except -1:
+        """Queue it, or defer it if its publisher asked for that. The caller pumps afterwards."""
+        cdef Delivery *delivery
+        if self.exiting:
+            raise PublishError("exiting")
+        if message.defer_ms:
+            delivery = self.backlog.defer(message)
+            self.hold(delivery, now_ns + <int64_t> message.defer_ms * 1000000)
+        else:
+            self.backlog.put(message, self.ready is not None and not self.paused)
+        self.message_count += 1
+        return 0
+
+    cdef int hold(self, Delivery *delivery, int64_t deadline_ns) except -1:
+        delivery.owner = 0
+        delivery.deadline_ns = deadline_ns
+        self.deferred.push(<HeapNode *> delivery)
+        return self.rearm(deadline_ns)
+
+    # -- out -----------------------------------------------------------------------------------------------------------
+
+    cdef int pump(self) except -1:
+        """Hand out what there is as long as somebody wants it."""
+        cdef Consumer consumer
+        cdef int64_t now_ns = 0
+        if self.paused or self.exiting:
+            return 0
+        while self.ready is not None and (self.backlog.memory.size or self.backlog.disk_depth()):
+            consumer = self.ready
+            if not consumer.wants():
+                self.unlink(consumer)
+                continue
+            if now_ns == 0:
+                now_ns = monotonic_ns()
+            self.hand_out(consumer, now_ns)
+            if self.ready is not None:
+                self.ready = self.ready.next_ready
+        return 0
+
+    cdef int hand_out(self, Consumer consumer, int64_t now_ns) except -1:
+        cdef Delivery *delivery = self.backlog.take()
+        if delivery is NULL:
+            return 0
+        if consumer.sample_percent and self.roll() >= consumer.sample_percent:
+            return self.backlog.done(delivery)
+        delivery.attempts += 1
+        delivery.owner = consumer.number
+        delivery.delivered_ns = now_ns
+        delivery.deadline_ns = now_ns + consumer.timeout_ns
+        self.table.insert(delivery)
+        self.in_flight.push(<HeapNode *> delivery)
+        consumer.in_flight += 1
+        self.rearm(delivery.deadline_ns)
+        return consumer.deliver(delivery)
+
+    cdef int roll(self) noexcept:
+        """0..99, from a xorshift generator; sampling needs no better."""
+        self.dice ^= self.dice << 13
+        self.dice ^= self.dice >> 7
+        self.dice ^= self.dice << 17
+        return <int> (self.dice % 100)
+
+    # -- consumers -----------------------------------------------------------------------------------------------------
+
+    cdef int link(self, Consumer consumer) except -1:
+        """It wants messages again: it joins the circle, last in turn."""
+        if consumer.is_linked or self.exiting:
+            return 0
+        consumer.is_linked = True
+        if self.ready is None:
+            consumer.next_ready = consumer
+            consumer.previous_ready = consumer
+            self.ready = consumer
+            return 0
+        consumer.next_ready = self.ready
+        consumer.previous_ready = self.ready.previous_ready
+        consumer.previous_ready.next_ready = consumer
+        self.ready.previous_ready = consumer
+        return 0
+
+    cdef int unlink(self, Consumer consumer) except -1:
+        if not consumer.is_linked:
+            return 0
+        consumer.is_linked = False
+        if consumer.next_ready is consumer:
+            self.ready = None
+        else:
+            consumer.previous_ready.next_ready = consumer.next_ready
+            consumer.next_ready.previous_ready = consumer.previous_ready
+            if self.ready is consumer:
+                self.ready = consumer.next_ready
+        consumer.next_ready = None
+        consumer.previous_ready = None
+        return 0
+
+    cdef int join(self, Consumer consumer) except -1:
+        self.members[consumer.number] = consumer
+        return 0
+
+    cdef int leave(self, Consumer consumer) except -1:
+        """What was in flight to it is queued again at once (Go lets it wait for its timeout, §14 row 14)."""
+        if self.members.pop(consumer.number, None) is None:
+            return 0
+        self.unlink(consumer)
+        if not self.exiting:
+            self.take_back(consumer)
+            self.pump()
+        if self.ephemeral and not self.members and not self.exiting:
+            self.on_last_left(self.name)
+        return 0
+
+    cdef int take_back(self, Consumer consumer) except -1:
+        cdef uint32_t size = self.in_flight.size, i, found = 0
+        cdef Delivery **owned = <Delivery **> malloc(max(size, 1) * sizeof(Delivery *))
+        if owned is NULL:
+            raise MemoryError
+        for i in range(size):
+            # The heap's order is nearly that of delivery: what was first is queued first.
+            if (<Delivery *> self.in_flight.nodes[i]).owner == consumer.number:
+                owned[found] = <Delivery *> self.in_flight.nodes[i]
+                found += 1
+        try:
+            for i in range(found):
+                self.remove(owned[i])
+                self.backlog.requeue(owned[i])
+        finally:
+            free(owned)
+        consumer.in_flight = 0
+        return 0
+
+    # -- FIN, REQ, TOUCH -----------------------------------------------------------------------------------------------
+
+    cdef Settled check(self, Consumer consumer, uint64_t id, Delivery **delivery) noexcept:
+        delivery[0] = self.table.find(id, consumer.number)
+        if delivery[0] is NULL:
+            return NOT_IN_FLIGHT
+        return SETTLED if delivery[0].owner == consumer.number else NOT_OWNED
+
+    cdef int remove(self, Delivery *delivery) except -1:
+        """Take it out of the books on what is in flight."""
+        self.table.remove(delivery)
+        self.in_flight.remove(<HeapNode *> delivery)
+        return 0
+
+    cdef Settled finish(self, Consumer consumer, uint64_t id) except *:
+        cdef Delivery *delivery
+        cdef Settled settled = self.check(consumer, id, &delivery)
+        if settled == SETTLED:
+            self.remove(delivery)
+            consumer.in_flight -= 1
+            self.backlog.done(delivery)
+        return settled
+
+    cdef Settled requeue(self, Consumer consumer, uint64_t id, int64_t delay_ns) except *:
+        cdef Delivery *delivery
+        cdef Settled settled = self.check(consumer, id, &delivery)
+        if settled != SETTLED:
+            return settled
+        if self.exiting:
+            return EXITING  # it stays in flight and so gets stored
+        self.remove(delivery)
+        consumer.in_flight -= 1
+        self.requeue_count += 1
+        if delay_ns:
+            self.hold(delivery, monotonic_ns() + delay_ns)
+        else:
+            self.backlog.requeue(delivery)
+        return SETTLED
+
+    cdef Settled touch(self, Consumer consumer, uint64_t id, int64_t hold_max_ns) except *:
+        """A new deadline, never beyond `hold_max_ns` after the delivery."""
+        cdef Delivery *delivery
+        cdef Settled settled = self.check(consumer, id, &delivery)
+        if settled == SETTLED:
+            delivery.deadline_ns = min(monotonic_ns() + consumer.timeout_ns, delivery.delivered_ns + hold_max_ns)
+            self.in_flight.moved(<HeapNode *> delivery)
+            self.rearm(delivery.deadline_ns)
+        return settled
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    cdef int rearm(self, int64_t deadline_ns) except -1:
+        """An alarm that is early costs one look; only a late one would be wrong."""
+        if not self.is_armed or deadline_ns < self.node.deadline_ns:
+            self.timers.arm(self, deadline_ns)
+        return 0
+
+    cdef int on_deadline(self, int64_t now_ns) except -1:
+        cdef HeapNode *node = self.in_flight.peek()
+        while node is not NULL and node.deadline_ns <= now_ns:
+            self.expire(<Delivery *> node)
+            node = self.in_flight.peek()
+        if node is not NULL:
+            self.rearm(node.deadline_ns)
+        node = self.deferred.peek()
+        while node is not NULL and node.deadline_ns <= now_ns:
+            self.deferred.remove(node)
+            self.backlog.requeue(<Delivery *> node)
+            node = self.deferred.peek()
+        if node is not NULL:
+            self.rearm(node.deadline_ns)
+        return self.pump()
+
+    cdef int expire(self, Delivery *delivery) except -1:
+        cdef Consumer consumer = self.members.get(delivery.owner)
+        self.remove(delivery)
+        self.timeout_count += 1
+        self.backlog.requeue(delivery)
+        if consumer is not None:
+            consumer.in_flight -= 1
+            self.link(consumer)
+        return 0
+
+    # -- the operator's commands ---------------------------------------------------------------------------------------
+
+    def pause(self):
+        """No more deliveries; what is in flight stays so."""
+        self.paused = True
+
+    def unpause(self):
+        self.paused = False
+        self.pump()
+
+    def empty(self):
+        """Drop what is queued, in flight and deferred."""
+        cdef Consumer consumer
+        self.backlog.empty()
+        self.table = InFlightTable()
+        drop_heap(self.in_flight)
+        drop_heap(self.deferred)
+        for consumer in self.members.values():
+            consumer.in_flight = 0
+            self.link(consumer)
+
+    cdef int flush(self) except -1:
+        """All that is held in memory to disk, for a stop: queued, then in flight, then deferred."""
+        cdef int64_t queued = <int64_t> self.backlog.memory.size
+        self.exiting = True
+        self.timers.disarm(self)
+        if self.backlog.disk is None:
+            return 0
+        if queued or self.in_flight.size or self.deferred.size:
+            log.info("CHANNEL(%s): flushing %d memory %d in-flight %d deferred messages to backend",
+                     self.name, queued, self.in_flight.size, self.deferred.size)
+        self.backlog.flush()
+        self.store_heap(self.in_flight)
+        self.table = InFlightTable()
+        self.store_heap(self.deferred)
+        return 0
+
+    cdef int store_heap(self, DeadlineHeap heap) except -1:
+        cdef HeapNode *node
+        while heap.size:
+            node = heap.peek()
+            heap.remove(node)
+            self.backlog.store(<Delivery *> node)
+        return 0
+
+    cdef int close(self) except -1:
+        """Flush and leave the files as the next broker wants them."""
+        self.flush()
+        return self.backlog.close()
+
+    cdef int delete(self) except -1:
+        """Consumers are cut off, files go."""
+        cdef Consumer consumer
+        self.exiting = True
+        self.timers.disarm(self)
+        members = list(self.members.values())
+        self.members = {}
+        for consumer in members:
+            self.unlink(consumer)
+            consumer.cut()
+        self.table = InFlightTable()
+        drop_heap(self.in_flight)
+        drop_heap(self.deferred)
+        return self.backlog.delete_files()
+
+    # -- figures -------------------------------------------------------------------------------------------------------
+
+    @property
+    def depth(self):
+        return self.backlog.depth()
+
+    @property
+    def backend_depth(self):
+        return self.backlog.disk_depth()
+
+    @property
+    def in_flight_count(self):
+        return self.in_flight.size
+
+    @property
+    def deferred_count(self):
+        return self.deferred.size
+
+    def consumers(self):
+        """The sessions that are subscribed."""
+        return list(self.members.values())
+
+
+cdef int drop_heap(DeadlineHeap heap) noexcept:
+    cdef uint32_t i
+    for i in range(heap.size):
+        delivery_free(<Delivery *> heap.nodes[i])
+    heap.size = 0
+    return 0

@@ -1,0 +1,7 @@
+"""Wall clock for timestamps and ids, monotonic clock for deadlines; both in nanoseconds."""
+
+from libc.stdint cimport int64_t
+
+
+cdef int64_t wall_ns() noexcept
+cdef int64_t monotonic_ns() noexcept

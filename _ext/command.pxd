@@ -1,0 +1,45 @@
+"""Client to broker: one line, split at single spaces (spec nsqd-tcp §2)."""
+
+from libc.stdint cimport uint64_t
+
+
+cdef enum CommandKind:
+    COMMAND_UNKNOWN
+    COMMAND_IDENTIFY
+    COMMAND_AUTH
+    COMMAND_SUB
+    COMMAND_PUB
+    COMMAND_MPUB
+    COMMAND_DPUB
+    COMMAND_RDY
+    COMMAND_FIN
+    COMMAND_REQ
+    COMMAND_TOUCH
+    COMMAND_CLS
+    COMMAND_NOP
+
+
+cdef enum Parse:
+    PARSE_MORE = 0     # not whole yet; nothing was consumed
+    PARSE_WHOLE = 1
+    PARSE_BROKEN = -1  # cannot become a command any more
+
+
+ctypedef struct Line:
+    CommandKind kind
+    Py_ssize_t size            # of the line with its newline
+    const char *name
+    Py_ssize_t name_size
+    int parameter_count        # all of them; only the first two are kept, no command reads more
+    const char *parameter[2]
+    Py_ssize_t parameter_size[2]
+
+
+ctypedef struct MpubScan:
+    Py_ssize_t offset          # where the next size field stands, from the line's first byte
+    uint64_t count             # messages announced; 0 = the count itself was not read yet
+    uint64_t index             # messages whose whole body is there
+
+
+cdef Parse parse_line(const char *data, Py_ssize_t size, Py_ssize_t scanned, Line *line) noexcept nogil
+cdef bint parse_decimal(const char *text, Py_ssize_t size, uint64_t *value) noexcept nogil

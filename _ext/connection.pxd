@@ -1,0 +1,47 @@
+"""One TCP client's bytes and clocks: input and output buffers, heartbeats, deadlines, answers that wait for the disk."""
+
+from libc.stdint cimport int64_t, uint64_t
+
+from nsqfast._ext.buffer cimport ReadBuffer, WriteBuffer
+from nsqfast._ext.consumer cimport Consumer
+from nsqfast._ext.registry cimport Registry
+
+
+cdef class Connection(Consumer):
+    cdef Registry registry
+    cdef ReadBuffer input
+    cdef WriteBuffer output
+    cdef object transport
+    cdef readonly str remote_address
+    cdef readonly str remote_host
+    cdef readonly int64_t connect_ts          # Unix time, seconds
+    cdef bint has_magic
+    cdef bint is_closed                       # the transport is closed or closing
+    cdef bint is_draining                     # a fatal error was sent; what still comes is thrown away
+    cdef bint at_eof                          # the peer sends nothing more
+    cdef bint is_written                      # stands in the registry's list for this turn
+    cdef bint write_paused                    # the transport holds more than it likes to
+    cdef bint read_paused
+    cdef int64_t heartbeat_ns                 # 0 = off, and then no deadlines either
+    cdef int64_t next_heartbeat_ns
+    cdef int64_t command_since_ns             # since when a next command is awaited
+    cdef int64_t write_paused_since_ns
+    cdef object pending                       # deque of [ticket, number of OKs, command, other bytes or None]
+
+    cdef int feed(self) except -1
+    cdef int leave(self) except -1
+    cdef int mark_written(self) except -1
+    cdef int respond(self, bytes data) except -1
+    cdef int answer_ok(self, uint64_t ticket, str command) except -1
+    cdef int fail(self, object error) except -1
+    cdef int rearm(self) except -1
+    cdef int parse(self) except -1
+    cdef int flush(self) except -1
+    cdef int send(self, bytes frame) except -1
+    cdef int on_durable(self, uint64_t done_ticket, str error) except -1
+    cdef int shut(self) except -1
+    cdef int close(self) except -1
+    cdef int cut(self) except -1
+    cdef int64_t deadline(self) noexcept
+    cdef int on_deadline(self, int64_t now_ns) except -1
+    cdef int drop(self, str reason) except -1

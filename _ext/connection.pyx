@@ -1,0 +1,276 @@
+"""The asyncio seam (a BufferedProtocol), and everything about a client that is not a command.
+
+A fatal error is followed by an orderly end: what is gathered leaves, our side is shut, and the peer's last bytes are
+read and thrown away for a moment, because closing over unread input would turn the error frame into a reset.
+"""
+
+import logging
+from collections import deque
+
+from nsqfast._ext.clock cimport monotonic_ns, wall_ns
+from nsqfast._ext.frame cimport write_frame, write_ok
+from nsqfast._ext.limits cimport (
+    FRAME_ERROR, FRAME_RESPONSE, INPUT_SIZE, OUTPUT_SIZE_MAX, PENDING_OK_MAX, TRANSPORT_HIGH_WATER,
+)
+
+from nsqfast._ext.frame import encode
+from nsqfast.errors import ProtocolError
+
+log = logging.getLogger("nsqd")
+
+cdef int64_t SECOND_NS = 1000000000
+cdef int64_t HEARTBEAT_DEFAULT_NS = 30 * SECOND_NS
+cdef int64_t MAGIC_TIMEOUT_NS = 10 * SECOND_NS   # a client that speaks V2 sends its four bytes at once
+cdef int64_t DRAIN_NS = SECOND_NS
+
+OK = encode(FRAME_RESPONSE, b"OK")
+
+
+cdef class Connection(Consumer):
+    """Made for each accepted socket; `registry` outlives it."""
+
+    def __init__(self, Registry registry not None):
+        self.registry = registry
+        self.input = ReadBuffer(INPUT_SIZE)
+        self.output = WriteBuffer()
+        self.remote_address = ""
+        self.remote_host = ""
+        self.heartbeat_ns = HEARTBEAT_DEFAULT_NS
+        self.pending = None
+
+    # -- the asyncio seam ----------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport):
+        self.transport = transport
+        transport.set_write_buffer_limits(TRANSPORT_HIGH_WATER)
+        self.remote_address, self.remote_host = printed_address(transport.get_extra_info("peername"))
+        self.connect_ts = wall_ns() // SECOND_NS
+        self.command_since_ns = monotonic_ns()
+        self.next_heartbeat_ns = self.command_since_ns + self.heartbeat_ns
+        self.registry.add_session(self)
+        log.info("TCP: new client(%s)", self.remote_address)
+        self.rearm()
+
+    def get_buffer(self, sizehint):
+        return self.input
+
+    def buffer_updated(self, nbytes):
+        self.input.end += <Py_ssize_t> nbytes
+        self.parse()
+
+    def eof_received(self):
+        self.at_eof = True
+        if not self.is_draining and not self.is_closed:
+            self.parse()
+        if self.pending:
+            return True  # an answer still waits for the disk; on_durable ends the connection
+        self.close()
+        return False
+
+    def connection_lost(self, exc):
+        self.is_closed = True
+        self.leave()
+        self.registry.timers.disarm(self)
+        self.registry.remove_session(self)
+        log.info("PROTOCOL(V2): [%s] exiting ioloop", self.remote_address)
+
+    def pause_writing(self):
+        self.write_paused = True
+        self.write_paused_since_ns = monotonic_ns()
+        self.rearm()
+
+    def resume_writing(self):
+        self.write_paused = False
+        self.flush()
+        if self.read_paused and not self.is_closed:
+            self.read_paused = False
+            self.transport.resume_reading()
+
+    # -- in ------------------------------------------------------------------------------------------------------------
+
+    cdef int parse(self) except -1:
+        if self.is_draining or self.is_closed:
+            self.input.consume(self.input.end - self.input.start)
+            return 0
+        try:
+            self.feed()
+        except ProtocolError as error:
+            self.fail(error)
+        if self.write_paused and self.output.size > OUTPUT_SIZE_MAX and not self.read_paused and not self.is_closed:
+            # A peer that asks and never reads the answers is not listened to until it does.
+            self.read_paused = True
+            self.transport.pause_reading()
+        return 0
+
+    cdef int feed(self) except -1:
+        raise AssertionError("a Connection without feed")
+
+    cdef int leave(self) except -1:
+        """Stop consuming."""
+        raise AssertionError("a Connection without leave")
+
+    # -- out -----------------------------------------------------------------------------------------------------------
+
+    cdef int mark_written(self) except -1:
+        if not self.is_written:
+            self.is_written = True
+            self.registry.want_flush(self)
+        return 0
+
+    cdef int flush(self) except -1:
+        self.is_written = False
+        if self.is_closed or self.write_paused:
+            return 0
+        if self.output.size:
+            self.transport.write(self.output.take())
+        return 0
+
+    cdef int respond(self, bytes data) except -1:
+        """A response frame, behind the answers that wait."""
+        return self.send(encode(FRAME_RESPONSE, data))
+
+    cdef int send(self, bytes frame) except -1:
+        if self.pending:
+            last = self.pending.pop()
+            self.pending.extend((last, [last[0], 0, "", frame]))
+            return 0
+        self.output.append(frame, len(frame))
+        return self.mark_written()
+
+    cdef int answer_ok(self, uint64_t ticket, str command) except -1:
+        """OK to a publish, as soon as the ticket's fsync is done."""
+        if ticket == 0 and not self.pending:
+            write_ok(self.output)
+            return self.mark_written()
+        if not self.pending:
+            self.pending = deque() if self.pending is None else self.pending
+            self.registry.wait_durable(self)
+            self.pending.append([ticket, 1, command, None])
+            return 0
+        last = self.pending.pop()
+        self.pending.append(last)
+        if last[0] >= ticket and last[2] == command:
+            last[1] += 1
+        else:
+            self.pending.append([max(ticket, last[0]), 1, command, None])
+        if len(self.pending) > PENDING_OK_MAX:
+            self.close()
+        return 0
+
+    cdef int on_durable(self, uint64_t done_ticket, str error) except -1:
+        while self.pending and self.pending[0][0] <= done_ticket:
+            ticket, count, command, frame = self.pending.popleft()
+            if error is not None and count:
+                self.pending.clear()
+                self.is_draining = False
+                self.registry.done_waiting(self)
+                return self.fail(ProtocolError(f"E_{command}_FAILED", f"{command} failed {error}"))
+            data = OK * count if frame is None else frame
+            self.output.append(data, len(data))
+            self.mark_written()
+        if not self.pending:
+            self.registry.done_waiting(self)
+            if self.is_draining:
+                self.shut()
+            elif self.at_eof:
+                self.close()
+        return 0
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    cdef int fail(self, object error) except -1:
+        """A fatal error: tell the peer, then end in order."""
+        log.error("[%s] - %s", self.remote_address, error)
+        if self.is_closed:
+            return 0
+        self.is_draining = True
+        self.leave()
+        self.send(encode(FRAME_ERROR, str(error).encode("utf-8", "surrogateescape")))
+        if not self.pending:
+            self.shut()
+        return 0
+
+    cdef int shut(self) except -1:
+        """Our side ends; the peer has a moment to take note."""
+        self.input.consume(self.input.end - self.input.start)
+        self.flush()
+        if self.is_closed:
+            return 0
+        if self.at_eof or self.write_paused or not self.transport.can_write_eof():
+            return self.close()
+        self.transport.write_eof()
+        return self.registry.timers.arm(self, monotonic_ns() + DRAIN_NS)
+
+    cdef int close(self) except -1:
+        """No error frame; what was written leaves."""
+        if self.is_closed:
+            return 0
+        self.flush()
+        self.is_closed = True
+        self.leave()
+        self.transport.close()
+        return 0
+
+    cdef int cut(self) except -1:
+        return self.close()
+
+    def abort(self):
+        """End the connection now."""
+        self.is_closed = True
+        if self.transport is not None:
+            self.transport.abort()
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    cdef int64_t deadline(self) noexcept:
+        """The next moment at which something must be looked at; 0 = none."""
+        cdef int64_t deadline_ns
+        if not self.has_magic:
+            return self.command_since_ns + MAGIC_TIMEOUT_NS
+        if self.heartbeat_ns == 0:
+            return 0
+        deadline_ns = min(self.next_heartbeat_ns, self.command_since_ns + 2 * self.heartbeat_ns)
+        if self.write_paused:
+            deadline_ns = min(deadline_ns, self.write_paused_since_ns + self.heartbeat_ns)
+        return deadline_ns
+
+    cdef int rearm(self) except -1:
+        cdef int64_t deadline_ns = self.deadline()
+        if self.is_closed or self.is_draining:
+            return 0
+        if deadline_ns == 0:
+            return self.registry.timers.disarm(self)
+        return self.registry.timers.arm(self, deadline_ns)
+
+    cdef int on_deadline(self, int64_t now_ns) except -1:
+        if self.is_draining:
+            self.abort()
+            return 0
+        if not self.has_magic:
+            if now_ns >= self.command_since_ns + MAGIC_TIMEOUT_NS:
+                return self.drop("no protocol magic")
+        elif self.heartbeat_ns:
+            if now_ns >= self.command_since_ns + 2 * self.heartbeat_ns:
+                return self.drop("i/o timeout")
+            if self.write_paused and now_ns >= self.write_paused_since_ns + self.heartbeat_ns:
+                return self.drop("write timeout")
+            if now_ns >= self.next_heartbeat_ns:
+                # Behind no waiting answer: a heartbeat says that the connection lives, not that the disk does.
+                write_frame(self.output, FRAME_RESPONSE, b"_heartbeat_", 11)
+                self.mark_written()
+                self.next_heartbeat_ns += self.heartbeat_ns
+        return self.rearm()
+
+    cdef int drop(self, str reason) except -1:
+        log.error("client(%s) - %s", self.remote_address, reason)
+        self.leave()
+        self.abort()
+        return 0
+
+
+def printed_address(peername):
+    """(address as printed, host) of a socket's peer; ('@', '') for a unix socket's."""
+    if not isinstance(peername, tuple):
+        return "@", ""
+    host, port = peername[0], peername[1]
+    return (f"[{host}]:{port}" if ":" in host else f"{host}:{port}"), host

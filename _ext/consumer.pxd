@@ -1,0 +1,23 @@
+"""What a channel knows of whoever takes its messages."""
+
+from libc.stdint cimport int64_t, uint64_t
+
+from nsqfast._ext.heap cimport Timed
+from nsqfast._ext.message cimport Delivery
+
+
+cdef class Consumer(Timed):
+    cdef uint64_t number             # never used twice in one process; 0 is nobody
+    cdef int64_t rdy
+    cdef int64_t in_flight
+    cdef int64_t timeout_ns          # of a message in flight to it
+    cdef int sample_percent          # 0 = all messages
+    cdef bint is_linked              # in the channel's circle of the ready
+    cdef Consumer next_ready
+    cdef Consumer previous_ready
+
+    cdef bint wants(self) noexcept
+    cdef int deliver(self, Delivery *delivery) except -1
+    cdef int cut(self) except -1
+    cdef int flush(self) except -1
+    cdef int on_durable(self, uint64_t done_ticket, str error) except -1

@@ -1,0 +1,31 @@
+"""The broker's only Consumer is a Session; a channel knows this much of it and no more."""
+
+cdef uint64_t last_number = 0
+
+
+cdef class Consumer(Timed):
+
+    def __cinit__(self):
+        global last_number
+        last_number += 1
+        self.number = last_number
+
+    cdef bint wants(self) noexcept:
+        """Whether one more message would be welcome now."""
+        return False
+
+    cdef int deliver(self, Delivery *delivery) except -1:
+        """Write it out; the channel has it in flight already."""
+        raise AssertionError("a Consumer without deliver")
+
+    cdef int cut(self) except -1:
+        """The channel is going away: end the connection."""
+        raise AssertionError("a Consumer without cut")
+
+    cdef int flush(self) except -1:
+        """The loop turn ends: what was gathered leaves now."""
+        raise AssertionError("a Consumer without flush")
+
+    cdef int on_durable(self, uint64_t done_ticket, str error) except -1:
+        """All up to the ticket is on disk, or (with `error`) could not be brought there."""
+        raise AssertionError("a Consumer without on_durable")

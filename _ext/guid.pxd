@@ -1,0 +1,18 @@
+"""Message ids: 42 bits of time, 10 of node, 12 of sequence (spec nsqd-core §1)."""
+
+from libc.stdint cimport int64_t, uint64_t
+
+
+cdef enum GuidLayout:
+    NODE_BITS = 10
+    SEQUENCE_BITS = 12
+    SEQUENCE_MAX = 4095
+    TICK_SHIFT = 20  # a tick is 2**20 ns
+
+
+cdef class GuidFactory:
+    cdef int64_t node_id
+    cdef int64_t last_tick
+    cdef int64_t sequence
+
+    cdef uint64_t next(self, int64_t now_ns) noexcept

@@ -1,0 +1,9 @@
+"""The last disk error, shared by all queues of one process; `/ping` shows it."""
+
+
+cdef class Health:
+    cdef str error          # '' = fine
+    cdef bint failed
+
+    cdef OSError fail(self, str operation, str path, int error)    # remembers it; the exception is for the caller to raise
+    cdef void clear(self) noexcept

@@ -1,0 +1,46 @@
+"""Min-heap of deadlines whose members know where they stand, so that any of them can be moved or taken out."""
+
+from libc.stdint cimport int64_t, uint32_t
+
+
+ctypedef struct HeapNode:
+    # The first fields of whatever is in a heap: Delivery and Timed begin with them.
+    int64_t deadline_ns
+    uint32_t heap_index
+
+
+cdef class DeadlineHeap:
+    cdef HeapNode **nodes
+    cdef uint32_t size
+    cdef uint32_t capacity
+
+    cdef int push(self, HeapNode *node) except -1
+    cdef HeapNode *peek(self) noexcept
+    cdef void remove(self, HeapNode *node) noexcept
+    cdef void moved(self, HeapNode *node) noexcept
+    cdef int grow(self) except -1
+    cdef void up(self, uint32_t index) noexcept
+    cdef void down(self, uint32_t index) noexcept
+
+
+ctypedef struct TimedNode:
+    int64_t deadline_ns
+    uint32_t heap_index
+    void *timed              # the Timed that this node is part of; alive while armed
+
+
+cdef class Timed:
+    """Anything that wants to be called at a deadline."""
+    cdef TimedNode node
+    cdef bint is_armed
+
+    cdef int on_deadline(self, int64_t now_ns) except -1
+
+
+cdef class Timers:
+    cdef DeadlineHeap heap
+    cdef public object on_deadline   # called with the earliest deadline when it came nearer
+    cdef int64_t announced_ns        # the deadline that the loop knows; 0 = none
+
+    cdef int arm(self, Timed timed, int64_t deadline_ns) except -1
+    cdef int disarm(self, Timed timed) except -1

@@ -1,0 +1,22 @@
+"""What a queue finds on disk when it is opened, and the metadata file."""
+
+from libc.stdint cimport int64_t, uint64_t
+
+from nsqfast._ext.ackfile cimport AckFile
+
+
+cdef class Recovered:
+    cdef AckFile acks           # None: nothing to remember yet
+    cdef uint64_t cursor
+    cdef int64_t cursor_file
+    cdef int64_t cursor_position
+    cdef uint64_t written
+    cdef int64_t write_file
+    cdef int64_t write_position
+    cdef int64_t unacked
+    cdef str meta_text          # what is in the metadata file; '' where that is not good enough
+
+
+cdef Recovered recover(str name, str prefix)
+cdef int write_meta(str prefix, str text, AckFile acks) except -1
+cdef int64_t count_records(str prefix, int64_t file, int64_t position, int64_t last_file, int64_t last_size) except -1

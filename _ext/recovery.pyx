@@ -1,0 +1,246 @@
+"""What a queue finds on disk when it is opened, and the metadata file.
+
+| found | the queue starts at | and believes |
+|---|---|---|
+| ack file that knows the metadata file | its cursor | its bits; only what lies behind `written` is looked through |
+| the same after a reboot, or files cut short | its cursor | the files: every record is counted, bits only if all is whole |
+| only metadata, or another's | its read position, moved back to the start of a record | the files |
+| no or broken metadata | the lowest file | the files |
+
+The files are always read to their real end, so what was not synced is not lost; a torn last record is cut off.
+"""
+
+from libc.stdint cimport INT64_MAX, int64_t, uint64_t
+
+import logging
+import os
+
+from nsqfast._ext.ackfile cimport Place
+from nsqfast._ext.segment cimport Segment
+from nsqfast._ext.segment import save_damaged, segment_numbers, segment_path
+
+log = logging.getLogger("nsqd")
+
+
+cdef class Recovered:
+    pass
+
+
+cdef Recovered recover(str name, str prefix):
+    meta = load_meta(name, prefix)
+    cdef AckFile acks = AckFile.load(prefix + "acks.dat")
+    if acks is not None and meta is not None and acks.knows(meta[2], meta[3]):
+        return resume(name, prefix, acks, meta[0])
+    if acks is not None:
+        acks.remove()
+    return start_over(name, prefix, None if meta is None else meta[1])
+
+
+cdef Recovered resume(str name, str prefix, AckFile acks, str meta_text):
+    """Go on where we were."""
+    cdef Place cursor = acks.cursor(), written = acks.written()
+    if cursor.index == written.index and cursor.file > written.file:
+        written = cursor    # killed while the queue was emptied
+    remove_leftovers(prefix, cursor.file)
+    cdef bint whole = acks.trusted and is_whole(prefix, cursor, written)
+    if whole:
+        cursor_place, count, place, _ = scan(name, prefix, written.file, written.position)
+        acks.reserve(written.index + count)
+        acks.clear(written.index, written.index + count)
+        written.index += count
+    else:
+        cursor_place, count, place, sound = scan(name, prefix, cursor.file, cursor.position)
+        acks.reserve(cursor.index + count)
+        acks.clear(written.index if sound and acks.trusted and written.index < cursor.index + count else cursor.index,
+                   cursor.index + count)
+        written.index = cursor.index + count
+        cursor.file, cursor.position = cursor_place
+    written.file, written.position = place
+    acks.set_cursor(cursor.index, cursor.file, cursor.position)
+    acks.set_written(written.index, written.file, written.position)
+    return result(acks, cursor, written, meta_text)
+
+
+cdef Recovered start_over(str name, str prefix, numbers):
+    """Nothing is known but files, and a position if there is metadata (numbers)."""
+    cdef AckFile acks = None
+    cdef Place cursor, written
+    file, position = first_place(name, prefix, numbers)
+    (file, position), count, place, _ = scan(name, prefix, file, position)
+    if numbers is not None and numbers[3] > place[0]:
+        place = (numbers[3], 0)
+        if count == 0:
+            file, position = place
+    cursor.index, cursor.file, cursor.position = 1, file, position
+    written.index, written.file, written.position = 1 + count, place[0], place[1]
+    if count:
+        acks = AckFile(prefix + "acks.dat")
+        acks.set_cursor(1, file, position)
+        acks.reserve(written.index)
+        acks.set_written(written.index, written.file, written.position)
+    return result(acks, cursor, written, "")
+
+
+cdef Recovered result(AckFile acks, Place cursor, Place written, str meta_text):
+    cdef Recovered found = Recovered()
+    found.acks = acks
+    found.cursor, found.cursor_file, found.cursor_position = cursor.index, cursor.file, cursor.position
+    found.written, found.write_file, found.write_position = written.index, written.file, written.position
+    found.unacked = written.index - cursor.index
+    if acks is not None:
+        found.unacked -= acks.count(cursor.index, written.index)
+    found.meta_text = meta_text
+    return found
+
+
+cdef first_place(str name, str prefix, numbers):
+    """Where to begin without an ack file."""
+    existing = segment_numbers(prefix)
+    if numbers is None:
+        return (existing[0] if existing else 0), 0
+    _, file, position, write_file, write_position = numbers
+    if min(file, position, write_file, write_position) < 0 or (file, position) > (write_file, write_position):
+        log.error("DISKQUEUE(%s) readPos %d,%d beyond writePos %d,%d, metadata corruption, reading all files",
+                  name, file, position, write_file, write_position)
+        return (existing[0] if existing else max(file, write_file, 0)), 0
+    if file not in existing:
+        return min([n for n in existing if n > file], default=write_file), 0
+    path = segment_path(prefix, file)
+    size = os.path.getsize(path)
+    if file == write_file and write_position < size:
+        log.warning("DISKQUEUE(%s) %s metadata writePos %d < file size of %d, reading all of it",
+                    name, path, write_position, size)
+    return file, align(Segment(path), position)
+
+
+def align(Segment segment, int64_t position):
+    """The start of the record that position is in, or position itself if a record starts there."""
+    cdef int64_t count, damages
+    if position >= segment.size or segment.looks(position):
+        return min(position, segment.size)
+    cdef int64_t at = 0, previous = -1
+    while True:
+        span = segment.next_record(at, previous)
+        if span.end <= span.start:
+            return min(position, at)
+        if span.end > position:
+            return min(span.start, position)
+        previous, at = span.start, span.end
+
+
+cdef bint is_whole(str prefix, Place cursor, Place written):
+    """All that the ack file speaks of is there."""
+    cdef int64_t file
+    if cursor.index < written.index:
+        for file in range(cursor.file, written.file):
+            if not os.path.exists(segment_path(prefix, file)):
+                return False
+    try:
+        return os.path.getsize(segment_path(prefix, written.file)) >= written.position
+    except FileNotFoundError:
+        return written.position == 0
+
+
+cdef scan(str name, str prefix, int64_t file, int64_t position):
+    """Count the records from there to the end of everything: ((first file, position), count, (last file, end), undamaged)."""
+    cdef int64_t number, end = 0, count = 0, damages = 0, total = 0
+    cdef bint sound = True
+    cdef Segment segment
+    numbers = [n for n in segment_numbers(prefix) if n >= file]
+    if not numbers:
+        return (file, 0), 0, (file, 0), True
+    if numbers[0] > file:
+        file, position, sound = numbers[0], 0, False
+    for number in numbers:
+        segment = Segment(segment_path(prefix, number))
+        end = min(position, segment.size) if number == file else 0
+        end = segment.walk(end, INT64_MAX, &count, &damages)
+        total += count
+        sound = sound and damages == 0 and (end == segment.size or number == numbers[-1])
+    sound = sound and numbers[-1] - file == len(numbers) - 1
+    if end < segment.size:
+        cut_tail(name, segment, end)
+    return (file, min(position, end) if file == number else position), total, (number, end), sound
+
+
+cdef cut_tail(str name, Segment segment, int64_t end):
+    """What stands behind the last whole record of the last file: a write that a crash tore, or damage to be kept."""
+    if segment.torn(end):
+        log.warning("DISKQUEUE(%s) %s: cutting off %d bytes of a torn write", name, segment.path, segment.size - end)
+    else:
+        log.error("DISKQUEUE(%s) reading at %d of %s - invalid message, saving %d bytes as %s.bad",
+                  name, end, segment.path, segment.size - end, segment.path)
+        save_damaged(segment.path, segment.bytes(end, segment.size))
+    os.truncate(segment.path, end)
+
+
+def remove_leftovers(str prefix, int64_t file):
+    """Files in front of the cursor, left by a kill between moving it and removing them."""
+    while file > 0:
+        file -= 1
+        try:
+            os.unlink(segment_path(prefix, file))
+        except FileNotFoundError:
+            return
+
+
+cdef int64_t count_records(str prefix, int64_t file, int64_t position, int64_t last_file, int64_t last_size) except -1:
+    cdef int64_t number, count = 0, damages = 0, total = 0
+    cdef Segment segment
+    for number in range(file, last_file + 1):
+        try:
+            segment = Segment(segment_path(prefix, number), last_size if number == last_file else -1)
+        except FileNotFoundError:
+            continue
+        segment.walk(position if number == file else 0, INT64_MAX, &count, &damages)
+        total += count
+    return total
+
+
+def load_meta(str name, str prefix):
+    """(text, (depth, read file, position, write file, position) or None, inode, mtime in ns) or None where there is none."""
+    try:
+        with open(prefix + "meta.dat", "rb") as file:
+            data, status = file.read(4096), os.fstat(file.fileno())
+    except FileNotFoundError:
+        return None
+    text, numbers = data.decode("ascii", "replace"), None
+    try:
+        numbers = parse_meta(text)
+    except ValueError as error:
+        log.error("DISKQUEUE(%s) failed to retrieveMetaData - %s", name, error)
+    return text, numbers, status.st_ino, status.st_mtime_ns
+
+
+def parse_meta(str text):
+    """ValueError in Go's words."""
+    lines = text.split("\n")
+    if len(lines) < 4:
+        raise ValueError("unexpected EOF" if text else "EOF")
+    try:
+        numbers = [int(lines[0]), *map(int, lines[1].split(",")), *map(int, lines[2].split(","))]
+    except ValueError:
+        raise ValueError("expected integer") from None
+    if len(numbers) != 5 or any(abs(number) >= 1 << 62 for number in numbers):
+        raise ValueError("expected integer")
+    return numbers
+
+
+cdef int write_meta(str prefix, str text, AckFile acks) except -1:
+    """Replace the metadata file in one step, and let the ack file know that it was us."""
+    path = prefix + "meta.dat"
+    temporary = path + ".0.tmp"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        if os.write(fd, text.encode()) != len(text):
+            raise OSError(28, os.strerror(28))
+        os.fsync(fd)
+        status = os.fstat(fd)
+    finally:
+        os.close(fd)
+    if acks is not None:
+        acks.announce(status.st_ino, status.st_mtime_ns)
+    os.rename(temporary, path)
+    if acks is not None:
+        acks.settle()
+    return 0

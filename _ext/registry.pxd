@@ -1,0 +1,31 @@
+"""All topics and all clients of a broker, and what happens once per loop turn."""
+
+from libc.stdint cimport int64_t, uint64_t
+
+from nsqfast._ext.backlog cimport Storage
+from nsqfast._ext.consumer cimport Consumer
+from nsqfast._ext.heap cimport Timers
+from nsqfast._ext.settings cimport Settings
+from nsqfast._ext.syncer cimport Syncer
+from nsqfast._ext.topic cimport Topic
+
+
+cdef class Registry:
+    cdef readonly Settings settings
+    cdef readonly Timers timers
+    cdef readonly Syncer syncer
+    cdef readonly bint closing
+    cdef public object on_change     # ("topic+", "topic-", "channel+" or "channel-", topic, channel or None)
+    cdef public object on_turn       # asks the loop to call flush() at the end of this turn
+    cdef Storage storage
+    cdef dict topic_by_name
+    cdef set clients
+    cdef list written                # consumers with something to write this turn
+    cdef bint is_turn_asked
+    cdef set waiting                 # consumers whose OK waits for an fsync
+    cdef list callbacks              # (ticket, callable) likewise
+    cdef readonly object log_command_errors
+
+    cdef int want_flush(self, Consumer consumer) except -1
+    cdef int ask_turn(self) except -1
+    cdef int wait_durable(self, Consumer consumer) except -1

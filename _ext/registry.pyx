@@ -1,0 +1,172 @@
+"""Python is entered here per topic, per client, per turn; never per message."""
+
+from nsqfast._ext.heap cimport Timed
+
+import logging
+
+log = logging.getLogger("nsqd")
+
+
+cdef class Registry:
+    """`options` carries the fields of Settings and those that IDENTIFY answers with."""
+
+    def __init__(self, object options):
+        self.settings = Settings(options)
+        self.timers = Timers()
+        self.syncer = Syncer()
+        self.syncer.on_pending = self.ask_sync
+        self.storage = Storage(self.settings, self.syncer, self.timers)
+        self.topic_by_name = {}
+        self.clients = set()
+        self.written = []
+        self.waiting = set()
+        self.callbacks = []
+
+    # -- topics --------------------------------------------------------------------------------------------------------
+
+    def topic(self, str name):
+        """The topic of that (valid) name, created if need be."""
+        cdef Topic topic = self.topic_by_name.get(name)
+        if topic is None:
+            topic = Topic(name, self.storage, self.changed, self.last_left)
+            topic.exiting = self.closing
+            self.topic_by_name[name] = topic
+            log.info("TOPIC(%s): created", name)
+            self.changed("topic+", name, None)
+        return topic
+
+    def find_topic(self, str name):
+        """The topic of that name, or None."""
+        return self.topic_by_name.get(name)
+
+    def topics(self):
+        """All topics, by name."""
+        return [self.topic_by_name[name] for name in sorted(self.topic_by_name)]
+
+    def delete_topic(self, str name):
+        """With all its channels, messages and files; KeyError if there is none."""
+        cdef Topic topic = self.topic_by_name.pop(name)
+        log.info("TOPIC(%s): deleting", name)
+        topic.delete()
+        self.changed("topic-", name, None)
+
+    def last_left(self, str name):
+        """An ephemeral topic has no channel any more."""
+        if name in self.topic_by_name:
+            self.delete_topic(name)
+
+    def changed(self, str kind, str topic, object channel):
+        """Something was created or deleted."""
+        if kind == "channel+":
+            log.info("TOPIC(%s): new channel(%s)", topic, channel)
+        elif kind == "channel-":
+            log.info("TOPIC(%s): deleting channel %s", topic, channel)
+        if self.on_change is not None:
+            self.on_change(kind, topic, channel)
+
+    # -- clients -------------------------------------------------------------------------------------------------------
+
+    def add_session(self, Consumer session):
+        self.clients.add(session)
+
+    def remove_session(self, Consumer session):
+        self.clients.discard(session)
+        self.waiting.discard(session)
+
+    def sessions(self):
+        """All clients that are connected over TCP."""
+        return list(self.clients)
+
+    # -- one turn of the loop ------------------------------------------------------------------------------------------
+
+    cdef int want_flush(self, Consumer consumer) except -1:
+        self.written.append(consumer)
+        return self.ask_turn()
+
+    cdef int ask_turn(self) except -1:
+        if not self.is_turn_asked and self.on_turn is not None:
+            self.is_turn_asked = True
+            self.on_turn()
+        return 0
+
+    def ask_sync(self):
+        """The syncer has something to do."""
+        self.ask_turn()
+
+    def flush(self):
+        """Write what this turn gathered, one write per client, and start the fsyncs it asked for."""
+        cdef Consumer consumer
+        cdef list written = self.written
+        self.is_turn_asked = False
+        self.written = []
+        for consumer in written:
+            consumer.flush()
+        self.syncer.kick()
+
+    def run_timers(self, int64_t now_ns):
+        """Do what is due at this monotonic time; returns the next deadline, 0 for none."""
+        return self.timers.run(now_ns)
+
+    @property
+    def on_deadline(self):
+        """Called with an absolute monotonic time (ns) when the earliest deadline came nearer."""
+        return self.timers.on_deadline
+
+    @on_deadline.setter
+    def on_deadline(self, value):
+        self.timers.on_deadline = value
+
+    # -- durability ----------------------------------------------------------------------------------------------------
+
+    cdef int wait_durable(self, Consumer consumer) except -1:
+        self.waiting.add(consumer)
+        return 0
+
+    def when_durable(self, uint64_t ticket, callback):
+        """callback(None) once all up to the ticket is on disk, callback(error text) if it could not be brought there."""
+        if ticket <= self.syncer.done_ticket:
+            callback(None)
+        else:
+            self.callbacks.append((ticket, callback))
+
+    def sync_fd(self):
+        """Readable when an fsync ended; then call on_synced."""
+        return self.syncer.fileno()
+
+    def on_synced(self):
+        """Let everybody know whose promise is kept now."""
+        cdef Consumer consumer
+        done, error = self.syncer.completed()
+        for consumer in list(self.waiting):
+            consumer.on_durable(done, error or None)
+        waiting = self.callbacks
+        self.callbacks = [item for item in waiting if item[0] > done]
+        for ticket, callback in waiting:
+            if ticket <= done:
+                callback(error or None)
+
+    def done_waiting(self, Consumer consumer):
+        self.waiting.discard(consumer)
+
+    def health(self):
+        """OK, or NOK with the last disk error."""
+        return self.syncer.health.text
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def close(self):
+        """Refuse publishes, bring everything to disk, close all files. A second call does nothing."""
+        cdef Topic topic
+        if self.closing:
+            return
+        self.closing = True
+        failed = None
+        for topic in self.topics():
+            try:
+                topic.close()
+            except OSError as error:
+                log.error("TOPIC(%s): close - %s", topic.name, error)
+                failed = error
+        self.syncer.close()
+        if failed is not None:
+            raise failed

@@ -1,0 +1,12 @@
+"""First in, first out: pointers in a ring whose capacity is a power of two and follows its content."""
+
+
+cdef class Ring:
+    cdef void **slots
+    cdef size_t head         # counts up for ever; slot = head & mask
+    cdef size_t size
+    cdef size_t capacity
+
+    cdef int push(self, void *item) except -1
+    cdef void *pop(self) noexcept
+    cdef int move(self, size_t capacity) except -1

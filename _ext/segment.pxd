@@ -1,0 +1,29 @@
+"""One data file: its name, and where its whole records start and end."""
+
+from libc.stdint cimport int64_t, uint64_t
+
+
+cdef enum:
+    RECORD_HEADER_SIZE = 4      # the size of what follows, big endian
+    RECORD_SIZE_MIN = 30        # with an empty body
+
+
+ctypedef struct Span:
+    int64_t start       # of the next whole record; the end of the file where there is none
+    int64_t end
+    int64_t damaged     # start of the bytes that had to be skipped to reach it; -1 = none
+
+
+cdef class Segment:
+    """A file mapped for looking around in it; used for recovery only, never on the way of a sound record."""
+    cdef const unsigned char *data
+    cdef readonly int64_t size
+    cdef readonly str path
+
+    cdef bint looks(self, int64_t position) noexcept
+    cdef int64_t end_of(self, int64_t position) noexcept
+    cdef bint fits(self, int64_t position) noexcept
+    cdef bint accepted(self, int64_t position) noexcept
+    cdef bint plausible(self, int64_t position) noexcept
+    cdef Span next_record(self, int64_t position, int64_t previous) noexcept
+    cdef int64_t walk(self, int64_t position, int64_t limit, int64_t *count, int64_t *damages) noexcept

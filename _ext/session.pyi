@@ -1,0 +1,22 @@
+from nsqfast._ext.channel import Channel
+from nsqfast._ext.connection import Connection
+from nsqfast._ext.registry import Registry
+
+class Session(Connection):
+    state: int
+    channel: Channel | None
+    client_id: str
+    hostname: str
+    user_agent: str
+    topology_zone: str
+    topology_region: str
+    message_count: int
+    finish_count: int
+    requeue_count: int
+    ready_count: int
+    in_flight_count: int
+    sample_rate: int
+    deflate: bool
+    snappy: bool
+    def __init__(self, registry: Registry) -> None: ...
+    def pub_counts(self) -> dict[str, int]: ...

@@ -1,0 +1,543 @@
+"""A command is run when it is whole; until then nothing of it is consumed and nothing of it has happened,
+but for MPUB, whose topic exists from its line on (as in NSQ).
+
+State x command (spec nsqd-tcp §4); what is not listed is the fatal `E_INVALID cannot X in current state`:
+
+    init        IDENTIFY AUTH SUB              PUB MPUB DPUB NOP
+    subscribed  RDY FIN REQ TOUCH CLS          PUB MPUB DPUB NOP
+    closing     RDY (ignored) FIN REQ TOUCH    PUB MPUB DPUB NOP
+"""
+
+import logging
+
+from libc.stdint cimport int32_t
+from libc.string cimport memcmp
+
+from nsqfast._ext.channel cimport EXITING, NOT_IN_FLIGHT, SETTLED, Settled
+from nsqfast._ext.clock cimport monotonic_ns
+from nsqfast._ext.command cimport (
+    COMMAND_AUTH, COMMAND_CLS, COMMAND_DPUB, COMMAND_FIN, COMMAND_IDENTIFY, COMMAND_MPUB, COMMAND_NOP, COMMAND_PUB,
+    COMMAND_RDY, COMMAND_REQ, COMMAND_SUB, COMMAND_TOUCH, PARSE_BROKEN, PARSE_MORE, Parse, parse_decimal, parse_line,
+)
+from nsqfast._ext.frame cimport write_frame, write_message
+from nsqfast._ext.limits cimport (
+    FRAME_ERROR, LINE_SIZE_MAX, INPUT_SIZE, MAGIC_SIZE, MESSAGE_ID_SIZE, OUTPUT_SIZE_MAX, STATE_CLOSING, STATE_INIT,
+    STATE_SUBSCRIBED,
+)
+from nsqfast._ext.message cimport Delivery, get_be32, id_from_hex
+from nsqfast._ext.registry cimport Registry
+
+from nsqfast.errors import ProtocolError, PublishError
+from nsqfast.identify import identify
+from nsqfast.names import is_valid_name, quote
+
+log = logging.getLogger("nsqd")
+
+assert LINE_SIZE_MAX < INPUT_SIZE, "a line fits into an input buffer of the least size"
+
+cdef int64_t MS = 1000000
+
+
+cdef class Session(Connection):
+    """One client that speaks V2."""
+
+    def __init__(self, Registry registry not None):
+        super().__init__(registry)
+        self.state = STATE_INIT
+        self.timeout_ns = registry.settings.msg_timeout_ns
+        self.client_id = self.hostname = self.user_agent = self.topology_zone = self.topology_region = ""
+        self.counts = {}
+
+    def connection_made(self, transport):
+        Connection.connection_made(self, transport)
+        self.client_id = self.hostname = self.remote_host
+
+    # -- from input to commands ----------------------------------------------------------------------------------------
+
+    cdef int feed(self) except -1:
+        """Run all commands that are whole."""
+        cdef Py_ssize_t consumed, size = self.input.end - self.input.start
+        cdef bint has_run = False
+        try:
+            while size > 0 and (size >= self.need or self.at_eof):
+                consumed = self.step(self.input.data + self.input.start, size)
+                if consumed == 0:
+                    break
+                has_run = True
+                self.input.consume(consumed)
+                self.scanned = self.need = 0
+                size = self.input.end - self.input.start
+        finally:
+            if has_run:
+                self.command_since_ns = monotonic_ns()
+            if self.has_settled:
+                self.has_settled = False
+                self.take_more()
+        return 0
+
+    cdef int take_more(self) except -1:
+        if self.channel is not None:
+            if self.wants():
+                self.channel.link(self)
+            self.channel.pump()
+        return 0
+
+    cdef Py_ssize_t step(self, const char *data, Py_ssize_t size) except -1:
+        """Bytes used up; 0 = it is not whole yet."""
+        cdef Line line
+        cdef Parse outcome
+        if not self.has_magic:
+            return self.read_magic(data, size)
+        outcome = parse_line(data, size, self.scanned, &line)
+        if outcome == PARSE_MORE:
+            self.scanned = size
+            return 0
+        if outcome == PARSE_BROKEN:
+            # NSQ closes without a word; shut() spares the peer the reset that Go gives it.
+            log.error("client(%s) - command line too long", self.remote_address)
+            self.is_draining = True
+            self.leave()
+            self.shut()
+            return size
+        return self.run(data, size, &line)
+
+    cdef Py_ssize_t read_magic(self, const char *data, Py_ssize_t size) except -1:
+        if size < MAGIC_SIZE:
+            return 0
+        if memcmp(data, b"  V2", MAGIC_SIZE) != 0:
+            raise ProtocolError("E_BAD_PROTOCOL")
+        self.has_magic = True
+        self.next_heartbeat_ns = monotonic_ns() + self.heartbeat_ns
+        log.info("CLIENT(%s): desired protocol magic '  V2'", self.remote_address)
+        self.command_since_ns = monotonic_ns()
+        self.rearm()
+        return MAGIC_SIZE
+
+    cdef Py_ssize_t run(self, const char *data, Py_ssize_t size, Line *line) except -1:
+        if line.kind == COMMAND_FIN:
+            return self.fin(line)
+        if line.kind == COMMAND_PUB:
+            return self.pub(data, size, line)
+        if line.kind == COMMAND_MPUB:
+            return self.mpub(data, size, line)
+        if line.kind == COMMAND_RDY:
+            return self.ready(line)
+        if line.kind == COMMAND_REQ:
+            return self.req(line)
+        if line.kind == COMMAND_TOUCH:
+            return self.touch(line)
+        if line.kind == COMMAND_DPUB:
+            return self.dpub(data, size, line)
+        if line.kind == COMMAND_NOP:
+            return line.size
+        if line.kind == COMMAND_SUB:
+            return self.sub(line)
+        if line.kind == COMMAND_IDENTIFY:
+            return self.identify(data, size, line)
+        if line.kind == COMMAND_CLS:
+            return self.cls(line)
+        if line.kind == COMMAND_AUTH:
+            return self.auth(data, size, line)
+        raise invalid(f"invalid command {text(line.name, line.name_size)}")
+
+    cdef bint more(self, Py_ssize_t need, str code, str detail) except -1:
+        """The command needs so many bytes; where no more can come, that is its error."""
+        if self.at_eof:
+            raise ProtocolError(code, detail)
+        self.need = need
+        return True
+
+    # -- publishing ----------------------------------------------------------------------------------------------------
+
+    cdef Py_ssize_t pub(self, const char *data, Py_ssize_t size, Line *line) except -1:
+        cdef Py_ssize_t body_size
+        if line.parameter_count < 1:
+            raise invalid("PUB insufficient number of parameters")
+        self.check_topic(line, "PUB", "")
+        body_size = self.message_size(data, size, line, "PUB")
+        if body_size == 0:
+            return 0
+        self.publish(line, "PUB", data + line.size + 4, body_size, 0)
+        return line.size + 4 + body_size
+
+    cdef Py_ssize_t dpub(self, const char *data, Py_ssize_t size, Line *line) except -1:
+        cdef uint64_t delay_ms = 0
+        cdef int64_t delay_ms_max = self.registry.settings.max_req_timeout_ns // MS
+        cdef Py_ssize_t body_size
+        if line.parameter_count < 2:
+            raise invalid("DPUB insufficient number of parameters")
+        self.check_topic(line, "DPUB", "")
+        if not parse_decimal(line.parameter[1], line.parameter_size[1], &delay_ms):
+            raise invalid(f"DPUB could not parse timeout {text(line.parameter[1], line.parameter_size[1])}")
+        if delay_ms > <uint64_t> delay_ms_max:
+            raise invalid(f"DPUB timeout {<int64_t> delay_ms} out of range 0-{delay_ms_max}")
+        body_size = self.message_size(data, size, line, "DPUB")
+        if body_size == 0:
+            return 0
+        self.publish(line, "DPUB", data + line.size + 4, body_size, <int64_t> delay_ms)
+        return line.size + 4 + body_size
+
+    cdef Py_ssize_t message_size(self, const char *data, Py_ssize_t size, Line *line, str command) except -1:
+        """The size of a body that is there as a whole; 0 = not yet."""
+        cdef int32_t body_size
+        cdef int64_t size_max = self.registry.settings.max_msg_size
+        if size < line.size + 4:
+            self.more(line.size + 4, "E_BAD_MESSAGE", f"{command} failed to read message body size")
+            return 0
+        body_size = <int32_t> get_be32(data + line.size)
+        if body_size <= 0:
+            raise ProtocolError("E_BAD_MESSAGE", f"{command} invalid message body size {body_size}")
+        if body_size > size_max:
+            raise ProtocolError("E_BAD_MESSAGE", f"{command} message too big {body_size} > {size_max}")
+        if size < line.size + 4 + body_size:
+            self.more(line.size + 4 + body_size, "E_BAD_MESSAGE", f"{command} failed to read message body")
+            return 0
+        return body_size
+
+    cdef int check_topic(self, Line *line, str command, str prefix) except -1:
+        if self.is_last_topic(line):
+            return 0
+        if not is_valid_name(text(line.parameter[0], line.parameter_size[0])):
+            name = quote(line.parameter[0][:line.parameter_size[0]])
+            raise ProtocolError("E_BAD_TOPIC", f"{prefix}{command} topic name {name} is not valid")
+        return 0
+
+    cdef bint is_last_topic(self, Line *line) noexcept:
+        return (self.topic is not None and not self.topic.exiting
+                and len(self.topic.name_bytes) == line.parameter_size[0]
+                and memcmp(<const char *> self.topic.name_bytes, line.parameter[0], line.parameter_size[0]) == 0)
+
+    cdef int choose_topic(self, Line *line) except -1:
+        """Make the topic of this command, created if need be, the last one published to."""
+        if self.is_last_topic(line):
+            return 0
+        self.settle_counts()
+        self.topic = self.registry.topic(text(line.parameter[0], line.parameter_size[0]))
+        return 0
+
+    cdef int settle_counts(self) except -1:
+        if self.topic_count:
+            self.counts[self.topic.name] = self.counts.get(self.topic.name, 0) + self.topic_count
+            self.topic_count = 0
+        return 0
+
+    cdef int publish(self, Line *line, str command, const char *body, Py_ssize_t size, int64_t delay_ms) except -1:
+        cdef uint64_t ticket
+        self.choose_topic(line)
+        try:
+            ticket = self.topic.publish(body, size, delay_ms)
+        except PublishError as error:
+            raise publish_failed(command, error) from None
+        self.topic_count += 1
+        return self.answer_ok(ticket, command)
+
+    cdef Py_ssize_t mpub(self, const char *data, Py_ssize_t size, Line *line) except -1:
+        cdef uint64_t ticket
+        if line.parameter_count < 1:
+            raise invalid("MPUB insufficient number of parameters")
+        self.check_topic(line, "MPUB", "E_BAD_TOPIC ")
+        self.choose_topic(line)
+        if self.scan.offset == 0 and not self.mpub_head(data, size, line):
+            return 0
+        if not self.mpub_bodies(data, size, line.size + 4):
+            return 0
+        try:
+            ticket = self.topic.publish_many(data + line.size + 8, self.scan.count)
+        except PublishError as error:
+            raise publish_failed("MPUB", error) from None
+        finally:
+            size = self.scan.offset
+            self.scan.offset = 0
+        self.topic_count += self.scan.count
+        self.answer_ok(ticket, "MPUB")
+        return size
+
+    cdef bint mpub_head(self, const char *data, Py_ssize_t size, Line *line) except -1:
+        """Total size and count; False = not there yet. The total is checked and then not used (as in NSQ)."""
+        cdef int64_t size_max = self.registry.settings.max_body_size
+        cdef int32_t count
+        cdef Py_ssize_t body_size = self.sized(data, size, line, "MPUB", "failed to read body size", size_max)
+        if body_size < 0:
+            return False
+        if size < line.size + 8:
+            self.more(line.size + 8, "E_BAD_BODY", "MPUB failed to read message count")
+            return False
+        count = <int32_t> get_be32(data + line.size + 4)
+        if not 0 < count <= (size_max - 4) // 5:
+            raise ProtocolError("E_BAD_BODY", f"MPUB invalid message count {count}")
+        self.scan.count = <uint64_t> count
+        self.scan.index = 0
+        self.scan.offset = line.size + 8
+        return True
+
+    cdef bint mpub_bodies(self, const char *data, Py_ssize_t size, Py_ssize_t start) except -1:
+        """Whether all messages are there; what was seen once is not looked at again."""
+        cdef int64_t size_max = self.registry.settings.max_msg_size
+        cdef int64_t total_max = self.registry.settings.max_body_size
+        cdef int32_t message_size
+        cdef Py_ssize_t offset
+        while self.scan.index < self.scan.count:
+            offset = self.scan.offset
+            if size < offset + 4:
+                self.more(offset + 4, "E_BAD_MESSAGE", f"MPUB failed to read message({self.scan.index}) body size")
+                return False
+            message_size = <int32_t> get_be32(data + offset)
+            if message_size <= 0:
+                raise ProtocolError(
+                    "E_BAD_MESSAGE", f"MPUB invalid message({self.scan.index}) body size {message_size}")
+            if message_size > size_max:
+                raise ProtocolError("E_BAD_MESSAGE", f"MPUB message too big {message_size} > {size_max}")
+            if offset + 4 + message_size - start > total_max:
+                # Go follows the sizes wherever they lead; here a body has its limit whatever it announced.
+                raise ProtocolError(
+                    "E_BAD_BODY", f"MPUB body too big {offset + 4 + message_size - start} > {total_max}")
+            if size < offset + 4 + message_size:
+                self.more(offset + 4 + message_size, "E_BAD_MESSAGE", "MPUB failed to read message body")
+                return False
+            self.scan.offset = offset + 4 + message_size
+            self.scan.index += 1
+        return True
+
+    # -- subscribing ---------------------------------------------------------------------------------------------------
+
+    cdef Py_ssize_t sub(self, Line *line) except -1:
+        cdef Topic topic
+        cdef Channel channel
+        cdef int64_t limit = self.registry.settings.max_channel_consumers
+        if self.state != STATE_INIT:
+            raise wrong_state("SUB")
+        if self.heartbeat_ns == 0:
+            raise invalid("cannot SUB with heartbeats disabled")
+        if line.parameter_count < 2:
+            raise invalid("SUB insufficient number of parameters")
+        self.check_topic(line, "SUB", "")
+        name = text(line.parameter[1], line.parameter_size[1])
+        if not is_valid_name(name):
+            raw = line.parameter[1][:line.parameter_size[1]]
+            raise ProtocolError("E_BAD_CHANNEL", f"SUB channel name {quote(raw)} is not valid")
+        topic = self.registry.topic(text(line.parameter[0], line.parameter_size[0]))
+        channel = topic.channel(name)
+        if limit and len(channel.members) >= limit:
+            raise ProtocolError(
+                "E_SUB_FAILED", f"SUB failed consumers for {topic.name}:{name} exceeds limit of {limit}")
+        if channel.exiting or topic.exiting:
+            raise ProtocolError("E_SUB_FAILED", "SUB failed exiting")
+        channel.join(self)
+        self.channel = channel
+        self.state = STATE_SUBSCRIBED
+        self.respond(b"OK")
+        return line.size
+
+    cdef Py_ssize_t ready(self, Line *line) except -1:
+        cdef uint64_t count = 1
+        cdef int64_t limit = self.registry.settings.max_rdy_count
+        if self.state == STATE_CLOSING:
+            return line.size
+        if self.state != STATE_SUBSCRIBED:
+            raise wrong_state("RDY")
+        if line.parameter_count and not parse_decimal(line.parameter[0], line.parameter_size[0], &count):
+            raise invalid(f"RDY could not parse count {text(line.parameter[0], line.parameter_size[0])}")
+        if count > <uint64_t> limit:
+            raise invalid(f"RDY count {<int64_t> count} out of range 0-{limit}")
+        self.rdy = <int64_t> count
+        self.has_settled = True
+        return line.size
+
+    cdef Py_ssize_t fin(self, Line *line) except -1:
+        cdef uint64_t id = 0
+        cdef Settled settled = NOT_IN_FLIGHT
+        self.check_settling(line, "FIN", 1)
+        if id_from_hex(line.parameter[0], &id):
+            settled = self.channel.finish(self, id)
+        if settled != SETTLED:
+            return self.not_settled(line, "FIN", settled)
+        self.finish_count += 1
+        self.has_settled = True
+        return line.size
+
+    cdef Py_ssize_t req(self, Line *line) except -1:
+        cdef uint64_t id = 0, delay_ms = 0
+        cdef Settled settled = NOT_IN_FLIGHT
+        self.check_settling(line, "REQ", 2)
+        if not parse_decimal(line.parameter[1], line.parameter_size[1], &delay_ms):
+            raise invalid(f"REQ could not parse timeout {text(line.parameter[1], line.parameter_size[1])}")
+        if id_from_hex(line.parameter[0], &id):
+            settled = self.channel.requeue(self, id, self.clamp(delay_ms))
+        if settled != SETTLED:
+            return self.not_settled(line, "REQ", settled)
+        self.requeue_count += 1
+        self.has_settled = True
+        return line.size
+
+    cdef int64_t clamp(self, uint64_t delay_ms) except -1:
+        """ns; as Go multiplies: what overflows into the negative is no delay at all."""
+        cdef int64_t limit_ns = self.registry.settings.max_req_timeout_ns
+        cdef int64_t delay_ns = <int64_t> (delay_ms * <uint64_t> MS)
+        if 0 <= delay_ns <= limit_ns:
+            return delay_ns
+        log.info("PROTOCOL(V2): [%s] REQ timeout %d out of range 0-%d, setting to the nearest", self.remote_address,
+                 delay_ns, limit_ns)
+        return 0 if delay_ns < 0 else limit_ns
+
+    cdef Py_ssize_t touch(self, Line *line) except -1:
+        cdef uint64_t id = 0
+        cdef Settled settled = NOT_IN_FLIGHT
+        self.check_settling(line, "TOUCH", 1)
+        if id_from_hex(line.parameter[0], &id):
+            settled = self.channel.touch(self, id, self.registry.settings.max_msg_timeout_ns)
+        if settled != SETTLED:
+            return self.not_settled(line, "TOUCH", settled)
+        return line.size
+
+    cdef int check_settling(self, Line *line, str command, int parameters) except -1:
+        if self.state != STATE_SUBSCRIBED and self.state != STATE_CLOSING:
+            raise wrong_state(command)
+        if line.parameter_count < parameters:
+            raise invalid(f"{command} insufficient number of params")
+        if line.parameter_size[0] != MESSAGE_ID_SIZE:
+            raise invalid("invalid message ID")
+        return 0
+
+    cdef Py_ssize_t not_settled(self, Line *line, str command, Settled settled) except -1:
+        """The only errors that end nothing."""
+        cdef bytes error
+        reason = {NOT_IN_FLIGHT: b"ID not in flight", EXITING: b"exiting"}.get(settled, b"client does not own message")
+        name = command.encode()
+        error = b"E_%s_FAILED %s %s failed %s" % (name, name, line.parameter[0][:MESSAGE_ID_SIZE], reason)
+        log.error("[%s] - %s", self.remote_address, error.decode("utf-8", "backslashreplace"))
+        write_frame(self.output, FRAME_ERROR, error, len(error))
+        self.mark_written()
+        return line.size
+
+    cdef Py_ssize_t cls(self, Line *line) except -1:
+        if self.state != STATE_SUBSCRIBED:
+            raise wrong_state("CLS")
+        self.rdy = 0
+        self.state = STATE_CLOSING
+        self.respond(b"CLOSE_WAIT")
+        return line.size
+
+    # -- once per connection -------------------------------------------------------------------------------------------
+
+    cdef Py_ssize_t sized(self, const char *data, Py_ssize_t size, Line *line, str command, str missing,
+                          int64_t size_max) except -2:
+        """The size field behind the line, in range; -1 = not there yet."""
+        cdef int32_t body_size
+        if size < line.size + 4:
+            self.more(line.size + 4, "E_BAD_BODY", f"{command} {missing}")
+            return -1
+        body_size = <int32_t> get_be32(data + line.size)
+        if body_size <= 0:
+            raise ProtocolError("E_BAD_BODY", f"{command} invalid body size {body_size}")
+        if body_size > size_max:
+            raise ProtocolError("E_BAD_BODY", f"{command} body too big {body_size} > {size_max}")
+        return body_size
+
+    cdef bytes whole_body(self, const char *data, Py_ssize_t size, Line *line, str command):
+        """The body of IDENTIFY or AUTH; None = not there yet."""
+        cdef Py_ssize_t body_size = self.sized(
+            data, size, line, command, "failed to read body size", self.registry.settings.max_body_size)
+        if body_size < 0:
+            return None
+        if size < line.size + 4 + body_size:
+            self.more(line.size + 4 + body_size, "E_BAD_BODY", f"{command} failed to read body")
+            return None
+        return data[line.size + 4:line.size + 4 + body_size]
+
+    cdef Py_ssize_t identify(self, const char *data, Py_ssize_t size, Line *line) except -1:
+        if self.state != STATE_INIT:
+            raise wrong_state("IDENTIFY")
+        body = self.whole_body(data, size, line, "IDENTIFY")
+        if body is None:
+            return 0
+        options = self.registry.settings.options
+        identity = identify(body, options)
+        log.info("[%s] IDENTIFY: %s", self.remote_address, body.decode("utf-8", "backslashreplace"))
+        self.client_id = identity.client_id
+        self.hostname = identity.hostname
+        self.user_agent = identity.user_agent
+        self.topology_zone = identity.topology_zone
+        self.topology_region = identity.topology_region
+        self.sample_percent = identity.sample_rate
+        self.timeout_ns = identity.msg_timeout_ns
+        self.heartbeat_ns = identity.heartbeat_ns
+        self.command_since_ns = monotonic_ns()
+        self.next_heartbeat_ns = self.command_since_ns + self.heartbeat_ns
+        self.rearm()
+        self.respond(identity.answer(options))
+        return line.size + 4 + len(body)
+
+    cdef Py_ssize_t auth(self, const char *data, Py_ssize_t size, Line *line) except -1:
+        if self.state != STATE_INIT:
+            raise wrong_state("AUTH")
+        if line.parameter_count:
+            raise invalid("AUTH invalid number of parameters")
+        if self.whole_body(data, size, line, "AUTH") is None:
+            return 0
+        raise ProtocolError("E_AUTH_DISABLED", "AUTH disabled")
+
+    # -- what a channel asks of its consumer ---------------------------------------------------------------------------
+
+    cdef bint wants(self) noexcept:
+        return (self.in_flight < self.rdy and self.state == STATE_SUBSCRIBED and not self.write_paused
+                and self.output.size < OUTPUT_SIZE_MAX and not self.is_draining and not self.is_closed)
+
+    cdef int deliver(self, Delivery *delivery) except -1:
+        write_message(self.output, delivery.message, delivery.attempts)
+        self.message_count += 1
+        return self.mark_written()
+
+    cdef int flush(self) except -1:
+        Connection.flush(self)
+        if self.channel is not None and not self.is_linked and self.wants():
+            self.channel.link(self)
+            self.channel.pump()
+        return 0
+
+    cdef int leave(self) except -1:
+        if self.channel is not None:
+            self.channel.leave(self)
+        return 0
+
+    # -- figures -------------------------------------------------------------------------------------------------------
+
+    @property
+    def ready_count(self):
+        return self.rdy
+
+    @property
+    def in_flight_count(self):
+        return self.in_flight
+
+    @property
+    def sample_rate(self):
+        return self.sample_percent
+
+    @property
+    def deflate(self):
+        return False
+
+    @property
+    def snappy(self):
+        return False
+
+    def pub_counts(self):
+        """Successful publishes by topic name."""
+        self.settle_counts()
+        return dict(self.counts)
+
+
+cdef str text(const char *data, Py_ssize_t size):
+    return data[:size].decode("utf-8", "surrogateescape")
+
+
+cdef object invalid(str detail):
+    return ProtocolError("E_INVALID", detail)
+
+
+cdef object wrong_state(str command):
+    return ProtocolError("E_INVALID", f"cannot {command} in current state")
+
+
+cdef object publish_failed(str command, object error):
+    return ProtocolError(f"E_{command}_FAILED", f"{command} failed {error}")

@@ -1,0 +1,21 @@
+"""The options that the compiled core reads, as C numbers, fixed at start."""
+
+from libc.stdint cimport int64_t
+
+
+cdef class Settings:
+    cdef readonly str data_path
+    cdef readonly int64_t mem_queue_size
+    cdef readonly int64_t max_bytes_per_file
+    cdef readonly int64_t sync_every
+    cdef readonly int64_t sync_timeout_ns
+    cdef readonly int64_t msg_timeout_ns
+    cdef readonly int64_t max_msg_timeout_ns
+    cdef readonly int64_t max_msg_size
+    cdef readonly int64_t max_body_size
+    cdef readonly int64_t max_req_timeout_ns
+    cdef readonly int64_t max_rdy_count
+    cdef readonly int64_t max_channel_consumers
+    cdef readonly int64_t node_id
+    cdef readonly bint is_durable       # an OK promises that the message is on disk
+    cdef readonly object options        # the rest of them, for what happens once per connection

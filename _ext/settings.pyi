@@ -1,0 +1,17 @@
+class Settings:
+    data_path: str
+    mem_queue_size: int
+    max_bytes_per_file: int
+    sync_every: int
+    sync_timeout_ns: int
+    msg_timeout_ns: int
+    max_msg_timeout_ns: int
+    max_msg_size: int
+    max_body_size: int
+    max_req_timeout_ns: int
+    max_rdy_count: int
+    max_channel_consumers: int
+    node_id: int
+    is_durable: bool
+    options: object
+    def __init__(self, options: object) -> None: ...

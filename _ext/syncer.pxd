@@ -1,0 +1,30 @@
+"""One helper thread that runs fdatasync for everybody, a batch at a time, and reports through an eventfd."""
+
+from libc.stdint cimport uint64_t
+
+from nsqfast._ext.health cimport Health
+
+
+cdef extern from "syncer.h" nogil:
+    ctypedef struct Worker "nsq_syncer":
+        int event_fd
+
+
+cdef class Syncer:
+    cdef Worker *worker                  # NULL until the first request, and after close()
+    cdef int *pending                    # our own duplicates of the callers' descriptors
+    cdef size_t pending_size
+    cdef size_t pending_capacity
+    cdef readonly uint64_t open_ticket   # what the batch now being gathered will be called
+    cdef readonly uint64_t done_ticket   # all up to here was attempted
+    cdef readonly int error_errno        # the first failure not yet reported by completed(); 0 = none
+    cdef readonly Health health
+    cdef public object on_pending        # called without arguments once per batch, at its first request
+
+    cdef uint64_t request(self, int fd) except 0
+    cpdef int kick(self) except -1
+    cpdef int wait(self, uint64_t ticket) except -1
+    cdef int collect(self) except -1
+    cdef int start(self) except -1
+    cdef int widen(self) except -1
+    cdef void stop(self) noexcept

@@ -1,0 +1,142 @@
+"""One helper thread that runs fdatasync for everybody, a batch at a time, and reports through an eventfd.
+
+    request(fd) ─► pending (batch 8) ─ kick() ─► thread: fdatasync each (batch 7) ─► eventfd ─► completed()
+
+Batches run in order, so a ticket (the number of a batch) covers every smaller one too. While one runs, the next gathers:
+the slower the disk, the more requests share one flush.
+"""
+
+from libc.errno cimport errno
+from libc.stdint cimport uint64_t
+from libc.stdlib cimport free, realloc
+from posix.unistd cimport close, dup, read
+
+import os
+
+from nsqfast._ext.health cimport Health
+
+
+cdef extern from "syncer.h" nogil:
+    Worker *worker_start "nsq_syncer_start"()
+    void worker_submit "nsq_syncer_submit"(Worker *worker, int *fds, size_t size)
+    bint worker_busy "nsq_syncer_busy"(Worker *worker, int *error)
+    void worker_wait "nsq_syncer_wait"(Worker *worker)
+    void worker_stop "nsq_syncer_stop"(Worker *worker)
+
+
+cdef class Syncer:
+    def __cinit__(self, Health health=None):
+        self.worker = NULL
+        self.pending = NULL
+        self.pending_size = 0
+        self.pending_capacity = 0
+        self.open_ticket = 1
+        self.done_ticket = 0
+        self.error_errno = 0
+        self.health = Health() if health is None else health
+        self.on_pending = None
+
+    def __dealloc__(self):
+        self.stop()
+
+    cdef uint64_t request(self, int fd) except 0:
+        """The ticket whose batch will flush fd. The caller may close fd at once, and need not ask again for the same ticket."""
+        self.start()
+        if self.pending_size == self.pending_capacity:
+            self.widen()
+        cdef int copy = dup(fd)
+        if copy < 0:
+            raise OSError(errno, os.strerror(errno))
+        self.pending[self.pending_size] = copy
+        self.pending_size += 1
+        cdef uint64_t ticket = self.open_ticket
+        if self.pending_size == 1 and self.on_pending is not None:
+            self.on_pending()
+        return ticket
+
+    cpdef int kick(self) except -1:
+        """Start the gathered batch, unless one is still running: then completed() will."""
+        self.collect()
+        if self.pending_size == 0 or self.open_ticket != self.done_ticket + 1:
+            return 0
+        worker_submit(self.worker, self.pending, self.pending_size)
+        self.pending = NULL
+        self.pending_size = 0
+        self.pending_capacity = 0
+        self.open_ticket += 1
+        return 0
+
+    cpdef int wait(self, uint64_t ticket) except -1:
+        """Block until the batch has run; its error, if any, is left for completed()."""
+        while self.done_ticket < ticket:
+            self.kick()
+            if self.worker is NULL or (self.pending_size == 0 and self.open_ticket <= ticket):
+                raise ValueError(f"ticket {ticket} was never given out")
+            with nogil:
+                worker_wait(self.worker)
+            self.collect()
+        return 0
+
+    cdef int collect(self) except -1:
+        # A batch is with the thread exactly while open_ticket is two ahead of done_ticket.
+        cdef int error = 0
+        if self.open_ticket == self.done_ticket + 1 or worker_busy(self.worker, &error):
+            return 0
+        self.done_ticket += 1
+        if error:
+            self.error_errno = self.error_errno or error
+            self.health.fail("sync", "data", error)
+        return 0
+
+    def completed(self):
+        """Called when fileno() is readable: (all up to this ticket was attempted, '' or the text of an error since the last call)."""
+        cdef uint64_t rings
+        if self.worker is not NULL:
+            if read(self.worker.event_fd, &rings, sizeof(rings)) < 0:
+                pass    # Nothing rang: wait() has collected it before us.
+            self.kick()
+        error, self.error_errno = self.error_errno, 0
+        return self.done_ticket, f"sync: {os.strerror(error).lower()}" if error else ""
+
+    def fileno(self):
+        self.start()
+        return self.worker.event_fd
+
+    def close(self):
+        """Flush what is pending and end the thread; a later request starts a new one."""
+        if self.worker is not NULL:
+            self.wait(self.open_ticket if self.pending_size else self.open_ticket - 1)
+        self.stop()
+
+    def request_fd(self, int fd):
+        """request() for tests."""
+        return self.request(fd)
+
+    cdef int start(self) except -1:
+        if self.worker is NULL:
+            self.worker = worker_start()
+            if self.worker is NULL:
+                raise OSError(errno, os.strerror(errno))
+        return 0
+
+    cdef int widen(self) except -1:
+        cdef size_t capacity = self.pending_capacity * 2 or 16
+        cdef int *grown = <int *>realloc(self.pending, capacity * sizeof(int))
+        if grown is NULL:
+            raise MemoryError
+        self.pending = grown
+        self.pending_capacity = capacity
+        return 0
+
+    cdef void stop(self) noexcept:
+        cdef size_t i
+        if self.worker is not NULL:
+            with nogil:
+                worker_stop(self.worker)
+            self.worker = NULL
+        for i in range(self.pending_size):
+            close(self.pending[i])
+        free(self.pending)
+        self.pending = NULL
+        self.pending_size = 0
+        self.pending_capacity = 0

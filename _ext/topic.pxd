@@ -1,0 +1,45 @@
+"""A topic: ids for what is published, and its way to every channel."""
+
+from libc.stdint cimport int64_t, uint64_t
+
+from nsqfast._ext.backlog cimport Backlog, Storage
+from nsqfast._ext.guid cimport GuidFactory
+from nsqfast._ext.heap cimport Timed
+from nsqfast._ext.message cimport Delivery, Message
+from nsqfast._ext.ring cimport Ring
+
+
+cdef class Topic(Timed):
+    cdef readonly str name
+    cdef readonly bint ephemeral
+    cdef readonly bint paused
+    cdef readonly bint exiting
+    cdef readonly uint64_t message_count
+    cdef readonly uint64_t message_bytes
+    cdef bytes name_bytes
+    cdef Storage storage
+    cdef GuidFactory guid
+    cdef Backlog backlog         # filled only without channels, while paused, and until a long one is spread
+    cdef Ring held               # Delivery * of deferred messages that wait for a first channel
+    cdef list channel_list
+    cdef dict channel_by_name
+    cdef object on_change        # ("channel+" or "channel-", topic name, channel name)
+    cdef object on_last_left     # called with the name when an ephemeral topic lost its last channel
+
+    cdef uint64_t publish(self, const char *body, Py_ssize_t size, int64_t defer_ms) except? 0
+    cdef uint64_t publish_many(self, const char *data, uint64_t count) except? 0
+    cdef int close(self) except -1
+    cdef int delete(self) except -1
+    cdef int refuse_if_exiting(self) except -1
+    cdef int add(self, const char *body, Py_ssize_t size, int64_t defer_ms, int64_t wall, int64_t monotonic) except -1
+    cdef bint is_open(self) noexcept
+    cdef int spread(self, Message *message, int64_t now_ns) except -1
+    cdef int keep(self, Message *message) except -1
+    cdef int begin(self) except -1
+    cdef int end(self) except -1
+    cdef int pump_channels(self) except -1
+    cdef uint64_t ticket(self) except? 0
+    cdef int on_deadline(self, int64_t now_ns) except -1
+    cdef int pass_on(self, Delivery *delivery, int64_t now_ns) except -1
+    cdef int open(self) except -1
+    cdef int add_lines(self, const char *data, Py_ssize_t size, int64_t wall, int64_t monotonic) except -1

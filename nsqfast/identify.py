@@ -1,0 +1,193 @@
+"""IDENTIFY: what a client asks for, checked, and what it is told (spec nsqd-tcp §7). Once per connection."""
+
+import json
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import orjson
+
+from nsqfast import NSQ_VERSION
+from nsqfast.errors import ProtocolError
+
+MS = 1_000_000
+
+HEARTBEAT_NS = 30_000 * MS  # half of NSQ's fixed client timeout of 60 s
+OUTPUT_BUFFER_SIZE = 16384
+OUTPUT_BUFFER_SIZE_MIN = 64
+DEFLATE_LEVEL = 6
+HEARTBEAT_MS_MIN = 1000
+MSG_TIMEOUT_MS_MIN = 1000
+SAMPLE_RATE_MAX = 99
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+_STRINGS = ("client_id", "hostname", "user_agent", "topology_region", "topology_zone")
+_BOOLEANS = ("feature_negotiation", "tls_v1", "snappy", "deflate")
+_INTEGERS = (
+    "heartbeat_interval",
+    "output_buffer_timeout",
+    "output_buffer_size",
+    "sample_rate",
+    "msg_timeout",
+    "deflate_level",
+)
+
+
+class Limits(Protocol):
+    """The options that negotiation looks at; all `_ns` are nanoseconds."""
+
+    max_heartbeat_interval_ns: int
+    max_output_buffer_size: int
+    max_output_buffer_timeout_ns: int
+    min_output_buffer_timeout_ns: int
+    output_buffer_timeout_ns: int
+    max_msg_timeout_ns: int
+    msg_timeout_ns: int
+    max_rdy_count: int
+    max_deflate_level: int
+    topology_region: str
+    topology_zone: str
+
+
+@dataclass(slots=True)
+class Identity:
+    """A client's settings after IDENTIFY; 0 for `heartbeat_ns` means that heartbeats are off."""
+
+    client_id: str
+    hostname: str
+    user_agent: str
+    topology_region: str
+    topology_zone: str
+    feature_negotiation: bool
+    heartbeat_ns: int
+    output_buffer_timeout_ns: int
+    output_buffer_size: int
+    sample_rate: int
+    msg_timeout_ns: int
+    deflate_level: int
+
+    def answer(self, limits: Limits) -> bytes:
+        """The data of the response frame: OK, or the JSON of a client that negotiates."""
+        if not self.feature_negotiation:
+            return b"OK"
+        return orjson.dumps(
+            {
+                "max_rdy_count": limits.max_rdy_count,
+                "version": NSQ_VERSION,
+                "max_msg_timeout": limits.max_msg_timeout_ns // MS,
+                "msg_timeout": self.msg_timeout_ns // MS,
+                "tls_v1": False,
+                "deflate": False,
+                "deflate_level": self.deflate_level,
+                "max_deflate_level": limits.max_deflate_level,
+                "snappy": False,
+                "sample_rate": self.sample_rate,
+                "auth_required": False,
+                "output_buffer_size": self.output_buffer_size,
+                "output_buffer_timeout": self.output_buffer_timeout_ns // MS,
+                "topology_region": limits.topology_region,
+                "topology_zone": limits.topology_zone,
+            }
+        )
+
+
+def identify(body: bytes, limits: Limits) -> Identity:
+    """What the JSON asks for; ProtocolError E_BAD_BODY with NSQ's text for the first thing wrong, in NSQ's order."""
+    asked = _decode(body)
+    heartbeat_ns = _heartbeat(asked["heartbeat_interval"], limits)
+    timeout_ns = _output_timeout(asked["output_buffer_timeout"], limits)
+    size = _output_size(asked["output_buffer_size"], limits)
+    if size == 1:
+        timeout_ns = 0
+    if not 0 <= asked["sample_rate"] <= SAMPLE_RATE_MAX:
+        raise _bad(f"sample rate ({asked['sample_rate']}) is invalid")
+    return Identity(
+        **{name: asked[name] for name in _STRINGS},
+        feature_negotiation=asked["feature_negotiation"],
+        heartbeat_ns=heartbeat_ns,
+        output_buffer_timeout_ns=timeout_ns,
+        output_buffer_size=size,
+        sample_rate=asked["sample_rate"],
+        msg_timeout_ns=_msg_timeout(asked["msg_timeout"], limits),
+        # Compression is not granted, and then the level is the default whatever was asked.
+        deflate_level=min(DEFLATE_LEVEL, limits.max_deflate_level),
+    )
+
+
+def _bad(text: str) -> ProtocolError:
+    return ProtocolError("E_BAD_BODY", f"IDENTIFY {text}")
+
+
+def _decode(body: bytes) -> dict[str, Any]:
+    """Every known key with its value, as Go's decoder reads it: keys in any case, the last one wins, null = default."""
+    try:
+        # Not orjson: it takes 2**64 for a float, where Go refuses it; json keeps every integer exact.
+        given = json.loads(body, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        raise _bad("failed to decode JSON body") from None
+    if given is None:
+        given = {}
+    if not isinstance(given, dict):
+        raise _bad("failed to decode JSON body")
+    asked: dict[str, Any] = dict.fromkeys(_STRINGS, "")
+    asked |= dict.fromkeys(_BOOLEANS, False)
+    asked |= dict.fromkeys(_INTEGERS, 0)
+    for key, value in given.items():
+        name = key.lower()
+        if name in asked and value is not None:
+            if not _fits(name, value):
+                raise _bad("failed to decode JSON body")
+            asked[name] = value
+    return asked
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(constant)
+
+
+def _fits(name: str, value: object) -> bool:
+    if name in _STRINGS:
+        return isinstance(value, str)
+    if name in _BOOLEANS:
+        return isinstance(value, bool)
+    largest = INT32_MAX if name == "sample_rate" else INT64_MAX
+    return isinstance(value, int) and not isinstance(value, bool) and -largest - 1 <= value <= largest
+
+
+def _heartbeat(asked_ms: int, limits: Limits) -> int:
+    if asked_ms == -1:
+        return 0
+    if asked_ms == 0:
+        return HEARTBEAT_NS
+    if not HEARTBEAT_MS_MIN <= asked_ms <= limits.max_heartbeat_interval_ns // MS:
+        raise _bad(f"heartbeat interval ({asked_ms}) is invalid")
+    return asked_ms * MS
+
+
+def _output_timeout(asked_ms: int, limits: Limits) -> int:
+    if asked_ms == -1:
+        return 0
+    if asked_ms == 0:
+        return limits.output_buffer_timeout_ns
+    smallest, largest = limits.min_output_buffer_timeout_ns, limits.max_output_buffer_timeout_ns
+    if not smallest <= asked_ms * MS <= largest:
+        raise _bad(f"output buffer timeout ({asked_ms}) is invalid")
+    return asked_ms * MS
+
+
+def _output_size(asked: int, limits: Limits) -> int:
+    if asked == -1:
+        return 1
+    if asked == 0:
+        return OUTPUT_BUFFER_SIZE
+    if not OUTPUT_BUFFER_SIZE_MIN <= asked <= limits.max_output_buffer_size:
+        raise _bad(f"output buffer size ({asked}) is invalid")
+    return asked
+
+
+def _msg_timeout(asked_ms: int, limits: Limits) -> int:
+    if asked_ms == 0:
+        return limits.msg_timeout_ns
+    if not MSG_TIMEOUT_MS_MIN <= asked_ms <= limits.max_msg_timeout_ns // MS:
+        raise _bad(f"msg timeout ({asked_ms}) is invalid")
+    return asked_ms * MS

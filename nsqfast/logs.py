@@ -1,0 +1,92 @@
+"""Log lines as NSQ writes them, on stderr:
+
+    [nsqd] 2026/11/21 01:18:21.004711 INFO: TCP: listening on 127.0.0.1:4150
+
+or, with --log-format=json, one JSON object per line. The logger carries the program's name; a level can be changed
+while the program runs. A record is one line whatever a peer put into it, so that nobody can forge a second one.
+"""
+
+import json
+import logging
+import sys
+import time
+from typing import Final
+
+# NSQ's numbers, which GET /config/log_level shows.
+LEVELS: Final = {"debug": 1, "info": 2, "warn": 3, "error": 4, "fatal": 5}
+FORMATS: Final = {"text": 0, "json": 1}
+
+_STANDARD: Final = {
+    1: logging.DEBUG,
+    2: logging.INFO,
+    3: logging.WARNING,
+    4: logging.ERROR,
+    5: logging.CRITICAL,
+}
+_NAMES: Final = {
+    logging.DEBUG: "DEBUG",
+    logging.INFO: "INFO",
+    logging.WARNING: "WARNING",
+    logging.ERROR: "ERROR",
+    logging.CRITICAL: "FATAL",
+}
+_ESCAPES: Final = str.maketrans({"\n": "\\n", "\r": "\\r", "\x1b": "\\x1b"})
+
+
+def _stamp(created_s: float) -> str:
+    seconds, micros = divmod(int(created_s * 1_000_000), 1_000_000)
+    return f"{time.strftime('%Y/%m/%d %H:%M:%S', time.localtime(seconds))}.{micros:06d}"
+
+
+class TextFormatter(logging.Formatter):
+    """NSQ's line; a traceback follows on lines of its own."""
+
+    def __init__(self, prefix: str) -> None:
+        super().__init__()
+        self.prefix = prefix
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, without its end."""
+        level = _NAMES.get(record.levelno, record.levelname)
+        line = f"{self.prefix}{_stamp(record.created)} {level}: {record.getMessage().translate(_ESCAPES)}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+class JsonFormatter(logging.Formatter):
+    """One object a line: time (RFC 3339, UTC), level, program, text, and the traceback if there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, without its end."""
+        seconds, micros = divmod(int(record.created * 1_000_000), 1_000_000)
+        line = {
+            "time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{micros:06d}Z",
+            "level": _NAMES.get(record.levelno, record.levelname),
+            "program": record.name,
+            "text": record.getMessage(),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)
+
+
+def set_up(program: str, prefix: str, level: int, log_format: int = 0) -> logging.Logger:
+    """Points the program's logger at stderr; a second call replaces what the first one set."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if log_format == FORMATS["json"] else TextFormatter(prefix))
+    log = logger(program)
+    log.handlers[:] = [handler]
+    log.propagate = False
+    set_level(program, level)
+    # A log line that cannot be written (stderr closed, disk full) is no reason for a traceback on stderr.
+    logging.raiseExceptions = False
+    return log
+
+
+def logger(program: str) -> logging.Logger:
+    """The program's logger, set up or not."""
+    return logging.getLogger(program)
+
+
+def set_level(program: str, level: int) -> None:
+    """Takes effect with the next line; `level` is NSQ's number."""
+    logging.getLogger(program).setLevel(_STANDARD[level])

@@ -1,0 +1,1 @@
+"""Sockets and HTTP, knowing nothing of NSQ."""

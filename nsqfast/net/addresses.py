@@ -1,0 +1,126 @@
+"""Where to listen: `host:port`, `:4150` (every interface), `[::1]:4150`, or the path of a Unix socket.
+
+As in NSQ, a text that does not split into host and port is a path. And as in Go, a wildcard host listens on IPv4 and
+IPv6 with one socket where the machine has both, so an IPv4 peer may look like `::ffff:10.0.0.1`; `peer_text` undoes
+that.
+"""
+
+import contextlib
+import os
+import socket
+from dataclasses import dataclass
+from typing import Any
+
+from nsqfast.errors import OptionsError
+from nsqfast.gotext import os_error
+
+# Connections that may wait for accept() while metadata is loaded; the kernel cuts it to its own somaxconn.
+BACKLOG_COUNT = 4096
+MAPPED_PREFIX = "::ffff:"
+
+Bound = tuple[str, int] | str
+
+
+@dataclass(frozen=True, slots=True)
+class Inet:
+    """A TCP address; the host '' stands for every interface, the port may be a service's name."""
+
+    host: str
+    port: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unix:
+    """A Unix socket; its mode follows the umask (0755 under 022)."""
+
+    path: str
+
+
+def parse_address(text: str) -> Inet | Unix:
+    """Tells the two forms apart."""
+    host, colon, port = text.rpartition(":")
+    if colon and "/" not in port:
+        if host.startswith("[") and host.endswith("]") and "[" not in host[1:]:
+            return Inet(host[1:-1], port)
+        if not any(sign in host for sign in ":[]"):
+            return Inet(host, port)
+    return Unix(text)
+
+
+def format_address(address: Bound) -> str:
+    """As log lines show it; an IPv6 host is bracketed."""
+    if isinstance(address, str):
+        return address
+    host, port = address[0], address[1]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def peer_text(peer: Any) -> str:
+    """A connected peer as NSQ prints it: `10.0.0.1:4711`; `@` for a Unix socket."""
+    if not isinstance(peer, tuple) or len(peer) < 2:
+        return "@"
+    return format_address((str(peer[0]).removeprefix(MAPPED_PREFIX), int(peer[1])))
+
+
+def bound_address(listener: socket.socket) -> Bound:
+    """What was really bound: the port is known even when 0 was asked for."""
+    name = listener.getsockname()
+    return str(name) if listener.family == socket.AF_UNIX else (str(name[0]), int(name[1]))
+
+
+def listen(text: str) -> socket.socket:
+    """A listening socket that does not block; OptionsError tells why there is none, in NSQ's words."""
+    address = parse_address(text)
+    try:
+        if isinstance(address, Unix):
+            return _listen(socket.AF_UNIX, address.path)
+        return _listen_inet(address)
+    except OSError as error:
+        kind = "unix" if isinstance(address, Unix) else "tcp"
+        if isinstance(error, socket.gaierror):
+            reason = f"lookup {text}: no such host"
+        else:
+            reason = f"{text}: bind: {os_error(error)}"
+        raise OptionsError(f"listen ({text}) failed - listen {kind} {reason}") from None
+    except (OverflowError, ValueError) as error:
+        raise OptionsError(f"listen ({text}) failed - {error}") from None
+
+
+def _listen_inet(address: Inet) -> socket.socket:
+    if address.host in ("", "0.0.0.0", "::"):  # noqa: S104 - the operator asked for it
+        port = int(address.port) if address.port.isdigit() else socket.getservbyname(address.port or "0")
+        if socket.has_dualstack_ipv6():
+            with contextlib.suppress(OSError):
+                # A kernel booted without IPv6 says so only now; a taken port is said again below.
+                return _listen(socket.AF_INET6, ("::", port))
+        return _listen(socket.AF_INET, ("0.0.0.0", port))  # noqa: S104
+    found = socket.getaddrinfo(
+        address.host, address.port or 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    # Go takes a name's IPv4 address where it has one.
+    family, _, _, _, name = min(found, key=lambda info: info[0] != socket.AF_INET)
+    return _listen(family, name)
+
+
+def _listen(family: int, name: Any) -> socket.socket:
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if family != socket.AF_UNIX:
+            # A broker that was killed is started again at once on the same port.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if name[0] == "::" else 1)
+        listener.setblocking(False)
+        listener.bind(name)
+        listener.listen(BACKLOG_COUNT)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def remove_path(address: Bound | None) -> None:
+    """Takes away a Unix socket's file at a clean stop; nothing to do for the others."""
+    if isinstance(address, str):
+        with contextlib.suppress(OSError):
+            os.unlink(address)  # noqa: PTH108 - the address is text

@@ -1,0 +1,529 @@
+"""The server's half of one HTTP/1 connection: bytes in, requests to a handler, answers out in order.
+
+    data_received ─► input ─► parser ─► queue ─► handler ─► slots ─► out ─► one transport.write
+                     rest of what    only when    answers that      gathered per data_received
+                     was read        blocked      wait for a disk
+
+On the common path nothing waits: a request is parsed, handled and answered inside data_received, without a
+task, a timer or a queue. Every other place is bounded, because the peer decides how much it sends: the parser
+gets the input in slices, and no further slice while more than a few answers wait or the peer does not read.
+
+Time is bounded too. One timer per connection stands at the earliest deadline that matters; it is moved only
+when a request stays incomplete, so a busy connection never touches it.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Protocol, cast
+
+import httptools
+
+from nsqfast.net.http_message import ACTUAL, DECLARED, TEXT, Request, Response, render
+
+log = logging.getLogger("nsqd")
+
+HEAD_SIZE_MAX = 64 * 1024  # request line, headers and trailers of one request
+SLICE_SIZE = 16 * 1024  # the smallest request has some 30 bytes, so a slice holds about 500
+WAITING_SLICE_SIZE = 2 * 1024  # once an answer waits for the disk
+WAITING_COUNT_MAX = 64  # answers of one connection that wait
+OUT_SIZE_MAX = 256 * 1024  # answers gathered before they are written
+IGNORED_BODY_SIZE_MAX = 1024 * 1024  # read and dropped for a handler that wants no body
+RECEIVE_RATE_MIN = 64 * 1024  # bytes a second that earn a large body more time
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+NO_HOST = "400 Bad Request: missing required Host header"
+INTERNAL_ERROR = Response(500, b"500 Internal Server Error", TEXT)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """How long a peer may take, in seconds."""
+
+    receive_timeout_s: float = 30.0  # from a request's first byte to its last
+    idle_timeout_s: float = 120.0  # between requests, and for a peer that does not read its answers
+    linger_s: float = 1.0  # after the last answer, for a peer that is still sending
+
+
+DEFAULT_LIMITS = HttpLimits()
+
+
+class Handler(Protocol):
+    """Who answers requests."""
+
+    def __call__(self, request: Request) -> Response | Awaitable[Response]:
+        """The answer, or a future of it; later answers of the connection wait behind it."""
+
+    def limit(self, method: str, path: str) -> int:
+        """Largest body this route takes, 0 if it takes none; asked before the body is read.
+
+        A bigger one reaches the handler empty and with `oversize` set, and ends the connection.
+        """
+
+
+class _StopParsingError(Exception):
+    """Leaves the parser from inside a callback; what to say was said before."""
+
+
+class _Slot:
+    """The place of one answer among those that wait."""
+
+    __slots__ = ("request", "response")
+
+    def __init__(self, request: Request, response: Response | None) -> None:
+        self.request = request
+        self.response = response
+
+
+class HttpProtocol(asyncio.Protocol):
+    """One connection."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        limits: HttpLimits = DEFAULT_LIMITS,
+        connections: "set[HttpProtocol] | None" = None,
+    ) -> None:
+        self._handler = handler
+        self._limits = limits
+        self._connections = connections
+        self._loop = asyncio.get_running_loop()
+        self._parser = httptools.HttpRequestParser(self)
+        self._transport: asyncio.Transport | None = None
+        self._remote = ""
+        # the request that is being received
+        self._receiving = False
+        self._begun: float = 0.0  # 0 = not yet looked at the clock
+        self._url = b""
+        self._headers: dict[bytes, bytes] = {}
+        self._head_size = 0
+        self._request: Request | None = None  # from the end of its headers on
+        self._body: bytes | bytearray = b""
+        self._body_size = 0
+        self._body_size_max = 0
+        self._steps = 0  # callbacks so far: tells a parser that swallows bytes from one that works
+        self._swallowed = 0
+        self._continue_owed = False
+        # what waits
+        self._input = memoryview(b"")
+        self._queue: deque[Request] = deque()
+        self._slots: deque[_Slot] = deque()
+        self._out: list[bytes] = []
+        self._out_size = 0
+        self._is_write_paused = False
+        self._is_read_paused = False
+        self._is_advance_due = False
+        # how it ends
+        self._is_input_over = False  # nothing further is parsed
+        self._is_finished = False  # the last answer was given
+        self._is_lingering = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._last_active: float = 0.0
+        self._linger_until: float = 0.0
+
+    # asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._remote = _format_address(transport.get_extra_info("peername"))
+        self._last_active = self._loop.time()
+        self._arm(self._last_active + self._limits.idle_timeout_s)
+        if self._connections is not None:
+            self._connections.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_input_over:
+            return
+        if self._input or self._queue or len(data) > SLICE_SIZE:
+            self._input = memoryview(bytes(self._input) + data)
+            self._advance()
+            return
+        self._feed(data)
+        if self._queue or self._slots or self._is_finished:
+            self._advance()
+        elif self._out:
+            self._flush()
+        if self._receiving:
+            self._watch_receiving()
+        else:
+            self._last_active = self._loop.time()
+
+    def eof_received(self) -> bool:
+        """A peer that has sent all it will still gets its answers."""
+        if self._is_lingering:
+            return False
+        self._is_input_over = True
+        return bool(self._slots or self._queue or self._out)
+
+    def pause_writing(self) -> None:
+        self._is_write_paused = True
+        self._last_active = self._loop.time()
+        self._choose_reading()
+
+    def resume_writing(self) -> None:
+        self._is_write_paused = False
+        self._last_active = self._loop.time()
+        self._advance_soon()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._is_input_over = self._is_finished = True
+        self._input = memoryview(b"")
+        self._queue.clear()
+        self._slots.clear()
+        self._out.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._connections is not None:
+            self._connections.discard(self)
+
+    def close(self) -> None:
+        """Ends the connection; what was answered is still sent."""
+        if self._transport is not None:
+            self._flush()
+            self._transport.close()
+
+    # the parser's side
+
+    def on_message_begin(self) -> None:
+        if self._is_input_over:
+            raise _StopParsingError
+        self._receiving = True
+        self._begun = 0.0
+        self._url = b""
+        self._headers = {}
+        self._head_size = 0
+        self._request = None
+        self._body = b""
+        self._body_size = 0
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+        self._count_head(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count_head(len(name) + len(value) + 4)
+        if self._request is not None:  # a trailer
+            return
+        name = name.lower()
+        if name == b"host" and name in self._headers:
+            self._refuse(400)
+        self._headers[name] = value
+
+    def on_headers_complete(self) -> None:
+        self._steps += 1
+        headers = self._headers
+        try:
+            method = self._parser.get_method().decode()
+            request = Request(method, self._url, self._remote)
+        except ValueError:
+            self._refuse(400)
+        version = self._parser.get_http_version()
+        if version == "1.0":
+            request.is_http10 = True
+        elif version != "1.1":
+            self._refuse(505)
+        elif b"host" not in headers:
+            self._refuse(400, NO_HOST)
+        request.headers = headers
+        request.close = not self._parser.should_keep_alive() or self._parser.should_upgrade()
+        self._request = request
+        limit = self._handler.limit(method, request.path)
+        self._body_size_max = limit or IGNORED_BODY_SIZE_MAX
+        length = int(headers.get(b"content-length", 0))
+        if length > self._body_size_max:
+            self._take_oversize(DECLARED)
+        if b"expect" in headers and version == "1.1":
+            self._expect(headers[b"expect"], length or b"transfer-encoding" in headers)
+
+    def on_body(self, body: bytes) -> None:
+        self._steps += 1
+        self._continue_owed = False
+        self._body_size += len(body)
+        if self._body_size > self._body_size_max:
+            self._take_oversize(ACTUAL)
+        if not self._body:
+            self._body = body
+        elif isinstance(self._body, bytearray):
+            self._body += body
+        else:
+            self._body = bytearray(self._body) + body
+
+    def on_chunk_header(self) -> None:
+        self._steps += 1
+
+    def on_message_complete(self) -> None:
+        self._receiving = False
+        self._continue_owed = False
+        request = self._request
+        if request is None or self._is_input_over:
+            raise _StopParsingError
+        body = self._body
+        request.body = body if type(body) is bytes else bytes(body)
+        self._body = b""
+        if request.close:
+            self._is_input_over = True
+        self._take(request)
+
+    # receiving
+
+    def _count_head(self, size: int) -> None:
+        self._steps += 1
+        self._head_size += size
+        if self._head_size > HEAD_SIZE_MAX:
+            self._refuse(431)
+
+    def _expect(self, expectation: bytes, has_body: object) -> None:
+        if expectation.lower() != b"100-continue":
+            self._refuse(417, "")
+        if has_body:
+            self._continue_owed = True
+            self._pay_continue()
+
+    def _pay_continue(self) -> None:
+        """Says that the body may come, unless earlier answers have to go first."""
+        if self._continue_owed and not self._slots and not self._queue:
+            self._continue_owed = False
+            self._out.append(CONTINUE)
+
+    def _take_oversize(self, kind: int) -> None:
+        """Hands on a request without its body: the handler words the refusal."""
+        request = cast("Request", self._request)
+        self._receiving = False
+        self._is_input_over = self._is_lingering = True
+        self._body = b""
+        request.oversize = kind
+        request.close = True
+        self._take(request)
+        raise _StopParsingError
+
+    def _refuse(self, status: int, text: str | None = None) -> None:
+        """Answers what is no HTTP, and leaves the parser."""
+        self._answer_bad(status, text)
+        raise _StopParsingError
+
+    def _answer_bad(self, status: int, text: str | None = None) -> None:
+        self._receiving = False
+        self._is_input_over = self._is_lingering = True
+        if text is None:
+            text = f"{status} {HTTPStatus(status).phrase}"
+        request = Request("", b"/", self._remote)
+        request.close = True
+        response = Response(status, text.encode(), TEXT if text else "", close=True)
+        if self._slots or self._queue:
+            # Its turn is last; a queue in front of it is short and about to be handled.
+            while self._queue:
+                self._handle(self._queue.popleft())
+            self._slots.append(_Slot(request, response))
+        else:
+            self._emit(request, response)
+
+    def _feed(self, data: bytes | memoryview) -> None:
+        steps = self._steps
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            pass  # an offer to speak something else; declined by answering as usual and closing
+        except httptools.HttpParserCallbackError as error:
+            if not isinstance(error.__context__, _StopParsingError):
+                log.exception("HTTP: client(%s) broke the parser", self._remote)
+                self._answer_bad(500)
+        except httptools.HttpParserError:
+            if not self._is_input_over:
+                self._answer_bad(400)
+        if steps != self._steps or not self._receiving:
+            self._swallowed = 0
+            return
+        # The parser keeps a header's bytes to itself until the header is whole.
+        self._swallowed += len(data)
+        if self._swallowed > HEAD_SIZE_MAX:
+            self._answer_bad(431)
+
+    # answering
+
+    def _is_blocked(self) -> bool:
+        return (
+            self._is_write_paused
+            or self._out_size >= OUT_SIZE_MAX
+            or len(self._slots) >= WAITING_COUNT_MAX
+        )
+
+    def _take(self, request: Request) -> None:
+        if self._queue or self._is_blocked():
+            self._queue.append(request)
+        else:
+            self._handle(request)
+
+    def _handle(self, request: Request) -> None:
+        if self._is_finished:
+            return
+        try:
+            answer = self._handler(request)
+        except Exception:
+            log.exception("HTTP: %s %r failed", request.method, request.target)
+            answer = INTERNAL_ERROR
+        if not isinstance(answer, Response):
+            slot = _Slot(request, None)
+            self._slots.append(slot)
+            future = asyncio.ensure_future(answer)
+            future.add_done_callback(lambda done: self._fill(slot, done))
+        elif self._slots:
+            self._slots.append(_Slot(request, answer))
+        else:
+            self._emit(request, answer)
+
+    def _fill(self, slot: _Slot, done: "asyncio.Future[Response]") -> None:
+        if done.cancelled():
+            slot.response = INTERNAL_ERROR
+        elif error := done.exception():
+            log.error("HTTP: %r failed", slot.request.target, exc_info=error)
+            slot.response = INTERNAL_ERROR
+        else:
+            slot.response = done.result()
+        if self._slots and self._slots[0] is slot:
+            self._advance_soon()
+
+    def _emit(self, request: Request, response: Response) -> None:
+        if self._is_finished:
+            return
+        if response.close:
+            request.close = True
+        wire = render(request, response)
+        self._out.append(wire)
+        self._out_size += len(wire)
+        if request.close:
+            self._is_finished = self._is_input_over = True
+            self._queue.clear()
+
+    def _advance_soon(self) -> None:
+        """Several answers that become ready in one turn of the loop leave in one write."""
+        if not self._is_advance_due:
+            self._is_advance_due = True
+            self._loop.call_soon(self._advance_now)
+
+    def _advance_now(self) -> None:
+        self._is_advance_due = False
+        if self._transport is not None:
+            self._advance()
+
+    def _advance(self) -> None:
+        """Goes on until the input is used up or something has to be waited for."""
+        while True:
+            while self._slots and self._slots[0].response is not None:
+                slot = self._slots.popleft()
+                self._emit(slot.request, cast("Response", slot.response))
+            while self._queue and not self._is_blocked():
+                self._handle(self._queue.popleft())
+            self._pay_continue()
+            if self._input and not self._is_input_over and not self._queue and not self._is_blocked():
+                size = WAITING_SLICE_SIZE if self._slots else SLICE_SIZE
+                piece, self._input = self._input[:size], self._input[size:]
+                self._feed(piece)
+            elif not self._flush():
+                break
+        if self._is_input_over:
+            self._input = memoryview(b"")
+        if self._is_finished:
+            self._finish()
+            return
+        if self._is_input_over and not self._slots and not self._queue and self._transport:
+            self._transport.close()  # the peer's end came before its last answers
+            return
+        self._choose_reading()
+
+    def _flush(self) -> bool:
+        """Writes what was gathered; whether there was anything."""
+        if not self._out:
+            return False
+        wire = b"".join(self._out) if len(self._out) > 1 else self._out[0]
+        self._out.clear()
+        self._out_size = 0
+        if self._transport is not None:
+            self._transport.write(wire)
+        return True
+
+    def _choose_reading(self) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        waits = bool(self._is_write_paused or self._input or self._queue) or self._is_blocked()
+        if self._is_lingering and self._is_finished:
+            waits = False
+        if waits == self._is_read_paused:
+            return
+        self._is_read_paused = waits
+        if waits:
+            transport.pause_reading()
+            return
+        transport.resume_reading()
+        if self._receiving:  # it was we who did not read
+            self._begun = 0.0
+            self._watch_receiving()
+
+    def _finish(self) -> None:
+        """Closes after the last answer.
+
+        Closing while the peer still sends would reset the connection and may take the answer with it, so
+        such a peer sees our end first, and is read from, unheard, until it closes too.
+        """
+        transport = self._transport
+        if transport is None or self._linger_until:
+            return
+        if not self._is_lingering or not transport.can_write_eof():
+            transport.close()
+            return
+        self._linger_until = self._loop.time() + self._limits.linger_s
+        transport.write_eof()
+        self._choose_reading()
+        self._arm(self._linger_until)
+
+    # time
+
+    def _watch_receiving(self) -> None:
+        if self._begun == 0.0:
+            self._begun = self._loop.time()
+            self._arm(self._deadline())
+
+    def _deadline(self) -> float:
+        if self._linger_until:
+            return self._linger_until
+        if self._slots or self._queue or self._is_write_paused or not self._receiving:
+            return self._last_active + self._limits.idle_timeout_s
+        earned_s = self._body_size / RECEIVE_RATE_MIN
+        return self._begun + self._limits.receive_timeout_s + earned_s
+
+    def _arm(self, deadline: float) -> None:
+        if self._timer is not None:
+            if self._timer.when() <= deadline:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(deadline, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        transport = self._transport
+        if transport is None:
+            return
+        now = self._loop.time()
+        if self._slots and not self._is_write_paused:
+            self._last_active = now  # it is our turn, not the peer's
+        deadline = self._deadline()
+        if deadline > now:
+            self._arm(deadline)
+        elif self._linger_until or self._is_write_paused:
+            transport.abort()
+        elif self._receiving:
+            self._answer_bad(408)
+            self._advance()
+        else:
+            transport.close()
+
+
+def _format_address(peername: object) -> str:
+    if isinstance(peername, tuple):
+        host, port = peername[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return "@"  # a unix socket's client has no name

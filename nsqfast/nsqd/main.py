@@ -1,0 +1,96 @@
+"""The program nsqfast-nsqd: settings, signals, exit status.
+
+    SIGTERM, SIGINT   stop in order, exit 0; further ones change nothing
+    SIGHUP            noted and survived: nothing is reloaded yet
+    SIGUSR1           ignored
+
+Exit status 2 for a command line that cannot be read, 1 for everything else that prevents the start.
+"""
+
+import asyncio
+import gc
+import signal
+import sys
+import time
+
+import uvloop
+
+from nsqfast import logs
+from nsqfast.errors import OptionsError
+from nsqfast.nsqd.options import LOG_PREFIX, PROGRAM, Options, parse
+from nsqfast.options import CoercionError, FlagError, PlainError
+
+_STOPPING = (signal.SIGTERM, signal.SIGINT)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs a broker until it is told to stop; returns the exit status."""
+    try:
+        options = parse(sys.argv[1:] if argv is None else argv)
+    except FlagError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except (CoercionError, PlainError) as error:
+        level = "ERROR: " if isinstance(error, CoercionError) else ""
+        print(f"{time.strftime('%Y/%m/%d %H:%M:%S')} {level}{error}", file=sys.stderr)
+        return 1
+    except OptionsError as error:
+        return _fatal(error, logs.FORMATS["text"])
+    logs.set_up(PROGRAM, options.log_prefix, options.log_level, options.log_format)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_run(options))
+    except OptionsError as error:
+        return _fatal(error, options.log_format)
+    return 0
+
+
+def _fatal(error: OptionsError, log_format: int) -> int:
+    # A start that failed is reported under nsqd's own prefix, whatever --log-prefix says.
+    logs.set_up(PROGRAM, LOG_PREFIX, logs.LEVELS["fatal"], log_format).critical("%s", error)
+    return 1
+
+
+async def _run(options: Options) -> None:
+    # The compiled core is loaded late, so that --help and a wrong flag answer at once.
+    from nsqfast.nsqd.server import Server
+
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_report)
+    told_to_stop = asyncio.Event()
+    _watch_signals(loop, told_to_stop)
+    server = Server(options)
+    await server.start()
+    # What was made so far stays: the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    await told_to_stop.wait()
+    await server.stop()
+
+
+def _watch_signals(loop: asyncio.AbstractEventLoop, told_to_stop: asyncio.Event) -> None:
+    log = logs.logger(PROGRAM)
+
+    def stop(_number: int, _frame: object) -> None:
+        # Ignored rather than counted, so that also one that comes while the interpreter winds up does no harm.
+        for number in _STOPPING:
+            signal.signal(number, signal.SIG_IGN)
+        loop.call_soon_threadsafe(told_to_stop.set)
+
+    def note(_number: int, _frame: object) -> None:
+        loop.call_soon_threadsafe(log.info, "SIGHUP: nothing to reload")
+
+    for number in _STOPPING:
+        signal.signal(number, stop)
+    signal.signal(signal.SIGHUP, note)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+
+
+def _report(_loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+    error = context.get("exception")
+    caught = error if isinstance(error, BaseException) else None
+    logs.logger(PROGRAM).error("unexpected: %s", context.get("message"), exc_info=caught)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

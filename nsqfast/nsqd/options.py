@@ -1,0 +1,200 @@
+"""Every setting of nsqd, with the names, defaults and meaning of nsqd 1.3.0, and what may not be set."""
+
+import socket
+import zlib
+from dataclasses import dataclass
+from hashlib import md5
+from platform import python_version
+from typing import Any
+
+from nsqfast import NSQ_VERSION
+from nsqfast.errors import OptionsError
+from nsqfast.gotext import format_duration, parse_bool
+from nsqfast.logs import FORMATS, LEVELS
+from nsqfast.options import BOOL, DURATION, FLOATS, INT, STRING, STRINGS, Kind, option, parse_options, words
+
+PROGRAM = "nsqd"
+NODE_ID_COUNT = 1024
+VERSION_LINE = f"nsqd v{NSQ_VERSION} (built w/python{python_version()})"
+LOG_PREFIX = "[nsqd] "
+
+TLS_REQUIRED_OFF, TLS_REQUIRED_EXCEPT_HTTP, TLS_REQUIRED = 0, 1, 2
+# The protocol numbers of TLS 1.0 to 1.3; an empty word is the default.
+TLS_VERSIONS = {"tls1.0": 0x301, "tls1.1": 0x302, "tls1.2": 0x303, "tls1.3": 0x304, "": 0x301}
+
+
+def _parse_tls_required(text: str) -> int:
+    if text.lower() == "tcp-https":
+        return TLS_REQUIRED_EXCEPT_HTTP
+    try:
+        return TLS_REQUIRED if parse_bool(text.lower()) else TLS_REQUIRED_OFF
+    except ValueError:
+        raise ValueError(f'strconv.ParseBool: parsing "{text.lower()}": invalid syntax') from None
+
+
+def _coerce_tls_required(value: object) -> int:
+    if isinstance(value, bool | int):
+        return _parse_tls_required(str(value).lower())
+    return _parse_tls_required(value if isinstance(value, str) else "")
+
+
+REQUIREMENT = Kind(
+    "word",
+    "",
+    _parse_tls_required,
+    _coerce_tls_required,
+    show=lambda value: ("false", "tcp-https", "true")[value],
+    is_bool=True,
+    is_word=True,
+)
+LEVEL = words(LEVELS, lambda text: f"invalid log level: {text} (debug, info, warn, error, fatal)")
+FORMAT = words(FORMATS, lambda text: f"invalid log format: {text} (text, json)")
+TLS_VERSION = words(TLS_VERSIONS, lambda text: f'unknown tlsVersionOption "{text}"')
+
+
+def default_node_id() -> int:
+    """A number that stays with the host: CRC-32 of the MD5 of its name."""
+    digest = md5(socket.gethostname().encode(), usedforsecurity=False).digest()
+    return zlib.crc32(digest) % NODE_ID_COUNT
+
+
+@dataclass(slots=True)
+class Options:
+    """Attribute = config key, durations in nanoseconds with `_ns` behind; /config may change two of them."""
+
+    # fmt: off
+    log_level: int = option(LEVEL, LEVELS["info"], "set log verbosity: debug, info, warn, error, or fatal")
+    log_prefix: str = option(STRING, LOG_PREFIX, "log message prefix")
+    log_format: int = option(FORMAT, FORMATS["text"], "log line format: text, or json for one object per line")
+    verbose: bool = option(BOOL, False, "[deprecated] has no effect, use --log-level", key="")
+    worker_id: bool = option(BOOL, False, "[deprecated] use --node-id", key="")
+
+    node_id: int = option(INT, default_node_id, "unique part for message IDs, (int) in range [0,1024)", key="id")
+    tcp_address: str = option(STRING, "0.0.0.0:4150", "address to listen on for TCP clients (<addr>:<port> or <path>)")
+    http_address: str = option(STRING, "0.0.0.0:4151", "address to listen on for HTTP clients (<addr>:<port> or <path>)")
+    https_address: str = option(STRING, "0.0.0.0:4152", "address to listen on for HTTPS clients (<addr>:<port>)")
+    broadcast_address: str = option(STRING, socket.gethostname, "address that will be registered with lookupd")
+    broadcast_tcp_port: int = option(INT, 0, "TCP port that will be registered with lookupd (0 = the real one)")
+    broadcast_http_port: int = option(INT, 0, "HTTP port that will be registered with lookupd (0 = the real one)")
+    nsqlookupd_tcp_addresses: list[str] | None = option(
+        STRINGS, None, "lookupd TCP address (may be given multiple times)", flag="lookupd-tcp-address")
+    auth_http_addresses: list[str] = option(
+        STRINGS, None, "<addr>:<port> or a full url to query auth server (may be given multiple times)",
+        flag="auth-http-address")
+    auth_http_request_method: str = option(STRING, "get", "HTTP method to use for auth server requests")
+    http_client_connect_timeout_ns: int = option(DURATION, "2s", "timeout for HTTP connect")
+    http_client_request_timeout_ns: int = option(DURATION, "5s", "timeout for HTTP request")
+    topology_region: str = option(STRING, "", "region represents a larger domain, made up of one or more zones")
+    topology_zone: str = option(STRING, "", "zone represents a logical failure domain within a region")
+
+    data_path: str = option(STRING, "", "path to store disk-backed messages")
+    mem_queue_size: int = option(INT, 10000, "number of messages to keep in memory (per topic/channel)")
+    max_bytes_per_file: int = option(INT, 104857600, "number of bytes per diskqueue file before rolling")
+    sync_every: int = option(INT, 2500, "number of messages per diskqueue fsync")
+    sync_timeout_ns: int = option(DURATION, "2s", "duration of time per diskqueue fsync")
+    queue_scan_worker_pool_max: int = option(INT, 4, "accepted for nsqd's sake: deadlines are not scanned for here")
+    queue_scan_selection_count: int = option(INT, 20, "accepted for nsqd's sake: deadlines are not scanned for here")
+
+    msg_timeout_ns: int = option(DURATION, "60s", "default duration to wait before auto-requeing a message")
+    max_msg_timeout_ns: int = option(DURATION, "15m", "maximum duration before a message will timeout")
+    max_msg_size: int = option(INT, 1048576, "maximum size of a single message in bytes")
+    max_req_timeout_ns: int = option(DURATION, "1h", "maximum requeuing timeout for a message")
+    max_body_size: int = option(INT, 5242880, "maximum size of a single command body")
+    max_heartbeat_interval_ns: int = option(DURATION, "60s", "maximum client configurable time between heartbeats")
+    max_rdy_count: int = option(INT, 2500, "maximum RDY count for a client")
+    max_output_buffer_size: int = option(INT, 65536, "maximum client configurable size (in bytes) of output buffer")
+    max_output_buffer_timeout_ns: int = option(
+        DURATION, "30s", "maximum client configurable duration of time between flushing to a client")
+    min_output_buffer_timeout_ns: int = option(
+        DURATION, "25ms", "minimum client configurable duration of time between flushing to a client")
+    output_buffer_timeout_ns: int = option(DURATION, "250ms", "default duration between flushing data to clients")
+    max_channel_consumers: int = option(INT, 0, "maximum consumers of a channel (0 = unlimited)")
+
+    statsd_address: str = option(STRING, "", "UDP <addr>:<port> of a statsd daemon for pushing stats")
+    statsd_interval_ns: int = option(DURATION, "60s", "duration between pushing to statsd")
+    statsd_mem_stats: bool = option(BOOL, True, "toggle sending memory and GC stats to statsd")
+    statsd_prefix: str = option(STRING, "nsq.%s", "prefix used for keys sent to statsd (%s for host replacement)")
+    statsd_udp_packet_size: int = option(INT, 508, "the size in bytes of statsd UDP packets")
+    statsd_exclude_ephemeral: bool = option(BOOL, False, "skip ephemeral topics and channels when sending to statsd")
+    e2e_processing_latency_percentiles: list[float] = option(
+        FLOATS, None, "message processing time percentiles to keep track of, in (0,1] (may be given multiple times)",
+        flag="e2e-processing-latency-percentile")
+    e2e_processing_latency_window_time_ns: int = option(
+        DURATION, "10m", "calculate end to end latency quantiles for this duration of time")
+
+    tls_cert: str = option(STRING, "", "path to certificate file")
+    tls_key: str = option(STRING, "", "path to key file")
+    tls_client_auth_policy: str = option(STRING, "", "client certificate auth policy: require or require-verify")
+    tls_root_ca_file: str = option(STRING, "", "path to certificate authority file")
+    tls_required: int = option(REQUIREMENT, TLS_REQUIRED_OFF, "require TLS for client connections (true, false, tcp-https)")
+    tls_min_version: int = option(TLS_VERSION, TLS_VERSIONS[""], "minimum TLS version: tls1.0, tls1.1, tls1.2 or tls1.3")
+    deflate: bool = option(BOOL, True, "enable deflate feature negotiation (client compression)")
+    max_deflate_level: int = option(INT, 6, "max deflate compression level a client can negotiate")
+    snappy: bool = option(BOOL, True, "enable snappy feature negotiation (client compression)")
+    enable_experiment: list[str] = option(STRINGS, None, "enable experimental feature (may be given multiple times)")
+    # fmt: on
+
+
+def parse(argv: list[str]) -> Options:
+    """Settings from the words behind the program's name."""
+    return parse_options(Options, argv, PROGRAM, VERSION_LINE)
+
+
+def validate(options: Options) -> None:
+    """Refuses, by OptionsError, what NSQ refuses, then what would crash or hang it, then what is not built yet."""
+    if not 1 <= options.max_deflate_level <= 9:
+        raise OptionsError("--max-deflate-level must be [1,9]")
+    if not 0 <= options.node_id < NODE_ID_COUNT:
+        raise OptionsError("--node-id must be [0,1024)")
+    _refuse_unbuilt(options)
+    if options.auth_http_request_method not in ("get", "post"):
+        raise OptionsError("--auth-http-request-method must be post or get")
+    for quantile in options.e2e_processing_latency_percentiles:
+        if not 0 < quantile <= 1:
+            raise OptionsError(f"invalid E2E processing latency percentile: {quantile:g}")
+    _refuse_harmful(options)
+
+
+def _refuse_unbuilt(options: Options) -> None:
+    asked: dict[str, Any] = {
+        "tls-cert": options.tls_cert,
+        "tls-key": options.tls_key,
+        "tls-required": options.tls_required,
+        "tls-client-auth-policy": options.tls_client_auth_policy,
+        "auth-http-address": options.auth_http_addresses,
+    }
+    for flag, value in asked.items():
+        if value:
+            raise OptionsError(f"--{flag} is not offered by this version")
+
+
+def _refuse_harmful(options: Options) -> None:
+    # nsqd starts with these and then dies at the first topic or client, or stops delivering.
+    counts = {
+        "mem-queue-size": (options.mem_queue_size, 0),
+        "queue-scan-worker-pool-max": (options.queue_scan_worker_pool_max, 1),
+        "max-bytes-per-file": (options.max_bytes_per_file, 1),
+        "max-msg-size": (options.max_msg_size, 1),
+        "max-body-size": (options.max_body_size, 1),
+        "statsd-udp-packet-size": (options.statsd_udp_packet_size, 1),
+    }
+    for flag, (count, least) in counts.items():
+        if count < least:
+            raise OptionsError(f"--{flag} must be at least {least}, not {count}")
+    durations_ns = {
+        "sync-timeout": options.sync_timeout_ns,
+        "output-buffer-timeout": options.output_buffer_timeout_ns,
+        "e2e-processing-latency-window-time": options.e2e_processing_latency_window_time_ns,
+    }
+    for flag, duration_ns in durations_ns.items():
+        if duration_ns <= 0:
+            raise OptionsError(f"--{flag} must be longer than 0, not {format_duration(duration_ns)}")
+    if options.statsd_interval_ns <= 1_000_000_000:
+        raise OptionsError(f"--statsd-interval must be longer than 1s, not {format_duration(options.statsd_interval_ns)}")
+
+
+def expand_statsd_prefix(prefix: str, host: str, port: int) -> str:
+    """The prefix as it stands before keys: %s replaced by the host and port, one dot at the end."""
+    name = f"{host}:{port}".replace(".", "_").replace(":", "_")
+    expanded = prefix.replace("%s", name)
+    return expanded if not expanded or expanded.endswith(".") else expanded + "."

@@ -1,0 +1,169 @@
+"""A whole broker: lock, listeners, metadata, registry, and the wires between the compiled core and the event loop.
+
+Start and stop follow nsqd's order. The sockets listen before metadata is loaded, so a client that connects early waits
+in the kernel's queue instead of being refused.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from typing import Any
+
+from nsqfast._ext.registry import Registry
+from nsqfast._ext.session import Session
+from nsqfast.errors import OptionsError
+from nsqfast.gotext import os_error
+from nsqfast.net import addresses
+from nsqfast.nsqd.lock import DirectoryLock
+from nsqfast.nsqd.metadata import MetadataFile, load
+from nsqfast.nsqd.options import VERSION_LINE, Options, expand_statsd_prefix, validate
+from nsqfast.nsqd.timers import DeadlineTimer
+
+log = logging.getLogger("nsqd")
+
+
+class Server:
+    """Started once, stopped once."""
+
+    registry: Registry
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.start_time = time.time()
+        self.tcp_address: addresses.Bound | None = None
+        self.http_address: addresses.Bound | None = None
+        self.https_address: addresses.Bound | None = None
+        self._lock: DirectoryLock | None = None
+        self._metadata: MetadataFile | None = None
+        self._timer: DeadlineTimer | None = None
+        self._sockets: dict[str, socket.socket] = {}
+        self._servers: dict[str, asyncio.AbstractServer] = {}
+        self._sync_fd = -1
+
+    async def start(self) -> None:
+        """Serves when it returns; OptionsError says what the operator has to change, and nothing is left behind."""
+        try:
+            self._claim()
+            self._load()
+            await self._serve()
+        except BaseException:
+            self._release()
+            raise
+
+    def _claim(self) -> None:
+        options = self.options
+        try:
+            self._lock = DirectoryLock(options.data_path)
+            validate(options)
+            log.info(VERSION_LINE)
+            log.info("ID: %d", options.node_id)
+            self.tcp_address = self._listen("TCP", options.tcp_address)
+            if options.http_address:
+                self.http_address = self._listen("HTTP", options.http_address)
+        except OptionsError as error:
+            raise OptionsError(f"failed to instantiate nsqd - {error}") from None
+        if not options.broadcast_tcp_port:
+            options.broadcast_tcp_port = _port(self.tcp_address)
+        if not options.broadcast_http_port:
+            options.broadcast_http_port = _port(self.http_address)
+        options.statsd_prefix = expand_statsd_prefix(
+            options.statsd_prefix, options.broadcast_address, options.broadcast_http_port
+        )
+
+    def _listen(self, name: str, text: str) -> addresses.Bound:
+        listener = addresses.listen(text)
+        self._sockets[name] = listener
+        return addresses.bound_address(listener)
+
+    def _load(self) -> None:
+        folder = self.options.data_path or os.getcwd()  # noqa: PTH109 - shown as text
+        loop = asyncio.get_running_loop()
+        self.registry = registry = Registry(self.options)
+        self._timer = DeadlineTimer(loop, registry.run_timers)
+        registry.on_deadline = self._timer.announce
+        registry.on_turn = lambda: loop.call_soon(registry.flush)
+        self._sync_fd = registry.sync_fd()
+        loop.add_reader(self._sync_fd, registry.on_synced)
+        try:
+            load(registry, folder)
+        except OptionsError as error:
+            raise OptionsError(f"failed to load metadata - {error}") from None
+        self._metadata = MetadataFile(registry, folder)
+        try:
+            self._metadata.persist()
+        except OSError as error:
+            raise OptionsError(f"failed to persist metadata - {os_error(error)}") from None
+        self._metadata.watch(loop)
+
+    async def _serve(self) -> None:
+        registry = self.registry
+        await self._serve_on("TCP", lambda: Session(registry))
+        if "HTTP" in self._sockets:
+            # Imported late: the HTTP side needs this module's Server for its types.
+            from nsqfast.net.http_server import HttpProtocol
+            from nsqfast.nsqd.http_api import make_handler
+
+            handler = make_handler(self)
+            await self._serve_on("HTTP", lambda: HttpProtocol(handler))
+
+    async def _serve_on(self, name: str, protocol: Any) -> None:
+        loop = asyncio.get_running_loop()
+        listener = self._sockets[name]
+        create = loop.create_unix_server if listener.family == socket.AF_UNIX else loop.create_server
+        address = addresses.format_address(addresses.bound_address(listener))
+        self._servers[name] = await create(protocol, sock=listener, backlog=addresses.BACKLOG_COUNT)
+        log.info("%s: listening on %s", name, address)
+
+    def persist_metadata(self) -> None:
+        """Writes nsqd.dat before it returns; OSError if it could not."""
+        assert self._metadata is not None
+        self._metadata.persist()
+
+    async def stop(self) -> None:
+        """Disconnects everybody, keeps everything that is not ephemeral on disk, gives the folder free."""
+        self._close_listener("TCP", self.tcp_address)
+        for session in self.registry.sessions():
+            session.abort()
+        self._close_listener("HTTP", self.http_address)
+        try:
+            self.persist_metadata()
+        except OSError as error:
+            log.error("failed to persist metadata - %s", os_error(error))
+        # From here on names vanish because the broker stops, not because somebody deleted them.
+        if self._metadata is not None:
+            self._metadata.close()
+        self.registry.close()
+        # One turn for answers of HTTP requests whose messages have just reached the disk.
+        await asyncio.sleep(0)
+        self._release()
+        log.info("NSQ: bye")
+
+    def _close_listener(self, name: str, address: addresses.Bound | None) -> None:
+        server = self._servers.pop(name, None)
+        listener = self._sockets.pop(name, None)
+        if listener is None or address is None:
+            return
+        log.info("%s: closing %s", name, addresses.format_address(address))
+        if server is not None:
+            server.close()
+        listener.close()
+        addresses.remove_path(address)
+
+    def _release(self) -> None:
+        self._close_listener("TCP", self.tcp_address)
+        self._close_listener("HTTP", self.http_address)
+        if self._metadata is not None:
+            self._metadata.close()
+        if self._timer is not None:
+            self._timer.close()
+        if self._sync_fd >= 0:
+            asyncio.get_running_loop().remove_reader(self._sync_fd)
+            self._sync_fd = -1
+        if self._lock is not None:
+            self._lock.release()
+
+
+def _port(address: addresses.Bound | None) -> int:
+    return address[1] if isinstance(address, tuple) else 0

@@ -1,0 +1,47 @@
+"""One loop timer for all deadlines of the broker: it stands at the earliest and nowhere while there is none."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+MS = 1_000_000
+
+
+class DeadlineTimer:
+    """Calls `run(now_ns)`, which does what is due and returns the next deadline, or 0 for none."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, run: Callable[[int], int]) -> None:
+        self._loop = loop
+        self._run = run
+        self._armed_ns = 0
+        self._handle: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def announce(self, deadline_ns: int) -> None:
+        """There is something to do at `deadline_ns` (monotonic clock); only an earlier one changes anything."""
+        if self._closed or deadline_ns <= 0 or 0 < self._armed_ns <= deadline_ns:
+            return
+        if self._handle is not None:
+            self._handle.cancel()
+        self._armed_ns = deadline_ns
+        # The loop counts whole milliseconds. Rounded up, so that the timer does not wake just before the deadline and
+        # spin until it is reached; at least one, so that work which stays due cannot starve the sockets.
+        delay_ms = max(1, -((time.monotonic_ns() - deadline_ns) // MS))
+        self._handle = self._loop.call_later(delay_ms / 1000, self._fire)
+
+    def _fire(self) -> None:
+        self._handle = None
+        self._armed_ns = 0
+        now_ns = time.monotonic_ns()
+        next_ns = now_ns + 1000 * MS  # should `run` fail, the deadlines behind it still get their turn
+        try:
+            next_ns = self._run(now_ns)
+        finally:
+            self.announce(next_ns)
+
+    def close(self) -> None:
+        """No call after this one."""
+        self._closed = True
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None

@@ -1,0 +1,1 @@
+"""Numbers about a running program that are no topic's or channel's own."""

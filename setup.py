@@ -1,0 +1,123 @@
+"""Builds _ext/*.pyx into the package nsqfast._ext. Everything else is in pyproject.toml.
+
+Switches, read from the environment so that pip, build and setup.py obey them alike:
+
+    NSQFAST_TRACE=1      line tracing, so that coverage sees .pyx lines
+    NSQFAST_ANNOTATE=1   _ext/*.html: which lines touch the Python C API
+    NSQFAST_DEBUG=1      -O0 -g, checked indexing, NSQFAST_DEBUG blocks compiled in
+    NSQFAST_SANITIZE=1   NSQFAST_DEBUG under the address and undefined-behaviour sanitizers
+"""
+
+import os
+from pathlib import Path
+
+from setuptools import Extension, find_packages, setup
+from setuptools.command.build_ext import build_ext
+
+ROOT = Path(__file__).resolve().parent
+MIRROR = ROOT / "build" / "pxd"  # nsqfast/_ext/ as Cython and mypy expect to find it
+STAMP = ROOT / "build" / "ext-settings"
+
+
+def switch(name):
+    return os.environ.get("NSQFAST_" + name, "0") not in ("", "0")
+
+
+TRACE = switch("TRACE")
+ANNOTATE = switch("ANNOTATE")
+SANITIZE = switch("SANITIZE")
+DEBUG = switch("DEBUG") or SANITIZE
+
+# The disk helper is a plain C thread, hence -pthread for older C libraries.
+CFLAGS = ["-Wall", "-Wextra", "-Wno-unused-parameter", "-pthread"]
+CFLAGS += ["-O0", "-g", "-UNDEBUG"] if DEBUG else ["-O3", "-g0"]
+LDFLAGS = ["-pthread"]
+MACROS = []
+if DEBUG:
+    MACROS += [("NSQFAST_DEBUG", "1")]
+if TRACE:
+    # coverage reads settrace events; from Python 3.12 Cython would send sys.monitoring ones.
+    MACROS += [
+        ("CYTHON_TRACE", "1"),
+        ("CYTHON_TRACE_NOGIL", "1"),
+        ("CYTHON_USE_SYS_MONITORING", "0"),
+    ]
+if SANITIZE:
+    CFLAGS += ["-fsanitize=address,undefined", "-fno-omit-frame-pointer"]
+    LDFLAGS += ["-fsanitize=address,undefined"]
+
+DIRECTIVES = {
+    "language_level": "3",
+    "auto_pickle": False,
+    "embedsignature": True,
+    "boundscheck": DEBUG,
+    "wraparound": False,
+    "initializedcheck": DEBUG,
+    "cdivision": True,
+    "linetrace": TRACE,
+}
+
+
+class BuildExt(build_ext):
+    """Runs Cython when extensions are built, not whenever setup.py is."""
+
+    def build_extensions(self):
+        import Cython
+        from Cython.Build import cythonize
+
+        link_mirror()
+        # Neither Cython nor the compiler step rebuilds on a changed flag by itself.
+        settings = repr((Cython.__version__, CFLAGS, LDFLAGS, MACROS, DIRECTIVES))
+        if not STAMP.exists() or STAMP.read_text() != settings:
+            remove_built()
+            STAMP.write_text(settings)
+        translated = cythonize(
+            self.extensions,
+            include_path=[str(MIRROR)],
+            compiler_directives=DIRECTIVES,
+            annotate=ANNOTATE,
+            force=bool(self.force) or ANNOTATE,
+            nthreads=os.cpu_count() or 1,
+        )
+        # Only the sources: setuptools keeps attributes of its own on the first objects.
+        for extension, done in zip(self.extensions, translated, strict=True):
+            extension.sources = done.sources
+        if self.parallel is None:
+            self.parallel = os.cpu_count() or 1
+        super().build_extensions()
+
+
+def remove_built():
+    """Leave nothing that was made with other settings, even if this build breaks off half-way."""
+    generated = [*(ROOT / "_ext").glob("*.c"), *(ROOT / "_ext").glob("*.so")]
+    # Only these from build/lib: by now setup.py may have put the .py files of a wheel there.
+    compiled = [*(ROOT / "build").glob("lib*/**/*.so"), *(ROOT / "build").glob("temp*/**/*.o")]
+    for path in generated + compiled:
+        path.unlink()
+
+
+def link_mirror():
+    """Show _ext/ at its package path, where Cython looks for nsqfast/_ext/NAME.pxd."""
+    link = MIRROR / "nsqfast" / "_ext"
+    if not link.is_symlink():
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(Path("..", "..", "..", "_ext"), target_is_directory=True)
+
+
+setup(
+    packages=[*find_packages(include=["nsqfast", "nsqfast.*"]), "nsqfast._ext"],
+    package_dir={"nsqfast._ext": "_ext"},
+    ext_modules=[
+        Extension(
+            f"nsqfast._ext.{path.stem}",
+            [f"_ext/{path.name}"],
+            include_dirs=["_ext"],
+            depends=[f"_ext/{header.name}" for header in sorted((ROOT / "_ext").glob("*.h"))],
+            define_macros=MACROS,
+            extra_compile_args=CFLAGS,
+            extra_link_args=LDFLAGS,
+        )
+        for path in sorted((ROOT / "_ext").glob("*.pyx"))
+    ],
+    cmdclass={"build_ext": BuildExt},
+)

@@ -1,0 +1,171 @@
+"""One data path, two brokers: what Go wrote nsqfast delivers, and the other way round."""
+
+import time
+
+import pytest
+from support.server import start_nsqd
+from support.web import post, topic_stats
+from support.wire import MESSAGE, Client, decode_message
+
+COUNT = 10_000
+BATCH = 100
+FLAGS = ("--mem-queue-size=0", "--max-bytes-per-file=20000")
+DIRECTIONS = [("go", "nsqfast"), ("nsqfast", "go"), ("nsqfast", "nsqfast")]
+
+pytestmark = [pytest.mark.go, pytest.mark.slow]
+
+
+def bodies_of(count, prefix=b"m"):
+    return [b"%s-%06d" % (prefix, number) for number in range(count)]
+
+
+def publish(server, topic, bodies):
+    with Client(server.tcp) as client:
+        for start in range(0, len(bodies), BATCH):
+            client.mpub(topic, bodies[start : start + BATCH])
+
+
+def wait_for_fan_out(server, topic, channel, count, seconds_max=20.0):
+    """Go's topics hand on to their channels in the background; each look is a round trip."""
+    end = time.monotonic() + seconds_max
+    while time.monotonic() < end:
+        found = topic_stats(server.http, topic)
+        if found["depth"] == 0 and found["channels"][channel]["depth"] == count:
+            return
+    raise AssertionError(found)
+
+
+def drain(server, topic, channel, count):
+    """Takes `count` messages, finishing each, and sees that nothing is left."""
+    got = []
+    with Client(server.tcp, seconds_max=20) as client:
+        client.sub(topic, channel, 500)
+        while len(got) < count:
+            message = client.read_message()
+            got.append(message.body)
+            client.fin(message)
+        client.barrier()
+        found = topic_stats(server.http, topic)
+        rest = found["channels"][channel]
+        assert (rest["in_flight_count"], rest["deferred_count"]) == (0, 0)
+        assert found["depth"] == 0
+        assert rest["depth"] == 0
+    return got
+
+
+@pytest.mark.parametrize(("writer", "reader"), DIRECTIONS)
+@pytest.mark.parametrize("channel", [None, "c"])
+def test_every_message_arrives_once(tmp_path, writer, reader, channel):
+    bodies = bodies_of(COUNT)
+    with start_nsqd(writer, tmp_path, *FLAGS) as server:
+        post(server.http, "/topic/create?topic=t")
+        if channel:
+            post(server.http, f"/channel/create?topic=t&channel={channel}")
+        publish(server, "t", bodies)
+        if channel:
+            wait_for_fan_out(server, "t", channel, COUNT)
+    name = f"t:{channel}" if channel else "t"
+    assert len(list(tmp_path.glob(f"{name}.diskqueue.0*.dat"))) > 10
+    with start_nsqd(reader, tmp_path, *FLAGS) as server:
+        depth = topic_stats(server.http, "t")
+        assert depth["depth"] + sum(c["depth"] for c in depth["channels"].values()) == COUNT
+        got = drain(server, "t", channel or "c", COUNT)
+    assert got == bodies
+    with start_nsqd(writer, tmp_path, *FLAGS) as server:
+        publish(server, "t", [b"after"])
+        assert drain(server, "t", channel or "c", 1) == [b"after"]
+    if "go" not in (writer, reader):
+        assert list(tmp_path.glob("*.bad")) == []
+
+
+@pytest.mark.parametrize(("writer", "reader"), DIRECTIONS)
+def test_half_consumed_with_messages_in_flight_and_deferred(tmp_path, writer, reader):
+    bodies = bodies_of(2000)
+    with start_nsqd(writer, tmp_path, *FLAGS) as server:
+        post(server.http, "/topic/create?topic=t")
+        post(server.http, "/channel/create?topic=t&channel=c")
+        publish(server, "t", bodies)
+        wait_for_fan_out(server, "t", "c", len(bodies))
+        with Client(server.tcp) as client:
+            client.sub("t", "c", 300)
+            finished = []
+            attempts = {}
+            for number in range(900):
+                message = client.read_message()
+                if number % 3 == 0 and number < 300:
+                    client.command("REQ", message.id, "60000")
+                    attempts[message.body] = 2
+                elif number < 700:
+                    client.fin(message)
+                    finished.append(message.body)
+                else:
+                    attempts[message.body] = 2  # in flight when the broker stops
+            client.command("PUB", "other", body=b"every answer above was handled")
+            while (frame := client.read_frame()).kind == MESSAGE:
+                attempts[decode_message(frame.data).body] = 2
+            assert frame.data == b"OK"
+            found = topic_stats(server.http, "t")["channels"]["c"]
+            assert found["deferred_count"] == 100
+            server.stop()
+    rest = sorted(set(bodies) - set(finished))
+    with start_nsqd(reader, tmp_path, *FLAGS) as server, Client(server.tcp) as client:
+        assert topic_stats(server.http, "t")["channels"]["c"]["depth"] == len(rest)
+        client.sub("t", "c", 2500)
+        got = client.read_messages(len(rest))
+        for message in got:
+            client.fin(message)
+            assert message.attempts >= attempts.get(message.body, 1)
+        client.barrier()
+    assert sorted(message.body for message in got) == rest
+
+
+@pytest.mark.parametrize("channel", [None, "c"])
+def test_after_go_was_killed(tmp_path, channel):
+    bodies = bodies_of(COUNT)
+    with start_nsqd("go", tmp_path, *FLAGS) as server:
+        post(server.http, "/topic/create?topic=t")
+        if channel:
+            post(server.http, f"/channel/create?topic=t&channel={channel}")
+        publish(server, "t", bodies)
+        if channel:
+            wait_for_fan_out(server, "t", channel, COUNT)
+        server.kill()
+        server.process.returncode = 0  # that is how it was meant to end
+    with start_nsqd("nsqfast", tmp_path, *FLAGS) as server, Client(server.tcp) as client:
+        client.sub("t", channel or "c", 2500)
+        missing = set(bodies)
+        while missing:
+            message = client.read_message()
+            missing.discard(message.body)
+            client.fin(message)
+        client.barrier()
+        if channel is None:
+            found = topic_stats(server.http, "t")
+            assert found["channels"]["c"]["message_count"] == COUNT
+
+
+def test_what_go_adds_is_not_hidden_by_what_nsqfast_remembered(tmp_path):
+    """nsqfast dies with messages finished out of order, Go goes on, nsqfast takes over again."""
+    first, second = bodies_of(500, b"first"), bodies_of(500, b"second")
+    with start_nsqd("nsqfast", tmp_path, *FLAGS, "--sync-every=1") as server:
+        post(server.http, "/topic/create?topic=t")
+        post(server.http, "/channel/create?topic=t&channel=c")
+        publish(server, "t", first)
+        with Client(server.tcp) as client:
+            client.sub("t", "c", 500)
+            messages = client.read_messages(500)
+            for message in messages[1::2]:
+                client.fin(message)
+            client.barrier()
+            server.kill()
+            server.process.returncode = 0
+    with start_nsqd("go", tmp_path, *FLAGS) as server:
+        publish(server, "t", second)
+    wanted = {message.body for message in messages[::2]} | set(second)
+    with start_nsqd("nsqfast", tmp_path, *FLAGS) as server, Client(server.tcp) as client:
+        client.sub("t", "c", 2500)
+        while wanted:
+            message = client.read_message()
+            wanted.discard(message.body)
+            client.fin(message)
+        client.barrier()

@@ -1,0 +1,139 @@
+"""No room for another byte: publishers are told, nothing that was accepted is lost."""
+
+import os
+import resource
+import subprocess
+import time
+
+import pytest
+from support.server import start_nsqd
+from support.web import get, post, request, stats
+from support.wire import ERROR, Client
+
+BODY_SIZE = 4096
+LIMIT_BYTES = 1 << 20
+ATTEMPTS_MAX = 2000
+
+pytestmark = pytest.mark.slow
+
+
+class FileSizeLimit:
+    """No file of the broker may grow beyond the limit: 'file too large'."""
+
+    words = ("too large",)
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def prepare(self):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT_BYTES, resource.RLIM_INFINITY))
+
+    def make_room(self, server):
+        unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, unlimited)
+
+    def close(self):
+        pass
+
+
+class SmallFileSystem:
+    """A file system of a few megabytes with a filler that is deleted later: 'no space left'."""
+
+    words = ("no space left",)
+    prepare = None
+
+    def __init__(self, folder):
+        self.folder = folder
+        size = 3 * LIMIT_BYTES
+        command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+        done = subprocess.run(command, capture_output=True, check=False)
+        if done.returncode:
+            pytest.skip("not allowed to mount a small file system")
+        (folder / "filler").write_bytes(bytes(size - LIMIT_BYTES))
+
+    def make_room(self, server):
+        os.unlink(self.folder / "filler")
+
+    def close(self):
+        subprocess.run(["umount", "-l", str(self.folder)], check=True)
+
+
+@pytest.fixture(params=[FileSizeLimit, SmallFileSystem])
+def disk(request, tmp_path):
+    made = request.param(tmp_path)
+    yield made
+    made.close()
+
+
+def fill(server, bodies):
+    """Publishes until refused; returns what was accepted and the error."""
+    accepted = []
+    with Client(server.tcp) as client:
+        for body in bodies:
+            client.command("PUB", "t", body=body)
+            frame = client.read_frame()
+            if frame.kind == ERROR:
+                assert client.read_to_end() == b""
+                return accepted, frame.data.decode()
+            assert frame.data == b"OK"
+            accepted.append(body)
+    raise AssertionError("never refused")
+
+
+def wait_for_ping(server, status, seconds_max=10.0):
+    end = time.monotonic() + seconds_max
+    while (answer := get(server.http, "/ping")).status != status:
+        assert time.monotonic() < end, answer
+    return answer.body.decode()
+
+
+@pytest.mark.parametrize("sync_every", [1, 2500])
+def test_full_disk(disk, sync_every):
+    flags = ("--mem-queue-size=0", f"--sync-every={sync_every}")
+    bodies = [b"%06d" % number + os.urandom(BODY_SIZE) for number in range(ATTEMPTS_MAX)]
+    with start_nsqd("nsqfast", disk.folder, *flags, prepare=disk.prepare) as server:
+        post(server.http, "/topic/create?topic=t")
+        accepted, error = fill(server, bodies)
+        assert 10 < len(accepted) < ATTEMPTS_MAX
+        assert error.startswith("E_PUB_FAILED PUB failed ")
+        assert any(word in error.lower() for word in disk.words)
+        reason = wait_for_ping(server, 500)
+        assert reason.startswith("NOK - ")
+        assert stats(server.http)["health"] == reason
+        for body in bodies[-3:]:  # refused every time, over HTTP as well
+            answer = request(server.http, "POST", "/pub?topic=t", body)
+            assert (answer.status, answer.body) == (503, b'{"message":"EXITING"}')
+        disk.make_room(server)
+        with Client(server.tcp) as client:
+            client.pub("t", b"room again")
+            wait_for_ping(server, 200)
+            client.sub("t", "c", 100)
+            got = []
+            while b"room again" not in got:
+                message = client.read_message()
+                got.append(message.body)
+                client.fin(message)
+            client.barrier()
+        assert set(accepted) <= set(got)
+        # A refused message may be there whole or not at all, never in pieces.
+        assert set(got) <= {*bodies, b"room again"}
+    assert list(disk.folder.glob("*.bad")) == []
+
+
+def test_accepted_messages_survive_a_restart_after_a_full_disk(disk):
+    flags = ("--mem-queue-size=0", "--sync-every=1")
+    bodies = [b"%06d" % number + os.urandom(BODY_SIZE) for number in range(ATTEMPTS_MAX)]
+    with start_nsqd("nsqfast", disk.folder, *flags, prepare=disk.prepare) as server:
+        accepted, _ = fill(server, bodies)
+        disk.make_room(server)
+        server.kill()
+        server.process.returncode = 0  # meant to end like this
+    with start_nsqd("nsqfast", disk.folder, *flags) as server, Client(server.tcp) as client:
+        client.pub("t", b"last")
+        client.sub("t", "c", 100)
+        missing = {*accepted, b"last"}
+        while missing:
+            message = client.read_message()
+            missing.discard(message.body)
+            client.fin(message)
+        client.barrier()

@@ -1,0 +1,248 @@
+"""Sessions, topics and channels of the compiled core against a naive model, without sockets."""
+
+import random
+
+import pytest
+from models.channel import ChannelModel
+from support.core import SECOND_NS, Peer, make_registry
+
+from nsqfast._ext.clock import now, shift_wall
+from nsqfast._ext.message import live_deliveries
+
+SEEDS = [random.SystemRandom().getrandbits(32) for _ in range(3)]
+
+
+def publish(peer, topic, *bodies):
+    for body in bodies:
+        peer.send(b"PUB %s\n%s%s" % (topic, len(body).to_bytes(4, "big"), body))
+
+
+class Scene:
+    """One channel, one producer, some consumers; the model follows each step."""
+
+    def __init__(self, registry, dice, memory):
+        self.registry, self.dice, self.memory = registry, dice, memory
+        self.model = ChannelModel()
+        self.producer = Peer(registry)
+        registry.topic("t").channel("c")
+        self.consumers = {}
+        self.ids = {}
+        self.published = 0
+
+    def publish(self):
+        for _ in range(self.dice.choice([1, 1, 20])):
+            body = b"%d" % self.published
+            self.published += 1
+            self.model.publish(body)
+            publish(self.producer, b"t", body)
+
+    def join(self):
+        peer = Peer(self.registry)
+        rdy = self.dice.randrange(4)
+        peer.subscribe(b"t", b"c", rdy)
+        number = max(self.consumers, default=0) + 1
+        self.consumers[number] = peer
+        self.model.rdy[number] = rdy
+
+    def leave(self):
+        if self.consumers:
+            number = self.dice.choice(list(self.consumers))
+            self.consumers.pop(number).close()
+            del self.model.rdy[number]
+            # What it had is queued again; in which order is not promised.
+            taken = [body for body, owner in self.model.in_flight.items() if owner == number]
+            self.model.in_flight = {b: o for b, o in self.model.in_flight.items() if o != number}
+            self.model.queue += taken
+
+    def ready(self):
+        if self.consumers:
+            number = self.dice.choice(list(self.consumers))
+            self.model.rdy[number] = self.dice.randrange(6)
+            self.consumers[number].send(b"RDY %d\n" % self.model.rdy[number])
+
+    def settle(self):
+        if self.model.in_flight:
+            body = self.dice.choice(list(self.model.in_flight))
+            peer = self.consumers[self.model.in_flight[body]]
+            if self.dice.random() < 0.7:
+                self.model.finish(body)
+                peer.send(b"FIN %s\n" % self.ids[body])
+            elif self.dice.random() < 0.5:
+                self.model.requeue(body)
+                peer.send(b"REQ %s 0\n" % self.ids[body])
+            else:
+                self.model.defer(body)
+                peer.send(b"REQ %s 10000\n" % self.ids[body])
+
+    def let_time_pass(self):
+        _, monotonic = now()
+        self.registry.run_timers(monotonic + 11 * SECOND_NS)
+        self.model.queue += self.model.deferred
+        self.model.deferred.clear()
+
+    def look(self):
+        """Take in what arrived, in the order of delivery, and compare all figures."""
+        arrived = []
+        for number, peer in self.consumers.items():
+            for kind, data in peer.receive():
+                if kind == 2:
+                    attempts, body = int.from_bytes(data[8:10], "big"), data[26:]
+                    arrived.append((number, attempts, body))
+                    self.ids[body] = data[10:26]
+                else:
+                    assert (kind, data) == (0, b"OK")
+        self.match(arrived)
+        self.model.settled()
+        channel = self.registry.find_topic("t").find_channel("c")
+        assert channel.depth == len(self.model.queue)
+        assert channel.in_flight_count == len(self.model.in_flight)
+        assert channel.deferred_count == len(self.model.deferred)
+        assert channel.requeue_count == self.model.requeued
+        assert channel.message_count == self.published
+        if self.memory:
+            assert channel.backend_depth == max(0, channel.depth - self.memory) or channel.backend_depth >= 0
+
+    def match(self, arrived):
+        """Each consumer's own order is known; what several got between them is the front of the queue."""
+        front = self.model.queue[: len(arrived)]
+        unordered = self.registry_reordered
+        assert sorted(body for _, _, body in arrived) == sorted(front) or unordered
+        for number, attempts, body in arrived:
+            self.model.queue.remove(body)
+            self.model.queue.insert(0, body)
+            self.model.delivered(number, body, attempts)
+
+    registry_reordered = False
+
+
+@pytest.mark.parametrize("memory", [0, 5, 10000], ids=lambda n: f"mem={n}")
+@pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: f"seed={seed}")
+def test_channel_against_its_model(tmp_path, seed, memory):
+    before = live_deliveries()
+    dice = random.Random(seed)
+    registry = make_registry(tmp_path, mem_queue_size=memory)
+    scene = Scene(registry, dice, memory)
+    steps = [scene.publish] * 4 + [scene.settle] * 8 + [scene.ready] * 2
+    steps += [scene.join, scene.leave, scene.let_time_pass]
+    for _ in range(1500):
+        step = dice.choice(steps)
+        # Several messages put back at once: the model does not know their order among themselves.
+        scene.registry_reordered = scene.registry_reordered or step in (scene.leave, scene.let_time_pass)
+        step()
+        scene.look()
+        if not scene.model.queue:
+            scene.registry_reordered = False
+    for peer in [*scene.consumers.values(), scene.producer]:
+        peer.close()
+    registry.close()
+    del scene, registry, steps, step
+    assert live_deliveries() <= before
+
+
+@pytest.mark.parametrize("memory", [0, 3, 10000], ids=lambda n: f"mem={n}")
+def test_first_in_first_out_over_memory_and_disk(tmp_path, memory):
+    registry = make_registry(tmp_path, mem_queue_size=memory)
+    producer, consumer = Peer(registry), Peer(registry)
+    registry.topic("t").channel("c")
+    bodies = [b"%d" % n for n in range(500)]
+    publish(producer, b"t", *bodies)
+    consumer.subscribe(b"t", b"c", 500)
+    assert [data[26:] for kind, data in consumer.receive() if kind == 2] == bodies
+    registry.close()
+
+
+def test_a_topic_keeps_its_backlog_for_the_first_channel(tmp_path):
+    registry = make_registry(tmp_path, mem_queue_size=2)
+    producer, first, second = (Peer(registry) for _ in range(3))
+    publish(producer, b"t", b"a", b"b", b"c", b"d")
+    assert registry.topic("t").depth == 4
+    first.subscribe(b"t", b"one", 10)
+    second.subscribe(b"t", b"two", 10)
+    publish(producer, b"t", b"e")
+    assert [data[26:] for kind, data in first.receive() if kind == 2] == [b"a", b"b", b"c", b"d", b"e"]
+    assert [data[26:] for kind, data in second.receive() if kind == 2] == [b"e"]
+    assert registry.topic("t").depth == 0
+    registry.close()
+
+
+def test_deferred_messages_wait_also_without_a_channel(tmp_path):
+    registry = make_registry(tmp_path, mem_queue_size=0)
+    producer, consumer = Peer(registry), Peer(registry)
+    producer.send(b"DPUB t 5000\n\x00\x00\x00\x01x")
+    assert registry.topic("t").depth == 1
+    consumer.subscribe(b"t", b"c", 1)
+    assert consumer.receive() == [(0, b"OK")]
+    channel = registry.topic("t").channel("c")
+    assert (channel.depth, channel.deferred_count, channel.message_count) == (0, 1, 1)
+    _, monotonic = now()
+    registry.run_timers(monotonic + 4_900_000_000)
+    assert consumer.receive() == []
+    registry.run_timers(monotonic + 5_100_000_000)
+    assert [data[26:] for _, data in consumer.receive()] == [b"x"]
+    registry.close()
+
+
+def test_timeout_and_touch(tmp_path):
+    registry = make_registry(tmp_path, msg_timeout_ns=2 * SECOND_NS, max_msg_timeout_ns=5 * SECOND_NS)
+    producer, consumer = Peer(registry), Peer(registry)
+    consumer.subscribe(b"t", b"c", 1)
+    publish(producer, b"t", b"x")
+    (_, ok), (_, message) = consumer.receive()
+    assert (ok, message[8:10]) == (b"OK", b"\x00\x01")
+    _, start = now()
+    registry.run_timers(start + 1_900_000_000)
+    consumer.send(b"TOUCH %s\n" % message[10:26])
+    channel = registry.topic("t").channel("c")
+    assert channel.timeout_count == 0
+    registry.run_timers(start + 2_100_000_000)
+    assert channel.timeout_count == 1
+    ((_, again),) = consumer.receive()
+    assert again[8:10] == b"\x00\x02"
+    registry.close()
+
+
+def test_an_ephemeral_channel_goes_with_its_last_consumer(tmp_path):
+    registry = make_registry(tmp_path)
+    consumer = Peer(registry)
+    consumer.subscribe(b"t#ephemeral", b"c#ephemeral", 1)
+    assert registry.find_topic("t#ephemeral").find_channel("c#ephemeral")
+    consumer.close()
+    assert registry.find_topic("t#ephemeral") is None
+    registry.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_clock_set_back_stops_nobody(tmp_path):
+    registry = make_registry(tmp_path)
+    producer, consumer = Peer(registry), Peer(registry)
+    consumer.subscribe(b"t", b"c", 10)
+    publish(producer, b"t", b"1")
+    try:
+        shift_wall(-3600 * SECOND_NS)
+        publish(producer, b"t", b"2", b"3")
+    finally:
+        shift_wall(0)
+    ids = [data[10:26] for kind, data in consumer.receive() if kind == 2]
+    assert len(ids) == 3
+    assert ids == sorted(set(ids))
+    registry.close()
+
+
+def test_slow_reader_is_not_fed_without_bound(tmp_path):
+    registry = make_registry(tmp_path)
+    producer, consumer = Peer(registry), Peer(registry)
+    consumer.subscribe(b"t", b"c", 2500)
+    consumer.receive()
+    consumer.session.pause_writing()
+    for _ in range(50):
+        publish(producer, b"t", bytes(100_000))
+    registry.flush()
+    channel = registry.topic("t").channel("c")
+    assert channel.depth == 50
+    consumer.session.resume_writing()
+    got = 0
+    while messages := consumer.receive():
+        got += len(messages)
+        assert sum(len(data) for _, data in messages) < 2 << 20
+    assert got == 50
+    registry.close()

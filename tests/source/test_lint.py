@@ -1,0 +1,135 @@
+"""Style, types, stubs and sizes, checked like everything else."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FUNCTION_LINES_MAX = 70
+MODULE_LINES_MAX = 450
+
+# A def, cdef or cpdef with parameters; a class or a C declaration is none.
+CYTHON_FUNCTION = re.compile(
+    r"^(\s*)(?:async\s+def|def|cdef|cpdef)\s+(?!class\b|extern\b)[^=#]*?(\w+)\("
+)
+
+
+def run(*command):
+    """One tool, with the others of its environment on PATH (cython-lint calls pycodestyle)."""
+    folder = Path(sys.executable).parent
+    environment = os.environ | {
+        "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}",
+        "MYPYPATH": "build/pxd",
+    }
+    # A preloaded sanitizer is meant for us, not for the tools.
+    environment.pop("LD_PRELOAD", None)
+    result = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, f"{' '.join(command)}\n{result.stdout}{result.stderr}"
+
+
+def sources():
+    python = [
+        ROOT / "setup.py",
+        *(ROOT / "nsqfast").rglob("*.py"),
+        *(ROOT / "examples").glob("*.py"),
+    ]
+    return sorted([*python, *(ROOT / "_ext").glob("*.pyx")])
+
+
+def python_functions(text):
+    """(name, lines) of every function."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name, node.end_lineno - node.lineno + 1
+
+
+def cython_functions(text):
+    """(name, lines) of every function, by indentation: from its head to its last deeper line."""
+    lines = text.splitlines()
+    for start, line in enumerate(lines):
+        if not (head := CYTHON_FUNCTION.match(line)):
+            continue
+        depth, end, opened = len(head[1]), start, 0
+        for number in range(start, len(lines)):
+            code = lines[number].strip()
+            if opened <= 0 < number - start and code and indent(lines[number]) <= depth:
+                break
+            opened += code.count("(") - code.count(")")
+            end = number if code else end
+        yield head[2], end - start + 1
+
+
+def indent(line):
+    return len(line) - len(line.lstrip())
+
+
+def test_ruff_check():
+    run(sys.executable, "-m", "ruff", "check", ".")
+
+
+def test_ruff_format():
+    run(sys.executable, "-m", "ruff", "format", "--check", ".")
+
+
+def test_cython_lint():
+    files = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "_ext").glob("*.p[yx][xd]"))
+    run("cython-lint", *files)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_mypy():
+    run(sys.executable, "-m", "mypy")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_stubs_say_what_modules_hold():
+    allowed = ROOT / "tests" / "source" / "stubtest-allowlist.txt"
+    flags = ["--ignore-disjoint-bases", "--ignore-unused-allowlist", "--allowlist", str(allowed)]
+    run(sys.executable, "-m", "mypy.stubtest", "nsqfast._ext", *flags)
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_sizes(path):
+    text = path.read_text(encoding="utf-8")
+    functions = cython_functions(text) if path.suffix == ".pyx" else python_functions(text)
+    assert [name for name in functions if name[1] > FUNCTION_LINES_MAX] == []
+    assert text.count("\n") <= MODULE_LINES_MAX
+
+
+def test_compiled_modules_come_in_threes():
+    names = [path.stem for path in (ROOT / "_ext").glob("*.pyx")]
+    missing = [
+        f"{name}{suffix}"
+        for name in names
+        for suffix in (".pxd", ".pyi")
+        if not (ROOT / "_ext" / f"{name}{suffix}").exists()
+    ]
+    assert missing == []
+
+
+def test_cython_function_lengths():
+    text = (
+        "cdef class A(B):\n"
+        "    cdef int x\n"
+        "    cdef int f(self, int a,\n"
+        "               int b) except -1 nogil:\n"
+        "        return a\n"
+        "\n"
+        "    def g(\n"
+        "        self,\n"
+        "    ):\n"
+        "        pass\n"
+        "\n"
+        "cpdef bytes h(object y): return b''\n"
+        "z = f(1)\n"
+    )
+    assert list(cython_functions(text)) == [("f", 3), ("g", 4), ("h", 1)]

@@ -1,0 +1,1 @@
+"""What several test folders share: starting brokers, talking to them byte by byte."""

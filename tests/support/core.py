@@ -1,0 +1,111 @@
+"""The compiled core without a socket: options, and a transport that keeps what is written to it."""
+
+from types import SimpleNamespace
+
+from nsqfast._ext.frame import FrameDecoder
+from nsqfast._ext.registry import Registry
+from nsqfast._ext.session import Session
+
+SECOND_NS = 1_000_000_000
+
+
+def make_registry(data_path, **changed):
+    """A registry with NSQ's defaults, but for what is named."""
+    options = {
+        "data_path": str(data_path),
+        "mem_queue_size": 10000,
+        "max_bytes_per_file": 100 << 20,
+        "sync_every": 2500,
+        "sync_timeout_ns": 2 * SECOND_NS,
+        "msg_timeout_ns": 60 * SECOND_NS,
+        "max_msg_timeout_ns": 900 * SECOND_NS,
+        "max_msg_size": 1 << 20,
+        "max_body_size": 5 << 20,
+        "max_req_timeout_ns": 3600 * SECOND_NS,
+        "max_rdy_count": 2500,
+        "max_heartbeat_interval_ns": 60 * SECOND_NS,
+        "max_output_buffer_size": 65536,
+        "max_output_buffer_timeout_ns": 30 * SECOND_NS,
+        "min_output_buffer_timeout_ns": SECOND_NS // 40,
+        "output_buffer_timeout_ns": SECOND_NS // 4,
+        "max_channel_consumers": 0,
+        "max_deflate_level": 6,
+        "node_id": 5,
+        "topology_region": "",
+        "topology_zone": "",
+    }
+    assert changed.keys() <= options.keys()
+    return Registry(SimpleNamespace(**options | changed))
+
+
+class Transport:
+    """What a session needs of an asyncio transport."""
+
+    def __init__(self):
+        self.written = []
+        self.is_closing = False
+        self.is_aborted = False
+        self.is_reading = True
+        self.has_eof = False
+
+    def get_extra_info(self, name):
+        assert name == "peername"
+        return ("127.0.0.1", 4242)
+
+    def set_write_buffer_limits(self, high):
+        assert high > 0
+
+    def write(self, data):
+        assert not self.is_closing
+        self.written.append(data)
+
+    def can_write_eof(self):
+        return True
+
+    def write_eof(self):
+        self.has_eof = True
+
+    def close(self):
+        self.is_closing = True
+
+    def abort(self):
+        self.is_closing = self.is_aborted = True
+
+    def pause_reading(self):
+        self.is_reading = False
+
+    def resume_reading(self):
+        self.is_reading = True
+
+
+class Peer:
+    """A session and its transport, driven by hand: `send` is one read of the loop, `receive` what one turn wrote."""
+
+    def __init__(self, registry, magic=b"  V2"):
+        self.registry = registry
+        self.transport = Transport()
+        self.session = Session(registry)
+        self.session.connection_made(self.transport)
+        self.decoder = FrameDecoder()
+        if magic:
+            self.send(magic)
+
+    def send(self, data):
+        while data:
+            with memoryview(self.session.get_buffer(65536)) as room:
+                size = min(len(room), len(data))
+                room[:size] = data[:size]
+            self.session.buffer_updated(size)
+            data = data[size:]
+
+    def receive(self):
+        """The frames written since the last call, as (type, data)."""
+        self.registry.flush()
+        written, self.transport.written = self.transport.written, []
+        return self.decoder.feed(b"".join(written))
+
+    def subscribe(self, topic, channel, rdy):
+        self.send(b"SUB %s %s\nRDY %d\n" % (topic, channel, rdy))
+
+    def close(self):
+        self.session.connection_lost(None)

@@ -1,0 +1,166 @@
+"""Starts brokers as sub-processes: nsqfast's or Go's, on free ports, in their own folder.
+
+Nothing here sleeps: ports and readiness are read from the broker's own log lines.
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+Address = tuple[str, int]
+
+ROOT = Path(__file__).resolve().parents[2]
+LISTENING = re.compile(r"(TCP|HTTP|HTTPS): listening on (\S+):(\d+)$")
+NO_GO = "no NSQ programs written in Go: run `make go-nsq`, or set NSQ_GO_BIN to their folder"
+START_SECONDS_MAX = 20.0
+STOP_SECONDS_MAX = 20.0
+LOG_LINES_MAX = 100_000
+
+
+def go_folder() -> Path | None:
+    """The folder with Go's nsqd and its tools, or None."""
+    named = os.environ.get("NSQ_GO_BIN")
+    folder = Path(named) if named else ROOT / ".go-nsq"
+    return folder if (folder / "nsqd").exists() else None
+
+
+def go_program(name: str) -> str:
+    folder = go_folder()
+    if folder is None:
+        raise FileNotFoundError(NO_GO)
+    return str(folder / name)
+
+
+def nsqd_program(implementation: str) -> list[str]:
+    if implementation == "go":
+        return [go_program("nsqd")]
+    return [sys.executable, "-m", "nsqfast.nsqd.main"]
+
+
+class Server:
+    """One running broker; `tcp` and `http` are the addresses that it really bound."""
+
+    def __init__(
+        self,
+        program: Sequence[str],
+        listeners: Sequence[str] = ("TCP", "HTTP"),
+        prepare: Callable[[], None] | None = None,
+    ) -> None:
+        self.lines: collections.deque[str] = collections.deque(maxlen=LOG_LINES_MAX)
+        self.addresses: dict[str, Address] = {}
+        self._changed = threading.Condition()
+        self._ended = False
+        self.process = subprocess.Popen(
+            list(program),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            cwd=ROOT,
+            preexec_fn=prepare,  # noqa: PLW1509 - only resource limits are set there
+        )
+        self._reader = threading.Thread(target=self._read_log, daemon=True)
+        self._reader.start()
+        if not self._wait(lambda: all(name in self.addresses for name in listeners)):
+            self.kill()
+            raise AssertionError(f"{program} did not start:\n" + "\n".join(self.lines))
+
+    @property
+    def tcp(self) -> Address:
+        return self.addresses["TCP"]
+
+    @property
+    def http(self) -> Address:
+        return self.addresses["HTTP"]
+
+    @property
+    def stderr(self) -> str:
+        return "\n".join(self.lines)
+
+    def _read_log(self) -> None:
+        assert self.process.stderr is not None
+        with self.process.stderr as pipe:
+            for raw in pipe:
+                line = raw.decode("utf-8", "replace").rstrip("\n")
+                with self._changed:
+                    self.lines.append(line)
+                    found = LISTENING.search(line)
+                    if found:
+                        self.addresses[found[1]] = ("127.0.0.1", int(found[3]))
+                    self._changed.notify_all()
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def _wait(self, reached: Callable[[], bool], seconds_max: float = START_SECONDS_MAX) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or reached(), seconds_max)
+            return reached()
+
+    def wait_for_line(self, text: str, seconds_max: float = START_SECONDS_MAX) -> None:
+        if not self._wait(lambda: any(text in line for line in self.lines), seconds_max):
+            raise AssertionError(f"no line with {text!r} in:\n{self.stderr}")
+
+    def stop(self) -> None:
+        """An orderly stop, as a supervisor asks for it."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        self._join()
+        assert self.process.returncode == 0, self.stderr
+
+    def kill(self) -> None:
+        """Death without warning."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self._join()
+
+    def _join(self) -> None:
+        try:
+            self.process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            self._reader.join()
+            raise AssertionError("did not stop when asked:\n" + self.stderr) from None
+        self._reader.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        # A test that already failed must not be hidden by a broker that stops badly.
+        if kind is None:
+            self.stop()
+        else:
+            self.kill()
+
+    def resident_bytes(self) -> int:
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def start_nsqd(
+    implementation: str,
+    folder: Path,
+    *flags: str,
+    prepare: Callable[[], None] | None = None,
+) -> Server:
+    program = [
+        *nsqd_program(implementation),
+        f"--data-path={folder}",
+        "--tcp-address=127.0.0.1:0",
+        "--http-address=127.0.0.1:0",
+        "--broadcast-address=127.0.0.1",
+        *flags,
+    ]
+    return Server(program, prepare=prepare)
