@@ -31,7 +31,7 @@ $(READY): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -U "pip>=25.1"
 	@$(BIN)/python -m pip install -q --group dev
-	@$(BIN)/python -m pip install -q --no-build-isolation -e .
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install -q --no-build-isolation -e .
 	@touch $@
 
 ext: $(READY)

@@ -71,10 +71,13 @@ cdef class ReadBuffer:
         return 0
 
     cdef int append(self, const char *data, Py_ssize_t size) except -1:
-        while self.capacity - self.end < size:
+        cdef Py_ssize_t capacity
+        if self.capacity - self.end < size:
             self.make_room()
-            if self.capacity - self.end < size:
-                self.resize(self.capacity * 2)
+            capacity = self.capacity
+            while capacity - self.end < size:
+                capacity *= 2
+            self.resize(capacity)
         memcpy(self.data + self.end, data, size)
         self.end += size
         return 0

@@ -149,6 +149,7 @@ cdef scan(str name, str prefix, int64_t file, int64_t position):
     numbers = [n for n in segment_numbers(prefix) if n >= file]
     if not numbers:
         return (file, 0), 0, (file, 0), True
+    cdef int64_t last = max(numbers)
     if numbers[0] > file:
         file, position, sound = numbers[0], 0, False
     for number in numbers:
@@ -156,11 +157,11 @@ cdef scan(str name, str prefix, int64_t file, int64_t position):
         end = min(position, segment.size) if number == file else 0
         end = segment.walk(end, INT64_MAX, &count, &damages)
         total += count
-        sound = sound and damages == 0 and (end == segment.size or number == numbers[-1])
-    sound = sound and numbers[-1] - file == len(numbers) - 1
+        sound = sound and damages == 0 and (end == segment.size or number == last)
+    sound = sound and last - file == len(numbers) - 1
     if end < segment.size:
         cut_tail(name, segment, end)
-    return (file, min(position, end) if file == number else position), total, (number, end), sound
+    return (file, min(position, end) if file == last else position), total, (last, end), sound
 
 
 cdef cut_tail(str name, Segment segment, int64_t end):

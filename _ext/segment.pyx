@@ -41,7 +41,7 @@ def segment_numbers(str prefix):
     numbers = []
     for name in os.listdir(folder or "."):
         if name.startswith(start) and name.endswith(".dat"):
-            digits = name[len(start):-4]
+            digits = name[len(start):].removesuffix(".dat")
             if len(digits) >= 6 and digits.isascii() and digits.isdigit() and int(digits) < 1 << 62:
                 numbers.append(int(digits))
     return sorted(numbers)

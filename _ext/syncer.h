@@ -58,7 +58,7 @@ static void *nsq_syncer_run(void *argument) {
 }
 
 /* NULL with errno set where the kernel has no thread or eventfd left. */
-static nsq_syncer *nsq_syncer_start(void) {
+static inline nsq_syncer *nsq_syncer_start(void) {
     nsq_syncer *s = (nsq_syncer *)calloc(1, sizeof *s);
     if (s == NULL)
         return NULL;
@@ -85,7 +85,7 @@ static nsq_syncer *nsq_syncer_start(void) {
 }
 
 /* Hands over the batch (malloc's memory); only while not busy. */
-static void nsq_syncer_submit(nsq_syncer *s, int *fds, size_t size) {
+static inline void nsq_syncer_submit(nsq_syncer *s, int *fds, size_t size) {
     pthread_mutex_lock(&s->lock);
     s->fds = fds;
     s->size = size;
@@ -95,7 +95,7 @@ static void nsq_syncer_submit(nsq_syncer *s, int *fds, size_t size) {
 }
 
 /* 1 while the batch runs; else 0 and its result in *error. */
-static int nsq_syncer_busy(nsq_syncer *s, int *error) {
+static inline int nsq_syncer_busy(nsq_syncer *s, int *error) {
     pthread_mutex_lock(&s->lock);
     int busy = s->busy;
     *error = s->error;
@@ -103,7 +103,7 @@ static int nsq_syncer_busy(nsq_syncer *s, int *error) {
     return busy;
 }
 
-static void nsq_syncer_wait(nsq_syncer *s) {
+static inline void nsq_syncer_wait(nsq_syncer *s) {
     pthread_mutex_lock(&s->lock);
     while (s->busy)
         pthread_cond_wait(&s->changed, &s->lock);
@@ -111,7 +111,7 @@ static void nsq_syncer_wait(nsq_syncer *s) {
 }
 
 /* A batch that was handed over is still finished. */
-static void nsq_syncer_stop(nsq_syncer *s) {
+static inline void nsq_syncer_stop(nsq_syncer *s) {
     pthread_mutex_lock(&s->lock);
     s->stopping = 1;
     pthread_cond_broadcast(&s->changed);

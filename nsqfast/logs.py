@@ -72,7 +72,9 @@ class JsonFormatter(logging.Formatter):
 def set_up(program: str, prefix: str, level: int, log_format: int = 0) -> logging.Logger:
     """Points the program's logger at stderr; a second call replaces what the first one set."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if log_format == FORMATS["json"] else TextFormatter(prefix))
+    handler.setFormatter(
+        JsonFormatter() if log_format == FORMATS["json"] else TextFormatter(prefix)
+    )
     log = logger(program)
     log.handlers[:] = [handler]
     log.propagate = False

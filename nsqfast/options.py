@@ -19,10 +19,19 @@ that does not fit is refused by name.
 import dataclasses
 import re
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from nsqfast.errors import OptionsError
-from nsqfast.gotext import format_duration, in_int64, os_error, parse_bool, parse_duration_ns, parse_int, quote
+from nsqfast.gotext import (
+    format_duration,
+    in_int64,
+    os_error,
+    parse_bool,
+    parse_duration_ns,
+    parse_int,
+    quote,
+)
 
 T = TypeVar("T")
 
@@ -60,7 +69,9 @@ class Kind:
 
 
 def _wrong_type(go_type: str, value: object) -> ValueError:
-    return ValueError(f"invalid {go_type} value type {_GO_TYPES.get(type(value), type(value).__name__)}")
+    return ValueError(
+        f"invalid {go_type} value type {_GO_TYPES.get(type(value), type(value).__name__)}"
+    )
 
 
 def _coerce_int(value: object) -> int:
@@ -123,7 +134,9 @@ def _coerce_float(value: object) -> float:
     try:
         return float(value)
     except ValueError:
-        raise ValueError(f"strconv.ParseFloat: parsing {quote(str(value))}: invalid syntax") from None
+        raise ValueError(
+            f"strconv.ParseFloat: parsing {quote(str(value))}: invalid syntax"
+        ) from None
 
 
 def _parse_floats(text: str) -> list[float]:
@@ -140,7 +153,9 @@ def _show_bool(value: bool) -> str:
 STRING = Kind("string", "string", str, _coerce_string, show=quote)
 INT = Kind("int64", "int", parse_int, _coerce_int)
 BOOL = Kind("bool", "", parse_bool, _coerce_bool, show=_show_bool, is_bool=True)
-DURATION = Kind("time.Duration", "duration", parse_duration_ns, _coerce_duration_ns, show=format_duration)
+DURATION = Kind(
+    "time.Duration", "duration", parse_duration_ns, _coerce_duration_ns, show=format_duration
+)
 STRINGS = Kind("[]string", "value", lambda text: [text], _coerce_strings, is_list=True)
 # Quantiles: largest first when given as flags, in the file's order when from there.
 FLOATS = Kind("[]float64", "value", _parse_floats, _coerce_floats, is_list=True)
@@ -161,7 +176,15 @@ def words(values: dict[str, int], complaint: Callable[[str], str], **extra: Any)
         return parse(value)
 
     names = {number: word for word, number in reversed(values.items())}
-    return Kind("word", "value", parse, coerce, show=lambda value: names.get(value, ""), is_word=True, **extra)
+    return Kind(
+        "word",
+        "value",
+        parse,
+        coerce,
+        show=lambda value: names.get(value, ""),
+        is_word=True,
+        **extra,
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -175,7 +198,9 @@ class Option:
     help: str
 
 
-def option(kind: Kind, default: Any, text: str, *, flag: str | None = None, key: str | None = None) -> Any:
+def option(
+    kind: Kind, default: Any, text: str, *, flag: str | None = None, key: str | None = None
+) -> Any:
     """Declares a dataclass field; a duration's default is written as in Go, a callable is a factory."""
     if kind is DURATION:
         default = parse_duration_ns(default)
@@ -242,7 +267,9 @@ def _set_flag(values: dict[str, Any], item: Option, text: str) -> None:
         value = item.kind.parse(text)
     except ValueError as error:
         if item.kind.is_bool:
-            raise FlagError(f"invalid boolean value {quote(text)} for -{item.flag}: {error}") from None
+            raise FlagError(
+                f"invalid boolean value {quote(text)} for -{item.flag}: {error}"
+            ) from None
         raise FlagError(f"invalid value {quote(text)} for flag -{item.flag}: {error}") from None
     if item.kind.is_list:
         value = values.get(item.attribute, []) + value
@@ -253,13 +280,15 @@ def _set_flag(values: dict[str, Any], item: Option, text: str) -> None:
 
 def read_config(options: Iterable[Option], path: str, defaults: dict[str, Any]) -> dict[str, Any]:
     """Values by attribute of what a TOML file sets; keys that nobody knows are ignored, as NSQ does."""
-    import tomllib  # noqa: PLC0415 - most brokers start without a config file
+    import tomllib
 
     try:
-        with open(path, "rb") as file:
+        with Path(path).open("rb") as file:
             table = tomllib.load(file)
     except OSError as error:
-        raise OptionsError(f"failed to load config file {path} - open {path}: {os_error(error)}") from None
+        raise OptionsError(
+            f"failed to load config file {path} - open {path}: {os_error(error)}"
+        ) from None
     except ValueError as error:
         raise OptionsError(f"failed to load config file {path} - {error}") from None
     present = [item for item in options if item.key and item.key in table]
@@ -281,7 +310,9 @@ def read_config(options: Iterable[Option], path: str, defaults: dict[str, Any]) 
 
 
 def _go_field(key: str) -> str:
-    return "".join(part.upper() if part in _ACRONYMS else part.capitalize() for part in key.split("_"))
+    return "".join(
+        part.upper() if part in _ACRONYMS else part.capitalize() for part in key.split("_")
+    )
 
 
 def usage(options: Iterable[Option], defaults: dict[str, Any], program: str) -> str:
@@ -307,14 +338,16 @@ def parse_options(cls: type[T], argv: list[str], program: str, version: str) -> 
     """Reads flags and config file; --help and --version print and leave by SystemExit."""
     options = [*declared(Common), *declared(cls)]
     plain = {
-        field.name: field.default if field.default is not dataclasses.MISSING else cast(Any, field).default_factory()
+        field.name: field.default
+        if field.default is not dataclasses.MISSING
+        else cast("Any", field).default_factory()
         for owner in (Common, cls)
-        for field in dataclasses.fields(cast(Any, owner))
+        for field in dataclasses.fields(cast("Any", owner))
     }
     try:
         given = read_flags(options, argv)
     except HelpRequested:
-        import sys  # noqa: PLC0415
+        import sys
 
         print(usage(options, plain, program), file=sys.stderr)
         raise SystemExit(0) from None

@@ -1,6 +1,7 @@
 """Fixtures for every folder of tests."""
 
 import pytest
+
 from support.server import NO_GO, go_folder
 
 

@@ -16,6 +16,7 @@ from nsqfast.gotext import os_error
 
 # Connections that may wait for accept() while metadata is loaded; the kernel cuts it to its own somaxconn.
 BACKLOG_COUNT = 4096
+PORT_MAX = 65535
 MAPPED_PREFIX = "::ffff:"
 
 Bound = tuple[str, int] | str
@@ -71,6 +72,9 @@ def bound_address(listener: socket.socket) -> Bound:
 def listen(text: str) -> socket.socket:
     """A listening socket that does not block; OptionsError tells why there is none, in NSQ's words."""
     address = parse_address(text)
+    if not text:
+        # The kernel would take it for a Unix socket and make up a name that nobody knows.
+        raise OptionsError("listen () failed - missing address")
     try:
         if isinstance(address, Unix):
             return _listen(socket.AF_UNIX, address.path)
@@ -82,24 +86,35 @@ def listen(text: str) -> socket.socket:
         else:
             reason = f"{text}: bind: {os_error(error)}"
         raise OptionsError(f"listen ({text}) failed - listen {kind} {reason}") from None
-    except (OverflowError, ValueError) as error:
+    except ValueError as error:
         raise OptionsError(f"listen ({text}) failed - {error}") from None
 
 
 def _listen_inet(address: Inet) -> socket.socket:
+    port = _port_number(address.port)
     if address.host in ("", "0.0.0.0", "::"):  # noqa: S104 - the operator asked for it
-        port = int(address.port) if address.port.isdigit() else socket.getservbyname(address.port or "0")
         if socket.has_dualstack_ipv6():
             with contextlib.suppress(OSError):
                 # A kernel booted without IPv6 says so only now; a taken port is said again below.
                 return _listen(socket.AF_INET6, ("::", port))
         return _listen(socket.AF_INET, ("0.0.0.0", port))  # noqa: S104
-    found = socket.getaddrinfo(
-        address.host, address.port or 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )
+    found = socket.getaddrinfo(address.host, port, type=socket.SOCK_STREAM)
     # Go takes a name's IPv4 address where it has one.
     family, _, _, _, name = min(found, key=lambda info: info[0] != socket.AF_INET)
     return _listen(family, name)
+
+
+def _port_number(text: str) -> int:
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdigit()):
+        try:
+            return socket.getservbyname(text, "tcp")
+        except OSError:
+            raise ValueError(f"listen tcp: lookup tcp/{text}: unknown port") from None
+    if int(text) > PORT_MAX:
+        raise ValueError(f"listen tcp: address {text}: invalid port")
+    return int(text)
 
 
 def _listen(family: int, name: Any) -> socket.socket:
@@ -109,7 +124,9 @@ def _listen(family: int, name: Any) -> socket.socket:
             # A broker that was killed is started again at once on the same port.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if name[0] == "::" else 1)
+            listener.setsockopt(
+                socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if name[0] == "::" else 1
+            )
         listener.setblocking(False)
         listener.bind(name)
         listener.listen(BACKLOG_COUNT)

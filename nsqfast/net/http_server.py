@@ -15,27 +15,22 @@ when a request stays incomplete, so a busy connection never touches it.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Protocol, cast
+from typing import cast
 
-import httptools
-
-from nsqfast.net.http_message import ACTUAL, DECLARED, TEXT, Request, Response, render
+from nsqfast.net.http_message import TEXT, Request, Response, render
+from nsqfast.net.http_receiver import Handler, HttpReceiver
 
 log = logging.getLogger("nsqd")
 
-HEAD_SIZE_MAX = 64 * 1024  # request line, headers and trailers of one request
 SLICE_SIZE = 16 * 1024  # the smallest request has some 30 bytes, so a slice holds about 500
 WAITING_SLICE_SIZE = 2 * 1024  # once an answer waits for the disk
 WAITING_COUNT_MAX = 64  # answers of one connection that wait
 OUT_SIZE_MAX = 256 * 1024  # answers gathered before they are written
-IGNORED_BODY_SIZE_MAX = 1024 * 1024  # read and dropped for a handler that wants no body
 RECEIVE_RATE_MIN = 64 * 1024  # bytes a second that earn a large body more time
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-NO_HOST = "400 Bad Request: missing required Host header"
 INTERNAL_ERROR = Response(500, b"500 Internal Server Error", TEXT)
 
 
@@ -51,23 +46,6 @@ class HttpLimits:
 DEFAULT_LIMITS = HttpLimits()
 
 
-class Handler(Protocol):
-    """Who answers requests."""
-
-    def __call__(self, request: Request) -> Response | Awaitable[Response]:
-        """The answer, or a future of it; later answers of the connection wait behind it."""
-
-    def limit(self, method: str, path: str) -> int:
-        """Largest body this route takes, 0 if it takes none; asked before the body is read.
-
-        A bigger one reaches the handler empty and with `oversize` set, and ends the connection.
-        """
-
-
-class _StopParsingError(Exception):
-    """Leaves the parser from inside a callback; what to say was said before."""
-
-
 class _Slot:
     """The place of one answer among those that wait."""
 
@@ -78,7 +56,7 @@ class _Slot:
         self.response = response
 
 
-class HttpProtocol(asyncio.Protocol):
+class HttpProtocol(HttpReceiver, asyncio.Protocol):
     """One connection."""
 
     def __init__(
@@ -87,26 +65,11 @@ class HttpProtocol(asyncio.Protocol):
         limits: HttpLimits = DEFAULT_LIMITS,
         connections: "set[HttpProtocol] | None" = None,
     ) -> None:
-        self._handler = handler
+        super().__init__(handler)
         self._limits = limits
         self._connections = connections
         self._loop = asyncio.get_running_loop()
-        self._parser = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport | None = None
-        self._remote = ""
-        # the request that is being received
-        self._receiving = False
-        self._begun: float = 0.0  # 0 = not yet looked at the clock
-        self._url = b""
-        self._headers: dict[bytes, bytes] = {}
-        self._head_size = 0
-        self._request: Request | None = None  # from the end of its headers on
-        self._body: bytes | bytearray = b""
-        self._body_size = 0
-        self._body_size_max = 0
-        self._steps = 0  # callbacks so far: tells a parser that swallows bytes from one that works
-        self._swallowed = 0
-        self._continue_owed = False
         # what waits
         self._input = memoryview(b"")
         self._queue: deque[Request] = deque()
@@ -117,9 +80,7 @@ class HttpProtocol(asyncio.Protocol):
         self._is_read_paused = False
         self._is_advance_due = False
         # how it ends
-        self._is_input_over = False  # nothing further is parsed
         self._is_finished = False  # the last answer was given
-        self._is_lingering = False
         self._timer: asyncio.TimerHandle | None = None
         self._last_active: float = 0.0
         self._linger_until: float = 0.0
@@ -168,7 +129,7 @@ class HttpProtocol(asyncio.Protocol):
         self._last_active = self._loop.time()
         self._advance_soon()
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self._transport = None
         self._is_input_over = self._is_finished = True
         self._input = memoryview(b"")
@@ -186,124 +147,13 @@ class HttpProtocol(asyncio.Protocol):
             self._flush()
             self._transport.close()
 
-    # the parser's side
-
-    def on_message_begin(self) -> None:
-        if self._is_input_over:
-            raise _StopParsingError
-        self._receiving = True
-        self._begun = 0.0
-        self._url = b""
-        self._headers = {}
-        self._head_size = 0
-        self._request = None
-        self._body = b""
-        self._body_size = 0
-
-    def on_url(self, url: bytes) -> None:
-        self._url += url
-        self._count_head(len(url))
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._count_head(len(name) + len(value) + 4)
-        if self._request is not None:  # a trailer
-            return
-        name = name.lower()
-        if name == b"host" and name in self._headers:
-            self._refuse(400)
-        self._headers[name] = value
-
-    def on_headers_complete(self) -> None:
-        self._steps += 1
-        headers = self._headers
-        try:
-            method = self._parser.get_method().decode()
-            request = Request(method, self._url, self._remote)
-        except ValueError:
-            self._refuse(400)
-        version = self._parser.get_http_version()
-        if version == "1.0":
-            request.is_http10 = True
-        elif version != "1.1":
-            self._refuse(505)
-        elif b"host" not in headers:
-            self._refuse(400, NO_HOST)
-        request.headers = headers
-        request.close = not self._parser.should_keep_alive() or self._parser.should_upgrade()
-        self._request = request
-        limit = self._handler.limit(method, request.path)
-        self._body_size_max = limit or IGNORED_BODY_SIZE_MAX
-        length = int(headers.get(b"content-length", 0))
-        if length > self._body_size_max:
-            self._take_oversize(DECLARED)
-        if b"expect" in headers and version == "1.1":
-            self._expect(headers[b"expect"], length or b"transfer-encoding" in headers)
-
-    def on_body(self, body: bytes) -> None:
-        self._steps += 1
-        self._continue_owed = False
-        self._body_size += len(body)
-        if self._body_size > self._body_size_max:
-            self._take_oversize(ACTUAL)
-        if not self._body:
-            self._body = body
-        elif isinstance(self._body, bytearray):
-            self._body += body
-        else:
-            self._body = bytearray(self._body) + body
-
-    def on_chunk_header(self) -> None:
-        self._steps += 1
-
-    def on_message_complete(self) -> None:
-        self._receiving = False
-        self._continue_owed = False
-        request = self._request
-        if request is None or self._is_input_over:
-            raise _StopParsingError
-        body = self._body
-        request.body = body if type(body) is bytes else bytes(body)
-        self._body = b""
-        if request.close:
-            self._is_input_over = True
-        self._take(request)
-
-    # receiving
-
-    def _count_head(self, size: int) -> None:
-        self._steps += 1
-        self._head_size += size
-        if self._head_size > HEAD_SIZE_MAX:
-            self._refuse(431)
-
-    def _expect(self, expectation: bytes, has_body: object) -> None:
-        if expectation.lower() != b"100-continue":
-            self._refuse(417, "")
-        if has_body:
-            self._continue_owed = True
-            self._pay_continue()
+    # answering
 
     def _pay_continue(self) -> None:
         """Says that the body may come, unless earlier answers have to go first."""
         if self._continue_owed and not self._slots and not self._queue:
             self._continue_owed = False
             self._out.append(CONTINUE)
-
-    def _take_oversize(self, kind: int) -> None:
-        """Hands on a request without its body: the handler words the refusal."""
-        request = cast("Request", self._request)
-        self._receiving = False
-        self._is_input_over = self._is_lingering = True
-        self._body = b""
-        request.oversize = kind
-        request.close = True
-        self._take(request)
-        raise _StopParsingError
-
-    def _refuse(self, status: int, text: str | None = None) -> None:
-        """Answers what is no HTTP, and leaves the parser."""
-        self._answer_bad(status, text)
-        raise _StopParsingError
 
     def _answer_bad(self, status: int, text: str | None = None) -> None:
         self._receiving = False
@@ -320,29 +170,6 @@ class HttpProtocol(asyncio.Protocol):
             self._slots.append(_Slot(request, response))
         else:
             self._emit(request, response)
-
-    def _feed(self, data: bytes | memoryview) -> None:
-        steps = self._steps
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            pass  # an offer to speak something else; declined by answering as usual and closing
-        except httptools.HttpParserCallbackError as error:
-            if not isinstance(error.__context__, _StopParsingError):
-                log.exception("HTTP: client(%s) broke the parser", self._remote)
-                self._answer_bad(500)
-        except httptools.HttpParserError:
-            if not self._is_input_over:
-                self._answer_bad(400)
-        if steps != self._steps or not self._receiving:
-            self._swallowed = 0
-            return
-        # The parser keeps a header's bytes to itself until the header is whole.
-        self._swallowed += len(data)
-        if self._swallowed > HEAD_SIZE_MAX:
-            self._answer_bad(431)
-
-    # answering
 
     def _is_blocked(self) -> bool:
         return (
@@ -418,7 +245,12 @@ class HttpProtocol(asyncio.Protocol):
             while self._queue and not self._is_blocked():
                 self._handle(self._queue.popleft())
             self._pay_continue()
-            if self._input and not self._is_input_over and not self._queue and not self._is_blocked():
+            if (
+                self._input
+                and not self._is_input_over
+                and not self._queue
+                and not self._is_blocked()
+            ):
                 size = WAITING_SLICE_SIZE if self._slots else SLICE_SIZE
                 piece, self._input = self._input[:size], self._input[size:]
                 self._feed(piece)

@@ -19,7 +19,9 @@ class DirectoryLock:
         try:
             self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
-            raise OptionsError(f"failed to lock data-path: open {path}: {os_error(error)}") from None
+            raise OptionsError(
+                f"failed to lock data-path: open {path}: {os_error(error)}"
+            ) from None
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

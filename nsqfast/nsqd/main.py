@@ -28,11 +28,11 @@ def main(argv: list[str] | None = None) -> int:
     try:
         options = parse(sys.argv[1:] if argv is None else argv)
     except FlagError as error:
-        print(error, file=sys.stderr)
+        sys.stderr.write(f"{error}\n")
         return 2
     except (CoercionError, PlainError) as error:
         level = "ERROR: " if isinstance(error, CoercionError) else ""
-        print(f"{time.strftime('%Y/%m/%d %H:%M:%S')} {level}{error}", file=sys.stderr)
+        sys.stderr.write(f"{time.strftime('%Y/%m/%d %H:%M:%S')} {level}{error}\n")
         return 1
     except OptionsError as error:
         return _fatal(error, logs.FORMATS["text"])

@@ -63,7 +63,7 @@ def _object(value: Any) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise ValueError(f"an object was expected, not {json.dumps(value)[:60]}")
+        raise ValueError(f"an object was expected, not {json.dumps(value)[:60]}")  # noqa: TRY004 - the file, not the caller
     return value
 
 
@@ -72,7 +72,7 @@ def _entries(owner: dict[str, Any], key: str) -> list[dict[str, Any]]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise ValueError(f"{key}: a list was expected, not {json.dumps(value)[:60]}")
+        raise ValueError(f"{key}: a list was expected, not {json.dumps(value)[:60]}")  # noqa: TRY004 - the file, not the caller
     return [_object(item) for item in value]
 
 
@@ -80,7 +80,7 @@ def _name_and_paused(entry: dict[str, Any]) -> tuple[str, bool]:
     name = entry.get("name") or ""
     paused = entry.get("paused") or False
     if not isinstance(name, str) or not isinstance(paused, bool):
-        raise ValueError(f"name or paused of the wrong type in {json.dumps(entry)[:60]}")
+        raise ValueError(f"name or paused of the wrong type in {json.dumps(entry)[:60]}")  # noqa: TRY004 - the file, not the caller
     return name, paused
 
 
@@ -100,7 +100,9 @@ def encode(registry: "Registry") -> bytes:
         for topic in registry.topics()
         if not topic.ephemeral
     ]
-    return json.dumps({"topics": topics or None, "version": NSQ_VERSION}, separators=(",", ":")).encode()
+    return json.dumps(
+        {"topics": topics or None, "version": NSQ_VERSION}, separators=(",", ":")
+    ).encode()
 
 
 def load(registry: "Registry", folder: str) -> None:
@@ -202,7 +204,9 @@ class MetadataFile:
             return
         self._is_wanted = False
         self._is_busy = True
-        self._loop.run_in_executor(self._executor, self._write, *self._snapshot()).add_done_callback(self._done)
+        self._loop.run_in_executor(
+            self._executor, self._write, *self._snapshot()
+        ).add_done_callback(self._done)
 
     def _done(self, result: "asyncio.Future[None]") -> None:
         self._is_busy = False

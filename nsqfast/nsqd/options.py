@@ -11,7 +11,18 @@ from nsqfast import NSQ_VERSION
 from nsqfast.errors import OptionsError
 from nsqfast.gotext import format_duration, parse_bool
 from nsqfast.logs import FORMATS, LEVELS
-from nsqfast.options import BOOL, DURATION, FLOATS, INT, STRING, STRINGS, Kind, option, parse_options, words
+from nsqfast.options import (
+    BOOL,
+    DURATION,
+    FLOATS,
+    INT,
+    STRING,
+    STRINGS,
+    Kind,
+    option,
+    parse_options,
+    words,
+)
 
 PROGRAM = "nsqd"
 NODE_ID_COUNT = 1024
@@ -65,73 +76,73 @@ class Options:
     # fmt: off
     log_level: int = option(LEVEL, LEVELS["info"], "set log verbosity: debug, info, warn, error, or fatal")
     log_prefix: str = option(STRING, LOG_PREFIX, "log message prefix")
-    log_format: int = option(FORMAT, FORMATS["text"], "log line format: text, or json for one object per line")
+    log_format: int = option(FORMAT, FORMATS["text"], "log lines: text, or json for one object per line")
     verbose: bool = option(BOOL, False, "[deprecated] has no effect, use --log-level", key="")
     worker_id: bool = option(BOOL, False, "[deprecated] use --node-id", key="")
 
-    node_id: int = option(INT, default_node_id, "unique part for message IDs, (int) in range [0,1024)", key="id")
-    tcp_address: str = option(STRING, "0.0.0.0:4150", "address to listen on for TCP clients (<addr>:<port> or <path>)")
-    http_address: str = option(STRING, "0.0.0.0:4151", "address to listen on for HTTP clients (<addr>:<port> or <path>)")
-    https_address: str = option(STRING, "0.0.0.0:4152", "address to listen on for HTTPS clients (<addr>:<port>)")
-    broadcast_address: str = option(STRING, socket.gethostname, "address that will be registered with lookupd")
-    broadcast_tcp_port: int = option(INT, 0, "TCP port that will be registered with lookupd (0 = the real one)")
-    broadcast_http_port: int = option(INT, 0, "HTTP port that will be registered with lookupd (0 = the real one)")
+    node_id: int = option(INT, default_node_id, "number of this broker in message ids, in [0,1024)", key="id")
+    tcp_address: str = option(STRING, "0.0.0.0:4150", "where TCP clients connect (<addr>:<port> or <path>)")
+    http_address: str = option(STRING, "0.0.0.0:4151", "where HTTP clients connect (same forms), empty = off")
+    https_address: str = option(STRING, "0.0.0.0:4152", "where HTTPS clients connect (<addr>:<port>); empty = off")
+    broadcast_address: str = option(STRING, socket.gethostname, "host name or address announced to nsqlookupd")
+    broadcast_tcp_port: int = option(INT, 0, "TCP port announced to nsqlookupd (0 = the real one)")
+    broadcast_http_port: int = option(INT, 0, "HTTP port announced to nsqlookupd (0 = the real one)")
     nsqlookupd_tcp_addresses: list[str] | None = option(
-        STRINGS, None, "lookupd TCP address (may be given multiple times)", flag="lookupd-tcp-address")
+        STRINGS, None, "TCP address of an nsqlookupd (repeatable)", flag="lookupd-tcp-address")
     auth_http_addresses: list[str] = option(
-        STRINGS, None, "<addr>:<port> or a full url to query auth server (may be given multiple times)",
+        STRINGS, None, "<addr>:<port> or URL of an auth server (repeatable)",
         flag="auth-http-address")
     auth_http_request_method: str = option(STRING, "get", "HTTP method to use for auth server requests")
     http_client_connect_timeout_ns: int = option(DURATION, "2s", "timeout for HTTP connect")
     http_client_request_timeout_ns: int = option(DURATION, "5s", "timeout for HTTP request")
-    topology_region: str = option(STRING, "", "region represents a larger domain, made up of one or more zones")
-    topology_zone: str = option(STRING, "", "zone represents a logical failure domain within a region")
+    topology_region: str = option(STRING, "", "region of this broker, such as a city")
+    topology_zone: str = option(STRING, "", "zone of this broker within its region, such as a rack")
 
     data_path: str = option(STRING, "", "path to store disk-backed messages")
-    mem_queue_size: int = option(INT, 10000, "number of messages to keep in memory (per topic/channel)")
-    max_bytes_per_file: int = option(INT, 104857600, "number of bytes per diskqueue file before rolling")
-    sync_every: int = option(INT, 2500, "number of messages per diskqueue fsync")
-    sync_timeout_ns: int = option(DURATION, "2s", "duration of time per diskqueue fsync")
+    mem_queue_size: int = option(INT, 10000, "messages kept in memory, per topic and per channel")
+    max_bytes_per_file: int = option(INT, 104857600, "size at which a queue goes on in a new file")
+    sync_every: int = option(INT, 2500, "messages written and read between two fsyncs of a queue")
+    sync_timeout_ns: int = option(DURATION, "2s", "longest time between two fsyncs of a queue")
     queue_scan_worker_pool_max: int = option(INT, 4, "accepted for nsqd's sake: deadlines are not scanned for here")
     queue_scan_selection_count: int = option(INT, 20, "accepted for nsqd's sake: deadlines are not scanned for here")
 
-    msg_timeout_ns: int = option(DURATION, "60s", "default duration to wait before auto-requeing a message")
-    max_msg_timeout_ns: int = option(DURATION, "15m", "maximum duration before a message will timeout")
-    max_msg_size: int = option(INT, 1048576, "maximum size of a single message in bytes")
-    max_req_timeout_ns: int = option(DURATION, "1h", "maximum requeuing timeout for a message")
-    max_body_size: int = option(INT, 5242880, "maximum size of a single command body")
-    max_heartbeat_interval_ns: int = option(DURATION, "60s", "maximum client configurable time between heartbeats")
-    max_rdy_count: int = option(INT, 2500, "maximum RDY count for a client")
-    max_output_buffer_size: int = option(INT, 65536, "maximum client configurable size (in bytes) of output buffer")
+    msg_timeout_ns: int = option(DURATION, "60s", "time a consumer has for a message before it is requeued")
+    max_msg_timeout_ns: int = option(DURATION, "15m", "longest time that a consumer can ask for")
+    max_msg_size: int = option(INT, 1048576, "largest message in bytes")
+    max_req_timeout_ns: int = option(DURATION, "1h", "longest delay of a requeued or deferred message")
+    max_body_size: int = option(INT, 5242880, "largest command body in bytes")
+    max_heartbeat_interval_ns: int = option(DURATION, "60s", "longest heartbeat interval that a client can ask for")
+    max_rdy_count: int = option(INT, 2500, "largest RDY count of a client")
+    max_output_buffer_size: int = option(INT, 65536, "largest output buffer in bytes that a client can ask for")
     max_output_buffer_timeout_ns: int = option(
-        DURATION, "30s", "maximum client configurable duration of time between flushing to a client")
+        DURATION, "30s", "longest output buffer timeout that a client can ask for")
     min_output_buffer_timeout_ns: int = option(
-        DURATION, "25ms", "minimum client configurable duration of time between flushing to a client")
-    output_buffer_timeout_ns: int = option(DURATION, "250ms", "default duration between flushing data to clients")
+        DURATION, "25ms", "shortest output buffer timeout that a client can ask for")
+    output_buffer_timeout_ns: int = option(DURATION, "250ms", "longest time that output waits in a buffer")
     max_channel_consumers: int = option(INT, 0, "maximum consumers of a channel (0 = unlimited)")
 
-    statsd_address: str = option(STRING, "", "UDP <addr>:<port> of a statsd daemon for pushing stats")
+    statsd_address: str = option(STRING, "", "UDP <addr>:<port> of statsd; empty = off")
     statsd_interval_ns: int = option(DURATION, "60s", "duration between pushing to statsd")
-    statsd_mem_stats: bool = option(BOOL, True, "toggle sending memory and GC stats to statsd")
+    statsd_mem_stats: bool = option(BOOL, True, "send memory figures to statsd")
     statsd_prefix: str = option(STRING, "nsq.%s", "prefix used for keys sent to statsd (%s for host replacement)")
     statsd_udp_packet_size: int = option(INT, 508, "the size in bytes of statsd UDP packets")
-    statsd_exclude_ephemeral: bool = option(BOOL, False, "skip ephemeral topics and channels when sending to statsd")
+    statsd_exclude_ephemeral: bool = option(BOOL, False, "leave ephemeral topics and channels out of statsd")
     e2e_processing_latency_percentiles: list[float] = option(
-        FLOATS, None, "message processing time percentiles to keep track of, in (0,1] (may be given multiple times)",
+        FLOATS, None, "end-to-end latency quantiles to keep, in (0,1] (repeatable, comma list)",
         flag="e2e-processing-latency-percentile")
     e2e_processing_latency_window_time_ns: int = option(
-        DURATION, "10m", "calculate end to end latency quantiles for this duration of time")
+        DURATION, "10m", "span of time that the quantiles cover")
 
     tls_cert: str = option(STRING, "", "path to certificate file")
     tls_key: str = option(STRING, "", "path to key file")
     tls_client_auth_policy: str = option(STRING, "", "client certificate auth policy: require or require-verify")
     tls_root_ca_file: str = option(STRING, "", "path to certificate authority file")
-    tls_required: int = option(REQUIREMENT, TLS_REQUIRED_OFF, "require TLS for client connections (true, false, tcp-https)")
-    tls_min_version: int = option(TLS_VERSION, TLS_VERSIONS[""], "minimum TLS version: tls1.0, tls1.1, tls1.2 or tls1.3")
-    deflate: bool = option(BOOL, True, "enable deflate feature negotiation (client compression)")
-    max_deflate_level: int = option(INT, 6, "max deflate compression level a client can negotiate")
-    snappy: bool = option(BOOL, True, "enable snappy feature negotiation (client compression)")
-    enable_experiment: list[str] = option(STRINGS, None, "enable experimental feature (may be given multiple times)")
+    tls_required: int = option(REQUIREMENT, TLS_REQUIRED_OFF, "clients must use TLS: true, false, tcp-https")
+    tls_min_version: int = option(TLS_VERSION, TLS_VERSIONS[""], "lowest TLS version: tls1.0, tls1.1, tls1.2 or tls1.3")
+    deflate: bool = option(BOOL, True, "clients may ask for deflate")
+    max_deflate_level: int = option(INT, 6, "highest deflate level that a client can ask for, 1 to 9")
+    snappy: bool = option(BOOL, True, "clients may ask for snappy")
+    enable_experiment: list[str] = option(STRINGS, None, "experimental feature to switch on (repeatable)")
     # fmt: on
 
 
@@ -188,9 +199,12 @@ def _refuse_harmful(options: Options) -> None:
     }
     for flag, duration_ns in durations_ns.items():
         if duration_ns <= 0:
-            raise OptionsError(f"--{flag} must be longer than 0, not {format_duration(duration_ns)}")
+            raise OptionsError(
+                f"--{flag} must be longer than 0, not {format_duration(duration_ns)}"
+            )
     if options.statsd_interval_ns <= 1_000_000_000:
-        raise OptionsError(f"--statsd-interval must be longer than 1s, not {format_duration(options.statsd_interval_ns)}")
+        shown = format_duration(options.statsd_interval_ns)
+        raise OptionsError(f"--statsd-interval must be longer than 1s, not {shown}")
 
 
 def expand_statsd_prefix(prefix: str, host: str, port: int) -> str:

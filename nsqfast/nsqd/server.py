@@ -111,7 +111,9 @@ class Server:
     async def _serve_on(self, name: str, protocol: Any) -> None:
         loop = asyncio.get_running_loop()
         listener = self._sockets[name]
-        create = loop.create_unix_server if listener.family == socket.AF_UNIX else loop.create_server
+        create = (
+            loop.create_unix_server if listener.family == socket.AF_UNIX else loop.create_server
+        )
         address = addresses.format_address(addresses.bound_address(listener))
         self._servers[name] = await create(protocol, sock=listener, backlog=addresses.BACKLOG_COUNT)
         log.info("%s: listening on %s", name, address)
@@ -130,7 +132,7 @@ class Server:
         try:
             self.persist_metadata()
         except OSError as error:
-            log.error("failed to persist metadata - %s", os_error(error))
+            log.error("failed to persist metadata - %s", os_error(error))  # noqa: TRY400
         # From here on names vanish because the broker stops, not because somebody deleted them.
         if self._metadata is not None:
             self._metadata.close()

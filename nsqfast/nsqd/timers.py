@@ -33,7 +33,9 @@ class DeadlineTimer:
         self._handle = None
         self._armed_ns = 0
         now_ns = time.monotonic_ns()
-        next_ns = now_ns + 1000 * MS  # should `run` fail, the deadlines behind it still get their turn
+        next_ns = (
+            now_ns + 1000 * MS
+        )  # should `run` fail, the deadlines behind it still get their turn
         try:
             next_ns = self._run(now_ns)
         finally:

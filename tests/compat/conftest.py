@@ -7,6 +7,7 @@ import itertools
 import json
 
 import pytest
+
 from support.server import start_nsqd
 from support.wire import MAGIC, SECONDS_MAX, Client
 

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from support.server import go_program
 from support.web import topic_stats
 
@@ -24,7 +25,9 @@ def address_of(broker):
 
 
 def run(*command, text=b""):
-    done = subprocess.run(command, input=text, capture_output=True, timeout=SECONDS_MAX, check=False)
+    done = subprocess.run(
+        command, input=text, capture_output=True, timeout=SECONDS_MAX, check=False
+    )
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout
 

@@ -8,6 +8,7 @@ import socket
 import time
 
 import pytest
+
 from support.server import start_nsqd
 from support.web import get, stats
 from support.wire import ERROR, RESPONSE, Client, encode_frame
@@ -131,7 +132,11 @@ def test_nobody_can_hold_up_a_shutdown(tmp_path):
     ]
     with start_nsqd("nsqfast", tmp_path) as server:
         peers = [Client(server.tcp, beginning) for beginning in beginnings]
-        half_requests = (b"", b"POST /pub?top", b"POST /pub?topic=t HTTP/1.1\r\nContent-Length: 9\r\n\r\nx")
+        half_requests = (
+            b"",
+            b"POST /pub?top",
+            b"POST /pub?topic=t HTTP/1.1\r\nContent-Length: 9\r\n\r\nx",
+        )
         peers += [Client(server.http, half) for half in half_requests]
         assert peers[6].read_frame() == (RESPONSE, b"OK")
         with Client(server.tcp) as publisher:

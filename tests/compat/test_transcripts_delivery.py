@@ -3,6 +3,7 @@
 import time
 
 import pytest
+
 from support.web import post, topic_stats
 
 # Go scans only channels that it knew at start for its first five seconds.

@@ -3,6 +3,7 @@
 import struct
 
 import pytest
+
 from support.wire import ERROR, RESPONSE, Client, encode_body, encode_frame
 
 BODY_MAX = 5242880
@@ -223,14 +224,18 @@ VECTORS = [
     (
         "  V2",
         b"PUB\n",
-        "0000003300000001455f494e56414c49442050554220696e73756666696369656e74206e756d626572206f66"
-        "20706172616d6574657273",
+        (
+            "0000003300000001455f494e56414c49442050554220696e73756666696369656e74206e756d626572206f66"
+            "20706172616d6574657273"
+        ),
     ),
     (
         "  V2",
         b"PUB t\n" + size(0),
-        "0000003100000001455f4241445f4d4553534147452050554220696e76616c6964206d65737361676520626f"
-        "64792073697a652030",
+        (
+            "0000003100000001455f4241445f4d4553534147452050554220696e76616c6964206d65737361676520626f"
+            "64792073697a652030"
+        ),
     ),
     ("  V1", b"", "0000001200000001455f4241445f50524f544f434f4c"),
     ("HTTP", b"", "0000001200000001455f4241445f50524f544f434f4c"),
@@ -247,14 +252,14 @@ def test_bytes_on_the_wire(connect, magic, sent, answer):
         assert client.read_to_end() == b""
 
 
-def test_frames_of_a_consumer(client, topic):
+def test_frames_of_a_consumer(client, connect, topic):
     client.sub(topic, "c", 1)
     client.send(b"FIN 0000000000000000\n")
     assert client.read_exactly(65).hex() == (
         "0000003d00000001455f46494e5f4641494c45442046494e2030303030303030303030303030303030206661"
         "696c6564204944206e6f7420696e20666c69676874"
     )
-    client.pub(topic, b"hello")
+    connect().pub(topic, b"hello")
     head = client.read_exactly(8)
     assert head.hex() == "0000002300000002"
     data = client.read_exactly(31)

@@ -3,6 +3,7 @@
 import socket
 
 import pytest
+
 from support.web import get, post, request, stats, topic_stats
 from support.wire import encode_body, encode_messages
 
@@ -50,7 +51,9 @@ def test_info(broker):
     assert info["max_output_buffer_timeout"] == 30_000_000_000
 
 
-@pytest.mark.parametrize("path", ["/", "/nothing", "/pub/x", "/config/", "/put", "/debug/pprof/x/y"])
+@pytest.mark.parametrize(
+    "path", ["/", "/nothing", "/pub/x", "/config/", "/put", "/debug/pprof/x/y"]
+)
 def test_not_found(broker, path):
     check_error(get(broker.http, path), 404, "NOT_FOUND")
 
@@ -136,7 +139,10 @@ def test_publish_errors(broker, target, body, status, code):
 
 def test_message_too_big(broker):
     # Both answers come from the announced length alone; the body need not follow.
-    for path, length, code in (("/pub", 1048577, "MSG_TOO_BIG"), ("/mpub", 5242881, "BODY_TOO_BIG")):
+    for path, length, code in (
+        ("/pub", 1048577, "MSG_TOO_BIG"),
+        ("/mpub", 5242881, "BODY_TOO_BIG"),
+    ):
         with socket.create_connection(broker.http, timeout=10) as raw:
             head = f"POST {path}?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n"
             raw.sendall(head.encode())
@@ -447,10 +453,13 @@ def test_stats_filters(broker, scenario):
 
 def test_stats_memory_keys(broker):
     memory = stats(broker.http)["memory"]
-    assert list(memory) == (
-        "heap_objects heap_idle_bytes heap_in_use_bytes heap_released_bytes gc_pause_usec_100 "
-        "gc_pause_usec_99 gc_pause_usec_95 next_gc_bytes gc_total_runs"
-    ).split()
+    assert (
+        list(memory)
+        == (
+            "heap_objects heap_idle_bytes heap_in_use_bytes heap_released_bytes gc_pause_usec_100 "
+            "gc_pause_usec_99 gc_pause_usec_95 next_gc_bytes gc_total_runs"
+        ).split()
+    )
     assert all(isinstance(value, int) for value in memory.values())
 
 

@@ -1,6 +1,7 @@
 """Limits set by flags: consumers of a channel, sizes, memory queues, MPUB on a small broker."""
 
 import pytest
+
 from support.web import get, post, stats, topic_stats
 from support.wire import ERROR, encode_body, encode_frame, encode_messages
 

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from support.wire import ERROR, RESPONSE, Client, encode_body, encode_frame
 
 ID = b"0" * 16
@@ -253,9 +254,7 @@ def test_no_upgrade_without_negotiation(client, body):
 
 
 def test_both_compressions(client):
-    client.command(
-        "IDENTIFY", body=b'{"feature_negotiation":true,"snappy":true,"deflate":true}'
-    )
+    client.command("IDENTIFY", body=b'{"feature_negotiation":true,"snappy":true,"deflate":true}')
     error = b"E_IDENTIFY_FAILED cannot enable both deflate and snappy compression"
     assert client.read_to_end() == encode_frame(ERROR, error)
 

@@ -6,6 +6,7 @@ import subprocess
 import time
 
 import pytest
+
 from support.server import start_nsqd
 from support.web import get, post, request, stats
 from support.wire import ERROR, Client
@@ -52,7 +53,7 @@ class SmallFileSystem:
         (folder / "filler").write_bytes(bytes(size - LIMIT_BYTES))
 
     def make_room(self, server):
-        os.unlink(self.folder / "filler")
+        (self.folder / "filler").unlink()
 
     def close(self):
         subprocess.run(["umount", "-l", str(self.folder)], check=True)
@@ -127,7 +128,6 @@ def test_accepted_messages_survive_a_restart_after_a_full_disk(disk):
         accepted, _ = fill(server, bodies)
         disk.make_room(server)
         server.kill()
-        server.process.returncode = 0  # meant to end like this
     with start_nsqd("nsqfast", disk.folder, *flags) as server, Client(server.tcp) as client:
         client.pub("t", b"last")
         client.sub("t", "c", 100)

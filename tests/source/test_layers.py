@@ -15,7 +15,7 @@ LAYERS = [
     "_ext.buffer",
     "_ext.command _ext.frame",
     "_ext.ring _ext.heap _ext.inflight _ext.segment",
-    "_ext.syncer _ext.ackfile",
+    "_ext.syncer _ext.ackfile _ext.recovery _ext.diskreader",
     "_ext.diskqueue",
     "_ext.backlog",
     "_ext.consumer",

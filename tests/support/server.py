@@ -61,6 +61,7 @@ class Server:
         self.addresses: dict[str, Address] = {}
         self._changed = threading.Condition()
         self._ended = False
+        self._killed = False
         self.process = subprocess.Popen(
             list(program),
             stdin=subprocess.DEVNULL,
@@ -112,7 +113,9 @@ class Server:
             raise AssertionError(f"no line with {text!r} in:\n{self.stderr}")
 
     def stop(self) -> None:
-        """An orderly stop, as a supervisor asks for it."""
+        """An orderly stop, as a supervisor asks for it; nothing when it was killed before."""
+        if self._killed:
+            return
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         self._join()
@@ -120,6 +123,7 @@ class Server:
 
     def kill(self) -> None:
         """Death without warning."""
+        self._killed = True
         if self.process.poll() is None:
             self.process.kill()
         self._join()

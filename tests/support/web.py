@@ -51,7 +51,7 @@ def stats(address: tuple[str, int], **filters: str) -> Any:
 
 def topic_stats(address: tuple[str, int], topic: str) -> Any:
     """The counters of one topic, its channels as a dict by name; None when there is none."""
-    found = [t for t in stats(address, topic=topic.replace("#", "%23"))["topics"] or []]
+    found = stats(address, topic=topic.replace("#", "%23"))["topics"]
     if not found:
         return None
     found[0]["channels"] = {c["channel_name"]: c for c in found[0]["channels"]}

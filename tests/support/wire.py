@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
+from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class Client:
         self.socket = socket.create_connection(address, timeout=seconds_max)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = bytearray()
+        self._early: deque[Message] = deque()
         self.send(magic)
 
     def __enter__(self) -> Self:
@@ -103,7 +105,9 @@ class Client:
             self.command("NOP")
 
     def read_response(self) -> bytes:
-        frame = self.read_beyond_heartbeats()
+        """The next answer; messages that overtake it (both may be due) are kept for later."""
+        while (frame := self.read_beyond_heartbeats()).kind == MESSAGE:
+            self._early.append(decode_message(frame.data))
         assert frame.kind == RESPONSE, frame
         return frame.data
 
@@ -113,6 +117,8 @@ class Client:
         return frame.data
 
     def read_message(self) -> Message:
+        if self._early:
+            return self._early.popleft()
         frame = self.read_beyond_heartbeats()
         assert frame.kind == MESSAGE, frame
         return decode_message(frame.data)
@@ -159,6 +165,7 @@ class Client:
 
     def barrier(self) -> None:
         """Every earlier command was handled, and the answer to this is the next frame."""
+        assert not self._early, self._early
         self.command("PUB", BARRIER_TOPIC, body=b"-")
         frame = self.read_beyond_heartbeats()
         assert frame == (RESPONSE, b"OK"), frame

@@ -1,0 +1,396 @@
+"""A queue on disk in go-diskqueue's format, with acknowledgements that survive a kill -9.
+
+diskreader has the reading half. Every change is made in the order: data, ack file, metadata; each step alone leaves
+a folder that opens without loss.
+"""
+
+from libc.errno cimport EBADF, EINTR, errno
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy
+from posix.unistd cimport close, ftruncate, pwrite
+
+import logging
+import os
+
+from nsqfast._ext.ackfile cimport AckFile
+from nsqfast._ext.message cimport Message, message_drop, message_new, message_put_header, put_be32
+from nsqfast._ext.recovery cimport Recovered, recover
+from nsqfast._ext.segment cimport RECORD_HEADER_SIZE, RECORD_SIZE_MIN
+from nsqfast._ext.syncer cimport Syncer
+from nsqfast._ext.diskreader import remove
+from nsqfast._ext.segment import segment_numbers, segment_path
+
+cdef enum:
+    # A larger batch buffer is given back after use.
+    BATCH_KEEP_MAX = 1048576
+    # Records in front of the reader that are copied behind it at a clean stop, this many bytes at once.
+    COPY_SIZE = 1048576
+
+log = logging.getLogger("nsqd")
+
+
+cdef class DiskQueue(DiskReader):
+    def __cinit__(self):
+        self.write_fd = -1
+
+    def __init__(self, str data_path, str name, Syncer syncer, int64_t file_size_max, int64_t sync_every):
+        cdef Recovered found
+        self.name = name
+        self.data_path = data_path or "."
+        self.prefix = os.path.join(data_path, name + ".diskqueue.")
+        self.syncer = syncer
+        self.file_size_max = file_size_max
+        self.sync_every = sync_every
+        self.held = []
+        self.rolled = []
+        self.shifts_before = []
+        found = recover(name, self.prefix)
+        self.acks = found.acks
+        self.cursor, self.cursor_file, self.cursor_position = found.cursor, found.cursor_file, found.cursor_position
+        self.written, self.write_file, self.write_position = found.written, found.write_file, found.write_position
+        self.depth = self.unacked = found.unacked
+        self.meta_text = found.meta_text
+        self.closed = False
+        self.rewind()
+        if self.cursor == self.written:
+            self.advance()
+        elif self.depth == 0:
+            self.skim()
+        if self.acks is not None:
+            self.try_meta()
+
+    def __dealloc__(self):
+        if self.write_fd >= 0:
+            close(self.write_fd)
+        free(self.batch)
+        free(self.gathered)
+
+    # Writing
+
+    cdef uint64_t append(self, Message *message, uint16_t attempts, bint taken) except 0:
+        return self.gather(NULL, 26 + <size_t>message.size, message, attempts, taken)
+
+    cdef uint64_t gather(self, const char *payload, size_t size, Message *message, uint16_t attempts,
+                         bint taken) except 0:
+        """One record into the batch, from a message or from stored bytes; written at once if no batch was begun."""
+        if self.closed:
+            raise OSError(EBADF, "exiting")
+        cdef char *out = self.room(RECORD_HEADER_SIZE + size)
+        put_be32(out, size)
+        if payload is not NULL:
+            memcpy(out + RECORD_HEADER_SIZE, payload, size)
+        else:
+            message_put_header(message, attempts, out + RECORD_HEADER_SIZE)
+            memcpy(out + RECORD_SIZE_MIN, message.body, message.size)
+        self.gathered[self.gathered_count].size = RECORD_HEADER_SIZE + size
+        self.gathered[self.gathered_count].taken = taken
+        cdef uint64_t ordinal = self.written + self.gathered_count + self.shift
+        self.gathered_count += 1
+        self.batch_size += RECORD_HEADER_SIZE + size
+        if not self.in_batch:
+            self.commit()
+        return ordinal
+
+    cdef char *room(self, size_t size) except NULL:
+        cdef size_t capacity = self.batch_capacity or 4096
+        cdef void *grown
+        if self.gathered_count == self.gathered_capacity:
+            grown = realloc(self.gathered, (self.gathered_capacity * 2 or 16) * sizeof(Gathered))
+            if grown is NULL:
+                raise MemoryError
+            self.gathered = <Gathered *>grown
+            self.gathered_capacity = self.gathered_capacity * 2 or 16
+        while capacity < self.batch_size + size:
+            capacity *= 2
+        if capacity != self.batch_capacity:
+            grown = realloc(self.batch, capacity)
+            if grown is NULL:
+                raise MemoryError
+            self.batch = <char *>grown
+            self.batch_capacity = capacity
+        return self.batch + self.batch_size
+
+    cpdef int begin_batch(self) except -1:
+        """Until end_batch(), appends are gathered and acks held back."""
+        self.in_batch = True
+        return 0
+
+    cpdef int end_batch(self) except -1:
+        """Write what was gathered; OSError: nothing of it was, and nothing acknowledged meanwhile is."""
+        self.in_batch = False
+        cdef list held = self.held
+        if held:
+            self.held = []
+        self.commit()
+        for ordinal in held:
+            self.ack(ordinal)
+        return 0
+
+    cdef int commit(self) except -1:
+        cdef int64_t file = self.write_file, position = self.write_position
+        if self.gathered_count == 0:
+            return 0
+        try:
+            self.prepare()
+            self.write_all()
+            self.publish(file, position)
+        except BaseException:
+            self.undo(file, position)
+            raise
+        finally:
+            self.gathered_count = self.batch_size = 0
+            if self.batch_capacity > BATCH_KEEP_MAX:
+                free(self.batch)
+                self.batch = NULL
+                self.batch_capacity = 0
+        self.after_write()
+        return 0
+
+    cdef int prepare(self) except -1:
+        """All that may fail before the first byte is written."""
+        if self.acks is None:
+            self.acks = AckFile(self.prefix + "acks.dat")
+            self.acks.set_written(self.written, self.write_file, self.write_position)
+            self.acks.set_cursor(self.cursor, self.cursor_file, self.cursor_position)
+            self.meta_text = ""
+        self.acks.reserve(self.written + self.gathered_count)
+        self.acks.clear(self.written, self.written + self.gathered_count)
+        if self.write_fd < 0:
+            self.open_write_file(False)
+        if self.tail_dirty:
+            self.cut()
+        if not self.meta_text:
+            # Before its first record: without metadata Go would overwrite the file.
+            self.sync_meta()
+        return 0
+
+    cdef int open_write_file(self, bint fresh) except -1:
+        path = segment_path(self.prefix, self.write_file)
+        self.new_entry = self.new_entry or fresh or not os.path.exists(path)
+        try:
+            self.write_fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if fresh else 0), 0o600)
+        except OSError as error:
+            raise self.syncer.health.fail("open", path, error.errno) from None
+        return 0
+
+    cdef int write_all(self) except -1:
+        """One write per file that the batch touches, mostly one."""
+        cdef size_t i, start = 0, end = 0
+        for i in range(self.gathered_count):
+            if self.rolls(self.write_position + end - start, self.gathered[i].size):
+                self.write_run(self.batch + start, end - start)
+                self.roll()
+                start = end
+            end += self.gathered[i].size
+        return self.write_run(self.batch + start, end - start)
+
+    cdef bint rolls(self, int64_t position, int64_t size) noexcept:
+        return position > 0 and position + size > self.file_size_max
+
+    cdef int write_run(self, const char *data, size_t size) except -1:
+        cdef ssize_t done
+        while size:
+            done = pwrite(self.write_fd, data, size, self.write_position)
+            if done < 0:
+                if errno == EINTR:
+                    continue
+                raise self.syncer.health.fail("write", segment_path(self.prefix, self.write_file), errno)
+            data += done
+            size -= done
+            self.write_position += done
+        return 0
+
+    cdef int roll(self) except -1:
+        """To the next file. The one before stays open until the batch is published: it may have to be undone."""
+        self.rolled.append((self.write_file, self.write_fd))
+        self.write_fd = -1
+        self.write_file += 1
+        self.write_position = 0
+        return self.open_write_file(True)
+
+    cdef int undo(self, int64_t file, int64_t position) except -1:
+        """Back to the state before the batch."""
+        while self.rolled:
+            if self.write_fd >= 0:
+                close(self.write_fd)
+                remove(segment_path(self.prefix, self.write_file))
+            self.write_file, self.write_fd = self.rolled.pop()
+        self.write_file, self.write_position = file, position
+        if self.write_fd >= 0:
+            self.tail_dirty = True
+            try:
+                self.cut()
+            except OSError:
+                pass    # prepare() tries again before the next write
+        return 0
+
+    cdef int cut(self) except -1:
+        if ftruncate(self.write_fd, self.write_position):
+            raise self.syncer.health.fail("truncate", segment_path(self.prefix, self.write_file), errno)
+        self.tail_dirty = False
+        return 0
+
+    cdef int publish(self, int64_t file, int64_t position) except -1:
+        """The batch is in the files: count it."""
+        cdef size_t i
+        cdef uint64_t index = self.written
+        if self.read_file == file and self.read_file < self.write_file:
+            self.read_end = position
+        for i in range(self.gathered_count):
+            if self.rolls(position, self.gathered[i].size):
+                file += 1
+                position = 0
+            if self.gathered[i].taken:
+                self.take(index, file, position, position + self.gathered[i].size)
+            else:
+                self.depth += 1
+            position += self.gathered[i].size
+            if file == self.read_file:
+                self.read_end = position
+            index += 1
+        self.unacked += self.gathered_count
+        self.unsynced += self.gathered_count
+        self.written = index
+        self.acks.set_written(index, self.write_file, self.write_position)
+        self.syncer.health.clear()
+        return 0
+
+    cdef int after_write(self) except -1:
+        """What follows from it, none of which can take the write back."""
+        cdef list rolled = self.rolled
+        try:
+            if rolled:
+                self.rolled = []
+                for _, fd in rolled:
+                    self.sync_ticket = self.syncer.request(fd)
+                    close(fd)
+                self.sync_file = -1
+                self.try_meta()
+            self.skip_taken()
+            if self.read_file < self.write_file and self.read_position >= self.read_end:
+                self.settle_reader()
+                if self.cursor == self.next_read:
+                    self.move_cursor(self.read_file, self.read_position)
+            if self.sync_every > 0 and self.unsynced >= self.sync_every:
+                self.request_sync()
+        except OSError as error:
+            log.error("DISKQUEUE(%s) failed to sync - %s", self.name, error)
+        return 0
+
+    # Finishing
+
+    cpdef int empty(self) except -1:
+        """Drop everything, unread or not finished; acks that come later are ignored."""
+        cdef int64_t number, first = self.cursor_file, last = self.write_file
+        self.gathered_count = self.batch_size = 0
+        self.held = []
+        if self.closed or self.acks is None:
+            return 0
+        self.close_files()
+        self.write_file += 1
+        self.write_position = 0
+        self.cursor = self.written
+        self.depth = self.unacked = self.unsynced = 0
+        self.cursor_file, self.cursor_position = self.write_file, 0
+        self.rewind()
+        self.acks.set_cursor(self.cursor, self.write_file, 0)
+        self.acks.set_written(self.written, self.write_file, 0)
+        for number in range(first, last + 1):
+            remove(segment_path(self.prefix, number))
+        return self.try_meta()
+
+    cdef int fill_holes(self) except -1:
+        """Go knows one read position only: copy the unfinished records in front of the last finished one to the tail."""
+        cdef const char *payload = NULL
+        cdef size_t size = 0
+        cdef uint64_t end = self.written, index
+        cdef list copied = []
+        if self.acks is None or not self.acks.count(self.cursor, end):
+            return 0
+        while not self.acks.test(end - 1):
+            end -= 1
+        self.rewind()
+        self.depth = self.unacked
+        while self.next_read < end and self.peek(&payload, &size):
+            index = self.next_read
+            if not self.acks.test(index):
+                self.gather(payload, size, NULL, 0, False) if self.in_batch or not self.begin_batch() else 0
+                copied.append(index + self.shift)
+            self.step(self.read_position + RECORD_HEADER_SIZE + size)
+            if self.batch_size >= COPY_SIZE or self.next_read >= end:
+                self.end_batch()
+                for ordinal in copied:
+                    self.ack(ordinal)
+                copied = []
+        self.end_batch()
+        return self.advance()
+
+    # Keeping
+
+    cpdef uint64_t request_sync(self) except? 0:
+        """The ticket that covers all appended so far; 0: there never was anything."""
+        if self.unsynced and self.write_fd >= 0:
+            if self.sync_ticket != self.syncer.open_ticket or self.sync_file != self.write_file:
+                self.sync_ticket = self.syncer.request(self.write_fd)
+                self.sync_file = self.write_file
+            if self.new_entry:
+                fd = os.open(self.data_path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                self.sync_ticket = self.syncer.request(fd)
+                os.close(fd)
+                self.new_entry = False
+            self.unsynced = 0
+        return self.sync_ticket
+
+    cpdef int close(self) except -1:
+        """The clean stop: metadata exact, data synced, nothing that Go would deliver twice."""
+        if self.closed:
+            return 0
+        try:
+            if self.in_batch:
+                self.end_batch()
+            self.fill_holes()
+            self.syncer.wait(self.request_sync())
+            self.sync_meta()
+            if self.acks is not None and self.unacked == 0:
+                self.acks.remove()
+            elif self.acks is not None:
+                self.acks.finish()
+        finally:
+            self.release()
+        return 0
+
+    cpdef int delete_files(self) except -1:
+        """The topic or channel is gone: nothing stays."""
+        self.release()
+        for number in segment_numbers(self.prefix):
+            for ending in ("", ".bad"):
+                remove(segment_path(self.prefix, number) + ending)
+        for name in ("meta.dat", "meta.dat.0.tmp", "acks.dat", "acks.dat.tmp"):
+            remove(self.prefix + name)
+        return 0
+
+    cdef int close_files(self) except -1:
+        self.close_reader()
+        if self.write_fd >= 0:
+            close(self.write_fd)
+        self.write_fd = -1
+        self.tail_dirty = False
+        return 0
+
+    cdef int release(self) except -1:
+        self.closed = True
+        self.close_files()
+        self.acks = None
+        return 0
+
+    # The same for tests and tools, one Python call each.
+
+    def put(self, bytes body, *, id=1, timestamp_ns=1, attempts=0, taken=False):
+        cdef Message *message = message_new(body, len(body), timestamp_ns, id)
+        if message is NULL:
+            raise MemoryError
+        try:
+            return self.append(message, attempts, taken)
+        finally:
+            message_drop(message)

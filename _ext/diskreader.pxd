@@ -1,0 +1,95 @@
+"""The reading half of a queue on disk."""
+
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
+
+from nsqfast._ext.ackfile cimport AckFile
+from nsqfast._ext.message cimport Message
+from nsqfast._ext.syncer cimport Syncer
+
+
+ctypedef struct Spot:
+    int64_t file
+    int64_t position
+
+
+ctypedef struct Taken:
+    uint64_t index
+    int64_t file
+    int64_t position
+    int64_t end
+
+
+cdef class DiskReader:
+    # One thread calls everything. An ordinal is index + shift; the index is what the files and the ack file count.
+    cdef readonly int64_t depth         # unread: not handed out, not taken
+    cdef readonly int64_t unacked       # from the cursor on, whether read or not
+    cdef readonly str name
+    cdef str prefix                     # <data_path>/<name>.diskqueue.
+    cdef Syncer syncer
+    cdef AckFile acks                   # None until there is something to remember
+    cdef int64_t file_size_max
+    cdef str meta_text                  # what is in the metadata file now
+    cdef bint closed
+
+    # Writer: what is published
+    cdef uint64_t written               # index of the next record
+    cdef int64_t write_file
+    cdef int64_t write_position
+
+    # Batch
+    cdef bint in_batch
+    cdef list held                      # ordinals acknowledged while the batch is open
+
+    # Reader
+    cdef uint64_t next_read             # index
+    cdef int64_t read_file
+    cdef int64_t read_position
+    cdef int64_t read_end               # of the read file; write_position where that is the write file
+    cdef int64_t read_previous          # start of the record before, in the same file; -1 = not known
+    cdef int read_fd
+    cdef char *ahead
+    cdef int64_t ahead_capacity
+    cdef int64_t ahead_size
+    cdef int64_t ahead_start            # position in the file of ahead[0]
+
+    # Acknowledgements
+    cdef uint64_t cursor                # index of the first record not finished
+    cdef int64_t cursor_file            # where it starts
+    cdef int64_t cursor_position
+    cdef Spot *spots                    # ring: where the records [cursor, next_read) start
+    cdef uint64_t spots_mask
+    cdef Taken *taken                   # ring: records in front of the reader that it must not return
+    cdef uint64_t taken_mask
+    cdef uint64_t taken_head
+    cdef uint64_t taken_tail
+    cdef uint64_t shift                 # of the ordinals from shift_from on
+    cdef uint64_t shift_from
+    cdef list shifts_before             # (first ordinal, end, shift); left behind by damage
+
+    # Read
+    cdef Message *pop(self, uint64_t *ordinal) except? NULL
+    cdef int peek(self, const char **payload, size_t *size) except -1
+    cdef int fill(self, int64_t size) except -1
+    cdef int go_to(self, int64_t file, int64_t position) except -1
+    cdef int next_file(self) except -1
+    cdef int settle_reader(self) except -1
+    cdef int rewind(self) except -1
+    cdef int skip_taken(self) except -1
+    cdef int skim(self) except -1
+    cdef int step(self, int64_t end) except -1
+    cdef int take(self, uint64_t index, int64_t file, int64_t position, int64_t end) except -1
+    cdef bint is_sound(self) except -1
+    cdef int resync(self) except -1
+    cdef int recount(self) except -1
+    cdef int renumber(self, int64_t count) except -1
+    cdef int close_reader(self) except -1
+
+    # Finish
+    cdef int ack(self, uint64_t ordinal) except -1
+    cdef uint64_t index_before(self, uint64_t ordinal) except? 0
+    cdef int advance(self) except -1
+    cdef int move_cursor(self, int64_t file, int64_t position) except -1
+
+    # Keep
+    cpdef int sync_meta(self) except -1
+    cdef int try_meta(self) except -1

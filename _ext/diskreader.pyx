@@ -1,0 +1,381 @@
+"""The reading half of a queue on disk: what is next, what is finished, and which files can go.
+
+    files    …000003.dat ──────── …000004.dat ────────── …000005.dat
+                  ▲ cursor: first record not finished        ▲ written: where the next one goes
+                  └ spots (where read records start) ┘ next_read
+
+Files in front of the cursor are removed. A reader at the end of a file goes to the next as soon as there is one, so a drained
+queue that rolls leaves no `.bad` behind.
+"""
+
+from libc.errno cimport EINTR, errno
+from libc.stdint cimport int64_t, uint64_t
+from libc.stdlib cimport free, malloc
+from posix.unistd cimport close, pread
+
+import logging
+import os
+
+from nsqfast._ext.message cimport Message, get_be32, id_from_hex, message_drop, message_load
+from nsqfast._ext.recovery cimport count_records, write_meta
+from nsqfast._ext.segment cimport RECORD_HEADER_SIZE, RECORD_SIZE_MIN, Segment, Span
+from nsqfast._ext.segment import save_damaged, segment_path
+
+cdef enum:
+    AHEAD_SIZE = 65536
+
+log = logging.getLogger("nsqd")
+
+
+cdef class DiskReader:
+    def __cinit__(self):
+        self.read_fd = -1
+        self.closed = True
+
+    def __dealloc__(self):
+        if self.read_fd >= 0:
+            close(self.read_fd)
+        free(self.ahead)
+        free(self.spots)
+        free(self.taken)
+
+    # Reading
+
+    cdef Message *pop(self, uint64_t *ordinal) except? NULL:
+        """The next unread record, or NULL. A caller with a batch open may get NULL although depth > 0."""
+        cdef const char *payload = NULL
+        cdef size_t size = 0
+        cdef Message *message
+        cdef uint64_t index
+        while not self.closed and self.depth > 0 and self.peek(&payload, &size):
+            index = self.next_read
+            if self.acks.test(index):
+                self.step(self.read_position + RECORD_HEADER_SIZE + size)
+                if index == self.cursor:
+                    self.advance()
+                self.skip_taken()
+                continue
+            message = message_load(payload, size)
+            if message is NULL:
+                raise MemoryError
+            try:
+                self.step(self.read_position + RECORD_HEADER_SIZE + size)
+            except BaseException:
+                message_drop(message)
+                raise
+            self.depth -= 1
+            ordinal[0] = index + self.shift
+            self.skip_taken()
+            if self.depth == 0 and self.next_read < self.written:
+                self.skim()
+            return message
+        return NULL
+
+    cdef int peek(self, const char **payload, size_t *size) except -1:
+        """The record at the reader's position: 1, or 0 where none is left."""
+        cdef const char *data
+        cdef uint64_t id
+        cdef int64_t n
+        while self.next_read < self.written:
+            if self.read_position >= self.read_end:
+                if self.read_file < self.write_file:
+                    self.next_file()
+                elif self.in_batch:
+                    return 0
+                else:
+                    log.error("DISKQUEUE(%s) positive depth at tail (%d), data loss, resetting 0...", self.name, self.depth)
+                    self.renumber(0)
+                continue
+            if self.fill(RECORD_SIZE_MIN):
+                data = self.ahead + (self.read_position - self.ahead_start)
+                n = get_be32(data)
+                if n >= 26 and self.fill(RECORD_HEADER_SIZE + n):
+                    data = self.ahead + (self.read_position - self.ahead_start)
+                    if id_from_hex(data + 14, &id) or self.is_sound():
+                        payload[0] = data + RECORD_HEADER_SIZE
+                        size[0] = n
+                        return 1
+            if not self.resync():
+                return 0
+        return 0
+
+    cdef int fill(self, int64_t size) except -1:
+        """Have that much from the reader's position on in memory; 0 where the file does not hold it."""
+        cdef int64_t offset = self.read_position - self.ahead_start, want, got = 0
+        cdef ssize_t done
+        if 0 <= offset and offset + size <= self.ahead_size:
+            return 1
+        if self.read_position + size > self.read_end:
+            return 0
+        if size > self.ahead_capacity:
+            free(self.ahead)
+            self.ahead_size = self.ahead_capacity = 0
+            want = AHEAD_SIZE
+            while want < size:
+                want *= 2
+            self.ahead = <char *>malloc(want)
+            if self.ahead is NULL:
+                raise MemoryError
+            self.ahead_capacity = want
+        if self.read_fd < 0:
+            self.read_fd = os.open(segment_path(self.prefix, self.read_file), os.O_RDONLY | os.O_CLOEXEC)
+        want = min(self.ahead_capacity, self.read_end - self.read_position)
+        self.ahead_start = self.read_position
+        self.ahead_size = 0
+        while got < want:
+            done = pread(self.read_fd, self.ahead + got, want - got, self.read_position + got)
+            if done < 0 and errno == EINTR:
+                continue
+            if done < 0:
+                path = segment_path(self.prefix, self.read_file)
+                log.error("DISKQUEUE(%s) reading at %d of %s - %s", self.name, self.read_position, path, os.strerror(errno))
+                raise OSError(errno, f"read {path}: {os.strerror(errno).lower()}")
+            if done == 0:
+                # Somebody cut the file: what is left of it is all there is.
+                self.read_end = self.read_position + got
+                break
+            got += done
+        self.ahead_size = got
+        return size <= got
+
+    cdef int go_to(self, int64_t file, int64_t position) except -1:
+        """Put the reader there; 0 where the file does not exist."""
+        self.close_reader()
+        self.read_file = file
+        self.read_position = position
+        self.read_previous = -1
+        if file == self.write_file:
+            self.read_end = self.write_position
+            return 1
+        try:
+            self.read_end = os.path.getsize(segment_path(self.prefix, file))
+        except FileNotFoundError:
+            self.read_end = position
+            return 0
+        return 1
+
+    cdef int next_file(self) except -1:
+        if self.go_to(self.read_file + 1, 0):
+            return 0
+        log.error("DISKQUEUE(%s) reading at 0 of %s - no such file or directory", self.name,
+                  segment_path(self.prefix, self.read_file))
+        return self.recount()
+
+    cdef int settle_reader(self) except -1:
+        """Not at the end of a file if there is a next one."""
+        while self.read_file < self.write_file and self.read_position >= self.read_end:
+            self.next_file()
+        return 0
+
+    cdef int rewind(self) except -1:
+        """The reader to the cursor."""
+        self.next_read = self.cursor
+        self.taken_head = self.taken_tail = 0
+        return self.go_to(self.cursor_file, self.cursor_position)
+
+    cdef int skip_taken(self) except -1:
+        """The reader over records that it must not return, so that the cursor can follow."""
+        cdef Taken *next
+        while self.taken_head != self.taken_tail:
+            next = &self.taken[self.taken_head & self.taken_mask]
+            if next.index != self.next_read:
+                break
+            if next.file != self.read_file:
+                self.go_to(next.file, next.position)
+            self.read_position = next.position
+            self.step(next.end)
+            self.taken_head += 1
+        return 0
+
+    cdef int skim(self) except -1:
+        """Nothing unread is left: over what was finished in an earlier life, so that its files can go."""
+        cdef const char *payload = NULL
+        cdef size_t size = 0
+        while self.depth == 0 and not self.in_batch and self.peek(&payload, &size) and self.acks.test(self.next_read):
+            self.step(self.read_position + RECORD_HEADER_SIZE + size)
+            self.skip_taken()
+        if self.cursor < self.next_read and self.acks.test(self.cursor):
+            self.advance()
+        return 0
+
+    cdef int step(self, int64_t end) except -1:
+        """The reader behind the record at its position."""
+        cdef uint64_t i, capacity = self.spots_mask + 1 if self.spots else 0
+        cdef Spot *grown
+        if self.next_read - self.cursor == capacity:
+            capacity = capacity * 2 or 64
+            grown = <Spot *>malloc(capacity * sizeof(Spot))
+            if grown is NULL:
+                raise MemoryError
+            for i in range(self.cursor, self.next_read):
+                grown[i & (capacity - 1)] = self.spots[i & self.spots_mask]
+            free(self.spots)
+            self.spots = grown
+            self.spots_mask = capacity - 1
+        self.spots[self.next_read & self.spots_mask] = Spot(self.read_file, self.read_position)
+        self.read_previous = self.read_position
+        self.read_position = end
+        self.next_read += 1
+        return 0
+
+    cdef int take(self, uint64_t index, int64_t file, int64_t position, int64_t end) except -1:
+        cdef uint64_t i, size = self.taken_tail - self.taken_head, capacity = self.taken_mask + 1 if self.taken else 0
+        cdef Taken *grown
+        if size == capacity:
+            capacity = capacity * 2 or 16
+            grown = <Taken *>malloc(capacity * sizeof(Taken))
+            if grown is NULL:
+                raise MemoryError
+            for i in range(size):
+                grown[i] = self.taken[(self.taken_head + i) & self.taken_mask]
+            free(self.taken)
+            self.taken = grown
+            self.taken_mask = capacity - 1
+            self.taken_head, self.taken_tail = 0, size
+        cdef Taken *slot = &self.taken[self.taken_tail & self.taken_mask]
+        slot.index, slot.file, slot.position, slot.end = index, file, position, end
+        self.taken_tail += 1
+        return 0
+
+    cdef bint is_sound(self) except -1:
+        return Segment(segment_path(self.prefix, self.read_file), self.read_end).accepted(self.read_position)
+
+    cdef int resync(self) except -1:
+        """Over damage to the next whole record; the bytes between are kept aside. 0: not now, a batch is open."""
+        cdef Segment segment
+        cdef Span span
+        if self.in_batch:
+            return 0
+        segment = Segment(segment_path(self.prefix, self.read_file), self.read_end)
+        span = segment.next_record(self.read_position, self.read_previous)
+        log.error("DISKQUEUE(%s) reading at %d of %s - invalid message, going on at %d, saving the bytes between as %s.bad",
+                  self.name, self.read_position, segment.path, span.start, segment.path)
+        try:
+            save_damaged(segment.path, segment.bytes(span.damaged, span.start))
+        except OSError as error:
+            log.error("DISKQUEUE(%s) failed to save bad bytes of %s - %s", self.name, segment.path, error)
+        self.go_to(self.read_file, span.start)
+        self.recount()
+        return 1
+
+    cdef int recount(self) except -1:
+        """After damage: the numbers of the records behind the reader may not be what they were thought to be."""
+        cdef int64_t count = count_records(self.prefix, self.read_file, self.read_position,
+                                           self.write_file, self.write_position)
+        if self.next_read + count != self.written:
+            self.renumber(count)
+        return 0
+
+    cdef int renumber(self, int64_t count) except -1:
+        """Exactly count records follow. They get new ordinals, since a late ack of an old one may mean any of them; those that
+        were finished out of order or taken come again."""
+        cdef uint64_t end = self.written + self.shift
+        self.acks.reserve(self.next_read + count)
+        self.acks.clear(self.next_read, self.next_read + count)
+        self.shifts_before.append((self.shift_from, self.next_read + self.shift, self.shift))
+        self.shift = end - self.next_read
+        self.shift_from = end
+        self.written = self.next_read + count
+        self.acks.set_written(self.written, self.write_file, self.write_position)
+        self.taken_head = self.taken_tail = 0
+        self.depth = count
+        self.unacked = count + self.next_read - self.cursor - self.acks.count(self.cursor, self.next_read)
+        return 0
+
+    cdef int close_reader(self) except -1:
+        if self.read_fd >= 0:
+            close(self.read_fd)
+        self.read_fd = -1
+        self.ahead_size = 0
+        return 0
+
+    # Finishing
+
+    cdef int ack(self, uint64_t ordinal) except -1:
+        """It never comes back. Unknown and repeated ordinals are ignored."""
+        if self.closed or self.acks is None:
+            return 0
+        if self.in_batch:
+            self.held.append(ordinal)
+            return 0
+        cdef uint64_t index = ordinal - self.shift if ordinal >= self.shift_from else self.index_before(ordinal)
+        if index < self.cursor or index >= self.written or self.acks.test(index):
+            return 0
+        self.acks.mark(index)
+        self.unacked -= 1
+        if index == self.cursor:
+            self.advance()
+        return 0
+
+    cdef uint64_t index_before(self, uint64_t ordinal) except? 0:
+        for first, end, shift in self.shifts_before:
+            if first <= ordinal < end:
+                return ordinal - shift
+        return 0
+
+    cdef int advance(self) except -1:
+        """The cursor over all that is finished."""
+        while self.cursor < self.next_read and self.acks.test(self.cursor):
+            self.cursor += 1
+        if self.cursor < self.next_read:
+            spot = self.spots[self.cursor & self.spots_mask]
+            return self.move_cursor(spot.file, spot.position)
+        self.settle_reader()
+        return self.move_cursor(self.read_file, self.read_position)
+
+    cdef int move_cursor(self, int64_t file, int64_t position) except -1:
+        cdef int64_t number, first = self.cursor_file
+        self.cursor_file = file
+        self.cursor_position = position
+        if self.acks is not None:
+            self.acks.set_cursor(self.cursor, file, position)
+        if first < file:
+            for number in range(first, file):
+                remove(segment_path(self.prefix, number))
+            self.try_meta()
+        return 0
+
+    # Keeping
+
+    cpdef int sync_meta(self) except -1:
+        """Write the metadata file if it would change."""
+        text = f"{self.unacked}\n{self.cursor_file},{self.cursor_position}\n{self.write_file},{self.write_position}\n"
+        if text != self.meta_text and not self.closed:
+            try:
+                write_meta(self.prefix, text, self.acks)
+            except OSError as error:
+                raise self.syncer.health.fail("write", self.prefix + "meta.dat", error.errno) from None
+            self.meta_text = text
+        return 0
+
+    cdef int try_meta(self) except -1:
+        """Old metadata loses nothing: it can be written later."""
+        try:
+            self.sync_meta()
+        except OSError as error:
+            log.error("DISKQUEUE(%s) failed to sync - %s", self.name, error.strerror)
+        return 0
+
+
+    # The same for tests and tools, one Python call each.
+
+    def get(self):
+        """(ordinal, attempts, body, id) or None."""
+        cdef uint64_t ordinal = 0
+        cdef Message *message = self.pop(&ordinal)
+        if message is NULL:
+            return None
+        try:
+            return ordinal, message.attempts, (<char *>message.body)[:message.size], message.id
+        finally:
+            message_drop(message)
+
+    def finish(self, uint64_t ordinal):
+        self.ack(ordinal)
+
+
+def remove(path):
+    try:
+        os.unlink(path)
+    except OSError:
+        pass

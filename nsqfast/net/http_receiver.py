@@ -1,0 +1,206 @@
+"""The receiving half of an HTTP/1 connection: bytes in, bounded requests out.
+
+It knows no transport. Who inherits from it says what happens to a request that is whole, and to what is no HTTP.
+"""
+
+import logging
+from abc import abstractmethod
+from collections.abc import Awaitable
+from typing import Protocol, cast
+
+import httptools
+
+from nsqfast.net.http_message import ACTUAL, DECLARED, Request, Response
+
+log = logging.getLogger("nsqd")
+
+HEAD_SIZE_MAX = 64 * 1024  # request line, headers and trailers of one request
+IGNORED_BODY_SIZE_MAX = 1024 * 1024  # read and dropped for a handler that wants no body
+NO_HOST = "400 Bad Request: missing required Host header"
+
+
+class Handler(Protocol):
+    """Who answers requests."""
+
+    def __call__(self, request: Request) -> Response | Awaitable[Response]:
+        """The answer, or a future of it; later answers of the connection wait behind it."""
+
+    def limit(self, method: str, path: str) -> int:
+        """Largest body this route takes, 0 if it takes none; asked before the body is read.
+
+        A bigger one reaches the handler empty and with `oversize` set, and ends the connection.
+        """
+
+
+class _StopParsingError(Exception):
+    """Leaves the parser from inside a callback; what to say was said before."""
+
+
+class HttpReceiver:
+    """Collects one request after the other and keeps every size within its limit."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+        self._parser = httptools.HttpRequestParser(self)
+        self._remote = ""
+        self._is_input_over = False  # nothing further is parsed
+        self._is_lingering = False  # the peer may still be sending when the last answer leaves
+        # the request that is being received
+        self._receiving = False
+        self._begun: float = 0.0  # 0 = not yet looked at the clock
+        self._url = b""
+        self._headers: dict[bytes, bytes] = {}
+        self._head_size = 0
+        self._request: Request | None = None  # from the end of its headers on
+        self._body: bytes | bytearray = b""
+        self._body_size = 0
+        self._body_size_max = 0
+        self._steps = 0  # callbacks so far: tells a parser that swallows bytes from one that works
+        self._swallowed = 0
+        self._continue_owed = False
+
+    @abstractmethod
+    def _take(self, request: Request) -> None:
+        """A request is whole, or known to be too large."""
+
+    @abstractmethod
+    def _pay_continue(self) -> None:
+        """Says that the body may come, if that is owed and nothing has to be said before."""
+
+    @abstractmethod
+    def _answer_bad(self, status: int, text: str | None = None) -> None:
+        """Answers what is no HTTP; nothing is parsed after it."""
+
+    def _feed(self, data: bytes | memoryview) -> None:
+        steps = self._steps
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            pass  # an offer to speak something else; declined by answering as usual and closing
+        except httptools.HttpParserCallbackError as error:
+            if not isinstance(error.__context__, _StopParsingError):
+                log.exception("HTTP: client(%s) broke the parser", self._remote)
+                self._answer_bad(500)
+        except httptools.HttpParserError:
+            if not self._is_input_over:
+                self._answer_bad(400)
+        if steps != self._steps or not self._receiving:
+            self._swallowed = 0
+            return
+        # The parser keeps a header's bytes to itself until the header is whole.
+        self._swallowed += len(data)
+        if self._swallowed > HEAD_SIZE_MAX:
+            self._answer_bad(431)
+
+    # the parser's callbacks
+
+    def on_message_begin(self) -> None:
+        if self._is_input_over:
+            raise _StopParsingError
+        self._receiving = True
+        self._begun = 0.0
+        self._url = b""
+        self._headers = {}
+        self._head_size = 0
+        self._request = None
+        self._body = b""
+        self._body_size = 0
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+        self._count_head(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count_head(len(name) + len(value) + 4)
+        if self._request is not None:  # a trailer
+            return
+        name = name.lower()
+        if name == b"host" and name in self._headers:
+            self._refuse(400)
+        self._headers[name] = value
+
+    def on_headers_complete(self) -> None:
+        self._steps += 1
+        headers = self._headers
+        try:
+            method = self._parser.get_method().decode()
+            request = Request(method, self._url, self._remote)
+        except ValueError:
+            self._refuse(400)
+        version = self._parser.get_http_version()
+        if version == "1.0":
+            request.is_http10 = True
+        elif version != "1.1":
+            self._refuse(505)
+        elif b"host" not in headers:
+            self._refuse(400, NO_HOST)
+        request.headers = headers
+        request.close = not self._parser.should_keep_alive() or self._parser.should_upgrade()
+        self._request = request
+        limit = self._handler.limit(method, request.path)
+        self._body_size_max = limit or IGNORED_BODY_SIZE_MAX
+        length = int(headers.get(b"content-length", 0))
+        if length > self._body_size_max:
+            self._take_oversize(DECLARED)
+        if b"expect" in headers and version == "1.1":
+            self._expect(headers[b"expect"], length or b"transfer-encoding" in headers)
+
+    def on_body(self, body: bytes) -> None:
+        self._steps += 1
+        self._continue_owed = False
+        self._body_size += len(body)
+        if self._body_size > self._body_size_max:
+            self._take_oversize(ACTUAL)
+        if not self._body:
+            self._body = body
+        elif isinstance(self._body, bytearray):
+            self._body += body
+        else:
+            self._body = bytearray(self._body) + body
+
+    def on_chunk_header(self) -> None:
+        self._steps += 1
+
+    def on_message_complete(self) -> None:
+        self._receiving = False
+        self._continue_owed = False
+        request = self._request
+        if request is None or self._is_input_over:
+            raise _StopParsingError
+        body = self._body
+        request.body = body if type(body) is bytes else bytes(body)
+        self._body = b""
+        if request.close:
+            self._is_input_over = True
+        self._take(request)
+
+    # refusing
+
+    def _count_head(self, size: int) -> None:
+        self._steps += 1
+        self._head_size += size
+        if self._head_size > HEAD_SIZE_MAX:
+            self._refuse(431)
+
+    def _expect(self, expectation: bytes, has_body: object) -> None:
+        if expectation.lower() != b"100-continue":
+            self._refuse(417, "")
+        if has_body:
+            self._continue_owed = True
+            self._pay_continue()
+
+    def _take_oversize(self, kind: int) -> None:
+        """Hands on a request without its body: the handler words the refusal."""
+        request = cast("Request", self._request)
+        self._receiving = False
+        self._is_input_over = self._is_lingering = True
+        self._body = b""
+        request.oversize = kind
+        request.close = True
+        self._take(request)
+        raise _StopParsingError
+
+    def _refuse(self, status: int, text: str | None = None) -> None:
+        """Answers what is no HTTP, and leaves the parser."""
+        self._answer_bad(status, text)
+        raise _StopParsingError

@@ -1,0 +1,161 @@
+"""Topics and channels over HTTP, /ping and /info."""
+
+import socket
+from collections.abc import Callable
+
+from nsqfast import NSQ_VERSION
+from nsqfast._ext.channel import Channel
+from nsqfast._ext.topic import Topic
+from nsqfast.names import is_valid_name
+from nsqfast.net.http_message import Request, Response
+from nsqfast.nsqd.http_reply import (
+    HttpError,
+    json_answer,
+    parameters,
+    plain_answer,
+    required,
+    text_answer,
+)
+from nsqfast.nsqd.server import Server
+
+EMPTY = text_answer("")
+
+
+class Admin:
+    """Handlers that create, delete, pause and empty."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._registry = server.registry
+
+    def ping(self, _request: Request) -> Response:
+        """500 while the last disk write failed."""
+        health = self._registry.health()
+        return plain_answer(200 if health == "OK" else 500, health)
+
+    def info(self, _request: Request) -> Response:
+        """Who this is and what clients may ask for."""
+        options = self._server.options
+        return json_answer(
+            {
+                "version": NSQ_VERSION,
+                "broadcast_address": options.broadcast_address,
+                "hostname": socket.gethostname(),
+                "http_port": _port(self._server.http_address),
+                "tcp_port": _port(self._server.tcp_address),
+                "start_time": int(self._server.start_time),
+                "max_heartbeat_interval": options.max_heartbeat_interval_ns,
+                "max_output_buffer_size": options.max_output_buffer_size,
+                "max_output_buffer_timeout": options.max_output_buffer_timeout_ns,
+                "max_deflate_level": options.max_deflate_level,
+                "topology_zone": options.topology_zone,
+                "topology_region": options.topology_region,
+            }
+        )
+
+    def create_topic(self, request: Request) -> Response:
+        """Also when it exists."""
+        name = _valid_topic_name(request)
+        if self._registry.find_topic(name) is None and self._registry.closing:
+            raise HttpError(503, "EXITING")
+        self._registry.topic(name)
+        return EMPTY
+
+    def delete_topic(self, request: Request) -> Response:
+        """With its channels."""
+        name = required(parameters(request), "topic")
+        try:
+            self._registry.delete_topic(name)
+        except KeyError:
+            raise HttpError(404, "TOPIC_NOT_FOUND") from None
+        return EMPTY
+
+    def empty_topic(self, request: Request) -> Response:
+        """The topic's own queue, not its channels'."""
+        self._find_topic(_valid_topic_name(request)).empty()
+        return EMPTY
+
+    def pause_topic(self, request: Request) -> Response:
+        """Nothing goes from the topic to its channels any more."""
+        return self._change_topic(request, Topic.pause)
+
+    def unpause_topic(self, request: Request) -> Response:
+        """Undoes it."""
+        return self._change_topic(request, Topic.unpause)
+
+    def create_channel(self, request: Request) -> Response:
+        """The topic has to exist."""
+        topic, name = self._topic_and_channel_name(request)
+        if topic.find_channel(name) is None and self._registry.closing:
+            raise HttpError(503, "EXITING")
+        topic.channel(name)
+        return EMPTY
+
+    def delete_channel(self, request: Request) -> Response:
+        """Its consumers are disconnected."""
+        topic, name = self._topic_and_channel_name(request)
+        try:
+            topic.delete_channel(name)
+        except KeyError:
+            raise HttpError(404, "CHANNEL_NOT_FOUND") from None
+        return EMPTY
+
+    def empty_channel(self, request: Request) -> Response:
+        """Waiting, in-flight and deferred messages."""
+        self._find_channel(request).empty()
+        return EMPTY
+
+    def pause_channel(self, request: Request) -> Response:
+        """Its consumers get nothing any more."""
+        return self._change_channel(request, Channel.pause)
+
+    def unpause_channel(self, request: Request) -> Response:
+        """Undoes it."""
+        return self._change_channel(request, Channel.unpause)
+
+    def _change_topic(self, request: Request, change: Callable[[Topic], None]) -> Response:
+        change(self._find_topic(required(parameters(request), "topic")))
+        self._server.persist_metadata()
+        return EMPTY
+
+    def _change_channel(self, request: Request, change: Callable[[Channel], None]) -> Response:
+        change(self._find_channel(request))
+        self._server.persist_metadata()
+        return EMPTY
+
+    def _find_topic(self, name: str) -> Topic:
+        topic = self._registry.find_topic(name)
+        if topic is None:
+            raise HttpError(404, "TOPIC_NOT_FOUND")
+        return topic
+
+    def _topic_and_channel_name(self, request: Request) -> tuple[Topic, str]:
+        values = parameters(request)
+        topic_name = required(values, "topic")
+        if not is_valid_name(topic_name):
+            raise HttpError(400, "INVALID_ARG_TOPIC")
+        channel_name = required(values, "channel")
+        if not is_valid_name(channel_name):
+            raise HttpError(400, "INVALID_ARG_CHANNEL")
+        return self._find_topic(topic_name), channel_name
+
+    def _find_channel(self, request: Request) -> Channel:
+        topic, name = self._topic_and_channel_name(request)
+        channel = topic.find_channel(name)
+        if channel is None:
+            raise HttpError(404, "CHANNEL_NOT_FOUND")
+        return channel
+
+
+def _valid_topic_name(request: Request) -> str:
+    name = required(parameters(request), "topic")
+    if not is_valid_name(name):
+        raise HttpError(400, "INVALID_TOPIC")
+    return name
+
+
+def _port(address: tuple[str, int] | str | None) -> int:
+    """As NSQ says it: -1 for a unix socket, 0 for none."""
+    if address is None:
+        return 0
+    return -1 if isinstance(address, str) else address[1]

@@ -1,0 +1,75 @@
+"""GET and PUT /config/NAME: one setting by its config key."""
+
+from typing import Any
+
+import orjson
+
+from nsqfast import logs
+from nsqfast.net.http_message import Request, Response
+from nsqfast.nsqd.http_reply import HttpError, json_answer, text_answer
+from nsqfast.nsqd.options import PROGRAM, Options
+from nsqfast.options import by_key
+
+
+class Config:
+    """Handlers around the running program's settings; changes last until it ends."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._known = by_key(Options)
+
+    def get(self, request: Request) -> Response:
+        """A string as it is, anything else as JSON, durations in nanoseconds."""
+        return self._answer(_name(request))
+
+    def put(self, request: Request) -> Response:
+        """Only what can change while clients are connected."""
+        body, name = request.body, _name(request)
+        if request.oversize or not body or len(body) > self._options.max_msg_size:
+            raise HttpError(413, "INVALID_VALUE")
+        if name == "log_level":
+            self._set_log_level(body)
+        elif name == "nsqlookupd_tcp_addresses":
+            self._options.nsqlookupd_tcp_addresses = _read_addresses(body)
+        else:
+            raise HttpError(400, "INVALID_OPTION")
+        return self._answer(name)
+
+    def _answer(self, name: str) -> Response:
+        option = self._known.get(name)
+        if option is None:
+            raise HttpError(400, "INVALID_OPTION")
+        value = getattr(self._options, option.attribute)
+        if isinstance(value, str):
+            return text_answer(value)
+        if isinstance(value, list):
+            value = [_without_needless_fraction(item) for item in value]
+        return json_answer(value)
+
+    def _set_log_level(self, body: bytes) -> None:
+        level = logs.LEVELS.get(body.decode("latin-1").lower())
+        if level is None:
+            raise HttpError(400, "INVALID_VALUE")
+        self._options.log_level = level
+        logs.set_level(PROGRAM, level)
+
+
+def _name(request: Request) -> str:
+    return request.path.rpartition("/")[2]
+
+
+def _read_addresses(body: bytes) -> list[str] | None:
+    try:
+        value: Any = orjson.loads(body)
+    except ValueError:
+        raise HttpError(400, "INVALID_VALUE") from None
+    if value is None:
+        return None
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return value
+    raise HttpError(400, "INVALID_VALUE")
+
+
+def _without_needless_fraction(value: object) -> object:
+    """1.0 as 1, which is how Go writes it."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value

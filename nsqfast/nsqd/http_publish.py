@@ -1,0 +1,122 @@
+"""POST /pub and /mpub: the order of checks is part of the interface (spec nsqd-http §3)."""
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable
+
+from nsqfast._ext.registry import Registry
+from nsqfast._ext.topic import Topic
+from nsqfast.errors import ProtocolError, PublishError
+from nsqfast.gotext import INT64_MAX
+from nsqfast.names import is_valid_name
+from nsqfast.net.http_message import ACTUAL, DECLARED, Request, Response
+from nsqfast.nsqd.http_reply import HttpError, error_answer, parameters, required, text_answer
+from nsqfast.nsqd.options import Options
+
+log = logging.getLogger("nsqd")
+
+OK = text_answer("OK")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
+_IS_BINARY = {"false": False, "0": False, "true": True, "1": True}
+
+
+class Publisher:
+    """Handlers that put messages into topics."""
+
+    def __init__(self, registry: Registry, options: Options) -> None:
+        self._registry = registry
+        self._message_size_max = options.max_msg_size
+        self._defer_ms_max = options.max_req_timeout_ns // 1_000_000
+
+    def pub(self, request: Request) -> Response | Awaitable[Response]:
+        """One message."""
+        body = request.body
+        if request.oversize or len(body) > self._message_size_max:
+            raise HttpError(413, "MSG_TOO_BIG")
+        if not body:
+            raise HttpError(400, "MSG_EMPTY")
+        values = parameters(request)
+        topic = self._topic(values)
+        defer_ms = self._defer_ms(values["defer"]) if "defer" in values else 0
+        try:
+            ticket = topic.put(body, defer_ms)
+        except PublishError:
+            raise HttpError(503, "EXITING") from None
+        return self._when_durable(ticket)
+
+    def mpub(self, request: Request) -> Response | Awaitable[Response]:
+        """Many messages, as lines or with their sizes in front."""
+        if request.oversize == DECLARED:
+            raise HttpError(413, "BODY_TOO_BIG")
+        values = parameters(request)
+        topic = self._topic(values)
+        is_binary = _read_binary(values)
+        if request.oversize == ACTUAL:
+            raise HttpError(413, "BODY_TOO_BIG")
+        try:
+            if is_binary:
+                ticket = topic.put_binary(request.body)
+            else:
+                ticket = topic.put_lines(request.body, self._message_size_max)
+        except ProtocolError as error:
+            raise HttpError(413, error.code) from None
+        except PublishError:
+            raise HttpError(503, "EXITING") from None
+        return self._when_durable(ticket)
+
+    def _topic(self, values: dict[str, str]) -> Topic:
+        name = required(values, "topic")
+        topic = self._registry.find_topic(name)
+        if topic is not None:
+            return topic
+        if not is_valid_name(name):
+            raise HttpError(400, "INVALID_TOPIC")
+        if self._registry.closing:
+            raise HttpError(503, "EXITING")
+        return self._registry.topic(name)
+
+    def _defer_ms(self, text: str) -> int:
+        if _INTEGER.fullmatch(text):
+            defer_ms = int(text)
+            if 0 <= defer_ms <= min(self._defer_ms_max, INT64_MAX):
+                return defer_ms
+        raise HttpError(400, "INVALID_DEFER")
+
+    def _when_durable(self, ticket: int) -> Response | Awaitable[Response]:
+        """OK at once if nothing has to be waited for, else a future of it."""
+        if not ticket:
+            return OK
+        promise = _Promise()
+        self._registry.when_durable(ticket, promise.keep)
+        return promise.response or promise.future()
+
+
+class _Promise:
+    """An answer that is due when messages are on disk; often they are already."""
+
+    __slots__ = ("_future", "response")
+
+    def __init__(self) -> None:
+        self.response: Response | None = None
+        self._future: asyncio.Future[Response] | None = None
+
+    def future(self) -> "asyncio.Future[Response]":
+        self._future = asyncio.get_running_loop().create_future()
+        return self._future
+
+    def keep(self, error: str | None) -> None:
+        self.response = OK if error is None else error_answer(503, "EXITING")
+        if self._future is not None and not self._future.done():
+            self._future.set_result(self.response)
+
+
+def _read_binary(values: dict[str, str]) -> bool:
+    value = values.get("binary")
+    if value is None:
+        return False
+    is_binary = _IS_BINARY.get(value)
+    if is_binary is None:
+        log.warning("/mpub: binary=%r taken as true; say true, 1, false or 0", value)
+        return True
+    return is_binary

@@ -1,0 +1,78 @@
+"""The shapes of nsqd's HTTP answers, and reading a request's parameters."""
+
+import json
+from typing import Any
+
+import orjson
+
+from nsqfast.net.http_message import JSON, TEXT, Request, Response
+from nsqfast.net.http_query import parse_query
+
+VERSION_HEADER = b"X-Nsq-Content-Type: nsq; version=1.0\r\n"
+
+# What NSQ's JSON never contains, so that an answer shown as HTML stays harmless. All of them occur in strings only.
+_ESCAPES = (
+    (b"<", b"\\u003c"),
+    (b">", b"\\u003e"),
+    (b"&", b"\\u0026"),
+    (b"\xe2\x80\xa8", b"\\u2028"),
+    (b"\xe2\x80\xa9", b"\\u2029"),
+)
+
+
+class HttpError(Exception):
+    """Ends a handler with a status and one of NSQ's words."""
+
+    def __init__(self, status: int, code: str) -> None:
+        super().__init__(f"{status} {code}")
+        self.status = status
+        self.code = code
+
+
+def text_answer(text: str | bytes) -> Response:
+    """200 with a raw body; an empty one has no type."""
+    body = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
+    return Response(200, body, TEXT if body else "", VERSION_HEADER)
+
+
+def json_answer(value: Any) -> Response:
+    """200 with compact JSON."""
+    return Response(200, encode_json(value), JSON, VERSION_HEADER)
+
+
+def error_answer(status: int, code: str, headers: bytes = b"") -> Response:
+    """`{"message": code}`."""
+    return Response(status, b'{"message":"%b"}' % code.encode(), JSON, headers + VERSION_HEADER)
+
+
+def plain_answer(status: int, text: str) -> Response:
+    """The form of /ping and /debug: text without the version header."""
+    return Response(status, text.encode("utf-8", "replace"), TEXT)
+
+
+def encode_json(value: Any) -> bytes:
+    """Compact, with keys in the order given."""
+    try:
+        encoded = orjson.dumps(value)
+    except TypeError:  # a client may have named itself with half a surrogate pair
+        encoded = json.dumps(value, separators=(",", ":")).encode()
+    for character, escape in _ESCAPES:
+        if character in encoded:
+            encoded = encoded.replace(character, escape)
+    return encoded
+
+
+def parameters(request: Request) -> dict[str, str]:
+    """The query's values; 400 if it cannot be parsed."""
+    try:
+        return parse_query(request.query)
+    except ValueError:
+        raise HttpError(400, "INVALID_REQUEST") from None
+
+
+def required(values: dict[str, str], key: str) -> str:
+    """A parameter that may be empty but not absent."""
+    value = values.get(key)
+    if value is None:
+        raise HttpError(400, f"MISSING_ARG_{key.upper()}")
+    return value

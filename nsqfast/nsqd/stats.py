@@ -1,0 +1,145 @@
+"""The figures behind /stats, as dicts whose keys stand in NSQ's order."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from nsqfast import NSQ_VERSION
+from nsqfast._ext.channel import Channel
+from nsqfast._ext.registry import Registry
+from nsqfast._ext.session import Session
+from nsqfast._ext.topic import Topic
+from nsqfast.stats.memory import memory_stats
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """What was asked for; '' = all."""
+
+    topic: str = ""
+    channel: str = ""
+    with_clients: bool = True
+    with_memory: bool = True
+
+
+def collect(registry: Registry, start_time: float, wanted: Filter) -> dict[str, Any]:
+    """The whole answer of /stats?format=json."""
+    found: dict[str, Any] = {
+        "version": NSQ_VERSION,
+        "health": registry.health(),
+        "start_time": int(start_time),
+        "topics": _topics(registry, wanted),
+    }
+    if wanted.with_memory:
+        found["memory"] = memory_stats()
+    found["producers"] = _producers(registry, wanted) if found["topics"] is not None else None
+    return found
+
+
+def _topics(registry: Registry, wanted: Filter) -> list[dict[str, Any]] | None:
+    if wanted.topic:
+        topic = registry.find_topic(wanted.topic)
+        if topic is None:
+            return None
+        topics = [topic]
+    else:
+        topics = registry.topics()
+    found = []
+    for topic in topics:
+        channels = topic.channels()
+        if wanted.channel:
+            channel = topic.find_channel(wanted.channel)
+            if channel is None:
+                continue
+            channels = [channel]
+        found.append(_topic_stats(topic, channels, wanted))
+    return found
+
+
+def _topic_stats(topic: Topic, channels: list[Channel], wanted: Filter) -> dict[str, Any]:
+    return {
+        "topic_name": topic.name,
+        "channels": [_channel_stats(channel, wanted) for channel in channels],
+        "depth": topic.depth,
+        "backend_depth": topic.backend_depth,
+        "message_count": topic.message_count,
+        "message_bytes": topic.message_bytes,
+        "paused": topic.paused,
+        "e2e_processing_latency": _no_latency(),
+    }
+
+
+def _channel_stats(channel: Channel, wanted: Filter) -> dict[str, Any]:
+    consumers = channel.consumers()
+    clients = None
+    if wanted.with_clients:
+        clients = [client_stats(session, wanted.topic) for session in consumers]
+    return {
+        "channel_name": channel.name,
+        "depth": channel.depth,
+        "backend_depth": channel.backend_depth,
+        "in_flight_count": channel.in_flight_count,
+        "deferred_count": channel.deferred_count,
+        "message_count": channel.message_count,
+        "requeue_count": channel.requeue_count,
+        "timeout_count": channel.timeout_count,
+        "client_count": len(consumers),
+        "clients": clients,
+        "paused": channel.paused,
+        "e2e_processing_latency": _no_latency(),
+    }
+
+
+def _no_latency() -> dict[str, Any]:
+    """The form of a broker that was not asked for percentiles; the core does not measure them yet."""
+    return {"count": 0, "percentiles": None}
+
+
+def _producers(registry: Registry, wanted: Filter) -> list[dict[str, Any]] | None:
+    if not wanted.with_clients:
+        return None
+    found = [
+        client_stats(session, wanted.topic)
+        for session in registry.sessions()
+        if session.pub_counts()
+    ]
+    return found or None
+
+
+def client_stats(session: Session, topic: str) -> dict[str, Any]:
+    """One connection; how often it published only for the topic asked for, else for one of its topics."""
+    found: dict[str, Any] = {
+        "client_id": session.client_id,
+        "hostname": session.hostname,
+        "version": "V2",
+        "remote_address": session.remote_address,
+        "state": session.state,
+        "ready_count": session.ready_count,
+        "in_flight_count": session.in_flight_count,
+        "message_count": session.message_count,
+        "finish_count": session.finish_count,
+        "requeue_count": session.requeue_count,
+        "connect_ts": session.connect_ts,
+        "sample_rate": session.sample_rate,
+        "deflate": bool(session.deflate),
+        "snappy": bool(session.snappy),
+        "user_agent": session.user_agent,
+        "topology_zone": session.topology_zone,
+        "topology_region": session.topology_region,
+    }
+    counts = _pub_counts(session, topic)
+    if counts:
+        found["pub_counts"] = counts
+    return found | {
+        "tls": False,
+        "tls_cipher_suite": "",
+        "tls_version": "",
+        "tls_negotiated_protocol": "",
+        "tls_negotiated_protocol_is_mutual": False,
+    }
+
+
+def _pub_counts(session: Session, topic: str) -> list[dict[str, Any]]:
+    """At most one entry, as NSQ has it; without a filter that of the busiest topic."""
+    counts = session.pub_counts()
+    name = topic or max(counts, key=lambda name: counts[name], default="")
+    return [{"topic": name, "count": counts[name]}] if name in counts else []

@@ -1,0 +1,83 @@
+"""/stats for people: the same figures as lines, byte by byte in nsqd's layout."""
+
+import time
+from datetime import datetime
+from typing import Any
+
+from nsqfast.gotext import format_duration
+from nsqfast.nsqd.options import VERSION_LINE
+
+
+def format_stats(found: dict[str, Any], start_time: float, now: float | None = None) -> str:
+    """What nsqfast.nsqd.stats.collect gave, as text."""
+    now = time.time() if now is None else now
+    started = datetime.fromtimestamp(int(start_time)).astimezone().isoformat()
+    lines = [
+        VERSION_LINE,
+        f"start_time {started.removesuffix('+00:00') + 'Z' if started.endswith('+00:00') else started}",
+        f"uptime {format_duration(int((now - start_time) * 1e9))}",
+        f"\nHealth: {found['health']}",
+    ]
+    if "memory" in found:
+        lines.append("\nMemory:")
+        lines += [f"   {name:<25}\t{value}" for name, value in found["memory"].items()]
+    if found["topics"]:
+        lines.append("\nTopics:" + "".join(_topic_lines(t, now) for t in found["topics"]))
+    else:
+        lines.append("\nTopics: None\n")
+    if found["producers"]:
+        lines.append("Producers:")
+        lines += [_client_line("   ", client, now) for client in found["producers"]]
+    else:
+        lines.append("Producers: None")
+    return "\n".join(lines) + "\n"
+
+
+def _topic_lines(topic: dict[str, Any], now: float) -> str:
+    prefix = "*P " if topic["paused"] else "   "
+    first = (
+        f"\n{prefix}[{topic['topic_name']:<15}] depth: {topic['depth']:<5} "
+        f"be-depth: {topic['backend_depth']:<5} msgs: {topic['message_count']:<8} "
+        f"e2e%: {format_latency(topic['e2e_processing_latency'])}\n"
+    )
+    lines = [first]
+    for channel in topic["channels"]:
+        prefix = "   *P " if channel["paused"] else "      "
+        lines.append(
+            f"{prefix}[{channel['channel_name']:<25}] depth: {channel['depth']:<5} "
+            f"be-depth: {channel['backend_depth']:<5} inflt: {channel['in_flight_count']:<4} "
+            f"def: {channel['deferred_count']:<4} re-q: {channel['requeue_count']:<5} "
+            f"timeout: {channel['timeout_count']:<5} msgs: {channel['message_count']:<8} "
+            f"e2e%: {format_latency(channel['e2e_processing_latency'])}\n"
+        )
+        clients = channel["clients"] or []
+        lines += [_client_line("        ", client, now) + "\n" for client in clients]
+    return "".join(lines)
+
+
+def _client_line(indent: str, client: dict[str, Any], now: float) -> str:
+    port = client["remote_address"].rpartition(":")[2]
+    name = f"{client['hostname']}:{port} {client['user_agent']}"
+    head = f"{indent}[V2 {name:<21}]"
+    connected = format_duration(max(int(now) - client["connect_ts"], 0) * 1_000_000_000)
+    if "pub_counts" in client:
+        counts = ",".join(f"{entry['topic']}={entry['count']}" for entry in client["pub_counts"])
+        return f"{head} msgs: {client['message_count']:<8} topics: {counts} connected: {connected}"
+    return (
+        f"{head} state: {client['state']} inflt: {client['in_flight_count']:<4} "
+        f"rdy: {client['ready_count']:<4} fin: {client['finish_count']:<8} "
+        f"re-q: {client['requeue_count']:<8} msgs: {client['message_count']:<8} "
+        f"connected: {connected}"
+    )
+
+
+def format_latency(latency: dict[str, Any]) -> str:
+    """Comma-separated, each in the unit that keeps it at or under a thousand where there is one."""
+    return ", ".join(_with_unit(entry["value"]) for entry in latency["percentiles"] or [])
+
+
+def _with_unit(value_ns: float) -> str:
+    for unit, size_ns in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+        if value_ns > size_ns:
+            return f"{value_ns / size_ns:.1f}{unit}"
+    return f"{value_ns:.1f}ns"

@@ -1,0 +1,84 @@
+"""The file of acknowledgements: what is stored is there for the next who opens it, without a close."""
+
+import random
+from pathlib import Path
+
+import pytest
+from nsqfast._ext.ackfile import AckFile
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "q.diskqueue.acks.dat")
+
+
+def test_fresh(path):
+    acks = AckFile(path)
+    assert acks.state() == ((1, 0, 0), (1, 0, 0))
+    assert acks.finished() == []
+    assert Path(path).stat().st_mode & 0o777 == 0o600
+    assert Path(path).stat().st_size == 512 + acks.capacity // 8
+
+
+def test_seen_by_others_at_once(path):
+    acks = AckFile(path)
+    acks.put_written(10, 2, 300)
+    acks.put_cursor(3, 1, 90)
+    acks.finish_record(5)
+    other = AckFile.load(path)
+    assert other.trusted
+    assert other.state() == ((3, 1, 90), (10, 2, 300))
+    assert other.finished() == [5]
+
+
+@pytest.mark.parametrize("size", [0, 100, 512, 2559, 2561])
+def test_wrong_size_is_refused(path, size):
+    AckFile(path).close()
+    data = Path(path).read_bytes().ljust(size, b"\0")[:size]
+    Path(path).write_bytes(data)
+    assert AckFile.load(path) is None
+
+
+def test_nothing_there(path):
+    assert AckFile.load(path) is None
+
+
+def test_every_damaged_header_byte_is_survived(path):
+    acks = AckFile(path)
+    acks.put_written(10, 2, 300)
+    acks.close()
+    whole = Path(path).read_bytes()
+    for position in range(200):
+        data = bytearray(whole)
+        data[position] ^= 0xFF
+        Path(path).write_bytes(data)
+        AckFile.load(path)
+
+
+def test_a_full_disk_is_no_reason_not_to_start(tmp_path, caplog):
+    acks = AckFile(str(tmp_path / "missing" / "q.acks.dat"))
+    acks.put_written(100_000, 0, 9)
+    acks.finish_record(77)
+    assert acks.finished() == [77]
+    assert "memory only" in caplog.text
+
+
+@pytest.mark.parametrize("seed", [random.SystemRandom().randrange(1 << 32) for _ in range(5)])
+def test_random(path, seed):
+    print("seed", seed)
+    rng = random.Random(seed)
+    acks, finished, cursor, written = AckFile(path), set(), 1, 1
+    for _ in range(60):
+        written += rng.choice([1, 63, 64, 65, 3000])
+        acks.put_written(written, 0, written)
+        for _ in range(20):
+            index = rng.randrange(cursor, written)
+            finished.add(index)
+            acks.finish_record(index)
+        cursor = rng.randrange(cursor, min(written, cursor + rng.choice([2, 100, 5000])))
+        acks.put_cursor(cursor, 0, cursor)
+        if rng.random() < 0.2:
+            acks = AckFile.load(path)
+        left = sorted(index for index in finished if index >= cursor)
+        assert acks.finished() == left
+        assert acks.finished_count() == len(left)

@@ -1,0 +1,255 @@
+"""Folders as Go, a crash or a bad disk leave them: nothing whole is lost."""
+
+import logging
+import random
+from pathlib import Path
+
+import pytest
+from nsqfast._ext.diskqueue import DiskQueue
+from nsqfast._ext.recovery import parse_meta
+from nsqfast._ext.syncer import Syncer
+
+BIG = 1 << 30
+
+
+@pytest.fixture
+def syncer():
+    syncer = Syncer()
+    yield syncer
+    syncer.close()
+
+
+@pytest.fixture
+def queue_at(tmp_path, syncer):
+    def make(file_size_max=BIG):
+        return DiskQueue(str(tmp_path), "orders", syncer, file_size_max, 2500)
+
+    return make
+
+
+def record(body, number=1, timestamp_ns=1_700_000_000_000_000_000):
+    header = (26 + len(body)).to_bytes(4, "big") + timestamp_ns.to_bytes(8, "big") + bytes(2)
+    return header + b"%016x" % number + body
+
+
+def data_path(folder, number=0):
+    return folder / f"orders.diskqueue.{number:06d}.dat"
+
+
+def meta_path(folder):
+    return folder / "orders.diskqueue.meta.dat"
+
+
+def bad_path(folder, number=0):
+    return folder / f"orders.diskqueue.{number:06d}.dat.bad"
+
+
+def bodies(queue):
+    return [body for _, _, body, _ in iter(queue.get, None)]
+
+
+RECORDS = [record(body, i) for i, body in enumerate([b"a", b"bb", b"ccc", b"dddd"])]
+BODIES = [b"a", b"bb", b"ccc", b"dddd"]
+SIZE = sum(map(len, RECORDS))
+
+
+def lay(folder, meta, *files):
+    for number, data in enumerate(files):
+        if data is not None:
+            data_path(folder, number).write_bytes(data)
+    if meta is not None:
+        meta_path(folder).write_text(meta)
+
+
+@pytest.mark.parametrize(
+    ("meta", "files", "expected"),
+    [
+        pytest.param(None, [b"".join(RECORDS)], BODIES, id="no meta"),
+        pytest.param("", [b"".join(RECORDS)], BODIES, id="empty meta"),
+        pytest.param("x\n0,0\n0,0\n", [b"".join(RECORDS)], BODIES, id="broken meta"),
+        pytest.param("5\n0,64\n", [b"".join(RECORDS)], BODIES, id="short meta"),
+        pytest.param("4\n0,0\n0,130\n", [None], [], id="write file missing"),
+        pytest.param("2\n0,0\n1,0\n", [b"".join(RECORDS)], BODIES, id="write file not begun"),
+        pytest.param("1\n0,0\n0,31\n", [b"".join(RECORDS)], BODIES, id="unsynced tail"),
+        pytest.param(f"9\n0,31\n0,{SIZE}\n", [b"".join(RECORDS)], BODIES[1:], id="depth too large"),
+        pytest.param(f"-3\n0,31\n0,{SIZE}\n", [b"".join(RECORDS)], BODIES[1:], id="depth negative"),
+        pytest.param(f"3\n0,31\n0,{SIZE + 99}\n", [b"".join(RECORDS)], BODIES[1:], id="file too short"),
+        pytest.param(f"3\n0,40\n0,{SIZE}\n", [b"".join(RECORDS)], BODIES[1:], id="misaligned"),
+        pytest.param("2\n7,0\n0,63\n", [b"".join(RECORDS)], BODIES, id="read file beyond write file"),
+        pytest.param("2\n0,99\n0,63\n", [b"".join(RECORDS)], BODIES, id="read beyond write"),
+        pytest.param("2\n0,-1\n0,63\n", [b"".join(RECORDS)], BODIES, id="negative position"),
+        pytest.param(f"0\n0,{SIZE}\n1,{SIZE}\n", [b"".join(RECORDS)] * 2, BODIES, id="caught-up roll"),
+        pytest.param("2\n0,0\n0,63\n", [b"".join(RECORDS)] * 3, BODIES * 3, id="stale meta"),
+        pytest.param("2\n0,0\n2,63\n", [b"".join(RECORDS), None, RECORDS[0]], [*BODIES, b"a"], id="gap"),
+    ],
+)
+def test_opening(tmp_path, queue_at, meta, files, expected):
+    lay(tmp_path, meta, *files)
+    queue = queue_at()
+    assert queue.depth == len(expected)
+    queue.put(b"new")
+    assert bodies(queue) == [*expected, b"new"]
+    assert queue.depth == 0
+    del queue
+    # What we made of it opens the same way, and after a clean stop Go's rules hold.
+    queue = queue_at()
+    assert bodies(queue) == [*expected, b"new"]
+    queue.close()
+    depth, _, _, write_file, write_position = parse_meta(meta_path(tmp_path).read_text())
+    assert depth == len(expected) + 1
+    assert data_path(tmp_path, write_file).stat().st_size == write_position
+    assert not list(tmp_path.glob("*.bad"))
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("size", range(SIZE + 1))
+def test_truncated(tmp_path, queue_at, size, known):
+    if known:
+        queue = queue_at()
+        for i, body in enumerate(BODIES):
+            queue.put(body, id=i)
+        assert queue.get()[2] == b"a"
+        del queue
+    else:
+        lay(tmp_path, f"4\n0,0\n0,{SIZE}\n", b"".join(RECORDS))
+    with data_path(tmp_path).open("r+b") as file:
+        file.truncate(size)
+    expected = [body for i, body in enumerate(BODIES) if size >= sum(map(len, RECORDS[: i + 1]))]
+    queue = queue_at()
+    assert queue.depth == len(expected)
+    queue.put(b"new")
+    assert bodies(queue) == [*expected, b"new"]
+    assert not list(tmp_path.glob("*.bad"))
+
+
+def damaged_index(position):
+    end = 0
+    for i, data in enumerate(RECORDS):
+        end += len(data)
+        if position < end:
+            return i
+    raise AssertionError
+
+
+@pytest.mark.parametrize("when", ["closed", "crashed", "open", "from Go", "in an old file"])
+def test_damage_at_every_byte(tmp_path, syncer, when, caplog):
+    caplog.set_level(logging.CRITICAL, "nsqd")
+    for position in range(SIZE):
+        for value in (0x00, 0xFF, None):
+            folder = tmp_path / f"{position}-{value}"
+            folder.mkdir()
+            size_max = SIZE if when == "in an old file" else BIG
+            extra = [b"e" * 9] if when == "in an old file" else []
+            if when == "from Go":
+                lay(folder, f"4\n0,0\n0,{SIZE}\n", b"".join(RECORDS))
+            else:
+                queue = DiskQueue(str(folder), "orders", syncer, size_max, 2500)
+                for i, body in enumerate([*BODIES, *extra]):
+                    queue.put(body, id=i, timestamp_ns=1_700_000_000_000_000_000)
+            if when == "closed":
+                queue.close()
+            data = bytearray(data_path(folder).read_bytes())
+            data[position] = (data[position] ^ 0x10) if value is None else value
+            with data_path(folder).open("r+b") as file:
+                file.write(data)
+            if when not in ("open", "in an old file"):
+                queue = DiskQueue(str(folder), "orders", syncer, size_max, 2500)
+            found = bodies(queue)
+            whole = [b for i, b in enumerate(BODIES) if i != damaged_index(position)] + extra
+            assert [b for b in found if b in whole] == whole, (position, value, found)
+            assert queue.depth == 0
+            queue.close()
+
+
+def test_only_the_damaged_bytes_are_kept_aside(tmp_path, queue_at):
+    data = bytearray(b"".join(RECORDS))
+    data[31:35] = bytes(4)
+    lay(tmp_path, f"4\n0,0\n1,{len(RECORDS[0])}\n", data, RECORDS[0])
+    queue = queue_at()
+    assert queue.depth == 4
+    assert bodies(queue) == [b"a", b"ccc", b"dddd", b"a"]
+    assert bad_path(tmp_path).read_bytes() == bytes(data[31:63])
+
+
+def test_garbage_behind_the_last_record_is_kept_aside(tmp_path, queue_at):
+    lay(tmp_path, f"4\n0,0\n0,{SIZE}\n", b"".join(RECORDS) + b"\0\0\0\1garbage")
+    queue = queue_at()
+    assert bodies(queue) == BODIES
+    assert bad_path(tmp_path).read_bytes() == b"\0\0\0\1garbage"
+    assert data_path(tmp_path).stat().st_size == SIZE
+
+
+def test_late_acks_after_damage_hit_nothing_else(tmp_path, queue_at):
+    queue = queue_at()
+    for i in range(20):
+        queue.put(b"%d" % i, id=i, timestamp_ns=1_700_000_000_000_000_000)
+    taken = [queue.put(b"t%d" % i, taken=True) for i in range(3)]
+    early = [queue.get()[0] for _ in range(3)]
+    with data_path(tmp_path).open("r+b") as file:
+        file.seek(31 * 5)
+        file.write(bytes(64))
+    # The reader of this life has all of it in memory; the next one meets the damage.
+    del queue
+    queue = queue_at()
+    found = [queue.get() for _ in range(4)]
+    assert [f[2] for f in found] == [b"0", b"1", b"2", b"3"]
+    rest = list(iter(queue.get, None))
+    for ordinal in taken + early:
+        queue.finish(ordinal)
+    left = {f[2] for f in rest}
+    assert {b"t0", b"t1", b"t2", b"19", b"9"} <= left
+    for ordinal, *_ in [*found, *rest]:
+        queue.finish(ordinal)
+    assert queue.unacked == 0
+
+
+def test_go_ran_in_between(tmp_path, queue_at):
+    queue = queue_at()
+    for i in range(4):
+        queue.put(b"%d" % i)
+    for _ in range(2):
+        queue.finish(queue.get()[0])
+    del queue
+    # Go read one more, wrote one, and stopped; our ack file does not know that metadata.
+    with data_path(tmp_path).open("ab") as file:
+        file.write(record(b"go"))
+    meta_path(tmp_path).unlink()
+    meta_path(tmp_path).write_text("2\n0,93\n0,156\n")
+    queue = queue_at()
+    assert bodies(queue) == [b"3", b"go"]
+
+
+def test_broken_ack_file_is_ignored(tmp_path, queue_at):
+    rng = random.Random(5)
+    for damage in (b"", b"x" * 100, rng.randbytes(2560)):
+        queue = queue_at()
+        queue.empty()
+        queue.put(b"a")
+        queue.put(b"b")
+        queue.finish(queue.get()[0])
+        queue.sync_meta()
+        del queue
+        (tmp_path / "orders.diskqueue.acks.dat").write_bytes(damage)
+        assert bodies(queue_at()) == [b"b"]
+
+
+def test_reboot_believes_the_cursor_only(tmp_path, queue_at):
+    queue = queue_at()
+    for i in range(5):
+        queue.put(b"%d" % i)
+    ordinals = [queue.get()[0] for _ in range(4)]
+    queue.finish(ordinals[0])
+    queue.finish(ordinals[2])
+    del queue
+    path = tmp_path / "orders.diskqueue.acks.dat"
+    boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()[:36]
+    data = path.read_bytes()
+    assert boot in data
+    path.write_bytes(data.replace(boot, b"0" * 36))
+    assert bodies(queue_at()) == [b"1", b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize("text", ["", "1\n", "1\n2,3\n", "a\n0,0\n0,0\n", "1\n0\n0,0\n", "1\n0,0\n0,0,0\n"])
+def test_metadata_that_is_none(text):
+    with pytest.raises(ValueError, match=r"EOF|expected integer"):
+        parse_meta(text)

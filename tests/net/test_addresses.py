@@ -1,0 +1,113 @@
+"""Listening addresses: the forms, the wildcard, Unix sockets, and what goes wrong."""
+
+import os
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from nsqfast.errors import OptionsError
+from nsqfast.net.addresses import (
+    Inet,
+    Unix,
+    bound_address,
+    format_address,
+    listen,
+    parse_address,
+    peer_text,
+    remove_path,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:4150", Inet("127.0.0.1", "4150")),
+        (":4150", Inet("", "4150")),
+        ("localhost:0", Inet("localhost", "0")),
+        ("[::1]:4150", Inet("::1", "4150")),
+        ("/run/nsqd.sock", Unix("/run/nsqd.sock")),
+        ("nsqd.sock", Unix("nsqd.sock")),
+        ("::1", Unix("::1")),
+        ("a:b:1", Unix("a:b:1")),
+        ("/run/a:b/nsqd.sock", Unix("/run/a:b/nsqd.sock")),
+    ],
+)
+def test_forms(text, address):
+    assert parse_address(text) == address
+
+
+def test_shown():
+    assert format_address(("127.0.0.1", 1)) == "127.0.0.1:1"
+    assert format_address(("::", 1)) == "[::]:1"
+    assert format_address("/run/x") == "/run/x"
+    assert peer_text(("::ffff:10.0.0.1", 5, 0, 0)) == "10.0.0.1:5"
+    assert peer_text(("::1", 5, 0, 0)) == "[::1]:5"
+    assert peer_text("") == "@"
+
+
+def can_connect(family, host, port):
+    with socket.socket(family) as client:
+        client.settimeout(5)
+        return client.connect_ex((host, port)) == 0
+
+
+def test_real_port_and_connection_before_accept():
+    with listen("127.0.0.1:0") as listener:
+        host, port = bound_address(listener)
+        assert host == "127.0.0.1"
+        assert port > 0
+        assert can_connect(socket.AF_INET, host, port)
+
+
+@pytest.mark.parametrize("text", [":0", "0.0.0.0:0", "[::]:0"])
+def test_wildcard_takes_both_families(text):
+    with listen(text) as listener:
+        _, port = bound_address(listener)
+        assert can_connect(socket.AF_INET, "127.0.0.1", port)
+        if listener.family == socket.AF_INET6:
+            assert can_connect(socket.AF_INET6, "::1", port)
+
+
+def test_port_in_use():
+    with listen("127.0.0.1:0") as listener:
+        text = f"127.0.0.1:{bound_address(listener)[1]}"
+        with pytest.raises(OptionsError) as error:
+            listen(text)
+        assert (
+            str(error.value)
+            == f"listen ({text}) failed - listen tcp {text}: bind: address already in use"
+        )
+
+
+def test_wildcard_port_in_use():
+    with listen(":0") as listener:
+        port = bound_address(listener)[1]
+        with pytest.raises(OptionsError, match=r"address already in use"):
+            listen(f"0.0.0.0:{port}")
+
+
+@pytest.mark.parametrize(
+    "text", ["127.0.0.1:99999", ":99999", ":nosuchservice", "127.0.0.1:nosuchservice", ""]
+)
+def test_nonsense(text):
+    with pytest.raises(OptionsError, match=r"^listen "):
+        listen(text)
+
+
+def test_unix_socket(tmp_path):
+    path = str(tmp_path / "nsqd.sock")
+    before = os.umask(0o022)
+    try:
+        listener = listen(path)
+    finally:
+        os.umask(before)
+    with listener:
+        assert bound_address(listener) == path
+        assert stat.S_IMODE(Path(path).stat().st_mode) == 0o755
+        with pytest.raises(OptionsError, match=r"bind: address already in use$"):
+            listen(path)
+    remove_path(path)
+    assert not Path(path).exists()
+    remove_path(path)

@@ -1,0 +1,294 @@
+"""nsqd's HTTP answers over raw sockets where the compat transcripts do not reach: layout, order, log, files."""
+
+import json
+import re
+import socket
+
+import pytest
+
+from nsqfast.nsqd.stats_text import format_latency, format_stats
+from support.server import Server, nsqd_program, start_nsqd
+from support.web import get, post, request, stats, topic_stats
+
+HEADERS = "HTTP/1.1\r\nHost: x\r\n"
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("http")
+    with start_nsqd("nsqfast", folder, "--max-msg-size=100", "--max-body-size=200") as server:
+        server.folder = folder
+        yield server
+
+
+def transcript(address, sent, byte_by_byte=False):
+    """Everything that comes back until the broker closes; the last request has to ask for that."""
+    with socket.create_connection(address, timeout=10) as raw:
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for piece in [sent[i : i + 1] for i in range(len(sent))] if byte_by_byte else [sent]:
+            raw.sendall(piece)
+        got = b""
+        while piece := raw.recv(65536):
+            got += piece
+        return got
+
+
+@pytest.mark.parametrize("byte_by_byte", [False, True])
+def test_publish_and_look(broker, byte_by_byte):
+    topic = f"look{int(byte_by_byte)}"
+    one = f"POST /pub?topic={topic} {HEADERS}Content-Length: 3\r\n\r\nabc".encode()
+    last = f"GET /stats?format=json&topic={topic} {HEADERS}Connection: close\r\n\r\n".encode()
+    answer = transcript(broker.http, one * 3 + last, byte_by_byte)
+    assert answer.count(b"HTTP/1.1 200 OK\r\n") == 4
+    found = json.loads(answer.partition(b"Connection: close\r\n\r\n")[2])
+    assert found["topics"][0]["message_count"] == 3
+    assert found["topics"][0]["message_bytes"] == 9
+
+
+def test_every_message_on_disk_before_its_answer(tmp_path):
+    with start_nsqd("nsqfast", tmp_path, "--sync-every=1", "--mem-queue-size=0") as server:
+        one = f"POST /pub?topic=t {HEADERS}Content-Length: 1\r\n\r\nx".encode()
+        info = f"GET /info {HEADERS}\r\n".encode()
+        bad = f"POST /pub {HEADERS}Content-Length: 1\r\nConnection: close\r\n\r\nx".encode()
+        answer = transcript(server.http, one * 20 + info + one + bad)
+        statuses = re.findall(rb"HTTP/1.1 (\d+)", answer)
+        assert statuses == [b"200"] * 22 + [b"400"]
+        assert answer.index(b'"version"') > answer.rindex(b"OK", 0, answer.index(b'"version"'))
+        assert topic_stats(server.http, "t")["backend_depth"] == 21
+        server.kill()
+    with start_nsqd("nsqfast", tmp_path) as server:
+        assert topic_stats(server.http, "t")["depth"] == 21
+
+
+@pytest.mark.parametrize(
+    ("target", "size", "code"),
+    [
+        ("/pub?topic=%zz", 101, b"MSG_TOO_BIG"),
+        ("/mpub?topic=%zz", 201, b"BODY_TOO_BIG"),
+        ("/config/log_level", 101, b"INVALID_VALUE"),
+    ],
+)
+@pytest.mark.parametrize("expect", ["", "Expect: 100-continue\r\n"])
+def test_too_big_comes_first(broker, target, size, code, expect):
+    method = "PUT" if target.startswith("/config") else "POST"
+    head = f"{method} {target} {HEADERS}{expect}Content-Length: {size}\r\n\r\n".encode()
+    answer = transcript(broker.http, head)
+    assert answer.startswith(b"HTTP/1.1 413 Request Entity Too Large\r\n")
+    assert answer.endswith(b'{"message":"%b"}' % code)
+
+
+@pytest.mark.parametrize(
+    ("target", "count", "code"),
+    [
+        ("/pub?topic=%zz", 11, b"MSG_TOO_BIG"),
+        ("/mpub?topic=chunks", 21, b"BODY_TOO_BIG"),
+        ("/mpub?topic=chunks", 11, b"MSG_TOO_BIG"),
+        ("/mpub?topic=%zz", 21, b"INVALID_REQUEST"),
+    ],
+)
+def test_chunked_too_big(broker, target, count, code):
+    head = (
+        f"POST {target} {HEADERS}Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n".encode()
+    )
+    answer = transcript(broker.http, head + b"a\r\n0123456789\r\n" * count + b"0\r\n\r\n")
+    assert answer.endswith(b'{"message":"%b"}' % code)
+
+
+def test_topic_exists_after_a_bad_delay(broker):
+    answer = post(broker.http, "/pub?topic=late&defer=x", b"x")
+    assert (answer.status, answer.body) == (400, b'{"message":"INVALID_DEFER"}')
+    assert topic_stats(broker.http, "late")["message_count"] == 0
+
+
+def test_deferred(broker):
+    post(broker.http, "/topic/create?topic=defer")
+    post(broker.http, "/channel/create?topic=defer&channel=c")
+    assert post(broker.http, "/pub?topic=defer&defer=3600000", b"x").body == b"OK"
+    channel = topic_stats(broker.http, "defer")["channels"]["c"]
+    assert (channel["deferred_count"], channel["depth"]) == (1, 0)
+
+
+def test_pause_is_on_disk_before_the_answer(broker):
+    post(broker.http, "/topic/create?topic=paused")
+    post(broker.http, "/channel/create?topic=paused&channel=c")
+    for path in ("/topic/{}?topic=paused", "/channel/{}?topic=paused&channel=c"):
+        for verb, paused in (("pause", True), ("unpause", False)):
+            assert post(broker.http, path.format(verb)).status == 200
+            saved = json.loads((broker.folder / "nsqd.dat").read_text())
+            entry = next(t for t in saved["topics"] if t["name"] == "paused")
+            assert (entry if "/topic" in path else entry["channels"][0])["paused"] is paused
+
+
+def test_stats_filters(broker):
+    post(broker.http, "/topic/create?topic=f1")
+    post(broker.http, "/topic/create?topic=f2")
+    post(broker.http, "/channel/create?topic=f1&channel=only")
+    unknown = stats(broker.http, topic="nobody", include_mem="false")
+    assert list(unknown) == ["version", "health", "start_time", "topics", "producers"]
+    assert (unknown["topics"], unknown["producers"]) == (None, None)
+    found = stats(broker.http, channel="only", include_mem="0")
+    assert [t["topic_name"] for t in found["topics"]] == ["f1"]
+    assert stats(broker.http, topic="f2", channel="only")["topics"] == []
+    without = stats(broker.http, topic="f1", include_clients="false")
+    assert without["topics"][0]["channels"][0]["clients"] is None
+    assert (
+        stats(broker.http, topic="f1", include_clients="no")["topics"][0]["channels"][0]["clients"]
+        == []
+    )
+    assert all(isinstance(value, int) for value in without["memory"].values())
+    text = get(broker.http, "/stats?topic=nobody&format=xml").body
+    assert text.endswith(b"\n\nTopics: None\n\nProducers: None\n")
+
+
+CLIENT = {
+    "hostname": "conshost",
+    "remote_address": "127.0.0.1:37576",
+    "user_agent": "ua2/1",
+    "state": 3,
+    "in_flight_count": 1,
+    "ready_count": 2,
+    "finish_count": 1,
+    "requeue_count": 1,
+    "message_count": 3,
+    "connect_ts": 935,
+}
+LATENCY = {"count": 3, "percentiles": [{"quantile": 0.99, "value": 3.3e6}] * 3}
+NO_LATENCY = {"count": 0, "percentiles": None}
+CHANNEL = {
+    "channel_name": "ch1",
+    "depth": 0,
+    "backend_depth": 0,
+    "in_flight_count": 1,
+    "deferred_count": 1,
+    "requeue_count": 1,
+    "timeout_count": 0,
+    "message_count": 3,
+    "paused": False,
+    "e2e_processing_latency": LATENCY,
+}
+TOPIC = {"depth": 1, "backend_depth": 0, "message_count": 1}
+SCENARIO = {
+    "health": "OK",
+    "memory": {"heap_objects": 2950},
+    "topics": [
+        {
+            "topic_name": "s0",
+            "paused": True,
+            "channels": [],
+            "e2e_processing_latency": NO_LATENCY,
+            **TOPIC,
+        },
+        {
+            "topic_name": "s1",
+            "paused": False,
+            "e2e_processing_latency": LATENCY,
+            **TOPIC,
+            "channels": [
+                {**CHANNEL, "clients": [CLIENT]},
+                {**CHANNEL, "channel_name": "ch2", "paused": True, "clients": None},
+            ],
+        },
+    ],
+    "producers": [{**CLIENT, "user_agent": "ua<&>/1", "pub_counts": [{"topic": "s1", "count": 3}]}],
+}
+CLIENT_COUNTS = "inflt: 1    rdy: 2    fin: 1        re-q: 1        msgs: 3       "
+COUNTS = "inflt: 1    def: 1    re-q: 1     timeout: 0     msgs: 3        e2e%: 3.3ms, 3.3ms, 3.3ms"
+LAYOUT = f"""
+Health: OK
+
+Memory:
+   heap_objects             \t2950
+
+Topics:
+*P [s0             ] depth: 1     be-depth: 0     msgs: 1        e2e%:\x20
+
+   [s1             ] depth: 1     be-depth: 0     msgs: 1        e2e%: 3.3ms, 3.3ms, 3.3ms
+      [ch1                      ] depth: 0     be-depth: 0     {COUNTS}
+        [V2 conshost:37576 ua2/1 ] state: 3 {CLIENT_COUNTS} connected: 1m5s
+   *P [ch2                      ] depth: 0     be-depth: 0     {COUNTS}
+
+Producers:
+   [V2 conshost:37576 ua<&>/1] msgs: 3        topics: s1=3 connected: 1m5s
+"""
+
+
+def test_text_layout():
+    text = format_stats(SCENARIO, start_time=999.5, now=1000.75)
+    first, second, third, rest = text.split("\n", 3)
+    assert re.fullmatch(r"nsqd v1\.3\.0 \(built w/python3\.\d+\.\d+\S*\)", first)
+    assert re.fullmatch(r"start_time 19\d\d-\d\d-\d\dT\d\d:\d\d:39(Z|[+-]\d\d:\d\d)", second)
+    assert third == "uptime 1.25s"
+    assert rest == LAYOUT
+
+
+def test_latency_units():
+    values = [0, 1000, 1001, 1e6, 1.5e6, 1e9, 2.5e9]
+    shown = format_latency({"percentiles": [{"value": value} for value in values]})
+    assert shown == "0.0ns, 1000.0ns, 1.0us, 1000.0us, 1.5ms, 1000.0ms, 2.5s"
+
+
+def test_access_log(broker):
+    post(broker.http, "/pub?topic=quiet", b"x")
+    post(broker.http, "/mpub?topic=quiet", b"x")
+    get(broker.http, "/nothing?quiet=1")
+    broker.wait_for_line("/nothing?quiet=1")
+    lines = [line for line in broker.lines if "quiet" in line and "INFO: 404" in line]
+    assert re.search(
+        r"INFO: 404 GET /nothing\?quiet=1 \(127\.0\.0\.1:\d+\) [0-9.]+(ns|µs|ms|s)$", lines[0]
+    )
+    assert not [line for line in broker.lines if "POST /pub" in line or "POST /mpub" in line]
+
+
+def test_unusual_binary_word_is_logged(broker):
+    assert post(broker.http, "/mpub?topic=word&binary=yes", b"\0\0\0\1\0\0\0\1x").body == b"OK"
+    broker.wait_for_line("WARNING: /mpub: binary='yes'")
+
+
+def test_debug(broker):
+    assert b"goroutine" in get(broker.http, "/debug/pprof/").body
+    assert b"threads:" in get(broker.http, "/debug/pprof/goroutine").body
+    assert b"resident_bytes" in get(broker.http, "/debug/pprof/heap").body
+    assert b"nsqfast" in get(broker.http, "/debug/pprof/cmdline").body
+    for name in ("profile", "symbol", "block", "threadcreate", "trace", "allocs", "mutex"):
+        assert get(broker.http, f"/debug/pprof/{name}").status == 404
+    assert post(broker.http, "/debug/freememory").status == 200
+    rate = "/debug/setblockrate"
+    assert request(broker.http, "PUT", rate + "?rate=5").status == 200
+    assert request(broker.http, "PUT", rate, b"rate=5").status == 200
+    answer = request(broker.http, "PUT", rate + "?rate=abc")
+    expected = b'invalid block rate : strconv.Atoi: parsing "abc": invalid syntax'
+    assert (answer.status, answer.body) == (400, expected)
+    assert "X-Nsq-Content-Type" not in answer.headers
+
+
+def test_redirect_body(broker):
+    answer = get(broker.http, "/PING/?a=%3C&b='")
+    assert (answer.status, answer.headers["Location"]) == (301, "/ping?a=%3C&b='")
+    expected = b'<a href="/ping?a=%3C&amp;b=&#39;">Moved Permanently</a>.\n\n'
+    assert answer.body == expected
+    answer = post(broker.http, "/Pub?topic=t", b"x")
+    assert (answer.status, answer.body) == (307, b"")
+
+
+def test_config_addresses(broker):
+    path = "/config/nsqlookupd_tcp_addresses"
+    answer = request(broker.http, "PUT", path, b"null")
+    assert (answer.status, answer.body) == (200, b"null")
+    assert get(broker.http, path).body == b"null"
+    assert request(broker.http, "PUT", path, b"[]").body == b"[]"
+
+
+def test_unix_socket_ports(tmp_path):
+    flags = (f"--tcp-address={tmp_path}/t.sock", f"--http-address={tmp_path}/h.sock")
+    program = [*nsqd_program("nsqfast"), f"--data-path={tmp_path}", *flags]
+    with Server(program, listeners=()) as server:
+        server.wait_for_line("HTTP: listening on")
+        with socket.socket(socket.AF_UNIX) as raw:
+            raw.connect(f"{tmp_path}/h.sock")
+            raw.sendall(b"GET /info HTTP/1.0\r\n\r\n")
+            got = b""
+            while piece := raw.recv(65536):
+                got += piece
+        info = json.loads(got.partition(b"\r\n\r\n")[2])
+        assert (info["http_port"], info["tcp_port"]) == (-1, -1)
+        server.wait_for_line("200 GET /info (@)")

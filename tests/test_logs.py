@@ -1,0 +1,78 @@
+"""Log lines: NSQ's form or JSON, one line a record, the level changeable."""
+
+import json
+import re
+
+import pytest
+
+from nsqfast import logs
+
+STAMP = r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6}"
+
+
+def fail():
+    raise ValueError("why")
+
+
+@pytest.fixture
+def lines(capsys):
+    def read():
+        return capsys.readouterr().err.splitlines()
+
+    return read
+
+
+def test_text_line(lines):
+    log = logs.set_up("nsqd", "[nsqd] ", logs.LEVELS["debug"])
+    for method in (log.debug, log.info, log.warning, log.error, log.critical):
+        method("TOPIC(%s): created", "orders")
+    levels = ("DEBUG", "INFO", "WARNING", "ERROR", "FATAL")
+    for line, level in zip(lines(), levels, strict=True):
+        assert re.fullmatch(rf"\[nsqd\] {STAMP} {level}: TOPIC\(orders\): created", line)
+
+
+def test_a_peer_cannot_forge_a_line(lines):
+    log = logs.set_up("nsqd", "", logs.LEVELS["info"])
+    log.info("client %s", "a\r\n[nsqd] 2026 FATAL: gone\x1b[2J")
+    (line,) = lines()
+    assert line.endswith(r"client a\r\n[nsqd] 2026 FATAL: gone\x1b[2J")
+
+
+def test_level_changes_at_run_time(lines):
+    log = logs.set_up("nsqd", "", logs.LEVELS["error"])
+    log.info("hidden")
+    logs.set_level("nsqd", logs.LEVELS["info"])
+    log.info("shown")
+    assert [line.split(": ")[1] for line in lines()] == ["shown"]
+
+
+def test_traceback_follows(lines):
+    log = logs.set_up("nsqd", "", logs.LEVELS["info"])
+    try:
+        fail()
+    except ValueError:
+        log.exception("broken")
+    got = lines()
+    assert got[0].endswith("ERROR: broken")
+    assert got[-1] == "ValueError: why"
+
+
+def test_json_lines(lines):
+    log = logs.set_up("nsqd", "[nsqd] ", logs.LEVELS["info"], logs.FORMATS["json"])
+    log.info("a\nb")
+    try:
+        fail()
+    except ValueError:
+        log.exception("é")
+    first, second = map(json.loads, lines())
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", first.pop("time"))
+    assert first == {"level": "INFO", "program": "nsqd", "text": "a\nb"}
+    assert second["text"] == "é"
+    assert second["traceback"].endswith("ValueError: why")
+
+
+def test_a_second_setup_replaces_the_first(lines):
+    logs.set_up("nsqd", "one ", logs.LEVELS["info"])
+    logs.set_up("nsqd", "two ", logs.LEVELS["info"]).info("x")
+    (line,) = lines()
+    assert line.startswith("two ")

@@ -1,0 +1,394 @@
+"""Flags, config file, help: nsqd's syntax, precedence and refusals, word for word where scripts read them."""
+
+import re
+
+import pytest
+
+from nsqfast.errors import OptionsError
+from nsqfast.gotext import format_duration, parse_bool, parse_duration_ns, parse_int, quote
+from nsqfast.nsqd.options import Options, default_node_id, expand_statsd_prefix, parse, validate
+from nsqfast.options import CoercionError, FlagError, PlainError, by_key, declared
+
+S = 1_000_000_000
+
+
+def first_line(error):
+    return str(error.value).splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("0", 0),
+        ("-5", -5),
+        ("+5", 5),
+        ("1_0", 10),
+        ("010", 8),
+        ("0o17", 15),
+        ("0x1F", 31),
+        ("0x_1f", 31),
+        ("0b101", 5),
+        ("-0x10", -16),
+        ("9223372036854775807", 2**63 - 1),
+        ("-9223372036854775808", -(2**63)),
+    ],
+)
+def test_int(text, number):
+    assert parse_int(text) == number
+
+
+@pytest.mark.parametrize(
+    "text", ["", " 1", "1 ", "1e3", "1.0", "08", "_1", "1_", "1__0", "0x", "abc", "--1", "٣"]
+)
+def test_int_refused(text):
+    with pytest.raises(ValueError, match=r"^parse error$"):
+        parse_int(text)
+
+
+@pytest.mark.parametrize("text", ["9223372036854775808", "-0x8000000000000001"])
+def test_int_out_of_range(text):
+    with pytest.raises(ValueError, match=r"^value out of range$"):
+        parse_int(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "duration_ns"),
+    [
+        ("0", 0),
+        ("-0", 0),
+        ("1m30s", 90 * S),
+        ("250ms", 250_000_000),
+        ("1.5h", 5400 * S),
+        ("-1.5s", -3 * S // 2),
+        ("+.5s", S // 2),
+        ("1.s", S),
+        ("3us", 3000),
+        ("3µs", 3000),
+        ("3μs", 3000),
+        ("7ns", 7),
+        ("1s1s", 2 * S),
+    ],
+)
+def test_duration(text, duration_ns):
+    assert parse_duration_ns(text) == duration_ns
+
+
+@pytest.mark.parametrize(
+    "text", ["", "-", "60", "s", ".s", "1x", "1s ", "1 s", "1S", "9999999999h", "00"]
+)
+def test_duration_refused(text):
+    with pytest.raises(ValueError, match=r"^parse error$"):
+        parse_duration_ns(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("0", "0s"),
+        ("60s", "1m0s"),
+        ("15m", "15m0s"),
+        ("1h", "1h0m0s"),
+        ("25ms", "25ms"),
+        ("1500us", "1.5ms"),
+        ("1.5s", "1.5s"),
+        ("7ns", "7ns"),
+        ("-90s", "-1m30s"),
+    ],
+)
+def test_duration_shown(text, shown):
+    assert format_duration(parse_duration_ns(text)) == shown
+
+
+def test_bool():
+    for text in ("1", "t", "T", "TRUE", "true", "True"):
+        assert parse_bool(text) is True
+    for text in ("0", "f", "F", "FALSE", "false", "False"):
+        assert parse_bool(text) is False
+    for text in ("", "yes", "tRUE", "2"):
+        with pytest.raises(ValueError, match=r"parse error"):
+            parse_bool(text)
+
+
+def test_quote():
+    assert quote('a"b\\c\n') == r'"a\"b\\c\n"'
+
+
+def test_defaults_are_those_of_nsqd():
+    options = parse([])
+    assert options.tcp_address == "0.0.0.0:4150"
+    assert options.mem_queue_size == 10000
+    assert options.msg_timeout_ns == 60 * S
+    assert options.min_output_buffer_timeout_ns == 25_000_000
+    assert options.nsqlookupd_tcp_addresses == []
+    assert options.deflate
+    assert options.node_id == default_node_id()
+    assert 0 <= options.node_id < 1024
+    assert options.log_level == 2
+    assert options.tls_min_version == 769
+    validate(options)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["-mem-queue-size", "5"],
+        ["--mem-queue-size=5"],
+        ["--mem-queue-size=1", "-mem-queue-size=5"],
+        ["--mem-queue-size=5", "word", "--mem-queue-size=6"],
+        ["--mem-queue-size=5", "--", "--nope"],
+        ["--mem-queue-size=5", "-"],
+        ["--mem-queue-size=5", "--worker-id", "7", "--mem-queue-size=6"],
+    ],
+)
+def test_spellings_and_where_flags_end(argv):
+    assert parse(argv).mem_queue_size == 5
+
+
+def test_a_boolean_takes_a_value_only_with_an_equals_sign():
+    options = parse(["--deflate=false", "--snappy", "false", "--node-id=9"])
+    assert (options.deflate, options.snappy) == (False, True)
+    assert options.node_id == default_node_id()
+
+
+def test_lists_append_and_quantiles_sort():
+    options = parse(
+        [
+            "--lookupd-tcp-address=a:1",
+            "-lookupd-tcp-address",
+            "b:2",
+            "--e2e-processing-latency-percentile=0.5,0.99",
+            "--e2e-processing-latency-percentile=0.75",
+        ]
+    )
+    assert options.nsqlookupd_tcp_addresses == ["a:1", "b:2"]
+    assert options.e2e_processing_latency_percentiles == [0.99, 0.75, 0.5]
+    assert parse([]).nsqlookupd_tcp_addresses == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "line"),
+    [
+        (["--nope"], "flag provided but not defined: -nope"),
+        (["---x"], "bad flag syntax: ---x"),
+        (["--=x"], "bad flag syntax: --=x"),
+        (["--mem-queue-size"], "flag needs an argument: -mem-queue-size"),
+        (["--max-rdy-count=abc"], 'invalid value "abc" for flag -max-rdy-count: parse error'),
+        (["--max-rdy-count=1e3"], 'invalid value "1e3" for flag -max-rdy-count: parse error'),
+        (["--msg-timeout", "60"], 'invalid value "60" for flag -msg-timeout: parse error'),
+        (["--worker-id=5"], 'invalid boolean value "5" for -worker-id: parse error'),
+        (
+            ["--log-format=xml"],
+            'invalid value "xml" for flag -log-format: invalid log format: xml (text, json)',
+        ),
+    ],
+)
+def test_flag_errors(argv, line):
+    with pytest.raises(FlagError) as error:
+        parse(argv)
+    assert first_line(error) == line
+    assert "\nUsage of nsqd:\n" in str(error.value)
+
+
+@pytest.mark.parametrize("word", ["warning", "trace", ""])
+def test_log_level_words(word):
+    assert parse(["--log-level=WARN"]).log_level == 3
+    with pytest.raises(FlagError):
+        parse([f"--log-level={word}"])
+
+
+def test_words_of_tls():
+    assert parse(["--tls-required"]).tls_required == 2
+    assert parse(["--tls-required=TCP-HTTPS"]).tls_required == 1
+    assert parse(["--tls-min-version=TLS1.2"]).tls_min_version == 0x303
+    with pytest.raises(FlagError):
+        parse(["--tls-min-version=ssl3.0"])
+
+
+def test_bad_quantile():
+    with pytest.raises(PlainError, match=r"^Could not parse: abc$"):
+        parse(["--e2e-processing-latency-percentile=abc"])
+
+
+def test_help_and_version(capsys):
+    for word in ("--help", "-h"):
+        with pytest.raises(SystemExit) as left:
+            parse([word, "--nope"])
+        assert left.value.code == 0
+        usage = capsys.readouterr().err
+        assert usage.startswith("Usage of nsqd:\n")
+        assert "  -tcp-address string\n" in usage
+        assert '(default "0.0.0.0:4150")' in usage
+    with pytest.raises(SystemExit) as left:
+        parse(["--version"])
+    assert left.value.code == 0
+    out = capsys.readouterr().out
+    assert out.startswith("nsqd v1.3.0 (built w/python3.")
+    assert out.endswith(")\n")
+
+
+def test_every_flag_of_nsqd_is_there_and_has_help():
+    flags = {item.flag for item in declared(Options)}
+    assert {
+        "lookupd-tcp-address",
+        "e2e-processing-latency-percentile",
+        "node-id",
+        "sync-every",
+    } <= flags
+    assert len(flags) == 56
+    assert all(item.help for item in declared(Options))
+    keys = by_key(Options)
+    assert keys["id"].attribute == "node_id"
+    assert keys["sync_timeout"].attribute == "sync_timeout_ns"
+    assert "verbose" not in keys
+
+
+@pytest.fixture
+def config(tmp_path):
+    def read(text, *flags):
+        path = tmp_path / "nsqd.toml"
+        path.write_text(text)
+        return parse([f"--config={path}", *flags])
+
+    return read
+
+
+def test_flag_beats_config_beats_default(config):
+    assert config("id = 7").node_id == 7
+    assert config("id = 7", "--node-id=6").node_id == 6
+    # Also when the flag says what is the default anyway.
+    assert config("mem_queue_size = 1", "--mem-queue-size=10000").mem_queue_size == 10000
+    assert config(
+        'nsqlookupd_tcp_addresses = ["a"]', "--lookupd-tcp-address=b"
+    ).nsqlookupd_tcp_addresses == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("text", "attribute", "value"),
+    [
+        ("unknown = 1\n[section]\nid = 5", "mem_queue_size", 10000),
+        ('mem_queue_size = "12"', "mem_queue_size", 12),
+        ("msg_timeout = 1500", "msg_timeout_ns", 3 * S // 2),
+        ('msg_timeout = "1m"', "msg_timeout_ns", 60 * S),
+        ("deflate = false", "deflate", False),
+        ('deflate = "0"', "deflate", False),
+        ("deflate = 0", "deflate", False),
+        ("deflate = 1", "deflate", True),
+        ('auth_http_addresses = "a:1, b:2"', "auth_http_addresses", ["a:1", "b:2"]),
+        ('auth_http_addresses = ["a,b"]', "auth_http_addresses", ["a,b"]),
+        (
+            "e2e_processing_latency_percentiles = [0.5, 0.9]",
+            "e2e_processing_latency_percentiles",
+            [0.5, 0.9],
+        ),
+        ("e2e_processing_latency_percentiles = [1]", "e2e_processing_latency_percentiles", [1.0]),
+        (
+            'e2e_processing_latency_percentiles = "0.5,0.9"',
+            "e2e_processing_latency_percentiles",
+            [0.5, 0.9],
+        ),
+        ("tls_required = true", "tls_required", 2),
+        ('tls_required = "tcp-https"', "tls_required", 1),
+        ("tls_required = 0", "tls_required", 0),
+        ("tls_required = 1", "tls_required", 2),
+        ('tls_min_version = ""', "tls_min_version", 0x301),
+        ('log_level = "debug"', "log_level", 1),
+        ('log_format = "json"', "log_format", 1),
+    ],
+)
+def test_config_values(config, text, attribute, value):
+    assert getattr(config(text), attribute) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "id = 7.5",
+            "Resolve failed to coerce value 7.5 (N) for field ID - invalid int64 value type float64",
+        ),
+        (
+            "deflate = 1.0",
+            "Resolve failed to coerce value 1.0 (true) for field Deflate - invalid bool value type float64",
+        ),
+        ("msg_timeout = 1.5", "for field MsgTimeout - invalid time.Duration value type float64"),
+        ('msg_timeout = "x"', 'for field MsgTimeout - time: invalid duration "x"'),
+        ("tcp_address = 5", "for field TCPAddress - invalid string value type int64"),
+        (
+            "auth_http_addresses = [1]",
+            "for field AuthHTTPAddresses - invalid string value type int64",
+        ),
+        ("e2e_processing_latency_percentiles = [true]", "- invalid float64 value type bool"),
+        ('mem_queue_size = "0x10"', 'strconv.ParseInt: parsing "0x10": invalid syntax'),
+    ],
+)
+def test_config_values_refused(config, text, line):
+    with pytest.raises(CoercionError) as error:
+        config(text)
+    assert line in str(error.value).replace(f"({default_node_id()})", "(N)")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('log_level = "warning"', "failed parsing log_level warning"),
+        ("log_level = 1", "failed parsing log_level 1"),
+        ('id = 1.5\ntls_required = "x"', "failed parsing tls_required x"),
+        ('tls_min_version = "ssl3.0"', "failed parsing tls_min_version ssl3.0"),
+    ],
+)
+def test_config_words_refused(config, text, line):
+    with pytest.raises(OptionsError, match=re.escape(line)):
+        config(text)
+
+
+def test_config_file_missing_or_broken(config):
+    with pytest.raises(
+        OptionsError,
+        match=r"^failed to load config file /nope - open /nope: no such file or directory$",
+    ):
+        parse(["--config=/nope"])
+    with pytest.raises(OptionsError, match=r"^failed to load config file .*nsqd.toml - "):
+        config("id = ")
+
+
+@pytest.mark.parametrize(
+    ("flag", "text"),
+    [
+        ("--max-deflate-level=10", "--max-deflate-level must be [1,9]"),
+        ("--node-id=1024", "--node-id must be [0,1024)"),
+        ("--auth-http-request-method=put", "--auth-http-request-method must be post or get"),
+        (
+            "--e2e-processing-latency-percentile=1.5",
+            "invalid E2E processing latency percentile: 1.5",
+        ),
+        (
+            "--e2e-processing-latency-percentile=nan",
+            "invalid E2E processing latency percentile: nan",
+        ),
+        ("--mem-queue-size=-1", "--mem-queue-size must be at least 0, not -1"),
+        (
+            "--queue-scan-worker-pool-max=0",
+            "--queue-scan-worker-pool-max must be at least 1, not 0",
+        ),
+        ("--sync-timeout=0", "--sync-timeout must be longer than 0, not 0s"),
+        ("--output-buffer-timeout=-1s", "--output-buffer-timeout must be longer than 0, not -1s"),
+        ("--statsd-interval=1s", "--statsd-interval must be longer than 1s, not 1s"),
+        (
+            "--e2e-processing-latency-window-time=0",
+            "--e2e-processing-latency-window-time must be longer than 0, not 0s",
+        ),
+        ("--tls-cert=x", "--tls-cert is not offered by this version"),
+        ("--tls-required", "--tls-required is not offered by this version"),
+        ("--auth-http-address=a:1", "--auth-http-address is not offered by this version"),
+    ],
+)
+def test_refused_at_start(flag, text):
+    with pytest.raises(OptionsError) as error:
+        validate(parse([flag]))
+    assert str(error.value) == text
+
+
+def test_statsd_prefix():
+    assert expand_statsd_prefix("nsq.%s", "host.example.com", 4151) == "nsq.host_example_com_4151."
+    assert expand_statsd_prefix("", "h", 1) == ""
+    assert expand_statsd_prefix("a.", "h", 1) == "a."
