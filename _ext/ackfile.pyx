@@ -3,12 +3,12 @@
     <Q>.diskqueue.acks.dat      (Go ignores it)
     header, one sector of 512 bytes │ ring of bits, bit i of record i mod capacity, for the records [cursor, written)
 
-A place (cursor, written) has two slots: the one not in use is filled, then a single byte switches over, so a kill between two
-stores leaves a whole one. Growing writes a new file and renames it over the old one. Bits outside [cursor, written) mean nothing;
-they are cleared before `written` passes them.
+A place (cursor, written) has two slots: the one not in use is filled, then a single byte switches over, so a kill between
+two stores leaves a whole one. Growing writes a new file and renames it over the old one. Bits outside [cursor, written) mean
+nothing; they are cleared before `written` passes them.
 
-What a kill cannot do, a power failure can: pages of one mapping reach the disk in any order. So the boot is noted, and after a
-reboot without a clean stop only the cursor counts (one sector is written whole); records behind it come a second time.
+What a kill cannot do, a power failure can: pages of one mapping reach the disk in any order. So the boot is noted, and after
+a reboot without a clean stop only the cursor counts (one sector is written whole); records behind it come a second time.
 """
 
 from libc.errno cimport errno
@@ -167,8 +167,8 @@ cdef class AckFile:
         return 0
 
     cdef int replace(self, uint64_t capacity, bint must) except -1:
-        """A new, larger file under the same name with the same content. Where there is no room for it on the disk and none was
-        there before, memory has to do: a broker must be able to start on a full disk."""
+        """A new, larger file under the same name with the same content. Where there is no room for it on the disk and none
+        was there before, memory has to do: a broker must be able to start on a full disk."""
         cdef size_t size = HEADER_SIZE + capacity // 8
         cdef AckFile grown = AckFile(self.path, False)
         name = self.path + ".tmp"
@@ -198,7 +198,8 @@ cdef class AckFile:
         return 0
 
     cdef int attach(self, int fd, size_t size) except -1:
-        cdef void *address = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED if fd >= 0 else MAP_PRIVATE | MAP_ANONYMOUS, fd, 0)
+        cdef int flags = MAP_SHARED if fd >= 0 else MAP_PRIVATE | MAP_ANONYMOUS
+        cdef void *address = mmap(NULL, size, PROT_READ | PROT_WRITE, flags, fd, 0)
         if address == <void *>-1:
             raise OSError(errno, os.strerror(errno))
         self.header = <Header *>address

@@ -5,10 +5,10 @@ a folder that opens without loss.
 """
 
 from libc.errno cimport EBADF, EINTR, errno
-from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint16_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
-from posix.unistd cimport close, ftruncate, pwrite
+from posix.unistd cimport close as close_fd, ftruncate, pwrite
 
 import logging
 import os
@@ -62,7 +62,7 @@ cdef class DiskQueue(DiskReader):
 
     def __dealloc__(self):
         if self.write_fd >= 0:
-            close(self.write_fd)
+            close_fd(self.write_fd)
         free(self.batch)
         free(self.gathered)
 
@@ -213,7 +213,7 @@ cdef class DiskQueue(DiskReader):
         """Back to the state before the batch."""
         while self.rolled:
             if self.write_fd >= 0:
-                close(self.write_fd)
+                close_fd(self.write_fd)
                 remove(segment_path(self.prefix, self.write_file))
             self.write_file, self.write_fd = self.rolled.pop()
         self.write_file, self.write_position = file, position
@@ -264,7 +264,7 @@ cdef class DiskQueue(DiskReader):
                 self.rolled = []
                 for _, fd in rolled:
                     self.sync_ticket = self.syncer.request(fd)
-                    close(fd)
+                    close_fd(fd)
                 self.sync_file = -1
                 self.try_meta()
             self.skip_taken()
@@ -373,7 +373,7 @@ cdef class DiskQueue(DiskReader):
     cdef int close_files(self) except -1:
         self.close_reader()
         if self.write_fd >= 0:
-            close(self.write_fd)
+            close_fd(self.write_fd)
         self.write_fd = -1
         self.tail_dirty = False
         return 0

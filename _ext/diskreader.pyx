@@ -4,8 +4,8 @@
                   ▲ cursor: first record not finished        ▲ written: where the next one goes
                   └ spots (where read records start) ┘ next_read
 
-Files in front of the cursor are removed. A reader at the end of a file goes to the next as soon as there is one, so a drained
-queue that rolls leaves no `.bad` behind.
+Files in front of the cursor are removed. A reader at the end of a file goes to the next as soon as there is one, so a
+drained queue that rolls leaves no `.bad` behind.
 """
 
 from libc.errno cimport EINTR, errno
@@ -83,7 +83,8 @@ cdef class DiskReader:
                 elif self.in_batch:
                     return 0
                 else:
-                    log.error("DISKQUEUE(%s) positive depth at tail (%d), data loss, resetting 0...", self.name, self.depth)
+                    log.error("DISKQUEUE(%s) positive depth at tail (%d), data loss, resetting 0...",
+                              self.name, self.depth)
                     self.renumber(0)
                 continue
             if self.fill(RECORD_SIZE_MIN):
@@ -128,8 +129,9 @@ cdef class DiskReader:
                 continue
             if done < 0:
                 path = segment_path(self.prefix, self.read_file)
-                log.error("DISKQUEUE(%s) reading at %d of %s - %s", self.name, self.read_position, path, os.strerror(errno))
-                raise OSError(errno, f"read {path}: {os.strerror(errno).lower()}")
+                error = errno
+                log.error("DISKQUEUE(%s) reading at %d of %s - %s", self.name, self.read_position, path, os.strerror(error))
+                raise OSError(error, f"read {path}: {os.strerror(error).lower()}")
             if done == 0:
                 # Somebody cut the file: what is left of it is all there is.
                 self.read_end = self.read_position + got
@@ -248,7 +250,7 @@ cdef class DiskReader:
             return 0
         segment = Segment(segment_path(self.prefix, self.read_file), self.read_end)
         span = segment.next_record(self.read_position, self.read_previous)
-        log.error("DISKQUEUE(%s) reading at %d of %s - invalid message, going on at %d, saving the bytes between as %s.bad",
+        log.error("DISKQUEUE(%s) reading at %d of %s - invalid message, going on at %d, saving bad bytes as %s.bad",
                   self.name, self.read_position, segment.path, span.start, segment.path)
         try:
             save_damaged(segment.path, segment.bytes(span.damaged, span.start))
@@ -259,7 +261,7 @@ cdef class DiskReader:
         return 1
 
     cdef int recount(self) except -1:
-        """After damage: the numbers of the records behind the reader may not be what they were thought to be."""
+        """After damage: the numbers of the records behind the reader may not be what they were."""
         cdef int64_t count = count_records(self.prefix, self.read_file, self.read_position,
                                            self.write_file, self.write_position)
         if self.next_read + count != self.written:
@@ -267,8 +269,8 @@ cdef class DiskReader:
         return 0
 
     cdef int renumber(self, int64_t count) except -1:
-        """Exactly count records follow. They get new ordinals, since a late ack of an old one may mean any of them; those that
-        were finished out of order or taken come again."""
+        """Exactly count records follow. They get new ordinals, since a late ack of an old one may mean any of them; those
+        that were finished out of order or taken come again."""
         cdef uint64_t end = self.written + self.shift
         self.acks.reserve(self.next_read + count)
         self.acks.clear(self.next_read, self.next_read + count)
@@ -355,7 +357,6 @@ cdef class DiskReader:
         except OSError as error:
             log.error("DISKQUEUE(%s) failed to sync - %s", self.name, error.strerror)
         return 0
-
 
     # The same for tests and tools, one Python call each.
 

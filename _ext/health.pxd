@@ -5,5 +5,5 @@ cdef class Health:
     cdef str error          # '' = fine
     cdef bint failed
 
-    cdef OSError fail(self, str operation, str path, int error)    # remembers it; the exception is for the caller to raise
+    cdef OSError fail(self, str operation, str path, int error)    # to be raised by the caller
     cdef void clear(self) noexcept

@@ -3,14 +3,14 @@
 | found | the queue starts at | and believes |
 |---|---|---|
 | ack file that knows the metadata file | its cursor | its bits; only what lies behind `written` is looked through |
-| the same after a reboot, or files cut short | its cursor | the files: every record is counted, bits only if all is whole |
+| the same after a reboot, or files cut short | its cursor | the files; its bits only if all is whole |
 | only metadata, or another's | its read position, moved back to the start of a record | the files |
 | no or broken metadata | the lowest file | the files |
 
 The files are always read to their real end, so what was not synced is not lost; a torn last record is cut off.
 """
 
-from libc.stdint cimport INT64_MAX, int64_t, uint64_t
+from libc.stdint cimport INT64_MAX, int64_t
 
 import logging
 import os
@@ -115,7 +115,6 @@ cdef first_place(str name, str prefix, numbers):
 
 def align(Segment segment, int64_t position):
     """The start of the record that position is in, or position itself if a record starts there."""
-    cdef int64_t count, damages
     if position >= segment.size or segment.looks(position):
         return min(position, segment.size)
     cdef int64_t at = 0, previous = -1
@@ -142,7 +141,7 @@ cdef bint is_whole(str prefix, Place cursor, Place written):
 
 
 cdef scan(str name, str prefix, int64_t file, int64_t position):
-    """Count the records from there to the end of everything: ((first file, position), count, (last file, end), undamaged)."""
+    """Count the records from there on: ((first file, position), count, (last file, end), undamaged)."""
     cdef int64_t number, end = 0, count = 0, damages = 0, total = 0
     cdef bint sound = True
     cdef Segment segment
@@ -199,7 +198,7 @@ cdef int64_t count_records(str prefix, int64_t file, int64_t position, int64_t l
 
 
 def load_meta(str name, str prefix):
-    """(text, (depth, read file, position, write file, position) or None, inode, mtime in ns) or None where there is none."""
+    """(text, [depth, read file, position, write file, position] or None, inode, mtime in ns), None without a file."""
     try:
         with open(prefix + "meta.dat", "rb") as file:
             data, status = file.read(4096), os.fstat(file.fileno())

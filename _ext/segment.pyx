@@ -4,9 +4,9 @@ A record has no checksum and no magic:
 
     size (4) │ timestamp (8) │ attempts (2) │ id (16 lower-case hex digits) │ body (size - 26)
 
-so after damage the next record is found by its look: a size that fits into the file, an id of hex digits, and behind it the
-end of the file, another such record, or at least a sane time and number of attempts. The search begins inside the record
-before the damage, since it is that one whose size may have been wrong and hidden its neighbours.
+so after damage the next record is found by its look: a size that fits into the file, an id of hex digits, and behind it
+the end of the file, another such record, or at least a sane time and number of attempts. The search begins inside the
+record before the damage, since it is that one whose size may have been wrong and hidden its neighbours.
 """
 
 from libc.stdint cimport int64_t, uint64_t
@@ -96,7 +96,7 @@ cdef class Segment:
         return position + RECORD_HEADER_SIZE + get_be32(<const char *>self.data + position)
 
     cdef bint accepted(self, int64_t position) noexcept:
-        """Right behind a sound record: little proof is needed, ids that NSQ never wrote are welcome if all else is right."""
+        """Right behind a sound record: ids that NSQ never wrote are welcome if all else is right."""
         if self.looks(position):
             return True
         if not self.fits(position):
@@ -139,7 +139,7 @@ cdef class Segment:
         return span
 
     cdef int64_t walk(self, int64_t position, int64_t limit, int64_t *count, int64_t *damages) noexcept:
-        """The end of the last whole record that starts before limit; how many there are, and how often bytes were skipped."""
+        """The end of the last whole record that starts before limit; how many, and how often bytes were skipped."""
         cdef int64_t previous = -1, end = position
         cdef Span span
         count[0] = damages[0] = 0
@@ -153,7 +153,7 @@ cdef class Segment:
             position = end = span.end
 
     def torn(self, int64_t position):
-        """The bytes from there on are the beginning of a record, or room the file system gave to a write that never came."""
+        """The bytes there are the beginning of a record, or room the file system gave to a write that never came."""
         cdef int64_t at
         if self.size - position < RECORD_HEADER_SIZE or <int64_t>get_be32(<const char *>self.data + position) >= 26:
             return True

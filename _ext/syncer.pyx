@@ -2,8 +2,8 @@
 
     request(fd) ─► pending (batch 8) ─ kick() ─► thread: fdatasync each (batch 7) ─► eventfd ─► completed()
 
-Batches run in order, so a ticket (the number of a batch) covers every smaller one too. While one runs, the next gathers:
-the slower the disk, the more requests share one flush.
+Batches run in order, so a ticket (the number of a batch) covers every smaller one too. While one runs, the next
+gathers: the slower the disk, the more requests share one flush.
 """
 
 from libc.errno cimport errno
@@ -40,7 +40,7 @@ cdef class Syncer:
         self.stop()
 
     cdef uint64_t request(self, int fd) except 0:
-        """The ticket whose batch will flush fd. The caller may close fd at once, and need not ask again for the same ticket."""
+        """The ticket whose batch will flush fd. The caller may close fd at once."""
         self.start()
         if self.pending_size == self.pending_capacity:
             self.widen()
@@ -89,7 +89,7 @@ cdef class Syncer:
         return 0
 
     def completed(self):
-        """Called when fileno() is readable: (all up to this ticket was attempted, '' or the text of an error since the last call)."""
+        """When fileno() is readable: (all up to this ticket was attempted, '' or an error since the last call)."""
         cdef uint64_t rings
         if self.worker is not NULL:
             if read(self.worker.event_fd, &rings, sizeof(rings)) < 0:

@@ -133,12 +133,11 @@ def test_after_go_was_killed(tmp_path, channel):
         server.kill()
     with start_nsqd("nsqfast", tmp_path, *FLAGS) as server, Client(server.tcp) as client:
         client.sub("t", channel or "c", 2500)
-        missing = set(bodies)
+        missing = set(bodies)  # Go may have stored one twice: once in the topic, once handed on
         while missing:
             message = client.read_message()
             missing.discard(message.body)
             client.fin(message)
-        client.barrier()
         if channel is None:
             found = topic_stats(server.http, "t")
             assert found["channels"]["c"]["message_count"] == COUNT
@@ -167,4 +166,3 @@ def test_what_go_adds_is_not_hidden_by_what_nsqfast_remembered(tmp_path):
             message = client.read_message()
             wanted.discard(message.body)
             client.fin(message)
-        client.barrier()

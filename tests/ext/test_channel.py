@@ -119,7 +119,8 @@ class Scene:
 def test_channel_against_its_model(tmp_path, seed, memory):
     before = live_deliveries()
     dice = random.Random(seed)
-    registry = make_registry(tmp_path, mem_queue_size=memory)
+    # Much time passes; the model knows deferrals, but no timeouts of what is in flight.
+    registry = make_registry(tmp_path, mem_queue_size=memory, msg_timeout_ns=10**6 * SECOND_NS)
     scene = Scene(registry, dice)
     steps = [scene.publish] * 4 + [scene.settle] * 8 + [scene.ready] * 2
     steps += [scene.join, scene.leave, scene.let_time_pass]

@@ -44,9 +44,14 @@ def queue_at(tmp_path, syncer):
     return make
 
 
+@pytest.fixture(autouse=True)
+def quick_disk(monkeypatch):
+    """What survives a power failure is not tested here, so the metadata need not reach the disk."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
 def seeds(count):
     return [random.SystemRandom().randrange(1 << 32) for _ in range(count)]
-
 
 
 def data_path(folder, number=0, name="orders"):
@@ -80,7 +85,9 @@ def test_worked_example(tmp_path, queue_at):
 
     queue = queue_at()
     found = drain(queue)
-    assert [(body, number) for _, _, body, number in found] == [(b, n) for _, n, b in EXAMPLE_RECORDS]
+    assert [(body, number) for _, _, body, number in found] == [
+        (b, n) for _, n, b in EXAMPLE_RECORDS
+    ]
     queue.finish(found[0][0])
     queue.close()
     assert meta_path(tmp_path).read_bytes() == b"2\n0,35\n0,102\n"
@@ -236,7 +243,7 @@ def test_ack_file_grows(queue_at):
     assert queue.get()[2] == b"20000"
 
 
-@pytest.mark.parametrize("seed", seeds(30))
+@pytest.mark.parametrize("seed", seeds(16))
 def test_random_operations(tmp_path, queue_at, seed):
     print("seed", seed)
     rng = random.Random(seed)
@@ -389,7 +396,7 @@ def test_no_room(tmp_path, queue_at, syncer, batch):
         if batch:
             queue.begin_batch()
             queue.put(b"y" * 100)
-        with pytest.raises(OSError, match=r"\d\d: write .*000000\.dat: file too large|write .*: file too large"):
+        with pytest.raises(OSError, match=r"write .*000000\.dat: file too large"):
             queue.put(b"y" * 3000)
             queue.end_batch()
         assert queue.depth == 1
@@ -424,7 +431,7 @@ def test_failing_roll_leaves_all_usable(tmp_path, queue_at):
     queue = queue_at(120)
     queue.put(b"a" * 50)
     data_path(tmp_path, 1).mkdir()
-    with pytest.raises(OSError, match="open .*000001"):
+    with pytest.raises(OSError, match=r"open .*000001"):
         queue.put(b"b" * 50)
     queue.put(b"c")
     data_path(tmp_path, 1).rmdir()

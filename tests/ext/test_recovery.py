@@ -1,6 +1,7 @@
 """Folders as Go, a crash or a bad disk leave them: nothing whole is lost."""
 
 import logging
+import os
 import random
 from pathlib import Path
 
@@ -17,6 +18,12 @@ def syncer():
     syncer = Syncer()
     yield syncer
     syncer.close()
+
+
+@pytest.fixture(autouse=True)
+def quick_disk(monkeypatch):
+    """What survives a power failure is not tested here, so the metadata need not reach the disk."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 @pytest.fixture
@@ -73,14 +80,22 @@ def lay(folder, meta, *files):
         pytest.param("1\n0,0\n0,31\n", [b"".join(RECORDS)], BODIES, id="unsynced tail"),
         pytest.param(f"9\n0,31\n0,{SIZE}\n", [b"".join(RECORDS)], BODIES[1:], id="depth too large"),
         pytest.param(f"-3\n0,31\n0,{SIZE}\n", [b"".join(RECORDS)], BODIES[1:], id="depth negative"),
-        pytest.param(f"3\n0,31\n0,{SIZE + 99}\n", [b"".join(RECORDS)], BODIES[1:], id="file too short"),
+        pytest.param(
+            f"3\n0,31\n0,{SIZE + 99}\n", [b"".join(RECORDS)], BODIES[1:], id="file too short"
+        ),
         pytest.param(f"3\n0,40\n0,{SIZE}\n", [b"".join(RECORDS)], BODIES[1:], id="misaligned"),
-        pytest.param("2\n7,0\n0,63\n", [b"".join(RECORDS)], BODIES, id="read file beyond write file"),
+        pytest.param(
+            "2\n7,0\n0,63\n", [b"".join(RECORDS)], BODIES, id="read file beyond write file"
+        ),
         pytest.param("2\n0,99\n0,63\n", [b"".join(RECORDS)], BODIES, id="read beyond write"),
         pytest.param("2\n0,-1\n0,63\n", [b"".join(RECORDS)], BODIES, id="negative position"),
-        pytest.param(f"0\n0,{SIZE}\n1,{SIZE}\n", [b"".join(RECORDS)] * 2, BODIES, id="caught-up roll"),
+        pytest.param(
+            f"0\n0,{SIZE}\n1,{SIZE}\n", [b"".join(RECORDS)] * 2, BODIES, id="caught-up roll"
+        ),
         pytest.param("2\n0,0\n0,63\n", [b"".join(RECORDS)] * 3, BODIES * 3, id="stale meta"),
-        pytest.param("2\n0,0\n2,63\n", [b"".join(RECORDS), None, RECORDS[0]], [*BODIES, b"a"], id="gap"),
+        pytest.param(
+            "2\n0,0\n2,63\n", [b"".join(RECORDS), None, RECORDS[0]], [*BODIES, b"a"], id="gap"
+        ),
     ],
 )
 def test_opening(tmp_path, queue_at, meta, files, expected):
@@ -131,6 +146,7 @@ def damaged_index(position):
     raise AssertionError
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["closed", "crashed", "open", "from Go", "in an old file"])
 def test_damage_at_every_byte(tmp_path, syncer, when, caplog):
     caplog.set_level(logging.CRITICAL, "nsqd")
@@ -249,7 +265,9 @@ def test_reboot_believes_the_cursor_only(tmp_path, queue_at):
     assert bodies(queue_at()) == [b"1", b"2", b"3", b"4"]
 
 
-@pytest.mark.parametrize("text", ["", "1\n", "1\n2,3\n", "a\n0,0\n0,0\n", "1\n0\n0,0\n", "1\n0,0\n0,0,0\n"])
+@pytest.mark.parametrize(
+    "text", ["", "1\n", "1\n2,3\n", "a\n0,0\n0,0\n", "1\n0\n0,0\n", "1\n0,0\n0,0,0\n"]
+)
 def test_metadata_that_is_none(text):
     with pytest.raises(ValueError, match=r"EOF|expected integer"):
         parse_meta(text)

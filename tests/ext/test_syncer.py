@@ -2,6 +2,7 @@
 
 import os
 import select
+from pathlib import Path
 
 import pytest
 from nsqfast._ext.health import Health
@@ -71,14 +72,14 @@ def test_error_is_reported_once(syncer, data_fd):
 
 
 def test_the_caller_may_close_at_once(syncer, tmp_path):
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(list(Path("/proc/self/fd").iterdir()))
     for i in range(100):
         fd = os.open(tmp_path / str(i), os.O_RDWR | os.O_CREAT)
         ticket = syncer.request_fd(fd)
         os.close(fd)
     syncer.wait(ticket)
     assert syncer.completed() == (1, "")
-    assert len(os.listdir("/proc/self/fd")) <= before + 1
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before + 1
 
 
 def test_closed_descriptor(syncer):
