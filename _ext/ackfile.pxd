@@ -21,6 +21,8 @@ cdef struct Header:
     Place written[2]            # where the next record goes; [written_slot] counts
     Identity meta               # of the metadata file that we wrote last
     Identity meta_next          # of the one that was about to replace it
+    uint64_t moving_from        # a record that is being written again...
+    uint64_t moving_to          # ...under this index; 0 = none. If that one is there, the old one is finished
     char boot_id[40]            # after a reboot without a clean stop the bits are not to be believed
     unsigned char cursor_slot
     unsigned char written_slot
@@ -48,6 +50,10 @@ cdef class AckFile:
     cdef void clear(self, uint64_t first, uint64_t end) noexcept
     cdef uint64_t count(self, uint64_t first, uint64_t end) noexcept
     cdef int reserve(self, uint64_t end) except -1      # room for every index below end
+
+    cdef void begin_move(self, uint64_t index, uint64_t replacement) noexcept
+    cdef void end_move(self) noexcept
+    cdef void resume_move(self) noexcept
 
     # Whose metadata file it is
     cdef void announce(self, uint64_t inode, int64_t mtime_ns) noexcept

@@ -3,12 +3,12 @@
     <Q>.diskqueue.acks.dat      (Go ignores it)
     header, one sector of 512 bytes │ ring of bits, bit i of record i mod capacity, for the records [cursor, written)
 
-A place (cursor, written) has two slots: the one not in use is filled, then a single byte switches over, so a kill between
-two stores leaves a whole one. Growing writes a new file and renames it over the old one. Bits outside [cursor, written) mean
-nothing; they are cleared before `written` passes them.
+A place (cursor, written) has two slots: the one not in use is filled, then a single byte switches over, so a kill
+between two stores leaves a whole one. Growing writes a new file and renames it over the old one. Bits outside [cursor,
+written) mean nothing; they are cleared before `written` passes them.
 
-What a kill cannot do, a power failure can: pages of one mapping reach the disk in any order. So the boot is noted, and after
-a reboot without a clean stop only the cursor counts (one sector is written whole); records behind it come a second time.
+What a kill cannot do, a power failure can: pages of one mapping reach the disk in any order. So the boot is noted, and
+after a reboot without a clean stop only the cursor counts (one sector is written whole); records behind it come again.
 """
 
 from libc.errno cimport errno
@@ -143,6 +143,27 @@ cdef class AckFile:
                 index += 1
         barrier()
 
+    cdef void begin_move(self, uint64_t index, uint64_t replacement) noexcept:
+        """The record is about to be written again; a kill before it is marked must not leave two of it."""
+        self.header.moving_to = 0
+        barrier()
+        self.header.moving_from = index
+        barrier()
+        self.header.moving_to = replacement
+        barrier()
+
+    cdef void end_move(self) noexcept:
+        self.header.moving_to = 0
+        barrier()
+
+    cdef void resume_move(self) noexcept:
+        """After a kill, with `written` behind the last record found: was the move done?"""
+        cdef uint64_t moved = self.header.moving_from
+        if (self.header.moving_to and self.header.moving_to < self.written().index
+                and self.cursor().index <= moved < self.written().index):
+            self.mark(moved)
+        self.end_move()
+
     cdef uint64_t count(self, uint64_t first, uint64_t end) noexcept:
         """How many of [first, end) are marked."""
         cdef uint64_t index = first, total = 0
@@ -167,8 +188,8 @@ cdef class AckFile:
         return 0
 
     cdef int replace(self, uint64_t capacity, bint must) except -1:
-        """A new, larger file under the same name with the same content. Where there is no room for it on the disk and none
-        was there before, memory has to do: a broker must be able to start on a full disk."""
+        """A new, larger file under the same name with the same content. Where the disk has no room for it and none was
+        there before, memory has to do: a broker must be able to start on a full disk."""
         cdef size_t size = HEADER_SIZE + capacity // 8
         cdef AckFile grown = AckFile(self.path, False)
         name = self.path + ".tmp"

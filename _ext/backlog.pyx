@@ -114,8 +114,12 @@ cdef class Backlog:
 
     cdef int store(self, Delivery *delivery) except -1:
         """To the tail of the disk; the delivery is used up. OSError: it is not."""
-        self.disk.append(delivery.message, delivery.attempts, False)
-        return self.done(delivery)
+        if delivery.ordinal:
+            self.disk.move(delivery.ordinal, delivery.message, delivery.attempts)
+        else:
+            self.disk.append(delivery.message, delivery.attempts, False)
+        delivery_free(delivery)
+        return self.mark()
 
     cdef Delivery *take(self) except? NULL:
         """The oldest, or NULL."""

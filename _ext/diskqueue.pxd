@@ -36,6 +36,7 @@ cdef class DiskQueue(DiskReader):
 
     # Write, finish, keep
     cdef uint64_t append(self, Message *message, uint16_t attempts, bint taken) except 0
+    cdef int move(self, uint64_t ordinal, Message *message, uint16_t attempts) except -1
     cdef uint64_t gather(self, const char *payload, size_t size, Message *message, uint16_t attempts,
                          bint taken) except 0
     cdef char *room(self, size_t size) except NULL

@@ -71,6 +71,20 @@ cdef class DiskQueue(DiskReader):
     cdef uint64_t append(self, Message *message, uint16_t attempts, bint taken) except 0:
         return self.gather(NULL, 26 + <size_t>message.size, message, attempts, taken)
 
+    cdef int move(self, uint64_t ordinal, Message *message, uint16_t attempts) except -1:
+        """To the tail: written again, and the old record finished. A kill in between leaves one of the two, not both."""
+        cdef uint64_t index = ordinal - self.shift if ordinal >= self.shift_from else 0
+        if self.in_batch or self.acks is None or index == 0:
+            self.append(message, attempts, False)
+            return self.ack(ordinal)
+        self.acks.begin_move(index, self.written)
+        try:
+            self.append(message, attempts, False)
+            self.ack(ordinal)
+        finally:
+            self.acks.end_move()
+        return 0
+
     cdef uint64_t gather(self, const char *payload, size_t size, Message *message, uint16_t attempts,
                          bint taken) except 0:
         """One record into the batch, from a message or from stored bytes; written at once if no batch was begun."""
@@ -301,7 +315,7 @@ cdef class DiskQueue(DiskReader):
         return self.try_meta()
 
     cdef int fill_holes(self) except -1:
-        """Go knows one read position only: copy the unfinished records in front of the last finished one to the tail."""
+        """Go knows one read position only: copy unfinished records in front of the last finished one to the tail."""
         cdef const char *payload = NULL
         cdef size_t size = 0
         cdef uint64_t end = self.written, index

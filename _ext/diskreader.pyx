@@ -130,7 +130,8 @@ cdef class DiskReader:
             if done < 0:
                 path = segment_path(self.prefix, self.read_file)
                 error = errno
-                log.error("DISKQUEUE(%s) reading at %d of %s - %s", self.name, self.read_position, path, os.strerror(error))
+                log.error("DISKQUEUE(%s) reading at %d of %s - %s", self.name, self.read_position, path,
+                          os.strerror(error))
                 raise OSError(error, f"read {path}: {os.strerror(error).lower()}")
             if done == 0:
                 # Somebody cut the file: what is left of it is all there is.
@@ -269,8 +270,8 @@ cdef class DiskReader:
         return 0
 
     cdef int renumber(self, int64_t count) except -1:
-        """Exactly count records follow. They get new ordinals, since a late ack of an old one may mean any of them; those
-        that were finished out of order or taken come again."""
+        """Exactly count records follow. They get new ordinals, since a late ack of an old one may mean any of them;
+        those that were finished out of order or taken come again."""
         cdef uint64_t end = self.written + self.shift
         self.acks.reserve(self.next_read + count)
         self.acks.clear(self.next_read, self.next_read + count)

@@ -58,6 +58,8 @@ cdef Recovered resume(str name, str prefix, AckFile acks, str meta_text):
     written.file, written.position = place
     acks.set_cursor(cursor.index, cursor.file, cursor.position)
     acks.set_written(written.index, written.file, written.position)
+    if whole:
+        acks.resume_move()
     return result(acks, cursor, written, meta_text)
 
 

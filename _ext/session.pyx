@@ -59,7 +59,7 @@ cdef class Session(Connection):
         cdef Py_ssize_t consumed, size = self.input.end - self.input.start
         cdef bint has_run = False
         try:
-            while size > 0 and (size >= self.need or self.at_eof):
+            while size > 0 and (size >= self.need or self.at_eof) and not self.is_closed:
                 consumed = self.step(self.input.data + self.input.start, size)
                 if consumed == 0:
                     break
@@ -98,7 +98,7 @@ cdef class Session(Connection):
             self.is_draining = True
             self.leave()
             self.shut()
-            return size
+            return 0
         return self.run(data, size, &line)
 
     cdef Py_ssize_t read_magic(self, const char *data, Py_ssize_t size) except -1:

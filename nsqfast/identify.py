@@ -45,6 +45,8 @@ class Limits(Protocol):
     msg_timeout_ns: int
     max_rdy_count: int
     max_deflate_level: int
+    deflate: bool
+    snappy: bool
     topology_region: str
     topology_zone: str
 
@@ -101,6 +103,12 @@ def identify(body: bytes, limits: Limits) -> Identity:
         timeout_ns = 0
     if not 0 <= asked["sample_rate"] <= SAMPLE_RATE_MAX:
         raise _bad(f"sample rate ({asked['sample_rate']}) is invalid")
+    if asked["feature_negotiation"] and all(
+        asked[name] and getattr(limits, name) for name in ("deflate", "snappy")
+    ):
+        raise ProtocolError(
+            "E_IDENTIFY_FAILED", "cannot enable both deflate and snappy compression"
+        )
     return Identity(
         **{name: asked[name] for name in _STRINGS},
         feature_negotiation=asked["feature_negotiation"],
@@ -122,7 +130,8 @@ def _decode(body: bytes) -> dict[str, Any]:
     """Every known key with its value, as Go's decoder reads it: keys in any case, the last one wins, null = default."""
     try:
         # Not orjson: it takes 2**64 for a float, where Go refuses it; json keeps every integer exact.
-        given = json.loads(body, parse_constant=_refuse)
+        # What is not UTF-8 becomes U+FFFD, as in Go.
+        given = json.loads(body.decode("utf-8", "replace"), parse_constant=_refuse)
     except (ValueError, RecursionError):
         raise _bad("failed to decode JSON body") from None
     if given is None:

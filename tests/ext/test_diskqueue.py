@@ -6,11 +6,13 @@ import os
 import random
 import resource
 import signal
+from functools import partial
 
 import pytest
-from models.diskqueue import DiskQueueModel
 from nsqfast._ext.diskqueue import DiskQueue
 from nsqfast._ext.syncer import Syncer
+
+from models.diskqueue import DiskQueueModel
 
 # The worked example of the format's description, to the byte.
 EXAMPLE_RECORDS = [
@@ -396,9 +398,10 @@ def test_no_room(tmp_path, queue_at, syncer, batch):
         if batch:
             queue.begin_batch()
             queue.put(b"y" * 100)
-        with pytest.raises(OSError, match=r"write .*000000\.dat: file too large"):
             queue.put(b"y" * 3000)
-            queue.end_batch()
+        write = queue.end_batch if batch else partial(queue.put, b"y" * 3000)
+        with pytest.raises(OSError, match=r"write .*000000\.dat: file too large"):
+            write()
         assert queue.depth == 1
         assert data_path(tmp_path).stat().st_size == 3030
         assert syncer.health.text.startswith("NOK - write ")

@@ -30,6 +30,8 @@ def make_registry(data_path, **changed):
         "output_buffer_timeout_ns": SECOND_NS // 4,
         "max_channel_consumers": 0,
         "max_deflate_level": 6,
+        "deflate": True,
+        "snappy": True,
         "node_id": 5,
         "topology_region": "",
         "topology_zone": "",
