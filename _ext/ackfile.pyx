@@ -47,7 +47,7 @@ cdef const char *MAGIC = b"nsqacks1"
 log = logging.getLogger("nsqd")
 
 
-def read_boot_id():
+cdef bytes read_boot_id():
     try:
         with open("/proc/sys/kernel/random/boot_id", "rb") as file:
             return file.read(36)

@@ -1,4 +1,4 @@
-"""Deadlines are taken from the monotonic clock, timestamps from the wall clock; a test may move both for its process."""
+"""Deadlines come from the monotonic clock, timestamps from the wall clock; a test may move both for its process."""
 
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 

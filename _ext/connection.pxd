@@ -1,4 +1,4 @@
-"""One TCP client's bytes and clocks: input and output buffers, heartbeats, deadlines, answers that wait for the disk."""
+"""One TCP client's bytes and clocks: buffers, heartbeats, deadlines, answers that wait for the disk."""
 
 from libc.stdint cimport int64_t, uint64_t
 

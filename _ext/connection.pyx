@@ -23,7 +23,7 @@ cdef int64_t HEARTBEAT_DEFAULT_NS = 30 * SECOND_NS
 cdef int64_t MAGIC_TIMEOUT_NS = 10 * SECOND_NS   # a client that speaks V2 sends its four bytes at once
 cdef int64_t DRAIN_NS = SECOND_NS
 
-OK = encode(FRAME_RESPONSE, b"OK")
+cdef bytes OK = encode(FRAME_RESPONSE, b"OK")
 
 
 cdef class Connection(Consumer):
@@ -159,7 +159,7 @@ cdef class Connection(Consumer):
 
     cdef int on_durable(self, uint64_t done_ticket, str error) except -1:
         while self.pending and self.pending[0][0] <= done_ticket:
-            ticket, count, command, frame = self.pending.popleft()
+            _, count, command, frame = self.pending.popleft()
             if error is not None and count:
                 self.pending.clear()
                 self.is_draining = False
@@ -272,5 +272,6 @@ def printed_address(peername):
     """(address as printed, host) of a socket's peer; ('@', '') for a unix socket's."""
     if not isinstance(peername, tuple):
         return "@", ""
-    host, port = peername[0], peername[1]
+    # An IPv4 peer of a dual-stack listener is shown as what it is.
+    host, port = peername[0].removeprefix("::ffff:"), peername[1]
     return (f"[{host}]:{port}" if ":" in host else f"{host}:{port}"), host

@@ -72,7 +72,7 @@ cdef class DiskQueue(DiskReader):
         return self.gather(NULL, 26 + <size_t>message.size, message, attempts, taken)
 
     cdef int move(self, uint64_t ordinal, Message *message, uint16_t attempts) except -1:
-        """To the tail: written again, and the old record finished. A kill in between leaves one of the two, not both."""
+        """To the tail: written again, and the old record finished. A kill in between leaves one of the two."""
         cdef uint64_t index = ordinal - self.shift if ordinal >= self.shift_from else 0
         if self.in_batch or self.acks is None or index == 0:
             self.append(message, attempts, False)

@@ -1,4 +1,4 @@
-"""Ids grow strictly. Where Go's factory would stop — sequence used up, clock set back — this one borrows the next tick."""
+"""Ids grow strictly. Where Go's factory stops — sequence used up, clock set back — this one borrows the next tick."""
 
 cdef int64_t EPOCH_TICKS = 1288834974288
 

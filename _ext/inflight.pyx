@@ -1,7 +1,7 @@
 """Open addressing with linear probing; a removal shifts back what follows, so there are no tombstones.
 
-Equal ids can come from a clock that was set back over a restart. Go drops the second from its books; here both are kept,
-and the owner tells them apart.
+Equal ids can come from a clock that was set back over a restart. Go drops the second from its books; here both are
+kept, and the owner tells them apart.
 """
 
 from libc.stdlib cimport calloc, free

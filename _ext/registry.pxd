@@ -24,7 +24,6 @@ cdef class Registry:
     cdef bint is_turn_asked
     cdef set waiting                 # consumers whose OK waits for an fsync
     cdef list callbacks              # (ticket, callable) likewise
-    cdef readonly object log_command_errors
 
     cdef int want_flush(self, Consumer consumer) except -1
     cdef int ask_turn(self) except -1

@@ -1,7 +1,5 @@
 """Python is entered here per topic, per client, per turn; never per message."""
 
-from nsqfast._ext.heap cimport Timed
-
 import logging
 
 log = logging.getLogger("nsqd")
@@ -123,7 +121,7 @@ cdef class Registry:
         return 0
 
     def when_durable(self, uint64_t ticket, callback):
-        """callback(None) once all up to the ticket is on disk, callback(error text) if it could not be brought there."""
+        """callback(None) once all up to the ticket is on disk, callback(error text) if it did not get there."""
         if ticket <= self.syncer.done_ticket:
             callback(None)
         else:

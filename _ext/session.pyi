@@ -1,8 +1,8 @@
 from nsqfast._ext.channel import Channel
-from nsqfast._ext.connection import Connection
+from nsqfast._ext.publisher import Publisher
 from nsqfast._ext.registry import Registry
 
-class Session(Connection):
+class Session(Publisher):
     state: int
     channel: Channel | None
     client_id: str
@@ -19,4 +19,3 @@ class Session(Connection):
     deflate: bool
     snappy: bool
     def __init__(self, registry: Registry) -> None: ...
-    def pub_counts(self) -> dict[str, int]: ...

@@ -10,7 +10,6 @@ State x command (spec nsqd-tcp §4); what is not listed is the fatal `E_INVALID 
 
 import logging
 
-from libc.stdint cimport int32_t
 from libc.string cimport memcmp
 
 from nsqfast._ext.channel cimport EXITING, NOT_IN_FLIGHT, SETTLED, Settled
@@ -24,11 +23,13 @@ from nsqfast._ext.limits cimport (
     FRAME_ERROR, LINE_SIZE_MAX, INPUT_SIZE, MAGIC_SIZE, MESSAGE_ID_SIZE, OUTPUT_SIZE_MAX, STATE_CLOSING, STATE_INIT,
     STATE_SUBSCRIBED,
 )
-from nsqfast._ext.message cimport Delivery, get_be32, id_from_hex
+from nsqfast._ext.message cimport Delivery, id_from_hex
+from nsqfast._ext.publisher cimport Publisher, invalid, text
 from nsqfast._ext.registry cimport Registry
+from nsqfast._ext.topic cimport Topic
 
-from nsqfast.errors import ProtocolError, PublishError
-from nsqfast.identify import identify
+from nsqfast.errors import ProtocolError
+from nsqfast.identify import identify as read_identity
 from nsqfast.names import is_valid_name, quote
 
 log = logging.getLogger("nsqd")
@@ -38,7 +39,7 @@ assert LINE_SIZE_MAX < INPUT_SIZE, "a line fits into an input buffer of the leas
 cdef int64_t MS = 1000000
 
 
-cdef class Session(Connection):
+cdef class Session(Publisher):
     """One client that speaks V2."""
 
     def __init__(self, Registry registry not None):
@@ -46,10 +47,9 @@ cdef class Session(Connection):
         self.state = STATE_INIT
         self.timeout_ns = registry.settings.msg_timeout_ns
         self.client_id = self.hostname = self.user_agent = self.topology_zone = self.topology_region = ""
-        self.counts = {}
 
     def connection_made(self, transport):
-        Connection.connection_made(self, transport)
+        Publisher.connection_made(self, transport)
         self.client_id = self.hostname = self.remote_host
 
     # -- from input to commands ----------------------------------------------------------------------------------------
@@ -139,164 +139,6 @@ cdef class Session(Connection):
         if line.kind == COMMAND_AUTH:
             return self.auth(data, size, line)
         raise invalid(f"invalid command {text(line.name, line.name_size)}")
-
-    cdef bint more(self, Py_ssize_t need, str code, str detail) except -1:
-        """The command needs so many bytes; where no more can come, that is its error."""
-        if self.at_eof:
-            raise ProtocolError(code, detail)
-        self.need = need
-        return True
-
-    # -- publishing ----------------------------------------------------------------------------------------------------
-
-    cdef Py_ssize_t pub(self, const char *data, Py_ssize_t size, Line *line) except -1:
-        cdef Py_ssize_t body_size
-        if line.parameter_count < 1:
-            raise invalid("PUB insufficient number of parameters")
-        self.check_topic(line, "PUB", "")
-        body_size = self.message_size(data, size, line, "PUB")
-        if body_size == 0:
-            return 0
-        self.publish(line, "PUB", data + line.size + 4, body_size, 0)
-        return line.size + 4 + body_size
-
-    cdef Py_ssize_t dpub(self, const char *data, Py_ssize_t size, Line *line) except -1:
-        cdef uint64_t delay_ms = 0
-        cdef int64_t delay_ms_max = self.registry.settings.max_req_timeout_ns // MS
-        cdef Py_ssize_t body_size
-        if line.parameter_count < 2:
-            raise invalid("DPUB insufficient number of parameters")
-        self.check_topic(line, "DPUB", "")
-        if not parse_decimal(line.parameter[1], line.parameter_size[1], &delay_ms):
-            raise invalid(f"DPUB could not parse timeout {text(line.parameter[1], line.parameter_size[1])}")
-        if delay_ms > <uint64_t> delay_ms_max:
-            raise invalid(f"DPUB timeout {<int64_t> delay_ms} out of range 0-{delay_ms_max}")
-        body_size = self.message_size(data, size, line, "DPUB")
-        if body_size == 0:
-            return 0
-        self.publish(line, "DPUB", data + line.size + 4, body_size, <int64_t> delay_ms)
-        return line.size + 4 + body_size
-
-    cdef Py_ssize_t message_size(self, const char *data, Py_ssize_t size, Line *line, str command) except -1:
-        """The size of a body that is there as a whole; 0 = not yet."""
-        cdef int32_t body_size
-        cdef int64_t size_max = self.registry.settings.max_msg_size
-        if size < line.size + 4:
-            self.more(line.size + 4, "E_BAD_MESSAGE", f"{command} failed to read message body size")
-            return 0
-        body_size = <int32_t> get_be32(data + line.size)
-        if body_size <= 0:
-            raise ProtocolError("E_BAD_MESSAGE", f"{command} invalid message body size {body_size}")
-        if body_size > size_max:
-            raise ProtocolError("E_BAD_MESSAGE", f"{command} message too big {body_size} > {size_max}")
-        if size < line.size + 4 + body_size:
-            self.more(line.size + 4 + body_size, "E_BAD_MESSAGE", f"{command} failed to read message body")
-            return 0
-        return body_size
-
-    cdef int check_topic(self, Line *line, str command, str prefix) except -1:
-        if self.is_last_topic(line):
-            return 0
-        if not is_valid_name(text(line.parameter[0], line.parameter_size[0])):
-            name = quote(line.parameter[0][:line.parameter_size[0]])
-            raise ProtocolError("E_BAD_TOPIC", f"{prefix}{command} topic name {name} is not valid")
-        return 0
-
-    cdef bint is_last_topic(self, Line *line) noexcept:
-        return (self.topic is not None and not self.topic.exiting
-                and len(self.topic.name_bytes) == line.parameter_size[0]
-                and memcmp(<const char *> self.topic.name_bytes, line.parameter[0], line.parameter_size[0]) == 0)
-
-    cdef int choose_topic(self, Line *line) except -1:
-        """Make the topic of this command, created if need be, the last one published to."""
-        if self.is_last_topic(line):
-            return 0
-        self.settle_counts()
-        self.topic = self.registry.topic(text(line.parameter[0], line.parameter_size[0]))
-        return 0
-
-    cdef int settle_counts(self) except -1:
-        if self.topic_count:
-            self.counts[self.topic.name] = self.counts.get(self.topic.name, 0) + self.topic_count
-            self.topic_count = 0
-        return 0
-
-    cdef int publish(self, Line *line, str command, const char *body, Py_ssize_t size, int64_t delay_ms) except -1:
-        cdef uint64_t ticket
-        self.choose_topic(line)
-        try:
-            ticket = self.topic.publish(body, size, delay_ms)
-        except PublishError as error:
-            raise publish_failed(command, error) from None
-        self.topic_count += 1
-        return self.answer_ok(ticket, command)
-
-    cdef Py_ssize_t mpub(self, const char *data, Py_ssize_t size, Line *line) except -1:
-        cdef uint64_t ticket
-        if line.parameter_count < 1:
-            raise invalid("MPUB insufficient number of parameters")
-        self.check_topic(line, "MPUB", "E_BAD_TOPIC ")
-        self.choose_topic(line)
-        if self.scan.offset == 0 and not self.mpub_head(data, size, line):
-            return 0
-        if not self.mpub_bodies(data, size, line.size + 4):
-            return 0
-        try:
-            ticket = self.topic.publish_many(data + line.size + 8, self.scan.count)
-        except PublishError as error:
-            raise publish_failed("MPUB", error) from None
-        finally:
-            size = self.scan.offset
-            self.scan.offset = 0
-        self.topic_count += self.scan.count
-        self.answer_ok(ticket, "MPUB")
-        return size
-
-    cdef bint mpub_head(self, const char *data, Py_ssize_t size, Line *line) except -1:
-        """Total size and count; False = not there yet. The total is checked and then not used (as in NSQ)."""
-        cdef int64_t size_max = self.registry.settings.max_body_size
-        cdef int32_t count
-        cdef Py_ssize_t body_size = self.sized(data, size, line, "MPUB", "failed to read body size", size_max)
-        if body_size < 0:
-            return False
-        if size < line.size + 8:
-            self.more(line.size + 8, "E_BAD_BODY", "MPUB failed to read message count")
-            return False
-        count = <int32_t> get_be32(data + line.size + 4)
-        if not 0 < count <= (size_max - 4) // 5:
-            raise ProtocolError("E_BAD_BODY", f"MPUB invalid message count {count}")
-        self.scan.count = <uint64_t> count
-        self.scan.index = 0
-        self.scan.offset = line.size + 8
-        return True
-
-    cdef bint mpub_bodies(self, const char *data, Py_ssize_t size, Py_ssize_t start) except -1:
-        """Whether all messages are there; what was seen once is not looked at again."""
-        cdef int64_t size_max = self.registry.settings.max_msg_size
-        cdef int64_t total_max = self.registry.settings.max_body_size
-        cdef int32_t message_size
-        cdef Py_ssize_t offset
-        while self.scan.index < self.scan.count:
-            offset = self.scan.offset
-            if size < offset + 4:
-                self.more(offset + 4, "E_BAD_MESSAGE", f"MPUB failed to read message({self.scan.index}) body size")
-                return False
-            message_size = <int32_t> get_be32(data + offset)
-            if message_size <= 0:
-                raise ProtocolError(
-                    "E_BAD_MESSAGE", f"MPUB invalid message({self.scan.index}) body size {message_size}")
-            if message_size > size_max:
-                raise ProtocolError("E_BAD_MESSAGE", f"MPUB message too big {message_size} > {size_max}")
-            if offset + 4 + message_size - start > total_max:
-                # Go follows the sizes wherever they lead; here a body has its limit whatever it announced.
-                raise ProtocolError(
-                    "E_BAD_BODY", f"MPUB body too big {offset + 4 + message_size - start} > {total_max}")
-            if size < offset + 4 + message_size:
-                self.more(offset + 4 + message_size, "E_BAD_MESSAGE", "MPUB failed to read message body")
-                return False
-            self.scan.offset = offset + 4 + message_size
-            self.scan.index += 1
-        return True
 
     # -- subscribing ---------------------------------------------------------------------------------------------------
 
@@ -419,20 +261,6 @@ cdef class Session(Connection):
 
     # -- once per connection -------------------------------------------------------------------------------------------
 
-    cdef Py_ssize_t sized(self, const char *data, Py_ssize_t size, Line *line, str command, str missing,
-                          int64_t size_max) except -2:
-        """The size field behind the line, in range; -1 = not there yet."""
-        cdef int32_t body_size
-        if size < line.size + 4:
-            self.more(line.size + 4, "E_BAD_BODY", f"{command} {missing}")
-            return -1
-        body_size = <int32_t> get_be32(data + line.size)
-        if body_size <= 0:
-            raise ProtocolError("E_BAD_BODY", f"{command} invalid body size {body_size}")
-        if body_size > size_max:
-            raise ProtocolError("E_BAD_BODY", f"{command} body too big {body_size} > {size_max}")
-        return body_size
-
     cdef bytes whole_body(self, const char *data, Py_ssize_t size, Line *line, str command):
         """The body of IDENTIFY or AUTH; None = not there yet."""
         cdef Py_ssize_t body_size = self.sized(
@@ -451,7 +279,7 @@ cdef class Session(Connection):
         if body is None:
             return 0
         options = self.registry.settings.options
-        identity = identify(body, options)
+        identity = read_identity(body, options)
         log.info("[%s] IDENTIFY: %s", self.remote_address, body.decode("utf-8", "backslashreplace"))
         self.client_id = identity.client_id
         self.hostname = identity.hostname
@@ -488,7 +316,7 @@ cdef class Session(Connection):
         return self.mark_written()
 
     cdef int flush(self) except -1:
-        Connection.flush(self)
+        Publisher.flush(self)
         if self.channel is not None and not self.is_linked and self.wants():
             self.channel.link(self)
             self.channel.pump()
@@ -521,23 +349,5 @@ cdef class Session(Connection):
     def snappy(self):
         return False
 
-    def pub_counts(self):
-        """Successful publishes by topic name."""
-        self.settle_counts()
-        return dict(self.counts)
-
-
-cdef str text(const char *data, Py_ssize_t size):
-    return data[:size].decode("utf-8", "surrogateescape")
-
-
-cdef object invalid(str detail):
-    return ProtocolError("E_INVALID", detail)
-
-
 cdef object wrong_state(str command):
     return ProtocolError("E_INVALID", f"cannot {command} in current state")
-
-
-cdef object publish_failed(str command, object error):
-    return ProtocolError(f"E_{command}_FAILED", f"{command} failed {error}")

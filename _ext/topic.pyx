@@ -50,14 +50,14 @@ cdef class Topic(Timed):
 
     cdef uint64_t publish_many(self, const char *data, uint64_t count) except? 0:
         """`count` times {4 bytes size, body}, checked by the caller."""
-        cdef uint64_t i
+        cdef uint64_t _
         cdef Py_ssize_t size
         cdef int64_t wall = wall_ns(), monotonic = monotonic_ns()
         self.refuse_if_exiting()
         try:
             self.begin()
             try:
-                for i in range(count):
+                for _ in range(count):
                     size = get_be32(data)
                     self.add(data + 4, size, 0, wall, monotonic)
                     data += 4 + size
@@ -281,13 +281,13 @@ cdef class Topic(Timed):
         cdef const char *data = body
         cdef Py_ssize_t size = len(body), offset = 4, message_size
         cdef Py_ssize_t size_max = self.storage.settings.max_msg_size
-        cdef uint64_t count, i
+        cdef uint64_t count, _
         if size < 4:
             raise ProtocolError("BAD_BODY")
         count = get_be32(data)
         if not 0 < count <= <uint64_t> ((self.storage.settings.max_body_size - 4) // 5):
             raise ProtocolError("BAD_BODY")
-        for i in range(count):
+        for _ in range(count):
             if size - offset < 4:
                 raise ProtocolError("BAD_MESSAGE")
             message_size = get_be32(data + offset)
@@ -347,5 +347,5 @@ cdef int drop_held(Ring held) noexcept:
 
 
 cdef str error_text(object error):
-    """The operating system's words, as the disk layer worded them."""
-    return error.args[0] if len(error.args) == 1 else f"{(error.strerror or str(error)).lower()}"
+    """As the disk layer worded it: in Go's manner, with operation and path."""
+    return error.strerror or str(error)

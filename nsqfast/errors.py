@@ -1,9 +1,9 @@
 """Every exception that nsqfast raises on purpose.
 
-    NsqfastError
-    ├── OptionsError      the operator's fault: a flag, a config key, a folder; one line that says what to do
-    ├── ProtocolError     the peer's fault: code and detail as NSQ words them
-    └── PublishError      a message was not taken; the reason is 'exiting' or the operating system's error text
+NsqfastError
+├── OptionsError      the operator's fault: a flag, a config key, a folder; one line that says what to do
+├── ProtocolError     the peer's fault: code and detail as NSQ words them
+└── PublishError      a message was not taken; the reason is 'exiting' or the operating system's error text
 """
 
 

@@ -160,7 +160,9 @@ def _fits(name: str, value: object) -> bool:
     if name in _BOOLEANS:
         return isinstance(value, bool)
     largest = INT32_MAX if name == "sample_rate" else INT64_MAX
-    return isinstance(value, int) and not isinstance(value, bool) and -largest - 1 <= value <= largest
+    return (
+        isinstance(value, int) and not isinstance(value, bool) and -largest - 1 <= value <= largest
+    )
 
 
 def _heartbeat(asked_ms: int, limits: Limits) -> int:

@@ -3,11 +3,11 @@
 import random
 
 import pytest
-from models.channel import ChannelModel
-from support.core import SECOND_NS, Peer, make_registry
-
 from nsqfast._ext.clock import let_pass, shift_wall
 from nsqfast._ext.message import live_deliveries
+
+from models.channel import ChannelModel
+from support.core import SECOND_NS, Peer, make_registry
 
 SEEDS = [random.SystemRandom().getrandbits(32) for _ in range(3)]
 
@@ -158,7 +158,13 @@ def test_a_topic_keeps_its_backlog_for_the_first_channel(tmp_path):
     first.subscribe(b"t", b"one", 10)
     second.subscribe(b"t", b"two", 10)
     publish(producer, b"t", b"e")
-    assert [data[26:] for kind, data in first.receive() if kind == 2] == [b"a", b"b", b"c", b"d", b"e"]
+    assert [data[26:] for kind, data in first.receive() if kind == 2] == [
+        b"a",
+        b"b",
+        b"c",
+        b"d",
+        b"e",
+    ]
     assert [data[26:] for kind, data in second.receive() if kind == 2] == [b"e"]
     assert registry.topic("t").depth == 0
     registry.close()
@@ -181,7 +187,9 @@ def test_deferred_messages_wait_also_without_a_channel(tmp_path):
 
 
 def test_timeout_and_touch(tmp_path):
-    registry = make_registry(tmp_path, msg_timeout_ns=2 * SECOND_NS, max_msg_timeout_ns=5 * SECOND_NS)
+    registry = make_registry(
+        tmp_path, msg_timeout_ns=2 * SECOND_NS, max_msg_timeout_ns=5 * SECOND_NS
+    )
     producer, consumer = Peer(registry), Peer(registry)
     consumer.subscribe(b"t", b"c", 1)
     publish(producer, b"t", b"x")

@@ -3,12 +3,12 @@
 import random
 
 import pytest
-
 from nsqfast._ext.buffer import ReadBuffer, WriteBuffer
 from nsqfast._ext.command import decimal, parse
 from nsqfast._ext.frame import FrameDecoder, encode
 from nsqfast._ext.guid import GuidFactory
 from nsqfast._ext.message import decode_record, encode_record
+
 from nsqfast.errors import ProtocolError
 
 LINES = [

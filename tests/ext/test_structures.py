@@ -4,7 +4,6 @@ import random
 from collections import deque
 
 import pytest
-
 from nsqfast._ext.heap import TestHeap as Heap
 from nsqfast._ext.inflight import TestTable as Table
 from nsqfast._ext.message import live_deliveries

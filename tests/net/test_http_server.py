@@ -85,7 +85,7 @@ def serve(talk, limits=LONG):
 
 async def until(reached):
     """Lets the loop turn until something is so."""
-    while not reached():  # noqa: ASYNC110 - what is waited for happens inside the listener
+    while not reached():
         await asyncio.sleep(0)
 
 

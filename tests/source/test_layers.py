@@ -23,6 +23,7 @@ LAYERS = [
     "_ext.topic",
     "_ext.registry",
     "_ext.connection",
+    "_ext.publisher",
     "_ext.session",
     "nsqfast.options nsqfast.logs",
     "nsqfast.net nsqfast.stats",

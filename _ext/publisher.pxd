@@ -1,0 +1,36 @@
+"""A connection that may publish."""
+
+from libc.stdint cimport int64_t, uint64_t
+
+from nsqfast._ext.command cimport Line, MpubScan
+from nsqfast._ext.connection cimport Connection
+from nsqfast._ext.registry cimport Registry
+from nsqfast._ext.topic cimport Topic
+
+
+cdef str text(const char *data, Py_ssize_t size)
+cdef object invalid(str detail)
+
+
+cdef class Publisher(Connection):
+    cdef Py_ssize_t scanned                   # bytes at the front of the input known to hold no newline
+    cdef Py_ssize_t need                      # bytes without which another look is useless
+    cdef MpubScan scan
+    cdef Topic topic                          # the last one published to, and how often since it became the last
+    cdef uint64_t topic_count
+    cdef dict counts                          # topic name -> publishes, without the ones above
+
+    cdef bint more(self, Py_ssize_t need, str code, str detail) except -1
+    cdef Py_ssize_t pub(self, const char *data, Py_ssize_t size, Line *line) except -1
+    cdef Py_ssize_t dpub(self, const char *data, Py_ssize_t size, Line *line) except -1
+    cdef Py_ssize_t message_size(self, const char *data, Py_ssize_t size, Line *line, str command) except -1
+    cdef int check_topic(self, Line *line, str command, str prefix) except -1
+    cdef bint is_last_topic(self, Line *line) noexcept
+    cdef int choose_topic(self, Line *line) except -1
+    cdef int settle_counts(self) except -1
+    cdef int publish(self, Line *line, str command, const char *body, Py_ssize_t size, int64_t delay_ms) except -1
+    cdef Py_ssize_t mpub(self, const char *data, Py_ssize_t size, Line *line) except -1
+    cdef bint mpub_head(self, const char *data, Py_ssize_t size, Line *line) except -1
+    cdef bint mpub_bodies(self, const char *data, Py_ssize_t size, Py_ssize_t start) except -1
+    cdef Py_ssize_t sized(self, const char *data, Py_ssize_t size, Line *line, str command, str missing,
+                          int64_t size_max) except -2

@@ -1,0 +1,6 @@
+from nsqfast._ext.connection import Connection
+from nsqfast._ext.registry import Registry
+
+class Publisher(Connection):
+    def __init__(self, registry: Registry) -> None: ...
+    def pub_counts(self) -> dict[str, int]: ...
