@@ -14,8 +14,10 @@ cdef class SyncTick(Timed):
     cdef Timers timers
     cdef int64_t period_ns
     cdef list dirty              # backlogs whose disk changed since the last tick
+    cdef list syncing            # (ticket, backlog) of those whose positions are on their way
 
     cdef int add(self, Backlog backlog) except -1
+    cdef int finish(self, uint64_t done_ticket, bint is_good) except -1
     cdef int on_deadline(self, int64_t now_ns) except -1
 
 
@@ -50,4 +52,5 @@ cdef class Backlog:
     cdef int delete_files(self) except -1
     cdef int remember(self, Message *message) except -1
     cdef int mark(self) except -1
-    cdef int sync(self) except -1
+    cdef uint64_t sync(self) except? 0
+    cdef int synced(self, bint is_good) except -1

@@ -9,6 +9,10 @@ from libc.stdint cimport uintptr_t
 from nsqfast._ext.clock cimport monotonic_ns
 from nsqfast._ext.message cimport delivery_free, delivery_new, message_drop, message_keep
 
+cdef enum:
+    # Queues whose positions are drafted in one turn of the loop: a file each.
+    TICK_MAX = 64
+
 
 cdef class SyncTick(Timed):
     """Every sync-timeout, what changed on disk is synced and its positions are written."""
@@ -17,6 +21,7 @@ cdef class SyncTick(Timed):
         self.timers = timers
         self.period_ns = period_ns
         self.dirty = []
+        self.syncing = []
 
     cdef int add(self, Backlog backlog) except -1:
         self.dirty.append(backlog)
@@ -26,11 +31,27 @@ cdef class SyncTick(Timed):
 
     cdef int on_deadline(self, int64_t now_ns) except -1:
         cdef Backlog backlog
-        cdef list dirty = self.dirty
+        cdef list some = self.dirty[:TICK_MAX], rest = self.dirty[TICK_MAX:]
         self.dirty = []
-        for backlog in dirty:
+        for backlog in some:
             backlog.is_dirty = False
-            backlog.sync()
+            ticket = backlog.sync()
+            if ticket:
+                self.syncing.append((ticket, backlog))
+        if rest:
+            self.dirty = rest + self.dirty
+            self.timers.arm(self, now_ns + 1)  # in later turns
+        return 0
+
+    cdef int finish(self, uint64_t done_ticket, bint is_good) except -1:
+        """The fsyncs up to that ticket are done: what was drafted counts."""
+        cdef list syncing = self.syncing
+        self.syncing = []
+        for ticket, backlog in syncing:
+            if ticket <= done_ticket:
+                (<Backlog> backlog).synced(is_good)
+            else:
+                self.syncing.append((ticket, backlog))
         return 0
 
 
@@ -172,14 +193,25 @@ cdef class Backlog:
             self.storage.tick.add(self)
         return 0
 
-    cdef int sync(self) except -1:
+    cdef uint64_t sync(self) except? 0:
+        """Ask for an fsync of data and positions; the ticket of the latter, 0 = they did not change."""
         if self.disk is None:
             return 0
         try:
             self.disk.request_sync()
-            self.disk.sync_meta()
+            return self.disk.begin_meta()
         except OSError:
             self.mark()  # the health of the broker tells; the next tick tries again
+        return 0
+
+    cdef int synced(self, bint is_good) except -1:
+        try:
+            if is_good:
+                self.disk.end_meta()
+            else:
+                self.disk.drop_meta()
+        except OSError:
+            self.mark()
         return 0
 
     cdef int empty(self) except -1:

@@ -5,6 +5,8 @@ from cpython.object cimport PyObject
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memmove
 
+from nsqfast._ext.debug cimport NSQFAST_DEBUG
+
 
 cdef extern from "Python.h":
     PyObject *PyBytes_FromStringAndSize(const char *data, Py_ssize_t size) except NULL
@@ -83,6 +85,8 @@ cdef class ReadBuffer:
         return 0
 
     cdef void consume(self, Py_ssize_t size) noexcept:
+        if NSQFAST_DEBUG:
+            assert 0 <= size <= self.end - self.start, "more was consumed than had come"
         self.start += size
         if self.start == self.end:
             self.start = 0

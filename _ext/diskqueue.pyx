@@ -380,7 +380,7 @@ cdef class DiskQueue(DiskReader):
         for number in segment_numbers(self.prefix):
             for ending in ("", ".bad"):
                 remove(segment_path(self.prefix, number) + ending)
-        for name in ("meta.dat", "meta.dat.0.tmp", "acks.dat", "acks.dat.tmp"):
+        for name in ("meta.dat", "meta.dat.0.tmp", "meta.dat.1.tmp", "acks.dat", "acks.dat.tmp"):
             remove(self.prefix + name)
         return 0
 

@@ -29,6 +29,7 @@ cdef class DiskReader:
     cdef AckFile acks                   # None until there is something to remember
     cdef int64_t file_size_max
     cdef str meta_text                  # what is in the metadata file now
+    cdef str meta_draft                 # what waits for its fsync to replace that; None = nothing
     cdef bint closed
 
     # Writer: what is published
@@ -91,5 +92,9 @@ cdef class DiskReader:
     cdef int move_cursor(self, int64_t file, int64_t position) except -1
 
     # Keep
+    cdef str meta_now(self)
+    cpdef uint64_t begin_meta(self) except? 0
+    cpdef int end_meta(self) except -1
+    cpdef int drop_meta(self) except -1
     cpdef int sync_meta(self) except -1
     cdef int try_meta(self) except -1

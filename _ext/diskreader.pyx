@@ -17,7 +17,7 @@ import logging
 import os
 
 from nsqfast._ext.message cimport Message, get_be32, id_from_hex, message_drop, message_load
-from nsqfast._ext.recovery cimport count_records, write_meta
+from nsqfast._ext.recovery cimport count_records, draft_meta, install_meta, write_meta
 from nsqfast._ext.segment cimport RECORD_HEADER_SIZE, RECORD_SIZE_MIN, Segment, Span
 from nsqfast._ext.segment import save_damaged, segment_path
 
@@ -340,9 +340,44 @@ cdef class DiskReader:
 
     # Keeping
 
+    cdef str meta_now(self):
+        return f"{self.unacked}\n{self.cursor_file},{self.cursor_position}\n{self.write_file},{self.write_position}\n"
+
+    cpdef uint64_t begin_meta(self) except? 0:
+        """Draft the metadata and let the syncer sync it; end_meta after that ticket. 0: it would not change."""
+        text = self.meta_now()
+        if text == self.meta_text or self.closed:
+            return 0
+        draft = self.prefix + "meta.dat.1.tmp"
+        try:
+            fd = draft_meta(draft, text)
+        except OSError as error:
+            raise self.syncer.health.fail("write", draft, error.errno) from None
+        try:
+            ticket = self.syncer.request(fd)
+        finally:
+            os.close(fd)
+        self.meta_draft = text
+        return ticket
+
+    cpdef int end_meta(self) except -1:
+        """Install the draft, unless the metadata was written otherwise meanwhile: positions never go back."""
+        if self.meta_draft and not self.closed:
+            install_meta(self.prefix + "meta.dat.1.tmp", self.prefix, self.acks)
+            self.meta_text = self.meta_draft
+            self.meta_draft = None
+        return 0
+
+    cpdef int drop_meta(self) except -1:
+        if self.meta_draft:
+            self.meta_draft = None
+            os.unlink(self.prefix + "meta.dat.1.tmp")
+        return 0
+
     cpdef int sync_meta(self) except -1:
         """Write the metadata file if it would change."""
-        text = f"{self.unacked}\n{self.cursor_file},{self.cursor_position}\n{self.write_file},{self.write_position}\n"
+        self.drop_meta()
+        text = self.meta_now()
         if text != self.meta_text and not self.closed:
             try:
                 write_meta(self.prefix, text, self.acks)

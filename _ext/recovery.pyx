@@ -228,21 +228,35 @@ def parse_meta(str text):
     return numbers
 
 
-cdef int write_meta(str prefix, str text, AckFile acks) except -1:
-    """Replace the metadata file in one step, and let the ack file know that it was us."""
-    path = prefix + "meta.dat"
-    temporary = path + ".0.tmp"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+cdef int draft_meta(str draft, str text) except -1:
+    """The metadata under another name, not synced yet; returns its descriptor."""
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         if os.write(fd, text.encode()) != len(text):
             raise OSError(28, os.strerror(28))
-        os.fsync(fd)
-        status = os.fstat(fd)
-    finally:
+    except OSError:
         os.close(fd)
+        raise
+    return fd
+
+
+cdef int install_meta(str draft, str prefix, AckFile acks) except -1:
+    """The draft becomes the metadata file in one step, and the ack file knows that it was us."""
+    status = os.stat(draft)
     if acks is not None:
         acks.announce(status.st_ino, status.st_mtime_ns)
-    os.rename(temporary, path)
+    os.rename(draft, prefix + "meta.dat")
     if acks is not None:
         acks.settle()
     return 0
+
+
+cdef int write_meta(str prefix, str text, AckFile acks) except -1:
+    """Draft, sync and install at once."""
+    draft = prefix + "meta.dat.0.tmp"
+    fd = draft_meta(draft, text)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    return install_meta(draft, prefix, acks)

@@ -135,6 +135,7 @@ cdef class Registry:
         """Let everybody know whose promise is kept now."""
         cdef Consumer consumer
         done, error = self.syncer.completed()
+        self.storage.tick.finish(done, not error)
         for consumer in list(self.waiting):
             consumer.on_durable(done, error or None)
         waiting = self.callbacks

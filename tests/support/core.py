@@ -103,6 +103,10 @@ class Peer:
     def receive(self):
         """The frames written since the last call, as (type, data)."""
         self.registry.flush()
+        return self.decode_all()
+
+    def decode_all(self):
+        """The frames written, without ending a turn."""
         written, self.transport.written = self.transport.written, []
         return self.decoder.feed(b"".join(written))
 

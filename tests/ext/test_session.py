@@ -1,0 +1,250 @@
+"""Every command on one session: whole, byte by byte, with bytes behind it; and what a state does not allow."""
+
+import json
+
+import pytest
+from support.core import SECOND_NS, Peer, make_registry
+
+from nsqfast._ext.clock import let_pass
+from nsqfast._ext.frame import FrameDecoder
+
+OK = (0, b"OK")
+
+
+def body(data):
+    return len(data).to_bytes(4, "big") + data
+
+
+def mpub(*bodies):
+    return body(len(bodies).to_bytes(4, "big") + b"".join(map(body, bodies)))
+
+
+ABSENT = b"0" * 16
+COMMANDS = {
+    "NOP": (b"NOP\n", []),
+    "IDENTIFY": (b"IDENTIFY\n" + body(b'{"client_id":"x"}'), [OK]),
+    "IDENTIFY garbage": (
+        b"IDENTIFY\n" + body(b"{"),
+        [(1, b"E_BAD_BODY IDENTIFY failed to decode JSON body")],
+    ),
+    "AUTH": (b"AUTH\n" + body(b"secret"), [(1, b"E_AUTH_DISABLED AUTH disabled")]),
+    "PUB": (b"PUB t\n" + body(b"hello"), [OK]),
+    "PUB empty": (
+        b"PUB t\n" + body(b""),
+        [(1, b"E_BAD_MESSAGE PUB invalid message body size 0")],
+    ),
+    "PUB bad name": (
+        b"PUB t:t\n" + body(b"x"),
+        [(1, b'E_BAD_TOPIC PUB topic name "t:t" is not valid')],
+    ),
+    "DPUB": (b"DPUB t 10\n" + body(b"hello"), [OK]),
+    "DPUB bad delay": (
+        b"DPUB t x\n" + body(b"hello"),
+        [(1, b"E_INVALID DPUB could not parse timeout x")],
+    ),
+    "MPUB": (b"MPUB t\n" + mpub(b"a", b"bb", b"c" * 300), [OK]),
+    "MPUB bad message": (
+        b"MPUB t\n" + mpub(b"a", b""),
+        [(1, b"E_BAD_MESSAGE MPUB invalid message(1) body size 0")],
+    ),
+    "SUB": (b"SUB t c\n", [OK]),
+    "RDY": (b"SUB t c\nRDY 5\n", [OK]),
+    "RDY too much": (
+        b"SUB t c\nRDY 2501\n",
+        [OK, (1, b"E_INVALID RDY count 2501 out of range 0-2500")],
+    ),
+    "FIN": (
+        b"SUB t c\nFIN %s\n" % ABSENT,
+        [OK, (1, b"E_FIN_FAILED FIN %s failed ID not in flight" % ABSENT)],
+    ),
+    "REQ": (
+        b"SUB t c\nREQ %s 0\n" % ABSENT,
+        [OK, (1, b"E_REQ_FAILED REQ %s failed ID not in flight" % ABSENT)],
+    ),
+    "TOUCH": (
+        b"SUB t c\nTOUCH %s\n" % ABSENT,
+        [OK, (1, b"E_TOUCH_FAILED TOUCH %s failed ID not in flight" % ABSENT)],
+    ),
+    "CLS": (b"SUB t c\nCLS\n", [OK, (0, b"CLOSE_WAIT")]),
+    "unknown": (b"ASDF\n", [(1, b"E_INVALID invalid command ASDF")]),
+    "bad id": (b"SUB t c\nFIN short\n", [OK, (1, b"E_INVALID invalid message ID")]),
+}
+FATAL = {name for name, (_, frames) in COMMANDS.items() if frames and frames[-1][0] == 1}
+FATAL -= {"FIN", "REQ", "TOUCH"}
+
+
+@pytest.fixture
+def registry(tmp_path):
+    registry = make_registry(tmp_path)
+    yield registry
+    registry.close()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("pieces", ["whole", "bytes", "trailing"])
+def test_command(registry, name, pieces):
+    stream, frames = COMMANDS[name]
+    peer = Peer(registry, magic=b"")
+    stream = b"  V2" + stream
+    if pieces == "bytes":
+        for i in range(len(stream)):
+            peer.send(stream[i : i + 1])
+    elif pieces == "trailing":
+        peer.send(stream + b"NOP\nPUB t\n\x00\x00")
+    else:
+        peer.send(stream)
+    assert peer.receive() == frames
+    assert peer.transport.has_eof is (name in FATAL)
+    assert not peer.transport.is_aborted
+
+
+@pytest.mark.parametrize("name", ["PUB", "DPUB", "MPUB", "IDENTIFY"])
+def test_a_command_that_ends_too_early(registry, name):
+    """At each length something is missing, and at the end of the stream it is named."""
+    stream, _ = COMMANDS[name]
+    head = stream.index(b"\n") + 1
+    for size in range(head, len(stream)):
+        peer = Peer(registry)
+        peer.send(stream[:size])
+        assert peer.receive() == []
+        peer.session.eof_received()
+        ((kind, error),) = peer.decode_all()
+        assert kind == 1
+        assert error.startswith(b"E_BAD_"), error
+        assert b"failed to read" in error
+    assert all(topic.depth == 0 for topic in registry.topics())
+
+
+def test_half_a_line_at_the_end_says_nothing(registry):
+    peer = Peer(registry)
+    peer.send(b"PUB t")
+    peer.session.eof_received()
+    assert peer.decode_all() == []
+    assert peer.transport.is_closing
+
+
+@pytest.mark.parametrize("magic", [b"  V1", b"GET ", b"\x00\x00\x00\x00"])
+def test_bad_magic(registry, magic):
+    peer = Peer(registry, magic)
+    assert peer.receive() == [(1, b"E_BAD_PROTOCOL")]
+    assert peer.transport.has_eof
+
+
+def test_a_peer_without_magic_is_dropped(registry):
+    peer = Peer(registry, magic=b"  V")
+    registry.run_timers(let_pass(9 * SECOND_NS))
+    assert not peer.transport.is_aborted
+    registry.run_timers(let_pass(2 * SECOND_NS))
+    assert peer.transport.is_aborted
+
+
+def test_a_line_without_end_is_dropped_and_costs_nothing(registry):
+    peer = Peer(registry)
+    for _ in range(40):
+        peer.send(b"x" * 1000)
+    assert peer.receive() == []
+    assert peer.transport.has_eof
+    # The input was thrown away exactly once: the buffer is as good as new.
+    assert peer.session.get_buffer(0).waiting() == b""
+    peer.send(b"y" * 100_000)
+    assert peer.session.get_buffer(0).waiting() == b""
+
+
+def test_a_fatal_error_ends_the_connection_though_the_peer_goes_on(registry):
+    peer = Peer(registry)
+    peer.send(b"ASDF\n")
+    assert peer.receive() == [(1, b"E_INVALID invalid command ASDF")]
+    peer.send(b"PUB t\n" + body(b"too late"))
+    assert registry.find_topic("t") is None
+    registry.run_timers(let_pass(2 * SECOND_NS))
+    assert peer.transport.is_aborted
+
+
+def test_heartbeats_and_silence(registry):
+    peer = Peer(registry)
+    peer.send(b"IDENTIFY\n" + body(b'{"heartbeat_interval":1000}'))
+    assert peer.receive() == [OK]
+    registry.run_timers(let_pass(SECOND_NS + 1000))
+    assert peer.receive() == [(0, b"_heartbeat_")]
+    peer.send(b"NOP\n")
+    registry.run_timers(let_pass(SECOND_NS))
+    assert peer.receive() == [(0, b"_heartbeat_")]
+    registry.run_timers(let_pass(SECOND_NS + 1000))
+    assert peer.receive() == []
+    assert peer.transport.is_aborted
+
+
+def test_a_consumer_that_does_not_read_is_dropped(registry):
+    """Go keeps it as a zombie (spec nsqd-tcp §9)."""
+    peer = Peer(registry)
+    peer.send(b"IDENTIFY\n" + body(b'{"heartbeat_interval":1000}') + b"SUB t c\nRDY 1\n")
+    peer.receive()
+    peer.session.pause_writing()
+    registry.run_timers(let_pass(SECOND_NS // 2))
+    peer.send(b"NOP\n")
+    registry.run_timers(let_pass(SECOND_NS // 2 + 1000))
+    assert peer.transport.is_aborted
+    assert registry.find_topic("t").find_channel("c").consumers() == []
+
+
+def test_sampling_delivers_its_share(registry):
+    registry.topic("t").channel("c")
+    producer, consumer = Peer(registry), Peer(registry)
+    consumer.send(b"IDENTIFY\n" + body(b'{"sample_rate":25}'))
+    consumer.subscribe(b"t", b"c", 2500)
+    producer.send(b"MPUB t\n" + mpub(*[b"x"] * 8000))
+    got = 0
+    while messages := [data[10:26] for kind, data in consumer.receive() if kind == 2]:
+        got += len(messages)
+        consumer.send(b"".join(b"FIN %s\n" % message_id for message_id in messages))
+    # Four standard deviations around 2000.
+    assert 1845 < got < 2155
+    channel = registry.topic("t").channel("c")
+    assert (channel.depth, channel.in_flight_count) == (0, 0)
+
+
+def test_negotiation_answer(registry):
+    peer = Peer(registry)
+    asked = {"feature_negotiation": True, "tls_v1": True, "snappy": True, "msg_timeout": 2000}
+    peer.send(b"IDENTIFY\n" + body(json.dumps(asked).encode()))
+    ((kind, data),) = peer.receive()
+    answer = json.loads(data)
+    assert kind == 0
+    assert answer["msg_timeout"] == 2000
+    assert not any(answer[name] for name in ("tls_v1", "snappy", "deflate", "auth_required"))
+
+
+def test_publish_counts_follow_each_topic(registry):
+    peer = Peer(registry)
+    for topic in (b"a", b"b", b"a", b"a"):
+        peer.send(b"PUB %s\n" % topic + body(b"x"))
+    peer.send(b"MPUB b\n" + mpub(b"x", b"y"))
+    assert peer.session.pub_counts() == {"a": 3, "b": 3}
+
+
+@pytest.mark.parametrize("piece", [1, 7, 1000, 10**6])
+def test_a_large_mpub_in_pieces(registry, piece):
+    stream = b"MPUB t\n" + mpub(*[b"%d" % n * 40 for n in range(2000)])
+    peer = Peer(registry)
+    for start in range(0, len(stream), piece):
+        peer.send(stream[start : start + piece])
+    assert peer.receive() == [OK]
+    assert registry.topic("t").depth == 2000
+
+
+def test_a_durable_ok_waits_for_its_fsync(tmp_path):
+    registry = make_registry(tmp_path, mem_queue_size=0, sync_every=1)
+    peer = Peer(registry)
+    peer.send(b"PUB t\n" + body(b"1") + b"PUB t\n" + body(b"2") + b"SUB t c\n")
+    # The turn's end starts the fsync; nothing left before it, and the order holds.
+    assert peer.receive() == []
+    decoder = FrameDecoder()
+    frames = []
+    while len(frames) < 3:
+        registry.syncer.wait(registry.syncer.open_ticket - 1)
+        registry.on_synced()
+        registry.flush()
+        written, peer.transport.written = peer.transport.written, []
+        frames += decoder.feed(b"".join(written))
+    assert frames == [OK] * 3
+    registry.close()
