@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from support.core import SECOND_NS, Peer, make_registry
-
 from nsqfast._ext.clock import let_pass
 from nsqfast._ext.frame import FrameDecoder
+
+from support.core import SECOND_NS, Peer, make_registry
 
 OK = (0, b"OK")
 
