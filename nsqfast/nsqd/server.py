@@ -59,6 +59,7 @@ class Server:
             validate(options)
             log.info(VERSION_LINE)
             log.info("ID: %d", options.node_id)
+            self._warn_of_unused()
             self.tcp_address = self._listen("TCP", options.tcp_address)
             if options.http_address:
                 self.http_address = self._listen("HTTP", options.http_address)
@@ -71,6 +72,16 @@ class Server:
         options.statsd_prefix = expand_statsd_prefix(
             options.statsd_prefix, options.broadcast_address, options.broadcast_http_port
         )
+
+    def _warn_of_unused(self) -> None:
+        """Flags that are taken so that unit files go on working, while nothing is done with them yet."""
+        unused = {
+            "--lookupd-tcp-address": self.options.nsqlookupd_tcp_addresses,
+            "--statsd-address": self.options.statsd_address,
+            "--e2e-processing-latency-percentile": self.options.e2e_processing_latency_percentiles,
+        }
+        for flag in [flag for flag, value in unused.items() if value]:
+            log.warning("%s is accepted, but this version does nothing with it", flag)
 
     def _listen(self, name: str, text: str) -> addresses.Bound:
         listener = addresses.listen(text)
