@@ -14,6 +14,8 @@ from nsqfast.names import is_ephemeral
 
 log = logging.getLogger("nsqd")
 
+cdef int64_t RETRY_NS = 1000000000  # until a disk that could not be read is asked again
+
 
 cdef class Channel(Timed):
     """Made by its topic. `on_last_left(name)` is called when an ephemeral channel lost its last consumer."""
@@ -73,7 +75,11 @@ cdef class Channel(Timed):
                 continue
             if now_ns == 0:
                 now_ns = monotonic_ns()
-            self.hand_out(consumer, now_ns)
+            try:
+                self.hand_out(consumer, now_ns)
+            except OSError as error:
+                log.error("CHANNEL(%s): %s", self.name, error)
+                return self.rearm(now_ns + RETRY_NS)
             if self.ready is not None:
                 self.ready = self.ready.next_ready
         return 0

@@ -96,6 +96,9 @@ cdef class Connection(Consumer):
             self.feed()
         except ProtocolError as error:
             self.fail(error)
+        except OSError as error:
+            # A queue could not be opened: too many files, a broken disk.
+            self.fail(ProtocolError("E_INVALID", error.strerror or str(error)))
         if self.write_paused and self.output.size > OUTPUT_SIZE_MAX and not self.read_paused and not self.is_closed:
             # A peer that asks and never reads the answers is not listened to until it does.
             self.read_paused = True

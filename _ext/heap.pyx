@@ -1,9 +1,13 @@
 """Deadlines mostly arrive in growing order, so a push is one comparison and a removal near the front is cheap."""
 
+import logging
+
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdlib cimport free, realloc
 
 from nsqfast._ext.debug cimport NSQFAST_DEBUG
+
+log = logging.getLogger("nsqd")
 
 
 cdef class DeadlineHeap:
@@ -126,7 +130,11 @@ cdef class Timers:
                 break
             timed = <Timed> node.timed
             self.disarm(timed)
-            timed.on_deadline(now_ns)
+            try:
+                timed.on_deadline(now_ns)
+            except Exception:
+                # Our fault, but no reason to let the deadlines of everybody else pass.
+                log.exception("a deadline could not be kept")
         node = <TimedNode *> self.heap.peek()
         self.announced_ns = 0 if node is NULL else node.deadline_ns
         return self.announced_ns

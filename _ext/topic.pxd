@@ -40,6 +40,7 @@ cdef class Topic(Timed):
     cdef int pump_channels(self) except -1
     cdef uint64_t ticket(self) except? 0
     cdef int on_deadline(self, int64_t now_ns) except -1
+    cdef int spread_backlog(self, int64_t now_ns) except -1
     cdef int pass_on(self, Delivery *delivery, int64_t now_ns) except -1
     cdef int open(self) except -1
     cdef int add_lines(self, const char *data, Py_ssize_t size, int64_t wall, int64_t monotonic) except -1

@@ -1,5 +1,7 @@
 """A message goes from the publisher's buffer to every channel within one call; the topic keeps it only if it must."""
 
+import logging
+
 from libc.stdint cimport uint32_t
 from libc.string cimport memchr
 
@@ -9,6 +11,10 @@ from nsqfast._ext.message cimport Delivery, delivery_free, get_be32, message_dro
 
 from nsqfast.errors import ProtocolError, PublishError
 from nsqfast.names import is_ephemeral
+
+log = logging.getLogger("nsqd")
+
+cdef int64_t RETRY_NS = 1000000000
 
 
 cdef enum:
@@ -151,7 +157,15 @@ cdef class Topic(Timed):
     # -- the backlog of a topic that had no channel, or was paused -----------------------------------------------------
 
     cdef int on_deadline(self, int64_t now_ns) except -1:
-        """Spread a part of the backlog, and the rest in later turns."""
+        """Spread a part of the backlog, and the rest in later turns; what a disk refuses is tried again."""
+        try:
+            self.spread_backlog(now_ns)
+        except OSError as error:
+            log.error("TOPIC(%s): %s", self.name, error_text(error))
+            self.storage.timers.arm(self, now_ns + RETRY_NS)
+        return 0
+
+    cdef int spread_backlog(self, int64_t now_ns) except -1:
         cdef int spread = 0
         cdef Delivery *delivery = NULL
         if self.paused or not self.channel_list or self.exiting:
@@ -181,10 +195,7 @@ cdef class Topic(Timed):
     cdef int open(self) except -1:
         """A first channel, or an end of a pause: what waits may go."""
         if self.backlog.depth() or self.held.size:
-            try:
-                self.on_deadline(monotonic_ns())
-            except OSError:
-                self.storage.timers.arm(self, monotonic_ns() + 1000000000)
+            self.on_deadline(monotonic_ns())
         return 0
 
     # -- channels ------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Sessions, topics and channels of the compiled core against a naive model, without sockets."""
 
 import random
+import resource
 
 import pytest
 from nsqfast._ext.clock import let_pass, shift_wall
@@ -253,4 +254,24 @@ def test_slow_reader_is_not_fed_without_bound(tmp_path):
         got += len(messages)
         assert sum(len(data) for _, data in messages) < 2 << 20
     assert got == 50
+    registry.close()
+
+
+def test_a_backlog_that_a_full_disk_stops_goes_on_later(tmp_path):
+    registry = make_registry(tmp_path, mem_queue_size=0)
+    producer, consumer = Peer(registry), Peer(registry)
+    bodies = [b"%d" % n for n in range(5)]
+    publish(producer, b"t", *bodies)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+        consumer.subscribe(b"t", b"c", 10)
+        assert consumer.receive() == [(0, b"OK")]
+        assert registry.topic("t").depth == 5
+        assert registry.health().startswith("NOK - ")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    registry.run_timers(let_pass(SECOND_NS + 1))
+    assert [data[26:] for _, data in consumer.receive()] == bodies
+    assert registry.health() == "OK"
     registry.close()

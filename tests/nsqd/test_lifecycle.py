@@ -338,5 +338,7 @@ def test_timer_survives_an_error():
 
 def test_a_flag_without_effect_is_said_so(tmp_path):
     with start_nsqd("nsqfast", tmp_path, "--statsd-address=127.0.0.1:8125") as server:
-        assert "WARNING: --statsd-address is accepted, but this version does nothing" in server.stderr
+        assert (
+            "WARNING: --statsd-address is accepted, but this version does nothing" in server.stderr
+        )
         assert "--lookupd-tcp-address" not in server.stderr
