@@ -33,15 +33,21 @@ def run(*command, text=b""):
 
 
 def wait_until_finished(broker, topic, channel, count):
-    """Until the tool has finished all its messages; every look is a round trip."""
+    """Until the tool has finished all its messages; every look is a round trip.
+
+    Go reads a channel's depth before its message count, so only the look after the one that saw
+    all messages says what became of them.
+    """
+    has_all = False
     end = time.monotonic() + SECONDS_MAX
     while time.monotonic() < end:
         found = topic_stats(broker.http, topic)
         counts = found and found["channels"].get(channel)
-        if counts and counts["message_count"] == count:
+        if counts and has_all:
             left = counts["depth"], counts["in_flight_count"], counts["deferred_count"]
             if left == (0, 0, 0):
                 return
+        has_all = bool(counts) and counts["message_count"] == count
     raise AssertionError(found)
 
 
