@@ -12,6 +12,8 @@ from nsqfast._ext.message cimport delivery_free, delivery_new, message_drop, mes
 cdef enum:
     # Queues whose positions are drafted in one turn of the loop: a file each.
     TICK_MAX = 64
+    # Bytes of messages that a stop gathers for one write.
+    FLUSH_SIZE = 1048576
 
 
 cdef class SyncTick(Timed):
@@ -221,14 +223,20 @@ cdef class Backlog:
     cdef int flush(self) except -1:
         """Memory to disk, for a stop."""
         cdef Delivery *delivery
-        cdef size_t waiting = self.memory.size
+        cdef size_t waiting = self.memory.size, gathered = 0
         if self.disk is None:
             return 0
         self.disk.begin_batch()
         while waiting:
             delivery = self.take()
+            gathered += delivery.message.size
             self.store(delivery)
             waiting -= 1
+            if gathered > FLUSH_SIZE:
+                # Memory that is full of messages has no room for a second copy of them all.
+                self.disk.end_batch()
+                self.disk.begin_batch()
+                gathered = 0
         return self.disk.end_batch()
 
     cdef int close(self) except -1:

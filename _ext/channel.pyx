@@ -76,7 +76,8 @@ cdef class Channel(Timed):
             if now_ns == 0:
                 now_ns = monotonic_ns()
             try:
-                self.hand_out(consumer, now_ns)
+                if not self.hand_out(consumer, now_ns):
+                    return 0
             except OSError as error:
                 log.error("CHANNEL(%s): %s", self.name, error)
                 return self.rearm(now_ns + RETRY_NS)
@@ -84,12 +85,14 @@ cdef class Channel(Timed):
                 self.ready = self.ready.next_ready
         return 0
 
-    cdef int hand_out(self, Consumer consumer, int64_t now_ns) except -1:
+    cdef bint hand_out(self, Consumer consumer, int64_t now_ns) except -1:
+        """False: there was nothing after all (damage took what was left)."""
         cdef Delivery *delivery = self.backlog.take()
         if delivery is NULL:
-            return 0
+            return False
         if consumer.sample_percent and self.roll() >= consumer.sample_percent:
-            return self.backlog.done(delivery)
+            self.backlog.done(delivery)
+            return True
         delivery.attempts += 1
         delivery.owner = consumer.number
         delivery.delivered_ns = now_ns
@@ -98,7 +101,8 @@ cdef class Channel(Timed):
         self.in_flight.push(<HeapNode *> delivery)
         consumer.in_flight += 1
         self.rearm(delivery.deadline_ns)
-        return consumer.deliver(delivery)
+        consumer.deliver(delivery)
+        return True
 
     cdef int roll(self) noexcept:
         """0..99, from a xorshift generator; sampling needs no better."""

@@ -29,5 +29,5 @@ cdef enum Limit:
     MESSAGE_ID_SIZE = 16
     # 4 size, 4 type.
     FRAME_HEADER_SIZE = 8
-    # Kept free at the front of an OK that waits for its fsync; more waiting answers than this close the connection.
+    # Groups of answers that wait for an fsync; a connection with more of them is closed.
     PENDING_OK_MAX = 1048576
