@@ -26,6 +26,7 @@ cdef class Storage:
     cdef readonly Syncer syncer
     cdef readonly Timers timers
     cdef SyncTick tick
+    cdef list unsettled          # queues that put off a write in this turn
 
 
 cdef class Backlog:
@@ -33,7 +34,9 @@ cdef class Backlog:
     cdef int64_t memory_max
     cdef DiskQueue disk          # None: nothing of this outlives the process
     cdef Storage storage
-    cdef bint is_dirty
+    cdef bint is_dirty           # stands in the tick's list
+
+    cdef bint is_unsettled       # a write was put off; its queue stands in the storage's list
 
     cdef int64_t depth(self) noexcept
     cdef int64_t disk_depth(self) noexcept
@@ -54,3 +57,12 @@ cdef class Backlog:
     cdef int mark(self) except -1
     cdef uint64_t sync(self) except? 0
     cdef int synced(self, bint is_good) except -1
+
+
+cdef class Queue(Timed):
+    """A topic or a channel."""
+    cdef Backlog backlog
+
+    cdef int note_unsettled(self) except -1
+    cdef object settle(self)
+    cdef int on_settled(self) except -1

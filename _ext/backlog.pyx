@@ -7,13 +7,17 @@ that is persisted never passes one in flight or deferred (spec nsqd-core §14 ro
 from libc.stdint cimport uintptr_t
 
 from nsqfast._ext.clock cimport monotonic_ns
-from nsqfast._ext.message cimport delivery_free, delivery_new, message_drop, message_keep
+from nsqfast._ext.message cimport delivery_free, delivery_new, message_drop, message_fetch, message_keep
 
 cdef enum:
     # Queues whose positions are drafted in one turn of the loop: a file each.
     TICK_MAX = 64
     # Bytes of messages that a stop gathers for one write.
     FLUSH_SIZE = 1048576
+    # Messages ahead of the one taken that the processor is told of.
+    AHEAD_COUNT = 6
+    # Bytes whose write is put off until the end of the turn.
+    GATHER_SIZE = 1048576
 
 
 cdef class SyncTick(Timed):
@@ -65,6 +69,7 @@ cdef class Storage:
         self.syncer = syncer
         self.timers = timers
         self.tick = SyncTick(timers, settings.sync_timeout_ns)
+        self.unsettled = []
 
 
 cdef class Backlog:
@@ -89,14 +94,19 @@ cdef class Backlog:
         return <int64_t> self.memory.size + self.disk_depth()
 
     cdef int64_t disk_depth(self) noexcept:
-        return 0 if self.disk is None else self.disk.depth
+        """What was put off is not there yet, but nothing may overtake it."""
+        return 0 if self.disk is None else self.disk.depth + <int64_t> self.disk.later_count
 
     cdef bint put(self, Message *message, bint is_wanted) except -1:
         """Keep one more reference; False where an ephemeral queue is full and nobody waits. OSError: not kept."""
         if <int64_t> self.memory.size < self.memory_max and self.disk_depth() == 0:
             self.remember(message)
         elif self.disk is not None:
-            self.disk.append(message, message.attempts, False)
+            if self.storage.settings.is_durable:
+                # The OK waits for an fsync anyway, so one write serves all that come in this turn.
+                self.disk.append_later(message, message.attempts)
+            else:
+                self.disk.append(message, message.attempts, False)
             self.mark()
         elif is_wanted:
             self.remember(message)
@@ -151,6 +161,10 @@ cdef class Backlog:
         cdef Delivery *delivery
         cdef uint64_t ordinal = 0
         if self.memory.size:
+            item = <uintptr_t> self.memory.ahead(AHEAD_COUNT)
+            if item & 1:
+                # In a long queue it has left the caches since it was published.
+                message_fetch(<Message *> (item & ~<uintptr_t> 1))
             item = <uintptr_t> self.memory.pop()
             if not item & 1:
                 return <Delivery *> item
@@ -178,16 +192,24 @@ cdef class Backlog:
 
     cdef int begin(self) except -1:
         """Gather what `put` writes to disk until `end`, which writes it at once or (OSError) not at all."""
-        return 0 if self.disk is None else self.disk.begin_batch()
+        if self.disk is None or self.storage.settings.is_durable:
+            return 0  # what is put off is a batch already
+        return self.disk.begin_batch()
 
     cdef int end(self) except -1:
-        return 0 if self.disk is None else self.disk.end_batch()
+        if self.disk is None or self.storage.settings.is_durable:
+            return 0
+        return self.disk.end_batch()
 
     cdef uint64_t ticket(self) except? 0:
         """What an OK has to wait for; 0 = nothing."""
         if self.disk is None or not self.storage.settings.is_durable:
             return 0
-        return self.disk.request_sync()
+        if self.disk.later_count == 0:
+            return self.disk.request_sync()
+        if self.disk.batch_size > GATHER_SIZE:
+            self.disk.lost = self.disk.settle()
+        return self.storage.syncer.promise()
 
     cdef int mark(self) except -1:
         if not self.is_dirty:
@@ -256,3 +278,22 @@ cdef int drop_all(Ring memory) except -1:
         else:
             delivery_free(<Delivery *> item)
     return 0
+
+
+cdef class Queue(Timed):
+    """Knows what is to be done when a write that was put off is done."""
+
+    cdef int note_unsettled(self) except -1:
+        """After each put."""
+        if self.backlog.disk is not None and self.backlog.disk.later_count and not self.backlog.is_unsettled:
+            self.backlog.is_unsettled = True
+            self.backlog.storage.unsettled.append(self)
+        return 0
+
+    cdef object settle(self):
+        """Write what was put off; None, or the OSError that cost some of it."""
+        self.backlog.is_unsettled = False
+        return None if self.backlog.disk is None else self.backlog.disk.settle()
+
+    cdef int on_settled(self) except -1:
+        raise AssertionError("a Queue without on_settled")

@@ -24,6 +24,7 @@ cdef class WriteBuffer:
     cdef char *data
     cdef Py_ssize_t size
     cdef Py_ssize_t capacity
+    cdef Py_ssize_t size_before  # of what was taken last
 
     cdef char *reserve(self, Py_ssize_t size) except NULL
     cdef int append(self, const char *data, Py_ssize_t size) except -1

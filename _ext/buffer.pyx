@@ -125,7 +125,8 @@ cdef class WriteBuffer:
         return place
 
     cdef int grow(self, Py_ssize_t wanted) except -1:
-        cdef Py_ssize_t capacity = self.capacity * 2 if self.capacity else WRITE_SIZE
+        # One turn is mostly like the one before.
+        cdef Py_ssize_t capacity = self.capacity * 2 if self.capacity else max(WRITE_SIZE, self.size_before)
         cdef PyObject *block
         cdef object fresh
         while capacity < wanted:
@@ -149,6 +150,7 @@ cdef class WriteBuffer:
         cdef bytes taken
         if self.size == 0:
             return b""
+        self.size_before = self.size
         if self.size * 2 >= self.capacity and self.size > 512:
             taken = self.hand_over()
         else:

@@ -2,10 +2,11 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
-from nsqfast._ext.backlog cimport Backlog, Storage
+from nsqfast._ext.backlog cimport Backlog, Queue, Storage
 from nsqfast._ext.consumer cimport Consumer
-from nsqfast._ext.heap cimport DeadlineHeap, Timed, Timers
-from nsqfast._ext.inflight cimport InFlightTable
+from nsqfast._ext.heap cimport DeadlineHeap, Timers
+from nsqfast._ext.inflight cimport Entry, InFlightTable
+from nsqfast._ext.line cimport InFlightLine
 from nsqfast._ext.message cimport Delivery, Message
 
 
@@ -17,7 +18,7 @@ cdef enum Settled:
     EXITING = 3
 
 
-cdef class Channel(Timed):
+cdef class Channel(Queue):
     cdef readonly str topic_name
     cdef readonly str name
     cdef readonly bint ephemeral
@@ -26,10 +27,9 @@ cdef class Channel(Timed):
     cdef readonly uint64_t message_count
     cdef readonly uint64_t requeue_count
     cdef readonly uint64_t timeout_count
-    cdef Backlog backlog
     cdef Timers timers
     cdef InFlightTable table         # id -> delivery, those in flight
-    cdef DeadlineHeap in_flight      # the same deliveries, by the time they are taken back
+    cdef InFlightLine in_flight      # the same deliveries, by the time they are taken back
     cdef DeadlineHeap deferred       # by the time they are queued
     cdef dict members                # number -> Consumer
     cdef Consumer ready              # one of the circle; the next message is for it
@@ -57,4 +57,4 @@ cdef class Channel(Timed):
     cdef int rearm(self, int64_t deadline_ns) except -1
     cdef int on_deadline(self, int64_t now_ns) except -1
     cdef int expire(self, Delivery *delivery) except -1
-    cdef int store_heap(self, DeadlineHeap heap) except -1
+    cdef int store_all(self) except -1

@@ -3,7 +3,7 @@
 import logging
 
 from libc.stdint cimport uint32_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free
 
 from nsqfast._ext.clock cimport monotonic_ns
 from nsqfast._ext.heap cimport HeapNode
@@ -17,7 +17,7 @@ log = logging.getLogger("nsqd")
 cdef int64_t RETRY_NS = 1000000000  # until a disk that could not be read is asked again
 
 
-cdef class Channel(Timed):
+cdef class Channel(Queue):
     """Made by its topic. `on_last_left(name)` is called when an ephemeral channel lost its last consumer."""
 
     def __init__(self, str topic_name, str name, Storage storage, object on_last_left):
@@ -27,7 +27,7 @@ cdef class Channel(Timed):
         self.backlog = Backlog(f"{topic_name}:{name}", storage, self.ephemeral)
         self.timers = storage.timers
         self.table = InFlightTable()
-        self.in_flight = DeadlineHeap()
+        self.in_flight = InFlightLine()
         self.deferred = DeadlineHeap()
         self.members = {}
         self.ready = None
@@ -36,7 +36,7 @@ cdef class Channel(Timed):
 
     def __dealloc__(self):
         if self.in_flight is not None:
-            drop_heap(self.in_flight)
+            drop_line(self.in_flight)
             drop_heap(self.deferred)
 
     # -- in ------------------------------------------------------------------------------------------------------------
@@ -51,8 +51,12 @@ cdef class Channel(Timed):
             self.hold(delivery, now_ns + <int64_t> message.defer_ms * 1000000)
         else:
             self.backlog.put(message, self.ready is not None and not self.paused)
+            self.note_unsettled()
         self.message_count += 1
         return 0
+
+    cdef int on_settled(self) except -1:
+        return self.pump()
 
     cdef int hold(self, Delivery *delivery, int64_t deadline_ns) except -1:
         delivery.owner = 0
@@ -98,7 +102,7 @@ cdef class Channel(Timed):
         delivery.delivered_ns = now_ns
         delivery.deadline_ns = now_ns + consumer.timeout_ns
         self.table.insert(delivery)
-        self.in_flight.push(<HeapNode *> delivery)
+        self.in_flight.push(delivery)
         consumer.in_flight += 1
         self.rearm(delivery.deadline_ns)
         consumer.deliver(delivery)
@@ -161,17 +165,10 @@ cdef class Channel(Timed):
         return 0
 
     cdef int take_back(self, Consumer consumer) except -1:
-        cdef uint32_t size = self.in_flight.size, i, found = 0
-        cdef Delivery **owned = <Delivery **> malloc(max(size, 1) * sizeof(Delivery *))
-        if owned is NULL:
-            raise MemoryError
-        for i in range(size):
-            # The heap's order is nearly that of delivery: what was first is queued first.
-            if (<Delivery *> self.in_flight.nodes[i]).owner == consumer.number:
-                owned[found] = <Delivery *> self.in_flight.nodes[i]
-                found += 1
+        cdef size_t i, count = 0
+        cdef Delivery **owned = self.in_flight.owned_by(consumer.number, &count)
         try:
-            for i in range(found):
+            for i in range(count):
                 self.remove(owned[i])
                 self.backlog.requeue(owned[i])
         finally:
@@ -182,25 +179,31 @@ cdef class Channel(Timed):
     # -- FIN, REQ, TOUCH -----------------------------------------------------------------------------------------------
 
     cdef Settled check(self, Consumer consumer, uint64_t id, Delivery **delivery) noexcept:
-        delivery[0] = self.table.find(id, consumer.number)
-        if delivery[0] is NULL:
+        cdef Entry *entry = self.table.find(id, consumer.number)
+        if entry is NULL:
             return NOT_IN_FLIGHT
-        return SETTLED if delivery[0].owner == consumer.number else NOT_OWNED
+        delivery[0] = entry.delivery
+        return SETTLED if entry.delivery.owner == consumer.number else NOT_OWNED
 
     cdef int remove(self, Delivery *delivery) except -1:
         """Take it out of the books on what is in flight."""
         self.table.remove(delivery)
-        self.in_flight.remove(<HeapNode *> delivery)
+        self.in_flight.remove(delivery)
         return 0
 
     cdef Settled finish(self, Consumer consumer, uint64_t id) except *:
+        cdef Entry *entry = self.table.find(id, consumer.number)
         cdef Delivery *delivery
-        cdef Settled settled = self.check(consumer, id, &delivery)
-        if settled == SETTLED:
-            self.remove(delivery)
-            consumer.in_flight -= 1
-            self.backlog.done(delivery)
-        return settled
+        if entry is NULL:
+            return NOT_IN_FLIGHT
+        delivery = entry.delivery
+        if delivery.owner != consumer.number:
+            return NOT_OWNED
+        self.table.remove_at(entry)
+        self.in_flight.remove(delivery)
+        consumer.in_flight -= 1
+        self.backlog.done(delivery)
+        return SETTLED
 
     cdef Settled requeue(self, Consumer consumer, uint64_t id, int64_t delay_ns) except *:
         cdef Delivery *delivery
@@ -223,8 +226,9 @@ cdef class Channel(Timed):
         cdef Delivery *delivery
         cdef Settled settled = self.check(consumer, id, &delivery)
         if settled == SETTLED:
+            self.in_flight.remove(delivery)
             delivery.deadline_ns = min(monotonic_ns() + consumer.timeout_ns, delivery.delivered_ns + hold_max_ns)
-            self.in_flight.moved(<HeapNode *> delivery)
+            self.in_flight.push(delivery)
             self.rearm(delivery.deadline_ns)
         return settled
 
@@ -237,13 +241,13 @@ cdef class Channel(Timed):
         return 0
 
     cdef int on_deadline(self, int64_t now_ns) except -1:
-        cdef HeapNode *node = self.in_flight.peek()
-        while node is not NULL and node.deadline_ns <= now_ns:
-            self.expire(<Delivery *> node)
-            node = self.in_flight.peek()
-        if node is not NULL:
-            self.rearm(node.deadline_ns)
-        node = self.deferred.peek()
+        cdef Delivery *due = self.in_flight.peek()
+        cdef HeapNode *node = self.deferred.peek()
+        while due is not NULL and due.deadline_ns <= now_ns:
+            self.expire(due)
+            due = self.in_flight.peek()
+        if due is not NULL:
+            self.rearm(due.deadline_ns)
         while node is not NULL and node.deadline_ns <= now_ns:
             self.deferred.remove(node)
             self.backlog.requeue(<Delivery *> node)
@@ -277,7 +281,7 @@ cdef class Channel(Timed):
         cdef Consumer consumer
         self.backlog.empty()
         self.table = InFlightTable()
-        drop_heap(self.in_flight)
+        drop_line(self.in_flight)
         drop_heap(self.deferred)
         for consumer in self.members.values():
             consumer.in_flight = 0
@@ -294,17 +298,21 @@ cdef class Channel(Timed):
             log.info("CHANNEL(%s): flushing %d memory %d in-flight %d deferred messages to backend",
                      self.name, queued, self.in_flight.size, self.deferred.size)
         self.backlog.flush()
-        self.store_heap(self.in_flight)
-        self.table = InFlightTable()
-        self.store_heap(self.deferred)
+        self.store_all()
         return 0
 
-    cdef int store_heap(self, DeadlineHeap heap) except -1:
-        cdef HeapNode *node
-        while heap.size:
-            node = heap.peek()
-            heap.remove(node)
-            self.backlog.store(<Delivery *> node)
+    cdef int store_all(self) except -1:
+        """What is in flight and what is deferred, each in the order of its deadlines."""
+        cdef Delivery *delivery = self.in_flight.peek()
+        self.table = InFlightTable()
+        while delivery is not NULL:
+            self.in_flight.remove(delivery)
+            self.backlog.store(delivery)
+            delivery = self.in_flight.peek()
+        while self.deferred.size:
+            delivery = <Delivery *> self.deferred.peek()
+            self.deferred.remove(<HeapNode *> delivery)
+            self.backlog.store(delivery)
         return 0
 
     cdef int close(self) except -1:
@@ -323,7 +331,7 @@ cdef class Channel(Timed):
             self.unlink(consumer)
             consumer.cut()
         self.table = InFlightTable()
-        drop_heap(self.in_flight)
+        drop_line(self.in_flight)
         drop_heap(self.deferred)
         return self.backlog.delete_files()
 
@@ -348,6 +356,15 @@ cdef class Channel(Timed):
     def consumers(self):
         """The sessions that are subscribed."""
         return list(self.members.values())
+
+
+cdef int drop_line(InFlightLine line) noexcept:
+    cdef Delivery *delivery = line.peek()
+    while delivery is not NULL:
+        line.remove(delivery)
+        delivery_free(delivery)
+        delivery = line.peek()
+    return 0
 
 
 cdef int drop_heap(DeadlineHeap heap) noexcept:

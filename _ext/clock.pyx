@@ -5,17 +5,51 @@ from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 cdef int64_t wall_offset_ns = 0
 cdef int64_t monotonic_offset_ns = 0
 
+# While the clocks stand, what they showed when they were first looked at; 0 = not yet.
+cdef bint is_standing = False
+cdef int64_t stood_wall_ns = 0
+cdef int64_t stood_monotonic_ns = 0
+
 
 cdef int64_t wall_ns() noexcept:
+    global stood_wall_ns
     cdef timespec now
+    cdef int64_t now_ns
+    if stood_wall_ns:
+        return stood_wall_ns
     clock_gettime(CLOCK_REALTIME, &now)
-    return <int64_t> now.tv_sec * 1000000000 + now.tv_nsec + wall_offset_ns
+    now_ns = <int64_t> now.tv_sec * 1000000000 + now.tv_nsec + wall_offset_ns
+    if is_standing:
+        stood_wall_ns = now_ns
+    return now_ns
 
 
 cdef int64_t monotonic_ns() noexcept:
+    global stood_monotonic_ns
     cdef timespec now
+    cdef int64_t now_ns
+    if stood_monotonic_ns:
+        return stood_monotonic_ns
     clock_gettime(CLOCK_MONOTONIC, &now)
-    return <int64_t> now.tv_sec * 1000000000 + now.tv_nsec + monotonic_offset_ns
+    now_ns = <int64_t> now.tv_sec * 1000000000 + now.tv_nsec + monotonic_offset_ns
+    if is_standing:
+        stood_monotonic_ns = now_ns
+    return now_ns
+
+
+cdef void stop_clocks() noexcept:
+    """What one read of a socket brought happens at one moment: the clocks stand until free_clocks().
+
+    Looking at them for every message would cost as much as all the rest that is done for it.
+    """
+    global is_standing
+    is_standing = True
+
+
+cdef void free_clocks() noexcept:
+    global is_standing, stood_wall_ns, stood_monotonic_ns
+    is_standing = False
+    stood_wall_ns = stood_monotonic_ns = 0
 
 
 def now():

@@ -33,10 +33,16 @@ cdef class DiskQueue(DiskReader):
     cdef Gathered *gathered
     cdef size_t gathered_count
     cdef size_t gathered_capacity
+    cdef size_t later_count             # of the gathered, those of append_later
+    cdef object lost                    # the error that cost some of those, until settle() has told it
 
     # Write, finish, keep
     cdef uint64_t append(self, Message *message, uint16_t attempts, bint taken) except 0
+    cdef int append_later(self, Message *message, uint16_t attempts) except -1
+    cdef object settle(self)
     cdef int move(self, uint64_t ordinal, Message *message, uint16_t attempts) except -1
+    cdef uint64_t add(self, const char *payload, size_t size, Message *message, uint16_t attempts,
+                      bint taken) except 0
     cdef uint64_t gather(self, const char *payload, size_t size, Message *message, uint16_t attempts,
                          bint taken) except 0
     cdef char *room(self, size_t size) except NULL

@@ -71,6 +71,22 @@ cdef class DiskQueue(DiskReader):
     cdef uint64_t append(self, Message *message, uint16_t attempts, bint taken) except 0:
         return self.gather(NULL, 26 + <size_t>message.size, message, attempts, taken)
 
+    cdef int append_later(self, Message *message, uint16_t attempts) except -1:
+        """Like append, but it is written together with what else comes before settle()."""
+        self.add(NULL, 26 + <size_t>message.size, message, attempts, False)
+        self.later_count += 1
+        return 0
+
+    cdef object settle(self):
+        """Write what was put off; None, or the OSError that cost some of it."""
+        if self.later_count and not self.closed:
+            try:
+                self.commit()
+            except OSError:
+                pass  # it stands in `lost`
+        lost, self.lost = self.lost, None
+        return lost
+
     cdef int move(self, uint64_t ordinal, Message *message, uint16_t attempts) except -1:
         """To the tail: written again, and the old record finished. A kill in between leaves one of the two."""
         cdef uint64_t index = ordinal - self.shift if ordinal >= self.shift_from else 0
@@ -88,6 +104,13 @@ cdef class DiskQueue(DiskReader):
     cdef uint64_t gather(self, const char *payload, size_t size, Message *message, uint16_t attempts,
                          bint taken) except 0:
         """One record into the batch, from a message or from stored bytes; written at once if no batch was begun."""
+        cdef uint64_t ordinal = self.add(payload, size, message, attempts, taken)
+        if not self.in_batch:
+            self.commit()
+        return ordinal
+
+    cdef uint64_t add(self, const char *payload, size_t size, Message *message, uint16_t attempts,
+                      bint taken) except 0:
         if self.closed:
             raise OSError(EBADF, "exiting")
         cdef char *out = self.room(RECORD_HEADER_SIZE + size)
@@ -102,8 +125,6 @@ cdef class DiskQueue(DiskReader):
         cdef uint64_t ordinal = self.written + self.gathered_count + self.shift
         self.gathered_count += 1
         self.batch_size += RECORD_HEADER_SIZE + size
-        if not self.in_batch:
-            self.commit()
         return ordinal
 
     cdef char *room(self, size_t size) except NULL:
@@ -149,11 +170,13 @@ cdef class DiskQueue(DiskReader):
             self.prepare()
             self.write_all()
             self.publish(file, position)
-        except BaseException:
+        except BaseException as error:
+            if self.later_count:
+                self.lost = error
             self.undo(file, position)
             raise
         finally:
-            self.gathered_count = self.batch_size = 0
+            self.gathered_count = self.batch_size = self.later_count = 0
             if self.batch_capacity > BATCH_KEEP_MAX:
                 free(self.batch)
                 self.batch = NULL
@@ -297,7 +320,7 @@ cdef class DiskQueue(DiskReader):
     cpdef int empty(self) except -1:
         """Drop everything, unread or not finished; acks that come later are ignored."""
         cdef int64_t number, first = self.cursor_file, last = self.write_file
-        self.gathered_count = self.batch_size = 0
+        self.gathered_count = self.batch_size = self.later_count = 0
         self.held = []
         if self.closed or self.acks is None:
             return 0
@@ -361,8 +384,7 @@ cdef class DiskQueue(DiskReader):
         if self.closed:
             return 0
         try:
-            if self.in_batch:
-                self.end_batch()
+            self.end_batch()
             self.fill_holes()
             self.syncer.wait(self.request_sync())
             self.sync_meta()

@@ -1,4 +1,4 @@
-"""Deadlines mostly arrive in growing order, so a push is one comparison and a removal near the front is cheap."""
+"""Deadlines mostly arrive in growing order, so a push is one comparison; taking out the earliest is a walk down."""
 
 import logging
 

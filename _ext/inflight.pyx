@@ -23,7 +23,7 @@ cdef class InFlightTable:
         return <size_t> ((id * <uint64_t> 0x9E3779B97F4A7C15) >> self.shift)
 
     cdef int insert(self, Delivery *delivery) except -1:
-        if (self.size + 1) * 4 > self.capacity * 3:
+        if (self.size + 1) * 2 > self.capacity:
             self.rehash(self.capacity * 2 if self.capacity else CAPACITY_MIN)
         self.place(delivery.message.id, delivery)
         self.size += 1
@@ -54,9 +54,9 @@ cdef class InFlightTable:
         free(old)
         return 0
 
-    cdef Delivery *find(self, uint64_t id, uint64_t owner) noexcept:
-        """The delivery of that id to that owner; else another one of that id, else NULL."""
-        cdef Delivery *other = NULL
+    cdef Entry *find(self, uint64_t id, uint64_t owner) noexcept:
+        """The entry of that id and that owner; else another one of that id, else NULL. Good until the next change."""
+        cdef Entry *other = NULL
         cdef size_t i
         if self.size == 0:
             return NULL
@@ -64,17 +64,21 @@ cdef class InFlightTable:
         while self.entries[i].delivery is not NULL:
             if self.entries[i].id == id:
                 if self.entries[i].delivery.owner == owner:
-                    return self.entries[i].delivery
-                other = self.entries[i].delivery
+                    return &self.entries[i]
+                other = &self.entries[i]
             i = (i + 1) & (self.capacity - 1)
         return other
 
     cdef void remove(self, Delivery *delivery) noexcept:
         """Take out a delivery that is in the table."""
+        cdef size_t i = self.home(delivery.message.id)
+        while self.entries[i].delivery is not delivery:
+            i = (i + 1) & (self.capacity - 1)
+        self.remove_at(&self.entries[i])
+
+    cdef void remove_at(self, Entry *entry) noexcept:
         cdef size_t mask = self.capacity - 1
-        cdef size_t hole = self.home(delivery.message.id), i
-        while self.entries[hole].delivery is not delivery:
-            hole = (hole + 1) & mask
+        cdef size_t hole = <size_t> (entry - self.entries), i
         self.size -= 1
         i = (hole + 1) & mask
         while self.entries[i].delivery is not NULL:
@@ -101,15 +105,19 @@ cdef class TestTable:
 
     def find(self, uint64_t id, uint64_t owner):
         """The owner found, or None."""
-        cdef Delivery *delivery = self.table.find(id, owner)
-        return None if delivery is NULL else delivery.owner
+        cdef Entry *entry = self.table.find(id, owner)
+        return None if entry is NULL else entry.delivery.owner
 
     def remove(self, uint64_t id, uint64_t owner):
         """Whether that very delivery was there; it is gone now."""
-        cdef Delivery *delivery = self.table.find(id, owner)
-        if delivery is NULL or delivery.owner != owner:
+        cdef Entry *entry = self.table.find(id, owner)
+        if entry is NULL or entry.delivery.owner != owner:
             return False
-        self.table.remove(delivery)
+        delivery = entry.delivery
+        if id & 1:
+            self.table.remove(delivery)
+        else:
+            self.table.remove_at(entry)
         delivery_free(delivery)
         return True
 

@@ -1,12 +1,11 @@
 /* A message: one block of memory, the body behind the header, shared by count of references.
  *
- * The id is kept as the number that its 16 hex digits spell. Memory is malloc's, so any module may free what another made.
+ * The id is kept as the number that its 16 hex digits spell. Memory comes from the pool of the module `message`.
  */
 #ifndef NSQFAST_MESSAGE_H
 #define NSQFAST_MESSAGE_H
 
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct {
@@ -19,29 +18,6 @@ typedef struct {
     uint16_t unused;
     char body[];
 } nsq_message;
-
-static inline nsq_message *nsq_message_new(const char *body, uint32_t size, int64_t timestamp_ns, uint64_t id) {
-    nsq_message *m = (nsq_message *)malloc(sizeof(nsq_message) + size);
-    if (m == NULL)
-        return NULL;
-    m->refs = 1;
-    m->size = size;
-    m->timestamp_ns = timestamp_ns;
-    m->id = id;
-    m->defer_ms = 0;
-    m->attempts = 0;
-    m->unused = 0;
-    if (body != NULL)
-        memcpy(m->body, body, size);
-    return m;
-}
-
-static inline void nsq_message_keep(nsq_message *m) { m->refs++; }
-
-static inline void nsq_message_drop(nsq_message *m) {
-    if (--m->refs == 0)
-        free(m);
-}
 
 static inline void nsq_put_be16(char *p, uint16_t v) { v = __builtin_bswap16(v); memcpy(p, &v, 2); }
 static inline void nsq_put_be32(char *p, uint32_t v) { v = __builtin_bswap32(v); memcpy(p, &v, 4); }
@@ -65,21 +41,22 @@ static inline void nsq_id_to_hex(uint64_t id, char *out) {
     nsq_put_be64(out + 8, nsq_hex8((uint32_t)id));
 }
 
+/* Eight digits to a number, the inverse of nsq_hex8 for what that gives; anything for other bytes. */
+static inline uint32_t nsq_unhex8(uint64_t x) {
+    uint64_t letters = (x >> 6) & 0x0101010101010101ULL;
+    x = (x & 0x0f0f0f0f0f0f0f0fULL) + letters * 9;
+    x = (x | (x >> 4)) & 0x00ff00ff00ff00ffULL;
+    x = (x | (x >> 8)) & 0x0000ffff0000ffffULL;
+    return (uint32_t)(x | (x >> 16));
+}
+
 /* 1 where the 16 bytes are lower-case hex digits, the only ids ever given out; else 0 and *id untouched. */
 static inline int nsq_id_from_hex(const char *in, uint64_t *id) {
-    uint64_t v = 0;
-    for (int i = 0; i < 16; i++) {
-        unsigned char c = (unsigned char)in[i];
-        unsigned d;
-        if (c >= '0' && c <= '9')
-            d = c - '0';
-        else if (c >= 'a' && c <= 'f')
-            d = c - 'a' + 10;
-        else
-            return 0;
-        v = (v << 4) | d;
-    }
-    *id = v;
+    uint64_t first = nsq_get_be64(in), second = nsq_get_be64(in + 8);
+    uint32_t high = nsq_unhex8(first), low = nsq_unhex8(second);
+    if (nsq_hex8(high) != first || nsq_hex8(low) != second)
+        return 0;
+    *id = (uint64_t)high << 32 | low;
     return 1;
 }
 
@@ -90,22 +67,22 @@ static inline void nsq_message_put_header(const nsq_message *m, uint16_t attempt
     nsq_id_to_hex(m->id, out + 10);
 }
 
-/* A message from its stored form; NULL where n < 26 or memory is short. A foreign id (never written by NSQ) becomes its
- * 64-bit FNV-1a hash, so that the message can still be delivered and finished. */
-static inline nsq_message *nsq_message_load(const char *payload, size_t n) {
-    if (n < 26 || n - 26 > UINT32_MAX)
-        return NULL;
-    nsq_message *m = nsq_message_new(payload + 26, (uint32_t)(n - 26), (int64_t)nsq_get_be64(payload), 0);
-    if (m == NULL)
-        return NULL;
-    m->attempts = nsq_get_be16(payload + 8);
-    if (!nsq_id_from_hex(payload + 10, &m->id)) {
-        uint64_t h = 0xcbf29ce484222325ULL;
-        for (int i = 10; i < 26; i++)
-            h = (h ^ (unsigned char)payload[i]) * 0x100000001b3ULL;
-        m->id = h;
-    }
-    return m;
+/* Into the cache, as far as a usual body goes. */
+static inline void nsq_message_fetch(const nsq_message *m) {
+    for (int i = 0; i < 256; i += 64)
+        __builtin_prefetch((const char *)m + i);
+}
+
+/* The id in a stored message. A foreign one (never written by NSQ) becomes its 64-bit FNV-1a hash, so that the message can
+ * still be delivered and finished. */
+static inline uint64_t nsq_id_of_record(const char *payload) {
+    uint64_t id;
+    if (nsq_id_from_hex(payload + 10, &id))
+        return id;
+    id = 0xcbf29ce484222325ULL;
+    for (int i = 10; i < 26; i++)
+        id = (id ^ (unsigned char)payload[i]) * 0x100000001b3ULL;
+    return id;
 }
 
 #endif

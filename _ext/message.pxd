@@ -13,13 +13,11 @@ cdef extern from "message.h" nogil:
         uint16_t attempts
         char *body
 
-    Message *message_new "nsq_message_new"(const char *body, uint32_t size, int64_t timestamp_ns, uint64_t id)
-    void message_keep "nsq_message_keep"(Message *m)
-    void message_drop "nsq_message_drop"(Message *m)
     void message_put_header "nsq_message_put_header"(const Message *m, uint16_t attempts, char *out)
-    Message *message_load "nsq_message_load"(const char *payload, size_t n)
     void id_to_hex "nsq_id_to_hex"(uint64_t id, char *out)
     bint id_from_hex "nsq_id_from_hex"(const char *text, uint64_t *id)
+    uint64_t id_of_record "nsq_id_of_record"(const char *payload)
+    void message_fetch "nsq_message_fetch"(const Message *m)
 
     void put_be16 "nsq_put_be16"(char *p, uint16_t v)
     void put_be32 "nsq_put_be32"(char *p, uint32_t v)
@@ -27,6 +25,21 @@ cdef extern from "message.h" nogil:
     uint16_t get_be16 "nsq_get_be16"(const char *p)
     uint32_t get_be32 "nsq_get_be32"(const char *p)
     uint64_t get_be64 "nsq_get_be64"(const char *p)
+
+
+cdef Message *message_new(const char *body, uint32_t size, int64_t timestamp_ns, uint64_t id) noexcept
+cdef Message *message_load(const char *payload, size_t n) noexcept
+cdef void message_free(Message *message) noexcept
+
+
+cdef inline void message_keep(Message *message) noexcept:
+    message.refs += 1
+
+
+cdef inline void message_drop(Message *message) noexcept:
+    message.refs -= 1
+    if message.refs == 0:
+        message_free(message)
 
 
 ctypedef struct Delivery:
@@ -38,7 +51,8 @@ ctypedef struct Delivery:
     int64_t delivered_ns    # when the present owner got it; TOUCH is capped from here
     uint64_t owner          # number of the consumer it is in flight to; 0 = nobody
     uint64_t ordinal        # its record on disk, not acknowledged yet; 0 = only in memory
-    Delivery *next          # chain in the in-flight table, or the free list
+    Delivery *next          # in the line of those in flight, or in the free list
+    Delivery *previous      # in the line
 
 
 cdef Delivery *delivery_new(Message *message) noexcept

@@ -1,14 +1,60 @@
-"""Deliveries come from slabs that are never given back: their number follows what is in flight, not what is queued."""
+"""Messages come from a pool that gives back what a drained queue leaves.
 
+Deliveries come from slabs that are never given back: their number follows what is in flight, not what is queued.
+"""
+
+from libc.stdint cimport UINT32_MAX
 from libc.stdlib cimport malloc
+from libc.string cimport memcpy, memset
 
 from nsqfast._ext.debug cimport NSQFAST_DEBUG
 
+cdef extern from "pool.h" nogil:
+    ctypedef struct Pool "nsq_pool":
+        uint32_t slab_count
+        uint32_t kept_count
+    void *pool_get "nsq_pool_get"(Pool *pool, size_t size)
+    void pool_put "nsq_pool_put"(Pool *pool, void *block, size_t size)
+
 cdef enum:
     SLAB_SIZE = 256
+    RECORD_MIN = 26       # of a stored message: time, attempts, id
 
+cdef Pool pool
 cdef Delivery *free_list = NULL
 cdef int64_t live_count = 0
+
+
+cdef Message *message_new(const char *body, uint32_t size, int64_t timestamp_ns, uint64_t id) noexcept:
+    """With one reference; NULL where memory is short. Without `body` the caller fills it in."""
+    cdef Message *message = <Message *> pool_get(&pool, sizeof(Message) + <size_t> size)
+    if message is NULL:
+        return NULL
+    message.refs = 1
+    message.size = size
+    message.timestamp_ns = timestamp_ns
+    message.id = id
+    message.defer_ms = 0
+    message.attempts = 0
+    if body is not NULL:
+        memcpy(message.body, body, size)
+    return message
+
+
+cdef void message_free(Message *message) noexcept:
+    pool_put(&pool, message, sizeof(Message) + <size_t> message.size)
+
+
+cdef Message *message_load(const char *payload, size_t n) noexcept:
+    """From its stored form; NULL where that is shorter than its header, or memory is short."""
+    cdef Message *message
+    if n < RECORD_MIN or n - RECORD_MIN > UINT32_MAX:
+        return NULL
+    message = message_new(payload + RECORD_MIN, <uint32_t> (n - RECORD_MIN), <int64_t> get_be64(payload),
+                          id_of_record(payload))
+    if message is not NULL:
+        message.attempts = get_be16(payload + 8)
+    return message
 
 
 cdef Delivery *delivery_new(Message *message) noexcept:
@@ -60,6 +106,11 @@ def live_deliveries():
     return live_count
 
 
+def pool_slabs():
+    """(slabs of 1 MiB with messages in them, empty ones kept for later)."""
+    return pool.slab_count, pool.kept_count
+
+
 def encode_record(bytes body, int64_t timestamp_ns, int attempts, uint64_t message_id):
     """The stored form of a message (spec nsqd-core §1), as tests want to see it."""
     cdef Message *message = message_new(body, <uint32_t> len(body), timestamp_ns, message_id)
@@ -79,3 +130,30 @@ def decode_record(bytes record):
     decoded = (message.timestamp_ns, message.attempts, message.id, message.body[:message.size])
     message_drop(message)
     return decoded
+
+
+cdef class TestMessages:
+    """Numbered messages whose bytes are their number's; for tests."""
+    cdef dict by_number
+
+    def __init__(self):
+        self.by_number = {}
+
+    def add(self, uint64_t number, uint32_t size):
+        cdef Message *message = message_new(NULL, size, <int64_t> number, number)
+        memset(message.body, <int> (number % 251), size)
+        self.by_number[number] = <size_t> message
+
+    def check(self, uint64_t number):
+        """Its size; ValueError where its bytes are not what they were."""
+        cdef Message *message = <Message *> <size_t> self.by_number[number]
+        cdef uint32_t i
+        if message.id != number or message.timestamp_ns != <int64_t> number:
+            raise ValueError(f"message {number} has another's header")
+        for i in range(message.size):
+            if <unsigned char> message.body[i] != number % 251:
+                raise ValueError(f"message {number} has another's bytes at {i}")
+        return message.size
+
+    def drop(self, uint64_t number):
+        message_drop(<Message *> <size_t> self.by_number.pop(number))

@@ -2,7 +2,18 @@
 
 import logging
 
+from nsqfast._ext.backlog cimport Queue
+from nsqfast._ext.clock cimport monotonic_ns
+
 log = logging.getLogger("nsqd")
+
+cdef int64_t LOOK_NS = 30000
+
+cdef enum:
+    # A client that waits for its answer before it sends again is back within some microseconds. To sleep until then and
+    # be woken costs more than to look for it; where nothing came so many times, one look in so many is left.
+    LOOK_MISS_MAX = 8
+    LOOK_LEFT_OUT_MAX = 64
 
 
 cdef class Registry:
@@ -94,12 +105,63 @@ cdef class Registry:
     def flush(self):
         """Write what this turn gathered, one write per client, and start the fsyncs it asked for."""
         cdef Consumer consumer
-        cdef list written = self.written
+        cdef list written
+        self.settle()
+        written = self.written
         self.is_turn_asked = False
-        self.written = []
-        for consumer in written:
-            consumer.flush()
+        if written:
+            self.written = []
+            for consumer in written:
+                consumer.flush()
+            self.begin_look()
+        elif self.is_looking and monotonic_ns() >= self.look_until_ns:
+            self.is_looking = False
+            self.look_misses += 1
         self.syncer.kick()
+        if self.syncer.is_running():
+            # The processor has better things to do, and the clients wait for the disk.
+            self.is_looking = False
+        if self.is_looking:
+            self.ask_turn()
+
+    cdef int settle(self) except -1:
+        """Write what this turn has put off. Before each start of fsyncs: the tickets that were given out cover it."""
+        cdef list unsettled = self.storage.unsettled
+        cdef Queue queue
+        if not unsettled:
+            return 0
+        self.storage.unsettled = []
+        lost = None
+        for queue in unsettled:
+            lost = queue.settle() or lost
+        if lost is not None:
+            self.refuse_waiting(lost.strerror or str(lost))
+        for queue in unsettled:
+            queue.on_settled()
+        return 0
+
+    cdef int refuse_waiting(self, str error) except -1:
+        """Those of earlier tickets, too: they cannot be told apart any more, and a message twice is no message lost."""
+        cdef Consumer consumer
+        for consumer in list(self.waiting):
+            consumer.on_durable(self.syncer.open_ticket, error)
+        waiting, self.callbacks = self.callbacks, []
+        for _, callback in waiting:
+            callback(error)
+        return 0
+
+    cdef int begin_look(self) except -1:
+        """Go on turning for a moment instead of going to sleep, if that paid of late."""
+        if self.is_looking:
+            self.look_misses = 0
+        elif self.look_misses >= LOOK_MISS_MAX:
+            self.looks_left_out += 1
+            if self.looks_left_out < LOOK_LEFT_OUT_MAX:
+                return 0
+            self.looks_left_out = 0
+        self.is_looking = True
+        self.look_until_ns = monotonic_ns() + LOOK_NS
+        return 0
 
     def run_timers(self, int64_t now_ns):
         """Do what is due at this monotonic time; returns the next deadline, 0 for none."""
@@ -134,6 +196,7 @@ cdef class Registry:
     def on_synced(self):
         """Let everybody know whose promise is kept now."""
         cdef Consumer consumer
+        self.settle()
         done, error = self.syncer.completed()
         self.storage.tick.finish(done, not error)
         for consumer in list(self.waiting):
@@ -158,6 +221,7 @@ cdef class Registry:
         cdef Topic topic
         if self.closing:
             return
+        self.settle()
         self.closing = True
         failed = None
         for topic in self.topics():

@@ -9,4 +9,5 @@ cdef class Ring:
 
     cdef int push(self, void *item) except -1
     cdef void *pop(self) noexcept
+    cdef void *ahead(self, size_t count) noexcept
     cdef int move(self, size_t capacity) except -1

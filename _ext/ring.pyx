@@ -34,6 +34,10 @@ cdef class Ring:
             self.capacity = 0
         return item
 
+    cdef void *ahead(self, size_t count) noexcept:
+        """What `pop` gives after `count` others, or NULL."""
+        return self.slots[(self.head + count) & (self.capacity - 1)] if count < self.size else NULL
+
     cdef int move(self, size_t capacity) except -1:
         cdef void **slots = <void **> malloc(capacity * sizeof(void *))
         cdef size_t i

@@ -13,7 +13,7 @@ import logging
 from libc.string cimport memcmp
 
 from nsqfast._ext.channel cimport EXITING, NOT_IN_FLIGHT, SETTLED, Settled
-from nsqfast._ext.clock cimport monotonic_ns
+from nsqfast._ext.clock cimport free_clocks, monotonic_ns, stop_clocks
 from nsqfast._ext.command cimport (
     COMMAND_AUTH, COMMAND_CLS, COMMAND_DPUB, COMMAND_FIN, COMMAND_IDENTIFY, COMMAND_MPUB, COMMAND_NOP, COMMAND_PUB,
     COMMAND_RDY, COMMAND_REQ, COMMAND_SUB, COMMAND_TOUCH, PARSE_BROKEN, PARSE_MORE, Parse, parse_decimal, parse_line,
@@ -38,6 +38,9 @@ assert LINE_SIZE_MAX < INPUT_SIZE, "a line fits into an input buffer of the leas
 
 cdef int64_t MS = 1000000
 
+cdef enum:
+    FIN_SIZE = 21     # "FIN ", id, newline: half of all the commands there are
+
 
 cdef class Session(Publisher):
     """One client that speaks V2."""
@@ -58,6 +61,7 @@ cdef class Session(Publisher):
         """Run all commands that are whole."""
         cdef Py_ssize_t consumed, size = self.input.end - self.input.start
         cdef bint has_run = False
+        stop_clocks()
         try:
             while size > 0 and (size >= self.need or self.at_eof) and not self.is_closed:
                 consumed = self.step(self.input.data + self.input.start, size)
@@ -70,9 +74,12 @@ cdef class Session(Publisher):
         finally:
             if has_run:
                 self.command_since_ns = monotonic_ns()
-            if self.has_settled:
-                self.has_settled = False
-                self.take_more()
+            try:
+                if self.has_settled:
+                    self.has_settled = False
+                    self.take_more()
+            finally:
+                free_clocks()
         return 0
 
     cdef int take_more(self) except -1:
@@ -86,8 +93,14 @@ cdef class Session(Publisher):
         """Bytes used up; 0 = it is not whole yet."""
         cdef Line line
         cdef Parse outcome
+        cdef uint64_t id = 0
         if not self.has_magic:
             return self.read_magic(data, size)
+        if size >= FIN_SIZE and self.channel is not None and memcmp(data, b"FIN ", 4) == 0 and data[FIN_SIZE - 1] == c"\n":
+            if id_from_hex(data + 4, &id) and self.channel.finish(self, id) == SETTLED:
+                self.finish_count += 1
+                self.has_settled = True
+                return FIN_SIZE
         outcome = parse_line(data, size, self.scanned, &line)
         if outcome == PARSE_MORE:
             self.scanned = size

@@ -15,6 +15,7 @@ cdef class Syncer:
     cdef int *pending                    # our own duplicates of the callers' descriptors
     cdef size_t pending_size
     cdef size_t pending_capacity
+    cdef bint is_promised           # somebody waits for the open batch, whatever comes into it
     cdef readonly uint64_t open_ticket   # what the batch now being gathered will be called
     cdef readonly uint64_t done_ticket   # all up to here was attempted
     cdef readonly int error_errno        # the first failure not yet reported by completed(); 0 = none
@@ -26,5 +27,9 @@ cdef class Syncer:
     cpdef int wait(self, uint64_t ticket) except -1
     cdef int collect(self) except -1
     cdef int start(self) except -1
+    cdef uint64_t promise(self) except 0
+    cdef bint has_open(self) noexcept
+    cdef bint is_running(self) noexcept
+    cdef int announce(self) except -1
     cdef int widen(self) except -1
     cdef void stop(self) noexcept

@@ -50,19 +50,42 @@ cdef class Syncer:
         self.pending[self.pending_size] = copy
         self.pending_size += 1
         cdef uint64_t ticket = self.open_ticket
-        if self.pending_size == 1 and self.on_pending is not None:
-            self.on_pending()
+        if self.pending_size == 1:
+            self.announce()
         return ticket
+
+    cdef uint64_t promise(self) except 0:
+        """The ticket of a request that is still to come, or turns out not to be needed."""
+        self.start()
+        if not self.has_open():
+            self.is_promised = True
+            self.announce()
+        return self.open_ticket
+
+    cdef bint has_open(self) noexcept:
+        """Whether the open batch is to be run."""
+        return self.pending_size > 0 or self.is_promised
+
+    cdef bint is_running(self) noexcept:
+        """Whether a batch is with the thread, or its end was not noticed yet."""
+        return self.open_ticket != self.done_ticket + 1
+
+    cdef int announce(self) except -1:
+        """The open batch has something, or will have before it is started."""
+        if self.on_pending is not None:
+            self.on_pending()
+        return 0
 
     cpdef int kick(self) except -1:
         """Start the gathered batch, unless one is still running: then completed() will."""
         self.collect()
-        if self.pending_size == 0 or self.open_ticket != self.done_ticket + 1:
+        if not self.has_open() or self.is_running():
             return 0
         worker_submit(self.worker, self.pending, self.pending_size)
         self.pending = NULL
         self.pending_size = 0
         self.pending_capacity = 0
+        self.is_promised = False
         self.open_ticket += 1
         return 0
 
@@ -70,7 +93,7 @@ cdef class Syncer:
         """Block until the batch has run; its error, if any, is left for completed()."""
         while self.done_ticket < ticket:
             self.kick()
-            if self.worker is NULL or (self.pending_size == 0 and self.open_ticket <= ticket):
+            if self.worker is NULL or (not self.has_open() and self.open_ticket <= ticket):
                 raise ValueError(f"ticket {ticket} was never given out")
             with nogil:
                 worker_wait(self.worker)
@@ -78,9 +101,8 @@ cdef class Syncer:
         return 0
 
     cdef int collect(self) except -1:
-        # A batch is with the thread exactly while open_ticket is two ahead of done_ticket.
         cdef int error = 0
-        if self.open_ticket == self.done_ticket + 1 or worker_busy(self.worker, &error):
+        if not self.is_running() or worker_busy(self.worker, &error):
             return 0
         self.done_ticket += 1
         if error:
@@ -105,7 +127,7 @@ cdef class Syncer:
     def close(self):
         """Flush what is pending and end the thread; a later request starts a new one."""
         if self.worker is not NULL:
-            self.wait(self.open_ticket if self.pending_size else self.open_ticket - 1)
+            self.wait(self.open_ticket if self.has_open() else self.open_ticket - 1)
         self.stop()
 
     def request_fd(self, int fd):

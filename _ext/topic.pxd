@@ -2,14 +2,14 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
-from nsqfast._ext.backlog cimport Backlog, Storage
+from nsqfast._ext.backlog cimport Queue, Storage
 from nsqfast._ext.guid cimport GuidFactory
-from nsqfast._ext.heap cimport Timed
 from nsqfast._ext.message cimport Delivery, Message
 from nsqfast._ext.ring cimport Ring
 
 
-cdef class Topic(Timed):
+# The backlog is filled only without channels, while paused, and until a long one is spread.
+cdef class Topic(Queue):
     cdef readonly str name
     cdef readonly bint ephemeral
     cdef readonly bint paused
@@ -19,7 +19,6 @@ cdef class Topic(Timed):
     cdef bytes name_bytes
     cdef Storage storage
     cdef GuidFactory guid
-    cdef Backlog backlog         # filled only without channels, while paused, and until a long one is spread
     cdef Ring held               # Delivery * of deferred messages that wait for a first channel
     cdef list channel_list
     cdef dict channel_by_name
@@ -42,5 +41,6 @@ cdef class Topic(Timed):
     cdef int on_deadline(self, int64_t now_ns) except -1
     cdef int spread_backlog(self, int64_t now_ns) except -1
     cdef int pass_on(self, Delivery *delivery, int64_t now_ns) except -1
+    cdef int settle_channels(self) except -1
     cdef int open(self) except -1
     cdef int add_lines(self, const char *data, Py_ssize_t size, int64_t wall, int64_t monotonic) except -1

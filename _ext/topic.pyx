@@ -5,6 +5,7 @@ import logging
 from libc.stdint cimport uint32_t
 from libc.string cimport memchr
 
+from nsqfast._ext.backlog cimport Backlog
 from nsqfast._ext.channel cimport Channel
 from nsqfast._ext.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.message cimport Delivery, delivery_free, get_be32, message_drop, message_new
@@ -22,7 +23,7 @@ cdef enum:
     SPREAD_MAX = 4096
 
 
-cdef class Topic(Timed):
+cdef class Topic(Queue):
     """Made by the registry, which is told of changes through the two callables."""
 
     def __init__(self, str name, Storage storage, object on_change, object on_last_left):
@@ -111,7 +112,11 @@ cdef class Topic(Timed):
             self.held.push(<void *> self.backlog.defer(message))
         else:
             self.backlog.put(message, False)
+            self.note_unsettled()
         return 0
+
+    cdef int on_settled(self) except -1:
+        return self.open() if self.channel_list else 0
 
     cdef int begin(self) except -1:
         cdef Channel channel
@@ -187,10 +192,22 @@ cdef class Topic(Timed):
         """To all channels; what a full disk refuses waits here for the next attempt."""
         try:
             self.spread(delivery.message, now_ns)
+            self.settle_channels()
         except OSError:
             self.backlog.requeue(delivery)
             raise
         return self.backlog.done(delivery)
+
+    cdef int settle_channels(self) except -1:
+        """Only what stands in the channels may be finished here."""
+        cdef Channel channel
+        for channel in self.channel_list:
+            error = channel.settle()
+            if error is not None:
+                # Publishers whose messages were put off with it hear of it at the end of the turn.
+                channel.backlog.disk.lost = error
+                raise error
+        return 0
 
     cdef int open(self) except -1:
         """A first channel, or an end of a pause: what waits may go."""

@@ -9,6 +9,7 @@ import logging
 import os
 import socket
 import time
+from functools import partial
 from typing import Any
 
 from nsqfast._ext.registry import Registry
@@ -94,7 +95,7 @@ class Server:
         self.registry = registry = Registry(self.options)
         self._timer = DeadlineTimer(loop, registry.run_timers)
         registry.on_deadline = self._timer.announce
-        registry.on_turn = lambda: loop.call_soon(registry.flush)
+        registry.on_turn = partial(loop.call_soon, registry.flush)
         self._sync_fd = registry.sync_fd()
         loop.add_reader(self._sync_fd, registry.on_synced)
         try:

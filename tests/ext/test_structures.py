@@ -1,14 +1,18 @@
-"""Ring, heap and in-flight table: random operations against naive models."""
+"""Ring, heap, line, in-flight table, message pool: random operations against naive models."""
 
+import os
 import random
 from collections import deque
 
 import pytest
 from nsqfast._ext.heap import TestHeap as Heap
 from nsqfast._ext.inflight import TestTable as Table
-from nsqfast._ext.message import live_deliveries
+from nsqfast._ext.line import TestLine as Line
+from nsqfast._ext.message import TestMessages as Messages
+from nsqfast._ext.message import live_deliveries, pool_slabs
 from nsqfast._ext.ring import Ring
 
+DEBUG = any(os.environ.get(f"NSQFAST_{name}", "0") != "0" for name in ("DEBUG", "SANITIZE"))
 SEEDS = [random.SystemRandom().getrandbits(32) for _ in range(5)]
 
 
@@ -54,6 +58,75 @@ def test_heap_gives_the_earliest(dice):
             assert deadline == min(model.values()) == model[found]
         else:
             assert heap.peek() is None
+
+
+def test_line_gives_the_earliest(dice):
+    before = live_deliveries()
+    line, model = Line(), {}
+    now = 0
+    for number in range(10_000):
+        draw = dice.random()
+        now += dice.randrange(3)
+        # Mostly one timeout for all, sometimes a shorter or a longer one.
+        deadline = now + dice.choice([1000, 1000, 1000, 10, 5000])
+        if draw < 0.5 or not model:
+            owner = dice.randrange(3)
+            line.push(number, deadline, owner)
+            model[number] = (deadline, owner)
+        elif draw < 0.8:
+            victim = dice.choice(list(model)) if dice.random() < 0.5 else line.peek()[1]
+            line.remove(victim)
+            del model[victim]
+        else:
+            touched = dice.choice(list(model))
+            line.move(touched, deadline)
+            model[touched] = (deadline, model[touched][1])
+        assert len(line) == len(model)
+        if model:
+            deadline, found = line.peek()
+            assert deadline == min(model.values())[0] == model[found][0]
+        else:
+            assert line.peek() is None
+    for owner in range(3):
+        owned = [number for number, (_, whose) in model.items() if whose == owner]
+        assert sorted(line.owned_by(owner)) == owned
+    del line
+    assert live_deliveries() == before
+
+
+def test_messages_of_the_pool_do_not_touch_each_other(dice):
+    slabs_before = pool_slabs()[0]
+    messages, model = Messages(), {}
+    sizes = [0, 1, 16, 200, 200, 200, 1000, 2016, 2017, 5000]
+    for number in range(20_000):
+        if dice.random() < 0.6 or not model:
+            size = dice.choice(sizes)
+            messages.add(number, size)
+            model[number] = size
+        else:
+            victim = dice.choice(list(model)) if dice.random() < 0.5 else next(iter(model))
+            assert messages.check(victim) == model.pop(victim)
+            messages.drop(victim)
+    for number, size in model.items():
+        assert messages.check(number) == size
+        messages.drop(number)
+    # The debug builds take every message from malloc, where the sanitizers see it.
+    assert pool_slabs()[0] == slabs_before
+
+
+def test_a_drained_pool_gives_its_memory_back():
+    slabs_before, _ = pool_slabs()
+    messages = Messages()
+    for number in range(200_000):
+        messages.add(number, 200)
+    slabs_full, _ = pool_slabs()
+    for number in range(200_000):
+        messages.drop(number)
+    slabs, kept = pool_slabs()
+    assert slabs == slabs_before
+    assert kept <= 32
+    if not DEBUG:
+        assert 45 <= slabs_full - slabs_before <= 46, "232 bytes of a message take 240"
 
 
 def test_table_finds_by_id_and_owner(dice):

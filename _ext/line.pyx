@@ -1,0 +1,134 @@
+"""Consumers mostly share one message timeout, and then a later delivery has a later deadline: a list does, where putting in
+and taking out cost the same however many are in flight. A shorter timeout goes to a heap beside it.
+"""
+
+from libc.stdint cimport int64_t, uint32_t
+from libc.stdlib cimport free, malloc
+
+from nsqfast._ext.debug cimport NSQFAST_DEBUG
+from nsqfast._ext.heap cimport HeapNode
+from nsqfast._ext.message cimport Message, delivery_free, delivery_new, message_new
+
+cdef uint32_t IN_LIST = 0xFFFFFFFF   # a heap_index that no heap gets to
+
+
+cdef class InFlightLine:
+    """Deliveries that belong to somebody else, the earliest deadline first."""
+
+    def __cinit__(self):
+        self.others = DeadlineHeap()
+
+    cdef int push(self, Delivery *delivery) except -1:
+        if self.last is not NULL and delivery.deadline_ns < self.last.deadline_ns:
+            self.others.push(<HeapNode *> delivery)
+        else:
+            delivery.heap_index = IN_LIST
+            delivery.next = NULL
+            delivery.previous = self.last
+            if self.last is NULL:
+                self.first = delivery
+            else:
+                self.last.next = delivery
+            self.last = delivery
+        self.size += 1
+        return 0
+
+    cdef Delivery *peek(self) noexcept:
+        """The earliest, or NULL."""
+        cdef Delivery *other = <Delivery *> self.others.peek()
+        if other is NULL or (self.first is not NULL and self.first.deadline_ns <= other.deadline_ns):
+            return self.first
+        return other
+
+    cdef void remove(self, Delivery *delivery) noexcept:
+        """Before its deadline is changed, too: then push it again."""
+        self.size -= 1
+        if delivery.heap_index == IN_LIST:
+            self.unlink(delivery)
+        else:
+            self.others.remove(<HeapNode *> delivery)
+
+    cdef void unlink(self, Delivery *delivery) noexcept:
+        if NSQFAST_DEBUG:
+            assert (delivery.previous is NULL) == (delivery is self.first), "not in this line"
+            assert (delivery.next is NULL) == (delivery is self.last), "not in this line"
+        if delivery.previous is NULL:
+            self.first = delivery.next
+        else:
+            delivery.previous.next = delivery.next
+        if delivery.next is NULL:
+            self.last = delivery.previous
+        else:
+            delivery.next.previous = delivery.previous
+        delivery.next = delivery.previous = NULL
+
+    cdef Delivery **owned_by(self, uint64_t owner, size_t *count) except NULL:
+        """Those in flight to that consumer, about in the order of their delivery; the array is the caller's to free."""
+        cdef Delivery **owned = <Delivery **> malloc((self.size + 1) * sizeof(Delivery *))
+        cdef Delivery *delivery = self.first
+        cdef uint32_t i
+        if owned is NULL:
+            raise MemoryError
+        count[0] = 0
+        while delivery is not NULL:
+            if delivery.owner == owner:
+                owned[count[0]] = delivery
+                count[0] += 1
+            delivery = delivery.next
+        for i in range(self.others.size):
+            delivery = <Delivery *> self.others.nodes[i]
+            if delivery.owner == owner:
+                owned[count[0]] = delivery
+                count[0] += 1
+        return owned
+
+
+cdef class TestLine:
+    """An InFlightLine of numbered deliveries; for tests."""
+    cdef InFlightLine line
+    cdef dict by_number
+
+    def __init__(self):
+        self.line = InFlightLine()
+        self.by_number = {}
+
+    def __dealloc__(self):
+        while self.line is not None and self.line.size:
+            delivery = self.line.peek()
+            self.line.remove(delivery)
+            delivery_free(delivery)
+
+    def push(self, uint64_t number, int64_t deadline_ns, uint64_t owner=0):
+        cdef Message *message = message_new(NULL, 0, 0, number)
+        cdef Delivery *delivery = delivery_new(message)
+        delivery.deadline_ns = deadline_ns
+        delivery.owner = owner
+        self.line.push(delivery)
+        self.by_number[number] = <size_t> delivery
+
+    def remove(self, uint64_t number):
+        cdef Delivery *delivery = <Delivery *> <size_t> self.by_number.pop(number)
+        self.line.remove(delivery)
+        delivery_free(delivery)
+
+    def move(self, uint64_t number, int64_t deadline_ns):
+        cdef Delivery *delivery = <Delivery *> <size_t> self.by_number[number]
+        self.line.remove(delivery)
+        delivery.deadline_ns = deadline_ns
+        self.line.push(delivery)
+
+    def peek(self):
+        """(deadline, number) of the earliest, or None."""
+        cdef Delivery *delivery = self.line.peek()
+        return None if delivery is NULL else (delivery.deadline_ns, delivery.message.id)
+
+    def owned_by(self, uint64_t owner):
+        """The numbers of those in flight to it."""
+        cdef size_t i, count = 0
+        cdef Delivery **owned = self.line.owned_by(owner, &count)
+        numbers = [owned[i].message.id for i in range(count)]
+        free(owned)
+        return numbers
+
+    def __len__(self):
+        return self.line.size

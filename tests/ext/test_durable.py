@@ -1,0 +1,171 @@
+"""An OK that promises a message on disk: writes are put off to the end of the turn, OKs to the fsync behind it."""
+
+import contextlib
+import os
+import resource
+import signal
+
+import pytest
+from nsqfast._ext.segment import segment_numbers
+
+from support.core import Peer, make_registry
+
+OK = (0, b"OK")
+
+
+def pub(topic, body):
+    return b"PUB %s\n" % topic + len(body).to_bytes(4, "big") + body
+
+
+def mpub(topic, *bodies):
+    inner = len(bodies).to_bytes(4, "big")
+    inner += b"".join(len(body).to_bytes(4, "big") + body for body in bodies)
+    return b"MPUB %s\n" % topic + len(inner).to_bytes(4, "big") + inner
+
+
+@pytest.fixture
+def registry(tmp_path):
+    registry = make_registry(tmp_path, mem_queue_size=0, sync_every=1)
+    yield registry
+    registry.close()
+
+
+def sync(registry, *peers):
+    """End the turn and its fsyncs; what each peer got."""
+    registry.flush()
+    registry.syncer.wait(registry.syncer.open_ticket - 1)
+    registry.on_synced()
+    registry.flush()
+    return [peer.decode_all() for peer in peers]
+
+
+@contextlib.contextmanager
+def no_room():
+    """Files may not grow."""
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
+
+
+def size_on_disk(tmp_path, name):
+    prefix = str(tmp_path / f"{name}.diskqueue.")
+    return sum(os.path.getsize(f"{prefix}{n:06d}.dat") for n in segment_numbers(prefix))
+
+
+def test_publishes_of_one_turn_are_written_at_its_end(registry, tmp_path):
+    registry.topic("t").channel("c")
+    peers = [Peer(registry) for _ in range(3)]
+    for number, peer in enumerate(peers):
+        peer.send(pub(b"t", b"%d" % number) + mpub(b"t", b"x", b"y"))
+    assert registry.topic("t").find_channel("c").depth == 9
+    assert segment_numbers(str(tmp_path / "t:c.diskqueue.")) == []
+    registry.flush()
+    assert size_on_disk(tmp_path, "t:c") == 9 * (4 + 26 + 1)
+    assert [peer.decode_all() for peer in peers] == [[], [], []]
+    assert sync(registry, *peers) == [[OK, OK]] * 3
+
+
+def test_an_fsync_that_ends_in_the_turn_does_not_answer_for_it(registry):
+    registry.topic("t").channel("c")
+    first, second = Peer(registry), Peer(registry)
+    first.send(pub(b"t", b"1"))
+    registry.flush()
+    second.send(pub(b"t", b"2"))
+    registry.syncer.wait(registry.syncer.open_ticket - 1)
+    registry.on_synced()  # of the first; starts that of the second
+    registry.flush()
+    assert (first.decode_all(), second.decode_all()) == ([OK], [])
+    assert sync(registry, second) == [[OK]]
+
+
+def test_a_consumer_gets_what_was_put_off_in_order(registry):
+    consumer, peer = Peer(registry), Peer(registry)
+    consumer.subscribe(b"t", b"c", 100)
+    assert consumer.receive() == [OK]
+    for number in range(10):
+        peer.send(pub(b"t", b"%d" % number))
+    [frames] = sync(registry, consumer)
+    assert [data[26:] for _, data in frames] == [b"%d" % number for number in range(10)]
+
+
+def test_a_channel_that_comes_in_the_same_turn_gets_all_in_order(registry):
+    peer, consumer = Peer(registry), Peer(registry)
+    peer.send(pub(b"t", b"1") + pub(b"t", b"2"))
+    consumer.subscribe(b"t", b"c", 100)
+    peer.send(pub(b"t", b"3"))
+    got = []
+    while len(got) < 4:
+        [frames] = sync(registry, consumer)
+        registry.run_timers(1 << 62)
+        got += [data[26:] or data for _, data in frames]
+    assert got == [b"OK", b"1", b"2", b"3"]
+
+
+def test_a_write_that_fails_refuses_all_of_its_turn(registry):
+    registry.topic("t").channel("c")
+    registry.topic("u").channel("c")
+    settled = Peer(registry)
+    settled.send(pub(b"t", b"before") + pub(b"u", b"before"))
+    assert sync(registry, settled) == [[OK, OK]]
+    peers = [Peer(registry), Peer(registry)]
+    refused = []
+    registry.when_durable(registry.topic("u").put(b"over HTTP"), refused.append)
+    with no_room():
+        peers[0].send(pub(b"t", b"1" * 100))
+        peers[1].send(mpub(b"t", b"2", b"3"))
+        registry.flush()
+    answers = [peer.decode_all() for peer in peers]
+    for (kind, text), command in zip(
+        [frames[0] for frames in answers], (b"PUB", b"MPUB"), strict=True
+    ):
+        assert kind == 1
+        assert text.startswith(b"E_%s_FAILED %s failed write " % (command, command))
+        assert text.endswith(b"file too large")
+    assert len(refused) == 1
+    assert "file too large" in refused[0]
+    assert registry.topic("t").find_channel("c").depth == 1
+    assert registry.health().startswith("NOK")
+    late = Peer(registry)
+    late.send(pub(b"t", b"after"))
+    assert sync(registry, late) == [[OK]]
+    assert registry.topic("t").find_channel("c").depth == 2
+    assert registry.health() == "OK"
+
+
+def test_a_large_turn_is_written_in_pieces(registry, tmp_path):
+    registry.topic("t").channel("c")
+    peer = Peer(registry)
+    for _ in range(20):
+        peer.send(mpub(b"t", *[b"x" * 1000] * 100))
+    assert size_on_disk(tmp_path, "t:c") >= 1 << 20
+    assert registry.topic("t").find_channel("c").depth == 2000
+    assert sync(registry, peer) == [[OK] * 20]
+
+
+def test_emptying_and_deleting_drop_what_was_put_off(registry):
+    peer = Peer(registry)
+    registry.topic("t").channel("c")
+    peer.send(pub(b"t", b"1"))
+    registry.topic("t").find_channel("c").empty()
+    assert registry.topic("t").find_channel("c").depth == 0
+    peer.send(pub(b"t", b"2"))
+    registry.topic("t").delete_channel("c")
+    peer.send(pub(b"u", b"3"))
+    registry.delete_topic("u")
+    assert sync(registry, peer) == [[OK] * 3]
+
+
+def test_a_stop_keeps_what_was_put_off(tmp_path):
+    registry = make_registry(tmp_path, mem_queue_size=0, sync_every=1)
+    registry.topic("t").channel("c")
+    Peer(registry).send(pub(b"t", b"1") + pub(b"v", b"2"))
+    registry.close()
+    again = make_registry(tmp_path, mem_queue_size=0, sync_every=1)
+    assert again.topic("v").depth == 1
+    assert again.topic("t").channel("c").depth == 1
+    again.close()
