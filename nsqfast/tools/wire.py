@@ -6,7 +6,9 @@ Far too slow for a consumer that matters, and as short as the protocol allows.
 import socket
 import struct
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
+
+import orjson
 
 from nsqfast.errors import NsqfastError
 
@@ -37,7 +39,8 @@ class Connection:
 
     def __init__(self, host: str, port: int, timeout_s: float | None = None) -> None:
         self._socket = socket.create_connection((host, port), timeout_s)
-        self._input = self._socket.makefile("rb")
+        # Unbuffered: detach() must not leave anything behind in a buffer of ours.
+        self._input = self._socket.makefile("rb", buffering=0)
         self._socket.sendall(MAGIC)
 
     def __enter__(self) -> Self:
@@ -50,6 +53,19 @@ class Connection:
         """Hang up; what was not finished is delivered to somebody else."""
         self._input.close()
         self._socket.close()
+
+    def detach(self) -> socket.socket:
+        """The socket, non-blocking, for somebody who takes over; this object is of no use any more."""
+        self._input.close()
+        self._socket.setblocking(False)
+        return self._socket
+
+    def identify(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """Negotiate; returns what the broker made of it."""
+        self._command(b"IDENTIFY", body=orjson.dumps({"feature_negotiation": True, **settings}))
+        _, data = self._frame()
+        answer: dict[str, Any] = orjson.loads(data)
+        return answer
 
     def publish(self, topic: str, body: bytes) -> None:
         """Return when the broker has taken the message."""
@@ -65,10 +81,11 @@ class Connection:
         self._expect_ok()
 
     def subscribe(self, topic: str, channel: str, ready_count: int) -> None:
-        """Have up to `ready_count` messages in flight from here on."""
+        """Have up to `ready_count` messages in flight from here on; with 0 the RDY is left to the caller."""
         self._command(b"SUB", topic, channel)
         self._expect_ok()
-        self._command(b"RDY", str(ready_count))
+        if ready_count:
+            self._command(b"RDY", str(ready_count))
 
     def receive(self) -> Message:
         """Wait for the next message; heartbeats are answered meanwhile."""
@@ -105,7 +122,10 @@ class Connection:
             self._command(b"NOP")
 
     def _read(self, size: int) -> bytes:
-        data = self._input.read(size)
-        if len(data) < size:
-            raise WireError("the broker closed the connection")
-        return data
+        data = bytearray()
+        while len(data) < size:
+            some = self._input.read(size - len(data))
+            if not some:
+                raise WireError("the broker closed the connection")
+            data += some
+        return bytes(data)
