@@ -1,0 +1,1 @@
+"""The program nsqfast-bench: a shell around the compiled load generator."""

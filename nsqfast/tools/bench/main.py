@@ -1,0 +1,112 @@
+"""The program nsqfast-bench: flags, signals, output, exit status.
+
+Exit status 0, 2 for a command line that makes no sense, 1 when the broker cannot be reached, refuses, or ends the
+connection, 130 after Ctrl-C (143 after SIGTERM); what was measured until then is printed all the same.
+"""
+
+import contextlib
+import json
+import signal
+import sys
+from typing import TYPE_CHECKING, Self
+
+from nsqfast.errors import OptionsError
+from nsqfast.gotext import os_error
+from nsqfast.tools.bench.options import PROGRAM, Options, parse, validate
+
+if TYPE_CHECKING:
+    from nsqfast.tools.bench.crew import Crew
+    from nsqfast.tools.bench.report import Result
+
+INTERRUPTED = "interrupted"
+_STOPPING = (signal.SIGINT, signal.SIGTERM)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """One run; returns the exit status."""
+    try:
+        options = parse(sys.argv[1:] if argv is None else argv)
+        validate(options)
+    except OptionsError as error:
+        print(f"{PROGRAM}: {error} (see {PROGRAM} --help)", file=sys.stderr)
+        return 2
+    try:
+        with _Signals() as signals:
+            return _run(options, signals)
+    except OSError as error:
+        print(f"{PROGRAM}: {os_error(error)}", file=sys.stderr)
+        return 1
+
+
+class _Signals:
+    """The first SIGINT or SIGTERM ends the run in order, a second one at once; `came` has those that came.
+
+    Watched before anything is made: a KeyboardInterrupt in the middle of that would leave semaphores behind.
+    """
+
+    def __init__(self) -> None:
+        self.came: list[int] = []
+        self._crew: Crew | None = None
+
+    def __enter__(self) -> Self:
+        self._before = {number: signal.signal(number, self._note) for number in _STOPPING}
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def watch_over(self, crew: "Crew") -> None:
+        """From here on there is something to end."""
+        self._crew = crew
+        if self.came:
+            crew.stop()
+
+    def _note(self, number: int, _frame: object) -> None:
+        if self._crew and self.came:
+            self._crew.kill()
+        elif self._crew:
+            self._crew.stop()
+        self.came.append(number)
+
+
+def _run(options: Options, signals: _Signals) -> int:
+    # Late, so that --help and a wrong flag answer at once.
+    from nsqfast.tools.bench.crew import Crew
+    from nsqfast.tools.bench.plan import make_plan
+    from nsqfast.tools.bench.progress import Meter, is_watched
+    from nsqfast.tools.bench.report import first_error, make_result, remarks
+
+    plan = make_plan(options)
+    with contextlib.closing(Crew(plan)) as crew:
+        signals.watch_over(crew)
+        crew.start()
+        if is_watched():
+            with Meter(plan, crew) as meter:
+                reports = crew.listen(meter.look)
+        else:
+            reports = crew.listen(None)
+        error = INTERRUPTED if signals.came else first_error(reports)
+        result = make_result(plan, crew.totals(), reports, error)
+    _print(options, result, remarks(result, plan.goal))
+    if signals.came:
+        return 128 + signals.came[0]
+    return 0 if error is None else 1
+
+
+def _print(options: Options, result: "Result", said: list[str]) -> None:
+    """The result on stdout with what is to be said of it; what went wrong on stderr, in one line."""
+    from nsqfast.tools.bench.report import table
+
+    if options.json:
+        print(json.dumps(result.to_json()))
+        for line in said:
+            print(f"{PROGRAM}: {line}", file=sys.stderr)
+    elif result.seconds or result.error is None:
+        print("\n".join([table(result), *said]))
+    if result.error is not None:
+        print(f"{PROGRAM}: {result.error}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

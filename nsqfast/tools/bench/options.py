@@ -1,0 +1,283 @@
+"""The settings of nsqfast-bench: one set of fields, of which every mode takes its part.
+
+Names and defaults are those of NSQ's bench_writer and bench_reader where they have the flag.
+"""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, cast
+
+from nsqfast import __version__
+from nsqfast.errors import OptionsError
+from nsqfast.gotext import format_duration, parse_duration_ns
+from nsqfast.names import EPHEMERAL, is_ephemeral, is_valid_name
+from nsqfast.net.addresses import PORT_MAX, Inet, parse_address
+from nsqfast.options import (
+    BOOL,
+    INT,
+    STRING,
+    HelpRequested,
+    Kind,
+    Option,
+    declared,
+    option,
+    read_flags,
+    usage,
+)
+
+PROGRAM = "nsqfast-bench"
+NS_PER_MS, NS_PER_S = 1_000_000, 1_000_000_000
+
+# A deadline is a sum in 64 bits, and nobody measures for longer than a year.
+RUNFOR_NS_MAX = 8760 * 3600 * NS_PER_S
+# Counts of all workers are added up in 64 bits, with the stop sign of crew.py among them.
+COUNT_MAX = 10**15
+CHANNEL_COUNT_MAX = 1000
+IN_AIR_MAX = 1_000_000
+RATE_MAX = 1_000_000_000
+# 160 MB of room for samples; percentiles do not get better by more of them.
+SAMPLE_COUNT_MAX = 10_000_000
+# The length of a command's body is a signed 32-bit number in NSQ.
+BODY_SIZE_MAX = (1 << 31) - 1
+# A paced message carries the moment that it was meant for.
+STAMP_SIZE = 8
+
+
+def _span(unit: str) -> Kind:
+    """A duration as Go writes it, or a bare number of units."""
+
+    def parse(text: str) -> int:
+        return parse_duration_ns(text if text[-1:].isalpha() else text + unit)
+
+    return Kind("time.Duration", "duration", parse, parse, show=format_duration)
+
+
+SECONDS = _span("s")
+MILLISECONDS = _span("ms")
+
+
+@dataclass(slots=True)
+class Options:
+    """All flags; durations in nanoseconds with `_ns` behind."""
+
+    # fmt: off
+    topic: str = option(STRING, "", "topic to publish to or consume from")
+    channel: str = option(STRING, "", "channel to consume from")
+    channels: int = option(INT, 1, "channels to consume from: --channel, then its name with 2, 3, ... behind")
+    size: int = option(INT, 200, "size of a message in bytes; for sub only what MB/s is reckoned with")
+    batch_size: int = option(INT, 200, "messages in a command: 1 = PUB, more = MPUB")
+    in_air: int = option(INT, 1, "commands of a connection that may wait for their OK")
+    defer_ms: int = option(INT, -1, "publish with DPUB and this delay in ms (-1 = off); needs --batch-size=1")
+    rate: int = option(INT, 5000, "messages per second, over all connections")
+    rdy: int = option(INT, 2500, "RDY count of each consumer")
+    requeue_ms: int = option(
+        INT, -1, "REQ the first delivery of each message with this delay in ms (-1 = off)")
+
+    nsqd_tcp_address: str = option(STRING, "127.0.0.1:4150", "<addr>:<port> of the broker")
+    connections: int = option(INT, 2, "connections that publish")
+    consumers: int = option(INT, 2, "connections that consume, per channel")
+    workers: int = option(INT, 1, "processes that the connections are dealt to")
+    count: int = option(INT, 0, "messages after which it ends (0 = only --runfor counts)")
+    runfor_ns: int = option(SECONDS, 10 * NS_PER_S, "time after which it ends; a number is seconds", flag="runfor")
+    output_buffer_size: int = option(
+        INT, 0, "output buffer in bytes to ask the broker for (0 = its default, -1 = none)")
+    output_buffer_timeout_ns: int = option(
+        MILLISECONDS, 0, "output buffer timeout to ask for; a number is ms (0 = the broker's, -1 = none)",
+        flag="output-buffer-timeout")
+    msg_timeout_ns: int = option(
+        MILLISECONDS, 0, "message timeout to ask for; a number is ms (0 = the broker's)", flag="msg-timeout")
+    json: bool = option(BOOL, False, "print one JSON object instead of a table")
+    # fmt: on
+    mode: str = ""
+
+    @property
+    def publishes(self) -> bool:
+        """Whether it has connections that publish."""
+        return self.mode != "sub"
+
+    @property
+    def consumes(self) -> bool:
+        """Whether it has connections that consume."""
+        return self.mode != "pub"
+
+    @property
+    def intended(self) -> int:
+        """Messages that `latency` is to send: --count, unless --runfor comes first."""
+        in_time = self.rate * self.runfor_ns // NS_PER_S
+        return min(self.count, in_time) if self.count else in_time
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port of the broker; OptionsError when the flag does not name them."""
+        parsed = parse_address(self.nsqd_tcp_address)
+        if isinstance(parsed, Inet) and parsed.port.isascii() and parsed.port.isdigit():
+            port = int(parsed.port)
+            if 1 <= port <= PORT_MAX:
+                return parsed.host or "127.0.0.1", port
+        raise OptionsError(
+            f"--nsqd-tcp-address must be <addr>:<port>, not {self.nsqd_tcp_address!r}"
+        )
+
+    def channel_names(self) -> list[str]:
+        """C, C2, C3, ...; a suffix #ephemeral stays at the end."""
+        stem = self.channel.removesuffix(EPHEMERAL)
+        tail = EPHEMERAL if is_ephemeral(self.channel) else ""
+        return [self.channel, *(f"{stem}{i}{tail}" for i in range(2, self.channels + 1))]
+
+
+_EVERYWHERE = (
+    "topic size nsqd_tcp_address workers count runfor_ns json "
+    "output_buffer_size output_buffer_timeout_ns msg_timeout_ns"
+)
+_PUBLISHING = "connections batch_size in_air defer_ms"
+_CONSUMING = "channel consumers rdy requeue_ms"
+_FIELDS = {
+    "pub": f"{_EVERYWHERE} {_PUBLISHING}".split(),
+    "sub": f"{_EVERYWHERE} {_CONSUMING}".split(),
+    "pubsub": f"{_EVERYWHERE} {_PUBLISHING} {_CONSUMING} channels".split(),
+    "latency": f"{_EVERYWHERE} connections channel consumers rdy rate".split(),
+}
+MODES = {
+    "pub": "publish as fast as the broker takes it",
+    "sub": "consume what a channel holds",
+    "pubsub": "publish and consume at the same time",
+    "latency": "publish at a fixed rate and time each message from its due moment to its arrival",
+}
+
+
+def parse(argv: list[str]) -> Options:
+    """Settings from the words behind the program's name; --help and --version print and leave by SystemExit."""
+    mode, words = (argv[0], argv[1:]) if argv else ("", [])
+    if mode.lstrip("-") in ("h", "help"):
+        print(overview(), file=sys.stderr)
+        raise SystemExit(0)
+    if mode.lstrip("-") == "version":
+        print(f"{PROGRAM} v{__version__}")
+        raise SystemExit(0)
+    if mode not in MODES:
+        told = f"unknown mode {mode!r}" if mode else "no mode"
+        raise OptionsError(f"{told}: the first word must be one of {', '.join(MODES)}")
+    flags = [item for item in declared(Options) if item.attribute in _FIELDS[mode]]
+    try:
+        values = read_flags(flags, words)
+    except HelpRequested:
+        print(usage(flags, _defaults(), f"{PROGRAM} {mode}"), file=sys.stderr)
+        raise SystemExit(0) from None
+    stray = next(_strays(flags, words), None)
+    if stray is not None:
+        raise OptionsError(f"unexpected word {stray!r}: what follows the mode must be flags")
+    if mode == "latency":
+        values["batch_size"] = 1
+    return Options(mode=mode, **values)
+
+
+def overview() -> str:
+    """The help text of the program without a mode."""
+    lines = [f"Usage of {PROGRAM}:"]
+    lines += [f"  {PROGRAM} {mode:<8} [FLAG ...]   {text}" for mode, text in MODES.items()]
+    return "\n".join([*lines, f"Flags of a mode: {PROGRAM} MODE --help"])
+
+
+def _defaults() -> dict[str, Any]:
+    return {
+        item.name: item.default
+        for item in fields(cast("Any", Options))
+        if item.default is not MISSING
+    }
+
+
+def _strays(flags: list[Option], words: list[str]) -> Iterator[str]:
+    """Words that are neither flags nor their values: Go's syntax drops them, and all flags behind them."""
+    alone = {item.flag for item in flags if item.kind.is_bool}
+    rest = iter(words)
+    for word in rest:
+        if not word.startswith("-") or word in ("-", "--"):
+            yield word
+        elif "=" not in word and word.lstrip("-") not in alone:
+            next(rest, None)
+
+
+def validate(options: Options) -> None:
+    """Refuses, by OptionsError, what cannot be run or would measure nothing."""
+    _check_names(options)
+    _check_counts(options)
+    _check_times(options)
+    if options.mode == "latency":
+        _check_latency(options)
+    if options.defer_ms >= 0 and options.batch_size != 1:
+        raise OptionsError("--defer-ms needs --batch-size=1: NSQ has no MPUB with a delay")
+    if options.batch_size > 1 and 4 + options.batch_size * (4 + options.size) > BODY_SIZE_MAX:
+        raise OptionsError("--size times --batch-size must be below 2 GiB: lower one of them")
+    lanes = (options.connections if options.publishes else 0) + (
+        options.consumers * options.channels if options.consumes else 0
+    )
+    if options.workers > lanes:
+        raise OptionsError(
+            f"--workers must be at most the number of connections ({lanes}), not {options.workers}"
+        )
+    _ = options.address
+
+
+def _check_names(options: Options) -> None:
+    wanted = {"topic": [options.topic]}
+    if options.consumes:
+        _check_range("channels", options.channels, 1, CHANNEL_COUNT_MAX)
+        wanted["channel"] = options.channel_names()
+    for flag, names in wanted.items():
+        if not names[0]:
+            raise OptionsError(f"--{flag} is missing: name the {flag}, such as --{flag}=bench")
+        for name in names:
+            if not is_valid_name(name):
+                raise OptionsError(
+                    f"{name!r} is no name for a {flag}: 1 to 64 of .a-zA-Z0-9_- and an optional {EPHEMERAL}"
+                )
+
+
+def _check_range(flag: str, number: int, least: int, most: int | None = None) -> None:
+    if number < least:
+        raise OptionsError(f"--{flag} must be at least {least}, not {number}")
+    if most is not None and number > most:
+        raise OptionsError(f"--{flag} must be at most {most}, not {number}")
+
+
+def _check_counts(options: Options) -> None:
+    least_size = STAMP_SIZE if options.mode == "latency" else 1
+    _check_range("size", options.size, least_size, BODY_SIZE_MAX)
+    _check_range("batch-size", options.batch_size, 1, BODY_SIZE_MAX)
+    _check_range("in-air", options.in_air, 1, IN_AIR_MAX)
+    _check_range("defer-ms", options.defer_ms, -1)
+    _check_range("requeue-ms", options.requeue_ms, -1)
+    _check_range("rdy", options.rdy, 1)
+    _check_range("connections", options.connections, 1)
+    _check_range("consumers", options.consumers, 1)
+    _check_range("workers", options.workers, 1)
+    _check_range("count", options.count, 0, COUNT_MAX)
+    _check_range("rate", options.rate, 1, RATE_MAX)
+    _check_range("output-buffer-size", options.output_buffer_size, -1)
+
+
+def _check_times(options: Options) -> None:
+    if not 0 < options.runfor_ns <= RUNFOR_NS_MAX:
+        raise OptionsError(
+            f"--runfor must be longer than 0 and at most {format_duration(RUNFOR_NS_MAX)}, "
+            f"not {format_duration(options.runfor_ns)}"
+        )
+    for flag, asked_ns, special in (
+        ("output-buffer-timeout", options.output_buffer_timeout_ns, (0, -NS_PER_MS)),
+        ("msg-timeout", options.msg_timeout_ns, (0,)),
+    ):
+        if asked_ns < NS_PER_MS and asked_ns not in special:
+            raise OptionsError(f"--{flag} must be at least 1ms, not {format_duration(asked_ns)}")
+
+
+def _check_latency(options: Options) -> None:
+    if options.workers != 1:
+        raise OptionsError("--workers must be 1 for latency: one process keeps the timetable")
+    if options.intended < 1:
+        raise OptionsError("--rate times --runfor is less than one message: raise one of them")
+    if options.intended > SAMPLE_COUNT_MAX:
+        raise OptionsError(
+            f"{options.intended} samples are too many: lower --rate, --runfor or --count "
+            f"so that there are at most {SAMPLE_COUNT_MAX}"
+        )

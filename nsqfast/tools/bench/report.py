@@ -1,0 +1,152 @@
+"""What a run came to: one record for --json, a table for people."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from nsqfast.tools.bench.crew import Totals, counted
+from nsqfast.tools.bench.options import NS_PER_S, Options
+from nsqfast.tools.bench.plan import Plan
+from nsqfast.tools.bench.worker import Report
+
+# From this share of the workers' time on, the generator was busy with itself.
+BUSY_SHARE = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The figures of a run; the names are those of the JSON object."""
+
+    mode: str
+    published: int
+    received: int
+    finished: int
+    requeued: int
+    seconds: float
+    messages_per_s: float
+    megabytes_per_s: float
+    cpu_us_per_message: float
+    cpu_us_user: float
+    cpu_us_sys: float
+    connections: int
+    consumers: int
+    workers: int
+    size: int
+    batch_size: int
+    in_air: int
+    latency_us: dict[str, float] | None
+    error: str | None
+
+    @property
+    def counted(self) -> int:
+        """The messages that the rate means."""
+        return counted(self, self.mode)
+
+    @property
+    def busy_share(self) -> float:
+        """Of the CPU time that the workers could have had, how much they used."""
+        could_us = self.workers * self.seconds * 1e6
+        return (self.cpu_us_user + self.cpu_us_sys) / could_us if could_us else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """One object, flat but for the latency."""
+        return asdict(self)
+
+
+def make_result(plan: Plan, totals: Totals, reports: list[Report], error: str | None) -> Result:
+    """Adds up what the workers measured; `error` is what the run as a whole suffered from."""
+    options = plan.options
+    messages = counted(totals, options.mode)
+    started = [report for report in reports if report.started_ns]
+    seconds = 0.0
+    if started:
+        first_ns = min(report.started_ns for report in started)
+        seconds = (max(report.ended_ns for report in started) - first_ns) / NS_PER_S
+    rate = messages / seconds if seconds else 0.0
+    moved = totals.received_bytes if options.consumes else totals.published * options.size
+    user_us = sum(report.user_s for report in started) * 1e6
+    sys_us = sum(report.sys_s for report in started) * 1e6
+    return Result(
+        mode=options.mode,
+        published=totals.published,
+        received=totals.received,
+        finished=totals.finished,
+        requeued=totals.requeued,
+        seconds=seconds,
+        messages_per_s=rate,
+        megabytes_per_s=moved / seconds / 1e6 if seconds else 0.0,
+        cpu_us_per_message=(user_us + sys_us) / messages if messages else 0.0,
+        cpu_us_user=user_us,
+        cpu_us_sys=sys_us,
+        connections=plan.connections,
+        consumers=plan.consumers,
+        workers=len(plan.workers),
+        size=options.size,
+        batch_size=options.batch_size if options.publishes else 0,
+        in_air=options.in_air if options.publishes else 0,
+        latency_us=_latency(options, reports),
+        error=error,
+    )
+
+
+def _latency(options: Options, reports: list[Report]) -> dict[str, float] | None:
+    taken = [report.latency for report in reports if report.latency is not None]
+    return {**asdict(taken[0]), "intended": options.intended} if taken else None
+
+
+def first_error(reports: list[Report]) -> str | None:
+    """What went wrong first; the rest follows from it."""
+    return next((report.error for report in reports if report.error is not None), None)
+
+
+def table(result: Result) -> str:
+    """Aligned columns, one line of figures, and a second pair of lines for the latency."""
+    columns = {"mode": result.mode}
+    for name in ("published", "received", "finished", "requeued"):
+        if getattr(result, name):
+            columns[name] = f"{getattr(result, name):,}"
+    columns |= {
+        "seconds": f"{result.seconds:.3f}",
+        "messages/s": f"{result.messages_per_s:,.0f}",
+        "MB/s": f"{result.megabytes_per_s:,.1f}",
+        "CPU us/message": f"{result.cpu_us_per_message:.3f}",
+    }
+    lines = _aligned(columns)
+    if result.latency_us:
+        taken = result.latency_us
+        lines += ["", *_aligned(_latency_columns(taken))]
+    return "\n".join(lines)
+
+
+def _latency_columns(taken: dict[str, float]) -> dict[str, str]:
+    columns = {"samples": f"{taken['count']:,.0f}", "intended": f"{taken['intended']:,.0f}"}
+    names = {"p50": "p50 us", "p99": "p99 us", "p999": "p99.9 us", "max": "max us"}
+    return columns | {shown: f"{taken[name]:,.1f}" for name, shown in names.items()}
+
+
+def _aligned(columns: dict[str, str]) -> list[str]:
+    widths = [max(len(name), len(shown)) for name, shown in columns.items()]
+    rows = [list(columns), list(columns.values())]
+    return [
+        "  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True))
+        for row in rows
+    ]
+
+
+def remarks(result: Result, goal: int) -> list[str]:
+    """A line for each thing that makes the figures say less about the broker than they seem to."""
+    found = []
+    if result.error is None and result.counted < goal:
+        found.append(
+            f"time was up after {result.counted:,} of {goal:,} messages; a longer --runfor gives them more"
+        )
+    if result.latency_us and result.latency_us["stale"]:
+        found.append(
+            f"{result.latency_us['stale']:,} messages from before this run came first and were left out"
+        )
+    if result.busy_share >= BUSY_SHARE:
+        cores = "1 core" if result.workers == 1 else f"{result.workers} cores"
+        found.append(
+            f"the generator, not the broker, was the limit: it kept {cores} busy for "
+            f"{100 * result.busy_share:.0f} % of the time; try more --workers"
+        )
+    return found

@@ -1,0 +1,220 @@
+"""One process of a run: its connections, its load, and what they cost.
+
+Whatever fails here becomes the report's `error`, one line; the parent never waits for a worker in vain.
+"""
+
+import contextlib
+import os
+import resource
+import socket
+import threading
+import time
+from collections.abc import Iterator, MutableSequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection as Pipe
+from multiprocessing.synchronize import Barrier
+
+from nsqfast._ext.load import Load
+from nsqfast.errors import NsqfastError
+from nsqfast.gotext import os_error
+from nsqfast.net.addresses import format_address
+from nsqfast.tools.bench.options import NS_PER_S, PROGRAM, Options
+from nsqfast.tools.bench.plan import WorkerPlan, identify_settings, publish_command
+from nsqfast.tools.wire import Connection
+
+# A row of the shared totals; Load writes the first four columns.
+ROW_SIZE = 8
+PUBLISHED, RECEIVED, FINISHED, REQUEUED, STARTED_NS, RECEIVED_BYTES = range(6)
+
+CONNECT_TIMEOUT_S = 5.0
+HANG_UP_TIMEOUT_S = 5.0
+# How long the others may need to get connected; only a parent that died leaves us waiting longer.
+GATE_TIMEOUT_S = 120.0
+
+READ_SIZE = 1 << 18
+SAMPLE_SIZE = 8
+QUANTILES = (0.5, 0.99, 0.999)
+STALE = (
+    "the channel was full of older messages: measure latency on a --topic or --channel of its own"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Microseconds from a message's due moment to its arrival; `stale` ones were from before the run, and left out."""
+
+    count: int
+    stale: int
+    p50: float
+    p99: float
+    p999: float
+    max: float
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a worker sends to the parent when it is through; `started_ns` 0 = it never started."""
+
+    started_ns: int = 0
+    ended_ns: int = 0
+    user_s: float = 0.0
+    sys_s: float = 0.0
+    latency: Latency | None = None
+    error: str | None = None
+
+
+class RefusedError(NsqfastError):
+    """The broker does not allow what was asked for; the text says what to change."""
+
+
+def work(plan: WorkerPlan, totals: MutableSequence[int], gate: Barrier, outbox: Pipe) -> None:
+    """The whole life of a worker process."""
+    place = format_address(plan.options.address)
+    try:
+        report = _measure(plan, totals, gate)
+    except threading.BrokenBarrierError:
+        report = Report(error="the other workers did not get ready")
+    except ConnectionRefusedError:
+        report = Report(error=f"cannot connect to {place}: is nsqd listening there?")
+    except socket.gaierror:
+        report = Report(error=f"cannot connect to {place}: no such host")
+    except OSError as error:
+        report = Report(error=f"{place}: {os_error(error)}")
+    except NsqfastError as error:
+        report = Report(error=f"{place}: {error}")
+    except MemoryError:
+        report = Report(error="out of memory: lower --size, --batch-size or --connections")
+    # A parent that is gone wants to know nothing.
+    with contextlib.suppress(BrokenPipeError), outbox:
+        outbox.send(report)
+
+
+def _measure(plan: WorkerPlan, totals: MutableSequence[int], gate: Barrier) -> Report:
+    load = Load(totals, plan.index)
+    with _connected(plan, load):
+        samples = _sample_room(plan.options)
+        if samples is not None:
+            load.record(samples)
+        gate.wait(GATE_TIMEOUT_S)
+        started_ns = time.monotonic_ns()
+        totals[ROW_SIZE * plan.index + STARTED_NS] = started_ns
+        before = resource.getrusage(resource.RUSAGE_SELF)
+        load.run(plan.publish_target, plan.finish_target, started_ns + plan.runfor_ns)
+        after = resource.getrusage(resource.RUSAGE_SELF)
+    latency, error = None, load.error
+    if error is not None:
+        error = f"{format_address(plan.options.address)}: {error}"
+    if samples is not None and load.sampled:
+        latency = _summarize(samples, load, plan.options.intended)
+        if latency is None:
+            error = error or STALE
+    return Report(
+        started_ns=load.started_ns,
+        ended_ns=load.ended_ns,
+        user_s=after.ru_utime - before.ru_utime,
+        sys_s=after.ru_stime - before.ru_stime,
+        latency=latency,
+        error=error,
+    )
+
+
+def _sample_room(options: Options) -> bytearray | None:
+    """Twice of what is intended: messages that an earlier run left in the channel come first."""
+    return bytearray(2 * SAMPLE_SIZE * options.intended) if options.mode == "latency" else None
+
+
+@contextlib.contextmanager
+def _connected(plan: WorkerPlan, load: Load) -> Iterator[None]:
+    """All connections of the worker, ready to go; afterwards the broker has read all that we sent."""
+    options = plan.options
+    command = publish_command(options) if plan.quotas else b""
+    consumers = []
+    with contextlib.ExitStack() as sockets:
+        for quota in plan.quotas:
+            fd = sockets.enter_context(_open_publisher(options)).fileno()
+            _add_publisher(load, fd, command, options, quota)
+        for channel in plan.channels:
+            consumers.append(sockets.enter_context(_open_consumer(options, channel)))
+            load.add_consumer(consumers[-1].fileno(), options.rdy, options.requeue_ms)
+        yield
+        _hang_up(consumers)
+
+
+def _add_publisher(load: Load, fd: int, command: bytes, options: Options, quota: int) -> None:
+    if options.mode == "latency":
+        interval_ns = options.connections * NS_PER_S // options.rate
+        load.add_paced(fd, command, len(command) - options.size, max(1, interval_ns), quota)
+    else:
+        load.add_publisher(fd, command, options.batch_size, options.in_air, quota)
+
+
+@contextlib.contextmanager
+def _open_publisher(options: Options) -> Iterator[socket.socket]:
+    with _handshake(options) as (connection, _):
+        yield _take_over(connection)
+
+
+@contextlib.contextmanager
+def _open_consumer(options: Options, channel: str) -> Iterator[socket.socket]:
+    with _handshake(options) as (connection, rdy_max):
+        if options.rdy > rdy_max:
+            raise RefusedError(
+                f"--rdy must be at most {rdy_max} with this broker, not {options.rdy}"
+            )
+        connection.subscribe(options.topic, channel, ready_count=0)
+        yield _take_over(connection)
+
+
+@contextlib.contextmanager
+def _handshake(options: Options) -> Iterator[tuple[Connection, int]]:
+    """A connection that is identified, and the RDY count that the broker allows."""
+    with Connection(*options.address, CONNECT_TIMEOUT_S) as connection:
+        client_id = f"{PROGRAM}-{os.getpid()}"
+        try:
+            answer = connection.identify(identify_settings(options, client_id))
+        except ValueError:
+            raise RefusedError("the answer to IDENTIFY is not that of an nsqd") from None
+        yield connection, int(answer.get("max_rdy_count", options.rdy))
+
+
+def _take_over(connection: Connection) -> socket.socket:
+    """Its socket; a command shall not wait until the one before it is acknowledged, as TCP would have it."""
+    taken = connection.detach()
+    taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return taken
+
+
+def _hang_up(consumers: list[socket.socket]) -> None:
+    """Wait until the broker has read all and closed; with messages unread a close drops what is not sent yet: FINs."""
+    end_s = time.monotonic() + HANG_UP_TIMEOUT_S
+    for consumer in consumers:
+        with contextlib.suppress(OSError):
+            consumer.shutdown(socket.SHUT_WR)
+    for consumer in consumers:
+        with contextlib.suppress(OSError):
+            # Not 0, which would mean not to wait at all even for what is there.
+            consumer.settimeout(max(0.001, end_s - time.monotonic()))
+            while consumer.recv(READ_SIZE):
+                pass
+
+
+def _summarize(room: bytearray, load: Load, intended: int) -> Latency | None:
+    """Percentiles; None when most messages were older than the run, so that their bodies name no moment of it."""
+    # Not before the run: it starts threads, which spin for a while.
+    import numpy as np
+
+    samples = np.frombuffer(room, np.int64)[: load.sampled]
+    fresh = samples[(samples >= 0) & (samples <= load.ended_ns - load.started_ns)]
+    stale_count = len(samples) - len(fresh)
+    if stale_count >= len(fresh):
+        return None
+    fresh = fresh[:intended]
+    p50, p99, p999 = np.quantile(fresh, QUANTILES) / 1000
+    return Latency(
+        count=len(fresh),
+        stale=stale_count,
+        p50=float(p50),
+        p99=float(p99),
+        p999=float(p999),
+        max=float(fresh.max()) / 1000,
+    )
