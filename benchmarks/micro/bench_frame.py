@@ -1,0 +1,38 @@
+"""Frames: what a consumer gets. A thousand messages a call: its microseconds are nanoseconds per message."""
+
+import pytest
+from nsqfast._ext.drill import FrameDrill
+from nsqfast._ext.frame import FrameDecoder
+from pytest_benchmark.fixture import BenchmarkFixture
+
+MESSAGES = 1000
+PER_TURN = 100  # messages that leave in one write
+READ_SIZE = 65536
+OVERHEAD_SIZE = 34  # of a frame and of a message's header
+
+
+@pytest.mark.parametrize("size", [16, 200, 2000])
+def bench_encode(benchmark: BenchmarkFixture, size: int) -> None:
+    benchmark.extra_info["messages"] = MESSAGES
+    drill = FrameDrill(MESSAGES, size)
+    assert benchmark(drill.encode, PER_TURN) == MESSAGES * (OVERHEAD_SIZE + size)
+
+
+@pytest.mark.parametrize("size", [16, 200, 2000])
+def bench_decode(benchmark: BenchmarkFixture, size: int) -> None:
+    """The client's side, a read of 64 KiB at a time: pairs of Python objects come out."""
+    benchmark.extra_info["messages"] = MESSAGES
+    drill = FrameDrill(MESSAGES, size)
+    drill.encode(MESSAGES)
+    stream, decoder = drill.written, FrameDecoder()
+    reads = [stream[start : start + READ_SIZE] for start in range(0, len(stream), READ_SIZE)]
+
+    def decode() -> list[tuple[int, bytes]]:
+        frames: list[tuple[int, bytes]] = []
+        for data in reads:
+            frames += decoder.feed(data)
+        return frames
+
+    frames = benchmark(decode)
+    assert len(frames) == MESSAGES
+    assert {(kind, len(data)) for kind, data in frames} == {(2, OVERHEAD_SIZE - 8 + size)}

@@ -1,0 +1,19 @@
+"""Deadlines in a heap: deferred messages. A thousand a call: its microseconds are nanoseconds per message."""
+
+import pytest
+from nsqfast._ext.drill import HeapDrill
+from pytest_benchmark.fixture import BenchmarkFixture
+
+MESSAGES = 1000
+BODY_SIZE = 200
+
+
+@pytest.mark.parametrize("standing", [2500, 50_000], ids=lambda count: f"standing={count}")
+def bench_deferred(benchmark: BenchmarkFixture, standing: int) -> None:
+    """The one that is due is popped, another put in at a random deadline."""
+    benchmark.extra_info["messages"] = MESSAGES
+    drill = HeapDrill(standing, BODY_SIZE)
+    # Until no deadline is left that was put in at the start, in order.
+    assert drill.expire(standing) == standing
+    assert benchmark(drill.expire, MESSAGES) == MESSAGES
+    assert len(drill.drain()) == standing

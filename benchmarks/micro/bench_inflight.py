@@ -1,0 +1,31 @@
+"""The table of what is in flight. A thousand messages a call: its microseconds are nanoseconds per message."""
+
+import pytest
+from nsqfast._ext.drill import TableDrill
+from pytest_benchmark.fixture import BenchmarkFixture
+
+MESSAGES = 1000
+BODY_SIZE = 200
+# As many as one consumer can have in flight, and as many as 20 of them.
+STANDING = pytest.mark.parametrize("standing", [2500, 50_000], ids=lambda n: f"standing={n}")
+SCATTERED = pytest.mark.parametrize("scattered", [False, True], ids=["in-order", "scattered"])
+
+
+@STANDING
+@SCATTERED
+def bench_find(benchmark: BenchmarkFixture, standing: int, *, scattered: bool) -> None:
+    benchmark.extra_info["messages"] = MESSAGES
+    drill = TableDrill(standing, BODY_SIZE)
+    assert benchmark(drill.find, MESSAGES, scattered) == MESSAGES
+
+
+@STANDING
+@SCATTERED
+def bench_find_remove_insert(
+    benchmark: BenchmarkFixture, standing: int, *, scattered: bool
+) -> None:
+    """One is found and taken out as by FIN, one with a new id put in as by a delivery."""
+    benchmark.extra_info["messages"] = MESSAGES
+    drill = TableDrill(standing, BODY_SIZE)
+    assert benchmark(drill.settle, MESSAGES, scattered) == MESSAGES
+    assert len(drill) == standing
