@@ -9,12 +9,14 @@ BUILD_EXT := $(BIN)/python setup.py -q build_ext --inplace
 # Some tests call tools by name: cython-lint calls pycodestyle, say.
 IN_VENV := PATH="$(BIN):$$PATH"
 
-.PHONY: help up ext test debug-test asan-test cov html lint go-nsq wheel clean
+.PHONY: help up ext test bench bench-smoke debug-test asan-test cov html lint go-nsq wheel clean
 
 help:
 	@echo "make up                start nsqfast-nsqd on ports 4150 (TCP) and 4151 (HTTP), data in ./data"
 	@echo "make up ARGS=--demo    send messages through a broker of its own and show them, then stop"
 	@echo "make test              all tests (ARGS=... goes to pytest)"
+	@echo "make bench             measure nsqfast beside Go's nsqd: benchmarks/results/REPORT.md (a quarter of an hour)"
+	@echo "make bench-smoke       every benchmark briefly: whether it works, not how fast"
 	@echo "make ext               build what changed in _ext/"
 	@echo "make lint              style, types, stubs, layers, lengths"
 	@echo "make debug-test        tests on the build with checks compiled in"
@@ -40,12 +42,24 @@ ext: $(READY)
 up: ext
 	@$(BIN)/python -m nsqfast.tools.demo $(ARGS)
 
-# Without Go, or without a way to its modules, the tests that need these programs are skipped.
-test: ext
-	@if test ! -x .go-nsq/nsqd && command -v go >/dev/null 2>&1; then \
-	    $(MAKE) --no-print-directory go-nsq || echo "nsqfast: go-nsq was not built, its tests are skipped"; \
+# Without Go, or without a way to its modules, what needs these programs is skipped.
+IF_GO = if test ! -x .go-nsq/nsqd && command -v go >/dev/null 2>&1; then \
+	    $(MAKE) --no-print-directory go-nsq || echo "nsqfast: go-nsq was not built, what needs it is skipped"; \
 	fi
+
+test: ext
+	@$(IF_GO)
 	@$(IN_VENV) $(BIN)/pytest $(ARGS)
+
+bench: ext
+	@$(IF_GO)
+	@mkdir -p build
+	@$(IN_VENV) $(BIN)/pytest benchmarks --benchmark-json=build/bench.json --benchmark-columns=median,iqr,rounds $(ARGS)
+	@$(BIN)/python benchmarks/report.py build/bench.json benchmarks/results
+
+bench-smoke: ext
+	@$(IF_GO)
+	@$(IN_VENV) $(BIN)/pytest benchmarks --smoke --benchmark-disable -q $(ARGS)
 
 go-nsq:
 	@if test ! -f tests/compat/go/build.sh; then echo "nsqfast: no tests/compat/go here" >&2; exit 1; fi

@@ -15,6 +15,7 @@ cdef extern from "pool.h" nogil:
         uint32_t kept_count
     void *pool_get "nsq_pool_get"(Pool *pool, size_t size)
     void pool_put "nsq_pool_put"(Pool *pool, void *block, size_t size)
+    void keep_freed "nsq_keep_freed"()
 
 cdef enum:
     SLAB_SIZE = 256
@@ -104,6 +105,11 @@ cdef bint grow() noexcept:
 def live_deliveries():
     """How many deliveries exist now; tests look for leaks with it."""
     return live_count
+
+
+def keep_freed_memory():
+    """For the whole process: have malloc keep some of what was freed, for the next turn's output."""
+    keep_freed()
 
 
 def pool_slabs():
