@@ -12,8 +12,10 @@ cdef class ReadBuffer:
     cdef Py_ssize_t capacity
     cdef Py_ssize_t size_min
     cdef Py_ssize_t view_count
+    cdef int calm_count          # reads in a row that would have fitted into a quarter
 
     cdef int make_room(self) except -1
+    cdef int trim(self) except -1
     cdef int append(self, const char *data, Py_ssize_t size) except -1
     cdef void consume(self, Py_ssize_t size) noexcept
     cdef int resize(self, Py_ssize_t capacity) except -1

@@ -1,4 +1,8 @@
-"""A ReadBuffer doubles only when it is full of bytes that did arrive, so a peer's claim of a size costs nothing."""
+"""A ReadBuffer doubles only when it is full of bytes that did arrive, so a peer's claim of a size costs nothing.
+
+It keeps its size while the peer goes on sending as much, because growing again for every large message costs more than
+the message, and gives it back after a while of less, or when nothing comes at all.
+"""
 
 from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.object cimport PyObject
@@ -17,6 +21,7 @@ cdef extern from "Python.h":
 
 cdef enum:
     WRITE_SIZE = 4096
+    CALM_COUNT_MAX = 64
 
 
 cdef class ReadBuffer:
@@ -58,10 +63,18 @@ cdef class ReadBuffer:
             memmove(self.data, self.data + self.start, waiting)
             self.start = 0
             self.end = waiting
-        if waiting == 0 and self.capacity > self.size_min:
-            return self.resize(self.size_min)
+        if waiting == 0 and self.calm_count > CALM_COUNT_MAX:
+            return self.trim()
         if self.capacity - waiting < self.capacity // 4:
             return self.resize(self.capacity * 2)
+        return 0
+
+    cdef int trim(self) except -1:
+        """Back to the least size, if nothing is in it."""
+        self.calm_count = 0
+        if self.start == self.end and self.view_count == 0 and self.capacity > self.size_min:
+            self.start = self.end = 0
+            return self.resize(self.size_min)
         return 0
 
     cdef int resize(self, Py_ssize_t capacity) except -1:
@@ -89,6 +102,7 @@ cdef class ReadBuffer:
             assert 0 <= size <= self.end - self.start, "more was consumed than had come"
         self.start += size
         if self.start == self.end:
+            self.calm_count = self.calm_count + 1 if self.end * 4 < self.capacity else 0
             self.start = 0
             self.end = 0
 

@@ -258,6 +258,7 @@ cdef class Connection(Consumer):
             if self.write_paused and now_ns >= self.write_paused_since_ns + self.heartbeat_ns:
                 return self.drop("write timeout")
             if now_ns >= self.next_heartbeat_ns:
+                self.input.trim()
                 # Behind no waiting answer: a heartbeat says that the connection lives, not that the disk does.
                 write_frame(self.output, FRAME_RESPONSE, b"_heartbeat_", 11)
                 self.mark_written()

@@ -162,6 +162,36 @@ def test_read_buffer_keeps_what_was_not_parsed():
         assert buffer.waiting() == model
 
 
+def room_of(buffer):
+    with memoryview(buffer) as free:
+        return len(free)
+
+
+def test_a_read_buffer_stays_large_while_much_comes_and_no_longer():
+    buffer = ReadBuffer(64)
+
+    def receive(size):
+        left = size
+        while left:
+            some = min(left, room_of(buffer))
+            buffer.advance(some)
+            left -= some
+        buffer.discard(size)
+
+    receive(10_000)
+    large = room_of(buffer)
+    assert large >= 10_000
+    for _ in range(1000):
+        receive(9_000)
+        assert room_of(buffer) == large
+    for _ in range(50):
+        receive(10)
+    assert room_of(buffer) == large
+    for _ in range(50):
+        receive(10)
+    assert room_of(buffer) == 64
+
+
 def test_write_buffer_hands_over_what_was_written():
     seed = random.SystemRandom().getrandbits(32)
     print("seed", seed)
