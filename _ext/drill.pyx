@@ -1,9 +1,6 @@
 # cython: cdivision=False
-"""What is timed here is a structure, not the Python calls around it.
-
-Each drill returns a count or a sum that only the work itself gives, so that a benchmark can prove that it was done.
-The loop costs a nanosecond or two per message itself.
-"""
+"""What is timed here is a structure, not the Python calls around it. Each drill returns a count or a sum that only the
+work gives, as a proof. Its loop costs a nanosecond or two per message."""
 
 from libc.stdint cimport INT64_MIN, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
@@ -29,11 +26,11 @@ from nsqfast._ext.topic cimport Topic
 
 cdef enum:
     OWNER = 1
-    ID_AT = 10              # of the id, in a message's header
+    ID_AT = 10              # in a message's header
     FIN_SIZE = 21           # FIN, space, id, newline
 
 cdef int64_t START_NS = 1750000000 * <int64_t> 1000000000
-cdef int64_t STEP_NS = 1000     # between two messages: a million of them a second
+cdef int64_t STEP_NS = 1000     # between two messages
 cdef int64_t TIMEOUT_NS = 60 * <int64_t> 1000000000
 
 
@@ -282,20 +279,19 @@ cdef class TableDrill(Drill):
 
     def settle(self, uint32_t count, bint scattered):
         """One is found by its id and removed, another with a new id inserted; how many were found."""
-        cdef Delivery *delivery
         cdef Entry *entry
         cdef uint32_t chosen, found = 0
         for _ in range(count):
             chosen = self.choose(scattered)
+            delivery = self.deliveries[chosen]
             entry = self.table.find(self.known[chosen], OWNER)
-            if entry is NULL or entry.delivery is not self.deliveries[chosen]:
+            if entry is NULL or entry.delivery is not delivery:
                 continue
-            found += 1
-            delivery = entry.delivery
             self.table.remove_at(entry)
             self.now_ns += STEP_NS
             self.known[chosen] = delivery.message.id = self.ids.next(self.now_ns)
             self.table.insert(delivery)
+            found += 1
         return found
 
     def __len__(self):
@@ -319,9 +315,9 @@ def append_records(DiskQueue queue not None, bytes body not None, uint64_t count
             queue.append(message, 0, False)
             if per_batch > 1 and (number % per_batch == per_batch - 1 or number == count - 1):
                 queue.end_batch()
+        return queue.depth - before
     finally:
         message_drop(message)
-    return queue.depth - before
 
 
 def read_records(DiskQueue queue not None, uint64_t count, uint64_t in_flight):

@@ -1,0 +1,86 @@
+"""REPORT.md."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reporting import tables
+from reporting.figures import GO, verdicts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from reporting.records import Run
+
+NO_GO = (
+    "**There was no Go nsqd, so its columns are empty: run `make go-nsq`, "
+    "or set NSQFAST_GO_NSQD to an nsqd 1.3.0.**"
+)
+NO_WRK = "**wrk was not installed, so the rows of HTTP are missing: `apt install wrk`.**"
+
+METHOD = """\
+Both brokers stay up during a scenario and are measured in turn, on the same machine with the same flags: a
+warm-up each that does not count, then rounds A B, B A, A B, of the same number of messages or the same
+time. Figures are medians over the rounds with the least and the most in brackets; a ratio is the median of
+the rounds' ratios, nsqfast : Go nsqd. After each load the broker's own counters must show every message; a
+round that lost one is an error.
+
+The load shares the cores with the broker. Where it costs more per message than the broker does (†), it
+measures itself before it measures the broker; the null limit, a sink that answers without looking at what
+it gets, shows the most that this load could have shown. Broker CPU is the operating system's account of the
+process, all threads, user and system, from before the load until everything is in its channel (Go nsqd
+moves messages there behind its OK). Peak memory is resident memory and includes what earlier rounds left.
+
+A dash: not measured, or a load that goes by time was so fast that it emptied the backlog, or filled the
+memory queue, before its time was up.
+
+Topics have a channel from the start, as in NSQ's own bench.sh. "Go's tools" are bench_writer and
+bench_reader with two connections; bench_writer knows MPUB only, so its "PUB one at a time" is an MPUB of
+one message. nsqfast-bench's consumers ask for an output buffer timeout of 25 ms where nothing else is said.
+Durability: *memory* is a memory queue large enough for all (a kill -9 loses it), *page cache*
+is `--mem-queue-size=0` (a kill -9 loses nothing that was written, a power failure may), *fsync before OK*
+is `--mem-queue-size=0 --sync-every=1`; Go nsqd then syncs after each message, but answers that message
+before the sync that covers it. Start-up counts from the start of the process to the answer of GET /ping.
+Latency counts from the moment a message was due to be sent, so a broker that stalls the sender gains
+nothing by it."""
+
+
+def compose(run: Run, charts: Mapping[str, str]) -> str:
+    """The whole text; `charts` are file names by their caption."""
+    parts = ["# Benchmark report", _summary(run), *_missing(run), "## Targets", tables.targets(run)]
+    parts += ["## Machine and versions", _machine(run)]
+    parts += [f"![{caption}]({name})" for caption, name in charts.items()]
+    main, sizes = run.group("throughput"), run.group("sizes")
+    parts += _section("Throughput, messages per second", tables.throughput(main), main)
+    parts += _section("Cost per message", tables.cost(main), main)
+    parts += _section("Throughput by message size", tables.throughput(sizes), sizes)
+    parts += _section("Cost per message by message size", tables.cost(sizes), sizes)
+    latency, other = run.group("latency"), run.group("other")
+    parts += _section("Latency, publish to receive", tables.latency(latency), latency)
+    parts += _section("Idle, start-up, memory", tables.other(other), other)
+    parts += _section("Micro benchmarks", tables.micro(run.micro), run.micro)
+    parts += ["## Method", METHOD]
+    return "\n\n".join(parts) + "\n"
+
+
+def _section(title: str, text: str, shown: Iterable[object]) -> list[str]:
+    return [f"## {title}", text] if list(shown) else []
+
+
+def _summary(run: Run) -> str:
+    found = [verdict.is_met for row in run.rows for verdict in verdicts(row)]
+    rounds = max((len(samples) for row in run.rows for samples in row.samples.values()), default=0)
+    return (
+        f"{run.date}. nsqfast-nsqd beside Go nsqd; rounds of each scenario: {rounds}. "
+        f"Targets met: {found.count(True)}, missed: {found.count(False)}, "
+        f"not measured: {found.count(None)}."
+    )
+
+
+def _missing(run: Run) -> list[str]:
+    has_go = any(GO in row.samples for row in run.rows)
+    return ([] if has_go else [NO_GO]) + ([] if run.machine.get("wrk") != "none" else [NO_WRK])
+
+
+def _machine(run: Run) -> str:
+    return "\n".join(f"- {name}: {value}" for name, value in run.machine.items())

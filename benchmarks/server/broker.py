@@ -1,0 +1,212 @@
+"""A broker under test: a process on free ports of 127.0.0.1, with its data in a folder of its own."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import secrets
+import signal
+import socket
+import subprocess
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+from server.implementation import ROOT, Implementation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+START_TRIES_MAX = 5
+START_SECONDS_MAX = 60.0
+STOP_SECONDS_MAX = 60.0
+ARRIVAL_SECONDS_MAX = 60.0
+POLL_SECONDS = 0.005
+CONNECT_POLL_SECONDS = 0.0005
+MEM_QUEUE_SIZE_DEFAULT = 10_000
+LOG_FILE = "broker.log"
+
+
+class PortTakenError(Exception):
+    """Somebody else was faster with a port that had been free."""
+
+
+class Broker:
+    """Started by its constructor and serving when that returns."""
+
+    is_endless = False  # it gives no more messages than it got
+
+    def __init__(
+        self, implementation: Implementation, folder: Path, flags: tuple[str, ...]
+    ) -> None:
+        self.name = implementation.name
+        self.folder = folder
+        self.mem_queue_size = mem_queue_size(flags)
+        folder.mkdir(parents=True, exist_ok=True)
+        for _ in range(START_TRIES_MAX):
+            try:
+                self._start(implementation, flags)
+            except PortTakenError:
+                continue
+            return
+        raise RuntimeError(f"{self.name}: no free port in {START_TRIES_MAX} tries")
+
+    def _start(self, implementation: Implementation, flags: tuple[str, ...]) -> None:
+        tcp_port, http_port = free_ports(2)
+        self._mark = f"bench-{secrets.token_hex(8)}"
+        self.tcp = f"127.0.0.1:{tcp_port}"
+        self.http = f"127.0.0.1:{http_port}"
+        command = [
+            *implementation.command,
+            f"--tcp-address={self.tcp}",
+            f"--http-address={self.http}",
+            f"--broadcast-address={self._mark}",
+            f"--data-path={self.folder}",
+            "--log-level=error",
+            *flags,
+        ]
+        with (self.folder / LOG_FILE).open("wb") as log:
+            self._started_ns = time.monotonic_ns()
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT
+            )
+        self.pid = self._process.pid
+        self._wait_until_serving()
+
+    def _wait_until_serving(self) -> None:
+        """A quiet log names no port, so the port is knocked at: the connection then waits for its answer."""
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while time.monotonic() < deadline:
+            if self._process.poll() is not None:
+                self._complain_of_start()
+            try:
+                self._request("GET", "/ping")
+            except OSError:
+                time.sleep(CONNECT_POLL_SECONDS)
+                continue
+            self.startup_seconds = (time.monotonic_ns() - self._started_ns) / 1e9
+            if json.loads(self._request("GET", "/info"))["broadcast_address"] == self._mark:
+                return
+            # Another one has that port and answers; ours is about to find out.
+        self.kill()
+        raise RuntimeError(f"{self.name} does not listen after {START_SECONDS_MAX} s")
+
+    def _complain_of_start(self) -> None:
+        said = (self.folder / LOG_FILE).read_text(encoding="utf-8", errors="replace")
+        if "address already in use" in said:
+            raise PortTakenError
+        raise RuntimeError(f"{self.name} did not start:\n{said}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.stop()
+        else:
+            self.kill()
+
+    def stop(self) -> None:
+        """As a supervisor does it; what is left in memory goes to disk."""
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            status = self._process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise RuntimeError(f"{self.name} did not stop in {STOP_SECONDS_MAX} s") from None
+        if status:
+            log = (self.folder / LOG_FILE).read_text(encoding="utf-8", errors="replace")
+            raise RuntimeError(f"{self.name} ended with status {status}:\n{log}")
+
+    def kill(self) -> None:
+        """Whatever it does at the moment."""
+        self._process.kill()
+        self._process.wait()
+
+    # ---- administration over HTTP
+
+    def _request(self, method: str, target: str) -> bytes:
+        host, port = self.http.split(":")
+        connection = http.client.HTTPConnection(host, int(port), timeout=START_SECONDS_MAX)
+        try:
+            connection.request(method, target)
+            response = connection.getresponse()
+            body = response.read()
+        finally:
+            connection.close()
+        if response.status != http.HTTPStatus.OK:
+            raise RuntimeError(f"{self.name}: {method} {target}: {response.status} {body!r}")
+        return body
+
+    def create(self, topic: str, channels: tuple[str, ...]) -> None:
+        """A topic with channels, all empty."""
+        self._request("POST", f"/topic/create?topic={topic}")
+        for channel in channels:
+            self._request("POST", f"/channel/create?topic={topic}&channel={channel}")
+
+    def delete(self, topic: str) -> None:
+        """Whatever the topic holds is forgotten, in memory and on disk."""
+        self._request("POST", f"/topic/delete?topic={topic}")
+
+    def stats(self, topic: str) -> dict[str, Any]:
+        """The counters of one topic."""
+        target = f"/stats?format=json&include_clients=false&include_mem=false&topic={topic}"
+        found: list[dict[str, Any]] = json.loads(self._request("GET", target))["topics"]
+        return found[0]
+
+    def wait_for(self, topic: str, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """The topic's counters once they are as wanted; Go's reach their channels a little later."""
+        deadline = time.monotonic() + ARRIVAL_SECONDS_MAX
+        while not wanted(found := self.stats(topic)):
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{self.name}: messages are missing: {found}")
+            time.sleep(POLL_SECONDS)
+        return found
+
+    def wait_queued(self, topic: str, messages: int) -> None:
+        """Until every channel holds exactly so many messages, whether deferred or not."""
+        self.wait_for(
+            topic,
+            lambda found: (
+                found["message_count"] == messages
+                and not found["depth"]
+                and all(c["depth"] + c["deferred_count"] == messages for c in found["channels"])
+            ),
+        )
+
+    def wait_taken(self, topic: str) -> int:
+        """Until every channel holds all that was published; returns how many messages that is."""
+        found = self.wait_for(
+            topic,
+            lambda found: all(c["depth"] == found["message_count"] for c in found["channels"]),
+        )
+        return int(found["message_count"])
+
+    def wait_finished(self, topic: str) -> None:
+        """Until nothing is left: not queued, not in flight, not deferred."""
+        left = ("depth", "in_flight_count", "deferred_count")
+        self.wait_for(
+            topic,
+            lambda found: (
+                not found["depth"]
+                and not any(channel[name] for channel in found["channels"] for name in left)
+            ),
+        )
+
+
+def mem_queue_size(flags: tuple[str, ...]) -> int:
+    """What --mem-queue-size says, or NSQ's default."""
+    sizes = [flag.partition("=")[2] for flag in flags if flag.startswith("--mem-queue-size=")]
+    return int(sizes[-1]) if sizes else MEM_QUEUE_SIZE_DEFAULT
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on at this moment."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()

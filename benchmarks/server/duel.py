@@ -1,0 +1,150 @@
+"""Runs one scenario on every broker there is, in turn: A B, B A, A B.
+
+All of them stay up meanwhile, so that memory is warm and the machine's state is the same for all; who
+is not being measured has nothing to do. Samples of one round belong together: ratios are made of them.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from server.broker import Broker
+from server.implementation import Implementation, implementations
+from server.sink import Sink
+from server.usage import cpu_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from server.loads import Sample
+    from server.scenario import Row, Scale
+
+    Samples = Mapping[Row, Sample | None]
+    Start = Callable[..., Broker]  # flags, and `prepare` by name
+
+# Of a core; Go's timers alone take half of it when it has ten thousand topics.
+QUIET_SHARE_MAX = 0.1
+QUIET_WINDOW_SECONDS = 0.05
+QUIET_SECONDS_MAX = 5.0
+# Twice that of NSQ's own bench.sh: a load that is given a time, not a number, shall not run over to disk.
+MEMORY_FLAGS = ("--mem-queue-size=2000000",)
+DISK_FLAGS = ("--mem-queue-size=0",)
+
+
+class Results:
+    """Samples by row and implementation, one entry for each round."""
+
+    def __init__(self) -> None:
+        self._rows: dict[Row, dict[str, list[Sample | None]]] = {}
+
+    def add(self, name: str, samples: Samples) -> None:
+        """What one implementation reached in one round."""
+        for row, sample in samples.items():
+            self._rows.setdefault(row, {}).setdefault(name, []).append(sample)
+
+    def as_json(self) -> dict[str, Any]:
+        """For pytest-benchmark's extra_info."""
+        rows = [row.as_json() | {"samples": samples} for row, samples in self._rows.items()]
+        return {"suite": "server", "rows": rows}
+
+
+class Duel:
+    """One scenario."""
+
+    def __init__(self, benchmark: Any, scale: Scale, folder: Path) -> None:
+        self._benchmark = benchmark
+        self.scale = scale
+        self._folder = folder
+
+    def run(
+        self,
+        measure: Callable[[Broker], Samples],
+        flags: Sequence[str] = MEMORY_FLAGS,
+        prepare: Callable[[Path], None] | None = None,
+        sink_sizes: tuple[int, int] | None = None,
+    ) -> None:
+        """Brokers with these flags; `prepare` puts something into their folders first.
+
+        With `sink_sizes` (of a command, of a message) the null limit takes part.
+        """
+        with ExitStack() as stack:
+            brokers = []
+            for implementation in implementations():
+                folder = self._folder / implementation.name
+                folder.mkdir(parents=True)
+                if prepare:
+                    prepare(folder)
+                broker = Broker(implementation, folder, tuple(flags))
+                brokers.append(broker)
+                # Thousands of prepared topics take seconds to save, and nobody wants them.
+                stack.push(broker) if prepare is None else stack.callback(broker.kill)
+            if sink_sizes:
+                brokers.append(stack.enter_context(Sink(*sink_sizes)))
+            pids = [broker.pid for broker in brokers]
+
+            def measure_quietly(broker: Broker) -> Samples:
+                wait_until_quiet(pids)
+                return measure(broker)
+
+            self._fight(brokers, measure_quietly)
+
+    def run_fresh(self, measure: Callable[[Start], Samples]) -> None:
+        """Each measurement starts its broker itself, by calling its argument with flags."""
+        self._fight(implementations(), lambda one: self._measure_fresh(one, measure))
+
+    def _measure_fresh(
+        self, implementation: Implementation, measure: Callable[[Start], Samples]
+    ) -> Samples:
+        folder = fresh_folder(self._folder)
+        return measure(
+            lambda *flags, prepare=None: _prepared(implementation, folder, flags, prepare)
+        )
+
+    def _fight(self, contestants: Sequence[Any], measure: Callable[[Any], Samples]) -> None:
+        results = Results()
+        order = list(contestants)
+
+        def one_round() -> None:
+            for contestant in order:
+                results.add(contestant.name, measure(contestant))
+            order.reverse()
+
+        if self.scale.has_warm_up:
+            for contestant in contestants:
+                measure(contestant)
+        self._benchmark.pedantic(one_round, rounds=self.scale.rounds, iterations=1)
+        self._benchmark.extra_info.update(results.as_json())
+
+
+def _prepared(
+    implementation: Implementation,
+    folder: Path,
+    flags: tuple[str, ...],
+    prepare: Callable[[Path], None] | None,
+) -> Broker:
+    if prepare:
+        prepare(folder)
+    return Broker(implementation, folder, flags)
+
+
+def fresh_folder(parent: Path) -> Path:
+    """An empty one with a number for a name."""
+    parent.mkdir(parents=True, exist_ok=True)
+    folder = parent / str(len(list(parent.iterdir())))
+    folder.mkdir()
+    return folder
+
+
+def wait_until_quiet(pids: Sequence[int]) -> None:
+    """Until what the last round left behind is done: garbage, and pages on their way to the disk."""
+    os.sync()
+    deadline = time.monotonic() + QUIET_SECONDS_MAX
+    share = 1.0
+    while share > QUIET_SHARE_MAX and time.monotonic() < deadline:
+        before = sum(map(cpu_ns, pids))
+        time.sleep(QUIET_WINDOW_SECONDS)
+        share = (sum(map(cpu_ns, pids)) - before) / 1e9 / QUIET_WINDOW_SECONDS

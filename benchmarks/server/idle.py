@@ -1,0 +1,99 @@
+"""Brokers that have much and do nothing: topics made by metadata, connections that only keep alive."""
+
+from __future__ import annotations
+
+import json
+import selectors
+import socket
+import struct
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Self
+
+from server.usage import cpu_ns
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+METADATA_FILE = "nsqd.dat"
+NSQD_VERSION = "1.3.0"
+CHANNEL = "ch"
+MAGIC = b"  V2"
+NOP = b"NOP\n"
+OK_FRAME = struct.pack(">ii", 6, 0) + b"OK"
+HEARTBEAT_FRAME = struct.pack(">ii", 15, 0) + b"_heartbeat_"
+NO_HEARTBEATS = -1
+CONNECT_SECONDS_MAX = 30.0
+INPUT_SIZE = 4096
+PERCENT = 100.0
+
+
+def write_metadata(folder: Path, topics: int) -> None:
+    """An nsqd.dat with so many topics of one channel each."""
+    entries = [
+        {
+            "name": f"topic{number:05}",
+            "paused": False,
+            "channels": [{"name": CHANNEL, "paused": False}],
+        }
+        for number in range(topics)
+    ]
+    text = json.dumps({"topics": entries, "version": NSQD_VERSION}, separators=(",", ":"))
+    (folder / METADATA_FILE).write_text(text, encoding="ascii")
+
+
+def cpu_percent(pid: int, seconds: float) -> float:
+    """The share of one core that a process uses while nobody asks anything of it."""
+    before_ns, started_ns = cpu_ns(pid), time.monotonic_ns()
+    time.sleep(seconds)
+    used_ns, passed_ns = cpu_ns(pid) - before_ns, time.monotonic_ns() - started_ns
+    return PERCENT * used_ns / passed_ns
+
+
+class Crowd:
+    """Connections that have sent IDENTIFY and answer heartbeats while `keep_alive` runs."""
+
+    def __init__(self, tcp: str, count: int, heartbeat_ms: int) -> None:
+        host, port = tcp.split(":")
+        self.heartbeats = 0
+        self._selector = selectors.DefaultSelector()
+        self._sockets: list[socket.socket] = []
+        for _ in range(count):
+            one = _identified((host, int(port)), heartbeat_ms)
+            self._sockets.append(one)
+            self._selector.register(one, selectors.EVENT_READ)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._selector.close()
+        for one in self._sockets:
+            one.close()
+
+    def keep_alive(self, seconds: float) -> None:
+        """Answers every heartbeat for so long; a connection that the broker ended is an error."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            for key, _ in self._selector.select(left):
+                self._answer(key.fileobj)  # type: ignore[arg-type]
+
+    def _answer(self, one: socket.socket) -> None:
+        with suppress(BlockingIOError):
+            data = one.recv(INPUT_SIZE)
+            beats, rest = divmod(len(data), len(HEARTBEAT_FRAME))
+            if not data or rest or data != HEARTBEAT_FRAME * beats:
+                raise AssertionError(f"not a heartbeat: {data!r}")
+            self.heartbeats += beats
+            one.sendall(NOP * beats)
+
+
+def _identified(address: tuple[str, int], heartbeat_ms: int) -> socket.socket:
+    one = socket.create_connection(address, CONNECT_SECONDS_MAX)
+    settings = json.dumps({"client_id": "idle", "heartbeat_interval": heartbeat_ms}).encode()
+    one.sendall(MAGIC + b"IDENTIFY\n" + struct.pack(">i", len(settings)) + settings)
+    answer = one.recv(len(OK_FRAME), socket.MSG_WAITALL)
+    if answer != OK_FRAME:
+        raise AssertionError(f"IDENTIFY was answered {answer!r}")
+    one.setblocking(False)
+    return one

@@ -1,0 +1,220 @@
+"""Loads that scenarios are made of: each fills or empties one topic and says what that took.
+
+The counters of the broker are compared with those of the generator every time: a message that did
+not arrive is an error, not a slower round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import fmean, harmonic_mean
+from typing import TYPE_CHECKING
+
+from server import generators
+from server.generators import Run, nsqfast_bench, read_report
+from server.usage import Meter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from server.broker import Broker
+
+TOPIC, CHANNEL = "bench", "ch"
+SIZE = 200
+BATCH_SIZE = 200
+RDY = 2500
+FRAME_BYTES = 40_000  # of an MPUB whose messages are larger or smaller than usual
+# The last messages of a run wait for this; with NSQ's default of 250 ms that wait would be a good part of the run.
+FLUSH = "--output-buffer-timeout=25"
+# A run that has a number of messages to do is not to be ended by the clock.
+PATIENCE_SECONDS = 60.0
+
+Sample = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """How messages are published."""
+
+    count: int
+    size: int = SIZE
+    batch_size: int = BATCH_SIZE
+    in_air: int = 1
+    connections: int = 2
+    defer_ms: int = 0
+    seconds: float = PATIENCE_SECONDS  # after which it ends although some are missing
+
+    def flags(self) -> list[str]:
+        """For nsqfast-bench."""
+        flags = [
+            f"--topic={TOPIC}",
+            f"--count={self.count}",
+            f"--size={self.size}",
+            f"--batch-size={self.batch_size}",
+            f"--in-air={self.in_air}",
+            f"--connections={self.connections}",
+            f"--runfor={self.seconds}s",
+        ]
+        if self.defer_ms:
+            flags.append(f"--defer-ms={self.defer_ms}")
+        return flags
+
+    def command_size(self) -> int:
+        """Bytes of one PUB or MPUB on the wire."""
+        if self.batch_size == 1:
+            return len(f"PUB {TOPIC}\n") + 4 + self.size
+        return len(f"MPUB {TOPIC}\n") + 8 + self.batch_size * (4 + self.size)
+
+
+def batch_for(size: int) -> int:
+    """Messages of an MPUB of the usual length."""
+    return max(1, FRAME_BYTES // size)
+
+
+def times(count: int, measure: Callable[[], Sample]) -> Sample:
+    """The same load several times, as if it were one: longer rounds with bounded memory."""
+    return combine([measure() for _ in range(count)])
+
+
+def combine(samples: list[Sample]) -> Sample:
+    """Of loads with the same number of messages: over the sum of their time; memory is the largest."""
+    how = {"rate": harmonic_mean, "megabytes_per_s": harmonic_mean, "peak_rss_bytes": max}
+    return {name: how.get(name, fmean)([sample[name] for sample in samples]) for name in samples[0]}
+
+
+def publish(broker: Broker, load: Publish) -> Sample:
+    """Into a channel without consumers; the broker's cost includes moving everything to its channel."""
+    broker.create(TOPIC, (CHANNEL,))
+    meter = Meter(broker.pid)
+    run = read_report(nsqfast_bench(broker.tcp, "pub", *load.flags()))
+    return _filled(broker, meter, run, run.messages)
+
+
+def publish_go(broker: Broker, seconds: float, batch_size: int = BATCH_SIZE) -> Sample | None:
+    """The same by bench_writer, which has nothing but MPUB; None where it is missing.
+
+    It knows time, not numbers. Should it be so fast that a broker with a memory queue runs over to disk, then
+    what it measured is something else, and that is None as well.
+    """
+    broker.create(TOPIC, (CHANNEL,))
+    meter = Meter(broker.pid)
+    run = generators.bench_writer(broker.tcp, TOPIC, SIZE, batch_size, seconds)
+    if run is None:
+        broker.delete(TOPIC)
+        return None
+    sample = _filled(broker, meter, run, run.messages)
+    return None if 0 < broker.mem_queue_size < run.messages else sample
+
+
+def publish_http(
+    broker: Broker, path: str, messages_per_request: int, seconds: float
+) -> Sample | None:
+    """POSTs by wrk, which knows time only, as bench_writer does: see `publish_go`.
+
+    Requests on their way when it stopped are the broker's, but not in its count.
+    """
+    broker.create(TOPIC, (CHANNEL,))
+    meter = Meter(broker.pid)
+    url = f"http://{broker.http}/{path}?topic={TOPIC}"
+    run = generators.wrk(url, SIZE, messages_per_request, seconds)
+    arrived = broker.wait_taken(TOPIC)
+    uncounted = arrived - run.messages
+    assert 0 <= uncounted <= generators.WRK_CONNECTIONS * messages_per_request, (arrived, run)
+    sample = run.sample | meter.spent(arrived)
+    broker.delete(TOPIC)
+    return None if 0 < broker.mem_queue_size < arrived else sample
+
+
+def _filled(broker: Broker, meter: Meter, run: Run, messages: int) -> Sample:
+    broker.wait_queued(TOPIC, messages)
+    sample = run.sample | meter.spent(messages)
+    broker.delete(TOPIC)
+    return sample
+
+
+def fill(broker: Broker, load: Publish) -> int:
+    """A backlog, not timed; returns how many messages it has."""
+    broker.create(TOPIC, (CHANNEL,))
+    messages = read_report(nsqfast_bench(broker.tcp, "pub", *load.flags())).messages
+    broker.wait_queued(TOPIC, messages)
+    return messages
+
+
+def consume(broker: Broker, backlog: int, requeue_ms: int = -1, size: int = SIZE) -> Sample:
+    """Takes and finishes all that `fill` left, over two connections."""
+    flags = [f"--topic={TOPIC}", f"--channel={CHANNEL}", f"--rdy={RDY}", f"--count={backlog}"]
+    flags += [f"--size={size}", f"--runfor={PATIENCE_SECONDS}s", FLUSH]
+    if requeue_ms >= 0:
+        flags.append(f"--requeue-ms={requeue_ms}")
+    meter = Meter(broker.pid)
+    report = nsqfast_bench(broker.tcp, "sub", *flags)
+    run = read_report(report)
+    assert run.messages == backlog or broker.is_endless, report
+    assert requeue_ms < 0 or report["requeued"] == backlog, report
+    broker.wait_finished(TOPIC)
+    sample = run.sample | meter.spent(run.messages)
+    broker.delete(TOPIC)
+    return sample
+
+
+def consume_go(broker: Broker, backlog: int, size: int, seconds: float) -> Sample | None:
+    """bench_reader takes what it can in that time; None where it is missing, or got everything.
+
+    It divides by the time it was given, so a backlog that ended earlier says nothing about the broker.
+    """
+    meter = Meter(broker.pid)
+    run = generators.bench_reader(broker.tcp, TOPIC, CHANNEL, size, seconds)
+    sample = run.sample | meter.spent(run.messages) if run else None
+    broker.delete(TOPIC)
+    if run is None or broker.is_endless:
+        return sample
+    # It can be more than there were: what one consumer leaves when it ends, the other gets.
+    assert run.messages > 0, run
+    return sample if run.messages < backlog else None
+
+
+def exchange(broker: Broker, load: Publish, channels: int = 1) -> Sample:
+    """Published and consumed at the same time; every channel has its own consumers."""
+    names = channel_names(channels)
+    broker.create(TOPIC, names)
+    flags = [f"--channel={CHANNEL}", f"--channels={channels}", f"--rdy={RDY}", FLUSH]
+    meter = Meter(broker.pid)
+    report = nsqfast_bench(broker.tcp, "pubsub", *load.flags(), *flags)
+    run = read_report(report)
+    assert report["published"] * channels == run.messages, report
+    broker.wait_finished(TOPIC)
+    sample = run.sample | meter.spent(run.messages)
+    broker.delete(TOPIC)
+    return sample
+
+
+def latency(broker: Broker, rate: int, seconds: float, timeout_ms: int | None) -> Sample:
+    """Messages at a fixed rate, timed from when each was meant to be sent to when it was received.
+
+    `timeout_ms` is the output buffer timeout that the consumer asks for; None: NSQ's default.
+    """
+    broker.create(TOPIC, (CHANNEL,))
+    flags = [
+        f"--topic={TOPIC}",
+        f"--channel={CHANNEL}",
+        f"--rate={rate}",
+        f"--runfor={seconds}s",
+        f"--rdy={RDY}",
+        "--connections=1",
+        "--consumers=1",
+    ]
+    if timeout_ms is not None:
+        flags.append(f"--output-buffer-timeout={timeout_ms}")
+    meter = Meter(broker.pid)
+    report = nsqfast_bench(broker.tcp, "latency", *flags)
+    run = read_report(report)
+    # Those behind the last that counts may still be under way.
+    assert report["latency_us"]["count"] == report["latency_us"]["intended"], report
+    sample = run.sample | meter.spent(run.messages)
+    broker.delete(TOPIC)
+    return sample
+
+
+def channel_names(count: int) -> tuple[str, ...]:
+    """As nsqfast-bench calls them: ch, ch2, ch3."""
+    return (CHANNEL, *(f"{CHANNEL}{number}" for number in range(2, count + 1)))

@@ -1,0 +1,37 @@
+"""The suite as `make bench-smoke` runs it, one scenario of it, up to the report."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from server.implementation import implementations
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.slow
+def test_from_a_scenario_to_a_report(tmp_path):
+    source = tmp_path / "bench.json"
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "pytest",
+        "benchmarks/server/bench_publish.py",
+        "--smoke",
+    ]
+    flags = ["-q", "-k", "bench_mpub", f"--benchmark-json={source}", f"--bench-data={tmp_path}"]
+    done = subprocess.run([*command, *flags], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (benchmark,) = json.loads(source.read_text())["benchmarks"]
+    ours = benchmark["extra_info"]["rows"][-1]
+    assert ours["samples"].keys() == {*(one.name for one in implementations()), "null"}
+    assert all(samples[0]["rate"] > 0 for samples in ours["samples"].values())
+    # Nothing is left of the brokers' data.
+    assert [path.name for path in tmp_path.iterdir()] == ["bench.json"]
+    report = [sys.executable, "benchmarks/report.py", str(source), str(tmp_path / "results")]
+    subprocess.run(report, cwd=ROOT, check=True, capture_output=True)
+    assert "MPUB 200 × 200 B" in (tmp_path / "results" / "REPORT.md").read_text()
