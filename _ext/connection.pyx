@@ -125,6 +125,7 @@ cdef class Connection(Consumer):
         if self.is_closed or self.write_paused:
             return 0
         if self.output.size:
+            self.registry.written_size += self.output.size
             self.transport.write(self.output.take())
         return 0
 

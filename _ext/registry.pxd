@@ -22,6 +22,7 @@ cdef class Registry:
     cdef set clients
     cdef list written                # consumers with something to write this turn
     cdef bint is_turn_asked
+    cdef Py_ssize_t written_size     # bytes of this turn
     cdef bint is_looking             # turns are asked for although nothing has come
     cdef int64_t look_until_ns
     cdef uint32_t look_misses        # looks in a row in which nothing came

@@ -14,6 +14,8 @@ cdef enum:
     # be woken costs more than to look for it; where nothing came so many times, one look in so many is left.
     LOOK_MISS_MAX = 8
     LOOK_LEFT_OUT_MAX = 64
+    # More than some answers is a turn whose work is worth a wake-up, for clients that need the processor themselves.
+    LOOK_SIZE_MAX = 2048
 
 
 cdef class Registry:
@@ -111,6 +113,7 @@ cdef class Registry:
         self.is_turn_asked = False
         if written:
             self.written = []
+            self.written_size = 0
             for consumer in written:
                 consumer.flush()
             self.begin_look()
@@ -152,6 +155,9 @@ cdef class Registry:
 
     cdef int begin_look(self) except -1:
         """Go on turning for a moment instead of going to sleep, if that paid of late."""
+        if self.written_size > LOOK_SIZE_MAX:
+            self.is_looking = False
+            return 0
         if self.is_looking:
             self.look_misses = 0
         elif self.look_misses >= LOOK_MISS_MAX:
