@@ -240,6 +240,7 @@ cdef class Backlog:
 
     cdef int empty(self) except -1:
         drop_all(self.memory)
+        self.storage.syncer.announce()  # a turn, in which the memory begins to go back
         return 0 if self.disk is None else self.disk.empty()
 
     cdef int flush(self) except -1:
@@ -266,6 +267,7 @@ cdef class Backlog:
 
     cdef int delete_files(self) except -1:
         drop_all(self.memory)
+        self.storage.syncer.announce()
         return 0 if self.disk is None else self.disk.delete_files()
 
 

@@ -30,6 +30,8 @@ cdef extern from "message.h" nogil:
 cdef Message *message_new(const char *body, uint32_t size, int64_t timestamp_ns, uint64_t id) noexcept
 cdef Message *message_load(const char *payload, size_t n) noexcept
 cdef void message_free(Message *message) noexcept
+cdef uint32_t slabs_kept() noexcept
+cdef void release_slabs(uint32_t count) noexcept
 
 
 cdef inline void message_keep(Message *message) noexcept:

@@ -15,6 +15,7 @@ cdef extern from "pool.h" nogil:
         uint32_t kept_count
     void *pool_get "nsq_pool_get"(Pool *pool, size_t size)
     void pool_put "nsq_pool_put"(Pool *pool, void *block, size_t size)
+    void pool_release "nsq_pool_release"(Pool *pool, uint32_t count)
     void keep_freed "nsq_keep_freed"()
 
 cdef enum:
@@ -44,6 +45,16 @@ cdef Message *message_new(const char *body, uint32_t size, int64_t timestamp_ns,
 
 cdef void message_free(Message *message) noexcept:
     pool_put(&pool, message, sizeof(Message) + <size_t> message.size)
+
+
+cdef uint32_t slabs_kept() noexcept:
+    """MiB that drained queues have left and that no message uses."""
+    return pool.kept_count
+
+
+cdef void release_slabs(uint32_t count) noexcept:
+    """Give so many of them back to the kernel."""
+    pool_release(&pool, count)
 
 
 cdef Message *message_load(const char *payload, size_t n) noexcept:

@@ -4,8 +4,9 @@
  *                                        ^ freed ones form a list    ^ fresh
  *
  * A slab has blocks of one size, a block has no header of its own (its slab is found by its address), and a queue that
- * was drained gives whole slabs back to the kernel; a heap for all sizes merges neighbours on every free instead, which
- * was a tenth of what a finished message costs. One thread uses it.
+ * was drained leaves whole slabs; a heap for all sizes merges neighbours on every free instead, which was a tenth of what
+ * a finished message costs. Empty slabs are kept until nsq_pool_release(): memory fresh from the kernel doubles the cost
+ * of a published message, and a queue that was full once mostly will be again. One thread uses it.
  */
 #ifndef NSQFAST_POOL_H
 #define NSQFAST_POOL_H
@@ -22,7 +23,6 @@
 #define NSQ_SLAB_SIZE ((size_t)1 << 20)
 #define NSQ_BLOCK_STEP 16
 #define NSQ_BLOCK_MAX 2048 /* larger ones are the heap's: there the copy costs more than the bookkeeping */
-#define NSQ_SLABS_KEPT_MAX 32
 
 typedef struct nsq_slab {
     struct nsq_slab *next, *previous; /* in the list of those of this size that have room */
@@ -96,13 +96,19 @@ static void nsq_slab_empty(nsq_pool *pool, nsq_slab *slab) {
     if (slab->is_listed)
         nsq_slab_unlist(pool, slab);
     pool->slab_count--;
-    if (pool->kept_count == NSQ_SLABS_KEPT_MAX) {
-        munmap(slab, NSQ_SLAB_SIZE);
-        return;
-    }
     slab->next = pool->kept;
     pool->kept = slab;
     pool->kept_count++;
+}
+
+/* Gives so many of the empty slabs back to the kernel. */
+static void nsq_pool_release(nsq_pool *pool, uint32_t count) {
+    while (count-- && pool->kept) {
+        nsq_slab *slab = pool->kept;
+        pool->kept = slab->next;
+        pool->kept_count--;
+        munmap(slab, NSQ_SLAB_SIZE);
+    }
 }
 
 /* Blocks of output are large, short-lived and made anew in every turn. By default malloc maps each of them from the kernel,

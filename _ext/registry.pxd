@@ -4,10 +4,17 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from nsqfast._ext.backlog cimport Storage
 from nsqfast._ext.consumer cimport Consumer
-from nsqfast._ext.heap cimport Timers
+from nsqfast._ext.heap cimport Timed, Timers
 from nsqfast._ext.settings cimport Settings
 from nsqfast._ext.syncer cimport Syncer
 from nsqfast._ext.topic cimport Topic
+
+
+cdef class Release(Timed):
+    cdef Timers timers
+
+    cdef int look(self) except -1
+    cdef int on_deadline(self, int64_t now_ns) except -1
 
 
 cdef class Registry:
@@ -28,6 +35,7 @@ cdef class Registry:
     cdef uint32_t look_misses        # looks in a row in which nothing came
     cdef uint32_t looks_left_out     # since the last one
     cdef set waiting                 # consumers whose OK waits for an fsync
+    cdef Release release
     cdef list callbacks              # (ticket, callable) likewise
 
     cdef int want_flush(self, Consumer consumer) except -1

@@ -1,13 +1,16 @@
 """Every command on one session: whole, byte by byte, with bytes behind it; and what a state does not allow."""
 
 import json
+import os
 
 import pytest
 from nsqfast._ext.clock import let_pass
 from nsqfast._ext.frame import FrameDecoder
+from nsqfast._ext.message import pool_slabs
 
 from support.core import SECOND_NS, Peer, make_registry
 
+DEBUG = any(os.environ.get(f"NSQFAST_{name}", "0") != "0" for name in ("DEBUG", "SANITIZE"))
 OK = (0, b"OK")
 
 
@@ -247,4 +250,29 @@ def test_a_durable_ok_waits_for_its_fsync(tmp_path):
         written, peer.transport.written = peer.transport.written, []
         frames += decoder.feed(b"".join(written))
     assert frames == [OK] * 3
+    registry.close()
+
+
+@pytest.mark.skipif(DEBUG, reason="the debug builds take every message from malloc")
+def test_memory_of_a_drained_queue_goes_back_little_by_little(tmp_path):
+    registry = make_registry(tmp_path, mem_queue_size=100_000)
+    # 1 KiB each, and that many: 59 slabs.
+    topic = registry.topic("t")
+    peer = Peer(registry)
+    for _ in range(60):
+        peer.send(b"MPUB t\n" + mpub(*[b"x" * 990] * 1000))
+        assert peer.receive() == [OK]
+    topic.empty()
+    registry.flush()
+    _, kept = pool_slabs()
+    assert kept >= 50
+    steps = []
+    while kept > 32:
+        before = kept
+        registry.run_timers(let_pass(SECOND_NS // 4))
+        _, kept = pool_slabs()
+        steps.append(before - kept)
+    assert 0 < max(steps) <= 2
+    registry.run_timers(let_pass(60 * SECOND_NS))
+    assert pool_slabs()[1] == 32
     registry.close()
