@@ -168,7 +168,7 @@ cdef bint write_output(Lane *lane) noexcept nogil:
 
 
 cdef bint lane_tick(Lane *lane, int64_t now_ns) noexcept nogil:
-    """Send what is due by now, each stamped with the moment it was meant for; behind the last the timetable is empty."""
+    """Send what is due by now, each stamped with the moment it was meant for; behind the last one nothing is due."""
     cdef uint64_t intended
     cdef char *place
     cdef int i

@@ -1,5 +1,5 @@
-"""Consumers mostly share one message timeout, and then a later delivery has a later deadline: a list does, where putting in
-and taking out cost the same however many are in flight. A shorter timeout goes to a heap beside it.
+"""Consumers mostly share one message timeout, and then a later delivery has a later deadline: a list does, where
+putting in and taking out cost the same however many are in flight. A shorter timeout goes to a heap beside it.
 """
 
 from libc.stdint cimport int64_t, uint32_t

@@ -6,7 +6,8 @@ from nsqfast._ext.lane cimport Lane, LaneKind, Tally
 
 
 cdef enum:
-    TOTALS_PER_WORKER = 8     # a cache line: published, received, finished, requeued, the caller's, bytes received, room
+    # A cache line: published, received, finished, requeued, the caller's, bytes received, room.
+    TOTALS_PER_WORKER = 8
 
 
 cdef class Load:

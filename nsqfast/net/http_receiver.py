@@ -10,6 +10,7 @@ from typing import Protocol, cast
 
 import httptools
 
+from nsqfast._ext.http_shortcut import Shortcut
 from nsqfast.net.http_message import ACTUAL, DECLARED, Request, Response
 
 log = logging.getLogger("nsqd")
@@ -21,6 +22,8 @@ NO_HOST = "400 Bad Request: missing required Host header"
 
 class Handler(Protocol):
     """Who answers requests."""
+
+    shortcut: Shortcut | None  # answers some of them without being asked (nsqfast._ext.http_front)
 
     def __call__(self, request: Request) -> Response | Awaitable[Response]:
         """The answer, or a future of it; later answers of the connection wait behind it."""

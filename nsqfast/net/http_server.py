@@ -1,12 +1,13 @@
 """The server's half of one HTTP/1 connection: bytes in, requests to a handler, answers out in order.
 
-    data_received ─► input ─► parser ─► queue ─► handler ─► slots ─► out ─► one transport.write
-                     rest of what    only when    answers that      gathered per data_received
-                     was read        blocked      wait for a disk
+    HttpFront ─► receive ─► parser ─► queue ─► handler ─► slots ─► out ─► one transport.write
+    plain        in slices            only when           answers that    gathered per read
+    publishes    (input: the rest)    blocked             wait for a disk
 
 On the common path nothing waits: a request is parsed, handled and answered inside data_received, without a
-task, a timer or a queue. Every other place is bounded, because the peer decides how much it sends: the parser
-gets the input in slices, and no further slice while more than a few answers wait or the peer does not read.
+task, a timer or a queue. HttpFront spares plain publishes the parser and the handler as well, whenever nothing
+stands before them. Every other place is bounded, because the peer decides how much it sends: the parser gets
+the input in slices, and no further slice while more than a few answers wait or the peer does not read.
 
 Time is bounded too. One timer per connection stands at the earliest deadline that matters; it is moved only
 when a request stays incomplete, so a busy connection never touches it.
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import cast
 
+from nsqfast._ext.http_front import HttpFront
 from nsqfast.net.http_message import TEXT, Request, Response, render
 from nsqfast.net.http_receiver import Handler, HttpReceiver
 
@@ -56,7 +58,7 @@ class _Slot:
         self.response = response
 
 
-class HttpProtocol(HttpReceiver, asyncio.Protocol):
+class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
     """One connection."""
 
     def __init__(
@@ -82,7 +84,6 @@ class HttpProtocol(HttpReceiver, asyncio.Protocol):
         # how it ends
         self._is_finished = False  # the last answer was given
         self._timer: asyncio.TimerHandle | None = None
-        self._last_active: float = 0.0
         self._linger_until: float = 0.0
 
     # asyncio's side
@@ -90,27 +91,54 @@ class HttpProtocol(HttpReceiver, asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._remote = _format_address(transport.get_extra_info("peername"))
-        self._last_active = self._loop.time()
-        self._arm(self._last_active + self._limits.idle_timeout_s)
+        self.last_active = self._loop.time()
+        self._arm(self.last_active + self._limits.idle_timeout_s)
+        if self._handler.shortcut is not None:
+            self.attach(self._handler.shortcut, self._transport.write, self._loop.time)
         if self._connections is not None:
             self._connections.add(self)
 
-    def data_received(self, data: bytes) -> None:
+    def receive(self, data: bytes) -> bool:
+        """What HttpFront leaves; whether it may answer what comes next."""
         if self._is_input_over:
-            return
+            return False
         if self._input or self._queue or len(data) > SLICE_SIZE:
             self._input = memoryview(bytes(self._input) + data)
             self._advance()
-            return
-        self._feed(data)
-        if self._queue or self._slots or self._is_finished:
-            self._advance()
-        elif self._out:
-            self._flush()
+        else:
+            self._feed(data)
+            if self._queue or self._slots or self._is_finished:
+                self._advance()
+            elif self._out:
+                self._flush()
         if self._receiving:
             self._watch_receiving()
         else:
-            self._last_active = self._loop.time()
+            self.last_active = self._loop.time()
+        return self._is_at_rest()
+
+    def begin(self, body_size: int) -> None:
+        """HttpFront holds a request back until its body has come; until then it counts as any other."""
+        self._receiving = True
+        self._begun = 0.0
+        self._body_size = body_size
+        self._watch_receiving()
+
+    def end(self) -> None:
+        """HttpFront has all of what it held back."""
+        self._receiving = False
+
+    def replay(self, held: bytes) -> None:
+        """HttpFront gives up what it held back; the clock goes on from when it came."""
+        begun = self._begun
+        self._feed(held)
+        self._begun = begun
+
+    def _is_at_rest(self) -> bool:
+        waits = self._slots or self._queue or self._input or self._out or self._is_write_paused
+        return not (
+            waits or self._receiving or self._is_input_over or self._handler.shortcut is None
+        )
 
     def eof_received(self) -> bool:
         """A peer that has sent all it will still gets its answers."""
@@ -121,15 +149,17 @@ class HttpProtocol(HttpReceiver, asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._is_write_paused = True
-        self._last_active = self._loop.time()
+        self.at_rest = False
+        self.last_active = self._loop.time()
         self._choose_reading()
 
     def resume_writing(self) -> None:
         self._is_write_paused = False
-        self._last_active = self._loop.time()
+        self.last_active = self._loop.time()
         self._advance_soon()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self.detach()
         self._transport = None
         self._is_input_over = self._is_finished = True
         self._input = memoryview(b"")
@@ -156,6 +186,7 @@ class HttpProtocol(HttpReceiver, asyncio.Protocol):
             self._out.append(CONTINUE)
 
     def _answer_bad(self, status: int, text: str | None = None) -> None:
+        self.detach()
         self._receiving = False
         self._is_input_over = self._is_lingering = True
         if text is None:
@@ -235,6 +266,7 @@ class HttpProtocol(HttpReceiver, asyncio.Protocol):
         self._is_advance_due = False
         if self._transport is not None:
             self._advance()
+            self.at_rest = self._is_at_rest()
 
     def _advance(self) -> None:
         """Goes on until the input is used up or something has to be waited for."""
@@ -323,7 +355,7 @@ class HttpProtocol(HttpReceiver, asyncio.Protocol):
         if self._linger_until:
             return self._linger_until
         if self._slots or self._queue or self._is_write_paused or not self._receiving:
-            return self._last_active + self._limits.idle_timeout_s
+            return self.last_active + self._limits.idle_timeout_s
         earned_s = self._body_size / RECEIVE_RATE_MIN
         return self._begun + self._limits.receive_timeout_s + earned_s
 
@@ -341,7 +373,7 @@ class HttpProtocol(HttpReceiver, asyncio.Protocol):
             return
         now = self._loop.time()
         if self._slots and not self._is_write_paused:
-            self._last_active = now  # it is our turn, not the peer's
+            self.last_active = now  # it is our turn, not the peer's
         deadline = self._deadline()
         if deadline > now:
             self._arm(deadline)

@@ -48,8 +48,10 @@ class HttpApi:
 
     def __init__(self, server: Server, is_plain: bool = True) -> None:
         self._server = server
-        self._router = _routes(server, self._stats)
+        publisher = Publisher(server.registry, server.options)
+        self._router = _routes(server, publisher, self._stats)
         self._refuses_plain = is_plain and server.options.tls_required == TLS_REQUIRED
+        self.shortcut = None if self._refuses_plain else publisher.shortcut()
 
     def limit(self, method: str, path: str) -> int:
         """Body size by route."""
@@ -117,9 +119,10 @@ def make_handler(server: Server) -> HttpApi:
     return HttpApi(server)
 
 
-def _routes(server: Server, stats: Callable[[Request], Response]) -> Router[Route]:
+def _routes(
+    server: Server, publisher: Publisher, stats: Callable[[Request], Response]
+) -> Router[Route]:
     options = server.options
-    publisher = Publisher(server.registry, options)
     admin = Admin(server)
     config = Config(options)
     router: Router[Route] = Router()

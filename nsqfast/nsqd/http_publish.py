@@ -5,18 +5,20 @@ import logging
 import re
 from collections.abc import Awaitable
 
+from nsqfast._ext.http_shortcut import Shortcut
 from nsqfast._ext.registry import Registry
 from nsqfast._ext.topic import Topic
 from nsqfast.errors import ProtocolError, PublishError
 from nsqfast.gotext import INT64_MAX
 from nsqfast.names import is_valid_name
-from nsqfast.net.http_message import ACTUAL, DECLARED, Request, Response
+from nsqfast.net.http_message import ACTUAL, DECLARED, Request, Response, render
 from nsqfast.nsqd.http_reply import HttpError, error_answer, parameters, required, text_answer
 from nsqfast.nsqd.options import Options
 
 log = logging.getLogger("nsqd")
 
 OK = text_answer("OK")
+_PLAIN = Request("POST", b"/pub", "")  # what all requests that take the shortcut have in common
 _INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
 _IS_BINARY = {"false": False, "0": False, "true": True, "1": True}
 
@@ -28,6 +30,12 @@ class Publisher:
         self._registry = registry
         self._message_size_max = options.max_msg_size
         self._defer_ms_max = options.max_req_timeout_ns // 1_000_000
+
+    def shortcut(self) -> Shortcut | None:
+        """For publishes that need no handler; None on a broker whose answers wait for the disk."""
+        if self._registry.settings.is_durable:
+            return None
+        return Shortcut(self._registry, reply)
 
     def pub(self, request: Request) -> Response | Awaitable[Response]:
         """One message."""
@@ -90,6 +98,18 @@ class Publisher:
         promise = _Promise()
         self._registry.when_durable(ticket, promise.keep)
         return promise.response or promise.future()
+
+
+def reply(error: Exception | None) -> bytes:
+    """The answer to a publish that took the shortcut, as a handler and its connection would have given it."""
+    if error is None:
+        answer = OK
+    elif isinstance(error, PublishError):
+        answer = error_answer(503, "EXITING")
+    else:
+        log.error("HTTP: a publish failed", exc_info=error)
+        answer = error_answer(500, "INTERNAL_ERROR")
+    return render(_PLAIN, answer)
 
 
 class _Promise:
