@@ -26,6 +26,10 @@ cdef class Consumer(Timed):
         """The loop turn ends: what was gathered leaves now."""
         raise AssertionError("a Consumer without flush")
 
+    cdef int take_more(self) except -1:
+        """Ask the channel for messages, if it wants any."""
+        raise AssertionError("a Consumer without take_more")
+
     cdef int on_durable(self, uint64_t done_ticket, str error) except -1:
         """All up to the ticket is on disk, or (with `error`) could not be brought there."""
         raise AssertionError("a Consumer without on_durable")

@@ -3,49 +3,8 @@
 import logging
 
 from nsqfast._ext.backlog cimport Queue
-from nsqfast._ext.clock cimport monotonic_ns
-from nsqfast._ext.message cimport release_slabs, slabs_kept
 
 log = logging.getLogger("nsqd")
-
-cdef int64_t LOOK_NS = 30000
-
-cdef enum:
-    # A client that waits for its answer before it sends again is back within some microseconds. To sleep until then and
-    # be woken costs more than to look for it; where nothing came so many times, one look in so many is left.
-    LOOK_MISS_MAX = 8
-    LOOK_LEFT_OUT_MAX = 64
-    # More than some answers is a turn whose work is worth a wake-up, for clients that need the processor themselves.
-    LOOK_SIZE_MAX = 2048
-
-
-cdef enum:
-    # Empty slabs (of 1 MiB) that a broker keeps for good.
-    KEPT_MIN = 32
-    # Of those beyond, one in so many is given back at each step: half of them in 11 s.
-    RELEASE_SHARE = 64
-    # At once; each takes some 30 us.
-    RELEASE_MAX = 64
-
-cdef int64_t RELEASE_STEP_NS = 250000000
-
-
-cdef class Release(Timed):
-    """Gives back, little by little, what drained queues have left."""
-
-    def __init__(self, Timers timers):
-        self.timers = timers
-
-    cdef int look(self) except -1:
-        if slabs_kept() > KEPT_MIN and not self.is_armed:
-            self.timers.arm(self, monotonic_ns() + RELEASE_STEP_NS)
-        return 0
-
-    cdef int on_deadline(self, int64_t now_ns) except -1:
-        cdef uint32_t kept = slabs_kept()
-        if kept > KEPT_MIN:
-            release_slabs(min(RELEASE_MAX, (kept - KEPT_MIN + RELEASE_SHARE - 1) // RELEASE_SHARE))
-        return self.look()
 
 
 cdef class Registry:
@@ -62,7 +21,9 @@ cdef class Registry:
         self.written = []
         self.waiting = set()
         self.callbacks = []
+        self.look = Look()
         self.release = Release(self.timers)
+        self.later = PutOff(self.timers)
 
     # -- topics --------------------------------------------------------------------------------------------------------
 
@@ -131,6 +92,10 @@ cdef class Registry:
             self.on_turn()
         return 0
 
+    cdef int put_off(self, Consumer consumer) except -1:
+        """Let it take more in a moment."""
+        return self.later.add(consumer)
+
     def ask_sync(self):
         """The syncer has something to do."""
         self.ask_turn()
@@ -147,16 +112,14 @@ cdef class Registry:
             self.written_size = 0
             for consumer in written:
                 consumer.flush()
-            self.begin_look()
-        elif self.is_looking and monotonic_ns() >= self.look_until_ns:
-            self.is_looking = False
-            self.look_misses += 1
+            self.look.begin(self.written_size)
+        else:
+            self.look.check()
         self.syncer.kick()
-        self.release.look()
+        self.release.check()
         if self.syncer.is_running():
-            # The processor has better things to do, and the clients wait for the disk.
-            self.is_looking = False
-        if self.is_looking:
+            self.look.stop()
+        if self.look.is_on:
             self.ask_turn()
 
     cdef int settle(self) except -1:
@@ -183,22 +146,6 @@ cdef class Registry:
         waiting, self.callbacks = self.callbacks, []
         for _, callback in waiting:
             callback(error)
-        return 0
-
-    cdef int begin_look(self) except -1:
-        """Go on turning for a moment instead of going to sleep, if that paid of late."""
-        if self.written_size > LOOK_SIZE_MAX:
-            self.is_looking = False
-            return 0
-        if self.is_looking:
-            self.look_misses = 0
-        elif self.look_misses >= LOOK_MISS_MAX:
-            self.looks_left_out += 1
-            if self.looks_left_out < LOOK_LEFT_OUT_MAX:
-                return 0
-            self.looks_left_out = 0
-        self.is_looking = True
-        self.look_until_ns = monotonic_ns() + LOOK_NS
         return 0
 
     def run_timers(self, int64_t now_ns):

@@ -20,10 +20,13 @@ cdef class Session(Publisher):
     cdef readonly uint64_t finish_count
     cdef readonly uint64_t requeue_count
     cdef bint has_settled                     # a slot of the window came free while the input was read
+    cdef bint is_put_off                      # stands in the registry's list of those that take more in a moment
 
     cdef Py_ssize_t step(self, const char *data, Py_ssize_t size) except -1
     cdef Py_ssize_t run(self, const char *data, Py_ssize_t size, Line *line) except -1
     cdef int feed(self) except -1
+    cdef int settle_window(self) except -1
+    cdef bint is_crowded(self) noexcept
     cdef int take_more(self) except -1
     cdef Py_ssize_t read_magic(self, const char *data, Py_ssize_t size) except -1
     cdef Py_ssize_t sub(self, Line *line) except -1

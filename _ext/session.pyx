@@ -39,6 +39,10 @@ assert LINE_SIZE_MAX < INPUT_SIZE, "a line fits into an input buffer of the leas
 cdef int64_t MS = 1000000
 
 cdef enum:
+    # A consumer with at least so many in flight ...
+    CROWD_MIN = 64
+    # ... waits until so many slots are free, or a millisecond.
+    FREE_MAX = 128
     FIN_SIZE = 21     # "FIN ", id, newline: half of all the commands there are
 
 
@@ -77,12 +81,26 @@ cdef class Session(Publisher):
             try:
                 if self.has_settled:
                     self.has_settled = False
-                    self.take_more()
+                    self.settle_window()
             finally:
                 free_clocks()
         return 0
 
+    cdef int settle_window(self) except -1:
+        """Slots came free; fill them now, or together with more of them in a moment."""
+        if not self.is_crowded():
+            return self.take_more()
+        if not self.is_put_off:
+            self.is_put_off = True
+            self.registry.put_off(self)
+        return 0
+
+    cdef bint is_crowded(self) noexcept:
+        """It has plenty to do, and a few more messages would cost it and us a system call each."""
+        return self.in_flight >= CROWD_MIN and self.rdy - self.in_flight < min(self.rdy // 8, FREE_MAX)
+
     cdef int take_more(self) except -1:
+        self.is_put_off = False
         if self.channel is not None:
             if self.wants():
                 self.channel.link(self)
@@ -96,11 +114,12 @@ cdef class Session(Publisher):
         cdef uint64_t id = 0
         if not self.has_magic:
             return self.read_magic(data, size)
-        if size >= FIN_SIZE and self.channel is not None and memcmp(data, b"FIN ", 4) == 0 and data[FIN_SIZE - 1] == c"\n":
-            if id_from_hex(data + 4, &id) and self.channel.finish(self, id) == SETTLED:
-                self.finish_count += 1
-                self.has_settled = True
-                return FIN_SIZE
+        if (size >= FIN_SIZE and data[FIN_SIZE - 1] == c"\n" and self.channel is not None
+                and memcmp(data, b"FIN ", 4) == 0 and id_from_hex(data + 4, &id)
+                and self.channel.finish(self, id) == SETTLED):
+            self.finish_count += 1
+            self.has_settled = True
+            return FIN_SIZE
         outcome = parse_line(data, size, self.scanned, &line)
         if outcome == PARSE_MORE:
             self.scanned = size

@@ -60,6 +60,7 @@ cdef class Topic(Queue):
         cdef uint64_t _
         cdef Py_ssize_t size
         cdef int64_t wall = wall_ns(), monotonic = monotonic_ns()
+        cdef uint64_t count_before = self.message_count, bytes_before = self.message_bytes
         self.refuse_if_exiting()
         try:
             self.begin()
@@ -71,6 +72,7 @@ cdef class Topic(Queue):
             finally:
                 self.end()
         except OSError as error:
+            self.message_count, self.message_bytes = count_before, bytes_before
             raise PublishError(error_text(error)) from None
         self.pump_channels()
         return self.ticket()
@@ -328,6 +330,7 @@ cdef class Topic(Queue):
         """A message a line, empty lines skipped; ProtocolError MSG_TOO_BIG before anything is queued, PublishError."""
         cdef const char *data = body
         cdef int64_t wall = wall_ns(), monotonic = monotonic_ns()
+        cdef uint64_t count_before = self.message_count, bytes_before = self.message_bytes
         check_lines(data, len(body), message_size_max)
         self.refuse_if_exiting()
         try:
@@ -337,6 +340,7 @@ cdef class Topic(Queue):
             finally:
                 self.end()
         except OSError as error:
+            self.message_count, self.message_bytes = count_before, bytes_before
             raise PublishError(error_text(error)) from None
         self.pump_channels()
         return self.ticket()

@@ -246,14 +246,18 @@ def test_commands():
 
 
 def result_of(plan, published, **report):
-    totals = Totals(published=published, received=0, finished=0, requeued=0, received_bytes=0, started_ns=1)
+    totals = Totals(
+        published=published, received=0, finished=0, requeued=0, received_bytes=0, started_ns=1
+    )
     reports = [Report(started_ns=NS_PER_S, ended_ns=3 * NS_PER_S, **report)]
     return make_result(plan, totals, reports, None)
 
 
 def test_rates_are_over_the_time_of_all_workers():
     plan = plan_of("pub", "--workers=2")
-    totals = Totals(published=3_000_000, received=0, finished=0, requeued=0, received_bytes=0, started_ns=1)
+    totals = Totals(
+        published=3_000_000, received=0, finished=0, requeued=0, received_bytes=0, started_ns=1
+    )
     reports = [
         Report(started_ns=NS_PER_S, ended_ns=3 * NS_PER_S, user_s=0.2, sys_s=0.1),
         Report(started_ns=2 * NS_PER_S, ended_ns=4 * NS_PER_S, user_s=0.4, sys_s=0.2),

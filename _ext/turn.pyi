@@ -1,0 +1,9 @@
+from nsqfast._ext.heap import Timed, Timers
+
+class Look: ...
+
+class PutOff(Timed):
+    def __init__(self, timers: Timers) -> None: ...
+
+class Release(Timed):
+    def __init__(self, timers: Timers) -> None: ...
