@@ -276,3 +276,91 @@ def test_memory_of_a_drained_queue_goes_back_little_by_little(tmp_path):
     registry.run_timers(let_pass(60 * SECOND_NS))
     assert pool_slabs()[1] == 32
     registry.close()
+
+
+def test_a_crowded_consumer_takes_more_together_or_in_a_moment(registry):
+    peer = Peer(registry)
+    peer.send(b"MPUB t\n" + mpub(*[b"%d" % n for n in range(2000)]))
+    peer.subscribe(b"t", b"c", 800)
+    ids = [data[10:26] for kind, data in peer.receive() if kind == 2]
+    assert len(ids) == 800
+
+    def finish(count):
+        peer.send(b"".join(b"FIN %s\n" % ids.pop(0) for _ in range(count)))
+        frames = peer.receive()
+        ids.extend(data[10:26] for _, data in frames)
+        return len(frames)
+
+    # An eighth of the window.
+    assert finish(99) == 0
+    assert finish(1) == 100
+    assert finish(10) == 0
+    registry.run_timers(let_pass(SECOND_NS // 1000))
+    frames = peer.receive()
+    assert len(frames) == 10
+    ids.extend(data[10:26] for _, data in frames)
+    # With few in flight each slot is filled at once.
+    peer.send(b"RDY 50\n")
+    assert finish(750) == 0
+    assert finish(1) == 1
+
+
+def test_a_crowded_consumer_that_leaves_in_that_moment(registry):
+    peer = Peer(registry)
+    peer.send(b"MPUB t\n" + mpub(*[b"x"] * 300))
+    peer.subscribe(b"t", b"c", 200)
+    ids = [data[10:26] for kind, data in peer.receive() if kind == 2]
+    peer.send(b"FIN %s\n" % ids[0])
+    peer.close()
+    registry.run_timers(let_pass(SECOND_NS // 1000))
+    assert registry.topic("t").find_channel("c").depth == 299
+
+
+def test_the_loop_turns_on_for_a_moment_as_long_as_that_pays(registry):
+    asked = []
+    registry.on_turn = lambda: asked.append(1)
+
+    def turns_after(data):
+        """How often the loop is asked for another turn until it may sleep."""
+        peer.send(data)
+        turns = 0
+        while asked:
+            asked.clear()
+            registry.flush()
+            turns += 1
+            let_pass(10_000)
+        return turns
+
+    peer = Peer(registry)
+    publish = b"PUB t\n" + body(b"x")
+    looks = [turns_after(publish) for _ in range(8)]
+    assert min(looks) > 1
+    # Nothing came in any of them.
+    assert turns_after(publish) == 1
+    later = [turns_after(publish) for _ in range(64)]
+    assert sum(turns > 1 for turns in later) == 1
+    # A client that is back within the look brings them all back.
+    while turns_after(publish) == 1:
+        pass
+    asked.clear()
+    for _ in range(64):
+        peer.send(publish)
+        registry.flush()
+        if asked:
+            peer.send(publish)
+            registry.flush()
+            break
+    turns_after(b"")
+    assert turns_after(publish) > 1
+
+
+def test_a_large_turn_is_no_reason_to_look(registry):
+    asked = []
+    registry.on_turn = lambda: asked.append(1)
+    peer = Peer(registry)
+    asked.clear()
+    peer.send((b"PUB t\n" + body(b"x")) * 300)
+    assert asked
+    asked.clear()
+    assert len(peer.receive()) == 300
+    assert not asked
