@@ -23,6 +23,8 @@ from nsqfast._ext.segment import save_damaged, segment_path
 
 cdef enum:
     AHEAD_SIZE = 65536
+    # A file of up to this size is removed in no time.
+    DISCARD_SIZE = 4194304
 
 log = logging.getLogger("nsqd")
 
@@ -334,8 +336,25 @@ cdef class DiskReader:
             self.acks.set_cursor(self.cursor, file, position)
         if first < file:
             for number in range(first, file):
-                remove(segment_path(self.prefix, number))
+                self.discard(segment_path(self.prefix, number))
             self.try_meta()
+        return 0
+
+    cdef int discard(self, str path) except -1:
+        """Remove a file; what the kernel has to do for a large one is done by the syncer's thread."""
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return remove(path)
+        try:
+            is_large = os.fstat(fd).st_size > DISCARD_SIZE
+            remove(path)
+        except BaseException:
+            os.close(fd)
+            raise
+        if is_large:
+            return self.syncer.dispose(fd)
+        os.close(fd)
         return 0
 
     # Keeping

@@ -1,4 +1,4 @@
-/* Memory for small blocks that come and go in great numbers, mostly first in, first out: queued messages.
+/* Memory for blocks that come and go in great numbers, mostly first in, first out: queued messages.
  *
  *     slab (1 MiB, aligned)   | header | block | block | block | never used yet ...
  *                                        ^ freed ones form a list    ^ fresh
@@ -21,27 +21,46 @@
 #include "debug.h"
 
 #define NSQ_SLAB_SIZE ((size_t)1 << 20)
-#define NSQ_BLOCK_STEP 16
-#define NSQ_BLOCK_MAX 2048 /* larger ones are the heap's: there the copy costs more than the bookkeeping */
+/* Sizes of blocks: every 16 bytes up to 2 KiB, then sixteen in each doubling, so that at most a sixteenth is unused (and
+ * of that the kernel is asked for whole pages only). Larger ones than half a slab are malloc's. */
+#define NSQ_STEP 16
+#define NSQ_SMALL_MAX 2048
+#define NSQ_BLOCK_MAX ((size_t)512 << 10)
+#define NSQ_CLASS_COUNT (NSQ_SMALL_MAX / NSQ_STEP + 1 + 8 * 16)
 
 typedef struct nsq_slab {
     struct nsq_slab *next, *previous; /* in the list of those of this size that have room */
     void *freed;
     char *fresh, *end;
+    uint32_t class_number;
     uint32_t block_size;
     uint32_t live;
     int is_listed;
 } nsq_slab;
 
 typedef struct {
-    nsq_slab *with_room[NSQ_BLOCK_MAX / NSQ_BLOCK_STEP + 1]; /* by block size; the first is the one in use */
-    nsq_slab *kept;                                          /* empty ones */
+    nsq_slab *with_room[NSQ_CLASS_COUNT]; /* by class of sizes; the first is the one in use */
+    nsq_slab *kept;                       /* empty ones */
     uint32_t kept_count;
     uint32_t slab_count; /* with blocks in them */
 } nsq_pool;
 
+/* The class that holds blocks of `size`, and how large they are. */
+static inline uint32_t nsq_class_of(size_t size, uint32_t *block_size) {
+    if (size <= NSQ_SMALL_MAX) {
+        uint32_t number = (uint32_t)(size + NSQ_STEP - 1) / NSQ_STEP;
+        *block_size = number * NSQ_STEP;
+        return number;
+    }
+    /* 2^(shift+4) < size <= 2^(shift+5) */
+    uint32_t shift = 27 - (uint32_t)__builtin_clz((uint32_t)size - 1);
+    uint32_t steps = ((uint32_t)size - 1) >> shift; /* 16..31 */
+    *block_size = (steps + 1) << shift;
+    return NSQ_SMALL_MAX / NSQ_STEP + 1 + (shift - 7) * 16 + steps - 16;
+}
+
 static inline void nsq_slab_list(nsq_pool *pool, nsq_slab *slab) {
-    nsq_slab **head = &pool->with_room[slab->block_size / NSQ_BLOCK_STEP];
+    nsq_slab **head = &pool->with_room[slab->class_number];
     slab->previous = NULL;
     slab->next = *head;
     if (*head)
@@ -54,7 +73,7 @@ static inline void nsq_slab_unlist(nsq_pool *pool, nsq_slab *slab) {
     if (slab->previous)
         slab->previous->next = slab->next;
     else
-        pool->with_room[slab->block_size / NSQ_BLOCK_STEP] = slab->next;
+        pool->with_room[slab->class_number] = slab->next;
     if (slab->next)
         slab->next->previous = slab->previous;
     slab->is_listed = 0;
@@ -71,7 +90,7 @@ static nsq_slab *nsq_slab_map(void) {
     return (nsq_slab *)(start + before);
 }
 
-static nsq_slab *nsq_slab_new(nsq_pool *pool, uint32_t block_size) {
+static nsq_slab *nsq_slab_new(nsq_pool *pool, uint32_t class_number, uint32_t block_size) {
     nsq_slab *slab = pool->kept;
     if (slab) {
         pool->kept = slab->next;
@@ -82,6 +101,7 @@ static nsq_slab *nsq_slab_new(nsq_pool *pool, uint32_t block_size) {
             return NULL;
     }
     slab->freed = NULL;
+    slab->class_number = class_number;
     slab->block_size = block_size;
     slab->live = 0;
     /* Blocks start on cache lines where their size allows it. */
@@ -125,10 +145,10 @@ static inline void *nsq_pool_get(nsq_pool *pool, size_t size) {
     /* The sanitizers see into malloc only. */
     if (NSQFAST_DEBUG || size > NSQ_BLOCK_MAX)
         return malloc(size);
-    uint32_t block_size = (uint32_t)(size + NSQ_BLOCK_STEP - 1) & ~(uint32_t)(NSQ_BLOCK_STEP - 1);
-    nsq_slab *slab = pool->with_room[block_size / NSQ_BLOCK_STEP];
+    uint32_t block_size, class_number = nsq_class_of(size, &block_size);
+    nsq_slab *slab = pool->with_room[class_number];
     void *block;
-    if (slab == NULL && (slab = nsq_slab_new(pool, block_size)) == NULL)
+    if (slab == NULL && (slab = nsq_slab_new(pool, class_number, block_size)) == NULL)
         return NULL;
     if (slab->freed) {
         block = slab->freed;

@@ -42,17 +42,25 @@ cdef class Syncer:
     cdef uint64_t request(self, int fd) except 0:
         """The ticket whose batch will flush fd. The caller may close fd at once."""
         self.start()
-        if self.pending_size == self.pending_capacity:
-            self.widen()
         cdef int copy = dup(fd)
         if copy < 0:
             raise OSError(errno, os.strerror(errno))
-        self.pending[self.pending_size] = copy
+        self.add(copy)
+        return self.open_ticket
+
+    cdef int dispose(self, int fd) except -1:
+        """Let the thread close fd, which may take long; it is the syncer's from here on."""
+        self.start()
+        return self.add(~fd)
+
+    cdef int add(self, int fd) except -1:
+        if self.pending_size == self.pending_capacity:
+            self.widen()
+        self.pending[self.pending_size] = fd
         self.pending_size += 1
-        cdef uint64_t ticket = self.open_ticket
         if self.pending_size == 1:
             self.announce()
-        return ticket
+        return 0
 
     cdef uint64_t promise(self) except 0:
         """The ticket of a request that is still to come, or turns out not to be needed."""
@@ -157,7 +165,7 @@ cdef class Syncer:
                 worker_stop(self.worker)
             self.worker = NULL
         for i in range(self.pending_size):
-            close(self.pending[i])
+            close(self.pending[i] if self.pending[i] >= 0 else ~self.pending[i])
         free(self.pending)
         self.pending = NULL
         self.pending_size = 0

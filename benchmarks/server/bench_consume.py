@@ -21,11 +21,12 @@ def bench_sub_backlog(duel: Duel) -> None:
     by_go = Row(name, GO_TOOLS, MEMORY, targets=(at_least(2),))
     by_us = Row(name, NSQFAST_BENCH, MEMORY, targets=(at_least(8), cpu_at_most(0.1)))
     load = Publish(count=duel.scale.count(1_000_000, multiple=400))
+    # So large that it does not end before bench_reader does.
+    load_go = Publish(count=duel.scale.count(1_600_000, multiple=400))
 
     def measure(broker: Broker) -> Samples:
-        # So short that the backlog does not end before bench_reader does.
-        backlog = fill(broker, load)
-        slow = consume_go(broker, backlog, SIZE, duel.scale.seconds(0.5))
+        backlog = fill(broker, load_go)
+        slow = consume_go(broker, backlog, SIZE, duel.scale.seconds(0.8))
         fast = times(duel.scale.times(3), lambda: consume(broker, fill(broker, load)))
         return {by_go: slow, by_us: fast}
 

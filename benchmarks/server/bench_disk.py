@@ -27,12 +27,13 @@ def bench_disk_only(duel: Duel) -> None:
     out_go = Row(name_out, GO_TOOLS, PAGE_CACHE, targets=(at_least(3),))
     out_us = Row(name_out, NSQFAST_BENCH, PAGE_CACHE, targets=(at_least(8), cpu_at_most(0.12)))
     load = Publish(count=duel.scale.count(400_000, multiple=400))
+    load_go = Publish(count=duel.scale.count(1_200_000, multiple=400))
 
     def measure(broker: Broker) -> Samples:
         return {
             in_go: publish_go(broker, duel.scale.seconds(0.5)),
             in_us: publish(broker, load),
-            out_go: consume_go(broker, fill(broker, load), SIZE, duel.scale.seconds(0.3)),
+            out_go: consume_go(broker, fill(broker, load_go), SIZE, duel.scale.seconds(0.7)),
             out_us: consume(broker, fill(broker, load)),
         }
 

@@ -440,3 +440,38 @@ def test_failing_roll_leaves_all_usable(tmp_path, queue_at):
     data_path(tmp_path, 1).rmdir()
     queue.put(b"d" * 50)
     assert [b[:1] for b in bodies(queue)] == [b"a", b"c", b"d"]
+
+
+def deleted_files():
+    """Of this process: removed, but still open."""
+    found = []
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found.append(os.readlink(f"/proc/self/fd/{number}"))
+    return [path for path in found if path.endswith(".dat (deleted)")]
+
+
+def test_the_helper_thread_lets_go_of_large_files(tmp_path, queue_at, syncer):
+    queue = queue_at(file_size_max=6 << 20)
+    for _ in range(13):
+        queue.put(b"x" * (1 << 20))
+    syncer.wait(queue.request_sync())
+    while (record := queue.get()) is not None:
+        queue.finish(record[0])
+    assert not data_path(tmp_path, 0).exists()
+    assert not data_path(tmp_path, 1).exists()
+    assert data_path(tmp_path, 2).exists()
+    assert sorted(deleted_files()) == [f"{data_path(tmp_path, n)} (deleted)" for n in range(2)]
+    syncer.close()
+    assert deleted_files() == []
+
+
+def test_small_files_are_removed_at_once(tmp_path, queue_at, syncer):
+    queue = queue_at(file_size_max=1000)
+    for _ in range(20):
+        queue.put(b"x" * 400)
+    syncer.wait(queue.request_sync())
+    while (record := queue.get()) is not None:
+        queue.finish(record[0])
+    assert not data_path(tmp_path, 0).exists()
+    assert deleted_files() == []

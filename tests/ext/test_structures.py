@@ -97,10 +97,11 @@ def test_line_gives_the_earliest(dice):
 def test_messages_of_the_pool_do_not_touch_each_other(dice):
     slabs_before = pool_slabs()[0]
     messages, model = Messages(), {}
-    sizes = [0, 1, 16, 200, 200, 200, 1000, 2016, 2017, 5000]
-    for number in range(20_000):
+    sizes = [0, 1, 16, 200, 200, 200, 1000, 2016, 2017, 5000, 4064, 4065, 65_000, 524_256, 524_257]
+    sizes += [dice.randrange(600_000) for _ in range(5)]
+    for number in range(4000):
         if dice.random() < 0.6 or not model:
-            size = dice.choice(sizes)
+            size = dice.choice(sizes) if number % 10 == 0 else dice.choice(sizes[:10])
             messages.add(number, size)
             model[number] = size
         else:
