@@ -40,6 +40,8 @@ cdef enum:
     ANSWER_SIZE = 10
     ANSWER_MAX = 4096        # OKs in one send
     FOUNTAIN_SIZE = 262144
+    LOOK_SIZE_MAX = 2048
+    LOOK_NS = 30000
 
 cdef const char *OK_FRAME = b"\x00\x00\x00\x06\x00\x00\x00\x00OK"
 cdef const char *IDENTITY_FRAME = b"\x00\x00\x00\x06\x00\x00\x00\x00{}"
@@ -70,6 +72,8 @@ ctypedef struct Sink:
     char *answers
     char *fountain           # whole message frames
     size_t fountain_size
+    int64_t taken            # bytes of this turn
+    int64_t look_until_ns    # until then it does not sleep
     Peer *peers
 
 
@@ -141,9 +145,12 @@ cdef void close_sink(Sink *sink) noexcept:
 
 
 cdef void turn(Sink *sink) noexcept nogil:
+    """Like the broker it looks again before it sleeps, where short commands wait for their answers."""
     cdef epoll_event[EVENT_MAX] events
-    cdef int i, count = epoll_wait(sink.epoll_fd, events, EVENT_MAX, 20)
+    cdef int i, timeout_ms = 0 if now_monotonic() < sink.look_until_ns else 20
+    cdef int count = epoll_wait(sink.epoll_fd, events, EVENT_MAX, timeout_ms)
     cdef Peer *peer
+    sink.taken = 0
     for i in range(count):
         peer = <Peer *> events[i].data.ptr
         if peer is NULL:
@@ -151,6 +158,8 @@ cdef void turn(Sink *sink) noexcept nogil:
         elif not ((not events[i].events & ~<uint32_t> EPOLLOUT or drink(sink, peer)) and pour(sink, peer)):
             close(peer.fd)
             peer.fd = -1
+    if 0 < sink.taken < LOOK_SIZE_MAX:
+        sink.look_until_ns = now_monotonic() + LOOK_NS
 
 
 cdef void welcome(Sink *sink) noexcept nogil:
@@ -180,6 +189,7 @@ cdef bint drink(Sink *sink, Peer *peer) noexcept nogil:
     if got <= 0:
         return got < 0 and (errno == EAGAIN or errno == EINTR)
     peer.taken += got
+    sink.taken += got
     return True
 
 
