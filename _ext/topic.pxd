@@ -40,7 +40,8 @@ cdef class Topic(Queue):
     cdef uint64_t ticket(self) except? 0
     cdef int on_deadline(self, int64_t now_ns) except -1
     cdef int spread_backlog(self, int64_t now_ns) except -1
-    cdef int pass_on(self, Delivery *delivery, int64_t now_ns) except -1
+    cdef int take_some(self, Delivery **some) except -1
+    cdef int pass_on(self, Delivery **some, int count, int64_t now_ns) except -1
     cdef int settle_channels(self) except -1
     cdef int open(self) except -1
     cdef int add_lines(self, const char *data, Py_ssize_t size, int64_t wall, int64_t monotonic) except -1

@@ -20,7 +20,7 @@ cdef int64_t RETRY_NS = 1000000000
 
 cdef enum:
     # Messages of a backlog that are spread in one go; the loop serves others in between.
-    SPREAD_MAX = 4096
+    SPREAD_MAX = 512
 
 
 cdef class Topic(Queue):
@@ -173,32 +173,53 @@ cdef class Topic(Queue):
         return 0
 
     cdef int spread_backlog(self, int64_t now_ns) except -1:
-        cdef int spread = 0
-        cdef Delivery *delivery = NULL
+        cdef Delivery *some[SPREAD_MAX]
+        cdef Delivery *held
+        cdef int count
         if self.paused or not self.channel_list or self.exiting:
             return 0
         while self.held.size:
-            self.pass_on(<Delivery *> self.held.pop(), now_ns)
-        while spread < SPREAD_MAX:
-            delivery = self.backlog.take()
-            if delivery is NULL:
-                break
-            self.pass_on(delivery, now_ns)
-            spread += 1
+            held = <Delivery *> self.held.pop()
+            self.pass_on(&held, 1, now_ns)
+        count = self.take_some(some)
+        self.pass_on(some, count, now_ns)
         self.pump_channels()
-        if delivery is not NULL:
+        if count:
             self.storage.timers.arm(self, now_ns + 1)
         return 0
 
-    cdef int pass_on(self, Delivery *delivery, int64_t now_ns) except -1:
-        """To all channels; what a full disk refuses waits here for the next attempt."""
+    cdef int take_some(self, Delivery **some) except -1:
+        """How many there were. Those before one that cannot be read are not kept waiting for it."""
+        cdef int count = 0
         try:
-            self.spread(delivery.message, now_ns)
+            while count < SPREAD_MAX:
+                some[count] = self.backlog.take()
+                if some[count] is NULL:
+                    break
+                count += 1
+        except OSError:
+            if count == 0:
+                raise
+        return count
+
+    cdef int pass_on(self, Delivery **some, int count, int64_t now_ns) except -1:
+        """To all channels, written at once; what a full disk refuses waits here for the next attempt."""
+        cdef int i
+        try:
+            self.begin()
+            try:
+                for i in range(count):
+                    self.spread(some[i].message, now_ns)
+            finally:
+                self.end()
             self.settle_channels()
         except OSError:
-            self.backlog.requeue(delivery)
+            for i in range(count):
+                self.backlog.requeue(some[i])
             raise
-        return self.backlog.done(delivery)
+        for i in range(count):
+            self.backlog.done(some[i])
+        return 0
 
     cdef int settle_channels(self) except -1:
         """Only what stands in the channels may be finished here."""

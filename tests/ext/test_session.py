@@ -279,6 +279,7 @@ def test_memory_of_a_drained_queue_goes_back_little_by_little(tmp_path):
 
 
 def test_a_crowded_consumer_takes_more_together_or_in_a_moment(registry):
+    registry.topic("t").channel("c")
     peer = Peer(registry)
     peer.send(b"MPUB t\n" + mpub(*[b"%d" % n for n in range(2000)]))
     peer.subscribe(b"t", b"c", 800)
