@@ -11,6 +11,9 @@ cdef class Connection(Consumer):
     cdef Registry registry
     cdef ReadBuffer input
     cdef WriteBuffer output
+    cdef object adapter                       # what packs and unpacks the stream; None = it is plain
+    cdef object next_adapter                  # agreed on: from when all before it has left
+    cdef ReadBuffer packed                    # with an adapter: what came and is not unpacked yet
     cdef object transport
     cdef readonly str remote_address
     cdef readonly str remote_host
@@ -36,6 +39,8 @@ cdef class Connection(Consumer):
     cdef int fail(self, object error) except -1
     cdef int rearm(self) except -1
     cdef int parse(self) except -1
+    cdef int unpack(self) except -1
+    cdef int change_adapter(self) except -1
     cdef int flush(self) except -1
     cdef int send(self, bytes frame) except -1
     cdef int on_durable(self, uint64_t done_ticket, str error) except -1

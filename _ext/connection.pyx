@@ -14,6 +14,7 @@ from nsqfast._ext.limits cimport (
 )
 
 from nsqfast._ext.frame import encode
+from nsqfast.compression import CompressionError
 from nsqfast.errors import ProtocolError
 
 log = logging.getLogger("nsqd")
@@ -37,6 +38,7 @@ cdef class Connection(Consumer):
         self.remote_host = ""
         self.heartbeat_ns = HEARTBEAT_DEFAULT_NS
         self.pending = None
+        self.adapter = self.next_adapter = None
 
     # -- the asyncio seam ----------------------------------------------------------------------------------------------
 
@@ -52,11 +54,15 @@ cdef class Connection(Consumer):
         self.rearm()
 
     def get_buffer(self, sizehint):
-        return self.input
+        return self.input if self.adapter is None else self.packed
 
     def buffer_updated(self, nbytes):
-        self.input.end += <Py_ssize_t> nbytes
-        self.parse()
+        if self.adapter is None:
+            self.input.end += <Py_ssize_t> nbytes
+            self.parse()
+        else:
+            self.packed.end += <Py_ssize_t> nbytes
+            self.unpack()
 
     def eof_received(self):
         self.at_eof = True
@@ -88,7 +94,23 @@ cdef class Connection(Consumer):
 
     # -- in ------------------------------------------------------------------------------------------------------------
 
+    cdef int unpack(self) except -1:
+        """A piece at a time: however much a few bytes unfold to, not more of it is held than a command may have."""
+        data = self.packed.waiting()
+        self.packed.consume(len(data))
+        try:
+            for piece in self.adapter.decompress(data):
+                self.input.append(piece, len(<bytes> piece))
+                self.parse()
+                if self.is_closed or self.is_draining:
+                    break
+        except CompressionError as error:
+            self.drop(str(error))
+        return 0
+
     cdef int parse(self) except -1:
+        if self.next_adapter is not None:
+            return 0  # what the peer says before it knows the answer is thrown away
         if self.is_draining or self.is_closed:
             self.input.consume(self.input.end - self.input.start)
             return 0
@@ -126,8 +148,20 @@ cdef class Connection(Consumer):
             return 0
         if self.output.size:
             self.registry.written_size += self.output.size
-            self.transport.write(self.output.take())
+            data = self.output.take()
+            self.transport.write(data if self.adapter is None else self.adapter.compress(data))
+        if self.next_adapter is not None and not self.pending:
+            self.change_adapter()
         return 0
+
+    cdef int change_adapter(self) except -1:
+        """Everything plain has left; the OK is the first that is packed."""
+        self.adapter = self.next_adapter
+        self.next_adapter = None
+        self.packed = ReadBuffer(INPUT_SIZE)
+        self.input.consume(self.input.end - self.input.start)
+        write_ok(self.output)
+        return self.mark_written()
 
     cdef int respond(self, bytes data) except -1:
         """A response frame, behind the answers that wait."""

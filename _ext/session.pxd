@@ -16,6 +16,8 @@ cdef class Session(Publisher):
     cdef readonly str user_agent
     cdef readonly str topology_zone
     cdef readonly str topology_region
+    cdef readonly bint deflate
+    cdef readonly bint snappy
     cdef readonly uint64_t message_count      # deliveries
     cdef readonly uint64_t finish_count
     cdef readonly uint64_t requeue_count

@@ -28,6 +28,7 @@ from nsqfast._ext.publisher cimport Publisher, invalid, text
 from nsqfast._ext.registry cimport Registry
 from nsqfast._ext.topic cimport Topic
 
+from nsqfast.compression import open_adapter
 from nsqfast.errors import ProtocolError
 from nsqfast.identify import identify as read_identity
 from nsqfast.names import is_valid_name, quote
@@ -325,7 +326,9 @@ cdef class Session(Publisher):
         self.next_heartbeat_ns = self.command_since_ns + self.heartbeat_ns
         self.rearm()
         self.respond(identity.answer(options))
-        return line.size + 4 + len(body)
+        self.deflate, self.snappy = identity.deflate, identity.snappy
+        self.next_adapter = open_adapter(identity)
+        return line.size + 4 + len(body) if self.next_adapter is None else size
 
     cdef Py_ssize_t auth(self, const char *data, Py_ssize_t size, Line *line) except -1:
         if self.state != STATE_INIT:
@@ -373,13 +376,6 @@ cdef class Session(Publisher):
     def sample_rate(self):
         return self.sample_percent
 
-    @property
-    def deflate(self):
-        return False
-
-    @property
-    def snappy(self):
-        return False
 
 cdef object wrong_state(str command):
     return ProtocolError("E_INVALID", f"cannot {command} in current state")

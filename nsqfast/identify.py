@@ -66,7 +66,9 @@ class Identity:
     output_buffer_size: int
     sample_rate: int
     msg_timeout_ns: int
+    deflate: bool
     deflate_level: int
+    snappy: bool
 
     def answer(self, limits: Limits) -> bytes:
         """The data of the response frame: OK, or the JSON of a client that negotiates."""
@@ -79,10 +81,10 @@ class Identity:
                 "max_msg_timeout": limits.max_msg_timeout_ns // MS,
                 "msg_timeout": self.msg_timeout_ns // MS,
                 "tls_v1": False,
-                "deflate": False,
+                "deflate": self.deflate,
                 "deflate_level": self.deflate_level,
                 "max_deflate_level": limits.max_deflate_level,
-                "snappy": False,
+                "snappy": self.snappy,
                 "sample_rate": self.sample_rate,
                 "auth_required": False,
                 "output_buffer_size": self.output_buffer_size,
@@ -103,9 +105,10 @@ def identify(body: bytes, limits: Limits) -> Identity:
         timeout_ns = 0
     if not 0 <= asked["sample_rate"] <= SAMPLE_RATE_MAX:
         raise _bad(f"sample rate ({asked['sample_rate']}) is invalid")
-    if asked["feature_negotiation"] and all(
-        asked[name] and getattr(limits, name) for name in ("deflate", "snappy")
-    ):
+    negotiates = asked["feature_negotiation"]
+    deflate = negotiates and asked["deflate"] and limits.deflate
+    snappy = negotiates and asked["snappy"] and limits.snappy
+    if deflate and snappy:
         raise ProtocolError(
             "E_IDENTIFY_FAILED", "cannot enable both deflate and snappy compression"
         )
@@ -117,8 +120,9 @@ def identify(body: bytes, limits: Limits) -> Identity:
         output_buffer_size=size,
         sample_rate=asked["sample_rate"],
         msg_timeout_ns=_msg_timeout(asked["msg_timeout"], limits),
-        # Compression is not granted, and then the level is the default whatever was asked.
-        deflate_level=min(DEFLATE_LEVEL, limits.max_deflate_level),
+        deflate=deflate,
+        deflate_level=_deflate_level(asked["deflate_level"] if deflate else 0, limits),
+        snappy=snappy,
     )
 
 
@@ -194,6 +198,10 @@ def _output_size(asked: int, limits: Limits) -> int:
     if not OUTPUT_BUFFER_SIZE_MIN <= asked <= limits.max_output_buffer_size:
         raise _bad(f"output buffer size ({asked}) is invalid")
     return asked
+
+
+def _deflate_level(asked: int, limits: Limits) -> int:
+    return min(asked if asked > 0 else DEFLATE_LEVEL, limits.max_deflate_level)
 
 
 def _msg_timeout(asked_ms: int, limits: Limits) -> int:

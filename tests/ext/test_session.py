@@ -214,7 +214,8 @@ def test_negotiation_answer(registry):
     answer = json.loads(data)
     assert kind == 0
     assert answer["msg_timeout"] == 2000
-    assert not any(answer[name] for name in ("tls_v1", "snappy", "deflate", "auth_required"))
+    assert answer["snappy"] is True
+    assert not any(answer[name] for name in ("tls_v1", "deflate", "auth_required"))
 
 
 def test_publish_counts_follow_each_topic(registry):

@@ -93,6 +93,12 @@ class Client:
         del self._buffer[:size]
         return data
 
+    def take_buffered(self) -> bytes:
+        """What was read and not asked for yet, for somebody who knows how to unpack it."""
+        data = bytes(self._buffer)
+        self._buffer.clear()
+        return data
+
     def read_frame(self) -> Frame:
         size, kind = struct.unpack(">ii", self.read_exactly(8))
         return Frame(kind, self.read_exactly(size - 4))

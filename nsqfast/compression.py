@@ -1,0 +1,140 @@
+"""snappy and deflate as adapters between the bytes of a socket and those of the protocol (spec nsqd-tcp §8).
+
+    compress(data)      what to write so that the peer can read all of `data` now
+    decompress(data)    what has arrived, in pieces of bounded size; CompressionError ends the connection
+
+A peer cannot make us hold more than a piece: a whole chunk of snappy is at most 64 KiB, and deflate is asked for
+no more at a time, whatever a few bytes of it would unfold to.
+"""
+
+import zlib
+from collections.abc import Iterator
+from typing import Protocol
+
+import cramjam
+
+from nsqfast.errors import NsqfastError
+
+PIECE_SIZE_MAX = 65536
+
+# The framing format of snappy: a type byte, three bytes of length, then a checksum and the data.
+STREAM_IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
+CHUNK_HEAD_SIZE = 4
+COMPRESSED, UNCOMPRESSED, IDENTIFIER = 0x00, 0x01, 0xFF
+SKIPPABLE_FROM = 0x80
+# What snappy makes of 64 KiB at worst, and the checksum.
+CHUNK_SIZE_MAX = 4 + 32 + PIECE_SIZE_MAX + PIECE_SIZE_MAX // 6
+
+RAW_DEFLATE = -15
+
+
+class CompressionError(NsqfastError):
+    """What came is not in the format that was agreed on."""
+
+
+class Adapter(Protocol):
+    """One connection's two streams."""
+
+    def compress(self, data: bytes) -> bytes: ...
+    def decompress(self, data: bytes) -> Iterator[bytes]: ...
+
+
+class Deflate:
+    """Raw DEFLATE without a zlib header; each piece ends with a sync flush."""
+
+    def __init__(self, level: int) -> None:
+        self._compressor = zlib.compressobj(level, zlib.DEFLATED, RAW_DEFLATE)
+        self._decompressor = zlib.decompressobj(RAW_DEFLATE)
+
+    def compress(self, data: bytes) -> bytes:
+        return self._compressor.compress(data) + self._compressor.flush(zlib.Z_SYNC_FLUSH)
+
+    def decompress(self, data: bytes) -> Iterator[bytes]:
+        while data:
+            if self._decompressor.eof:
+                raise CompressionError("deflate: data behind the end of the stream")
+            try:
+                piece = self._decompressor.decompress(data, PIECE_SIZE_MAX)
+            except zlib.error as error:
+                raise CompressionError(f"deflate: {error}") from None
+            data = self._decompressor.unconsumed_tail or self._decompressor.unused_data
+            if piece:
+                yield piece
+            elif not data:
+                return
+
+
+class Snappy:
+    """The framing format; every chunk by itself."""
+
+    def __init__(self) -> None:
+        self._is_identified = False  # ours was sent
+        self._is_open = False  # the peer's was read
+        self._waiting = b""
+        self._skip_size = 0  # of a chunk that is thrown away as it comes
+
+    @property
+    def held(self) -> int:
+        """Bytes of a chunk that is not whole yet."""
+        return len(self._waiting)
+
+    def compress(self, data: bytes) -> bytes:
+        framed = bytes(cramjam.snappy.compress(data))
+        if self._is_identified:
+            return framed.removeprefix(STREAM_IDENTIFIER)
+        self._is_identified = True
+        return framed
+
+    def decompress(self, data: bytes) -> Iterator[bytes]:
+        data = self._waiting + data
+        start = min(self._skip_size, len(data))
+        self._skip_size -= start
+        while len(data) - start >= CHUNK_HEAD_SIZE:
+            kind = data[start]
+            end = start + CHUNK_HEAD_SIZE + int.from_bytes(data[start + 1 : start + 4], "little")
+            if self._may_skip(kind):
+                start, self._skip_size = min(end, len(data)), max(0, end - len(data))
+                continue
+            if end - start > CHUNK_HEAD_SIZE + CHUNK_SIZE_MAX:
+                raise CompressionError("snappy: a chunk that is too large")
+            if end > len(data):
+                break
+            piece = self._chunk(kind, data[start:end])
+            start = end
+            if piece:
+                yield piece
+        self._waiting = data[start:]
+
+    def _may_skip(self, kind: int) -> bool:
+        return self._is_open and SKIPPABLE_FROM <= kind < IDENTIFIER
+
+    def _chunk(self, kind: int, chunk: bytes) -> bytes:
+        if kind == IDENTIFIER:
+            if chunk != STREAM_IDENTIFIER:
+                raise CompressionError("snappy: not a stream identifier")
+            self._is_open = True
+            return b""
+        if not self._is_open:
+            raise CompressionError("snappy: no stream identifier")
+        if kind not in {COMPRESSED, UNCOMPRESSED}:
+            raise CompressionError(f"snappy: a chunk of the unknown type {kind}")
+        try:
+            # With an identifier before it a chunk is a whole stream; its checksum is checked, its size bounded.
+            return bytes(cramjam.snappy.decompress(STREAM_IDENTIFIER + chunk))
+        except cramjam.DecompressionError as error:
+            raise CompressionError(f"snappy: {error}") from None
+
+
+def open_adapter(identity: "Granted") -> Adapter | None:
+    """What IDENTIFY agreed on; None where it is nothing."""
+    if identity.deflate:
+        return Deflate(identity.deflate_level)
+    return Snappy() if identity.snappy else None
+
+
+class Granted(Protocol):
+    """What of an Identity matters here."""
+
+    deflate: bool
+    deflate_level: int
+    snappy: bool
