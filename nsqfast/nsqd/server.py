@@ -20,6 +20,7 @@ from nsqfast.net import addresses
 from nsqfast.nsqd.lock import DirectoryLock
 from nsqfast.nsqd.metadata import MetadataFile, load
 from nsqfast.nsqd.options import VERSION_LINE, Options, expand_statsd_prefix, validate
+from nsqfast.nsqd.statsd import Statsd
 from nsqfast.nsqd.timers import DeadlineTimer
 
 log = logging.getLogger("nsqd")
@@ -42,6 +43,7 @@ class Server:
         self._sockets: dict[str, socket.socket] = {}
         self._servers: dict[str, asyncio.AbstractServer] = {}
         self._sync_fd = -1
+        self._statsd: Statsd | None = None
 
     async def start(self) -> None:
         """Serves when it returns; OptionsError says what the operator has to change, and nothing is left behind."""
@@ -78,7 +80,6 @@ class Server:
         """Flags that are taken so that unit files go on working, while nothing is done with them yet."""
         unused = {
             "--lookupd-tcp-address": self.options.nsqlookupd_tcp_addresses,
-            "--statsd-address": self.options.statsd_address,
             "--e2e-processing-latency-percentile": self.options.e2e_processing_latency_percentiles,
         }
         for flag in [flag for flag, value in unused.items() if value]:
@@ -119,6 +120,9 @@ class Server:
 
             handler = make_handler(self)
             await self._serve_on("HTTP", lambda: HttpProtocol(handler))
+        if self.options.statsd_address:
+            self._statsd = Statsd(registry, self.options)
+            self._statsd.start()
 
     async def _serve_on(self, name: str, protocol: Any) -> None:
         loop = asyncio.get_running_loop()
@@ -137,6 +141,8 @@ class Server:
 
     async def stop(self) -> None:
         """Disconnects everybody, keeps everything that is not ephemeral on disk, gives the folder free."""
+        if self._statsd is not None:
+            await self._statsd.stop()
         self._close_listener("TCP", self.tcp_address)
         for session in self.registry.sessions():
             session.abort()

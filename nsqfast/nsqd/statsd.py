@@ -1,0 +1,142 @@
+"""Pushes a broker's figures to statsd, every --statsd-interval (spec nsqd-core §10).
+
+The packets of a push are spread over the interval but its last second. A broker with many topics looks at some of them
+at a time, so that nobody waits for the figures.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+from nsqfast._ext.channel import Channel
+from nsqfast._ext.registry import Registry
+from nsqfast._ext.topic import Topic
+from nsqfast.gotext import os_error
+from nsqfast.nsqd.options import Options
+from nsqfast.stats.memory import memory_stats
+from nsqfast.stats.statsd import Counters, packets
+
+log = logging.getLogger("nsqd")
+
+NS = 1e9
+SPREAD_MARGIN_S = 1.0
+# Topics that are looked at in one go.
+TOPIC_COUNT = 64
+
+
+class Statsd:
+    """Runs from `start` to `stop`."""
+
+    def __init__(self, registry: Registry, options: Options) -> None:
+        self._registry = registry
+        self._options = options
+        self._counters = Counters()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """The first push is due after one interval."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """What a push has left unsent stays unsent."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        interval_s = self._options.statsd_interval_ns / NS
+        due = loop.time()
+        while True:
+            # By the clock, not from the end of the last push.
+            due = max(due + interval_s, loop.time())
+            await asyncio.sleep(due - loop.time())
+            try:
+                await self._push(interval_s - SPREAD_MARGIN_S)
+            except OSError as error:
+                # The next push may find it: statsd is restarted, a name is known again.
+                address = self._options.statsd_address
+                log.error("STATSD: failed to push to %s - %s", address, os_error(error))  # noqa: TRY400
+            except Exception:
+                log.exception("STATSD: failed to push")
+
+    async def _push(self, spread_s: float) -> None:
+        lines = await self._lines()
+        ready = list(packets(lines, self._options.statsd_udp_packet_size))
+        if not ready:
+            return
+        with await self._connect() as sender:
+            for packet in ready:
+                # A datagram that the kernel has no room for is lost, as any may be.
+                with contextlib.suppress(BlockingIOError, ConnectionRefusedError):
+                    sender.send(packet)
+                await asyncio.sleep(spread_s / len(ready))
+
+    async def _connect(self) -> socket.socket:
+        host, _, port = self._options.statsd_address.rpartition(":")
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host.strip("[]"), port or None, type=socket.SOCK_DGRAM)
+        family, kind, protocol, _, address = found[0]
+        sender = socket.socket(family, kind, protocol)
+        try:
+            sender.setblocking(False)
+            sender.connect(address)
+        except BaseException:
+            sender.close()
+            raise
+        return sender
+
+    # -- the figures
+
+    async def _lines(self) -> list[str]:
+        """All of one push, as they are now."""
+        lines: list[str] = []
+        for number, topic in enumerate(self._registry.topics()):
+            if number % TOPIC_COUNT == TOPIC_COUNT - 1:
+                await asyncio.sleep(0)
+            if not self._is_left_out(topic):
+                lines += self._topic_lines(topic)
+        if self._options.statsd_mem_stats:
+            lines += self._memory_lines()
+        self._counters.end_push()
+        return lines
+
+    def _is_left_out(self, queue: Any) -> bool:
+        return self._options.statsd_exclude_ephemeral and queue.ephemeral
+
+    def _topic_lines(self, topic: Topic) -> Iterator[str]:
+        key = f"topic.{topic.name}"
+        yield self._count(f"{key}.message_count", topic.message_count)
+        yield self._count(f"{key}.message_bytes", topic.message_bytes)
+        yield self._gauge(f"{key}.depth", topic.depth)
+        yield self._gauge(f"{key}.backend_depth", topic.backend_depth)
+        for channel in topic.channels():
+            if not self._is_left_out(channel):
+                yield from self._channel_lines(f"{key}.channel.{channel.name}", channel)
+
+    def _channel_lines(self, key: str, channel: Channel) -> Iterator[str]:
+        yield self._count(f"{key}.message_count", channel.message_count)
+        yield self._gauge(f"{key}.depth", channel.depth)
+        yield self._gauge(f"{key}.backend_depth", channel.backend_depth)
+        yield self._gauge(f"{key}.in_flight_count", channel.in_flight_count)
+        yield self._gauge(f"{key}.deferred_count", channel.deferred_count)
+        yield self._count(f"{key}.requeue_count", channel.requeue_count)
+        yield self._count(f"{key}.timeout_count", channel.timeout_count)
+        yield self._gauge(f"{key}.clients", len(channel.consumers()))
+
+    def _memory_lines(self) -> Iterator[str]:
+        figures = memory_stats()
+        runs = figures.pop("gc_total_runs")
+        for name, value in figures.items():
+            yield self._gauge(f"mem.{name}", value)
+        yield self._count("mem.gc_runs", runs)
+
+    def _count(self, key: str, count: int) -> str:
+        return f"{self._options.statsd_prefix}{key}:{self._counters.difference(key, count)}|c"
+
+    def _gauge(self, key: str, value: int) -> str:
+        return f"{self._options.statsd_prefix}{key}:{value}|g"
