@@ -6,6 +6,7 @@ from nsqfast._ext.backlog cimport Backlog, Queue, Storage
 from nsqfast._ext.consumer cimport Consumer
 from nsqfast._ext.heap cimport DeadlineHeap, Timers
 from nsqfast._ext.inflight cimport Entry, InFlightTable
+from nsqfast._ext.latency cimport Latency
 from nsqfast._ext.line cimport InFlightLine
 from nsqfast._ext.message cimport Delivery, Message
 
@@ -33,6 +34,7 @@ cdef class Channel(Queue):
     cdef DeadlineHeap deferred       # by the time they are queued
     cdef dict members                # number -> Consumer
     cdef Consumer ready              # one of the circle; the next message is for it
+    cdef readonly Latency latency    # None: it is not measured
     cdef object on_last_left         # called with the name when the last consumer of an ephemeral channel left
     cdef uint64_t dice
 

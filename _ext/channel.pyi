@@ -3,6 +3,7 @@ from typing import Any
 
 from nsqfast._ext.backlog import Storage
 from nsqfast._ext.heap import Timed
+from nsqfast._ext.latency import Latency
 
 class Channel(Timed):
     topic_name: str
@@ -17,6 +18,7 @@ class Channel(Timed):
     backend_depth: int
     in_flight_count: int
     deferred_count: int
+    latency: Latency | None
     def __init__(
         self, topic_name: str, name: str, storage: Storage, on_last_left: Callable[[str], None]
     ) -> None: ...

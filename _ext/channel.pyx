@@ -5,7 +5,7 @@ import logging
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport free
 
-from nsqfast._ext.clock cimport monotonic_ns
+from nsqfast._ext.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.heap cimport HeapNode
 from nsqfast._ext.message cimport delivery_free
 
@@ -26,6 +26,9 @@ cdef class Channel(Queue):
         self.ephemeral = is_ephemeral(name)
         self.backlog = Backlog(f"{topic_name}:{name}", storage, self.ephemeral)
         self.timers = storage.timers
+        self.latency = None
+        if storage.settings.latency_window_ns:
+            self.latency = Latency(storage.settings.latency_window_ns)
         self.table = InFlightTable()
         self.in_flight = InFlightLine()
         self.deferred = DeadlineHeap()
@@ -202,6 +205,8 @@ cdef class Channel(Queue):
         self.table.remove_at(entry)
         self.in_flight.remove(delivery)
         consumer.in_flight -= 1
+        if self.latency is not None:
+            self.latency.record(wall_ns() - delivery.message.timestamp_ns, monotonic_ns())
         self.backlog.done(delivery)
         return SETTLED
 

@@ -1,3 +1,5 @@
+from typing import Any
+
 class Settings:
     data_path: str
     mem_queue_size: int
@@ -12,6 +14,7 @@ class Settings:
     max_rdy_count: int
     max_channel_consumers: int
     node_id: int
+    latency_window_ns: int
     is_durable: bool
-    options: object
+    options: Any
     def __init__(self, options: object) -> None: ...

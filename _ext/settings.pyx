@@ -18,5 +18,8 @@ cdef class Settings:
         self.max_rdy_count = options.max_rdy_count
         self.max_channel_consumers = options.max_channel_consumers
         self.node_id = options.node_id
+        self.latency_window_ns = 0
+        if options.e2e_processing_latency_percentiles:
+            self.latency_window_ns = options.e2e_processing_latency_window_time_ns
         self.is_durable = self.mem_queue_size == 0 and self.sync_every == 1
         self.options = options

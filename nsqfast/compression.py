@@ -82,7 +82,8 @@ class Snappy:
         framed = bytes(cramjam.snappy.compress(data))
         if self._is_identified:
             return framed.removeprefix(STREAM_IDENTIFIER)
-        self._is_identified = True
+        # Of nothing cramjam makes nothing, no identifier either.
+        self._is_identified = bool(framed)
         return framed
 
     def decompress(self, data: bytes) -> Iterator[bytes]:

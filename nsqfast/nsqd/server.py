@@ -80,7 +80,6 @@ class Server:
         """Flags that are taken so that unit files go on working, while nothing is done with them yet."""
         unused = {
             "--lookupd-tcp-address": self.options.nsqlookupd_tcp_addresses,
-            "--e2e-processing-latency-percentile": self.options.e2e_processing_latency_percentiles,
         }
         for flag in [flag for flag, value in unused.items() if value]:
             log.warning("%s is accepted, but this version does nothing with it", flag)

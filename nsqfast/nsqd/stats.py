@@ -5,6 +5,7 @@ from typing import Any
 
 from nsqfast import NSQ_VERSION
 from nsqfast._ext.channel import Channel
+from nsqfast._ext.latency import summarize
 from nsqfast._ext.registry import Registry
 from nsqfast._ext.session import Session
 from nsqfast._ext.topic import Topic
@@ -44,6 +45,7 @@ def _topics(registry: Registry, wanted: Filter) -> list[dict[str, Any]] | None:
     else:
         topics = registry.topics()
     found = []
+    quantiles = registry.settings.options.e2e_processing_latency_percentiles
     for topic in topics:
         channels = topic.channels()
         if wanted.channel:
@@ -51,24 +53,26 @@ def _topics(registry: Registry, wanted: Filter) -> list[dict[str, Any]] | None:
             if channel is None:
                 continue
             channels = [channel]
-        found.append(_topic_stats(topic, channels, wanted))
+        found.append(_topic_stats(topic, channels, wanted, quantiles))
     return found
 
 
-def _topic_stats(topic: Topic, channels: list[Channel], wanted: Filter) -> dict[str, Any]:
+def _topic_stats(
+    topic: Topic, channels: list[Channel], wanted: Filter, quantiles: list[float]
+) -> dict[str, Any]:
     return {
         "topic_name": topic.name,
-        "channels": [_channel_stats(channel, wanted) for channel in channels],
+        "channels": [_channel_stats(channel, wanted, quantiles) for channel in channels],
         "depth": topic.depth,
         "backend_depth": topic.backend_depth,
         "message_count": topic.message_count,
         "message_bytes": topic.message_bytes,
         "paused": topic.paused,
-        "e2e_processing_latency": _no_latency(),
+        "e2e_processing_latency": latency_stats(topic.channels(), quantiles),
     }
 
 
-def _channel_stats(channel: Channel, wanted: Filter) -> dict[str, Any]:
+def _channel_stats(channel: Channel, wanted: Filter, quantiles: list[float]) -> dict[str, Any]:
     consumers = channel.consumers()
     clients = None
     if wanted.with_clients:
@@ -85,13 +89,23 @@ def _channel_stats(channel: Channel, wanted: Filter) -> dict[str, Any]:
         "client_count": len(consumers),
         "clients": clients,
         "paused": channel.paused,
-        "e2e_processing_latency": _no_latency(),
+        "e2e_processing_latency": latency_stats([channel], quantiles),
     }
 
 
-def _no_latency() -> dict[str, Any]:
-    """The form of a broker that was not asked for percentiles; the core does not measure them yet."""
-    return {"count": 0, "percentiles": None}
+def latency_stats(channels: list[Channel], quantiles: list[float]) -> dict[str, Any]:
+    """From publishing to FIN, over all these channels; nothing where no percentile was asked for."""
+    if not quantiles:
+        return {"count": 0, "percentiles": None}
+    measured = [channel.latency for channel in channels if channel.latency is not None]
+    count, values = summarize(measured, quantiles)
+    return {
+        "count": count,
+        "percentiles": [
+            {"quantile": quantile, "value": value}
+            for quantile, value in zip(quantiles, values, strict=True)
+        ],
+    }
 
 
 def _producers(registry: Registry, wanted: Filter) -> list[dict[str, Any]] | None:

@@ -16,6 +16,7 @@ from nsqfast._ext.registry import Registry
 from nsqfast._ext.topic import Topic
 from nsqfast.gotext import os_error
 from nsqfast.nsqd.options import Options
+from nsqfast.nsqd.stats import latency_stats
 from nsqfast.stats.memory import memory_stats
 from nsqfast.stats.statsd import Counters, packets
 
@@ -114,6 +115,7 @@ class Statsd:
         yield self._count(f"{key}.message_bytes", topic.message_bytes)
         yield self._gauge(f"{key}.depth", topic.depth)
         yield self._gauge(f"{key}.backend_depth", topic.backend_depth)
+        yield from self._latency_lines(key, topic.channels())
         for channel in topic.channels():
             if not self._is_left_out(channel):
                 yield from self._channel_lines(f"{key}.channel.{channel.name}", channel)
@@ -127,6 +129,13 @@ class Statsd:
         yield self._count(f"{key}.requeue_count", channel.requeue_count)
         yield self._count(f"{key}.timeout_count", channel.timeout_count)
         yield self._gauge(f"{key}.clients", len(channel.consumers()))
+        yield from self._latency_lines(key, [channel])
+
+    def _latency_lines(self, key: str, channels: list[Channel]) -> Iterator[str]:
+        quantiles = self._options.e2e_processing_latency_percentiles
+        for item in latency_stats(channels, quantiles)["percentiles"] or ():
+            percent = int(item["quantile"] * 100 + 0.5)
+            yield self._gauge(f"{key}.e2e_processing_latency_{percent}", item["value"])
 
     def _memory_lines(self) -> Iterator[str]:
         figures = memory_stats()

@@ -49,6 +49,12 @@ def test_streams_in_pieces_of_any_size(make, dice):
         assert all(0 < len(one) <= PIECE_SIZE_MAX for one in got)
 
 
+def test_a_stream_that_begins_with_nothing(make):
+    sender, receiver = make(), make()
+    stream = sender.compress(b"") + sender.compress(b"hello") + sender.compress(b"")
+    assert b"".join(receiver.decompress(stream)) == b"hello"
+
+
 def test_what_is_written_others_can_read(dice):
     plain = [dice.randbytes(dice.randrange(1, 200_000)) for _ in range(5)]
     deflate, snappy = Deflate(1), Snappy()

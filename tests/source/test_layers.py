@@ -14,7 +14,7 @@ LAYERS = [
     "_ext.debug _ext.limits _ext.settings _ext.health _ext.message _ext.clock _ext.guid",
     "_ext.buffer",
     "_ext.command _ext.frame _ext.request",
-    "_ext.ring _ext.heap _ext.line _ext.inflight _ext.segment",
+    "_ext.ring _ext.heap _ext.line _ext.inflight _ext.latency _ext.segment",
     "_ext.syncer _ext.ackfile _ext.recovery _ext.diskreader",
     "_ext.diskqueue",
     "_ext.backlog",

@@ -33,6 +33,8 @@ def make_registry(data_path, **changed):
         "deflate": True,
         "snappy": True,
         "node_id": 5,
+        "e2e_processing_latency_percentiles": [],
+        "e2e_processing_latency_window_time_ns": 600 * SECOND_NS,
         "topology_region": "",
         "topology_zone": "",
     }
