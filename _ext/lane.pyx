@@ -15,11 +15,7 @@ from nsqfast._ext.limits cimport (
     FRAME_ERROR, FRAME_HEADER_SIZE, FRAME_MESSAGE, MESSAGE_HEADER_SIZE, MESSAGE_ID_SIZE,
 )
 from nsqfast._ext.message cimport get_be32
-
-cdef extern from "<sys/socket.h>" nogil:
-    int MSG_NOSIGNAL
-    ssize_t recv(int fd, void *data, size_t size, int flags)
-    ssize_t send(int fd, const void *data, size_t size, int flags)
+from nsqfast._ext.sockets cimport MSG_NOSIGNAL, recv, send
 
 cdef enum:
     INPUT_ROOM = 262144

@@ -16,17 +16,9 @@ from nsqfast._ext.lane cimport (
     LANE_CONSUMER, LANE_PACED, LANE_PUBLISHER, lane_free, lane_in_air, lane_new, lane_read, lane_set_script, lane_start,
     lane_tick, lane_write, now_monotonic,
 )
-
-cdef extern from "<sys/epoll.h>" nogil:
-    int EPOLLIN, EPOLLOUT, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CLOEXEC
-    ctypedef union epoll_data_t:
-        void *ptr
-    struct epoll_event:
-        uint32_t events
-        epoll_data_t data
-    int epoll_create1(int flags)
-    int epoll_ctl(int epoll_fd, int operation, int fd, epoll_event *event)
-    int epoll_wait(int epoll_fd, epoll_event *events, int count_max, int timeout_ms)
+from nsqfast._ext.sockets cimport (
+    EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLLIN, EPOLLOUT, epoll_create1, epoll_ctl, epoll_event, epoll_wait,
+)
 
 cdef extern from "<sys/timerfd.h>" nogil:
     int TFD_NONBLOCK, TFD_CLOEXEC, TFD_TIMER_ABSTIME

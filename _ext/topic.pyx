@@ -182,11 +182,10 @@ cdef class Topic(Queue):
             held = <Delivery *> self.held.pop()
             self.pass_on(&held, 1, now_ns)
         count = self.take_some(some)
-        self.pass_on(some, count, now_ns)
-        self.pump_channels()
         if count:
+            self.pass_on(some, count, now_ns)
             self.storage.timers.arm(self, now_ns + 1)
-        return 0
+        return self.pump_channels()
 
     cdef int take_some(self, Delivery **some) except -1:
         """How many there were. Those before one that cannot be read are not kept waiting for it."""
