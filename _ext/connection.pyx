@@ -109,9 +109,8 @@ cdef class Connection(Consumer):
         return 0
 
     cdef int parse(self) except -1:
-        if self.next_adapter is not None:
-            return 0  # what the peer says before it knows the answer is thrown away
-        if self.is_draining or self.is_closed:
+        # What a peer says before it knows the answer to IDENTIFY is thrown away, too; kept, it could be any amount.
+        if self.is_draining or self.is_closed or self.next_adapter is not None:
             self.input.consume(self.input.end - self.input.start)
             return 0
         try:
