@@ -18,4 +18,6 @@ class Session(Publisher):
     sample_rate: int
     deflate: bool
     snappy: bool
+    tls: bool
+    common_name: str
     def __init__(self, registry: Registry) -> None: ...

@@ -55,6 +55,7 @@ cdef class Session(Publisher):
         self.state = STATE_INIT
         self.timeout_ns = registry.settings.msg_timeout_ns
         self.client_id = self.hostname = self.user_agent = self.topology_zone = self.topology_region = ""
+        self.common_name = ""
 
     def connection_made(self, transport):
         Publisher.connection_made(self, transport)
