@@ -12,8 +12,12 @@ cdef class Connection(Consumer):
     cdef ReadBuffer input
     cdef WriteBuffer output
     cdef object adapter                       # what packs and unpacks the stream; None = it is plain
-    cdef object next_adapter                  # agreed on: from when all before it has left
+    cdef list upgrades                        # adapters agreed on, put on one by one when all before has left; or None
     cdef ReadBuffer packed                    # with an adapter: what came and is not unpacked yet
+    cdef readonly object secure               # the TlsStream among the adapters; None = no TLS
+    cdef readonly bint tls                    # and its handshake is done
+    cdef bint is_shaking                      # or is under way
+    cdef int64_t handshake_deadline_ns
     cdef object transport
     cdef readonly str remote_address
     cdef readonly str remote_host
@@ -40,7 +44,11 @@ cdef class Connection(Consumer):
     cdef int rearm(self) except -1
     cdef int parse(self) except -1
     cdef int unpack(self) except -1
-    cdef int change_adapter(self) except -1
+    cdef int upgrade(self) except -1
+    cdef int start_handshake(self) except -1
+    cdef int check_handshake(self) except -1
+    cdef int fail_handshake(self, str reason) except -1
+    cdef int end_stream(self) except -1
     cdef int flush(self) except -1
     cdef int send(self, bytes frame) except -1
     cdef int on_durable(self, uint64_t done_ticket, str error) except -1

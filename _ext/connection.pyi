@@ -4,10 +4,14 @@ from nsqfast._ext.buffer import ReadBuffer
 from nsqfast._ext.consumer import Consumer
 from nsqfast._ext.registry import Registry
 
+from nsqfast.streams.tls import TlsStream
+
 class Connection(Consumer):
     remote_address: str
     remote_host: str
     connect_ts: int
+    secure: TlsStream | None
+    tls: bool
     def __init__(self, registry: Registry) -> None: ...
     def connection_made(self, transport: BaseTransport) -> None: ...
     def get_buffer(self, sizehint: int) -> ReadBuffer: ...

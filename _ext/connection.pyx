@@ -14,14 +14,15 @@ from nsqfast._ext.limits cimport (
 )
 
 from nsqfast._ext.frame import encode
-from nsqfast.compression import CompressionError
 from nsqfast.errors import ProtocolError
+from nsqfast.streams.adapter import Stacked, StreamError
 
 log = logging.getLogger("nsqd")
 
 cdef int64_t SECOND_NS = 1000000000
 cdef int64_t HEARTBEAT_DEFAULT_NS = 30 * SECOND_NS
 cdef int64_t MAGIC_TIMEOUT_NS = 10 * SECOND_NS   # a client that speaks V2 sends its four bytes at once
+cdef int64_t HANDSHAKE_TIMEOUT_NS = 5 * SECOND_NS
 cdef int64_t DRAIN_NS = SECOND_NS
 
 cdef bytes OK = encode(FRAME_RESPONSE, b"OK")
@@ -38,7 +39,7 @@ cdef class Connection(Consumer):
         self.remote_host = ""
         self.heartbeat_ns = HEARTBEAT_DEFAULT_NS
         self.pending = None
-        self.adapter = self.next_adapter = None
+        self.adapter = self.upgrades = self.secure = None
 
     # -- the asyncio seam ----------------------------------------------------------------------------------------------
 
@@ -66,7 +67,9 @@ cdef class Connection(Consumer):
 
     def eof_received(self):
         self.at_eof = True
-        if not self.is_draining and not self.is_closed:
+        if self.is_shaking:
+            self.fail_handshake("unexpected EOF")
+        elif not self.is_draining and not self.is_closed:
             self.parse()
         if self.pending:
             return True  # an answer still waits for the disk; on_durable ends the connection
@@ -98,19 +101,25 @@ cdef class Connection(Consumer):
         """A piece at a time: however much a few bytes unfold to, not more of it is held than a command may have."""
         data = self.packed.waiting()
         self.packed.consume(len(data))
+        if self.is_closed or self.is_draining:
+            return 0
         try:
-            for piece in self.adapter.decompress(data):
+            for piece in self.adapter.unpack(data):
+                self.check_handshake()
                 self.input.append(piece, len(<bytes> piece))
                 self.parse()
                 if self.is_closed or self.is_draining:
-                    break
-        except CompressionError as error:
-            self.drop(str(error))
+                    return 0
+        except StreamError as error:
+            return self.fail_handshake(str(error)) if self.is_shaking else self.drop(str(error))
+        self.check_handshake()
+        if self.adapter.at_end and not self.at_eof:
+            self.eof_received()
         return 0
 
     cdef int parse(self) except -1:
         # What a peer says before it knows the answer to IDENTIFY is thrown away, too; kept, it could be any amount.
-        if self.is_draining or self.is_closed or self.next_adapter is not None:
+        if self.is_draining or self.is_closed or self.upgrades is not None:
             self.input.consume(self.input.end - self.input.start)
             return 0
         try:
@@ -143,24 +152,15 @@ cdef class Connection(Consumer):
 
     cdef int flush(self) except -1:
         self.is_written = False
-        if self.is_closed or self.write_paused:
+        if self.is_closed or self.write_paused or self.is_shaking:
             return 0
         if self.output.size:
             self.registry.written_size += self.output.size
             data = self.output.take()
-            self.transport.write(data if self.adapter is None else self.adapter.compress(data))
-        if self.next_adapter is not None and not self.pending:
-            self.change_adapter()
+            self.transport.write(data if self.adapter is None else self.adapter.pack(data))
+        if self.upgrades is not None and not self.pending:
+            self.upgrade()
         return 0
-
-    cdef int change_adapter(self) except -1:
-        """Everything plain has left; the OK is the first that is packed."""
-        self.adapter = self.next_adapter
-        self.next_adapter = None
-        self.packed = ReadBuffer(INPUT_SIZE)
-        self.input.consume(self.input.end - self.input.start)
-        write_ok(self.output)
-        return self.mark_written()
 
     cdef int respond(self, bytes data) except -1:
         """A response frame, behind the answers that wait."""
@@ -213,6 +213,61 @@ cdef class Connection(Consumer):
                 self.close()
         return 0
 
+    # -- layers of the stream ------------------------------------------------------------------------------------------
+
+    cdef int upgrade(self) except -1:
+        """All before it has left; the OK is the first that is packed."""
+        layer = self.upgrades.pop(0)
+        self.adapter = layer if self.secure is None else Stacked(self.secure, layer)
+        if not self.upgrades:
+            self.upgrades = None
+        if self.packed is None:
+            self.packed = ReadBuffer(INPUT_SIZE)
+        self.input.consume(self.input.end - self.input.start)
+        if not layer.is_ready:
+            self.secure = layer
+            return self.start_handshake()
+        write_ok(self.output)
+        return self.mark_written()
+
+    cdef int start_handshake(self) except -1:
+        log.info("PROTOCOL(V2): [%s] upgrading connection to TLS", self.remote_address)
+        self.is_shaking = True
+        self.handshake_deadline_ns = monotonic_ns() + HANDSHAKE_TIMEOUT_NS
+        return self.rearm()
+
+    cdef int check_handshake(self) except -1:
+        """Pass on what the layer has to say, and go on when the peers know their keys."""
+        reply = self.adapter.reply()
+        if reply and not self.is_closed:
+            self.transport.write(reply)
+        if not self.is_shaking or not self.adapter.is_ready:
+            return 0
+        self.is_shaking = False
+        self.tls = True
+        self.command_since_ns = monotonic_ns()
+        self.next_heartbeat_ns = self.command_since_ns + self.heartbeat_ns
+        self.rearm()
+        write_ok(self.output)
+        return self.mark_written()
+
+    cdef int fail_handshake(self, str reason) except -1:
+        """The alert, if there is one, then an error frame for a peer that does not speak TLS."""
+        alert = self.adapter.reply()
+        if alert:
+            self.transport.write(alert)
+        self.is_shaking = False
+        self.adapter = self.upgrades = None
+        return self.fail(ProtocolError("E_IDENTIFY_FAILED", f"IDENTIFY failed {reason}"))
+
+    cdef int end_stream(self) except -1:
+        """A layer that has an end says so."""
+        if self.adapter is not None and not self.is_shaking:
+            end = self.adapter.end()
+            if end:
+                self.transport.write(end)
+        return 0
+
     # -- the end -------------------------------------------------------------------------------------------------------
 
     cdef int fail(self, object error) except -1:
@@ -235,6 +290,7 @@ cdef class Connection(Consumer):
             return 0
         if self.at_eof or self.write_paused or not self.transport.can_write_eof():
             return self.close()
+        self.end_stream()
         self.transport.write_eof()
         return self.registry.timers.arm(self, monotonic_ns() + DRAIN_NS)
 
@@ -243,6 +299,7 @@ cdef class Connection(Consumer):
         if self.is_closed:
             return 0
         self.flush()
+        self.end_stream()
         self.is_closed = True
         self.leave()
         self.transport.close()
@@ -264,6 +321,8 @@ cdef class Connection(Consumer):
         cdef int64_t deadline_ns
         if not self.has_magic:
             return self.command_since_ns + MAGIC_TIMEOUT_NS
+        if self.is_shaking:
+            return self.handshake_deadline_ns
         if self.heartbeat_ns == 0:
             return 0
         deadline_ns = min(self.next_heartbeat_ns, self.command_since_ns + 2 * self.heartbeat_ns)
@@ -286,6 +345,10 @@ cdef class Connection(Consumer):
         if not self.has_magic:
             if now_ns >= self.command_since_ns + MAGIC_TIMEOUT_NS:
                 return self.drop("no protocol magic")
+        elif self.is_shaking:
+            if now_ns >= self.handshake_deadline_ns:
+                local_address, _ = printed_address(self.transport.get_extra_info("sockname"))
+                return self.fail_handshake(f"read tcp {local_address}->{self.remote_address}: i/o timeout")
         elif self.heartbeat_ns:
             if now_ns >= self.command_since_ns + 2 * self.heartbeat_ns:
                 return self.drop("i/o timeout")

@@ -17,6 +17,7 @@ cdef class Registry:
     cdef readonly Syncer syncer
     cdef readonly bint closing
     cdef public object on_change     # ("topic+", "topic-", "channel+" or "channel-", topic, channel or None)
+    cdef public object tls_context   # for connections that are upgraded from now on; None = no TLS
     cdef public object on_turn       # asks the loop to call flush() at the end of this turn
     cdef Storage storage
     cdef dict topic_by_name

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from ssl import SSLContext
 
 from nsqfast._ext.consumer import Consumer
 from nsqfast._ext.heap import Timers
@@ -12,6 +13,7 @@ class Registry:
     timers: Timers
     syncer: Syncer
     closing: bool
+    tls_context: SSLContext | None
     on_change: Callable[[str, str, str | None], None] | None
     on_turn: Callable[[], object] | None
     on_deadline: Callable[[int], None] | None

@@ -18,8 +18,7 @@ cdef class Session(Publisher):
     cdef readonly str topology_region
     cdef readonly bint deflate
     cdef readonly bint snappy
-    cdef readonly bint tls
-    cdef readonly str common_name             # of the client's certificate; '' where it showed none
+    cdef bint needs_tls                       # it may say nothing but IDENTIFY before
     cdef readonly uint64_t message_count      # deliveries
     cdef readonly uint64_t finish_count
     cdef readonly uint64_t requeue_count

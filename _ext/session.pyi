@@ -16,8 +16,7 @@ class Session(Publisher):
     ready_count: int
     in_flight_count: int
     sample_rate: int
+    common_name: str
     deflate: bool
     snappy: bool
-    tls: bool
-    common_name: str
     def __init__(self, registry: Registry) -> None: ...

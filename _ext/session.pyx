@@ -28,10 +28,10 @@ from nsqfast._ext.publisher cimport Publisher, invalid, text
 from nsqfast._ext.registry cimport Registry
 from nsqfast._ext.topic cimport Topic
 
-from nsqfast.compression import open_adapter
 from nsqfast.errors import ProtocolError
 from nsqfast.identify import identify as read_identity
 from nsqfast.names import is_valid_name, quote
+from nsqfast.streams import upgrades
 
 log = logging.getLogger("nsqd")
 
@@ -55,7 +55,7 @@ cdef class Session(Publisher):
         self.state = STATE_INIT
         self.timeout_ns = registry.settings.msg_timeout_ns
         self.client_id = self.hostname = self.user_agent = self.topology_zone = self.topology_region = ""
-        self.common_name = ""
+        self.needs_tls = bool(registry.settings.options.tls_required)
 
     def connection_made(self, transport):
         Publisher.connection_made(self, transport)
@@ -148,6 +148,8 @@ cdef class Session(Publisher):
         return MAGIC_SIZE
 
     cdef Py_ssize_t run(self, const char *data, Py_ssize_t size, Line *line) except -1:
+        if self.needs_tls and not self.tls and line.kind != COMMAND_IDENTIFY:
+            raise invalid(f"cannot {text(line.name, line.name_size)} in current state (TLS required)")
         if line.kind == COMMAND_FIN:
             return self.fin(line)
         if line.kind == COMMAND_PUB:
@@ -326,10 +328,11 @@ cdef class Session(Publisher):
         self.command_since_ns = monotonic_ns()
         self.next_heartbeat_ns = self.command_since_ns + self.heartbeat_ns
         self.rearm()
+        identity.tls &= not self.tls
         self.respond(identity.answer(options))
         self.deflate, self.snappy = identity.deflate, identity.snappy
-        self.next_adapter = open_adapter(identity)
-        return line.size + 4 + len(body) if self.next_adapter is None else size
+        self.upgrades = upgrades(identity, self.registry.tls_context) or None
+        return line.size + 4 + len(body) if self.upgrades is None else size
 
     cdef Py_ssize_t auth(self, const char *data, Py_ssize_t size, Line *line) except -1:
         if self.state != STATE_INIT:
@@ -376,6 +379,11 @@ cdef class Session(Publisher):
     @property
     def sample_rate(self):
         return self.sample_percent
+
+    @property
+    def common_name(self):
+        """Of the client's certificate; '' where it showed none."""
+        return self.secure.common_name if self.tls else ""
 
 
 cdef object wrong_state(str command):

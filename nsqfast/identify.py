@@ -50,6 +50,10 @@ class Limits(Protocol):
     topology_region: str
     topology_zone: str
 
+    @property
+    def has_tls(self) -> bool:
+        """Whether the broker has a certificate."""
+
 
 @dataclass(slots=True)
 class Identity:
@@ -69,6 +73,7 @@ class Identity:
     deflate: bool
     deflate_level: int
     snappy: bool
+    tls: bool
 
     def answer(self, limits: Limits) -> bytes:
         """The data of the response frame: OK, or the JSON of a client that negotiates."""
@@ -80,7 +85,7 @@ class Identity:
                 "version": NSQ_VERSION,
                 "max_msg_timeout": limits.max_msg_timeout_ns // MS,
                 "msg_timeout": self.msg_timeout_ns // MS,
-                "tls_v1": False,
+                "tls_v1": self.tls,
                 "deflate": self.deflate,
                 "deflate_level": self.deflate_level,
                 "max_deflate_level": limits.max_deflate_level,
@@ -123,6 +128,7 @@ def identify(body: bytes, limits: Limits) -> Identity:
         deflate=deflate,
         deflate_level=_deflate_level(asked["deflate_level"] if deflate else 0, limits),
         snappy=snappy,
+        tls=negotiates and asked["tls_v1"] and limits.has_tls,
     )
 
 

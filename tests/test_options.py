@@ -124,7 +124,7 @@ def test_defaults_are_those_of_nsqd():
     assert options.node_id == default_node_id()
     assert 0 <= options.node_id < 1024
     assert options.log_level == 2
-    assert options.tls_min_version == 769
+    assert options.tls_min_version == 0x303  # nsqd's is TLS 1.0
     validate(options)
 
 
@@ -290,7 +290,7 @@ def test_flag_beats_config_beats_default(config):
         ('tls_required = "tcp-https"', "tls_required", 1),
         ("tls_required = 0", "tls_required", 0),
         ("tls_required = 1", "tls_required", 2),
-        ('tls_min_version = ""', "tls_min_version", 0x301),
+        ('tls_min_version = ""', "tls_min_version", 0x303),
         ('log_level = "debug"', "log_level", 1),
         ('log_format = "json"', "log_format", 1),
     ],
@@ -377,8 +377,7 @@ def test_config_file_missing_or_broken(config):
             "--e2e-processing-latency-window-time=0",
             "--e2e-processing-latency-window-time must be longer than 0, not 0s",
         ),
-        ("--tls-cert=x", "--tls-cert is not offered by this version"),
-        ("--tls-required", "--tls-required is not offered by this version"),
+        ("--tls-required", "cannot require TLS client connections without TLS key and cert"),
         ("--auth-http-address=a:1", "--auth-http-address is not offered by this version"),
     ],
 )

@@ -1,13 +1,102 @@
-"""TLS contexts from certificates on disk."""
+"""TLS contexts from certificates on disk.
+
+`version_min` is the protocol's number everywhere, 0x303 for TLS 1.2.
+"""
 
 import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+from nsqfast.errors import OptionsError
+from nsqfast.gotext import os_error
+
+TLS_1_2 = 0x303
+ANY_CERTIFICATE, VERIFIED_CERTIFICATE = "require", "require-verify"
+_REASONS = {
+    "KEY_VALUES_MISMATCH": "private key does not match public key",
+    "KEY_TYPE_MISMATCH": "private key does not match public key",
+    "EE_KEY_TOO_SMALL": "the key is too small (RSA needs 2048 bits)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTls:
+    """What a server's flags say; the files are read by `context`."""
+
+    cert: str
+    key: str
+    client_auth_policy: str
+    root_ca_file: str
+    version_min: int
+
+    def context(self) -> ssl.SSLContext:
+        """For one more while, from the files as they are now; OptionsError if they are no good."""
+        context = self._plain_context()
+        context.minimum_version = ssl.TLSVersion(self.version_min)
+        # Keys of a running connection are not agreed on anew for a peer that asks and asks.
+        context.options |= ssl.OP_NO_RENEGOTIATION
+        if self.version_min < TLS_1_2:
+            # OpenSSL 3 has what these versions need at its lowest level only.
+            context.set_ciphers("DEFAULT:@SECLEVEL=0")
+        self._load_certificate(context)
+        if self.root_ca_file:
+            _load_authorities(context, self.root_ca_file)
+        return context
+
+    def _plain_context(self) -> ssl.SSLContext:
+        if self.client_auth_policy == ANY_CERTIFICATE:
+            from nsqfast.net.any_certificate import AnyCertificateContext
+
+            return AnyCertificateContext(ssl.PROTOCOL_TLS_SERVER)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        if self.client_auth_policy == VERIFIED_CERTIFICATE:
+            context.verify_mode = ssl.CERT_REQUIRED
+            if not self.root_ca_file:
+                context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
+        return context
+
+    def _load_certificate(self, context: ssl.SSLContext) -> None:
+        if b"-----BEGIN CERTIFICATE-----" not in _read(self.cert):
+            raise OptionsError("tls: failed to find any PEM data in certificate input")
+        key = _read(self.key)
+        if b"PRIVATE KEY-----" not in key:
+            raise OptionsError("tls: failed to find any PEM data in key input")
+        if b"ENCRYPTED" in key:
+            raise OptionsError(
+                f"tls: the private key {self.key} is encrypted; give one that is not"
+            )
+        try:
+            context.load_cert_chain(self.cert, self.key)
+        except ssl.SSLError as error:
+            raise OptionsError(f"tls: {self.cert}, {self.key}: {_words(error)}") from None
 
 
 def client_context(root_ca_file: str, version_min: int) -> ssl.SSLContext:
-    """Verifies a server by the given authorities, or by the system's for ''; OSError if the file is no good.
-
-    `version_min` is the protocol's number, 0x303 for TLS 1.2.
-    """
-    context = ssl.create_default_context(cafile=root_ca_file or None)
+    """Verifies a server by the given authorities, or by the system's for ''; OptionsError if the file is no good."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion(version_min)
+    if root_ca_file:
+        _load_authorities(context, root_ca_file)
+    else:
+        context.load_default_certs()
     return context
+
+
+def _load_authorities(context: ssl.SSLContext, path: str) -> None:
+    try:
+        context.load_verify_locations(cadata=_read(path).decode("ascii", "replace"))
+    except (ssl.SSLError, ValueError):
+        raise OptionsError("failed to append certificate to pool") from None
+
+
+def _read(path: str) -> bytes:
+    if not path:
+        raise OptionsError("open : no such file or directory")
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise OptionsError(f"open {path}: {os_error(error)}") from None
+
+
+def _words(error: ssl.SSLError) -> str:
+    return _REASONS.get(error.reason or "", str(error))

@@ -114,11 +114,6 @@ class HttpApi:
         return text_answer(format_stats(found, self._server.start_time))
 
 
-def make_handler(server: Server) -> HttpApi:
-    """The handler of a started server's plain HTTP listener."""
-    return HttpApi(server)
-
-
 def _routes(
     server: Server, publisher: Publisher, stats: Callable[[Request], Response]
 ) -> Router[Route]:

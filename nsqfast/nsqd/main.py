@@ -1,7 +1,7 @@
 """The program nsqfast-nsqd: settings, signals, exit status.
 
     SIGTERM, SIGINT   stop in order, exit 0; further ones change nothing
-    SIGHUP            noted and survived: nothing is reloaded yet
+    SIGHUP            certificates are read again
     SIGUSR1           ignored
 
 Exit status 2 for a command line that cannot be read, 1 for everything else that prevents the start.
@@ -12,6 +12,7 @@ import gc
 import signal
 import sys
 import time
+from collections.abc import Callable
 
 import uvloop
 
@@ -61,8 +62,8 @@ async def _run(options: Options) -> None:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_report)
     told_to_stop = asyncio.Event()
-    _watch_signals(loop, told_to_stop)
     server = Server(options)
+    _watch_signals(loop, told_to_stop, server.reload)
     await server.start()
     # What was made so far stays: the collector need not look at it again.
     gc.collect()
@@ -71,21 +72,21 @@ async def _run(options: Options) -> None:
     await server.stop()
 
 
-def _watch_signals(loop: asyncio.AbstractEventLoop, told_to_stop: asyncio.Event) -> None:
-    log = logs.logger(PROGRAM)
-
+def _watch_signals(
+    loop: asyncio.AbstractEventLoop, told_to_stop: asyncio.Event, reload: Callable[[], None]
+) -> None:
     def stop(_number: int, _frame: object) -> None:
         # Ignored rather than counted, so that also one that comes while the interpreter winds up does no harm.
         for number in _STOPPING:
             signal.signal(number, signal.SIG_IGN)
         loop.call_soon_threadsafe(told_to_stop.set)
 
-    def note(_number: int, _frame: object) -> None:
-        loop.call_soon_threadsafe(log.info, "SIGHUP: nothing to reload")
+    def read_again(_number: int, _frame: object) -> None:
+        loop.call_soon_threadsafe(reload)
 
     for number in _STOPPING:
         signal.signal(number, stop)
-    signal.signal(signal.SIGHUP, note)
+    signal.signal(signal.SIGHUP, read_again)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 

@@ -30,8 +30,8 @@ VERSION_LINE = f"nsqd v{NSQ_VERSION} (built w/python{python_version()})"
 LOG_PREFIX = "[nsqd] "
 
 TLS_REQUIRED_OFF, TLS_REQUIRED_EXCEPT_HTTP, TLS_REQUIRED = 0, 1, 2
-# The protocol numbers of TLS 1.0 to 1.3; an empty word is the default.
-TLS_VERSIONS = {"tls1.0": 0x301, "tls1.1": 0x302, "tls1.2": 0x303, "tls1.3": 0x304, "": 0x301}
+# The protocol numbers of TLS 1.0 to 1.3; an empty word is the default (NSQ's is 1.0, which is not safe any more).
+TLS_VERSIONS = {"tls1.0": 0x301, "tls1.1": 0x302, "tls1.2": 0x303, "tls1.3": 0x304, "": 0x303}
 
 
 def _parse_tls_required(text: str) -> int:
@@ -145,6 +145,11 @@ class Options:
     enable_experiment: list[str] = option(STRINGS, None, "experimental feature to switch on (repeatable)")
     # fmt: on
 
+    @property
+    def has_tls(self) -> bool:
+        """Whether there is a certificate, or should be."""
+        return bool(self.tls_cert or self.tls_key)
+
 
 def parse(argv: list[str]) -> Options:
     """Settings from the words behind the program's name."""
@@ -157,6 +162,10 @@ def validate(options: Options) -> None:
         raise OptionsError("--max-deflate-level must be [1,9]")
     if not 0 <= options.node_id < NODE_ID_COUNT:
         raise OptionsError("--node-id must be [0,1024)")
+    if options.tls_client_auth_policy and options.tls_required == TLS_REQUIRED_OFF:
+        options.tls_required = TLS_REQUIRED
+    if options.tls_required and not options.has_tls:
+        raise OptionsError("cannot require TLS client connections without TLS key and cert")
     _refuse_unbuilt(options)
     if options.auth_http_request_method not in ("get", "post"):
         raise OptionsError("--auth-http-request-method must be post or get")
@@ -168,10 +177,6 @@ def validate(options: Options) -> None:
 
 def _refuse_unbuilt(options: Options) -> None:
     asked: dict[str, Any] = {
-        "tls-cert": options.tls_cert,
-        "tls-key": options.tls_key,
-        "tls-required": options.tls_required,
-        "tls-client-auth-policy": options.tls_client_auth_policy,
         "auth-http-address": options.auth_http_addresses,
     }
     for flag, value in asked.items():

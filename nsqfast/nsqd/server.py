@@ -8,7 +8,9 @@ import asyncio
 import logging
 import os
 import socket
+import ssl
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -17,6 +19,8 @@ from nsqfast._ext.session import Session
 from nsqfast.errors import OptionsError
 from nsqfast.gotext import os_error
 from nsqfast.net import addresses
+from nsqfast.net.tls import ServerTls, client_context
+from nsqfast.net.tls_protocol import TlsProtocol
 from nsqfast.nsqd.lock import DirectoryLock
 from nsqfast.nsqd.metadata import MetadataFile, load
 from nsqfast.nsqd.options import VERSION_LINE, Options, expand_statsd_prefix, validate
@@ -37,6 +41,7 @@ class Server:
         self.tcp_address: addresses.Bound | None = None
         self.http_address: addresses.Bound | None = None
         self.https_address: addresses.Bound | None = None
+        self.tls_context: ssl.SSLContext | None = None
         self._lock: DirectoryLock | None = None
         self._metadata: MetadataFile | None = None
         self._timer: DeadlineTimer | None = None
@@ -60,12 +65,16 @@ class Server:
         try:
             self._lock = DirectoryLock(options.data_path)
             validate(options)
+            self.tls_context = self._read_certificates()
+            self._check_authorities()
             log.info(VERSION_LINE)
             log.info("ID: %d", options.node_id)
             self._warn_of_unused()
             self.tcp_address = self._listen("TCP", options.tcp_address)
             if options.http_address:
                 self.http_address = self._listen("HTTP", options.http_address)
+            if self.tls_context is not None and options.https_address:
+                self.https_address = self._listen("HTTPS", options.https_address)
         except OptionsError as error:
             raise OptionsError(f"failed to instantiate nsqd - {error}") from None
         if not options.broadcast_tcp_port:
@@ -75,6 +84,41 @@ class Server:
         options.statsd_prefix = expand_statsd_prefix(
             options.statsd_prefix, options.broadcast_address, options.broadcast_http_port
         )
+
+    def _read_certificates(self) -> ssl.SSLContext | None:
+        options = self.options
+        if not options.has_tls:
+            return None
+        files = ServerTls(
+            options.tls_cert,
+            options.tls_key,
+            options.tls_client_auth_policy,
+            options.tls_root_ca_file,
+            options.tls_min_version,
+        )
+        try:
+            return files.context()
+        except OptionsError as error:
+            raise OptionsError(f"failed to build TLS config - {error}") from None
+
+    def _check_authorities(self) -> None:
+        if self.options.tls_root_ca_file:
+            try:
+                client_context(self.options.tls_root_ca_file, self.options.tls_min_version)
+            except OptionsError as error:
+                raise OptionsError(f"failed to build client TLS config - {error}") from None
+
+    def reload(self) -> None:
+        """Read the certificates again, for connections that come from now on; what is no good changes nothing."""
+        try:
+            self.tls_context = self.registry.tls_context = self._read_certificates()
+        except OptionsError as error:
+            log.error("SIGHUP: certificates stay as they were: %s", error)  # noqa: TRY400
+        else:
+            log.info(
+                "SIGHUP: %s",
+                "nothing to reload" if self.tls_context is None else "certificates reloaded",
+            )
 
     def _warn_of_unused(self) -> None:
         """Flags that are taken so that unit files go on working, while nothing is done with them yet."""
@@ -93,6 +137,7 @@ class Server:
         folder = self.options.data_path or os.getcwd()  # noqa: PTH109 - shown as text
         loop = asyncio.get_running_loop()
         self.registry = registry = Registry(self.options)
+        registry.tls_context = self.tls_context
         self._timer = DeadlineTimer(loop, registry.run_timers)
         registry.on_deadline = self._timer.announce
         registry.on_turn = partial(loop.call_soon, registry.flush)
@@ -112,16 +157,24 @@ class Server:
     async def _serve(self) -> None:
         registry = self.registry
         await self._serve_on("TCP", lambda: Session(registry))
-        if "HTTP" in self._sockets:
-            # Imported late: the HTTP side needs this module's Server for its types.
-            from nsqfast.net.http_server import HttpProtocol
-            from nsqfast.nsqd.http_api import make_handler
+        # Imported late: the HTTP side needs this module's Server for its types.
+        from nsqfast.net.http_server import HttpProtocol
+        from nsqfast.nsqd.http_api import HttpApi
 
-            handler = make_handler(self)
-            await self._serve_on("HTTP", lambda: HttpProtocol(handler))
+        if "HTTP" in self._sockets:
+            plain = HttpApi(self)
+            await self._serve_on("HTTP", lambda: HttpProtocol(plain))
+        if "HTTPS" in self._sockets:
+            secure = HttpApi(self, is_plain=False)
+            await self._serve_on("HTTPS", lambda: self._under_tls(lambda: HttpProtocol(secure)))
         if self.options.statsd_address:
             self._statsd = Statsd(registry, self.options)
             self._statsd.start()
+
+    def _under_tls(self, make_inner: Callable[[], asyncio.Protocol]) -> TlsProtocol:
+        # The context is that of now: a reload counts for every connection after it.
+        assert self.tls_context is not None
+        return TlsProtocol(make_inner, self.tls_context)
 
     async def _serve_on(self, name: str, protocol: Any) -> None:
         loop = asyncio.get_running_loop()
@@ -146,6 +199,7 @@ class Server:
         for session in self.registry.sessions():
             session.abort()
         self._close_listener("HTTP", self.http_address)
+        self._close_listener("HTTPS", self.https_address)
         try:
             self.persist_metadata()
         except OSError as error:
@@ -173,6 +227,7 @@ class Server:
     def _release(self) -> None:
         self._close_listener("TCP", self.tcp_address)
         self._close_listener("HTTP", self.http_address)
+        self._close_listener("HTTPS", self.https_address)
         if self._metadata is not None:
             self._metadata.close()
         if self._timer is not None:

@@ -143,12 +143,14 @@ def client_stats(session: Session, topic: str) -> dict[str, Any]:
     counts = _pub_counts(session, topic)
     if counts:
         found["pub_counts"] = counts
+    secure = session.secure if session.tls else None
     return found | {
-        "tls": False,
-        "tls_cipher_suite": "",
-        "tls_version": "",
+        "tls": secure is not None,
+        "tls_cipher_suite": secure.cipher_suite if secure else "",
+        "tls_version": secure.version if secure else "",
         "tls_negotiated_protocol": "",
-        "tls_negotiated_protocol_is_mutual": False,
+        # As in Go, it says that TLS is on, for no protocol is negotiated.
+        "tls_negotiated_protocol_is_mutual": secure is not None,
     }
 
 

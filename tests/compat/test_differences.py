@@ -5,7 +5,7 @@ import time
 import pytest
 
 from support.server import start_nsqd
-from support.web import post, request, topic_stats
+from support.web import get, post, request, topic_stats
 from support.wire import RESPONSE, Client
 
 NSQD_FLAGS = ("--mem-queue-size=5", "--max-bytes-per-file=300", "--max-msg-timeout=5s")
@@ -119,3 +119,8 @@ def test_deleting_a_busy_topic(broker, connect, topic):
     assert post(broker.http, f"/topic/delete?topic={topic}").status == 200
     publisher.pub(topic, b"new")
     assert topic_stats(broker.http, topic)["depth"] == 1
+
+
+def test_tls_begins_with_1_2(broker):
+    """Go takes TLS 1.0 unless told otherwise."""
+    assert get(broker.http, "/config/tls_min_version").body == b"%d" % 0x303

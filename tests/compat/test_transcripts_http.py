@@ -284,7 +284,7 @@ CONFIG = [
     ("msg_timeout", b"60000000000"),
     ("sync_timeout", b"2000000000"),
     ("log_level", b"2"),
-    ("tls_min_version", b"769"),
+    ("tls_min_version", None),
     ("tls_required", b"0"),
     ("nsqlookupd_tcp_addresses", b"[]"),
     ("auth_http_addresses", b"[]"),

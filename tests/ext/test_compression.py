@@ -8,12 +8,12 @@ import cramjam
 import pytest
 from nsqfast._ext.frame import FrameDecoder
 
-from nsqfast.compression import (
+from nsqfast.streams.compression import (
     PIECE_SIZE_MAX,
     STREAM_IDENTIFIER,
-    CompressionError,
     Deflate,
     Snappy,
+    StreamError,
 )
 from support.core import Peer, make_registry
 
@@ -43,25 +43,25 @@ def test_streams_in_pieces_of_any_size(make, dice):
     sender, receiver = make(), make()
     for _ in range(50):
         plain = dice.choice([b"a" * 1000, dice.randbytes(500), b""]) * dice.randrange(200)
-        packed = sender.compress(plain)
-        got = [one for piece in pieces_of(dice, packed) for one in receiver.decompress(piece)]
+        packed = sender.pack(plain)
+        got = [one for piece in pieces_of(dice, packed) for one in receiver.unpack(piece)]
         assert b"".join(got) == plain
         assert all(0 < len(one) <= PIECE_SIZE_MAX for one in got)
 
 
 def test_a_stream_that_begins_with_nothing(make):
     sender, receiver = make(), make()
-    stream = sender.compress(b"") + sender.compress(b"hello") + sender.compress(b"")
-    assert b"".join(receiver.decompress(stream)) == b"hello"
+    stream = sender.pack(b"") + sender.pack(b"hello") + sender.pack(b"")
+    assert b"".join(receiver.unpack(stream)) == b"hello"
 
 
 def test_what_is_written_others_can_read(dice):
     plain = [dice.randbytes(dice.randrange(1, 200_000)) for _ in range(5)]
     deflate, snappy = Deflate(1), Snappy()
-    stream = b"".join(map(deflate.compress, plain))
+    stream = b"".join(map(deflate.pack, plain))
     assert zlib.decompressobj(-15).decompress(stream) == b"".join(plain)
     assert stream.endswith(b"\x00\x00\xff\xff")
-    stream = b"".join(map(snappy.compress, plain))
+    stream = b"".join(map(snappy.pack, plain))
     assert bytes(cramjam.snappy.decompress(stream)) == b"".join(plain)
     assert stream.count(STREAM_IDENTIFIER) == 1
 
@@ -70,7 +70,7 @@ def test_little_that_unfolds_to_much_is_given_in_pieces():
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
     bomb = packer.compress(bytes(200 << 20)) + packer.flush(zlib.Z_SYNC_FLUSH)
     assert len(bomb) < 300_000
-    unfolding = Deflate(6).decompress(bomb)
+    unfolding = Deflate(6).unpack(bomb)
     assert [len(next(unfolding)) for _ in range(100)] == [PIECE_SIZE_MAX] * 100
 
 
@@ -96,15 +96,15 @@ GOOD = bytes(cramjam.snappy.compress(b"hello" * 100))[len(STREAM_IDENTIFIER) :]
     ],
 )
 def test_what_is_no_snappy(stream, error):
-    with pytest.raises(CompressionError, match=error):
-        list(Snappy().decompress(stream))
+    with pytest.raises(StreamError, match=error):
+        list(Snappy().unpack(stream))
 
 
 def test_chunks_that_may_be_skipped_are_not_held(dice):
     stream = STREAM_IDENTIFIER + chunk(0xFE, bytes(5_000_000)) + chunk(0x80, b"abc") + GOOD
     snappy, got, held = Snappy(), b"", 0
     for start in range(0, len(stream), 65536):
-        got += b"".join(snappy.decompress(stream[start : start + 65536]))
+        got += b"".join(snappy.unpack(stream[start : start + 65536]))
         held = max(held, snappy.held)
     assert got == b"hello" * 100
     assert held < 200_000
@@ -114,19 +114,19 @@ def test_chunks_that_may_be_skipped_are_not_held(dice):
     "stream", [b"\x07", b"not deflate at all", zlib.compress(b"with a header")]
 )
 def test_what_is_no_deflate(stream):
-    with pytest.raises(CompressionError, match="deflate: "):
-        list(Deflate(6).decompress(stream))
+    with pytest.raises(StreamError, match="deflate: "):
+        list(Deflate(6).unpack(stream))
 
 
 def test_nothing_may_follow_the_end_of_a_deflate_stream():
     packer = zlib.compressobj(6, zlib.DEFLATED, -15)
     whole = packer.compress(b"all") + packer.flush()
     deflate = Deflate(6)
-    assert list(deflate.decompress(whole)) == [b"all"]
-    with pytest.raises(CompressionError, match="behind the end"):
-        list(deflate.decompress(b"more"))
-    with pytest.raises(CompressionError, match="behind the end"):
-        list(Deflate(6).decompress(whole + b"more"))
+    assert list(deflate.unpack(whole)) == [b"all"]
+    with pytest.raises(StreamError, match="behind the end"):
+        list(deflate.unpack(b"more"))
+    with pytest.raises(StreamError, match="behind the end"):
+        list(Deflate(6).unpack(whole + b"more"))
 
 
 IDENTIFY_BODY = b'{"feature_negotiation":true,"%s":true}'
@@ -178,8 +178,5 @@ def test_the_change_waits_for_answers_that_wait_for_the_disk(tmp_path, kind):
     assert json.loads(second)[kind.decode()] is True
     registry.flush()
     packed = b"".join(peer.transport.written[1:])
-    assert (
-        b"".join(MAKERS[kind.decode()]().decompress(packed))
-        == b"\x00\x00\x00\x06\x00\x00\x00\x00OK"
-    )
+    assert b"".join(MAKERS[kind.decode()]().unpack(packed)) == b"\x00\x00\x00\x06\x00\x00\x00\x00OK"
     registry.close()

@@ -37,6 +37,8 @@ def make_registry(data_path, **changed):
         "e2e_processing_latency_window_time_ns": 600 * SECOND_NS,
         "topology_region": "",
         "topology_zone": "",
+        "has_tls": False,
+        "tls_required": 0,
     }
     assert changed.keys() <= options.keys()
     return Registry(SimpleNamespace(**options | changed))

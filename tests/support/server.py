@@ -85,6 +85,10 @@ class Server:
         return self.addresses["HTTP"]
 
     @property
+    def https(self) -> Address:
+        return self.addresses["HTTPS"]
+
+    @property
     def stderr(self) -> str:
         return "\n".join(self.lines)
 
@@ -157,6 +161,7 @@ def start_nsqd(
     implementation: str,
     folder: Path,
     *flags: str,
+    listeners: Sequence[str] = ("TCP", "HTTP"),
     prepare: Callable[[], None] | None = None,
 ) -> Server:
     program = [
@@ -167,4 +172,4 @@ def start_nsqd(
         "--broadcast-address=127.0.0.1",
         *flags,
     ]
-    return Server(program, prepare=prepare)
+    return Server(program, listeners, prepare)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Answer(NamedTuple):
@@ -22,8 +25,9 @@ def request(
     target: str,
     body: bytes | None = None,
     headers: dict[str, str] | None = None,
+    connect: Callable[..., http.client.HTTPConnection] = http.client.HTTPConnection,
 ) -> Answer:
-    connection = http.client.HTTPConnection(*address, timeout=10)
+    connection = connect(*address, timeout=10)
     try:
         connection.request(method, target, body, headers or {})
         response = connection.getresponse()

@@ -1,5 +1,6 @@
-"""Publishes to a broker and consumes from it with pynsq: ADDRESS TOPIC COUNT."""
+"""Publishes to a broker and consumes from it with pynsq: ADDRESS TOPIC COUNT [OPTIONS as JSON]."""
 
+import json
 import sys
 
 import nsq
@@ -7,12 +8,12 @@ import tornado.ioloop
 
 
 class Roundtrip:
-    def __init__(self, address, topic, count):
+    def __init__(self, address, topic, count, options):
         self.topic = topic
         self.bodies = [b"%d" % number for number in range(count)]
         self.wanted = set(self.bodies)
         self.loop = tornado.ioloop.IOLoop.current()
-        self.writer = nsq.Writer([address])
+        self.writer = nsq.Writer([address], **options)
         self.reader = nsq.Reader(
             message_handler=self.handle,
             nsqd_tcp_addresses=[address],
@@ -20,6 +21,7 @@ class Roundtrip:
             channel="pynsq",
             max_in_flight=50,
             heartbeat_interval=5,
+            **options,
         )
         self.requeued = set()
         self.loop.call_later(0, self.publish)
@@ -56,5 +58,6 @@ class Roundtrip:
 
 
 if __name__ == "__main__":
-    Roundtrip(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    options = json.loads(sys.argv[4]) if len(sys.argv) > 4 else {}
+    Roundtrip(sys.argv[1], sys.argv[2], int(sys.argv[3]), options)
     tornado.ioloop.IOLoop.current().start()

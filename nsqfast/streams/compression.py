@@ -1,7 +1,4 @@
-"""snappy and deflate as adapters between the bytes of a socket and those of the protocol (spec nsqd-tcp §8).
-
-    compress(data)      what to write so that the peer can read all of `data` now
-    decompress(data)    what has arrived, in pieces of bounded size; CompressionError ends the connection
+"""snappy and deflate (spec nsqd-tcp §8).
 
 A peer cannot make us hold more than a piece: a whole chunk of snappy is at most 64 KiB, and deflate is asked for
 no more at a time, whatever a few bytes of it would unfold to.
@@ -9,13 +6,10 @@ no more at a time, whatever a few bytes of it would unfold to.
 
 import zlib
 from collections.abc import Iterator
-from typing import Protocol
 
 import cramjam
 
-from nsqfast.errors import NsqfastError
-
-PIECE_SIZE_MAX = 65536
+from nsqfast.streams.adapter import PIECE_SIZE_MAX, Adapter, StreamError
 
 # The framing format of snappy: a type byte, three bytes of length, then a checksum and the data.
 STREAM_IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
@@ -28,35 +22,24 @@ CHUNK_SIZE_MAX = 4 + 32 + PIECE_SIZE_MAX + PIECE_SIZE_MAX // 6
 RAW_DEFLATE = -15
 
 
-class CompressionError(NsqfastError):
-    """What came is not in the format that was agreed on."""
-
-
-class Adapter(Protocol):
-    """One connection's two streams."""
-
-    def compress(self, data: bytes) -> bytes: ...
-    def decompress(self, data: bytes) -> Iterator[bytes]: ...
-
-
-class Deflate:
+class Deflate(Adapter):
     """Raw DEFLATE without a zlib header; each piece ends with a sync flush."""
 
     def __init__(self, level: int) -> None:
         self._compressor = zlib.compressobj(level, zlib.DEFLATED, RAW_DEFLATE)
         self._decompressor = zlib.decompressobj(RAW_DEFLATE)
 
-    def compress(self, data: bytes) -> bytes:
+    def pack(self, data: bytes) -> bytes:
         return self._compressor.compress(data) + self._compressor.flush(zlib.Z_SYNC_FLUSH)
 
-    def decompress(self, data: bytes) -> Iterator[bytes]:
+    def unpack(self, data: bytes) -> Iterator[bytes]:
         while data:
             if self._decompressor.eof:
-                raise CompressionError("deflate: data behind the end of the stream")
+                raise StreamError("deflate: data behind the end of the stream")
             try:
                 piece = self._decompressor.decompress(data, PIECE_SIZE_MAX)
             except zlib.error as error:
-                raise CompressionError(f"deflate: {error}") from None
+                raise StreamError(f"deflate: {error}") from None
             data = self._decompressor.unconsumed_tail or self._decompressor.unused_data
             if piece:
                 yield piece
@@ -64,7 +47,7 @@ class Deflate:
                 return
 
 
-class Snappy:
+class Snappy(Adapter):
     """The framing format; every chunk by itself."""
 
     def __init__(self) -> None:
@@ -78,7 +61,7 @@ class Snappy:
         """Bytes of a chunk that is not whole yet."""
         return len(self._waiting)
 
-    def compress(self, data: bytes) -> bytes:
+    def pack(self, data: bytes) -> bytes:
         framed = bytes(cramjam.snappy.compress(data))
         if self._is_identified:
             return framed.removeprefix(STREAM_IDENTIFIER)
@@ -86,7 +69,7 @@ class Snappy:
         self._is_identified = bool(framed)
         return framed
 
-    def decompress(self, data: bytes) -> Iterator[bytes]:
+    def unpack(self, data: bytes) -> Iterator[bytes]:
         data = self._waiting + data
         start = min(self._skip_size, len(data))
         self._skip_size -= start
@@ -97,7 +80,7 @@ class Snappy:
                 start, self._skip_size = min(end, len(data)), max(0, end - len(data))
                 continue
             if end - start > CHUNK_HEAD_SIZE + CHUNK_SIZE_MAX:
-                raise CompressionError("snappy: a chunk that is too large")
+                raise StreamError("snappy: a chunk that is too large")
             if end > len(data):
                 break
             piece = self._chunk(kind, data[start:end])
@@ -112,30 +95,15 @@ class Snappy:
     def _chunk(self, kind: int, chunk: bytes) -> bytes:
         if kind == IDENTIFIER:
             if chunk != STREAM_IDENTIFIER:
-                raise CompressionError("snappy: not a stream identifier")
+                raise StreamError("snappy: not a stream identifier")
             self._is_open = True
             return b""
         if not self._is_open:
-            raise CompressionError("snappy: no stream identifier")
+            raise StreamError("snappy: no stream identifier")
         if kind not in {COMPRESSED, UNCOMPRESSED}:
-            raise CompressionError(f"snappy: a chunk of the unknown type {kind}")
+            raise StreamError(f"snappy: a chunk of the unknown type {kind}")
         try:
             # With an identifier before it a chunk is a whole stream; its checksum is checked, its size bounded.
             return bytes(cramjam.snappy.decompress(STREAM_IDENTIFIER + chunk))
         except cramjam.DecompressionError as error:
-            raise CompressionError(f"snappy: {error}") from None
-
-
-def open_adapter(identity: "Granted") -> Adapter | None:
-    """What IDENTIFY agreed on; None where it is nothing."""
-    if identity.deflate:
-        return Deflate(identity.deflate_level)
-    return Snappy() if identity.snappy else None
-
-
-class Granted(Protocol):
-    """What of an Identity matters here."""
-
-    deflate: bool
-    deflate_level: int
-    snappy: bool
+            raise StreamError(f"snappy: {error}") from None

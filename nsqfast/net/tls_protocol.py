@@ -1,0 +1,160 @@
+"""TLS under a protocol that knows nothing of it, for listeners that speak TLS from the first byte.
+
+Not asyncio's own: its context is fixed when the listener opens, and a client whose handshake fails is left without the
+alert that says why.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from typing import Any, cast
+
+from nsqfast.net.addresses import peer_text
+from nsqfast.streams.adapter import StreamError
+from nsqfast.streams.tls import NOT_TLS, TlsStream
+
+log = logging.getLogger("nsqd")
+
+HANDSHAKE_TIMEOUT_S = 5.0
+# What Go answers to a client that took the port for a plain one.
+PLAIN_HTTP = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
+METHODS = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"OPTIONS ")
+
+
+class TlsProtocol(asyncio.Protocol):
+    """One connection; `make_inner` gives the protocol that hears of it once the handshake is done."""
+
+    def __init__(self, make_inner: Callable[[], asyncio.Protocol], context: ssl.SSLContext) -> None:
+        self._make_inner = make_inner
+        self._inner: asyncio.Protocol | None = None
+        self._stream = TlsStream(context)
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._peer = ""
+        self._has_ended = False  # our side; what still comes is not read
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._peer = peer_text(transport.get_extra_info("peername"))
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(HANDSHAKE_TIMEOUT_S, self._fail, "i/o timeout")
+
+    def data_received(self, data: bytes) -> None:
+        transport = self._transport
+        if transport is None or self._has_ended:
+            return
+        try:
+            for piece in self._stream.unpack(data):
+                self._opened().data_received(piece)
+                if transport.is_closing() or self._has_ended:
+                    return
+        except StreamError as error:
+            if str(error) == NOT_TLS and data.startswith(METHODS):
+                transport.write(PLAIN_HTTP)
+            self._fail(str(error))
+            return
+        if reply := self._stream.reply():
+            transport.write(reply)
+        if self._stream.is_ready:
+            self._opened()
+        if self._stream.at_end and not self.eof_received():
+            self.close()
+
+    def _opened(self) -> asyncio.Protocol:
+        """The inner protocol, which learns now that it has a connection if it did not before."""
+        if self._inner is None:
+            assert self._timer is not None
+            self._timer.cancel()
+            self._inner = self._make_inner()
+            self._inner.connection_made(TlsTransport(self))
+        return self._inner
+
+    def _fail(self, why: str) -> None:
+        transport = self._transport
+        if transport is None:
+            return
+        log.error("TLS: client(%s) - %s", self._peer, why)
+        transport.write(self._stream.reply())
+        transport.close()
+
+    def eof_received(self) -> bool:
+        return bool(self._inner is not None and self._inner.eof_received())
+
+    def pause_writing(self) -> None:
+        if self._inner is not None:
+            self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._inner is not None:
+            self._inner.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._inner is not None:
+            self._inner.connection_lost(exc)
+
+    # the inner protocol's side
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        """The socket's."""
+        assert self._transport is not None
+        return self._transport
+
+    def write(self, data: Any) -> None:
+        """Packed, to the socket."""
+        if self._transport is not None and not self._has_ended:
+            self._transport.write(self._stream.pack(data))
+
+    def end(self) -> None:
+        """Say that nothing more is written."""
+        if self._transport is not None and not self._has_ended:
+            self._has_ended = True
+            self._transport.write(self._stream.end())
+
+    def close(self) -> None:
+        """What was written leaves first."""
+        if self._transport is not None:
+            self.end()
+            self._transport.close()
+
+
+class TlsTransport(asyncio.Transport):
+    """What the inner protocol takes for its socket."""
+
+    def __init__(self, connection: TlsProtocol) -> None:
+        super().__init__()
+        self._connection = connection
+        self._socket = connection.transport
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._socket.get_extra_info(name, default)
+
+    def write(self, data: Any) -> None:
+        self._connection.write(data)
+
+    def can_write_eof(self) -> bool:
+        return self._socket.can_write_eof()
+
+    def write_eof(self) -> None:
+        """What comes after it is thrown away."""
+        self._connection.end()
+        self._socket.write_eof()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def abort(self) -> None:
+        self._socket.abort()
+
+    def is_closing(self) -> bool:
+        return self._socket.is_closing()
+
+    def pause_reading(self) -> None:
+        self._socket.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._socket.resume_reading()

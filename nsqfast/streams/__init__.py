@@ -1,0 +1,29 @@
+"""What stands between the bytes of a socket and those of the protocol: TLS, snappy, deflate."""
+
+import ssl
+from typing import Protocol
+
+from nsqfast.streams.adapter import Adapter
+from nsqfast.streams.compression import Deflate, Snappy
+from nsqfast.streams.tls import TlsStream
+
+
+class Granted(Protocol):
+    """What of an Identity matters here."""
+
+    tls: bool
+    deflate: bool
+    deflate_level: int
+    snappy: bool
+
+
+def upgrades(granted: Granted, tls_context: ssl.SSLContext | None) -> list[Adapter]:
+    """What IDENTIFY agreed on, in the order in which it is put on the connection; often nothing."""
+    found: list[Adapter] = []
+    if granted.tls and tls_context is not None:
+        found.append(TlsStream(tls_context))
+    if granted.deflate:
+        found.append(Deflate(granted.deflate_level))
+    elif granted.snappy:
+        found.append(Snappy())
+    return found
