@@ -18,6 +18,7 @@ cdef class Connection(Consumer):
     cdef readonly bint tls                    # and its handshake is done
     cdef bint is_shaking                      # or is under way
     cdef int64_t handshake_deadline_ns
+    cdef object pieces                        # and what the adapter is making of a part of it
     cdef object transport
     cdef readonly str remote_address
     cdef readonly str remote_host
@@ -26,6 +27,7 @@ cdef class Connection(Consumer):
     cdef bint is_closed                       # the transport is closed or closing
     cdef bint is_draining                     # a fatal error was sent; what still comes is thrown away
     cdef bint at_eof                          # the peer sends nothing more
+    cdef bint is_held                         # the command at the front of the input waits; so do all behind it
     cdef bint is_written                      # stands in the registry's list for this turn
     cdef bint write_paused                    # the transport holds more than it likes to
     cdef bint read_paused
@@ -49,6 +51,8 @@ cdef class Connection(Consumer):
     cdef int check_handshake(self) except -1
     cdef int fail_handshake(self, str reason) except -1
     cdef int end_stream(self) except -1
+    cdef int choose_reading(self) except -1
+    cdef int release(self) except -1
     cdef int flush(self) except -1
     cdef int send(self, bytes frame) except -1
     cdef int on_durable(self, uint64_t done_ticket, str error) except -1

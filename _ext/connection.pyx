@@ -2,6 +2,9 @@
 
 A fatal error is followed by an orderly end: what is gathered leaves, our side is shut, and the peer's last bytes are
 read and thrown away for a moment, because closing over unread input would turn the error frame into a reset.
+
+A command that has to wait for somebody else sets `is_held`, uses up nothing and is run again by release(). Meanwhile
+nothing behind it is looked at, what comes is kept up to a bound, and everything that goes out goes out.
 """
 
 import logging
@@ -39,7 +42,7 @@ cdef class Connection(Consumer):
         self.remote_host = ""
         self.heartbeat_ns = HEARTBEAT_DEFAULT_NS
         self.pending = None
-        self.adapter = self.upgrades = self.secure = None
+        self.adapter = self.upgrades = self.secure = self.pieces = None
 
     # -- the asyncio seam ----------------------------------------------------------------------------------------------
 
@@ -71,8 +74,8 @@ cdef class Connection(Consumer):
             self.fail_handshake("unexpected EOF")
         elif not self.is_draining and not self.is_closed:
             self.parse()
-        if self.pending:
-            return True  # an answer still waits for the disk; on_durable ends the connection
+        if self.pending or self.is_held:
+            return True  # an answer still waits; on_durable or release ends the connection
         self.close()
         return False
 
@@ -91,31 +94,35 @@ cdef class Connection(Consumer):
     def resume_writing(self):
         self.write_paused = False
         self.flush()
-        if self.read_paused and not self.is_closed:
-            self.read_paused = False
-            self.transport.resume_reading()
+        self.choose_reading()
 
     # -- in ------------------------------------------------------------------------------------------------------------
 
     cdef int unpack(self) except -1:
         """A piece at a time: however much a few bytes unfold to, not more of it is held than a command may have."""
-        data = self.packed.waiting()
-        self.packed.consume(len(data))
-        if self.is_closed or self.is_draining:
-            return 0
         try:
-            for piece in self.adapter.unpack(data):
-                self.check_handshake()
-                self.input.append(piece, len(<bytes> piece))
-                self.parse()
+            while not self.is_held:
                 if self.is_closed or self.is_draining:
+                    self.packed.consume(self.packed.end - self.packed.start)
                     return 0
+                if self.pieces is None:
+                    data = self.packed.waiting()
+                    if not data:
+                        return 0
+                    self.packed.consume(len(data))
+                    self.pieces = self.adapter.unpack(data)
+                piece = next(self.pieces, None)
+                self.check_handshake()
+                if piece is not None:
+                    self.input.append(piece, len(<bytes> piece))
+                    self.parse()
+                    continue
+                self.pieces = None
+                if self.adapter.at_end and not self.at_eof:
+                    self.eof_received()
         except StreamError as error:
             return self.fail_handshake(str(error)) if self.is_shaking else self.drop(str(error))
-        self.check_handshake()
-        if self.adapter.at_end and not self.at_eof:
-            self.eof_received()
-        return 0
+        return self.choose_reading()
 
     cdef int parse(self) except -1:
         # What a peer says before it knows the answer to IDENTIFY is thrown away, too; kept, it could be any amount.
@@ -123,17 +130,50 @@ cdef class Connection(Consumer):
             self.input.consume(self.input.end - self.input.start)
             return 0
         try:
-            self.feed()
+            if not self.is_held:
+                self.feed()
         except ProtocolError as error:
             self.fail(error)
         except OSError as error:
             # A queue could not be opened: too many files, a broken disk.
             self.fail(ProtocolError("E_INVALID", error.strerror or str(error)))
-        if self.write_paused and self.output.size > OUTPUT_SIZE_MAX and not self.read_paused and not self.is_closed:
-            # A peer that asks and never reads the answers is not listened to until it does.
-            self.read_paused = True
-            self.transport.pause_reading()
+        if self.write_paused or self.is_held:
+            self.choose_reading()
         return 0
+
+    cdef int choose_reading(self) except -1:
+        """Who asks and never reads the answers is not listened to until it does; nor is who sends much while held."""
+        cdef bint is_full = False
+        if self.is_closed:
+            return 0
+        if self.write_paused:
+            is_full = self.read_paused or self.output.size > OUTPUT_SIZE_MAX
+        if self.is_held and not is_full:
+            is_full = self.input.end - self.input.start >= INPUT_SIZE
+            if self.packed is not None:
+                is_full = is_full or self.packed.end - self.packed.start >= INPUT_SIZE
+        if is_full != self.read_paused:
+            self.read_paused = is_full
+            if is_full:
+                self.transport.pause_reading()
+            else:
+                self.transport.resume_reading()
+        return 0
+
+    cdef int release(self) except -1:
+        """Run the command that was held, and those behind it."""
+        cdef bint at_eof = self.at_eof
+        self.is_held = self.at_eof = False  # the end is not reached before all that came was unpacked
+        self.command_since_ns = monotonic_ns()
+        self.parse()
+        if self.adapter is not None:
+            self.unpack()
+        self.at_eof = self.at_eof or at_eof
+        if self.at_eof and not self.is_held:
+            self.eof_received()
+            return 0
+        self.choose_reading()
+        return self.rearm()
 
     cdef int feed(self) except -1:
         raise AssertionError("a Connection without feed")
@@ -209,7 +249,7 @@ cdef class Connection(Consumer):
             self.registry.done_waiting(self)
             if self.is_draining:
                 self.shut()
-            elif self.at_eof:
+            elif self.at_eof and not self.is_held:
                 self.close()
         return 0
 
@@ -325,7 +365,9 @@ cdef class Connection(Consumer):
             return self.handshake_deadline_ns
         if self.heartbeat_ns == 0:
             return 0
-        deadline_ns = min(self.next_heartbeat_ns, self.command_since_ns + 2 * self.heartbeat_ns)
+        deadline_ns = self.next_heartbeat_ns
+        if not self.is_held:
+            deadline_ns = min(deadline_ns, self.command_since_ns + 2 * self.heartbeat_ns)
         if self.write_paused:
             deadline_ns = min(deadline_ns, self.write_paused_since_ns + self.heartbeat_ns)
         return deadline_ns
@@ -350,7 +392,7 @@ cdef class Connection(Consumer):
                 local_address, _ = printed_address(self.transport.get_extra_info("sockname"))
                 return self.fail_handshake(f"read tcp {local_address}->{self.remote_address}: i/o timeout")
         elif self.heartbeat_ns:
-            if now_ns >= self.command_since_ns + 2 * self.heartbeat_ns:
+            if not self.is_held and now_ns >= self.command_since_ns + 2 * self.heartbeat_ns:
                 return self.drop("i/o timeout")
             if self.write_paused and now_ns >= self.write_paused_since_ns + self.heartbeat_ns:
                 return self.drop("write timeout")

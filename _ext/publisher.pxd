@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t, uint64_t
 
 from nsqfast._ext.command cimport Line, MpubScan
-from nsqfast._ext.connection cimport Connection
+from nsqfast._ext.guard cimport Guarded
 from nsqfast._ext.registry cimport Registry
 from nsqfast._ext.topic cimport Topic
 
@@ -12,7 +12,7 @@ cdef str text(const char *data, Py_ssize_t size)
 cdef object invalid(str detail)
 
 
-cdef class Publisher(Connection):
+cdef class Publisher(Guarded):
     cdef Py_ssize_t scanned                   # bytes at the front of the input known to hold no newline
     cdef Py_ssize_t need                      # bytes without which another look is useless
     cdef MpubScan scan
@@ -25,6 +25,7 @@ cdef class Publisher(Connection):
     cdef Py_ssize_t dpub(self, const char *data, Py_ssize_t size, Line *line) except -1
     cdef Py_ssize_t message_size(self, const char *data, Py_ssize_t size, Line *line, str command) except -1
     cdef int check_topic(self, Line *line, str command, str prefix) except -1
+    cdef bint may_publish(self, Line *line, str command) except -1
     cdef bint is_last_topic(self, Line *line) noexcept
     cdef int choose_topic(self, Line *line) except -1
     cdef int settle_counts(self) except -1

@@ -3,6 +3,7 @@
 from libc.stdint cimport int32_t
 from libc.string cimport memcmp
 
+from nsqfast._ext.clock cimport monotonic_ns
 from nsqfast._ext.command cimport parse_decimal
 from nsqfast._ext.message cimport get_be32
 
@@ -12,7 +13,7 @@ from nsqfast.names import is_valid_name, quote
 cdef int64_t MS = 1000000
 
 
-cdef class Publisher(Connection):
+cdef class Publisher(Guarded):
     """A connection that may publish; commands are run once they are whole."""
 
     def __init__(self, Registry registry not None):
@@ -50,6 +51,8 @@ cdef class Publisher(Connection):
         body_size = self.message_size(data, size, line, "PUB")
         if body_size == 0:
             return 0
+        if self.is_guarded and not self.may_publish(line, "PUB"):
+            return 0
         self.publish(line, "PUB", data + line.size + 4, body_size, 0)
         return line.size + 4 + body_size
 
@@ -66,6 +69,8 @@ cdef class Publisher(Connection):
             raise invalid(f"DPUB timeout {<int64_t> delay_ms} out of range 0-{delay_ms_max}")
         body_size = self.message_size(data, size, line, "DPUB")
         if body_size == 0:
+            return 0
+        if self.is_guarded and not self.may_publish(line, "DPUB"):
             return 0
         self.publish(line, "DPUB", data + line.size + 4, body_size, <int64_t> delay_ms)
         return line.size + 4 + body_size
@@ -94,6 +99,15 @@ cdef class Publisher(Connection):
             name = quote(line.parameter[0][:line.parameter_size[0]])
             raise ProtocolError("E_BAD_TOPIC", f"{prefix}{command} topic name {name} is not valid")
         return 0
+
+    cdef bint may_publish(self, Line *line, str command) except -1:
+        """False = held. What was granted for the last topic holds for it until it has run out."""
+        if monotonic_ns() < self.publish_until_ns and self.is_last_topic(line):
+            return True
+        if not self.may(command, text(line.parameter[0], line.parameter_size[0]), ""):
+            return False
+        self.publish_until_ns = self.granted_until_ns
+        return True
 
     cdef bint is_last_topic(self, Line *line) noexcept:
         return (self.topic is not None and not self.topic.exiting
@@ -129,6 +143,8 @@ cdef class Publisher(Connection):
         if line.parameter_count < 1:
             raise invalid("MPUB insufficient number of parameters")
         self.check_topic(line, "MPUB", "E_BAD_TOPIC ")
+        if self.is_guarded and self.scan.offset == 0 and not self.may_publish(line, "MPUB"):
+            return 0
         self.choose_topic(line)
         if self.scan.offset == 0 and not self.mpub_head(data, size, line):
             return 0

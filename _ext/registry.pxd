@@ -18,6 +18,7 @@ cdef class Registry:
     cdef readonly bint closing
     cdef public object on_change     # ("topic+", "topic-", "channel+" or "channel-", topic, channel or None)
     cdef public object tls_context   # for connections that are upgraded from now on; None = no TLS
+    cdef public object authorizer    # (session, secret, callback): asks the auth servers; None = there are none
     cdef public object on_turn       # asks the loop to call flush() at the end of this turn
     cdef Storage storage
     cdef dict topic_by_name

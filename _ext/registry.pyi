@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from ssl import SSLContext
+from typing import Any
 
 from nsqfast._ext.consumer import Consumer
 from nsqfast._ext.heap import Timers
@@ -15,6 +16,7 @@ class Registry:
     closing: bool
     tls_context: SSLContext | None
     on_change: Callable[[str, str, str | None], None] | None
+    authorizer: Callable[[Session, bytes, Callable[[Any], None]], Any] | None
     on_turn: Callable[[], object] | None
     on_deadline: Callable[[int], None] | None
     def __init__(self, options: object) -> None: ...

@@ -193,7 +193,10 @@ cdef class Session(Publisher):
         if not is_valid_name(name):
             raw = line.parameter[1][:line.parameter_size[1]]
             raise ProtocolError("E_BAD_CHANNEL", f"SUB channel name {quote(raw)} is not valid")
-        topic = self.registry.topic(text(line.parameter[0], line.parameter_size[0]))
+        topic_name = text(line.parameter[0], line.parameter_size[0])
+        if self.is_guarded and not self.may("SUB", topic_name, name):
+            return 0
+        topic = self.registry.topic(topic_name)
         channel = topic.channel(name)
         if limit and len(channel.members) >= limit:
             raise ProtocolError(
@@ -339,9 +342,10 @@ cdef class Session(Publisher):
             raise wrong_state("AUTH")
         if line.parameter_count:
             raise invalid("AUTH invalid number of parameters")
-        if self.whole_body(data, size, line, "AUTH") is None:
+        body = self.whole_body(data, size, line, "AUTH")
+        if body is None or not self.authenticate(body):
             return 0
-        raise ProtocolError("E_AUTH_DISABLED", "AUTH disabled")
+        return line.size + 4 + len(body)
 
     # -- what a channel asks of its consumer ---------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ LAYERS = [
     "_ext.http_shortcut",
     "_ext.http_front",
     "_ext.connection",
+    "_ext.guard",
     "_ext.publisher",
     "_ext.session",
     "_ext.lane",
