@@ -49,6 +49,7 @@ class Limits(Protocol):
     snappy: bool
     topology_region: str
     topology_zone: str
+    auth_http_addresses: list[str]
 
     @property
     def has_tls(self) -> bool:
@@ -91,7 +92,7 @@ class Identity:
                 "max_deflate_level": limits.max_deflate_level,
                 "snappy": self.snappy,
                 "sample_rate": self.sample_rate,
-                "auth_required": False,
+                "auth_required": bool(limits.auth_http_addresses),
                 "output_buffer_size": self.output_buffer_size,
                 "output_buffer_timeout": self.output_buffer_timeout_ns // MS,
                 "topology_region": limits.topology_region,

@@ -378,7 +378,10 @@ def test_config_file_missing_or_broken(config):
             "--e2e-processing-latency-window-time must be longer than 0, not 0s",
         ),
         ("--tls-required", "cannot require TLS client connections without TLS key and cert"),
-        ("--auth-http-address=a:1", "--auth-http-address is not offered by this version"),
+        (
+            "--http-auth-required",
+            "--http-auth-required needs an auth server: give --auth-http-address",
+        ),
     ],
 )
 def test_refused_at_start(flag, text):

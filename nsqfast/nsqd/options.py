@@ -5,7 +5,6 @@ import zlib
 from dataclasses import dataclass
 from hashlib import md5
 from platform import python_version
-from typing import Any
 
 from nsqfast import NSQ_VERSION
 from nsqfast.errors import OptionsError
@@ -157,7 +156,7 @@ def parse(argv: list[str]) -> Options:
 
 
 def validate(options: Options) -> None:
-    """Refuses, by OptionsError, what NSQ refuses, then what would crash or hang it, then what is not built yet."""
+    """Refuses, by OptionsError, what NSQ refuses, then what would crash or hang it."""
     if not 1 <= options.max_deflate_level <= 9:
         raise OptionsError("--max-deflate-level must be [1,9]")
     if not 0 <= options.node_id < NODE_ID_COUNT:
@@ -166,22 +165,12 @@ def validate(options: Options) -> None:
         options.tls_required = TLS_REQUIRED
     if options.tls_required and not options.has_tls:
         raise OptionsError("cannot require TLS client connections without TLS key and cert")
-    _refuse_unbuilt(options)
     if options.auth_http_request_method not in ("get", "post"):
         raise OptionsError("--auth-http-request-method must be post or get")
     for quantile in options.e2e_processing_latency_percentiles:
         if not 0 < quantile <= 1:
             raise OptionsError(f"invalid E2E processing latency percentile: {quantile:g}")
     _refuse_harmful(options)
-
-
-def _refuse_unbuilt(options: Options) -> None:
-    asked: dict[str, Any] = {
-        "auth-http-address": options.auth_http_addresses,
-    }
-    for flag, value in asked.items():
-        if value:
-            raise OptionsError(f"--{flag} is not offered by this version")
 
 
 def _refuse_harmful(options: Options) -> None:

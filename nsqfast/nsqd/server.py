@@ -12,7 +12,7 @@ import ssl
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nsqfast._ext.registry import Registry
 from nsqfast._ext.session import Session
@@ -26,6 +26,9 @@ from nsqfast.nsqd.metadata import MetadataFile, load
 from nsqfast.nsqd.options import VERSION_LINE, Options, expand_statsd_prefix, validate
 from nsqfast.nsqd.statsd import Statsd
 from nsqfast.nsqd.timers import DeadlineTimer
+
+if TYPE_CHECKING:
+    from nsqfast.nsqd.auth_client import AuthClient
 
 log = logging.getLogger("nsqd")
 
@@ -49,6 +52,7 @@ class Server:
         self._servers: dict[str, asyncio.AbstractServer] = {}
         self._sync_fd = -1
         self._statsd: Statsd | None = None
+        self.auth: AuthClient | None = None
 
     async def start(self) -> None:
         """Serves when it returns; OptionsError says what the operator has to change, and nothing is left behind."""
@@ -57,6 +61,8 @@ class Server:
             self._load()
             await self._serve()
         except BaseException:
+            if self.auth is not None:
+                await self.auth.close()
             self._release()
             raise
 
@@ -70,6 +76,11 @@ class Server:
             log.info(VERSION_LINE)
             log.info("ID: %d", options.node_id)
             self._warn_of_unused()
+            if options.auth_http_addresses:
+                # Imported late: a broker without auth servers starts without an HTTP client.
+                from nsqfast.nsqd.auth_client import AuthClient
+
+                self.auth = AuthClient(options)
             self.tcp_address = self._listen("TCP", options.tcp_address)
             if options.http_address:
                 self.http_address = self._listen("HTTP", options.http_address)
@@ -138,6 +149,7 @@ class Server:
         loop = asyncio.get_running_loop()
         self.registry = registry = Registry(self.options)
         registry.tls_context = self.tls_context
+        registry.authorizer = self.auth.ask if self.auth is not None else None
         self._timer = DeadlineTimer(loop, registry.run_timers)
         registry.on_deadline = self._timer.announce
         registry.on_turn = partial(loop.call_soon, registry.flush)
@@ -198,6 +210,8 @@ class Server:
         self._close_listener("TCP", self.tcp_address)
         for session in self.registry.sessions():
             session.abort()
+        if self.auth is not None:
+            await self.auth.close()
         self._close_listener("HTTP", self.http_address)
         self._close_listener("HTTPS", self.https_address)
         try:

@@ -137,9 +137,11 @@ def client_stats(session: Session, topic: str) -> dict[str, Any]:
         "deflate": bool(session.deflate),
         "snappy": bool(session.snappy),
         "user_agent": session.user_agent,
-        "topology_zone": session.topology_zone,
-        "topology_region": session.topology_region,
     }
+    if session.grant is not None:
+        found |= _auth_stats(session.grant)
+    found["topology_zone"] = session.topology_zone
+    found["topology_region"] = session.topology_region
     counts = _pub_counts(session, topic)
     if counts:
         found["pub_counts"] = counts
@@ -152,6 +154,16 @@ def client_stats(session: Session, topic: str) -> dict[str, Any]:
         # As in Go, it says that TLS is on, for no protocol is negotiated.
         "tls_negotiated_protocol_is_mutual": secure is not None,
     }
+
+
+def _auth_stats(grant: Any) -> dict[str, Any]:
+    """What is empty is left out, as everywhere in NSQ's JSON where it says so."""
+    figures = {
+        "authed": bool(grant.authorizations),
+        "auth_identity": grant.identity,
+        "auth_identity_url": grant.identity_url,
+    }
+    return {name: value for name, value in figures.items() if value}
 
 
 def _pub_counts(session: Session, topic: str) -> list[dict[str, Any]]:

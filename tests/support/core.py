@@ -35,6 +35,7 @@ def make_registry(data_path, **changed):
         "node_id": 5,
         "e2e_processing_latency_percentiles": [],
         "e2e_processing_latency_window_time_ns": 600 * SECOND_NS,
+        "auth_http_addresses": [],
         "topology_region": "",
         "topology_zone": "",
         "has_tls": False,

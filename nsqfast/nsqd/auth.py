@@ -1,0 +1,171 @@
+"""What an auth server grants, read as strictly as NSQ reads it, and what that allows (spec nsqd-tcp §11).
+
+Regular expressions are RE2's: they take linear time, whatever an auth server sends, and are searched for, so that
+`^` and `$` have to be written where they are meant.
+"""
+
+import json
+from functools import lru_cache
+from typing import Any
+
+import re2
+
+from nsqfast.errors import NsqfastError
+from nsqfast.gotext import INT64_MAX
+from nsqfast.nsqd.http_reply import encode_json
+
+PUBLISH, SUBSCRIBE = "publish", "subscribe"
+EVERYTHING = ".*"
+
+# Longer than that a grant is not kept; what is beyond it would not fit into nanoseconds.
+TTL_S_MAX = 1_000_000_000
+DECISIONS_MAX = 1024  # remembered of one grant
+PATTERNS_MAX = 1024  # compiled ones, of all grants
+
+_OPTIONS = re2.Options()
+_OPTIONS.log_errors = False
+_OPTIONS.never_capture = True
+
+
+class AuthError(NsqfastError):
+    """No auth server gave a good answer; `is_refused` where one of them answered that it knows no such secret."""
+
+    def __init__(self, text: str, *, is_refused: bool = False) -> None:
+        super().__init__(text)
+        self.is_refused = is_refused
+
+
+@lru_cache(maxsize=PATTERNS_MAX)
+def compile_pattern(text: str) -> Any:
+    """A compiled expression; AuthError if it is none."""
+    try:
+        return re2.compile(text, _OPTIONS)
+    except re2.error:
+        raise AuthError("a regular expression that does not compile") from None
+
+
+class Authorization:
+    """One entry of an answer; AuthError if it cannot be honoured."""
+
+    __slots__ = ("_channels", "_permissions", "_topic", "is_for_everything")
+
+    def __init__(self, topic: str, channels: list[str], permissions: list[str]) -> None:
+        if not {PUBLISH, SUBSCRIBE}.issuperset(permissions):
+            raise AuthError("a permission that is neither publish nor subscribe")
+        self._permissions = frozenset(permissions)
+        self._topic = compile_pattern(topic)
+        self._channels = [compile_pattern(channel) for channel in channels]
+        self.is_for_everything = (
+            topic == EVERYTHING and EVERYTHING in channels and len(self._permissions) == 2
+        )
+
+    def allows(self, topic: str, channel: str) -> bool:
+        """To subscribe to a channel; where `channel` is empty, to publish: one of the channels must match '', too."""
+        return (
+            (SUBSCRIBE if channel else PUBLISH) in self._permissions
+            and self._topic.search(topic) is not None
+            and any(pattern.search(channel) is not None for pattern in self._channels)
+        )
+
+
+class Grant:
+    """Who a client is, what it may do, and for how long (`ttl_ns`, from when the answer came)."""
+
+    __slots__ = ("_decisions", "authorizations", "identity", "identity_url", "ttl_ns")
+
+    def __init__(
+        self, ttl_s: int, identity: str, identity_url: str, authorizations: list[Authorization]
+    ) -> None:
+        self.ttl_ns = min(ttl_s, TTL_S_MAX) * 1_000_000_000
+        self.identity = identity
+        self.identity_url = identity_url
+        self.authorizations = authorizations
+        self._decisions: dict[tuple[str, str], bool] = {}
+
+    def allows(self, topic: str, channel: str) -> bool:
+        """Any one authorization suffices; `channel` is empty for publishing."""
+        known = self._decisions.get((topic, channel))
+        if known is not None:
+            return known
+        if len(self._decisions) >= DECISIONS_MAX:
+            self._decisions.clear()
+        found = any(entry.allows(topic, channel) for entry in self.authorizations)
+        self._decisions[topic, channel] = found
+        return found
+
+    def allows_everything(self) -> bool:
+        """Whether one authorization says so in as many words: both permissions, `.*` as topic and as a channel."""
+        return any(entry.is_for_everything for entry in self.authorizations)
+
+    def answer(self) -> bytes:
+        """The data of the response to AUTH."""
+        return encode_json(
+            {
+                "identity": self.identity,
+                "identity_url": self.identity_url,
+                "permission_count": len(self.authorizations),
+            }
+        )
+
+
+def read_grant(body: bytes) -> Grant:
+    """The JSON of an auth server; AuthError says what is wrong with it, and nothing that stood in it."""
+    try:
+        given = json.loads(body.decode("utf-8", "replace"), parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        raise AuthError("an answer that is not JSON") from None
+    found = _Fields(given)
+    authorizations = [
+        Authorization(
+            entry.text("topic"),
+            [_text(channel) for channel in entry.items("channels")],
+            [_text(permission) for permission in entry.items("permissions")],
+        )
+        for entry in map(_Fields, found.items("authorizations"))
+    ]
+    ttl_s = found.number("ttl")
+    if ttl_s <= 0:
+        raise AuthError("a ttl that is not greater than 0")
+    return Grant(ttl_s, found.text("identity"), found.text("identity_url"), authorizations)
+
+
+class _Fields:
+    """An object as Go's decoder reads it: keys in any case, the last one wins, null and absent are the default."""
+
+    def __init__(self, given: object) -> None:
+        given = {} if given is None else given
+        if not isinstance(given, dict):
+            raise _wrong_type()
+        self._values = {key.lower(): value for key, value in given.items() if value is not None}
+
+    def text(self, name: str) -> str:
+        return _text(self._values.get(name))
+
+    def number(self, name: str) -> int:
+        value = self._values.get(name, 0)
+        if not isinstance(value, int) or isinstance(value, bool) or abs(value) > INT64_MAX:
+            raise _wrong_type()
+        return value
+
+    def items(self, name: str) -> list[Any]:
+        value = self._values.get(name, [])
+        if not isinstance(value, list):
+            raise _wrong_type()
+        return value
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise _wrong_type()
+    # Half a surrogate pair becomes U+FFFD, as in Go.
+    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _wrong_type() -> AuthError:
+    return AuthError("an answer whose fields have the wrong types")
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(constant)

@@ -1,0 +1,198 @@
+"""Asks auth servers over HTTP (spec nsqd-tcp §11): a random one first, then the others in turn until one answers well.
+
+A question waits for one of QUERIES_MAX places when many are on their way; --http-client-request-timeout covers that
+wait, too. What goes into the log names servers and reasons. Never a secret, nor a URL, which may hold one.
+"""
+
+import asyncio
+import json
+import logging
+import random
+import ssl
+from collections.abc import Callable
+from traceback import format_tb
+from typing import Protocol
+from urllib.parse import urlencode
+
+import aiohttp
+from yarl import URL
+
+from nsqfast import NSQ_VERSION
+from nsqfast.gotext import os_error
+from nsqfast.net.tls import client_context
+from nsqfast.nsqd.auth import AuthError, Grant, read_grant
+from nsqfast.nsqd.http_reply import encode_json
+from nsqfast.nsqd.options import Options
+
+log = logging.getLogger("nsqd")
+
+QUERIES_MAX = 128
+ANSWER_SIZE_MAX = 1024 * 1024
+REDIRECTS_MAX = 10
+NS = 1e9
+
+HEADERS = {
+    "Accept": "application/vnd.nsq; version=1.0",
+    "Accept-Encoding": "identity",  # nothing is unpacked, so nothing unfolds
+    "User-Agent": f"nsqd/{NSQ_VERSION}",
+}
+REFUSALS = (401, 403, 404)
+
+
+class Client(Protocol):
+    """Who says a secret: what of a connection the auth servers are told."""
+
+    remote_address: str
+    remote_host: str  # '' for a unix socket
+    tls: bool
+    common_name: str
+
+
+class AuthClient:
+    """Made on the loop it is used on, closed once."""
+
+    def __init__(self, options: Options) -> None:
+        self._addresses = options.auth_http_addresses
+        self._is_post = options.auth_http_request_method == "post"
+        context = client_context(options.tls_root_ca_file, options.tls_min_version)
+        self._http = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=QUERIES_MAX, ssl=context),
+            timeout=aiohttp.ClientTimeout(
+                total=options.http_client_request_timeout_ns / NS or None,
+                sock_connect=options.http_client_connect_timeout_ns / NS or None,
+            ),
+            headers=HEADERS,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+        )
+        self._tasks: set[asyncio.Task[Grant | None]] = set()
+
+    def ask(
+        self, client: Client, secret: bytes, on_answer: Callable[[Grant | None], None]
+    ) -> asyncio.Task[Grant | None]:
+        """Calls `on_answer` with None where nobody granted anything; not at all once the task was cancelled."""
+        task = asyncio.get_running_loop().create_task(self._answer(client, secret))
+
+        def tell(done: asyncio.Task[Grant | None]) -> None:
+            self._tasks.discard(done)
+            if not done.cancelled():
+                on_answer(done.result())
+
+        self._tasks.add(task)
+        task.add_done_callback(tell)
+        return task
+
+    async def _answer(self, client: Client, secret: bytes) -> Grant | None:
+        try:
+            return await self.query(secret, client.remote_host, client.tls, client.common_name)
+        except AuthError as error:
+            log.warning("PROTOCOL(V2): [%s] AUTH failed %s", client.remote_address, error)
+        return None
+
+    async def query(self, secret: bytes, remote_host: str, is_tls: bool, name: str) -> Grant:
+        """The first good answer; AuthError with all reasons if there is none."""
+        fields = {
+            "common_name": name.encode("utf-8", "surrogateescape"),
+            "remote_ip": remote_host.encode(),
+            "secret": secret,
+            "tls": b"true" if is_tls else b"false",
+        }
+        start = random.randrange(len(self._addresses))  # noqa: S311 - spreads load
+        reasons = []
+        is_refused = False
+        for address in self._addresses[start:] + self._addresses[:start]:
+            try:
+                return read_grant(await self._ask_server(address, fields))
+            except AuthError as error:
+                is_refused = is_refused or error.is_refused
+                reasons.append(f"failed to auth against {_shown(address)} - {error}")
+            except Exception as error:
+                # Where and what, but not its text: that may hold the URL, and with it the secret.
+                place = "".join(format_tb(error.__traceback__))
+                log.error("AUTH: unexpected %s\n%s", type(error).__name__, place)  # noqa: TRY400
+                reasons.append(f"failed to auth against {_shown(address)}")
+        raise AuthError("; ".join(reasons), is_refused=is_refused)
+
+    async def _ask_server(self, address: str, fields: dict[str, bytes]) -> bytes:
+        url = address if "://" in address else f"http://{address}/auth"
+        body = _post_body(fields) if self._is_post else None
+        if body is None:
+            url = f"{url}?{urlencode(fields)}"
+        try:
+            status, answer = await self._request(URL(url, encoded=True), body)
+            if status == 403 and not url.startswith("https"):
+                status, answer = await self._request(
+                    _on_https(URL(url, encoded=True), answer), body
+                )
+        except TimeoutError:
+            raise AuthError("timeout") from None
+        except OSError as error:
+            raise AuthError(_plain_reason(error)) from None
+        except (aiohttp.ClientError, ValueError) as error:
+            # Without its text, likewise.
+            raise AuthError(type(error).__name__) from None
+        if status != 200:
+            raise AuthError(f"got response {status}", is_refused=status in REFUSALS)
+        return answer
+
+    async def _request(self, url: URL, body: bytes | None) -> tuple[int, bytes]:
+        """Status and body."""
+        async with self._http.request(
+            "GET" if body is None else "POST",
+            url,
+            data=body,
+            headers=None if body is None else {"Content-Type": "application/json"},
+            max_redirects=REDIRECTS_MAX,
+        ) as response:
+            answer = bytearray()
+            async for piece in response.content.iter_any():
+                answer += piece
+                if len(answer) > ANSWER_SIZE_MAX:
+                    raise AuthError("an answer that is too large")
+            return response.status, bytes(answer)
+
+    async def close(self) -> None:
+        """Nobody is asked any more; who waits is not told."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._http.close()
+
+
+def _post_body(fields: dict[str, bytes]) -> bytes:
+    """As NSQ sends a form: each key with a list of one."""
+    return encode_json({key: [_replaced(value)] for key, value in fields.items()})
+
+
+def _replaced(value: bytes) -> str:
+    """Each byte that is not UTF-8 becomes U+FFFD, as in Go."""
+    text = value.decode("utf-8", "surrogateescape")
+    return "".join("\ufffd" if "\ud800" <= char <= "\udfff" else char for char in text)
+
+
+def _on_https(url: URL, answer: bytes) -> URL:
+    """Where a server that insists on TLS wants to be asked."""
+    try:
+        port = json.loads(answer)["https_port"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        port = None
+    if not isinstance(port, int) or isinstance(port, bool) or not 0 < port < 65536:
+        raise AuthError("got response 403", is_refused=True)
+    return url.with_scheme("https").with_port(port)
+
+
+def _plain_reason(error: OSError) -> str:
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    if isinstance(cause, ssl.SSLError):
+        return (
+            f"TLS: {getattr(cause, 'verify_message', '') or cause.reason or type(cause).__name__}"
+        )
+    return os_error(cause) if cause.errno else type(cause).__name__
+
+
+def _shown(address: str) -> str:
+    """Without a password, a path or a query that stands in it."""
+    if "://" not in address:
+        return address
+    scheme, _, rest = address.partition("://")
+    return f"{scheme}://{rest.partition('/')[0].partition('?')[0].rpartition('@')[2]}"
