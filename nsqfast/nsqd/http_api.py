@@ -5,6 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from html import escape
+from typing import TYPE_CHECKING
 
 from nsqfast.gotext import format_duration
 from nsqfast.net.http_message import HTML, Request, Response
@@ -25,6 +26,9 @@ from nsqfast.nsqd.server import Server
 from nsqfast.nsqd.stats import Filter, collect
 from nsqfast.nsqd.stats_text import format_stats
 
+if TYPE_CHECKING:  # what it imports would slow down every start
+    from nsqfast.nsqd.http_auth import HttpGuard
+
 log = logging.getLogger("nsqd")
 
 Answer = Response | Awaitable[Response]
@@ -41,6 +45,9 @@ class Route:
     run: Callable[[Request], Answer]
     body_size_max: int = 0  # 0 = a body is read and dropped
     is_logged: bool = True
+    # What --http-auth-required wants for it: "topic" to publish to the one named, "channel" to subscribe to the one
+    # named, "everything" where the whole broker is concerned; "" = nothing.
+    need: str = ""
 
 
 class HttpApi:
@@ -51,7 +58,9 @@ class HttpApi:
         publisher = Publisher(server.registry, server.options)
         self._router = _routes(server, publisher, self._stats)
         self._refuses_plain = is_plain and server.options.tls_required == TLS_REQUIRED
-        self.shortcut = None if self._refuses_plain else publisher.shortcut()
+        self._guard = _guard(server, is_plain)
+        closes = self._refuses_plain or self._guard is not None
+        self.shortcut = None if closes else publisher.shortcut()
 
     def limit(self, method: str, path: str) -> int:
         """Body size by route."""
@@ -64,11 +73,17 @@ class HttpApi:
         route = self._router.find(request.method, request.path)
         if route is None:
             return self._answer_strays(request)
-        if not route.is_logged:
-            return _run(route, request)
-        begun_ns = time.perf_counter_ns()
-        answer = _run(route, request)
-        if isinstance(answer, Response):  # the handlers that wait are those that are not logged
+        begun_ns = time.perf_counter_ns() if route.is_logged else 0
+        if self._guard is not None and route.need:
+            refusal = self._guard.check(request, route.need)
+            if refusal is not None and not isinstance(refusal, Response):
+                return _run_later(route, request, refusal, begun_ns)
+        else:
+            refusal = None
+        answer = refusal or _run(route, request)
+        if begun_ns and isinstance(
+            answer, Response
+        ):  # the handlers that wait are those that are not logged
             _log_access(request, answer, begun_ns)
         return answer
 
@@ -122,32 +137,61 @@ def _routes(
     config = Config(options)
     router: Router[Route] = Router()
     for method, pattern, route in (
-        ("POST", "/pub", Route(publisher.pub, options.max_msg_size, is_logged=False)),
-        ("POST", "/mpub", Route(publisher.mpub, options.max_body_size, is_logged=False)),
+        ("POST", "/pub", Route(publisher.pub, options.max_msg_size, is_logged=False, need="topic")),
+        (
+            "POST",
+            "/mpub",
+            Route(publisher.mpub, options.max_body_size, is_logged=False, need="topic"),
+        ),
         ("GET", "/ping", Route(admin.ping)),
         ("GET", "/info", Route(admin.info)),
         ("GET", "/stats", Route(stats)),
-        ("POST", "/topic/create", Route(admin.create_topic)),
-        ("POST", "/topic/delete", Route(admin.delete_topic)),
-        ("POST", "/topic/empty", Route(admin.empty_topic)),
-        ("POST", "/topic/pause", Route(admin.pause_topic)),
-        ("POST", "/topic/unpause", Route(admin.unpause_topic)),
-        ("POST", "/channel/create", Route(admin.create_channel)),
-        ("POST", "/channel/delete", Route(admin.delete_channel)),
-        ("POST", "/channel/empty", Route(admin.empty_channel)),
-        ("POST", "/channel/pause", Route(admin.pause_channel)),
-        ("POST", "/channel/unpause", Route(admin.unpause_channel)),
-        ("GET", "/config/:opt", Route(config.get)),
-        ("PUT", "/config/:opt", Route(config.put, options.max_msg_size)),
-        ("GET", "/debug/pprof/", Route(http_debug.index)),
-        ("GET", "/debug/pprof/cmdline", Route(http_debug.cmdline)),
-        ("GET", "/debug/pprof/goroutine", Route(http_debug.stacks)),
-        ("GET", "/debug/pprof/heap", Route(http_debug.heap)),
-        ("PUT", "/debug/setblockrate", Route(http_debug.set_block_rate, FORM_SIZE_MAX)),
-        ("POST", "/debug/freememory", Route(http_debug.free_memory)),
+        ("POST", "/topic/create", Route(admin.create_topic, need="topic")),
+        ("POST", "/topic/delete", Route(admin.delete_topic, need="topic")),
+        ("POST", "/topic/empty", Route(admin.empty_topic, need="topic")),
+        ("POST", "/topic/pause", Route(admin.pause_topic, need="topic")),
+        ("POST", "/topic/unpause", Route(admin.unpause_topic, need="topic")),
+        ("POST", "/channel/create", Route(admin.create_channel, need="channel")),
+        ("POST", "/channel/delete", Route(admin.delete_channel, need="channel")),
+        ("POST", "/channel/empty", Route(admin.empty_channel, need="channel")),
+        ("POST", "/channel/pause", Route(admin.pause_channel, need="channel")),
+        ("POST", "/channel/unpause", Route(admin.unpause_channel, need="channel")),
+        ("GET", "/config/:opt", Route(config.get, need="everything")),
+        ("PUT", "/config/:opt", Route(config.put, options.max_msg_size, need="everything")),
+        ("GET", "/debug/pprof/", Route(http_debug.index, need="everything")),
+        ("GET", "/debug/pprof/cmdline", Route(http_debug.cmdline, need="everything")),
+        ("GET", "/debug/pprof/goroutine", Route(http_debug.stacks, need="everything")),
+        ("GET", "/debug/pprof/heap", Route(http_debug.heap, need="everything")),
+        (
+            "PUT",
+            "/debug/setblockrate",
+            Route(http_debug.set_block_rate, FORM_SIZE_MAX, need="everything"),
+        ),
+        ("POST", "/debug/freememory", Route(http_debug.free_memory, need="everything")),
     ):
         router.add(method, pattern, route)
     return router
+
+
+def _guard(server: Server, is_plain: bool) -> "HttpGuard | None":
+    if not server.options.http_auth_required:
+        return None
+    assert server.auth is not None, "validate() wants an auth server"
+    from nsqfast.nsqd.http_auth import HttpGuard
+
+    return HttpGuard(server.auth, is_tls=not is_plain)
+
+
+async def _run_later(
+    route: Route, request: Request, refused: Awaitable[Response | None], begun_ns: int
+) -> Response:
+    """Once an auth server has said who asks."""
+    answer = await refused or _run(route, request)
+    if not isinstance(answer, Response):
+        answer = await answer
+    if begun_ns:
+        _log_access(request, answer, begun_ns)
+    return answer
 
 
 def _run(route: Route, request: Request) -> Answer:

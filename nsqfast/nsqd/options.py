@@ -92,6 +92,7 @@ class Options:
         STRINGS, None, "<addr>:<port> or URL of an auth server (repeatable)",
         flag="auth-http-address")
     auth_http_request_method: str = option(STRING, "get", "HTTP method to use for auth server requests")
+    http_auth_required: bool = option(BOOL, False, "HTTP requests that publish or change something need a secret")
     http_client_connect_timeout_ns: int = option(DURATION, "2s", "timeout for HTTP connect")
     http_client_request_timeout_ns: int = option(DURATION, "5s", "timeout for HTTP request")
     topology_region: str = option(STRING, "", "region of this broker, such as a city")
@@ -167,6 +168,8 @@ def validate(options: Options) -> None:
         raise OptionsError("cannot require TLS client connections without TLS key and cert")
     if options.auth_http_request_method not in ("get", "post"):
         raise OptionsError("--auth-http-request-method must be post or get")
+    if options.http_auth_required and not options.auth_http_addresses:
+        raise OptionsError("--http-auth-required needs an auth server: give --auth-http-address")
     for quantile in options.e2e_processing_latency_percentiles:
         if not 0 < quantile <= 1:
             raise OptionsError(f"invalid E2E processing latency percentile: {quantile:g}")
