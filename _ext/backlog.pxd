@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int64_t, uint16_t, uint64_t
 
+from nsqfast._ext.diskhead cimport DiskHead
 from nsqfast._ext.diskqueue cimport DiskQueue
 from nsqfast._ext.heap cimport Timed, Timers
 from nsqfast._ext.message cimport Delivery, Message
@@ -33,6 +34,7 @@ cdef class Backlog:
     cdef Ring memory             # Message * with its lowest bit set, or Delivery * of a requeued one
     cdef int64_t memory_max
     cdef DiskQueue disk          # None: nothing of this outlives the process
+    cdef DiskHead head           # None until somebody asks how old the oldest is
     cdef Storage storage
     cdef bint is_dirty           # stands in the tick's list
 
@@ -49,6 +51,7 @@ cdef class Backlog:
     cdef int begin(self) except -1
     cdef int end(self) except -1
     cdef uint64_t ticket(self) except? 0
+    cdef int64_t oldest(self) except -2
     cdef int empty(self) except -1
     cdef int flush(self) except -1
     cdef int close(self) except -1
@@ -66,3 +69,4 @@ cdef class Queue(Timed):
     cdef int note_unsettled(self) except -1
     cdef object settle(self)
     cdef int on_settled(self) except -1
+    cdef int64_t oldest(self) except -2

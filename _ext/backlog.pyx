@@ -6,7 +6,8 @@ that is persisted never passes one in flight or deferred (spec nsqd-core §14 ro
 
 from libc.stdint cimport uintptr_t
 
-from nsqfast._ext.clock cimport monotonic_ns
+from nsqfast._ext.clock cimport monotonic_ns, wall_ns
+from nsqfast._ext.diskhead cimport DiskHead
 from nsqfast._ext.message cimport delivery_free, delivery_new, message_drop, message_fetch, message_keep
 
 cdef enum:
@@ -211,6 +212,25 @@ cdef class Backlog:
             self.disk.lost = self.disk.settle()
         return self.storage.syncer.promise()
 
+    cdef int64_t oldest(self) except -2:
+        """When the earlier of the next in memory and on disk was published; 0 = there is none, -1 = unreadable."""
+        cdef uintptr_t item
+        cdef int64_t oldest_ns = 0, disk_ns
+        if self.memory.size:
+            item = <uintptr_t> self.memory.ahead(0)
+            if item & 1:
+                oldest_ns = (<Message *> (item & ~<uintptr_t> 1)).timestamp_ns
+            else:
+                oldest_ns = (<Delivery *> item).message.timestamp_ns
+        if self.disk is None or self.disk.depth == 0:
+            return oldest_ns
+        if self.head is None:
+            self.head = DiskHead()
+        disk_ns = self.head.look(self.disk)
+        if oldest_ns == 0 or 0 < disk_ns < oldest_ns:
+            return disk_ns
+        return oldest_ns
+
     cdef int mark(self) except -1:
         if not self.is_dirty:
             self.is_dirty = True
@@ -299,3 +319,13 @@ cdef class Queue(Timed):
 
     cdef int on_settled(self) except -1:
         raise AssertionError("a Queue without on_settled")
+
+    cdef int64_t oldest(self) except -2:
+        """As Backlog.oldest()."""
+        return self.backlog.oldest()
+
+    def age_ns(self):
+        """For how long the oldest has been here since it was published, deferred ones aside; 0 = there is none,
+        -1 = it stands on disk and cannot be read."""
+        cdef int64_t oldest_ns = self.oldest()
+        return max(wall_ns() - oldest_ns, 0) if oldest_ns > 0 else oldest_ns

@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t, uint64_t
 from nsqfast._ext.backlog cimport Backlog, Queue, Storage
 from nsqfast._ext.consumer cimport Consumer
 from nsqfast._ext.heap cimport DeadlineHeap, Timers
+from nsqfast._ext.histogram cimport Histogram
 from nsqfast._ext.inflight cimport Entry, InFlightTable
 from nsqfast._ext.latency cimport Latency
 from nsqfast._ext.line cimport InFlightLine
@@ -35,6 +36,7 @@ cdef class Channel(Queue):
     cdef dict members                # number -> Consumer
     cdef Consumer ready              # one of the circle; the next message is for it
     cdef readonly Latency latency    # None: it is not measured
+    cdef readonly Histogram histogram    # of the same, since the start; None likewise
     cdef object on_last_left         # called with the name when the last consumer of an ephemeral channel left
     cdef uint64_t dice
 
@@ -60,3 +62,4 @@ cdef class Channel(Queue):
     cdef int on_deadline(self, int64_t now_ns) except -1
     cdef int expire(self, Delivery *delivery) except -1
     cdef int store_all(self) except -1
+    cdef int64_t oldest(self) except -2

@@ -1,11 +1,11 @@
 from collections.abc import Callable
 from typing import Any
 
-from nsqfast._ext.backlog import Storage
-from nsqfast._ext.heap import Timed
+from nsqfast._ext.backlog import Queue, Storage
+from nsqfast._ext.histogram import Histogram
 from nsqfast._ext.latency import Latency
 
-class Channel(Timed):
+class Channel(Queue):
     topic_name: str
     name: str
     ephemeral: bool
@@ -19,10 +19,13 @@ class Channel(Timed):
     in_flight_count: int
     deferred_count: int
     latency: Latency | None
+    histogram: Histogram | None
     def __init__(
         self, topic_name: str, name: str, storage: Storage, on_last_left: Callable[[str], None]
     ) -> None: ...
     def pause(self) -> None: ...
     def unpause(self) -> None: ...
     def empty(self) -> None: ...
+    @property
+    def consumer_count(self) -> int: ...
     def consumers(self) -> list[Any]: ...

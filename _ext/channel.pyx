@@ -7,6 +7,7 @@ from libc.stdlib cimport free
 
 from nsqfast._ext.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.heap cimport HeapNode
+from nsqfast._ext.histogram cimport record
 from nsqfast._ext.message cimport delivery_free
 
 from nsqfast.errors import PublishError
@@ -29,6 +30,7 @@ cdef class Channel(Queue):
         self.latency = None
         if storage.settings.latency_window_ns:
             self.latency = Latency(storage.settings.latency_window_ns)
+        self.histogram = Histogram() if storage.settings.has_histogram else None
         self.table = InFlightTable()
         self.in_flight = InFlightLine()
         self.deferred = DeadlineHeap()
@@ -205,6 +207,8 @@ cdef class Channel(Queue):
         self.table.remove_at(entry)
         self.in_flight.remove(delivery)
         consumer.in_flight -= 1
+        if self.histogram is not None:
+            record(&self.histogram.steps, wall_ns() - delivery.message.timestamp_ns)
         if self.latency is not None:
             self.latency.record(wall_ns() - delivery.message.timestamp_ns, monotonic_ns())
         self.backlog.done(delivery)
@@ -357,6 +361,16 @@ cdef class Channel(Queue):
     @property
     def deferred_count(self):
         return self.deferred.size
+
+    cdef int64_t oldest(self) except -2:
+        cdef int64_t queued_ns = self.backlog.oldest(), in_flight_ns = self.in_flight.oldest()
+        if queued_ns <= 0 or 0 < in_flight_ns < queued_ns:
+            return in_flight_ns or queued_ns
+        return queued_ns
+
+    @property
+    def consumer_count(self):
+        return len(self.members)
 
     def consumers(self):
         """The sessions that are subscribed."""

@@ -235,6 +235,7 @@ cdef class DiskQueue(DiskReader):
                 raise self.syncer.health.fail("write", segment_path(self.prefix, self.write_file), errno)
             data += done
             size -= done
+            self.syncer.health.written_bytes += <uint64_t> done
             self.write_position += done
         return 0
 

@@ -140,6 +140,7 @@ cdef class DiskReader:
                 self.read_end = self.read_position + got
                 break
             got += done
+            self.syncer.health.read_bytes += <uint64_t> done
         self.ahead_size = got
         return size <= got
 

@@ -1,4 +1,6 @@
 class Health:
     def __init__(self) -> None: ...
+    written_bytes: int
+    read_bytes: int
     @property
     def text(self) -> str: ...

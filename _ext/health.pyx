@@ -1,4 +1,4 @@
-"""The last disk error, shared by all queues of one process; `/ping` shows it.
+"""What the data files have seen, shared by all queues of one process; `/ping` shows the last error.
 
 The texts are Go's: `write /path/orders.diskqueue.000000.dat: no space left on device`.
 """

@@ -1,6 +1,6 @@
 """What is in flight, by the time it is taken back."""
 
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
 
 from nsqfast._ext.heap cimport DeadlineHeap
 from nsqfast._ext.message cimport Delivery
@@ -18,4 +18,5 @@ cdef class InFlightLine:
     cdef Delivery *peek(self) noexcept
     cdef void remove(self, Delivery *delivery) noexcept
     cdef void unlink(self, Delivery *delivery) noexcept
+    cdef int64_t oldest(self) noexcept
     cdef Delivery **owned_by(self, uint64_t owner, size_t *count) except NULL

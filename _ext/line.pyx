@@ -62,6 +62,22 @@ cdef class InFlightLine:
             delivery.next.previous = delivery.previous
         delivery.next = delivery.previous = NULL
 
+    cdef int64_t oldest(self) noexcept:
+        """When the oldest was published, 0 = there is none. What was requeued stands anywhere, so all are looked at."""
+        cdef int64_t oldest_ns = 0, timestamp_ns
+        cdef Delivery *delivery = self.first
+        cdef uint32_t i
+        while delivery is not NULL:
+            timestamp_ns = delivery.message.timestamp_ns
+            if oldest_ns == 0 or timestamp_ns < oldest_ns:
+                oldest_ns = timestamp_ns
+            delivery = delivery.next
+        for i in range(self.others.size):
+            timestamp_ns = (<Delivery *> self.others.nodes[i]).message.timestamp_ns
+            if oldest_ns == 0 or timestamp_ns < oldest_ns:
+                oldest_ns = timestamp_ns
+        return oldest_ns
+
     cdef Delivery **owned_by(self, uint64_t owner, size_t *count) except NULL:
         """Those in flight to that consumer, about in the order of their delivery; the array is the caller's to free."""
         cdef Delivery **owned = <Delivery **> malloc((self.size + 1) * sizeof(Delivery *))
@@ -99,7 +115,7 @@ cdef class TestLine:
             delivery_free(delivery)
 
     def push(self, uint64_t number, int64_t deadline_ns, uint64_t owner=0):
-        cdef Message *message = message_new(NULL, 0, 0, number)
+        cdef Message *message = message_new(NULL, 0, <int64_t> number + 1, number)
         cdef Delivery *delivery = delivery_new(message)
         delivery.deadline_ns = deadline_ns
         delivery.owner = owner
@@ -121,6 +137,10 @@ cdef class TestLine:
         """(deadline, number) of the earliest, or None."""
         cdef Delivery *delivery = self.line.peek()
         return None if delivery is NULL else (delivery.deadline_ns, delivery.message.id)
+
+    def oldest(self):
+        """When the oldest was published, here one more than its number; 0 = there is none."""
+        return self.line.oldest()
 
     def owned_by(self, uint64_t owner):
         """The numbers of those in flight to it."""

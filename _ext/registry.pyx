@@ -76,6 +76,10 @@ cdef class Registry:
         self.clients.discard(session)
         self.waiting.discard(session)
 
+    @property
+    def session_count(self):
+        return len(self.clients)
+
     def sessions(self):
         """All clients that are connected over TCP."""
         return list(self.clients)

@@ -15,6 +15,7 @@ class Settings:
     max_channel_consumers: int
     node_id: int
     latency_window_ns: int
+    has_histogram: bool
     is_durable: bool
     options: Any
     def __init__(self, options: object) -> None: ...

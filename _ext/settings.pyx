@@ -21,5 +21,6 @@ cdef class Settings:
         self.latency_window_ns = 0
         if options.e2e_processing_latency_percentiles:
             self.latency_window_ns = options.e2e_processing_latency_window_time_ns
+        self.has_histogram = options.metrics_latency_histogram
         self.is_durable = self.mem_queue_size == 0 and self.sync_every == 1
         self.options = options

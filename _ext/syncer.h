@@ -10,7 +10,15 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
+
+/* Since the thread was started. */
+struct nsq_syncs {
+    uint64_t count;
+    uint64_t failed_count;
+    uint64_t time_ns;
+};
 
 typedef struct {
     pthread_t thread;
@@ -22,7 +30,14 @@ typedef struct {
     int busy;
     int stopping;
     int error; /* the first errno of the last batch */
+    struct nsq_syncs done;
 } nsq_syncer;
+
+static inline uint64_t nsq_syncer_now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
 
 static void *nsq_syncer_run(void *argument) {
     nsq_syncer *s = (nsq_syncer *)argument;
@@ -37,20 +52,26 @@ static void *nsq_syncer_run(void *argument) {
         int error = 0;
         int *fds = s->fds;
         size_t size = s->size;
+        struct nsq_syncs done = s->done; /* nobody else writes to it */
         for (size_t i = 0; i < size; i++) {
             int failed;
             if (fds[i] < 0)
                 continue;
+            uint64_t begun_ns = nsq_syncer_now_ns();
             do {
                 failed = fdatasync(fds[i]);
             } while (failed && errno == EINTR);
             if (failed && !error)
                 error = errno;
+            done.count++;
+            done.failed_count += failed != 0;
+            done.time_ns += nsq_syncer_now_ns() - begun_ns;
             close(fds[i]);
         }
         pthread_mutex_lock(&s->lock);
         s->fds = NULL;
         s->error = error;
+        s->done = done;
         s->busy = 0;
         pthread_cond_broadcast(&s->changed);
         /* Full only after 2^64 - 2 unread rings. */
@@ -112,6 +133,13 @@ static inline int nsq_syncer_busy(nsq_syncer *s, int *error) {
     *error = s->error;
     pthread_mutex_unlock(&s->lock);
     return busy;
+}
+
+static inline struct nsq_syncs nsq_syncer_done(nsq_syncer *s) {
+    pthread_mutex_lock(&s->lock);
+    struct nsq_syncs done = s->done;
+    pthread_mutex_unlock(&s->lock);
+    return done;
 }
 
 static inline void nsq_syncer_wait(nsq_syncer *s) {

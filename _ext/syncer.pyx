@@ -19,6 +19,12 @@ from nsqfast._ext.health cimport Health
 cdef extern from "syncer.h" nogil:
     Worker *worker_start "nsq_syncer_start"()
     void worker_submit "nsq_syncer_submit"(Worker *worker, int *fds, size_t size)
+    ctypedef struct Syncs "struct nsq_syncs":
+        uint64_t count
+        uint64_t failed_count
+        uint64_t time_ns
+
+    Syncs worker_done "nsq_syncer_done"(Worker *worker)
     bint worker_busy "nsq_syncer_busy"(Worker *worker, int *error)
     void worker_wait "nsq_syncer_wait"(Worker *worker)
     void worker_stop "nsq_syncer_stop"(Worker *worker)
@@ -127,6 +133,13 @@ cdef class Syncer:
             self.kick()
         error, self.error_errno = self.error_errno, 0
         return self.done_ticket, f"sync: {os.strerror(error).lower()}" if error else ""
+
+    def figures(self):
+        """How many fsyncs the thread has done, how many of them failed, and the seconds they took."""
+        if self.worker is NULL:
+            return 0, 0, 0.0
+        cdef Syncs done = worker_done(self.worker)
+        return done.count, done.failed_count, done.time_ns / 1e9
 
     def fileno(self):
         self.start()

@@ -1,10 +1,9 @@
 from collections.abc import Callable
 
-from nsqfast._ext.backlog import Storage
+from nsqfast._ext.backlog import Queue, Storage
 from nsqfast._ext.channel import Channel
-from nsqfast._ext.heap import Timed
 
-class Topic(Timed):
+class Topic(Queue):
     name: str
     ephemeral: bool
     paused: bool

@@ -133,6 +133,12 @@ class Options:
     e2e_processing_latency_window_time_ns: int = option(
         DURATION, "10m", "span of time that the quantiles cover")
 
+    metrics_latency_histogram: bool = option(
+        BOOL, False, "count how long messages take from publish to FIN, per channel, for /metrics")
+    metrics_max_series: int = option(INT, 100000, "most series of topics and channels in /metrics (0 = unlimited)")
+    metrics_exclude_channels: bool = option(BOOL, False, "leave channels out of /metrics")
+    metrics_exclude_ephemeral: bool = option(BOOL, False, "leave ephemeral topics and channels out of /metrics")
+
     tls_cert: str = option(STRING, "", "path to certificate file")
     tls_key: str = option(STRING, "", "path to key file")
     tls_client_auth_policy: str = option(STRING, "", "client certificate auth policy: require or require-verify")
@@ -185,6 +191,7 @@ def _refuse_harmful(options: Options) -> None:
         "max-msg-size": (options.max_msg_size, 1),
         "max-body-size": (options.max_body_size, 1),
         "statsd-udp-packet-size": (options.statsd_udp_packet_size, 1),
+        "metrics-max-series": (options.metrics_max_series, 0),
     }
     for flag, (count, least) in counts.items():
         if count < least:

@@ -87,6 +87,8 @@ def test_line_gives_the_earliest(dice):
             assert deadline == min(model.values())[0] == model[found][0]
         else:
             assert line.peek() is None
+        if number % 50 == 0:
+            assert line.oldest() == min(model, default=-1) + 1
     for owner in range(3):
         owned = [number for number, (_, whose) in model.items() if whose == owner]
         assert sorted(line.owned_by(owner)) == owned

@@ -105,3 +105,21 @@ def test_close_flushes_and_may_be_repeated(data_fd):
 
 def test_fresh_health():
     assert Health().text == "OK"
+
+
+def test_figures_grow(syncer, data_fd):
+    assert syncer.figures() == (0, 0, 0.0)
+    reading, writing = os.pipe()
+    for _ in range(3):
+        syncer.request_fd(data_fd)
+    syncer.wait(1)
+    count, failed_count, time_s = syncer.figures()
+    assert (count, failed_count) == (3, 0)
+    assert 0 < time_s < 10
+    ticket = syncer.request_fd(writing)  # a pipe cannot be flushed
+    syncer.request_fd(data_fd)
+    syncer.wait(ticket)
+    assert syncer.figures()[:2] == (5, 1)
+    assert syncer.figures()[2] > time_s
+    os.close(reading)
+    os.close(writing)

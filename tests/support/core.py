@@ -36,6 +36,7 @@ def make_registry(data_path, **changed):
         "e2e_processing_latency_percentiles": [],
         "e2e_processing_latency_window_time_ns": 600 * SECOND_NS,
         "auth_http_addresses": [],
+        "metrics_latency_histogram": False,
         "topology_region": "",
         "topology_zone": "",
         "has_tls": False,
