@@ -13,6 +13,7 @@ from nsqfast.net.router import Router
 from nsqfast.nsqd import http_debug
 from nsqfast.nsqd.http_admin import Admin
 from nsqfast.nsqd.http_config import Config
+from nsqfast.nsqd.http_metrics import MetricsPage
 from nsqfast.nsqd.http_publish import Publisher
 from nsqfast.nsqd.http_reply import (
     HttpError,
@@ -146,6 +147,7 @@ def _routes(
         ("GET", "/ping", Route(admin.ping)),
         ("GET", "/info", Route(admin.info)),
         ("GET", "/stats", Route(stats)),
+        ("GET", "/metrics", Route(MetricsPage(server).get, is_logged=False)),
         ("POST", "/topic/create", Route(admin.create_topic, need="topic")),
         ("POST", "/topic/delete", Route(admin.delete_topic, need="topic")),
         ("POST", "/topic/empty", Route(admin.empty_topic, need="topic")),

@@ -12,8 +12,9 @@ import ssl
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from nsqfast._ext.histogram import Histogram
 from nsqfast._ext.registry import Registry
 from nsqfast._ext.session import Session
 from nsqfast.errors import OptionsError
@@ -21,11 +22,12 @@ from nsqfast.gotext import os_error
 from nsqfast.net import addresses
 from nsqfast.net.tls import ServerTls, client_context
 from nsqfast.net.tls_protocol import TlsProtocol
+from nsqfast.nsqd.door import Door
 from nsqfast.nsqd.lock import DirectoryLock
 from nsqfast.nsqd.metadata import MetadataFile, load
 from nsqfast.nsqd.options import VERSION_LINE, Options, expand_statsd_prefix, validate
 from nsqfast.nsqd.statsd import Statsd
-from nsqfast.nsqd.timers import DeadlineTimer
+from nsqfast.nsqd.timers import DeadlineTimer, LagProbe
 
 if TYPE_CHECKING:
     from nsqfast.nsqd.auth_client import AuthClient
@@ -48,8 +50,10 @@ class Server:
         self._lock: DirectoryLock | None = None
         self._metadata: MetadataFile | None = None
         self._timer: DeadlineTimer | None = None
+        self._lag_probe: LagProbe | None = None
         self._sockets: dict[str, socket.socket] = {}
         self._servers: dict[str, asyncio.AbstractServer] = {}
+        self.doors: dict[str, Door] = {}  # by listener
         self._sync_fd = -1
         self._statsd: Statsd | None = None
         self.auth: AuthClient | None = None
@@ -151,6 +155,7 @@ class Server:
         registry.tls_context = self.tls_context
         registry.authorizer = self.auth.ask if self.auth is not None else None
         self._timer = DeadlineTimer(loop, registry.run_timers)
+        self._lag_probe = LagProbe(loop, self._timer.lag)
         registry.on_deadline = self._timer.announce
         registry.on_turn = partial(loop.call_soon, registry.flush)
         self._sync_fd = registry.sync_fd()
@@ -168,35 +173,54 @@ class Server:
 
     async def _serve(self) -> None:
         registry = self.registry
-        await self._serve_on("TCP", lambda: Session(registry))
+        door = Door(lambda: Session(registry), lambda: registry.session_count)
+        await self._serve_on("TCP", door)
+        for name, is_plain in (("HTTP", True), ("HTTPS", False)):
+            if name in self._sockets:
+                await self._serve_on(name, self._http_door(is_plain))
+        if self.options.statsd_address:
+            self._statsd = Statsd(registry, self.options)
+            self._statsd.start()
+
+    def _http_door(self, is_plain: bool) -> Door:
         # Imported late: the HTTP side needs this module's Server for its types.
         from nsqfast.net.http_server import HttpProtocol
         from nsqfast.nsqd.http_api import HttpApi
 
-        if "HTTP" in self._sockets:
-            plain = HttpApi(self)
-            await self._serve_on("HTTP", lambda: HttpProtocol(plain))
-        if "HTTPS" in self._sockets:
-            secure = HttpApi(self, is_plain=False)
-            await self._serve_on("HTTPS", lambda: self._under_tls(lambda: HttpProtocol(secure)))
-        if self.options.statsd_address:
-            self._statsd = Statsd(registry, self.options)
-            self._statsd.start()
+        api = HttpApi(self, is_plain)
+        clients: set[HttpProtocol] = set()
+
+        def make() -> HttpProtocol:
+            return HttpProtocol(api, connections=clients)
+
+        return Door(make if is_plain else lambda: self._under_tls(make), lambda: len(clients))
 
     def _under_tls(self, make_inner: Callable[[], asyncio.Protocol]) -> TlsProtocol:
         # The context is that of now: a reload counts for every connection after it.
         assert self.tls_context is not None
         return TlsProtocol(make_inner, self.tls_context)
 
-    async def _serve_on(self, name: str, protocol: Any) -> None:
+    async def _serve_on(self, name: str, door: Door) -> None:
+        self.doors[name] = door
         loop = asyncio.get_running_loop()
         listener = self._sockets[name]
         create = (
             loop.create_unix_server if listener.family == socket.AF_UNIX else loop.create_server
         )
         address = addresses.format_address(addresses.bound_address(listener))
-        self._servers[name] = await create(protocol, sock=listener, backlog=addresses.BACKLOG_COUNT)
+        self._servers[name] = await create(door, sock=listener, backlog=addresses.BACKLOG_COUNT)
         log.info("%s: listening on %s", name, address)
+
+    @property
+    def lag(self) -> Histogram:
+        """How late timers of the loop fired."""
+        assert self._timer is not None
+        return self._timer.lag
+
+    def watch_lag(self) -> None:
+        """Somebody looks at it, and so it is measured also where nothing else is due."""
+        assert self._lag_probe is not None
+        self._lag_probe.watch()
 
     def persist_metadata(self) -> None:
         """Writes nsqd.dat before it returns; OSError if it could not."""
@@ -246,6 +270,8 @@ class Server:
             self._metadata.close()
         if self._timer is not None:
             self._timer.close()
+        if self._lag_probe is not None:
+            self._lag_probe.close()
         if self._sync_fd >= 0:
             asyncio.get_running_loop().remove_reader(self._sync_fd)
             self._sync_fd = -1

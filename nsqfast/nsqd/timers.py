@@ -1,18 +1,27 @@
-"""One loop timer for all deadlines of the broker: it stands at the earliest and nowhere while there is none."""
+"""One loop timer for all deadlines of the broker: it stands at the earliest and nowhere while there is none.
+
+How late it fires is how long the loop was busy with something else.
+"""
 
 import asyncio
 import time
 from collections.abc import Callable
 
+from nsqfast._ext.histogram import Histogram
+
 MS = 1_000_000
+PROBE_S = 1.0
+WATCH_S = 90.0  # longer than anybody waits between two looks at the figures
 
 
 class DeadlineTimer:
     """Calls `run(now_ns)`, which does what is due and returns the next deadline, or 0 for none."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, run: Callable[[int], int]) -> None:
+        self.lag = Histogram()
         self._loop = loop
         self._run = run
+        self._due_ns = 0
         self._armed_ns = 0
         self._handle: asyncio.TimerHandle | None = None
         self._closed = False
@@ -26,13 +35,16 @@ class DeadlineTimer:
         self._armed_ns = deadline_ns
         # The loop counts whole milliseconds. Rounded up, so that the timer does not wake just before the deadline and
         # spin until it is reached; at least one, so that work which stays due cannot starve the sockets.
-        delay_ms = max(1, -((time.monotonic_ns() - deadline_ns) // MS))
+        now_ns = time.monotonic_ns()
+        delay_ms = max(1, -((now_ns - deadline_ns) // MS))
+        self._due_ns = now_ns + delay_ms * MS
         self._handle = self._loop.call_later(delay_ms / 1000, self._fire)
 
     def _fire(self) -> None:
         self._handle = None
         self._armed_ns = 0
         now_ns = time.monotonic_ns()
+        self.lag.note(now_ns - self._due_ns)
         next_ns = (
             now_ns + 1000 * MS
         )  # should `run` fail, the deadlines behind it still get their turn
@@ -44,6 +56,39 @@ class DeadlineTimer:
     def close(self) -> None:
         """No call after this one."""
         self._closed = True
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+
+class LagProbe:
+    """A timer once a second while somebody looks, for a broker whose own are seldom due."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, lag: Histogram) -> None:
+        self._loop = loop
+        self._lag = lag
+        self._due_ns = 0
+        self._until = 0.0
+        self._handle: asyncio.TimerHandle | None = None
+
+    def watch(self) -> None:
+        """Somebody looks now, and may do so again."""
+        self._until = self._loop.time() + WATCH_S
+        if self._handle is None:
+            self._arm()
+
+    def _arm(self) -> None:
+        self._due_ns = time.monotonic_ns() + int(PROBE_S * 1000) * MS
+        self._handle = self._loop.call_later(PROBE_S, self._fire)
+
+    def _fire(self) -> None:
+        self._handle = None
+        self._lag.note(time.monotonic_ns() - self._due_ns)
+        if self._loop.time() < self._until:
+            self._arm()
+
+    def close(self) -> None:
+        """No further one."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

@@ -331,6 +331,7 @@ def ask(broker, method, target, secret, body=b""):
 
 
 OPEN = [("GET", "/ping"), ("GET", "/info"), ("GET", "/stats"), ("GET", "/stats?format=json")]
+OPEN += [("GET", "/metrics")]
 ON_TOPIC = ["/pub?topic={}", "/mpub?topic={}"]
 ON_TOPIC += [f"/topic/{verb}?topic={{}}" for verb in "create pause unpause empty delete".split()]
 ON_CHANNEL = [

@@ -1,0 +1,308 @@
+"""The figures behind /metrics: read from the compiled core when somebody asks, counted nowhere a second time.
+
+    gather   topics and channels, each at one moment ─► rows
+    render   broker and process, then rows family by family ─► pieces of the answer
+
+Both go in small steps, between which the loop serves others: ten thousand topics take a while.
+"""
+
+import asyncio
+import math
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from prometheus_client import GCCollector, PlatformCollector
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    InfoMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+)
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from nsqfast import NSQ_VERSION, __version__
+from nsqfast._ext.channel import Channel
+from nsqfast._ext.topic import Topic
+from nsqfast.net.http_message import Response
+from nsqfast.nsqd.server import Server
+from nsqfast.stats.memory import resident_bytes
+from nsqfast.stats.prometheus import (
+    Family,
+    Format,
+    HistogramRow,
+    Row,
+    histogram_metric,
+    histogram_series,
+)
+
+# How long the loop is kept from others at a time.
+SLICE_S = 0.001
+LAG_LEAST_S, LAG_MOST_S = 0.001, 10.0
+
+TOPIC_FAMILIES = (
+    Family("nsqd_topic_depth", "gauge", "Messages that wait in the topic itself."),
+    Family("nsqd_topic_backend_depth", "gauge", "Those of them that are on disk."),
+    Family("nsqd_topic_messages", "counter", "Messages published."),
+    Family("nsqd_topic_message_bytes", "counter", "Bytes of the bodies published."),
+    Family("nsqd_topic_paused", "gauge", "1 while the topic is paused, else 0."),
+    Family("nsqd_topic_channels", "gauge", "Channels of the topic."),
+    Family(
+        "nsqd_topic_oldest_message_age_seconds",
+        "gauge",
+        "Since the oldest message that waits in the topic itself was published.",
+    ),
+)
+CHANNEL_FAMILIES = (
+    Family("nsqd_channel_depth", "gauge", "Messages that wait in the channel."),
+    Family("nsqd_channel_backend_depth", "gauge", "Those of them that are on disk."),
+    Family("nsqd_channel_in_flight", "gauge", "Messages delivered and not finished yet."),
+    Family("nsqd_channel_deferred", "gauge", "Messages that wait until they are due."),
+    Family("nsqd_channel_messages", "counter", "Messages that came into the channel."),
+    Family("nsqd_channel_requeues", "counter", "Messages that consumers gave back."),
+    Family("nsqd_channel_timeouts", "counter", "Messages taken back from consumers."),
+    Family("nsqd_channel_clients", "gauge", "Consumers that are subscribed."),
+    Family("nsqd_channel_paused", "gauge", "1 while the channel is paused, else 0."),
+    Family(
+        "nsqd_channel_oldest_message_age_seconds",
+        "gauge",
+        "Since the oldest message that waits or is in flight was published.",
+    ),
+)
+LATENCY = Family(
+    "nsqd_channel_e2e_processing_latency_seconds", "histogram", "From publishing to FIN."
+)
+
+
+class Metrics:
+    """Of one broker."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._registry = CollectorRegistry()
+        self._registry.register(Broker(server))
+        PlatformCollector(registry=self._registry)
+        GCCollector(registry=self._registry)
+        # One at a time: each has all its lines in memory.
+        self._turn = asyncio.Lock()
+
+    async def answer(self, accept: str) -> Response:
+        """All figures, in the format that the Accept header asks for."""
+        self._server.watch_lag()
+        async with self._turn:
+            wanted = Format(accept)
+            pieces = []
+            due_s = time.perf_counter() + SLICE_S
+            for piece in self._steps(wanted):
+                pieces.append(piece)
+                if time.perf_counter() >= due_s:
+                    await asyncio.sleep(0)
+                    due_s = time.perf_counter() + SLICE_S
+            return Response(200, b"".join(pieces), wanted.content_type)
+
+    def _steps(self, wanted: Format) -> Iterator[bytes]:
+        queues = Queues(self._server)
+        for _ in queues.gather():
+            yield b""
+        yield wanted.metrics([*self._registry.collect(), *queues.totals()])
+        yield from wanted.table(TOPIC_FAMILIES, queues.topics)
+        yield from wanted.table(CHANNEL_FAMILIES, queues.channels)
+        yield from wanted.histograms(LATENCY, queues.latencies)
+        yield wanted.end
+
+
+class Queues:
+    """Topics and channels as rows, as many as there may be."""
+
+    def __init__(self, server: Server) -> None:
+        self._registry = server.registry
+        self._options = server.options
+        self._has_histogram = server.options.metrics_latency_histogram
+        self._channel_size = len(CHANNEL_FAMILIES) + histogram_series() * self._has_histogram
+        self._dropped = 0
+        self._channels_left = 0
+        self._topic_count = self._channel_count = 0
+        self.topics: list[Row] = []
+        self.channels: list[Row] = []
+        self.latencies: list[HistogramRow] = []
+
+    def gather(self) -> Iterator[None]:
+        """A queue at a step. Topics come first under the ceiling; what is left is for channels, by name."""
+        room = self._options.metrics_max_series or sys.maxsize
+        topics = self._registry.topics()
+        self._topic_count = len(topics)
+        shown = sum(not self._is_left_out(topic) for topic in topics)
+        topics_left = min(shown, room // len(TOPIC_FAMILIES))
+        self._channels_left = (room - topics_left * len(TOPIC_FAMILIES)) // self._channel_size
+        for topic in topics:
+            channels = topic.channels()
+            self._channel_count += len(channels)
+            if self._is_left_out(topic):
+                continue
+            if topics_left:
+                topics_left -= 1
+                self.topics.append(_topic_row(topic, len(channels)))
+            else:
+                self._dropped += len(TOPIC_FAMILIES)
+            yield
+            if not self._options.metrics_exclude_channels:
+                yield from self._gather_channels(channels)
+
+    def _is_left_out(self, queue: Topic | Channel) -> bool:
+        return self._options.metrics_exclude_ephemeral and queue.ephemeral
+
+    def _gather_channels(self, channels: list[Channel]) -> Iterator[None]:
+        for channel in channels:
+            if self._is_left_out(channel):
+                continue
+            if not self._channels_left:
+                self._dropped += self._channel_size
+                continue
+            self._channels_left -= 1
+            labels = f'topic="{channel.topic_name}",channel="{channel.name}"'
+            self.channels.append(_channel_row(labels, channel))
+            if channel.histogram is not None:
+                seen = channel.histogram
+                self.latencies.append((labels, seen.cumulative(), seen.sum_s))
+            yield
+
+    def totals(self) -> Iterator[Metric]:
+        """How many there are, shown or not."""
+        yield GaugeMetricFamily("nsqd_topics", "Topics.", self._topic_count)
+        yield GaugeMetricFamily("nsqd_channels", "Channels.", self._channel_count)
+        yield GaugeMetricFamily(
+            "nsqd_metrics_dropped_series",
+            "Series of topics and channels left out because of --metrics-max-series.",
+            self._dropped,
+        )
+
+
+def _topic_row(topic: Topic, channel_count: int) -> Row:
+    return f'topic="{topic.name}"', (
+        topic.depth,
+        topic.backend_depth,
+        topic.message_count,
+        topic.message_bytes,
+        int(topic.paused),
+        channel_count,
+        _age_s(topic),
+    )
+
+
+def _channel_row(labels: str, channel: Channel) -> Row:
+    return labels, (
+        channel.depth,
+        channel.backend_depth,
+        channel.in_flight_count,
+        channel.deferred_count,
+        channel.message_count,
+        channel.requeue_count,
+        channel.timeout_count,
+        channel.consumer_count,
+        int(channel.paused),
+        _age_s(channel),
+    )
+
+
+def _age_s(queue: Topic | Channel) -> float | str:
+    age_ns = queue.age_ns()
+    return age_ns / 1e9 if age_ns >= 0 else "NaN"
+
+
+class Broker(Collector):
+    """What is there once, whatever topics there are."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def collect(self) -> Iterable[Metric]:
+        """Everything as it is now."""
+        parts: tuple[Callable[[], Iterator[Metric]], ...] = (
+            self._state,
+            self._connections,
+            self._syncs,
+            self._disk,
+            self._process,
+        )
+        return [metric for part in parts for metric in part()]
+
+    def _state(self) -> Iterator[Metric]:
+        server = self._server
+        versions = {"version": NSQ_VERSION, "nsqfast_version": __version__}
+        yield InfoMetricFamily("nsqd_build", "NSQ's version and our own.", versions)
+        yield GaugeMetricFamily(
+            "nsqd_healthy",
+            "1, or 0 when the last write or fsync failed, as /ping says.",
+            server.registry.health() == "OK",
+        )
+        yield histogram_metric(
+            "nsqd_loop_lag_seconds",
+            "How late timers of the event loop fire.",
+            server.lag,
+            LAG_LEAST_S,
+            LAG_MOST_S,
+        )
+
+    def _connections(self) -> Iterator[Metric]:
+        labels = ["listener"]
+        now = GaugeMetricFamily("nsqd_connections", "Connections that are open.", labels=labels)
+        accepted = CounterMetricFamily(
+            "nsqd_connections_accepted", "Connections since the start.", labels=labels
+        )
+        for name, door in self._server.doors.items():
+            now.add_metric([name.lower()], door.open_count())
+            accepted.add_metric([name.lower()], door.accepted_count)
+        yield now
+        yield accepted
+
+    def _syncs(self) -> Iterator[Metric]:
+        count, failed_count, time_s = self._server.registry.syncer.figures()
+        yield SummaryMetricFamily(
+            "nsqd_fsync_duration_seconds",
+            "Data and positions of queues brought to disk.",
+            count_value=count,
+            sum_value=time_s,
+        )
+        yield CounterMetricFamily("nsqd_fsync_errors", "Those that failed.", failed_count)
+
+    def _disk(self) -> Iterator[Metric]:
+        health = self._server.registry.syncer.health
+        yield CounterMetricFamily(
+            "nsqd_disk_written_bytes", "Written to data files.", health.written_bytes
+        )
+        yield CounterMetricFamily(
+            "nsqd_disk_read_bytes", "Read from data files.", health.read_bytes
+        )
+        try:
+            found = os.statvfs(self._server.options.data_path or ".")
+            size = float(found.f_blocks * found.f_frsize)
+            free = float(found.f_bavail * found.f_frsize)
+        except OSError:
+            size = free = math.nan
+        yield GaugeMetricFamily("nsqd_disk_size_bytes", "Of the data path's file system.", size)
+        yield GaugeMetricFamily("nsqd_disk_free_bytes", "What nsqd may still write there.", free)
+
+    def _process(self) -> Iterator[Metric]:
+        """Under the names that every program has; the library's own would list thousands of descriptors each time."""
+        yield CounterMetricFamily(
+            "process_cpu_seconds", "User and system time.", time.process_time()
+        )
+        yield GaugeMetricFamily(
+            "process_resident_memory_bytes", "Memory that is in RAM.", resident_bytes()
+        )
+        yield GaugeMetricFamily(
+            "process_start_time_seconds", "Unix time of the start.", self._server.start_time
+        )
+        yield GaugeMetricFamily("process_open_fds", "Open descriptors.", _open_file_count())
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        yield GaugeMetricFamily("process_max_fds", "How many there may be.", limit)
+
+
+def _open_file_count() -> int:
+    # Linux 6.2 and later know it without looking at each.
+    folder = Path("/proc/self/fd")
+    return folder.stat().st_size or sum(1 for _ in folder.iterdir())
