@@ -76,13 +76,12 @@ cdef class Registry:
         self.clients.discard(session)
         self.waiting.discard(session)
 
-    @property
-    def session_count(self):
-        return len(self.clients)
-
     def sessions(self):
         """All clients that are connected over TCP."""
         return list(self.clients)
+
+    def session_count(self):
+        return len(self.clients)
 
     # -- one turn of the loop ------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from nsqfast.gotext import os_error
 # Connections that may wait for accept() while metadata is loaded; the kernel cuts it to its own somaxconn.
 BACKLOG_COUNT = 4096
 PORT_MAX = 65535
+KEEP_ALIVE_S = 15  # as Go has it; nine probes without an answer end the connection
 MAPPED_PREFIX = "::ffff:"
 
 Bound = tuple[str, int] | str
@@ -123,6 +124,7 @@ def _listen(family: int, name: Any) -> socket.socket:
         if family != socket.AF_UNIX:
             # A broker that was killed is started again at once on the same port.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            _keep_alive(listener)
         if family == socket.AF_INET6:
             listener.setsockopt(
                 socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if name[0] == "::" else 1
@@ -134,6 +136,13 @@ def _listen(family: int, name: Any) -> socket.socket:
         listener.close()
         raise
     return listener
+
+
+def _keep_alive(listener: socket.socket) -> None:
+    """Every accepted connection inherits it: a peer that vanished is found out, heartbeats or not."""
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEP_ALIVE_S)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEP_ALIVE_S)
 
 
 def remove_path(address: Bound | None) -> None:

@@ -55,9 +55,11 @@ def _fatal(error: OptionsError, log_format: int) -> int:
 async def _run(options: Options) -> None:
     # The compiled core is loaded late, so that --help and a wrong flag answer at once.
     from nsqfast._ext.message import keep_freed_memory
+    from nsqfast.net.gate import raise_descriptor_limit
     from nsqfast.nsqd.server import Server
 
     keep_freed_memory()
+    raise_descriptor_limit()
 
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_report)

@@ -27,6 +27,8 @@ PROGRAM = "nsqd"
 NODE_ID_COUNT = 1024
 VERSION_LINE = f"nsqd v{NSQ_VERSION} (built w/python{python_version()})"
 LOG_PREFIX = "[nsqd] "
+# Memory comes in blocks of 1 MiB for each size of message; with less, few sizes would be left in memory.
+MEMORY_MIN = 64 << 20
 
 TLS_REQUIRED_OFF, TLS_REQUIRED_EXCEPT_HTTP, TLS_REQUIRED = 0, 1, 2
 # The protocol numbers of TLS 1.0 to 1.3; an empty word is the default (NSQ's is 1.0, which is not safe any more).
@@ -120,6 +122,8 @@ class Options:
         DURATION, "25ms", "shortest output buffer timeout that a client can ask for")
     output_buffer_timeout_ns: int = option(DURATION, "250ms", "longest time that output waits in a buffer")
     max_channel_consumers: int = option(INT, 0, "maximum consumers of a channel (0 = unlimited)")
+    max_connections: int = option(INT, 0, "clients beyond it are refused; TCP and HTTP count apart (0 = unlimited)")
+    max_memory: int = option(INT, 0, "bytes of messages and buffers; beyond, messages go to disk (0 = unlimited)")
 
     statsd_address: str = option(STRING, "", "UDP <addr>:<port> of statsd; empty = off")
     statsd_interval_ns: int = option(DURATION, "60s", "duration between pushing to statsd")
@@ -192,6 +196,8 @@ def _refuse_harmful(options: Options) -> None:
         "max-body-size": (options.max_body_size, 1),
         "statsd-udp-packet-size": (options.statsd_udp_packet_size, 1),
         "metrics-max-series": (options.metrics_max_series, 0),
+        "max-connections": (options.max_connections, 0),
+        "max-memory": (options.max_memory, MEMORY_MIN if options.max_memory else 0),
     }
     for flag, (count, least) in counts.items():
         if count < least:

@@ -7,7 +7,6 @@ in the kernel's queue instead of being refused.
 import asyncio
 import logging
 import os
-import socket
 import ssl
 import time
 from collections.abc import Callable
@@ -20,9 +19,12 @@ from nsqfast._ext.session import Session
 from nsqfast.errors import OptionsError
 from nsqfast.gotext import os_error
 from nsqfast.net import addresses
+from nsqfast.net.gate import Gate
+from nsqfast.net.listener import Ceiling, Factory, Listener
 from nsqfast.net.tls import ServerTls, client_context
 from nsqfast.net.tls_protocol import TlsProtocol
 from nsqfast.nsqd.door import Door
+from nsqfast.nsqd.farewells import refuse_http, refuse_tcp
 from nsqfast.nsqd.lock import DirectoryLock
 from nsqfast.nsqd.metadata import MetadataFile, load
 from nsqfast.nsqd.options import VERSION_LINE, Options, expand_statsd_prefix, validate
@@ -30,6 +32,8 @@ from nsqfast.nsqd.statsd import Statsd
 from nsqfast.nsqd.timers import DeadlineTimer, LagProbe
 
 if TYPE_CHECKING:
+    import socket
+
     from nsqfast.nsqd.auth_client import AuthClient
 
 log = logging.getLogger("nsqd")
@@ -52,7 +56,8 @@ class Server:
         self._timer: DeadlineTimer | None = None
         self._lag_probe: LagProbe | None = None
         self._sockets: dict[str, socket.socket] = {}
-        self._servers: dict[str, asyncio.AbstractServer] = {}
+        self._listeners: dict[str, Listener] = {}
+        self._gate: Gate | None = None
         self.doors: dict[str, Door] = {}  # by listener
         self._sync_fd = -1
         self._statsd: Statsd | None = None
@@ -63,7 +68,7 @@ class Server:
         try:
             self._claim()
             self._load()
-            await self._serve()
+            self._serve()
         except BaseException:
             if self.auth is not None:
                 await self.auth.close()
@@ -171,44 +176,46 @@ class Server:
             raise OptionsError(f"failed to persist metadata - {os_error(error)}") from None
         self._metadata.watch(loop)
 
-    async def _serve(self) -> None:
+    def _serve(self) -> None:
         registry = self.registry
-        door = Door(lambda: Session(registry), lambda: registry.session_count)
-        await self._serve_on("TCP", door)
-        for name, is_plain in (("HTTP", True), ("HTTPS", False)):
-            if name in self._sockets:
-                await self._serve_on(name, self._http_door(is_plain))
+        self._gate = Gate(asyncio.get_running_loop())
+        refusal: Factory = partial(refuse_tcp, self.options.max_connections)
+        door = Door(partial(Session, registry), registry.session_count)
+        self._serve_on("TCP", door, refusal)
+        for name in [name for name in ("HTTP", "HTTPS") if name in self._sockets]:
+            self._serve_http(name)
         if self.options.statsd_address:
             self._statsd = Statsd(registry, self.options)
             self._statsd.start()
 
-    def _http_door(self, is_plain: bool) -> Door:
+    def _serve_http(self, name: str) -> None:
         # Imported late: the HTTP side needs this module's Server for its types.
         from nsqfast.net.http_server import HttpProtocol
         from nsqfast.nsqd.http_api import HttpApi
 
-        api = HttpApi(self, is_plain)
-        clients: set[HttpProtocol] = set()
+        api = HttpApi(self, is_plain=name == "HTTP")
+        connections: set[HttpProtocol] = set()
+        protocol: Factory = partial(HttpProtocol, api, connections=connections)
+        refusal: Factory = refuse_http
+        if name == "HTTPS":
+            protocol = partial(self._under_tls, protocol)
+            refusal = partial(self._under_tls, refusal)
+        self._serve_on(name, Door(protocol, connections.__len__), refusal)
 
-        def make() -> HttpProtocol:
-            return HttpProtocol(api, connections=clients)
-
-        return Door(make if is_plain else lambda: self._under_tls(make), lambda: len(clients))
-
-    def _under_tls(self, make_inner: Callable[[], asyncio.Protocol]) -> TlsProtocol:
+    def _under_tls(self, make_inner: Factory) -> TlsProtocol:
         # The context is that of now: a reload counts for every connection after it.
         assert self.tls_context is not None
         return TlsProtocol(make_inner, self.tls_context)
 
-    async def _serve_on(self, name: str, door: Door) -> None:
+    def _serve_on(self, name: str, door: Door, refusal: Factory) -> None:
+        assert self._gate is not None
         self.doors[name] = door
-        loop = asyncio.get_running_loop()
+        count_max = self.options.max_connections
+        ceiling = Ceiling(count_max, door.open_count, refusal) if count_max else None
         listener = self._sockets[name]
-        create = (
-            loop.create_unix_server if listener.family == socket.AF_UNIX else loop.create_server
-        )
+        self._listeners[name] = Listener(name, listener, door, self._gate, ceiling)
+        self._listeners[name].start()
         address = addresses.format_address(addresses.bound_address(listener))
-        self._servers[name] = await create(door, sock=listener, backlog=addresses.BACKLOG_COUNT)
         log.info("%s: listening on %s", name, address)
 
     @property
@@ -252,20 +259,22 @@ class Server:
         log.info("NSQ: bye")
 
     def _close_listener(self, name: str, address: addresses.Bound | None) -> None:
-        server = self._servers.pop(name, None)
-        listener = self._sockets.pop(name, None)
-        if listener is None or address is None:
+        listener = self._listeners.pop(name, None)
+        bound = self._sockets.pop(name, None)
+        if bound is None or address is None:
             return
         log.info("%s: closing %s", name, addresses.format_address(address))
-        if server is not None:
-            server.close()
-        listener.close()
+        if listener is not None:
+            listener.close()
+        bound.close()
         addresses.remove_path(address)
 
     def _release(self) -> None:
         self._close_listener("TCP", self.tcp_address)
         self._close_listener("HTTP", self.http_address)
         self._close_listener("HTTPS", self.https_address)
+        if self._gate is not None:
+            self._gate.close()
         if self._metadata is not None:
             self._metadata.close()
         if self._timer is not None:

@@ -1,0 +1,103 @@
+"""Whether connections are let in: there must be descriptors left for files.
+
+A broker whose clients took every descriptor could open no queue and write no metadata. So the highest descriptors are
+for files: the kernel hands out the lowest number that is free, and a connection with a number in the reserve says that
+all below it are taken. Then no listener accepts until some are free again; who connects waits in the kernel's queue.
+Nobody could be told anything: an answer needs a descriptor, too.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import resource
+from collections.abc import Callable
+
+from nsqfast.gotext import os_error
+
+log = logging.getLogger("nsqd")
+
+RESERVE_COUNT_MAX = 256  # descriptors for files, but no more than a quarter of all
+FREE_COUNT = 16  # must be free before accepting goes on, so that it does not stop at once again
+LOOK_S = 0.1  # between looks whether some are free; only while accepting is stopped
+
+
+def raise_descriptor_limit() -> None:
+    """The soft limit to the hard one, as Go programs do."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        # Refused where the kernel's own ceiling was lowered below it meanwhile.
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+class Gate:
+    """One for all listeners of a process; `join` tells what stops and what starts them."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._listeners: list[tuple[Callable[[], None], Callable[[], None]]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_troubled = False
+        self.limit = limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._first_reserved = limit - min(RESERVE_COUNT_MAX, limit // 4)
+        if limit == resource.RLIM_INFINITY:
+            self._first_reserved = 1 << 31
+
+    def join(self, stop: Callable[[], None], start: Callable[[], None]) -> None:
+        """Two calls that do nothing where there is nothing to do."""
+        self._listeners.append((stop, start))
+
+    def admits(self, descriptor: int) -> bool:
+        """A connection got this number: whether there is room for more. If not, `stop` was called."""
+        if descriptor < self._first_reserved:
+            return True
+        self.shut(f"{self._first_reserved} of {self.limit} descriptors are taken")
+        return False
+
+    def shut(self, reason: str) -> None:
+        """Stops all listeners until descriptors are free; one log line, however often it happens again."""
+        for stop, _ in self._listeners:
+            stop()
+        if self._timer is None:
+            self._timer = self._loop.call_later(LOOK_S, self._look)
+        if not self._is_troubled:
+            self._is_troubled = True
+            log.error(
+                "no more connections accepted - %s; they wait, and clients run into timeouts: raise `ulimit -n`",
+                reason,
+            )
+
+    def passed(self) -> None:
+        """Nobody waits at one of the listeners any more."""
+        if self._is_troubled and self._timer is None:
+            self._is_troubled = False
+            log.info("connections are accepted again")
+
+    def close(self) -> None:
+        """No call after this one."""
+        self._listeners.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        if not self._has_free():
+            self._timer = self._loop.call_later(LOOK_S, self._look)
+            return
+        self._timer = None
+        for _, start in self._listeners:
+            start()
+
+    def _has_free(self) -> bool:
+        taken: list[int] = []
+        try:
+            taken.extend(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) for _ in range(FREE_COUNT))
+        except OSError as error:
+            log.debug("still short of descriptors - %s", os_error(error))
+            return False
+        else:
+            return max(taken) < self._first_reserved
+        finally:
+            for descriptor in taken:
+                os.close(descriptor)

@@ -1,0 +1,119 @@
+"""Accepts connections for a protocol.
+
+Not the loop's own server: short of descriptors, that one accepts and closes whoever waits, and cannot be held back.
+"""
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from nsqfast.gotext import os_error
+from nsqfast.net.addresses import peer_text
+from nsqfast.net.gate import Gate
+
+log = logging.getLogger("nsqd")
+
+BATCH_COUNT = 128  # connections accepted in one turn of the loop
+
+Factory = Callable[
+    [], Any
+]  # makes a protocol; the compiled ones are no asyncio.BaseProtocol by name
+
+# The connection was gone before it was accepted, or the firewall took it back: the next one may be fine.
+_LOST = {errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.EINTR, errno.ENETDOWN}
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """How many connections there may be, how many there are, and who speaks to further ones."""
+
+    count_max: int
+    count: Callable[[], int]
+    refusal: Factory
+
+
+class Listener:
+    """Serves from `start` to `close`; the socket stays its maker's."""
+
+    def __init__(
+        self,
+        name: str,
+        listener: socket.socket,
+        factory: Factory,
+        gate: Gate,
+        ceiling: Ceiling | None = None,
+    ) -> None:
+        self._name = name
+        self._socket = listener
+        self._factory = factory
+        self._gate = gate
+        self._ceiling = ceiling
+        self._loop = asyncio.get_running_loop()
+        self._opening: set[asyncio.Task[None]] = set()
+        self._is_listening = self._is_closed = self._is_full = False
+        gate.join(self._stop, self.start)
+
+    def start(self) -> None:
+        """Accept who waits and who comes."""
+        if not self._is_listening and not self._is_closed:
+            self._is_listening = True
+            self._loop.add_reader(self._socket.fileno(), self._accept)
+            self._accept()
+
+    def _stop(self) -> None:
+        if self._is_listening:
+            self._is_listening = False
+            self._loop.remove_reader(self._socket.fileno())
+
+    def close(self) -> None:
+        """Accept nobody any more; who is connected stays so."""
+        self._stop()
+        self._is_closed = True
+        for task in self._opening:
+            task.cancel()
+
+    def _accept(self) -> None:
+        for _ in range(BATCH_COUNT):
+            try:
+                connection, peer = self._socket.accept()
+            except BlockingIOError:
+                self._gate.passed()
+                return
+            except OSError as error:
+                if error.errno in _LOST:
+                    continue
+                self._gate.shut(os_error(error))
+                return
+            task = self._loop.create_task(self._open(connection, peer, self._choose()))
+            self._opening.add(task)
+            task.add_done_callback(self._opening.discard)
+            if not self._gate.admits(connection.fileno()):
+                return
+
+    def _choose(self) -> Factory:
+        ceiling = self._ceiling
+        if ceiling is None:
+            return self._factory
+        is_full = ceiling.count() + len(self._opening) >= ceiling.count_max
+        if is_full != self._is_full:
+            self._is_full = is_full
+            if is_full:
+                log.warning(
+                    "%s: refusing clients, %d are connected: raise --max-connections",
+                    self._name,
+                    ceiling.count_max,
+                )
+            else:
+                log.info("%s: serving new clients again", self._name)
+        return ceiling.refusal if is_full else self._factory
+
+    async def _open(self, connection: socket.socket, peer: object, factory: Factory) -> None:
+        try:
+            await self._loop.connect_accepted_socket(factory, connection)
+        except OSError as error:
+            log.error("%s: client(%s) - %s", self._name, peer_text(peer), error)  # noqa: TRY400
+            connection.close()

@@ -1,0 +1,39 @@
+"""A peer that is not served is told so, and can go elsewhere at once; one that hears nothing tries until a timeout."""
+
+import asyncio
+from typing import cast
+
+LINGER_S = 1.0  # for a peer that says nothing, or goes on sending
+
+
+class Refusal(asyncio.Protocol):
+    """Answers the first bytes, whatever they are, with `farewell` and ends the connection.
+
+    Not before: some HTTP clients take an answer that comes before their question for a broken connection. And the rest
+    is read unheard for a moment, because closing over it would reset the connection and take the answer with it.
+    """
+
+    def __init__(self, farewell: bytes) -> None:
+        self._farewell = farewell
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_told = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._timer = asyncio.get_running_loop().call_later(LINGER_S, self._transport.abort)
+
+    def data_received(self, data: bytes) -> None:  # noqa: ARG002
+        if self._is_told or self._transport is None:
+            return
+        self._is_told = True
+        self._transport.write(self._farewell)
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        else:
+            self._transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
