@@ -8,6 +8,7 @@ from libc.stdint cimport uintptr_t
 
 from nsqfast._ext.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.diskhead cimport DiskHead
+from nsqfast._ext.memory cimport account
 from nsqfast._ext.message cimport delivery_free, delivery_new, message_drop, message_fetch, message_keep
 
 cdef enum:
@@ -100,7 +101,7 @@ cdef class Backlog:
 
     cdef bint put(self, Message *message, bint is_wanted) except -1:
         """Keep one more reference; False where an ephemeral queue is full and nobody waits. OSError: not kept."""
-        if <int64_t> self.memory.size < self.memory_max and self.disk_depth() == 0:
+        if <int64_t> self.memory.size < self.memory_max and account.level == 0 and self.disk_depth() == 0:
             self.remember(message)
         elif self.disk is not None:
             if self.storage.settings.is_durable:
@@ -137,7 +138,8 @@ cdef class Backlog:
     cdef int requeue(self, Delivery *delivery) except -1:
         """To the tail. Never lost: what the disk does not take stays in memory, beyond the limit."""
         delivery.owner = 0
-        if self.disk is None or (<int64_t> self.memory.size < self.memory_max and self.disk.depth == 0):
+        if self.disk is None or (<int64_t> self.memory.size < self.memory_max and account.level == 0
+                                 and self.disk.depth == 0):
             self.memory.push(<void *> delivery)
             return 0
         try:

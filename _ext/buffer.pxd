@@ -16,6 +16,7 @@ cdef class ReadBuffer:
 
     cdef int make_room(self) except -1
     cdef int trim(self) except -1
+    cdef bint is_tight(self) noexcept
     cdef int append(self, const char *data, Py_ssize_t size) except -1
     cdef void consume(self, Py_ssize_t size) noexcept
     cdef int resize(self, Py_ssize_t capacity) except -1

@@ -10,6 +10,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memmove
 
 from nsqfast._ext.debug cimport NSQFAST_DEBUG
+from nsqfast._ext.memory cimport account, charge
 
 
 cdef extern from "Python.h":
@@ -35,6 +36,7 @@ cdef class ReadBuffer:
             raise MemoryError
 
     def __dealloc__(self):
+        charge(&account, self.size_min - self.capacity)
         free(self.data)
 
     def __getbuffer__(self, Py_buffer *view, int flags):
@@ -65,7 +67,7 @@ cdef class ReadBuffer:
             self.end = waiting
         if waiting == 0 and self.calm_count > CALM_COUNT_MAX:
             return self.trim()
-        if self.capacity - waiting < self.capacity // 4:
+        if self.is_tight():
             return self.resize(self.capacity * 2)
         return 0
 
@@ -81,9 +83,14 @@ cdef class ReadBuffer:
         cdef char *data = <char *> realloc(self.data, capacity)
         if data is NULL:
             raise MemoryError
+        charge(&account, capacity - self.capacity)
         self.data = data
         self.capacity = capacity
         return 0
+
+    cdef bint is_tight(self) noexcept:
+        """Whether it grows for what comes next."""
+        return self.capacity - (self.end - self.start) < self.capacity // 4
 
     cdef int append(self, const char *data, Py_ssize_t size) except -1:
         cdef Py_ssize_t capacity

@@ -53,6 +53,7 @@ cdef class Channel(Queue):
     cdef int close(self) except -1
     cdef int delete(self) except -1
     cdef int hold(self, Delivery *delivery, int64_t deadline_ns) except -1
+    cdef bint must_wait(self) noexcept
     cdef bint hand_out(self, Consumer consumer, int64_t now_ns) except -1
     cdef int roll(self) noexcept
     cdef int take_back(self, Consumer consumer) except -1

@@ -8,6 +8,7 @@ from libc.stdlib cimport free
 from nsqfast._ext.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.heap cimport HeapNode
 from nsqfast._ext.histogram cimport record
+from nsqfast._ext.memory cimport MEMORY_FULL, MEMORY_SLOW, account
 from nsqfast._ext.message cimport delivery_free
 
 from nsqfast.errors import PublishError
@@ -84,6 +85,8 @@ cdef class Channel(Queue):
                 continue
             if now_ns == 0:
                 now_ns = monotonic_ns()
+            if account.level >= MEMORY_SLOW and self.must_wait():
+                return self.rearm(now_ns + RETRY_NS)
             try:
                 if not self.hand_out(consumer, now_ns):
                     return 0
@@ -93,6 +96,12 @@ cdef class Channel(Queue):
             if self.ready is not None:
                 self.ready = self.ready.next_ready
         return 0
+
+    cdef bint must_wait(self) noexcept:
+        """Memory is short, and another message from disk would take more; but one at a time always gets through."""
+        if self.backlog.memory.size:
+            return False
+        return self.in_flight.size > 0 or (account.level >= MEMORY_FULL and self.deferred.size > 0)
 
     cdef bint hand_out(self, Consumer consumer, int64_t now_ns) except -1:
         """False: there was nothing after all (damage took what was left)."""

@@ -31,6 +31,7 @@ cdef class Connection(Consumer):
     cdef bint is_written                      # stands in the registry's list for this turn
     cdef bint write_paused                    # the transport holds more than it likes to
     cdef bint read_paused
+    cdef int64_t unsent_size                  # bytes the transport held when it asked us to pause; 0 = it does not
     cdef int64_t heartbeat_ns                 # 0 = off, and then no deadlines either
     cdef int64_t next_heartbeat_ns
     cdef int64_t command_since_ns             # since when a next command is awaited
@@ -38,6 +39,7 @@ cdef class Connection(Consumer):
     cdef object pending                       # deque of [ticket, number of OKs, command, other bytes or None]
 
     cdef int feed(self) except -1
+    cdef int count_unsent(self, int64_t size) except -1
     cdef int leave(self) except -1
     cdef int mark_written(self) except -1
     cdef int respond(self, bytes data) except -1

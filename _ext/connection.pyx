@@ -15,6 +15,7 @@ from nsqfast._ext.frame cimport write_frame, write_ok
 from nsqfast._ext.limits cimport (
     FRAME_ERROR, FRAME_RESPONSE, INPUT_SIZE, OUTPUT_SIZE_MAX, PENDING_OK_MAX, TRANSPORT_HIGH_WATER,
 )
+from nsqfast._ext.memory cimport MEMORY_FULL, account, charge
 
 from nsqfast._ext.frame import encode
 from nsqfast.errors import ProtocolError
@@ -81,6 +82,7 @@ cdef class Connection(Consumer):
 
     def connection_lost(self, exc):
         self.is_closed = True
+        self.count_unsent(0)
         self.leave()
         self.registry.timers.disarm(self)
         self.registry.remove_session(self)
@@ -89,10 +91,12 @@ cdef class Connection(Consumer):
     def pause_writing(self):
         self.write_paused = True
         self.write_paused_since_ns = monotonic_ns()
+        self.count_unsent(self.transport.get_write_buffer_size())
         self.rearm()
 
     def resume_writing(self):
         self.write_paused = False
+        self.count_unsent(0)
         self.flush()
         self.choose_reading()
 
@@ -137,6 +141,9 @@ cdef class Connection(Consumer):
         except OSError as error:
             # A queue could not be opened: too many files, a broken disk.
             self.fail(ProtocolError("E_INVALID", error.strerror or str(error)))
+        if account.level >= MEMORY_FULL and self.input.is_tight() and not (
+                self.is_held or self.is_draining or self.is_closed):
+            self.fail(ProtocolError("E_INVALID", "no memory left for a command of this size"))
         if self.write_paused or self.is_held:
             self.choose_reading()
         return 0
@@ -181,6 +188,12 @@ cdef class Connection(Consumer):
     cdef int leave(self) except -1:
         """Stop consuming."""
         raise AssertionError("a Connection without leave")
+
+    cdef int count_unsent(self, int64_t size) except -1:
+        """What the transport holds for a peer that does not read."""
+        charge(&account, size - self.unsent_size)
+        self.unsent_size = size
+        return 0
 
     # -- out -----------------------------------------------------------------------------------------------------------
 
@@ -325,6 +338,7 @@ cdef class Connection(Consumer):
     cdef int shut(self) except -1:
         """Our side ends; the peer has a moment to take note."""
         self.input.consume(self.input.end - self.input.start)
+        self.input.trim()
         self.flush()
         if self.is_closed:
             return 0

@@ -14,6 +14,7 @@ import logging
 import os
 
 from nsqfast._ext.ackfile cimport AckFile
+from nsqfast._ext.memory cimport account
 from nsqfast._ext.message cimport Message, message_drop, message_new, message_put_header, put_be32
 from nsqfast._ext.recovery cimport Recovered, recover
 from nsqfast._ext.segment cimport RECORD_HEADER_SIZE, RECORD_SIZE_MIN
@@ -24,6 +25,8 @@ from nsqfast._ext.segment import segment_numbers, segment_path
 cdef enum:
     # A larger batch buffer is given back after use.
     BATCH_KEEP_MAX = 1048576
+    # Where memory is short.
+    BATCH_KEEP_SHORT = 65536
     # Records in front of the reader that are copied behind it at a clean stop, this many bytes at once.
     COPY_SIZE = 1048576
 
@@ -177,7 +180,7 @@ cdef class DiskQueue(DiskReader):
             raise
         finally:
             self.gathered_count = self.batch_size = self.later_count = 0
-            if self.batch_capacity > BATCH_KEEP_MAX:
+            if self.batch_capacity > BATCH_KEEP_MAX or (account.level and self.batch_capacity > BATCH_KEEP_SHORT):
                 free(self.batch)
                 self.batch = NULL
                 self.batch_capacity = 0

@@ -8,11 +8,13 @@ from libc.stdlib cimport malloc
 from libc.string cimport memcpy, memset
 
 from nsqfast._ext.debug cimport NSQFAST_DEBUG
+from nsqfast._ext.memory cimport Account, account, charge
 
 cdef extern from "pool.h" nogil:
     ctypedef struct Pool "nsq_pool":
         uint32_t slab_count
         uint32_t kept_count
+        Account *account
     void *pool_get "nsq_pool_get"(Pool *pool, size_t size)
     void pool_put "nsq_pool_put"(Pool *pool, void *block, size_t size)
     void pool_release "nsq_pool_release"(Pool *pool, uint32_t count)
@@ -23,6 +25,7 @@ cdef enum:
     RECORD_MIN = 26       # of a stored message: time, attempts, id
 
 cdef Pool pool
+pool.account = &account
 cdef Delivery *free_list = NULL
 cdef int64_t live_count = 0
 
@@ -106,6 +109,7 @@ cdef bint grow() noexcept:
     cdef Py_ssize_t i
     if slab is NULL:
         return False
+    charge(&account, SLAB_SIZE * sizeof(Delivery))
     for i in range(SLAB_SIZE):
         slab[i].message = NULL
         slab[i].next = free_list

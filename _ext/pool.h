@@ -19,6 +19,7 @@
 #include <sys/mman.h>
 
 #include "debug.h"
+#include "memory.h"
 
 #define NSQ_SLAB_SIZE ((size_t)1 << 20)
 /* Sizes of blocks: every 16 bytes up to 2 KiB, then sixteen in each doubling, so that at most a sixteenth is unused (and
@@ -43,6 +44,7 @@ typedef struct {
     nsq_slab *kept;                       /* empty ones */
     uint32_t kept_count;
     uint32_t slab_count; /* with blocks in them */
+    nsq_account *account;
 } nsq_pool;
 
 /* The class that holds blocks of `size`, and how large they are. */
@@ -95,6 +97,7 @@ static nsq_slab *nsq_slab_new(nsq_pool *pool, uint32_t class_number, uint32_t bl
     if (slab) {
         pool->kept = slab->next;
         pool->kept_count--;
+        pool->account->spare -= NSQ_SLAB_SIZE;
     } else {
         slab = nsq_slab_map();
         if (slab == NULL)
@@ -108,6 +111,7 @@ static nsq_slab *nsq_slab_new(nsq_pool *pool, uint32_t class_number, uint32_t bl
     slab->fresh = (char *)slab + 128;
     slab->end = slab->fresh + (NSQ_SLAB_SIZE - 128) / block_size * block_size;
     pool->slab_count++;
+    nsq_charge(pool->account, NSQ_SLAB_SIZE);
     nsq_slab_list(pool, slab);
     return slab;
 }
@@ -116,9 +120,11 @@ static void nsq_slab_empty(nsq_pool *pool, nsq_slab *slab) {
     if (slab->is_listed)
         nsq_slab_unlist(pool, slab);
     pool->slab_count--;
+    nsq_charge(pool->account, -(int64_t)NSQ_SLAB_SIZE);
     slab->next = pool->kept;
     pool->kept = slab;
     pool->kept_count++;
+    pool->account->spare += NSQ_SLAB_SIZE;
 }
 
 /* Gives so many of the empty slabs back to the kernel. */
@@ -127,6 +133,7 @@ static void nsq_pool_release(nsq_pool *pool, uint32_t count) {
         nsq_slab *slab = pool->kept;
         pool->kept = slab->next;
         pool->kept_count--;
+        pool->account->spare -= NSQ_SLAB_SIZE;
         munmap(slab, NSQ_SLAB_SIZE);
     }
 }
@@ -142,12 +149,16 @@ static inline void nsq_keep_freed(void) {
 
 /* NULL where memory is short. */
 static inline void *nsq_pool_get(nsq_pool *pool, size_t size) {
+    void *block;
     /* The sanitizers see into malloc only. */
-    if (NSQFAST_DEBUG || size > NSQ_BLOCK_MAX)
-        return malloc(size);
+    if (NSQFAST_DEBUG || size > NSQ_BLOCK_MAX) {
+        block = malloc(size);
+        if (block)
+            nsq_charge(pool->account, (int64_t)size);
+        return block;
+    }
     uint32_t block_size, class_number = nsq_class_of(size, &block_size);
     nsq_slab *slab = pool->with_room[class_number];
-    void *block;
     if (slab == NULL && (slab = nsq_slab_new(pool, class_number, block_size)) == NULL)
         return NULL;
     if (slab->freed) {
@@ -167,6 +178,7 @@ static inline void *nsq_pool_get(nsq_pool *pool, size_t size) {
 static inline void nsq_pool_put(nsq_pool *pool, void *block, size_t size) {
     if (NSQFAST_DEBUG || size > NSQ_BLOCK_MAX) {
         free(block);
+        nsq_charge(pool->account, -(int64_t)size);
         return;
     }
     nsq_slab *slab = (nsq_slab *)((uintptr_t)block & ~(uintptr_t)(NSQ_SLAB_SIZE - 1));

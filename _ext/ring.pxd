@@ -11,3 +11,4 @@ cdef class Ring:
     cdef void *pop(self) noexcept
     cdef void *ahead(self, size_t count) noexcept
     cdef int move(self, size_t capacity) except -1
+    cdef void drop_slots(self) noexcept

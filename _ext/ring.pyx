@@ -1,6 +1,9 @@
 """Grows by doubling and shrinks when nearly empty; the bound on the number of messages is the backlog's business."""
 
+from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
+
+from nsqfast._ext.memory cimport account, charge
 
 
 cdef enum:
@@ -11,7 +14,7 @@ cdef class Ring:
     """Holds pointers only; what they point to belongs to whoever pushed them."""
 
     def __dealloc__(self):
-        free(self.slots)
+        self.drop_slots()
 
     cdef int push(self, void *item) except -1:
         if self.size == self.capacity:
@@ -29,9 +32,7 @@ cdef class Ring:
         self.head += 1
         self.size -= 1
         if self.size == 0 and self.capacity > CAPACITY_MIN:
-            free(self.slots)
-            self.slots = NULL
-            self.capacity = 0
+            self.drop_slots()
         return item
 
     cdef void *ahead(self, size_t count) noexcept:
@@ -45,11 +46,18 @@ cdef class Ring:
             raise MemoryError
         for i in range(self.size):
             slots[i] = self.slots[(self.head + i) & (self.capacity - 1)]
-        free(self.slots)
+        self.drop_slots()
+        charge(&account, <int64_t> (capacity * sizeof(void *)))
         self.slots = slots
         self.capacity = capacity
         self.head = 0
         return 0
+
+    cdef void drop_slots(self) noexcept:
+        charge(&account, -<int64_t> (self.capacity * sizeof(void *)))
+        free(self.slots)
+        self.slots = NULL
+        self.capacity = 0
 
     def put(self, size_t item):
         """Push a number; for tests."""

@@ -1,5 +1,7 @@
 """Durable means: nothing is kept in memory only and every operation is synced, so an OK can wait for its fsync."""
 
+from nsqfast._ext.memory import set_ceiling
+
 
 cdef class Settings:
     """Reads its fields once from `options`, whose attributes carry the same names."""
@@ -24,3 +26,4 @@ cdef class Settings:
         self.has_histogram = options.metrics_latency_histogram
         self.is_durable = self.mem_queue_size == 0 and self.sync_every == 1
         self.options = options
+        set_ceiling(options.max_memory)

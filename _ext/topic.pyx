@@ -8,6 +8,7 @@ from libc.string cimport memchr
 from nsqfast._ext.backlog cimport Backlog
 from nsqfast._ext.channel cimport Channel
 from nsqfast._ext.clock cimport monotonic_ns, wall_ns
+from nsqfast._ext.memory cimport MEMORY_SLOW, account
 from nsqfast._ext.message cimport Delivery, delivery_free, get_be32, message_drop, message_new
 
 from nsqfast.errors import ProtocolError, PublishError
@@ -48,6 +49,9 @@ cdef class Topic(Queue):
     cdef uint64_t publish(self, const char *body, Py_ssize_t size, int64_t defer_ms) except? 0:
         """One message; returns the ticket that its OK has to wait for. PublishError: it was not taken."""
         self.refuse_if_exiting()
+        if defer_ms and account.level >= MEMORY_SLOW:
+            # What is deferred stands in memory until it is due.
+            raise PublishError("no memory left for deferred messages")
         try:
             self.add(body, size, defer_ms, wall_ns(), monotonic_ns())
         except OSError as error:
@@ -191,7 +195,7 @@ cdef class Topic(Queue):
         """How many there were. Those before one that cannot be read are not kept waiting for it."""
         cdef int count = 0
         try:
-            while count < SPREAD_MAX:
+            while count < SPREAD_MAX and (count == 0 or account.level < MEMORY_SLOW):
                 some[count] = self.backlog.take()
                 if some[count] is NULL:
                     break

@@ -2,7 +2,10 @@
 woken costs both sides more than to look for it; a look that finds nothing costs only us, and so is left out after some.
 """
 
+from libc.stdint cimport uint32_t
+
 from nsqfast._ext.clock cimport monotonic_ns
+from nsqfast._ext.memory cimport account
 from nsqfast._ext.message cimport release_slabs, slabs_kept
 
 cdef enum:
@@ -17,6 +20,7 @@ cdef enum:
     RELEASE_SHARE = 64
     # At once; each takes some 30 us.
     RELEASE_MAX = 64
+    SLAB_SIZE = 1048576
 
 cdef int64_t LOOK_NS = 30000
 cdef int64_t PUT_OFF_NS = 1000000
@@ -81,6 +85,8 @@ cdef class Release(Timed):
         self.timers = timers
 
     cdef int check(self) except -1:
+        if account.spare and account.used + account.spare > account.full:
+            release_slabs(<uint32_t> ((account.used + account.spare - account.full) // SLAB_SIZE + 1))
         if slabs_kept() > KEPT_MIN and not self.is_armed:
             self.timers.arm(self, monotonic_ns() + RELEASE_STEP_NS)
         return 0

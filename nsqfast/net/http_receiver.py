@@ -11,12 +11,14 @@ from typing import Protocol, cast
 import httptools
 
 from nsqfast._ext.http_shortcut import Shortcut
+from nsqfast._ext.memory import hold, is_full
 from nsqfast.net.http_message import ACTUAL, DECLARED, Request, Response
 
 log = logging.getLogger("nsqd")
 
 HEAD_SIZE_MAX = 64 * 1024  # request line, headers and trailers of one request
 IGNORED_BODY_SIZE_MAX = 1024 * 1024  # read and dropped for a handler that wants no body
+NO_MEMORY = "503 Service Unavailable: no memory left for a body of this size"
 NO_HOST = "400 Bad Request: missing required Host header"
 
 
@@ -56,6 +58,7 @@ class HttpReceiver:
         self._head_size = 0
         self._request: Request | None = None  # from the end of its headers on
         self._body: bytes | bytearray = b""
+        self._held_size = 0  # of a body that came in pieces
         self._body_size = 0
         self._body_size_max = 0
         self._steps = 0  # callbacks so far: tells a parser that swallows bytes from one that works
@@ -106,7 +109,7 @@ class HttpReceiver:
         self._headers = {}
         self._head_size = 0
         self._request = None
-        self._body = b""
+        self._drop_body()
         self._body_size = 0
 
     def on_url(self, url: bytes) -> None:
@@ -156,7 +159,12 @@ class HttpReceiver:
             self._take_oversize(ACTUAL)
         if not self._body:
             self._body = body
-        elif isinstance(self._body, bytearray):
+            return
+        if is_full():
+            self._refuse(503, NO_MEMORY)
+        hold(len(body))
+        self._held_size += len(body)
+        if isinstance(self._body, bytearray):
             self._body += body
         else:
             self._body = bytearray(self._body) + body
@@ -172,10 +180,16 @@ class HttpReceiver:
             raise _StopParsingError
         body = self._body
         request.body = body if type(body) is bytes else bytes(body)
-        self._body = b""
+        self._drop_body()
         if request.close:
             self._is_input_over = True
         self._take(request)
+
+    def _drop_body(self) -> None:
+        self._body = b""
+        if self._held_size:
+            hold(-self._held_size)
+            self._held_size = 0
 
     # refusing
 
@@ -197,7 +211,7 @@ class HttpReceiver:
         request = cast("Request", self._request)
         self._receiving = False
         self._is_input_over = self._is_lingering = True
-        self._body = b""
+        self._drop_body()
         request.oversize = kind
         request.close = True
         self._take(request)

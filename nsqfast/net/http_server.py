@@ -166,6 +166,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
         self._queue.clear()
         self._slots.clear()
         self._out.clear()
+        self._drop_body()
         if self._timer is not None:
             self._timer.cancel()
         if self._connections is not None:
@@ -188,6 +189,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
     def _answer_bad(self, status: int, text: str | None = None) -> None:
         self.detach()
         self._receiving = False
+        self._drop_body()
         self._is_input_over = self._is_lingering = True
         if text is None:
             text = f"{status} {HTTPStatus(status).phrase}"

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Left of another means below it. A package (nsqfast.net) is one entry; inside it imports are free.
 LAYERS = [
     "nsqfast nsqfast.errors nsqfast.names nsqfast.gotext nsqfast.identify nsqfast.streams",
-    "_ext.debug _ext.limits _ext.sockets _ext.settings _ext.health _ext.message _ext.clock _ext.guid",
+    "_ext.debug _ext.limits _ext.memory _ext.sockets _ext.settings _ext.health _ext.message _ext.clock _ext.guid",
     "_ext.buffer",
     "_ext.command _ext.frame _ext.request",
     "_ext.ring _ext.heap _ext.line _ext.inflight _ext.latency _ext.histogram _ext.segment",

@@ -37,6 +37,7 @@ def make_registry(data_path, **changed):
         "e2e_processing_latency_window_time_ns": 600 * SECOND_NS,
         "auth_http_addresses": [],
         "metrics_latency_histogram": False,
+        "max_memory": 0,
         "topology_region": "",
         "topology_zone": "",
         "has_tls": False,
@@ -62,6 +63,9 @@ class Transport:
 
     def set_write_buffer_limits(self, high):
         assert high > 0
+
+    def get_write_buffer_size(self):
+        return 1 << 20
 
     def write(self, data):
         assert not self.is_closing
