@@ -3,6 +3,7 @@
 from libc.stdint cimport int64_t, uint64_t
 
 from nsqfast._ext.backlog cimport Backlog, Queue, Storage
+from nsqfast._ext.circle cimport Circle
 from nsqfast._ext.consumer cimport Consumer
 from nsqfast._ext.heap cimport DeadlineHeap, Timers
 from nsqfast._ext.histogram cimport Histogram
@@ -34,7 +35,8 @@ cdef class Channel(Queue):
     cdef InFlightLine in_flight      # the same deliveries, by the time they are taken back
     cdef DeadlineHeap deferred       # by the time they are queued
     cdef dict members                # number -> Consumer
-    cdef Consumer ready              # one of the circle; the next message is for it
+    cdef Circle ready
+    cdef uint64_t taken[3]           # deliveries from memory, by the consumer's Distance
     cdef readonly Latency latency    # None: it is not measured
     cdef readonly Histogram histogram    # of the same, since the start; None likewise
     cdef object on_last_left         # called with the name when the last consumer of an ephemeral channel left
@@ -43,7 +45,6 @@ cdef class Channel(Queue):
     cdef int put(self, Message *message, int64_t now_ns) except -1
     cdef int pump(self) except -1
     cdef int link(self, Consumer consumer) except -1
-    cdef int unlink(self, Consumer consumer) except -1
     cdef int join(self, Consumer consumer) except -1
     cdef int leave(self, Consumer consumer) except -1
     cdef Settled finish(self, Consumer consumer, uint64_t id) except *

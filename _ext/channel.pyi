@@ -18,6 +18,7 @@ class Channel(Queue):
     backend_depth: int
     in_flight_count: int
     deferred_count: int
+    taken_counts: tuple[int, int, int]
     latency: Latency | None
     histogram: Histogram | None
     def __init__(

@@ -1,4 +1,4 @@
-"""Messages go round the circle of ready consumers; the queue fills only while the circle is empty."""
+"""Messages go round the circle of ready consumers, the nearest first; the queue fills only while it is empty."""
 
 import logging
 
@@ -36,7 +36,7 @@ cdef class Channel(Queue):
         self.in_flight = InFlightLine()
         self.deferred = DeadlineHeap()
         self.members = {}
-        self.ready = None
+        self.ready = Circle()
         self.on_last_left = on_last_left
         self.dice = 0x2545F4914F6CDD1D
 
@@ -56,7 +56,7 @@ cdef class Channel(Queue):
             delivery = self.backlog.defer(message)
             self.hold(delivery, now_ns + <int64_t> message.defer_ms * 1000000)
         else:
-            self.backlog.put(message, self.ready is not None and not self.paused)
+            self.backlog.put(message, self.ready.first is not None and not self.paused)
             self.note_unsettled()
         self.message_count += 1
         return 0
@@ -78,10 +78,10 @@ cdef class Channel(Queue):
         cdef int64_t now_ns = 0
         if self.paused or self.exiting:
             return 0
-        while self.ready is not None and (self.backlog.memory.size or self.backlog.disk_depth()):
-            consumer = self.ready
+        while self.ready.first is not None and (self.backlog.memory.size or self.backlog.disk_depth()):
+            consumer = self.ready.first
             if not consumer.wants():
-                self.unlink(consumer)
+                self.ready.remove(consumer)
                 continue
             if now_ns == 0:
                 now_ns = monotonic_ns()
@@ -93,8 +93,8 @@ cdef class Channel(Queue):
             except OSError as error:
                 log.error("CHANNEL(%s): %s", self.name, error)
                 return self.rearm(now_ns + RETRY_NS)
-            if self.ready is not None:
-                self.ready = self.ready.next_ready
+            if self.ready.first is not None:
+                self.ready.first = self.ready.first.next_ready
         return 0
 
     cdef bint must_wait(self) noexcept:
@@ -105,6 +105,7 @@ cdef class Channel(Queue):
 
     cdef bint hand_out(self, Consumer consumer, int64_t now_ns) except -1:
         """False: there was nothing after all (damage took what was left)."""
+        cdef bint was_in_memory = self.backlog.memory.size > 0
         cdef Delivery *delivery = self.backlog.take()
         if delivery is NULL:
             return False
@@ -118,6 +119,7 @@ cdef class Channel(Queue):
         self.table.insert(delivery)
         self.in_flight.push(delivery)
         consumer.in_flight += 1
+        self.taken[consumer.distance] += was_in_memory
         self.rearm(delivery.deadline_ns)
         consumer.deliver(delivery)
         return True
@@ -132,35 +134,8 @@ cdef class Channel(Queue):
     # -- consumers -----------------------------------------------------------------------------------------------------
 
     cdef int link(self, Consumer consumer) except -1:
-        """It wants messages again: it joins the circle, last in turn."""
-        if consumer.is_linked or self.exiting:
-            return 0
-        consumer.is_linked = True
-        if self.ready is None:
-            consumer.next_ready = consumer
-            consumer.previous_ready = consumer
-            self.ready = consumer
-            return 0
-        consumer.next_ready = self.ready
-        consumer.previous_ready = self.ready.previous_ready
-        consumer.previous_ready.next_ready = consumer
-        self.ready.previous_ready = consumer
-        return 0
-
-    cdef int unlink(self, Consumer consumer) except -1:
-        if not consumer.is_linked:
-            return 0
-        consumer.is_linked = False
-        if consumer.next_ready is consumer:
-            self.ready = None
-        else:
-            consumer.previous_ready.next_ready = consumer.next_ready
-            consumer.next_ready.previous_ready = consumer.previous_ready
-            if self.ready is consumer:
-                self.ready = consumer.next_ready
-        consumer.next_ready = None
-        consumer.previous_ready = None
-        return 0
+        """It wants messages again."""
+        return 0 if self.exiting else self.ready.add(consumer)
 
     cdef int join(self, Consumer consumer) except -1:
         self.members[consumer.number] = consumer
@@ -170,7 +145,7 @@ cdef class Channel(Queue):
         """What was in flight to it is queued again at once (Go lets it wait for its timeout, §14 row 14)."""
         if self.members.pop(consumer.number, None) is None:
             return 0
-        self.unlink(consumer)
+        self.ready.remove(consumer)
         if not self.exiting:
             self.take_back(consumer)
             self.pump()
@@ -346,7 +321,7 @@ cdef class Channel(Queue):
         members = list(self.members.values())
         self.members = {}
         for consumer in members:
-            self.unlink(consumer)
+            self.ready.remove(consumer)
             consumer.cut()
         self.table = InFlightTable()
         drop_line(self.in_flight)
@@ -380,6 +355,16 @@ cdef class Channel(Queue):
     @property
     def consumer_count(self):
         return len(self.members)
+
+    @property
+    def taken_counts(self):
+        """Deliveries from memory to consumers of this zone, of this region, and others (spec nsqd-tcp §14).
+
+        Zeros unless consumption is topology-aware.
+        """
+        if not self.backlog.storage.settings.is_topology_aware:
+            return 0, 0, 0
+        return self.taken[0], self.taken[1], self.taken[2]
 
     def consumers(self):
         """The sessions that are subscribed."""

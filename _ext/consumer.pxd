@@ -6,12 +6,21 @@ from nsqfast._ext.heap cimport Timed
 from nsqfast._ext.message cimport Delivery
 
 
+cdef enum Distance:
+    # From the broker, where consumption is topology-aware (spec nsqd-tcp §14); else everybody is as near.
+    ZONE_LOCAL = 0
+    REGION_LOCAL = 1
+    GLOBAL = 2
+    DISTANCE_COUNT = 3
+
+
 cdef class Consumer(Timed):
     cdef uint64_t number             # never used twice in one process; 0 is nobody
     cdef int64_t rdy
     cdef int64_t in_flight
     cdef int64_t timeout_ns          # of a message in flight to it
     cdef int sample_percent          # 0 = all messages
+    cdef int distance
     cdef bint is_linked              # in the channel's circle of the ready
     cdef Consumer next_ready
     cdef Consumer previous_ready

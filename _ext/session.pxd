@@ -16,6 +16,7 @@ cdef class Session(Publisher):
     cdef readonly str user_agent
     cdef readonly str topology_zone
     cdef readonly str topology_region
+    cdef bint is_located                      # its distance was settled by an IDENTIFY
     cdef readonly bint deflate
     cdef readonly bint snappy
     cdef bint needs_tls                       # it may say nothing but IDENTIFY before
@@ -43,6 +44,7 @@ cdef class Session(Publisher):
     cdef Py_ssize_t cls(self, Line *line) except -1
     cdef bytes whole_body(self, const char *data, Py_ssize_t size, Line *line, str command)
     cdef Py_ssize_t identify(self, const char *data, Py_ssize_t size, Line *line) except -1
+    cdef int locate(self) except -1
     cdef Py_ssize_t auth(self, const char *data, Py_ssize_t size, Line *line) except -1
     cdef bint wants(self) noexcept
     cdef int deliver(self, Delivery *delivery) except -1

@@ -18,6 +18,7 @@ from nsqfast._ext.command cimport (
     COMMAND_AUTH, COMMAND_CLS, COMMAND_DPUB, COMMAND_FIN, COMMAND_IDENTIFY, COMMAND_MPUB, COMMAND_NOP, COMMAND_PUB,
     COMMAND_RDY, COMMAND_REQ, COMMAND_SUB, COMMAND_TOUCH, PARSE_BROKEN, PARSE_MORE, Parse, parse_decimal, parse_line,
 )
+from nsqfast._ext.consumer cimport GLOBAL, REGION_LOCAL, ZONE_LOCAL
 from nsqfast._ext.frame cimport write_frame, write_message
 from nsqfast._ext.limits cimport (
     FRAME_ERROR, LINE_SIZE_MAX, INPUT_SIZE, MAGIC_SIZE, MESSAGE_ID_SIZE, OUTPUT_SIZE_MAX, STATE_CLOSING, STATE_INIT,
@@ -54,6 +55,7 @@ cdef class Session(Publisher):
         super().__init__(registry)
         self.state = STATE_INIT
         self.timeout_ns = registry.settings.msg_timeout_ns
+        self.distance = GLOBAL if registry.settings.is_topology_aware else ZONE_LOCAL
         self.client_id = self.hostname = self.user_agent = self.topology_zone = self.topology_region = ""
         self.needs_tls = bool(registry.settings.options.tls_required)
 
@@ -325,6 +327,7 @@ cdef class Session(Publisher):
         self.user_agent = identity.user_agent
         self.topology_zone = identity.topology_zone
         self.topology_region = identity.topology_region
+        self.locate()
         self.sample_percent = identity.sample_rate
         self.timeout_ns = identity.msg_timeout_ns
         self.heartbeat_ns = identity.heartbeat_ns
@@ -336,6 +339,18 @@ cdef class Session(Publisher):
         self.deflate, self.snappy = identity.deflate, identity.snappy
         self.upgrades = upgrades(identity, self.registry.tls_context) or None
         return line.size + 4 + len(body) if self.upgrades is None else size
+
+    cdef int locate(self) except -1:
+        """How near it is; the first IDENTIFY says so for good (spec nsqd-tcp §14)."""
+        options = self.registry.settings.options
+        if self.is_located or not self.registry.settings.is_topology_aware:
+            return 0
+        self.is_located = True
+        if self.topology_zone == options.topology_zone:
+            self.distance = ZONE_LOCAL
+        elif self.topology_region == options.topology_region:
+            self.distance = REGION_LOCAL
+        return 0
 
     cdef Py_ssize_t auth(self, const char *data, Py_ssize_t size, Line *line) except -1:
         if self.state != STATE_INIT:

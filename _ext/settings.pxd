@@ -19,5 +19,6 @@ cdef class Settings:
     cdef readonly int64_t node_id
     cdef readonly int64_t latency_window_ns   # 0: from publishing to FIN is not measured
     cdef readonly bint has_histogram    # from publishing to FIN is counted since the start
+    cdef readonly bint is_topology_aware
     cdef readonly bint is_durable       # an OK promises that the message is on disk
     cdef readonly object options        # the rest of them, for what happens once per connection

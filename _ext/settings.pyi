@@ -16,6 +16,7 @@ class Settings:
     node_id: int
     latency_window_ns: int
     has_histogram: bool
+    is_topology_aware: bool
     is_durable: bool
     options: Any
     def __init__(self, options: object) -> None: ...

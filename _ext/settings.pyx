@@ -2,6 +2,8 @@
 
 from nsqfast._ext.memory import set_ceiling
 
+TOPOLOGY_AWARE = "topology-aware-consumption"
+
 
 cdef class Settings:
     """Reads its fields once from `options`, whose attributes carry the same names."""
@@ -25,5 +27,6 @@ cdef class Settings:
             self.latency_window_ns = options.e2e_processing_latency_window_time_ns
         self.has_histogram = options.metrics_latency_histogram
         self.is_durable = self.mem_queue_size == 0 and self.sync_every == 1
+        self.is_topology_aware = TOPOLOGY_AWARE in options.enable_experiment
         self.options = options
         set_ceiling(options.max_memory)

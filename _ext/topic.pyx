@@ -147,7 +147,7 @@ cdef class Topic(Queue):
     cdef int pump_channels(self) except -1:
         cdef Channel channel
         for channel in self.channel_list:
-            if channel.ready is not None:
+            if channel.ready.first is not None:
                 channel.pump()
         return 0
 

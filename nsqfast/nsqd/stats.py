@@ -84,6 +84,7 @@ def _channel_stats(channel: Channel, wanted: Filter, quantiles: list[float]) -> 
         "in_flight_count": channel.in_flight_count,
         "deferred_count": channel.deferred_count,
         "message_count": channel.message_count,
+        **_taken_counts(channel),
         "requeue_count": channel.requeue_count,
         "timeout_count": channel.timeout_count,
         "client_count": len(consumers),
@@ -91,6 +92,13 @@ def _channel_stats(channel: Channel, wanted: Filter, quantiles: list[float]) -> 
         "paused": channel.paused,
         "e2e_processing_latency": latency_stats([channel], quantiles),
     }
+
+
+def _taken_counts(channel: Channel) -> dict[str, int]:
+    """Keys that nsqd 1.3.0 does not have; only where they say something."""
+    names = ("zone_local_msg_count", "region_local_msg_count", "global_msg_count")
+    counts = zip(names, channel.taken_counts, strict=True)
+    return {name: count for name, count in counts if count}
 
 
 def latency_stats(channels: list[Channel], quantiles: list[float]) -> dict[str, Any]:

@@ -38,6 +38,7 @@ def make_registry(data_path, **changed):
         "auth_http_addresses": [],
         "metrics_latency_histogram": False,
         "max_memory": 0,
+        "enable_experiment": [],
         "topology_region": "",
         "topology_zone": "",
         "has_tls": False,
