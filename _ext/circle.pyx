@@ -1,4 +1,4 @@
-"""One circle for each distance. `first` stands in the nearest that has anybody, so who asks for the next need not search.
+"""One circle for each distance. `first` stands in the nearest that has anybody, so who wants the next need not search.
 
 While all are equally near, as they are unless consumption is topology-aware, there is one circle and nothing else.
 """

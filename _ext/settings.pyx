@@ -2,7 +2,7 @@
 
 from nsqfast._ext.memory import set_ceiling
 
-TOPOLOGY_AWARE = "topology-aware-consumption"
+cdef str TOPOLOGY_AWARE = "topology-aware-consumption"
 
 
 cdef class Settings:

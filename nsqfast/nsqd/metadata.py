@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from nsqfast._ext.registry import Registry
 
 FILE_NAME = "nsqd.dat"
+RETRY_S = 1.0
 log = logging.getLogger("nsqd")
 
 
@@ -154,7 +155,7 @@ def write(folder: str, data: bytes) -> None:
 
 
 class MetadataFile:
-    """Keeps the file up to date: at once when asked, behind the loop's back after a change.
+    """Keeps the file up to date: at once when asked, behind the loop's back after a change, and again if that failed.
 
     Each snapshot has a number, and an older one never replaces a newer one, whoever comes first to the disk. While one
     is being written, further changes wait and are written together.
@@ -213,7 +214,11 @@ class MetadataFile:
         if not result.cancelled() and (error := result.exception()) is not None:
             text = os_error(error) if isinstance(error, OSError) else repr(error)
             log.error("failed to persist metadata - %s", text)
-        if self._is_wanted:
+            # A topic that is on disk and in no list would be forgotten by a restart.
+            if self._loop is not None:
+                self._is_wanted = True
+                self._loop.call_later(RETRY_S, self._start)
+        elif self._is_wanted:
             self._start()
 
     def _snapshot(self) -> tuple[int, bytes]:

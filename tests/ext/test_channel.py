@@ -5,11 +5,13 @@ import resource
 
 import pytest
 from nsqfast._ext.clock import let_pass, shift_wall
+from nsqfast._ext.memory import hold, is_full, set_ceiling, used_bytes
 from nsqfast._ext.message import live_deliveries
 
 from models.channel import ChannelModel
 from support.core import SECOND_NS, Peer, make_registry
 
+TIB = 1 << 40
 SEEDS = [random.SystemRandom().getrandbits(32) for _ in range(3)]
 
 
@@ -137,6 +139,65 @@ def test_channel_against_its_model(tmp_path, seed, memory):
     registry.close()
     del scene, registry, steps, step
     assert live_deliveries() <= before
+
+
+@pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: f"seed={seed}")
+def test_channel_while_memory_is_short_now_and_then(tmp_path, seed):
+    """Whatever went to disk for want of memory: nobody overtakes, nothing is lost."""
+    dice = random.Random(seed)
+    registry = make_registry(
+        tmp_path, msg_timeout_ns=10**6 * SECOND_NS, max_memory=TIB, mem_queue_size=50
+    )
+    scene = Scene(registry, dice)
+    held = 0
+    before = used_bytes()
+    steps = [scene.publish] * 4 + [scene.settle] * 8 + [scene.ready, scene.join, scene.leave]
+    try:
+        for number in range(1500):
+            if number % 40 == 0:
+                # 0.8 of the ceiling: messages go to disk, but nobody waits for them.
+                wanted = dice.choice([0, int(0.8 * TIB)])
+                hold(wanted - held)
+                held = wanted
+            step = dice.choice(steps)
+            scene.is_reordered |= step == scene.leave
+            step()
+            scene.look()
+            if not scene.model.queue:
+                scene.is_reordered = False
+        assert scene.published > 500
+    finally:
+        hold(-held)
+        set_ceiling(0)
+    for peer in [*scene.consumers.values(), scene.producer]:
+        peer.close()
+    registry.close()
+    del scene, registry, steps, step
+    assert abs(used_bytes() - before) < 16 << 20
+
+
+def test_one_message_at_a_time_gets_through_when_memory_is_gone(tmp_path):
+    registry = make_registry(tmp_path, max_memory=TIB, mem_queue_size=5)
+    producer, consumer = Peer(registry), Peer(registry)
+    registry.topic("t").channel("c")
+    bodies = [b"%d" % number for number in range(10)]
+    publish(producer, b"t", *bodies)
+    hold(TIB)
+    try:
+        assert is_full()
+        consumer.subscribe(b"t", b"c", 100)
+        got = [data for kind, data in consumer.receive() if kind == 2]
+        # What is in memory is there anyway; of what is on disk, nothing while others are in flight.
+        assert [data[26:] for data in got] == bodies[:5]
+        for body in bodies[5:]:
+            for data in got:
+                consumer.send(b"FIN %s\n" % data[10:26])
+            got = [data for kind, data in consumer.receive() if kind == 2]
+            assert [data[26:] for data in got] == [body]
+    finally:
+        hold(-TIB)
+        set_ceiling(0)
+    registry.close()
 
 
 @pytest.mark.parametrize("memory", [0, 3, 10000], ids=lambda n: f"mem={n}")
