@@ -66,7 +66,7 @@ class Scene:
         name, distance = self.published + len(self.ids) * 10000, self.dice.randrange(3)
         if name in self.consumers:
             return
-        self.model.rdy[name] = self.dice.randrange(5)
+        self.model.rdy[name] = self.dice.randrange(12)
         self.model.distance[name] = distance
         place = self.dice.choice(PLACES[distance])
         self.consumers[name] = subscribed(self.registry, place, self.model.rdy[name])
@@ -81,7 +81,7 @@ class Scene:
     def ready(self):
         if self.consumers:
             name = self.dice.choice(list(self.consumers))
-            self.model.rdy[name] = self.dice.randrange(6)
+            self.model.rdy[name] = self.dice.randrange(12)
             self.consumers[name].send(b"RDY %d\n" % self.model.rdy[name])
 
     def settle(self):
@@ -123,8 +123,9 @@ def test_nearest_first_against_its_model(tmp_path, seed, memory):
     dice = random.Random(seed)
     registry = start(tmp_path, mem_queue_size=memory, msg_timeout_ns=10 * SECOND_NS)
     scene = Scene(registry, dice)
-    steps = [scene.publish] * 4 + [scene.settle] * 8 + [scene.ready] * 2
-    steps += [scene.join, scene.leave, scene.run_out_of_time]
+    # Mostly there is room somewhere, so that it matters who has some.
+    steps = [scene.publish] * 4 + [scene.settle] * 24 + [scene.ready] * 2
+    steps += [scene.join] * 2 + [scene.leave] * 2 + [scene.run_out_of_time]
     for _ in range(1200):
         dice.choice(steps)()
         scene.look()
