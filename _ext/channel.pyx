@@ -135,7 +135,9 @@ cdef class Channel(Queue):
 
     cdef int link(self, Consumer consumer) except -1:
         """It wants messages again."""
-        return 0 if self.exiting else self.ready.add(consumer)
+        if not consumer.is_linked and not self.exiting:
+            self.ready.add(consumer)
+        return 0
 
     cdef int join(self, Consumer consumer) except -1:
         self.members[consumer.number] = consumer

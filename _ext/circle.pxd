@@ -28,10 +28,11 @@ cdef class Circle:
 
     cdef inline int add(self, Consumer consumer) except -1:
         """It joins, last in turn; nothing happens where it is in already."""
-        cdef Consumer first = self.first
+        cdef Consumer first
         if consumer.is_linked:
             return 0
         consumer.is_linked = True
+        first = self.first
         if first is None:
             close_alone(consumer)
             self.first = consumer

@@ -92,7 +92,7 @@ static nsq_slab *nsq_slab_map(void) {
     return (nsq_slab *)(start + before);
 }
 
-static nsq_slab *nsq_slab_new(nsq_pool *pool, uint32_t class_number, uint32_t block_size) {
+static __attribute__((noinline)) nsq_slab *nsq_slab_new(nsq_pool *pool, uint32_t class_number, uint32_t block_size) {
     nsq_slab *slab = pool->kept;
     if (slab) {
         pool->kept = slab->next;
@@ -116,7 +116,7 @@ static nsq_slab *nsq_slab_new(nsq_pool *pool, uint32_t class_number, uint32_t bl
     return slab;
 }
 
-static void nsq_slab_empty(nsq_pool *pool, nsq_slab *slab) {
+static __attribute__((noinline)) void nsq_slab_empty(nsq_pool *pool, nsq_slab *slab) {
     if (slab->is_listed)
         nsq_slab_unlist(pool, slab);
     pool->slab_count--;
@@ -147,18 +147,27 @@ static inline void nsq_keep_freed(void) {
 #endif
 }
 
+/* Apart from what follows, which is inlined for every message. */
+static __attribute__((noinline)) void *nsq_large_get(nsq_pool *pool, size_t size) {
+    void *block = malloc(size);
+    if (block)
+        nsq_charge(pool->account, (int64_t)size);
+    return block;
+}
+
+static __attribute__((noinline)) void nsq_large_put(nsq_pool *pool, void *block, size_t size) {
+    free(block);
+    nsq_charge(pool->account, -(int64_t)size);
+}
+
 /* NULL where memory is short. */
 static inline void *nsq_pool_get(nsq_pool *pool, size_t size) {
-    void *block;
     /* The sanitizers see into malloc only. */
-    if (NSQFAST_DEBUG || size > NSQ_BLOCK_MAX) {
-        block = malloc(size);
-        if (block)
-            nsq_charge(pool->account, (int64_t)size);
-        return block;
-    }
+    if (NSQFAST_DEBUG || size > NSQ_BLOCK_MAX)
+        return nsq_large_get(pool, size);
     uint32_t block_size, class_number = nsq_class_of(size, &block_size);
     nsq_slab *slab = pool->with_room[class_number];
+    void *block;
     if (slab == NULL && (slab = nsq_slab_new(pool, class_number, block_size)) == NULL)
         return NULL;
     if (slab->freed) {
@@ -177,8 +186,7 @@ static inline void *nsq_pool_get(nsq_pool *pool, size_t size) {
 /* `size` as it was asked for. */
 static inline void nsq_pool_put(nsq_pool *pool, void *block, size_t size) {
     if (NSQFAST_DEBUG || size > NSQ_BLOCK_MAX) {
-        free(block);
-        nsq_charge(pool->account, -(int64_t)size);
+        nsq_large_put(pool, block, size);
         return;
     }
     nsq_slab *slab = (nsq_slab *)((uintptr_t)block & ~(uintptr_t)(NSQ_SLAB_SIZE - 1));
