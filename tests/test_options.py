@@ -234,7 +234,9 @@ def test_every_flag_of_nsqd_is_there_and_has_help():
         "node-id",
         "sync-every",
     } <= flags
-    ours = [flag for flag in flags if flag.startswith(("metrics-", "max-connections", "max-memory"))]
+    ours = [
+        flag for flag in flags if flag.startswith(("metrics-", "max-connections", "max-memory"))
+    ]
     assert len(flags) - len(ours) == 57
     assert all(item.help for item in declared(Options))
     keys = by_key(Options)
