@@ -391,7 +391,8 @@ cdef class DiskQueue(DiskReader):
             self.end_batch()
             self.fill_holes()
             self.syncer.wait(self.request_sync())
-            self.sync_meta()
+            if self.meta_text or self.write_file or self.write_position:
+                self.sync_meta()  # else there is nothing on disk, and nothing to say of it
             if self.acks is not None and self.unacked == 0:
                 self.acks.remove()
             elif self.acks is not None:

@@ -13,6 +13,7 @@ cdef class Topic(Queue):
     cdef readonly str name
     cdef readonly bint ephemeral
     cdef readonly bint paused
+    cdef bint awaits_channels    # others may know of more of them; until then nothing goes to those there are
     cdef readonly bint exiting
     cdef readonly uint64_t message_count
     cdef readonly uint64_t message_bytes

@@ -104,8 +104,8 @@ cdef class Topic(Queue):
 
     cdef bint is_open(self) noexcept:
         """Whether messages pass through at once."""
-        return (len(self.channel_list) > 0 and not self.paused and self.backlog.memory.size == 0
-                and self.backlog.disk_depth() == 0 and self.held.size == 0)
+        return (len(self.channel_list) > 0 and not self.paused and not self.awaits_channels
+                and self.backlog.memory.size == 0 and self.backlog.disk_depth() == 0 and self.held.size == 0)
 
     cdef int spread(self, Message *message, int64_t now_ns) except -1:
         cdef Channel channel
@@ -180,7 +180,7 @@ cdef class Topic(Queue):
         cdef Delivery *some[SPREAD_MAX]
         cdef Delivery *held
         cdef int count
-        if self.paused or not self.channel_list or self.exiting:
+        if self.paused or self.awaits_channels or not self.channel_list or self.exiting:
             return 0
         while self.held.size:
             held = <Delivery *> self.held.pop()
@@ -275,6 +275,16 @@ cdef class Topic(Queue):
         self.on_change("channel-", self.name, name)
         if self.ephemeral and not self.channel_list and not self.exiting:
             self.on_last_left(self.name)
+
+    def await_channels(self):
+        """Keep messages back until have_channels: its channels are still being asked for."""
+        self.awaits_channels = True
+
+    def have_channels(self):
+        """All that are known were made."""
+        self.awaits_channels = False
+        if self.channel_list and not self.exiting:
+            self.open()
 
     # -- the operator's commands ---------------------------------------------------------------------------------------
 

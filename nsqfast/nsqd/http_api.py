@@ -135,7 +135,7 @@ def _routes(
 ) -> Router[Route]:
     options = server.options
     admin = Admin(server)
-    config = Config(options)
+    config = Config(options, server.lookup.configure)
     router: Router[Route] = Router()
     for method, pattern, route in (
         ("POST", "/pub", Route(publisher.pub, options.max_msg_size, is_logged=False, need="topic")),

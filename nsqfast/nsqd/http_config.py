@@ -1,5 +1,6 @@
 """GET and PUT /config/NAME: one setting by its config key."""
 
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -12,10 +13,14 @@ from nsqfast.options import by_key
 
 
 class Config:
-    """Handlers around the running program's settings; changes last until it ends."""
+    """Handlers around the running program's settings; changes last until it ends.
 
-    def __init__(self, options: Options) -> None:
+    `on_lookupd` is called when the addresses of nsqlookupd changed.
+    """
+
+    def __init__(self, options: Options, on_lookupd: Callable[[], None]) -> None:
         self._options = options
+        self._on_lookupd = on_lookupd
         self._known = by_key(Options)
 
     def get(self, request: Request) -> Response:
@@ -31,6 +36,7 @@ class Config:
             self._set_log_level(body)
         elif name == "nsqlookupd_tcp_addresses":
             self._options.nsqlookupd_tcp_addresses = _read_addresses(body)
+            self._on_lookupd()
         else:
             raise HttpError(400, "INVALID_OPTION")
         return self._answer(name)

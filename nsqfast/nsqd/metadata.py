@@ -174,16 +174,13 @@ class MetadataFile:
         self._is_busy = False
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """From now on every change of a name that is kept is written soon."""
+        """From now on `changed` has every change of a name that is kept written soon."""
         self._loop = loop
         self._executor = ThreadPoolExecutor(1, "metadata")
-        self._registry.on_change = self._changed
 
     def close(self) -> None:
         """Waits for a write on its way; changes after this are not written."""
         self._loop = None
-        if self._registry.on_change == self._changed:
-            self._registry.on_change = None
         if self._executor is not None:
             self._executor.shutdown()
             self._executor = None
@@ -192,7 +189,8 @@ class MetadataFile:
         """Writes what is true now, before it returns."""
         self._write(*self._snapshot())
 
-    def _changed(self, _kind: str, topic: str, channel: str | None) -> None:
+    def changed(self, _kind: str, topic: str, channel: str | None) -> None:
+        """A topic or a channel came or went."""
         if is_ephemeral(topic) or (channel is not None and is_ephemeral(channel)):
             return
         if self._loop is not None and not self._is_wanted:

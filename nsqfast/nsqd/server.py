@@ -25,6 +25,7 @@ from nsqfast.net.tls_protocol import TlsProtocol
 from nsqfast.nsqd.door import Door
 from nsqfast.nsqd.farewells import refuse_http, refuse_tcp
 from nsqfast.nsqd.lock import DirectoryLock
+from nsqfast.nsqd.lookup import Lookup
 from nsqfast.nsqd.metadata import MetadataFile, load
 from nsqfast.nsqd.options import VERSION_LINE, Options, expand_statsd_prefix, validate
 from nsqfast.nsqd.statsd import Statsd
@@ -42,6 +43,7 @@ class Server:
     """Started once, stopped once."""
 
     registry: Registry
+    lookup: Lookup
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -83,7 +85,6 @@ class Server:
             self._check_authorities()
             log.info(VERSION_LINE)
             log.info("ID: %d", options.node_id)
-            self._warn_of_unused()
             if options.auth_http_addresses:
                 # Imported late: a broker without auth servers starts without an HTTP client.
                 from nsqfast.nsqd.auth_client import AuthClient
@@ -139,14 +140,6 @@ class Server:
                 "nothing to reload" if self.tls_context is None else "certificates reloaded",
             )
 
-    def _warn_of_unused(self) -> None:
-        """Flags that are taken so that unit files go on working, while nothing is done with them yet."""
-        unused = {
-            "--lookupd-tcp-address": self.options.nsqlookupd_tcp_addresses,
-        }
-        for flag in [flag for flag, value in unused.items() if value]:
-            log.warning("%s is accepted, but this version does nothing with it", flag)
-
     def _listen(self, name: str, text: str) -> addresses.Bound:
         listener = addresses.listen(text)
         self._sockets[name] = listener
@@ -174,6 +167,13 @@ class Server:
         except OSError as error:
             raise OptionsError(f"failed to persist metadata - {os_error(error)}") from None
         self._metadata.watch(loop)
+        self.lookup = Lookup(registry, self.options)
+        registry.on_change = self._changed
+
+    def _changed(self, kind: str, topic: str, channel: str | None) -> None:
+        assert self._metadata is not None
+        self._metadata.changed(kind, topic, channel)
+        self.lookup.changed(kind, topic, channel)
 
     def _serve(self) -> None:
         registry = self.registry
@@ -183,6 +183,7 @@ class Server:
         self._serve_on("TCP", door, refusal)
         for name in [name for name in ("HTTP", "HTTPS") if name in self._sockets]:
             self._serve_http(name)
+        self.lookup.configure()
         if self.options.statsd_address:
             self._statsd = Statsd(registry, self.options)
             self._statsd.start()
@@ -237,6 +238,7 @@ class Server:
         """Disconnects everybody, keeps everything that is not ephemeral on disk, gives the folder free."""
         if self._statsd is not None:
             await self._statsd.stop()
+        await self.lookup.stop()
         self._close_listener("TCP", self.tcp_address)
         for session in self.registry.sessions():
             session.abort()
@@ -249,6 +251,7 @@ class Server:
         except OSError as error:
             log.error("failed to persist metadata - %s", os_error(error))  # noqa: TRY400
         # From here on names vanish because the broker stops, not because somebody deleted them.
+        self.registry.on_change = None
         if self._metadata is not None:
             self._metadata.close()
         self.registry.close()

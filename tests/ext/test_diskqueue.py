@@ -95,10 +95,10 @@ def test_worked_example(tmp_path, queue_at):
     assert meta_path(tmp_path).read_bytes() == b"2\n0,35\n0,102\n"
 
 
-def test_empty_queue_leaves_what_go_leaves(tmp_path, queue_at):
+def test_a_queue_that_was_never_used_leaves_nothing(tmp_path, queue_at):
+    """Go leaves metadata full of zeros, which means the same; an fsync for each makes a stop slow."""
     queue_at().close()
-    assert names(tmp_path) == ["meta.dat"]
-    assert meta_path(tmp_path).read_bytes() == b"0\n0,0\n0,0\n"
+    assert names(tmp_path) == []
 
 
 def test_drained_queue_keeps_its_file(tmp_path, queue_at):

@@ -333,11 +333,3 @@ def test_timer_survives_an_error():
 
     run_on_uvloop(scenario)
     assert str(reported[0]) == "broken"
-
-
-def test_a_flag_without_effect_is_said_so(tmp_path):
-    flag = "--lookupd-tcp-address"
-    with start_nsqd("nsqfast", tmp_path, f"{flag}=127.0.0.1:4160") as server:
-        assert f"WARNING: {flag} is accepted, but this version does nothing" in server.stderr
-    with start_nsqd("nsqfast", tmp_path) as server:
-        assert "accepted, but" not in server.stderr

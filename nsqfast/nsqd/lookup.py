@@ -1,0 +1,152 @@
+"""Every nsqlookupd this broker reports to, and the channels that they know of a new topic (spec nsqd-core §2, §9)."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from nsqfast import NSQ_VERSION
+from nsqfast._ext.registry import Registry
+from nsqfast._ext.topic import Topic
+from nsqfast.names import is_ephemeral, is_valid_name
+from nsqfast.nsqd.lookup_peer import LookupPeer, Name, register, unregister
+from nsqfast.nsqd.options import Options
+
+log = logging.getLogger("nsqd")
+
+NS = 1e9
+ANSWER_SIZE_MAX = 16 << 20
+
+
+class Lookup:
+    """Runs from `start` to `stop`; its addresses may change meanwhile."""
+
+    def __init__(self, registry: Registry, options: Options) -> None:
+        self._registry = registry
+        self._options = options
+        self._peers: dict[str, LookupPeer] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._session: Any = None  # of aiohttp, made for the first question
+
+    def configure(self) -> None:
+        """Peers for the addresses as they are in the settings now; those that are not there any more end."""
+        wanted = dict.fromkeys(self._options.nsqlookupd_tcp_addresses or ())
+        for address in [address for address in self._peers if address not in wanted]:
+            log.info("LOOKUP(%s): removing peer", address)
+            self._run(self._peers.pop(address).stop())
+        for address in wanted:
+            if address not in self._peers:
+                log.info("LOOKUP(%s): adding peer", address)
+                peer = LookupPeer(address, self._identity, self._names, self._options.max_body_size)
+                self._peers[address] = peer
+                peer.start()
+
+    async def stop(self) -> None:
+        """Nobody is told anything any more; topics that still wait for an answer do not."""
+        for peer in self._peers.values():
+            await peer.stop()
+        self._peers.clear()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._session is not None:
+            await self._session.close()
+
+    def _run(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # what they are told
+
+    def changed(self, kind: str, topic: str, channel: str | None) -> None:
+        """A topic or a channel came or went."""
+        if not self._peers:
+            return
+        command = (register if kind.endswith("+") else unregister)((topic, channel))
+        for peer in self._peers.values():
+            peer.tell(command)
+        if kind == "topic+":
+            self._ask_for_channels(topic)
+
+    def _identity(self) -> dict[str, Any]:
+        options = self._options
+        return {
+            "broadcast_address": options.broadcast_address,
+            "hostname": socket.gethostname(),
+            "http_port": options.broadcast_http_port,
+            "tcp_port": options.broadcast_tcp_port,
+            "topology_region": options.topology_region,
+            "topology_zone": options.topology_zone,
+            "version": NSQ_VERSION,
+        }
+
+    def _names(self) -> Iterator[Name]:
+        for topic in self._registry.topics():
+            channels = topic.channels()
+            if not channels:
+                yield topic.name, None
+            for channel in channels:
+                yield topic.name, channel.name
+
+    # what they are asked
+
+    def _ask_for_channels(self, name: str) -> None:
+        """Until the answer is there the topic keeps its messages, so that no channel misses the first of them."""
+        topic = self._registry.find_topic(name)
+        assert topic is not None
+        topic.await_channels()
+        self._run(self._make_channels(topic, list(self._peers.values())))
+
+    async def _make_channels(self, topic: Topic, peers: list[LookupPeer]) -> None:
+        try:
+            found = await asyncio.gather(*[self._channels(peer, topic.name) for peer in peers])
+            for name in sorted(set().union(*found)):
+                # An ephemeral one exists while somebody consumes it, and here nobody does.
+                if is_valid_name(name) and not is_ephemeral(name) and not topic.exiting:
+                    topic.channel(name)
+        finally:
+            topic.have_channels()
+
+    async def _channels(self, peer: LookupPeer, topic: str) -> set[str]:
+        """What one of them knows; nothing if it does not answer well."""
+        await peer.was_tried.wait()
+        if not peer.broadcast_address:
+            log.error(
+                "LOOKUPD(%s): not there to be asked for channels of topic %s", peer.address, topic
+            )
+            return set()
+        url = f"http://{_bracketed(peer.broadcast_address)}:{peer.http_port}/channels"
+        try:
+            async with self._open_session().get(url, params={"topic": topic}) as answer:
+                answer.raise_for_status()
+                body = await answer.content.read(ANSWER_SIZE_MAX)
+            return set(map(str, orjson.loads(body)["channels"]))
+        except Exception as error:  # whatever it is, the topic must not wait for ever
+            log.warning(
+                "LOOKUPD(%s): no channels of topic %s - %s",
+                peer.address,
+                topic,
+                error or repr(error),
+            )
+            return set()
+
+    def _open_session(self) -> Any:
+        if self._session is None:
+            import aiohttp
+
+            self._session = aiohttp.ClientSession(
+                headers={"Accept": "application/vnd.nsq; version=1.0"},
+                timeout=aiohttp.ClientTimeout(
+                    total=self._options.http_client_request_timeout_ns / NS,
+                    sock_connect=self._options.http_client_connect_timeout_ns / NS,
+                ),
+            )
+        return self._session
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

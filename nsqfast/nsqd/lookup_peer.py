@@ -1,0 +1,190 @@
+"""One nsqlookupd and what it is told of this broker (spec nsqd-core §9, nsqlookupd §2).
+
+A task per peer: a slow or dead one delays nobody. What is to be said stands in line; without a connection nothing
+does, because a new one begins with all there is.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+import struct
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import orjson
+
+from nsqfast.errors import NsqfastError
+from nsqfast.gotext import os_error
+from nsqfast.net.addresses import Inet, parse_address
+
+log = logging.getLogger("nsqd")
+
+MAGIC = b"  V1"
+SIZE = struct.Struct(">i")
+TIMEOUT_S = 1.0  # to connect, and for each batch of answers
+PING_S = 15.0
+BATCH_COUNT = 256  # commands in one write
+RETRY_S_MAX = 15.0
+
+Name = tuple[str, str | None]  # a topic, or a topic and a channel
+
+
+class LookupdError(NsqfastError):
+    """A peer that is no nsqlookupd, or not this time."""
+
+
+def register(name: Name) -> bytes:
+    """The command for a topic or a channel."""
+    return _command(b"REGISTER", name)
+
+
+def unregister(name: Name) -> bytes:
+    """The same for one that is gone."""
+    return _command(b"UNREGISTER", name)
+
+
+def _command(word: bytes, name: Name) -> bytes:
+    return b" ".join([word, *(part.encode() for part in name if part is not None)]) + b"\n"
+
+
+class LookupPeer:
+    """Runs from `start` to `stop`."""
+
+    def __init__(
+        self,
+        address: str,
+        identity: Callable[[], dict[str, Any]],
+        names: Callable[[], Iterator[Name]],
+        answer_size_max: int,
+    ) -> None:
+        self.address = address
+        self.broadcast_address = ""  # from its answer, kept while it is away
+        self.http_port = 0
+        self.is_connected = False
+        self.was_tried = asyncio.Event()  # once it is known who it is, or that it does not answer
+        self._identity = identity
+        self._names = names
+        self._answer_size_max = answer_size_max
+        self._waiting: deque[bytes] = deque()
+        self._is_wanted = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Connect and go on connecting."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """The connection ends without a word, as in NSQ: that says it all."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    def tell(self, command: bytes) -> None:
+        """Say it in its turn; without a connection, try to get one."""
+        if self.is_connected:
+            self._waiting.append(command)
+        self._is_wanted.set()
+
+    async def _run(self) -> None:
+        failures = 0
+        while True:
+            try:
+                await self._converse()
+            except (OSError, EOFError, TimeoutError, LookupdError) as error:
+                log.error("LOOKUPD(%s): %s", self.address, _text(error))  # noqa: TRY400
+            except Exception:
+                log.exception("LOOKUPD(%s): failed", self.address)
+            self.was_tried.set()
+            failures = 0 if self.is_connected else failures + 1
+            self.is_connected = False
+            self._waiting.clear()
+            self._is_wanted.clear()
+            # Soon after a first failure, then less and less often; a change of names is worth a try at once.
+            delay_s = min(RETRY_S_MAX, 0.5 * 2 ** min(failures, 10)) * random.uniform(0.5, 1)  # noqa: S311
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._is_wanted.wait(), delay_s)
+
+    async def _converse(self) -> None:
+        """Until something fails."""
+        place = parse_address(self.address)
+        if not isinstance(place, Inet):
+            raise LookupdError("an address needs a host and a port")
+        async with asyncio.timeout(TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(place.host, place.port)
+        try:
+            await self._introduce(reader, writer)
+            while True:
+                self._is_wanted.clear()
+                if not self._waiting:
+                    await self._rest(reader)
+                batch = self._take_batch() or [b"PING\n"]
+                await self._say(reader, writer, batch)
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def _rest(self, reader: asyncio.StreamReader) -> None:
+        """Until there is something to say, or it is time for a PING; an end of the connection is noticed at once."""
+        end = asyncio.ensure_future(reader.read(1))
+        wanted = asyncio.ensure_future(self._is_wanted.wait())
+        try:
+            await asyncio.wait((end, wanted), timeout=PING_S, return_when=asyncio.FIRST_COMPLETED)
+            if end.done():
+                raise LookupdError("an answer to nothing" if end.result() else "EOF")
+        finally:
+            end.cancel()
+            wanted.cancel()
+            # The stream has one reader at a time, and this one is it until its end was taken in.
+            await asyncio.wait((end, wanted))
+
+    def _take_batch(self) -> list[bytes]:
+        return [self._waiting.popleft() for _ in range(min(BATCH_COUNT, len(self._waiting)))]
+
+    async def _introduce(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        body = orjson.dumps(self._identity(), option=orjson.OPT_SORT_KEYS)
+        [answer] = await self._say(
+            reader, writer, [MAGIC + b"IDENTIFY\n" + SIZE.pack(len(body)) + body]
+        )
+        self._read_answer(answer)
+        # From here on changes are told one by one; whatever is there now comes before them.
+        self._waiting.extend(map(register, self._names()))
+        self.is_connected = True
+        self.was_tried.set()
+        log.info("LOOKUPD(%s): connected, %d names to register", self.address, len(self._waiting))
+
+    def _read_answer(self, answer: bytes) -> None:
+        try:
+            found = orjson.loads(answer)
+            self.broadcast_address = str(found["broadcast_address"])
+            self.http_port = int(found["http_port"])
+        except (ValueError, TypeError, KeyError):
+            shown = answer[:200].decode("utf-8", "backslashreplace")
+            raise LookupdError(f"IDENTIFY was answered with {shown}") from None
+        if not self.broadcast_address:
+            log.error("LOOKUPD(%s): no broadcast address", self.address)
+
+    async def _say(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, commands: list[bytes]
+    ) -> list[bytes]:
+        async with asyncio.timeout(TIMEOUT_S):
+            writer.write(b"".join(commands))
+            await writer.drain()
+            return [await self._read(reader) for _ in commands]
+
+    async def _read(self, reader: asyncio.StreamReader) -> bytes:
+        (size,) = SIZE.unpack(await reader.readexactly(SIZE.size))
+        if not 0 <= size <= self._answer_size_max:
+            raise LookupdError(f"an answer of {size} bytes")
+        return await reader.readexactly(size)
+
+
+def _text(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "i/o timeout"
+    if isinstance(error, EOFError):
+        return "EOF"
+    return os_error(error) if isinstance(error, OSError) else str(error)

@@ -1,0 +1,169 @@
+"""nsqlookupd slow, dead or wrong: nothing of the broker waits for it."""
+
+import json
+import socket
+import struct
+import time
+
+import pytest
+
+from support.lookupd import FakeLookupd, framed
+from support.server import start_nsqd
+from support.web import get, post, request, topic_stats
+from support.wire import Client
+
+SECONDS_MAX = 20
+
+
+@pytest.fixture
+def lookupd():
+    with FakeLookupd() as fake:
+        yield fake
+
+
+@pytest.fixture
+def broker(lookupd, tmp_path):
+    with start_nsqd("nsqfast", tmp_path, f"--lookupd-tcp-address={lookupd.address}") as server:
+        lookupd.identity()
+        yield server
+
+
+def test_names_are_told_in_their_order(broker, lookupd):
+    expected = []
+    for number in range(300):
+        assert post(broker.http, f"/topic/create?topic=t{number}").status == 200
+        assert post(broker.http, f"/channel/create?topic=t{number}&channel=c").status == 200
+        assert post(broker.http, f"/topic/delete?topic=t{number}").status == 200
+        names = b"t%d" % number
+        expected += [b"REGISTER " + names, b"REGISTER " + names + b" c"]
+        expected += [b"UNREGISTER " + names + b" c", b"UNREGISTER " + names]
+    assert lookupd.commands(len(expected)) == expected
+
+
+def test_a_lost_connection_is_made_again_without_being_asked(broker, lookupd):
+    assert post(broker.http, "/topic/create?topic=t").status == 200
+    assert lookupd.commands(1) == [b"REGISTER t"]
+    for _ in range(3):
+        lookupd.drop()
+        assert lookupd.commands(1) == [None]
+        lookupd.identity()
+        assert lookupd.commands(1) == [b"REGISTER t"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [None, b"\xff\xff\xff\xff", struct.pack(">i", 1 << 30), framed(b"E_INVALID no"), framed(b"{}")],
+)
+def test_a_peer_that_is_no_nsqlookupd_is_tried_again(tmp_path, answer):
+    with FakeLookupd() as wrong, FakeLookupd() as right:
+        wrong.answer = lambda _line: answer
+        flags = [f"--lookupd-tcp-address={peer.address}" for peer in (wrong, right)]
+        with start_nsqd("nsqfast", tmp_path, *flags) as broker:
+            right.identity()
+            wrong.identity()
+            assert wrong.commands(1) == [None]
+            broker.wait_for_line(f"LOOKUPD({wrong.address}): ")
+            with Client(broker.tcp) as client:
+                client.pub("t", b"x")
+            assert right.commands(1) == [b"REGISTER t"]
+            wrong.identity()
+            assert (tmp_path / "nsqd.dat").exists()
+
+
+def test_a_silent_peer_delays_nobody(tmp_path):
+    """Not even a stop: its listener never accepts."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        flags = [f"--lookupd-tcp-address={address}"]
+        with start_nsqd("nsqfast", tmp_path, *flags) as broker, Client(broker.tcp) as client:
+            begun = time.monotonic()
+            for number in range(200):
+                client.pub(f"t{number}", b"x")
+            assert time.monotonic() - begun < SECONDS_MAX / 2
+            while len(json.loads((tmp_path / "nsqd.dat").read_bytes())["topics"]) < 200:
+                get(broker.http, "/ping")
+
+
+def test_messages_wait_for_the_channels_and_nothing_else_does(broker, lookupd):
+    lookupd.channels["slow"] = ["known"]
+    lookupd.may_answer.clear()
+    with Client(broker.tcp) as client, Client(broker.tcp) as early, Client(broker.tcp) as known:
+        client.pub("slow", b"first")
+        early.sub("slow", "early", 10)
+        client.pub("slow", b"second")
+        # Another topic asks as well, and another connection is served meanwhile.
+        assert topic_stats(broker.http, "slow")["depth"] == 2
+        lookupd.may_answer.set()
+        assert [message.body for message in early.read_messages(2)] == [b"first", b"second"]
+        known.sub("slow", "known", 10)
+        assert [message.body for message in known.read_messages(2)] == [b"first", b"second"]
+
+
+def test_a_topic_goes_on_without_an_answer(tmp_path, lookupd):
+    lookupd.may_answer.clear()
+    flags = [f"--lookupd-tcp-address={lookupd.address}", "--http-client-request-timeout=200ms"]
+    with start_nsqd("nsqfast", tmp_path, *flags) as broker, Client(broker.tcp) as client:
+        lookupd.identity()
+        client.pub("t", b"x")
+        client.sub("t", "c", 1)
+        assert client.read_message().body == b"x"
+        broker.wait_for_line("no channels of topic t - ")
+
+
+def test_a_topic_that_is_deleted_while_it_waits(broker, lookupd):
+    lookupd.channels["t"] = ["c"]
+    lookupd.may_answer.clear()
+    with Client(broker.tcp) as client:
+        client.pub("t", b"old")
+        assert lookupd.asked.get(timeout=SECONDS_MAX)
+        assert post(broker.http, "/topic/delete?topic=t").status == 200
+        client.pub("t", b"new")
+        lookupd.may_answer.set()
+        client.sub("t", "c", 2)
+        assert client.read_message().body == b"new"
+        assert topic_stats(broker.http, "t")["message_count"] == 1
+
+
+def test_names_that_are_no_names_are_not_made(broker, lookupd):
+    lookupd.channels["t"] = ["good", "bad!name", "", "x" * 65, "some#ephemeral"]
+    with Client(broker.tcp) as client:
+        client.pub("t", b"x")
+    assert set(lookupd.commands(2)) == {b"REGISTER t", b"REGISTER t good"}
+    assert topic_stats(broker.http, "t")["channels"].keys() == {"good"}
+
+
+def test_a_stop_while_topics_wait_loses_nothing(tmp_path, lookupd):
+    lookupd.channels["t"] = ["c"]
+    lookupd.may_answer.clear()
+    flags = [f"--lookupd-tcp-address={lookupd.address}"]
+    with start_nsqd("nsqfast", tmp_path, *flags) as broker:
+        lookupd.identity()
+        with Client(broker.tcp) as client:
+            client.pub("t", b"kept")
+            assert lookupd.asked.get(timeout=SECONDS_MAX)
+    with start_nsqd("nsqfast", tmp_path) as broker, Client(broker.tcp) as client:
+        client.sub("t", "c", 1)
+        assert client.read_message().body == b"kept"
+
+
+@pytest.mark.slow
+def test_ten_thousand_names(tmp_path, lookupd):
+    topics = [
+        {"name": f"t{number}", "paused": False, "channels": [{"name": "c", "paused": False}]}
+        for number in range(10_000)
+    ]
+    (tmp_path / "nsqd.dat").write_text(json.dumps({"version": "1.3.0", "topics": topics}))
+    with start_nsqd("nsqfast", tmp_path, f"--lookupd-tcp-address={lookupd.address}"):
+        lookupd.identity()
+        told = lookupd.commands(10_000)
+        assert set(told) == {b"REGISTER t%d c" % number for number in range(10_000)}
+
+
+@pytest.mark.parametrize("address", ["nowhere", "127.0.0.1", "127.0.0.1:1", "[::1]:1"])
+def test_addresses_that_lead_nowhere(broker, lookupd, address):
+    addresses = json.dumps([address, lookupd.address]).encode()
+    answer = request(broker.http, "PUT", "/config/nsqlookupd_tcp_addresses", addresses)
+    assert answer.status == 200
+    broker.wait_for_line(f"LOOKUPD({address}): ")
+    assert post(broker.http, "/topic/create?topic=t").status == 200
+    assert lookupd.commands(1) == [b"REGISTER t"]
