@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import random
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 FILE_NAME = "nsqd.dat"
 RETRY_S = 1.0
+# Of a queue; what follows a colon is a channel.
+DATA_FILE = re.compile(r"(?P<topic>[^:]+)(?::(?P<channel>[^:]+))?\.diskqueue\.[0-9]{6,}\.dat")
 log = logging.getLogger("nsqd")
 
 
@@ -107,29 +110,60 @@ def encode(registry: "Registry") -> bytes:
 
 
 def load(registry: "Registry", folder: str) -> None:
-    """Creates what the file of that folder names; no file is a fresh start."""
-    path = os.path.join(folder, FILE_NAME)  # noqa: PTH118 - shown as text
-    try:
-        with open(path, "rb") as file:  # noqa: PTH123
-            data = file.read()
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise OptionsError(f"failed to read metadata from {path} - {os_error(error)}") from None
-    try:
-        topics = decode(data)
-    except ValueError as error:
-        raise OptionsError(f"failed to parse metadata in {path} - {error}") from None
+    """Creates what the file of that folder names, and what has messages in the folder without being named."""
+    topics = read(folder)
+    for name, channel in sorted(queues_in(folder)):
+        if name not in topics or channel not in topics[name].channels | {"": False}:
+            # A kill came between the OK to a first message and the name's way into the file.
+            log.warning(
+                "messages of %s are here, and %s does not name it", _shown(name, channel), FILE_NAME
+            )
+            entry = topics.setdefault(name, TopicEntry())
+            if channel:
+                entry.channels[channel] = False
     for name, entry in topics.items():
         topic = registry.topic(name)
         # Paused until all its channels are there: its backlog is for each of them, not for the first.
         topic.pause()
         for channel_name, paused in entry.channels.items():
-            channel = topic.channel(channel_name)
+            made = topic.channel(channel_name)
             if paused:
-                channel.pause()
+                made.pause()
         if not entry.paused:
             topic.unpause()
+
+
+def _shown(topic: str, channel: str) -> str:
+    return f"channel {channel} of topic {topic}" if channel else f"topic {topic}"
+
+
+def queues_in(folder: str) -> set[tuple[str, str]]:
+    """(topic, channel) of every queue that has data in the folder; the channel is '' for a topic's own."""
+    found = set()
+    with os.scandir(folder) as files:
+        for file in files:
+            match = DATA_FILE.fullmatch(file.name)
+            if match is None or not all(is_valid_name(name) for name in match.groups() if name):
+                continue
+            if file.stat().st_size:
+                found.add((match["topic"], match["channel"] or ""))
+    return found
+
+
+def read(folder: str) -> dict[str, TopicEntry]:
+    """What the file of that folder names; no file is a fresh start."""
+    path = os.path.join(folder, FILE_NAME)  # noqa: PTH118 - shown as text
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123
+            data = file.read()
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise OptionsError(f"failed to read metadata from {path} - {os_error(error)}") from None
+    try:
+        return decode(data)
+    except ValueError as error:
+        raise OptionsError(f"failed to parse metadata in {path} - {error}") from None
 
 
 def write(folder: str, data: bytes) -> None:

@@ -251,3 +251,19 @@ def test_killed_with_everything_in_flight_or_deferred(tmp_path):
         while not now <= got:
             got.add(client.read_message().body)
         assert got <= expected
+
+
+def test_a_kill_before_anybody_wrote_the_names_down(tmp_path):
+    """The OK to a first message may be there before its topic is in nsqd.dat."""
+    with start_nsqd("nsqfast", tmp_path, *FLAGS) as server:
+        (tmp_path / "nsqd.dat").unlink()
+        (tmp_path / "nsqd.dat").mkdir()  # so that it cannot be written
+        with Client(server.tcp) as client:
+            client.sub("t", "c")
+            client.pub("t", b"accepted")
+            server.kill()
+    (tmp_path / "nsqd.dat").rmdir()
+    with start_nsqd("nsqfast", tmp_path, *FLAGS) as server, Client(server.tcp) as client:
+        assert "messages of channel c of topic t are here" in server.stderr
+        client.sub("t", "c", 1)
+        assert client.read_message().body == b"accepted"

@@ -209,3 +209,22 @@ def test_changes_are_gathered_and_ephemeral_ones_cost_nothing(registry, tmp_path
         list("abc"),
         list("abcde"),
     ]
+
+
+def test_queues_that_the_file_does_not_name(registry, tmp_path, caplog):
+    """A kill came before it was written."""
+    for name in ("a", "a:c", "b:d", "gone", "bad!name", "a:b:c"):
+        (tmp_path / f"{name}.diskqueue.000000.dat").write_bytes(b"" if name == "gone" else b"x")
+    for name in ("x.diskqueue.meta.dat", "y.diskqueue.000000.dat.bad"):
+        (tmp_path / name).write_bytes(b"x")
+    (tmp_path / FILE_NAME).write_text(
+        json.dumps({"topics": [{"name": "a", "paused": True, "channels": None}]})
+    )
+    load(registry, str(tmp_path))
+    found = {topic.name: [one.name for one in topic.channels()] for topic in registry.topics()}
+    assert found == {"a": ["c"], "b": ["d"]}
+    assert [topic.paused for topic in registry.topics()] == [True, False]
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        "messages of channel c of topic a are here, and nsqd.dat does not name it",
+        "messages of channel d of topic b are here, and nsqd.dat does not name it",
+    ]
