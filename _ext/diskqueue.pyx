@@ -20,7 +20,7 @@ from nsqfast._ext.recovery cimport Recovered, recover
 from nsqfast._ext.segment cimport RECORD_HEADER_SIZE, RECORD_SIZE_MIN
 from nsqfast._ext.syncer cimport Syncer
 from nsqfast._ext.diskreader import remove
-from nsqfast._ext.segment import segment_numbers, segment_path
+from nsqfast._ext.segment import segment_numbers, segment_path, segments_between
 
 cdef enum:
     # A larger batch buffer is given back after use.
@@ -337,7 +337,7 @@ cdef class DiskQueue(DiskReader):
         self.rewind()
         self.acks.set_cursor(self.cursor, self.write_file, 0)
         self.acks.set_written(self.written, self.write_file, 0)
-        for number in range(first, last + 1):
+        for number in segments_between(self.prefix, first, last + 1):
             remove(segment_path(self.prefix, number))
         return self.try_meta()
 

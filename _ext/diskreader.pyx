@@ -19,7 +19,7 @@ import os
 from nsqfast._ext.message cimport Message, get_be32, id_from_hex, message_drop, message_load
 from nsqfast._ext.recovery cimport count_records, draft_meta, install_meta, write_meta
 from nsqfast._ext.segment cimport RECORD_HEADER_SIZE, RECORD_SIZE_MIN, Segment, Span
-from nsqfast._ext.segment import save_damaged, segment_path
+from nsqfast._ext.segment import save_damaged, segment_path, segments_between
 
 cdef enum:
     AHEAD_SIZE = 65536
@@ -165,6 +165,7 @@ cdef class DiskReader:
             return 0
         log.error("DISKQUEUE(%s) reading at 0 of %s - no such file or directory", self.name,
                   segment_path(self.prefix, self.read_file))
+        self.go_to(min(segments_between(self.prefix, self.read_file, self.write_file), default=self.write_file), 0)
         return self.recount()
 
     cdef int settle_reader(self) except -1:
@@ -336,7 +337,7 @@ cdef class DiskReader:
         if self.acks is not None:
             self.acks.set_cursor(self.cursor, file, position)
         if first < file:
-            for number in range(first, file):
+            for number in segments_between(self.prefix, first, file):
                 self.discard(segment_path(self.prefix, number))
             self.try_meta()
         return 0

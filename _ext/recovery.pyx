@@ -17,7 +17,7 @@ import os
 
 from nsqfast._ext.ackfile cimport Place
 from nsqfast._ext.segment cimport Segment
-from nsqfast._ext.segment import save_damaged, segment_numbers, segment_path
+from nsqfast._ext.segment import save_damaged, segment_numbers, segment_path, segments_between
 
 log = logging.getLogger("nsqd")
 
@@ -189,11 +189,8 @@ def remove_leftovers(str prefix, int64_t file):
 cdef int64_t count_records(str prefix, int64_t file, int64_t position, int64_t last_file, int64_t last_size) except -1:
     cdef int64_t number, count = 0, damages = 0, total = 0
     cdef Segment segment
-    for number in range(file, last_file + 1):
-        try:
-            segment = Segment(segment_path(prefix, number), last_size if number == last_file else -1)
-        except FileNotFoundError:
-            continue
+    for number in segments_between(prefix, file, last_file + 1):
+        segment = Segment(segment_path(prefix, number), last_size if number == last_file else -1)
         segment.walk(position if number == file else 0, INT64_MAX, &count, &damages)
         total += count
     return total

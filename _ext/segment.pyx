@@ -47,6 +47,13 @@ def segment_numbers(str prefix):
     return sorted(numbers)
 
 
+def segments_between(str prefix, int64_t first, int64_t end):
+    """Those numbers of [first, end) that have a file; damaged metadata may name an end that counting never reaches."""
+    if end - first == 1:
+        return [first] if os.path.exists(segment_path(prefix, first)) else []
+    return [number for number in segment_numbers(prefix) if first <= number < end]
+
+
 def save_damaged(str path, data):
     """Append bytes that are no record to '<path>.bad'."""
     with open(path + ".bad", "ab", opener=private) as file:

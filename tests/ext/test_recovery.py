@@ -116,6 +116,30 @@ def test_opening(tmp_path, queue_at, meta, files, expected):
     assert not list(tmp_path.glob("*.bad"))
 
 
+@pytest.mark.parametrize("is_data", [False, True])
+def test_a_write_file_that_counting_never_reaches(tmp_path, queue_at, is_data):
+    """The metadata says so, or a file of that name is there."""
+    far = (1 << 62) - 2
+    lay(tmp_path, f"5\n0,0\n{far},{31 if is_data else 0}\n", b"".join(RECORDS))
+    if is_data:
+        data_path(tmp_path, far).write_bytes(RECORDS[0])
+    expected = BODIES + BODIES[:1] * is_data
+    queue = queue_at()
+    assert bodies(queue) == expected
+    queue.put(b"new")
+    del queue
+    queue = queue_at()
+    found = list(iter(queue.get, None))
+    assert [body for _, _, body, _ in found] == [*expected, b"new"]
+    for ordinal, *_ in found:
+        queue.finish(ordinal)
+    assert not data_path(tmp_path).exists()
+    queue.put(b"last")
+    queue.empty()
+    assert not list(tmp_path.glob("*[0-9].dat"))
+    queue.close()
+
+
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("size", range(SIZE + 1))
 def test_truncated(tmp_path, queue_at, size, known):
