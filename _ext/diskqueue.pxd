@@ -61,6 +61,7 @@ cdef class DiskQueue(DiskReader):
     cdef int after_write(self) except -1
     cpdef int empty(self) except -1
     cdef int fill_holes(self) except -1
+    cdef list end_copies(self, list copied)
     cpdef uint64_t request_sync(self) except? 0
     cpdef int close(self) except -1
     cpdef int delete_files(self) except -1

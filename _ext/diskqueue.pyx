@@ -353,19 +353,29 @@ cdef class DiskQueue(DiskReader):
             end -= 1
         self.rewind()
         self.depth = self.unacked
-        while self.next_read < end and self.peek(&payload, &size):
+        while self.next_read < end:
+            if not self.peek(&payload, &size):
+                if not copied:
+                    break
+                # Damage is stepped over only while no batch is open.
+                copied = self.end_copies(copied)
+                continue
             index = self.next_read
             if not self.acks.test(index):
                 self.gather(payload, size, NULL, 0, False) if self.in_batch or not self.begin_batch() else 0
                 copied.append(index + self.shift)
             self.step(self.read_position + RECORD_HEADER_SIZE + size)
             if self.batch_size >= COPY_SIZE or self.next_read >= end:
-                self.end_batch()
-                for ordinal in copied:
-                    self.ack(ordinal)
-                copied = []
-        self.end_batch()
+                copied = self.end_copies(copied)
+        self.end_copies(copied)
         return self.advance()
+
+    cdef list end_copies(self, list copied):
+        """The records of these ordinals stand at the tail as well: there alone from now on."""
+        self.end_batch()
+        for ordinal in copied:
+            self.ack(ordinal)
+        return []
 
     # Keeping
 

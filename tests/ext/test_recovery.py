@@ -211,6 +211,19 @@ def test_only_the_damaged_bytes_are_kept_aside(tmp_path, queue_at):
     assert bad_path(tmp_path).read_bytes() == bytes(data[31:63])
 
 
+def test_a_clean_stop_over_damage_leaves_nothing_twice(tmp_path, queue_at):
+    """What lies in front of the last finished record is copied to the tail, and there is damage in between."""
+    damaged = RECORDS[0] + RECORDS[1] + b"\xff" * 40 + RECORDS[2] + RECORDS[3]
+    lay(tmp_path, f"4\n0,0\n0,{len(damaged)}\n", damaged)
+    queue = queue_at()
+    found = list(iter(queue.get, None))
+    assert [body for _, _, body, _ in found] == BODIES
+    queue.finish(found[3][0])
+    queue.close()
+    again = bodies(queue_at())
+    assert again.count(b"a") == again.count(b"bb") == again.count(b"ccc") == 1
+
+
 def test_garbage_behind_the_last_record_is_kept_aside(tmp_path, queue_at):
     lay(tmp_path, f"4\n0,0\n0,{SIZE}\n", b"".join(RECORDS) + b"\0\0\0\1garbage")
     queue = queue_at()
