@@ -142,23 +142,28 @@ def _decode(body: bytes) -> dict[str, Any]:
     try:
         # Not orjson: it takes 2**64 for a float, where Go refuses it; json keeps every integer exact.
         # What is not UTF-8 becomes U+FFFD, as in Go.
-        given = json.loads(body.decode("utf-8", "replace"), parse_constant=_refuse)
+        text = body.decode("utf-8", "replace")
+        given = json.loads(text, parse_constant=_refuse, object_pairs_hook=_Members)
     except (ValueError, RecursionError):
         raise _bad("failed to decode JSON body") from None
     if given is None:
-        given = {}
-    if not isinstance(given, dict):
+        given = _Members()
+    if not isinstance(given, _Members):
         raise _bad("failed to decode JSON body")
     asked: dict[str, Any] = dict.fromkeys(_STRINGS, "")
     asked |= dict.fromkeys(_BOOLEANS, False)
     asked |= dict.fromkeys(_INTEGERS, 0)
-    for key, value in given.items():
+    for key, value in given:
         name = key.lower()
         if name in asked and value is not None:
             if not _fits(name, value):
                 raise _bad("failed to decode JSON body")
             asked[name] = value
     return asked
+
+
+class _Members(list[tuple[str, Any]]):
+    """An object as Go's decoder walks through it: in its order, and a key may come twice."""
 
 
 def _refuse(constant: str) -> float:

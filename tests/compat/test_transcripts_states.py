@@ -152,6 +152,26 @@ def test_negotiated_values(client, asked, granted):
     client.barrier()
 
 
+@pytest.mark.parametrize(
+    ("members", "rate"),
+    [
+        ('"sample_rate":7,"sample_rate":9', 9),
+        ('"sample_rate":7,"sample_rate":null', 7),
+        ('"sample_rate":7,"SAMPLE_RATE":8,"sample_rate":9', 9),
+        ('"sample_rate":7,"Sample_Rate":9', 9),
+    ],
+)
+def test_a_key_that_comes_twice(client, members, rate):
+    """The last that is not null wins."""
+    client.command("IDENTIFY", body=('{"feature_negotiation":true,' + members + "}").encode())
+    assert json.loads(client.read_response())["sample_rate"] == rate
+
+
+def test_a_key_that_comes_twice_is_wrong_if_one_of_them_is(client):
+    client.command("IDENTIFY", body=b'{"sample_rate":"x","sample_rate":9}')
+    assert client.read_error() == b"E_BAD_BODY IDENTIFY failed to decode JSON body"
+
+
 RANGES = [
     ("heartbeat_interval", "heartbeat interval", [-2, 1, 999, 60001]),
     ("output_buffer_timeout", "output buffer timeout", [-2, 1, 24, 30001]),
