@@ -45,8 +45,12 @@ def decode(data: bytes) -> dict[str, TopicEntry]:
     """The topics by name; ValueError if this is no metadata. Names that are not valid are skipped with a warning."""
     if not data.strip():
         raise ValueError("unexpected end of JSON input")
+    try:
+        value = json.loads(data)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
     topics: dict[str, TopicEntry] = {}
-    for raw_topic in _entries(_object(json.loads(data)), "topics"):
+    for raw_topic in _entries(_object(value), "topics"):
         name, paused = _name_and_paused(raw_topic)
         raw_channels = _entries(raw_topic, "channels")
         if not is_valid_name(name):

@@ -126,6 +126,8 @@ def test_duplicates_merge_and_bad_names_are_skipped(caplog):
         b'{"topics":[{"name":"t","channels":["c"]}]}',
         b'{"topics":[{"name":"t","paused":"yes"}]}',
         b"\xff\xfe\x00",
+        pytest.param(b"[" * 100_000, id="deep"),
+        pytest.param(b'{"topics":' * 100_000, id="deep topics"),
     ],
 )
 def test_no_metadata(registry, tmp_path, data):
