@@ -24,6 +24,7 @@ from typing import Any, TypeVar, cast
 
 from nsqfast.errors import OptionsError
 from nsqfast.gotext import (
+    INT64_MAX,
     format_duration,
     in_int64,
     os_error,
@@ -291,7 +292,14 @@ def read_config(options: Iterable[Option], path: str, defaults: dict[str, Any]) 
         ) from None
     except ValueError as error:
         raise OptionsError(f"failed to load config file {path} - {error}") from None
+    except RecursionError:
+        raise OptionsError(f"failed to load config file {path} - nested too deeply") from None
     present = [item for item in options if item.key and item.key in table]
+    for item in present:
+        if not _fits_int64(table[item.key]):
+            raise OptionsError(
+                f"failed to load config file {path} - {item.key}: an integer is out of range for int64"
+            )
     values = {}
     # NSQ looks at the words first, so the first complaint of two is theirs.
     for item in sorted(present, key=lambda item: not item.kind.is_word):
@@ -307,6 +315,15 @@ def read_config(options: Iterable[Option], path: str, defaults: dict[str, Any]) 
                 f"for field {_go_field(item.key)} - {error}"
             ) from None
     return values
+
+
+def _fits_int64(value: object) -> bool:
+    """TOML's integers have 64 bits; Python reads longer ones, up to some that it then refuses to print."""
+    if isinstance(value, list):
+        return all(map(_fits_int64, value))
+    if isinstance(value, dict):
+        return all(map(_fits_int64, value.values()))
+    return not isinstance(value, int) or -INT64_MAX - 1 <= value <= INT64_MAX
 
 
 def _go_field(key: str) -> str:

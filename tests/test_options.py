@@ -352,6 +352,26 @@ def test_config_file_missing_or_broken(config):
         parse(["--config=/nope"])
     with pytest.raises(OptionsError, match=r"^failed to load config file .*nsqd.toml - "):
         config("id = ")
+    for text in ("a = " + "[" * 5000, "a = " + "{a=" * 5000):
+        with pytest.raises(OptionsError, match="nested too deeply$"):
+            config(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "id = 9223372036854775808",
+        "id = 0x" + "f" * 5000,
+        "tls_required = 0x" + "f" * 5000,
+        "log_level = {a = [0x" + "f" * 5000 + "]}",
+        "e2e_processing_latency_percentiles = [0x" + "f" * 5000 + "]",
+    ],
+    ids=range(5),
+)
+def test_config_integers_of_more_than_64_bits(config, text):
+    """Python reads them, and prints no traceback over those that it refuses to print."""
+    with pytest.raises(OptionsError, match=": an integer is out of range for int64$"):
+        config(text)
 
 
 @pytest.mark.parametrize(
