@@ -9,7 +9,7 @@ BUILD_EXT := $(BIN)/python setup.py -q build_ext --inplace
 # Some tests call tools by name: cython-lint calls pycodestyle, say.
 IN_VENV := PATH="$(BIN):$$PATH"
 
-.PHONY: help up ext test bench bench-smoke debug-test asan-test cov html lint go-nsq wheel clean
+.PHONY: help up ext test bench bench-smoke debug-test asan-test fuzz fuzz-smoke cov html lint go-nsq wheel clean
 
 help:
 	@echo "make up                start nsqfast-nsqd on ports 4150 (TCP) and 4151 (HTTP), data in ./data"
@@ -21,6 +21,8 @@ help:
 	@echo "make lint              style, types, stubs, layers, lengths"
 	@echo "make debug-test        tests on the build with checks compiled in"
 	@echo "make asan-test         tests/ext under the address and undefined-behaviour sanitizers"
+	@echo "make fuzz              libFuzzer on all that reads foreign bytes (ARGS='--seconds 600 session'); needs clang"
+	@echo "make fuzz-smoke        every target for two seconds; skipped where clang or atheris is missing"
 	@echo "make cov               line coverage, .pyx included"
 	@echo "make html              _ext/*.html: which lines touch the Python C API"
 	@echo "make go-nsq            build the NSQ programs in Go that compatibility tests talk to"
@@ -80,6 +82,21 @@ asan-test: $(READY)
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \
 	$(BIN)/python -m pytest tests/ext $(ARGS) || status=$$?; \
 	$(BUILD_EXT) && exit $$status
+
+# The instrumented modules stand in build/fuzz, so the release build stays as it is.
+FUZZ_BUILD = NSQFAST_FUZZ=1 CC=clang $(BIN)/python setup.py -q build --build-base build/fuzz --build-lib build/fuzz/lib
+IF_FUZZ = command -v clang >/dev/null 2>&1 || lacks="clang: apt install clang"; \
+	test -n "$$lacks" || $(BIN)/python -c "import atheris" 2>/dev/null \
+	|| $(BIN)/python -m pip install -q --group fuzz >/dev/null 2>&1 || lacks="atheris: pip install --group fuzz"
+
+fuzz: $(READY)
+	@$(IF_FUZZ); if test -n "$$lacks"; then echo "nsqfast: fuzzing needs $$lacks" >&2; exit 1; fi
+	@$(FUZZ_BUILD) >/dev/null
+	@$(BIN)/python tests/fuzz/run.py $(ARGS)
+
+fuzz-smoke: $(READY)
+	@$(IF_FUZZ); if test -n "$$lacks"; then echo "nsqfast: fuzz-smoke is skipped, it needs $$lacks"; exit 0; fi; \
+	$(FUZZ_BUILD) >/dev/null && $(BIN)/python tests/fuzz/run.py --seconds 2 --folder build/fuzz/smoke $(ARGS)
 
 cov: $(READY)
 	@NSQFAST_TRACE=1 $(BUILD_EXT)

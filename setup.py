@@ -6,6 +6,7 @@ Switches, read from the environment so that pip, build and setup.py obey them al
     NSQFAST_ANNOTATE=1   _ext/*.html: which lines touch the Python C API
     NSQFAST_DEBUG=1      -O0 -g, checked indexing, NSQFAST_DEBUG blocks compiled in
     NSQFAST_SANITIZE=1   NSQFAST_DEBUG under the address and undefined-behaviour sanitizers
+    NSQFAST_FUZZ=1       the same by clang, with what guides libFuzzer; goes to build/fuzz (`make fuzz`)
 """
 
 import os
@@ -16,7 +17,6 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
 MIRROR = ROOT / "build" / "pxd"  # nsqfast/_ext/ as Cython and mypy expect to find it
-STAMP = ROOT / "build" / "ext-settings"
 
 
 def switch(name):
@@ -26,7 +26,12 @@ def switch(name):
 TRACE = switch("TRACE")
 ANNOTATE = switch("ANNOTATE")
 SANITIZE = switch("SANITIZE")
-DEBUG = switch("DEBUG") or SANITIZE
+FUZZ = switch("FUZZ")
+DEBUG = switch("DEBUG") or SANITIZE or FUZZ
+
+# Harnesses run beside everything else, so their modules and translations never stand in _ext/.
+BUILD = ROOT / "build" / "fuzz" if FUZZ else ROOT / "build"
+STAMP = BUILD / "ext-settings"
 
 # The disk helper is a plain C thread, hence -pthread for older C libraries.
 CFLAGS = ["-Wall", "-Wextra", "-Wno-unused-parameter", "-pthread"]
@@ -45,6 +50,9 @@ if TRACE:
 if SANITIZE:
     CFLAGS += ["-fsanitize=address,undefined", "-fno-omit-frame-pointer"]
     LDFLAGS += ["-fsanitize=address,undefined"]
+if FUZZ:
+    # The runtime of all three is preloaded: atheris brings it along.
+    CFLAGS += ["-O1", "-fsanitize=address,undefined,fuzzer-no-link", "-fno-sanitize-recover=all"]
 
 DIRECTIVES = {
     "language_level": "3",
@@ -70,12 +78,14 @@ class BuildExt(build_ext):
         settings = repr((Cython.__version__, CFLAGS, LDFLAGS, MACROS, DIRECTIVES))
         if not STAMP.exists() or STAMP.read_text() != settings:
             remove_built()
+            STAMP.parent.mkdir(parents=True, exist_ok=True)
             STAMP.write_text(settings)
         translated = cythonize(
             self.extensions,
             include_path=[str(MIRROR)],
             compiler_directives=DIRECTIVES,
             annotate=ANNOTATE,
+            build_dir=str(BUILD.relative_to(ROOT)) if FUZZ else None,
             force=bool(self.force) or ANNOTATE,
             nthreads=os.cpu_count() or 1,
         )
@@ -89,9 +99,10 @@ class BuildExt(build_ext):
 
 def remove_built():
     """Leave nothing that was made with other settings, even if this build breaks off half-way."""
-    generated = [*(ROOT / "_ext").glob("*.c"), *(ROOT / "_ext").glob("*.so")]
+    beside = BUILD / "_ext" if FUZZ else ROOT / "_ext"
+    generated = [*beside.glob("*.c"), *beside.glob("*.so")]
     # Only these from build/lib: by now setup.py may have put the .py files of a wheel there.
-    compiled = [*(ROOT / "build").glob("lib*/**/*.so"), *(ROOT / "build").glob("temp*/**/*.o")]
+    compiled = [*BUILD.glob("lib*/**/*.so"), *BUILD.glob("temp*/**/*.o")]
     for path in generated + compiled:
         path.unlink()
 

@@ -1,0 +1,48 @@
+"""The side file of acknowledgements: a damaged one is refused, or what it says makes sense and can be gone on with."""
+
+from nsqfast._ext.ackfile import AckFile
+
+from fuzz.common import empty_folder
+
+HEADER_SIZE, CAPACITY = 512, 16384
+WORDS = [b"nsqacks1", b"\x00\x40\x00\x00\x00\x00\x00\x00", b"\xff" * 8, b"\xff" * 7 + b"\x7f"]
+
+
+def path_of(folder):
+    return folder / "q.diskqueue.acks.dat"
+
+
+def whole(cursor=3, written=10):
+    """One as we leave it, cut behind the first bits."""
+    path = path_of(empty_folder("ackfile"))
+    acks = AckFile(str(path))
+    acks.put_written(written, 2, 300)
+    acks.put_cursor(cursor, 1, 90)
+    acks.finish_record(cursor + 1)
+    acks.close()
+    return path.read_bytes()[: HEADER_SIZE + 64]
+
+
+def seeds():
+    return [whole(), whole(1, 16000), b"", whole()[:600]]
+
+
+def check(data):
+    """The front of the file is the input, zeros follow up to its usual size."""
+    path = path_of(empty_folder("ackfile"))
+    path.write_bytes(data.ljust(HEADER_SIZE + CAPACITY // 8, b"\0"))
+    acks = AckFile.load(str(path))
+    if acks is None:
+        return
+    (cursor, *cursor_place), (written, *written_place) = acks.state()
+    assert 1 <= cursor <= written <= cursor + acks.capacity
+    assert min(*cursor_place, *written_place) >= 0
+    finished = acks.finished()
+    assert acks.finished_count() == len(finished)
+    acks.put_written(written + 100, written_place[0], written_place[1])
+    assert acks.finished() == finished
+    acks.finish_record(written + 50)
+    again = AckFile.load(str(path))
+    assert again.trusted
+    assert again.finished() == [*finished, written + 50]
+    assert again.finished_count() == len(finished) + 1

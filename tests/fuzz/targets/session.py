@@ -1,0 +1,222 @@
+"""A stream of protocol V2 into a session: any cut, any nonsense.
+
+The input is a byte that says how to cut, one of what to set, and turns with SEPARATOR between them. In a turn `@` and a
+byte stand for the id of a message that was delivered; a stream without them has to be answered as the model says.
+"""
+
+import json
+import re
+
+from nsqfast._ext.frame import FrameDecoder
+from nsqfast._ext.message import live_deliveries
+
+from fuzz.common import body, empty_folder, guarded, pieces
+from models.session import SessionModel
+from nsqfast.compression import Deflate, Snappy
+from support.core import Peer, make_registry
+
+SEPARATOR = b"\xfe\xfd"
+ID = re.compile(rb"@@(.)", re.DOTALL)
+MESSAGE_SIZE_MAX, BODY_SIZE_MAX = 60, 300
+GOES_ON = (b"E_FIN_FAILED ", b"E_REQ_FAILED ", b"E_TOUCH_FAILED ")
+ADAPTERS = {"deflate": lambda: Deflate(6), "snappy": Snappy}
+INPUT_SIZE = 65536
+WORDS = [
+    *(
+        b"  V2",
+        b"SUB t c\n",
+        b"RDY 2\n",
+        b"FIN @@\x00\n",
+        b"REQ @@\x00 0\n",
+        b"TOUCH @@\x00\n",
+        b"NOP\n",
+    ),
+    *(
+        b"PUB t\n\x00\x00\x00\x01x",
+        b"DPUB t 10\n\x00\x00\x00\x01x",
+        b"CLS\n",
+        b"AUTH\n\x00\x00\x00\x01x",
+    ),
+    *(
+        b"MPUB t\n\x00\x00\x00\x0d\x00\x00\x00\x01\x00\x00\x00\x01x",
+        b"IDENTIFY\n",
+        b"#ephemeral",
+        SEPARATOR,
+    ),
+    *(
+        b'{"feature_negotiation":true,"snappy":true}',
+        b'{"heartbeat_interval":-1}',
+        b"0123456789abcdef",
+    ),
+]
+
+
+def seeds():
+    publish = (
+        b"  V2PUB t\n" + body(b"x") + b"MPUB t\n" + body(b"\0\0\0\2" + body(b"a") + body(b"bc"))
+    )
+    ask = b"  V2IDENTIFY\n" + body(b'{"feature_negotiation":true,"%b":true}')
+    turns = [
+        publish,
+        publish + b"SUB t c\nRDY 2\n" + SEPARATOR + b"FIN @@\0\nREQ @@\1 0\nTOUCH @@\2\n",
+        b"  V2SUB t#ephemeral c#ephemeral\nRDY 1\nPUB t#ephemeral\n"
+        + body(b"z")
+        + b"CLS\nFIN @@\0\n",
+        ask % b"snappy" + SEPARATOR + b"PUB t\n" + body(b"packed"),
+        ask % b"deflate" + SEPARATOR + b"SUB t c\nASDF\n",
+        b"  V2DPUB t 1000\n"
+        + body(b"later")
+        + b"SUB t c\r\nRDY 18446744073709551617\nCLS\nRDY 9\n",
+        b"  V2AUTH\n" + body(b"secret"),
+        b"  V2FIN 0123456789abcdef\n",
+    ]
+    return [bytes([i, i]) + turn for i, turn in enumerate(turns)]
+
+
+class Client(Peer):
+    """Unpacks what it is sent once that was agreed on, and keeps the ids."""
+
+    def __init__(self, registry):
+        super().__init__(registry, b"")
+        self.decoder = FrameDecoder()
+        self.adapter = None
+        self.frames = []
+        self.ids = []
+
+    def turn(self):
+        """The end of a turn, and of the one that a change of adapter asks for."""
+        for _ in range(2):
+            self.registry.flush()
+        written, self.transport.written = self.transport.written, []
+        for data in written:
+            plain = data if self.adapter is None else b"".join(self.adapter.decompress(data))
+            for kind, content in self.decoder.feed(plain):
+                self.hear(kind, content)
+
+    def hear(self, kind, content):
+        self.frames.append((kind, content))
+        if kind == 2:
+            self.ids.append(content[10:26])
+        elif kind == 0 and content[:1] == b"{":
+            answer = json.loads(content)
+            for name in ("deflate", "snappy"):
+                if answer[name]:
+                    self.adapter = ADAPTERS[name]()
+                    self.packer = ADAPTERS[name]()
+
+    def fill(self, turn):
+        """Puts ids of messages in their places."""
+        return ID.sub(
+            lambda at: self.ids[at[1][0] % len(self.ids)] if self.ids else b"-" * 16, turn
+        )
+
+    @property
+    def is_over(self):
+        return self.transport.is_closing or self.transport.has_eof
+
+
+class Run:
+    """One broker, one client, all turns."""
+
+    def __init__(self, turns, pattern, setting):
+        self.registry = make_registry(
+            empty_folder("session"),
+            max_msg_size=MESSAGE_SIZE_MAX,
+            max_body_size=BODY_SIZE_MAX,
+            max_rdy_count=20,
+            mem_queue_size=2 if setting & 1 else 1000,
+        )
+        self.packs = setting & 2
+        self.pattern = pattern
+        self.client = Client(self.registry)
+        for turn in turns:
+            self.take(turn)
+        self.finish()
+
+    def take(self, turn):
+        client = self.client
+        turn = client.fill(turn)
+        if client.adapter is not None and self.packs:
+            turn = client.packer.compress(turn)
+        for piece in pieces(turn, self.pattern):
+            if client.transport.is_closing:
+                break
+            client.send(piece)
+            if not client.transport.is_closing:
+                with memoryview(client.session.get_buffer(1)) as room:
+                    assert len(room) <= 2 * INPUT_SIZE
+        client.turn()
+
+    def finish(self):
+        client, session = self.client, self.client.session
+        if not client.transport.is_closing:
+            session.eof_received()
+        client.turn()
+        assert client.is_over
+        self.state = session.state
+        self.counts = {topic.name: topic.message_count for topic in self.registry.topics()}
+        session.connection_lost(None)
+        self.check_order()
+        self.check_messages(session.finish_count)
+        for topic in self.registry.topics():
+            self.registry.delete_topic(topic.name)
+        self.registry.close()
+
+    def check_order(self):
+        """What ends a connection is the last that is said on it."""
+        for kind, content in self.client.frames[:-1]:
+            assert kind != 1 or content.startswith(GOES_ON), content
+
+    def check_messages(self, finished):
+        """Nothing vanishes, nothing comes from nowhere."""
+        for topic in self.registry.topics():
+            channels = topic.channels()
+            assert channels or topic.depth == topic.message_count or topic.ephemeral
+            for channel in channels:
+                left = channel.depth + channel.in_flight_count + channel.deferred_count
+                assert channel.in_flight_count == 0
+                is_whole = not topic.ephemeral and not channel.ephemeral
+                assert not is_whole or left + finished == topic.message_count
+
+    @property
+    def answers(self):
+        return [frame for frame in self.client.frames if frame[0] != 2]
+
+    @property
+    def delivered(self):
+        return {content[10:26]: content[26:] for kind, content in self.client.frames if kind == 2}
+
+
+def check_against_model(run, turns):
+    model = SessionModel(run.registry.settings.options)
+    for turn in turns:
+        model.read(turn)
+        if model.packs:
+            assert run.answers[: len(model.frames)] == model.frames
+            return
+    model.read(b"", at_eof=True)
+    assert run.answers == model.frames, (run.answers, model.frames)
+    kept = {name: len(bodies) for name, bodies in model.topics.items()}
+    # Ephemeral ones go with their last consumer.
+    assert run.counts.items() <= kept.items()
+    assert {name for name in kept.keys() - run.counts if not name.endswith("#ephemeral")} == set()
+    published = [text for bodies in model.topics.values() for text in bodies]
+    for text in run.delivered.values():
+        published.remove(text)
+
+
+@guarded
+def check(data):
+    if len(data) < 2:
+        return
+    pattern, setting, turns = data[0], data[1], data[2:].split(SEPARATOR)
+    live_before = live_deliveries()
+    whole = Run(turns, 0, setting)
+    if not any(ID.search(turn) for turn in turns):
+        check_against_model(whole, turns)
+        split = Run(turns, pattern, setting)
+        assert split.answers == whole.answers, (split.answers, whole.answers)
+        assert (split.state, split.counts) == (whole.state, whole.counts)
+    else:
+        Run(turns, pattern, setting)
+    assert live_deliveries() == live_before

@@ -1,0 +1,125 @@
+"""nsqd's HTTP side without sockets: a broker with or without the shortcut, and connections driven by hand."""
+
+import asyncio
+import re
+from types import SimpleNamespace
+
+from nsqfast._ext.registry import Registry
+
+from nsqfast.net.http_server import HttpProtocol
+from nsqfast.nsqd.http_api import HttpApi
+from nsqfast.nsqd.options import Options
+from support.core import Peer
+
+MESSAGE_SIZE_MAX = 100
+BODY_SIZE_MAX = 200
+DATE = re.compile(rb"Date: \w+, \d\d \w+ \d+ \d\d:\d\d:\d\d GMT\r\n")
+
+
+def post(target, body, extra="", host="Host: x\r\n"):
+    """One request that has a body."""
+    head = f"POST {target} HTTP/1.1\r\n{host}{extra}Content-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+class Wire:
+    """A transport that keeps what is written; as full as it is told."""
+
+    def __init__(self):
+        self.protocol = None
+        self.written = b""
+        self.ended = []
+        self.is_reading = True
+        self.room = None  # writes after which it asks to be spared
+
+    def get_extra_info(self, name):
+        assert name == "peername"
+        return ("127.0.0.1", 4242)
+
+    def write(self, data):
+        self.written += data
+        if self.room is not None:
+            self.room -= 1
+            if self.room == 0:
+                self.protocol.pause_writing()
+
+    def is_closing(self):
+        return "close" in self.ended
+
+    def can_write_eof(self):
+        return True
+
+    def write_eof(self):
+        self.ended.append("eof")
+
+    def close(self):
+        self.ended.append("close")
+
+    def pause_reading(self):
+        assert self.is_reading
+        self.is_reading = False
+
+    def resume_reading(self):
+        assert not self.is_reading
+        self.is_reading = True
+
+
+class HttpBroker:
+    """nsqd's HTTP side alone; `asked` are the requests that reached a handler."""
+
+    def __init__(self, folder, has_shortcut, **changed):
+        folder.mkdir(exist_ok=True)
+        options = Options(
+            data_path=str(folder),
+            max_msg_size=MESSAGE_SIZE_MAX,
+            max_body_size=BODY_SIZE_MAX,
+            **changed,
+        )
+        self.registry = Registry(options)
+        server = SimpleNamespace(options=options, registry=self.registry, start_time=0.0)
+        server.tcp_address = server.http_address = server.https_address = None
+        server.persist_metadata = lambda: None
+        self.api = HttpApi(server)
+        self.shortcut = self.api.shortcut if has_shortcut else None
+        self.asked = []
+
+    def limit(self, method, path):
+        return self.api.limit(method, path)
+
+    def __call__(self, request):
+        self.asked.append(request.target)
+        return self.api(request)
+
+    def connect(self):
+        protocol, wire = HttpProtocol(self), Wire()
+        wire.protocol = protocol
+        protocol.connection_made(wire)
+        return protocol, wire
+
+    async def hear(self, pieces):
+        """What one connection answers, how it ends, and whether the peer's end is the end."""
+        protocol, wire = self.connect()
+        for piece in pieces:
+            if wire.ended:
+                break
+            protocol.data_received(piece)
+            await asyncio.sleep(0)
+        goes_on = protocol.eof_received()
+        protocol.connection_lost(None)
+        return DATE.sub(b"Date\r\n", wire.written), wire.ended, goes_on
+
+    def topics(self):
+        """What was published, by topic."""
+        found = {}
+        for topic in self.registry.topics():
+            depth, channel = topic.depth, topic.channel("read")
+            peer = Peer(self.registry)
+            peer.subscribe(topic.name.encode(), b"read", 2500)
+            bodies = []
+            while messages := [data for kind, data in peer.receive() if kind == 2]:
+                bodies += [data[26:] for data in messages]
+                peer.send(b"".join(b"FIN %s\n" % data[10:26] for data in messages))
+            counts = (topic.message_count, topic.message_bytes, depth, channel.deferred_count)
+            found[topic.name] = (counts, bodies)
+            peer.close()
+        return found
