@@ -42,6 +42,7 @@ cdef enum:
     # 2 KiB of bits: small, since every queue that ever overflowed has one.
     CAPACITY_MIN = 16384
 
+cdef uint64_t PLACE_MAX = <uint64_t>1 << 62
 cdef const char *MAGIC = b"nsqacks1"
 
 log = logging.getLogger("nsqd")
@@ -56,6 +57,12 @@ cdef bytes read_boot_id():
 
 
 cdef bytes boot_id = read_boot_id()
+
+
+cdef bint sane(Place place) noexcept:
+    """Numbers that can be counted on from."""
+    return (1 <= place.index < PLACE_MAX and 0 <= place.file < <int64_t>PLACE_MAX
+            and 0 <= place.position < <int64_t>PLACE_MAX)
 
 
 cdef class AckFile:
@@ -96,8 +103,14 @@ cdef class AckFile:
         if size != HEADER_SIZE + h.capacity // 8 or h.cursor_slot > 1 or h.written_slot > 1:
             return False
         cdef Place cursor = self.cursor(), written = self.written()
-        return (1 <= cursor.index <= written.index and written.index - cursor.index <= h.capacity
-                and cursor.file >= 0 and cursor.position >= 0 and written.file >= 0 and written.position >= 0)
+        if not sane(cursor) or not sane(written):
+            return False
+        if cursor.index == written.index and cursor.file > written.file:
+            # Killed while the queue was emptied.
+            return cursor.file == written.file + 1 and cursor.position == 0
+        return (cursor.index <= written.index and written.index - cursor.index <= h.capacity
+                and (cursor.file < written.file
+                     or cursor.file == written.file and cursor.position <= written.position))
 
     cdef void claim(self) noexcept:
         memset(self.header.boot_id, 0, sizeof(self.header.boot_id))

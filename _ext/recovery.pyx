@@ -136,10 +136,15 @@ cdef bint is_whole(str prefix, Place cursor, Place written):
         for file in range(cursor.file, written.file):
             if not os.path.exists(segment_path(prefix, file)):
                 return False
+    return reaches(prefix, cursor) and reaches(prefix, written)
+
+
+cdef bint reaches(str prefix, Place place):
+    """Its file is as long as that."""
     try:
-        return os.path.getsize(segment_path(prefix, written.file)) >= written.position
+        return os.path.getsize(segment_path(prefix, place.file)) >= place.position
     except FileNotFoundError:
-        return written.position == 0
+        return place.position == 0
 
 
 cdef scan(str name, str prefix, int64_t file, int64_t position):

@@ -1,6 +1,7 @@
 """The file of acknowledgements: what is stored is there for the next who opens it, without a close."""
 
 import random
+import struct
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,37 @@ def test_wrong_size_is_refused(path, size):
     data = Path(path).read_bytes().ljust(size, b"\0")[:size]
     Path(path).write_bytes(data)
     assert AckFile.load(path) is None
+
+
+FAR = 1 << 62
+
+
+@pytest.mark.parametrize(
+    ("cursor", "written", "is_sound"),
+    [
+        ((3, 1, 90), (10, 2, 0), True),
+        ((3, 1, 90), (10, 1, 300), True),
+        ((10, 1, 90), (10, 1, 90), True),
+        ((10, 3, 0), (10, 2, 90), True),  # killed while the queue was emptied
+        ((10, 4, 0), (10, 2, 90), False),
+        ((10, 3, 30), (10, 2, 90), False),
+        ((9, 3, 0), (10, 2, 90), False),
+        ((9, 2, 91), (10, 2, 90), False),
+        ((11, 1, 0), (10, 2, 0), False),
+        ((FAR, 1, 0), (FAR, 1, 0), False),
+        ((1, FAR, 0), (1, FAR, 0), False),
+        ((1, 1, FAR), (1, 1, FAR), False),
+        ((1, -1, 0), (1, 0, 0), False),
+    ],
+)
+def test_places_that_contradict_each_other_are_refused(path, cursor, written, is_sound):
+    """Where the queue begins cannot lie behind its end: all records would be lost, those still to come as well."""
+    AckFile(path).close()
+    data = bytearray(Path(path).read_bytes())
+    # Behind magic and capacity: the two slots of the one, then those of the other.
+    data[16:112] = struct.pack("<12q", *cursor, *cursor, *written, *written)
+    Path(path).write_bytes(data)
+    assert (AckFile.load(path) is not None) is is_sound
 
 
 def test_nothing_there(path):

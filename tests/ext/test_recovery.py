@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
+from nsqfast._ext.ackfile import AckFile
 from nsqfast._ext.diskqueue import DiskQueue
 from nsqfast._ext.recovery import parse_meta
 from nsqfast._ext.syncer import Syncer
@@ -284,6 +285,19 @@ def test_broken_ack_file_is_ignored(tmp_path, queue_at):
         del queue
         (tmp_path / "orders.diskqueue.acks.dat").write_bytes(damage)
         assert bodies(queue_at()) == [b"b"]
+
+
+def test_a_cursor_behind_the_end_of_its_file(tmp_path, queue_at):
+    """The file was cut: what stood there is gone, and the depth says so."""
+    queue = queue_at(file_size_max=SIZE)
+    for body in [*BODIES, b"next"]:
+        queue.put(body)
+    del queue
+    AckFile.load(str(tmp_path / "orders.diskqueue.acks.dat")).put_cursor(1, 0, SIZE + 1)
+    queue = queue_at(file_size_max=SIZE)
+    assert queue.depth == 1
+    queue.put(b"new")
+    assert bodies(queue) == [b"next", b"new"]
 
 
 def test_reboot_believes_the_cursor_only(tmp_path, queue_at):
