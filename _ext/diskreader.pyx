@@ -17,7 +17,7 @@ import logging
 import os
 
 from nsqfast._ext.message cimport Message, get_be32, id_from_hex, message_drop, message_load
-from nsqfast._ext.recovery cimport count_records, draft_meta, install_meta, write_meta
+from nsqfast._ext.recovery cimport count_records, draft_meta, install_meta, record_start, write_meta
 from nsqfast._ext.segment cimport RECORD_HEADER_SIZE, RECORD_SIZE_MIN, Segment, Span
 from nsqfast._ext.segment import save_damaged, segment_path, segments_between
 
@@ -178,6 +178,7 @@ cdef class DiskReader:
         """The reader to the cursor."""
         self.next_read = self.cursor
         self.taken_head = self.taken_tail = 0
+        self.cursor_position = record_start(self.prefix, self.cursor_file, self.cursor_position)
         return self.go_to(self.cursor_file, self.cursor_position)
 
     cdef int skip_taken(self) except -1:

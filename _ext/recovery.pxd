@@ -21,4 +21,5 @@ cdef Recovered recover(str name, str prefix)
 cdef int write_meta(str prefix, str text, AckFile acks) except -1
 cdef int draft_meta(str draft, str text) except -1
 cdef int install_meta(str draft, str prefix, AckFile acks) except -1
+cdef int64_t record_start(str prefix, int64_t file, int64_t position) except -1
 cdef int64_t count_records(str prefix, int64_t file, int64_t position, int64_t last_file, int64_t last_size) except -1

@@ -42,6 +42,7 @@ cdef Recovered resume(str name, str prefix, AckFile acks, str meta_text):
     if cursor.index == written.index and cursor.file > written.file:
         written = cursor    # killed while the queue was emptied
     remove_leftovers(prefix, cursor.file)
+    cursor.position = record_start(prefix, cursor.file, cursor.position)
     cdef bint whole = acks.trusted and is_whole(prefix, cursor, written)
     if whole:
         cursor_place, count, place, _ = scan(name, prefix, written.file, written.position)
@@ -113,6 +114,15 @@ cdef first_place(str name, str prefix, numbers):
         log.warning("DISKQUEUE(%s) %s metadata writePos %d < file size of %d, reading all of it",
                     name, path, write_position, size)
     return file, align(Segment(path), position)
+
+
+cdef int64_t record_start(str prefix, int64_t file, int64_t position) except -1:
+    """Where to go on reading: right behind a record whose size is damaged there is the middle of the next one."""
+    try:
+        segment = Segment(segment_path(prefix, file))
+    except FileNotFoundError:
+        return position
+    return align(segment, position) if position < segment.size else position
 
 
 def align(Segment segment, int64_t position):

@@ -287,6 +287,41 @@ def test_broken_ack_file_is_ignored(tmp_path, queue_at):
         assert bodies(queue_at()) == [b"b"]
 
 
+@pytest.mark.parametrize("stop", ["clean", "killed", "rebooted"])
+def test_a_record_that_a_damaged_size_swallowed_is_found_after_a_restart(tmp_path, queue_at, stop):
+    """The one with the damaged size was the last that was read, and is finished: the queue begins behind it."""
+    data = bytearray(b"".join(RECORDS))
+    data[34] += 5
+    lay(tmp_path, f"4\n0,0\n0,{SIZE}\n", data)
+    queue = queue_at()
+    for _ in range(2):
+        queue.finish(queue.get()[0])
+    if stop == "clean":
+        queue.close()
+    del queue
+    if stop == "rebooted":
+        path = tmp_path / "orders.diskqueue.acks.dat"
+        boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()[:36]
+        path.write_bytes(path.read_bytes().replace(boot, b"0" * 36))
+    queue = queue_at()
+    assert queue.depth == 2
+    assert bodies(queue) == BODIES[2:]
+
+
+def test_a_clean_stop_finds_it_as_well(tmp_path, queue_at):
+    """What is not finished in front of something that is gets copied, from the place on where the queue begins."""
+    data = bytearray(b"".join(RECORDS))
+    data[34] += 5
+    lay(tmp_path, f"4\n0,0\n0,{SIZE}\n", data)
+    queue = queue_at()
+    for _ in range(2):
+        queue.finish(queue.get()[0])
+    _, last = queue.get(), queue.get()
+    queue.finish(last[0])
+    queue.close()
+    assert b"ccc" in bodies(queue_at())
+
+
 def test_a_cursor_behind_the_end_of_its_file(tmp_path, queue_at):
     """The file was cut: what stood there is gone, and the depth says so."""
     queue = queue_at(file_size_max=SIZE)
