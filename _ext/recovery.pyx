@@ -42,8 +42,9 @@ cdef Recovered resume(str name, str prefix, AckFile acks, str meta_text):
     if cursor.index == written.index and cursor.file > written.file:
         written = cursor    # killed while the queue was emptied
     remove_leftovers(prefix, cursor.file)
-    cursor.position = record_start(prefix, cursor.file, cursor.position)
-    cdef bint whole = acks.trusted and is_whole(prefix, cursor, written)
+    cdef int64_t start = record_start(prefix, cursor.file, cursor.position)
+    cdef bint whole = acks.trusted and start == cursor.position and is_whole(prefix, cursor, written)
+    cursor.position = start
     if whole:
         cursor_place, count, place, _ = scan(name, prefix, written.file, written.position)
         acks.reserve(written.index + count)

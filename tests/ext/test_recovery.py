@@ -322,6 +322,21 @@ def test_a_clean_stop_finds_it_as_well(tmp_path, queue_at):
     assert b"ccc" in bodies(queue_at())
 
 
+def test_a_cursor_in_the_middle_of_a_record(tmp_path, queue_at):
+    """Its numbers do not fit what is there: the files are counted, and what comes next is delivered next."""
+    queue = queue_at()
+    for body in BODIES:
+        queue.put(body)
+    del queue
+    acks = AckFile.load(str(tmp_path / "orders.diskqueue.acks.dat"))
+    acks.put_cursor(4, 0, 40)
+    queue = queue_at()
+    assert queue.depth == 3
+    assert bodies(queue) == BODIES[1:]
+    queue.put(b"new")
+    assert bodies(queue) == [b"new"]
+
+
 def test_a_cursor_behind_the_end_of_its_file(tmp_path, queue_at):
     """The file was cut: what stood there is gone, and the depth says so."""
     queue = queue_at(file_size_max=SIZE)
