@@ -18,6 +18,16 @@ def read_records(data):
         previous, position = span
 
 
+def is_clear(data):
+    """Whether bytes that could be taken for a record's head stand at heads alone: no damage, or such as hides nothing."""
+    heads = {start for start, _ in read_records(data)}
+    return all(
+        at in heads
+        for at in range(len(data) - SIZE_MIN + 1)
+        if HEX.issuperset(data[at + 14 : at + 30]) and end_of(data, at) >= at + SIZE_MIN
+    )
+
+
 def search(data, start):
     for at in range(start, len(data) - SIZE_MIN + 1):
         if plausible(data, at):

@@ -16,7 +16,7 @@ from nsqfast._ext.segment import Segment
 from nsqfast._ext.syncer import Syncer
 
 from fuzz.common import body, empty_folder, guarded
-from models.segment import read_records
+from models.segment import is_clear, read_records
 
 SEPARATOR = b"\xfe\xfd\xfc"
 ACK_SIZE = 512 + 16384 // 8
@@ -129,13 +129,16 @@ def check(data):
         files = lay(folder, meta, ack, datas)
         check_segments(folder, files)
         expected = None if ack else expected_without_acks(files, b"" if meta == b"-" else meta)
-        check_queue(folder, syncer, choice, sum(map(len, files.values())) // 30 + 2, expected)
+        # What damage makes of a file can be read in more than one way, and then no way is the right one.
+        clear = all(map(is_clear, files.values()))
+        count_max = sum(map(len, files.values())) // 30 + 2
+        check_queue(folder, syncer, choice, count_max, expected if clear else None, clear)
     finally:
         syncer.close()
     assert live_deliveries() == before
 
 
-def check_queue(folder, syncer, choice, count_max, expected):
+def check_queue(folder, syncer, choice, count_max, expected, clear):
     """Bits of `choice`: 0 small files, 1-4 who is finished, 5 a clean stop, 6 the ack file is lost."""
     queue = open_queue(folder, syncer, choice)
     found = drain(queue, count_max)
@@ -155,7 +158,8 @@ def check_queue(folder, syncer, choice, count_max, expected):
         (folder / "q.diskqueue.acks.dat").unlink(missing_ok=True)
     del queue
     queue = open_queue(folder, syncer, choice)
-    again = Counter(text for _, _, text, _ in drain(queue, 3 * count_max))
+    again = Counter(text for _, _, text, _ in drain(queue, 4 * count_max))
     # What was finished may come again, behind damage above all; what was not has to.
-    assert left <= again <= Counter(text for _, _, text, _ in found), (left, again)
+    if clear:
+        assert left <= again <= Counter(text for _, _, text, _ in found), (left, again)
     queue.close()
