@@ -1,7 +1,8 @@
 """Gives each target its share of time under libFuzzer, one process at a time, and says what came of it.
 
     run.py [--seconds N] [--folder F] [TARGET ...]     N seconds for each target (default 60), all targets by default
-    run.py --replay TARGET FILE ...                    once each, in this Python's ordinary build
+    run.py --replay TARGET FILE ...                    once each, in the release build
+    run.py --again TARGET FILE ...                     once each, under the sanitizers
 
 A folder has corpus/TARGET, which the next run goes on with, findings/TARGET-*, and logs/TARGET.log.
 """
@@ -126,7 +127,7 @@ def shown(name, log):
     at = FAULT.search(log)
     lines = log[at.start() if at else 0 :].splitlines()
     written = re.findall(r"Test unit written to (\S+)", log)
-    again = [f"again: tests/fuzz/run.py --replay {name} {path}" for path in written]
+    again = [f"make fuzz ARGS='--again {name} {path}'" for path in written]
     return "\n".join([f"--- {name}", *(lines[:SHOWN_MAX] if at else lines[-SHOWN_MAX:]), *again])
 
 
@@ -135,12 +136,16 @@ def main():
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--folder", type=Path, default=BUILT)
     parser.add_argument("--replay", action="store_true")
+    parser.add_argument("--again", action="store_true")
     parser.add_argument("names", nargs="*", metavar="TARGET")
     given = parser.parse_args()
     if given.replay:
         from fuzz import harness
 
         return harness.main(given.names[0], given.names[1:])
+    if given.again:
+        command = [sys.executable, str(HERE / "harness.py"), *given.names]
+        return subprocess.run(command, env=environment(), check=False).returncode
     if unknown := set(given.names) - set(target_names()):
         parser.error(f"no target {', '.join(unknown)}; there are {', '.join(target_names())}")
     found = 0

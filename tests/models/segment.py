@@ -19,7 +19,7 @@ def read_records(data):
 
 
 def is_clear(data):
-    """Whether bytes that could be taken for a record's head stand at heads alone: no damage, or such as hides nothing."""
+    """Whether nothing but the heads of its records looks like one: there is one way to read it."""
     heads = {start for start, _ in read_records(data)}
     return all(
         at in heads
