@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fuzz.strategies import BODIES, FEW, MANY, PATTERNS, QUICK, STREAMS, damaged, line
 from fuzz.targets import compression, mpub, session, wire
-from nsqfast.compression import Deflate, Snappy
+from nsqfast.streams.compression import Deflate, Snappy
 from support.core import Peer, make_registry
 
 pytestmark = pytest.mark.slow
@@ -44,8 +44,8 @@ PLAIN = st.binary(max_size=500) | st.integers(0, 200_000).map(bytes)
 @FEW
 @given(
     st.one_of(
-        line(b"\x00", PATTERNS, damaged(PLAIN.map(lambda data: Deflate(6).compress(data)))),
-        line(b"\x01", PATTERNS, damaged(PLAIN.map(lambda data: Snappy().compress(data)))),
+        line(b"\x00", PATTERNS, damaged(PLAIN.map(lambda data: Deflate(6).pack(data)))),
+        line(b"\x01", PATTERNS, damaged(PLAIN.map(lambda data: Snappy().pack(data)))),
     )
 )
 def test_packed_streams(data):

@@ -6,11 +6,10 @@ import zlib
 import cramjam
 
 from fuzz.common import pieces
-from nsqfast.compression import (
+from nsqfast.streams.adapter import PIECE_SIZE_MAX, StreamError
+from nsqfast.streams.compression import (
     CHUNK_SIZE_MAX,
-    PIECE_SIZE_MAX,
     STREAM_IDENTIFIER,
-    CompressionError,
     Deflate,
     Snappy,
 )
@@ -24,11 +23,11 @@ def seeds():
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
     bomb = packer.compress(bytes(1 << 19)) + packer.flush()
     return [
-        b"\x00\x02" + Deflate(6).compress(text),
+        b"\x00\x02" + Deflate(6).pack(text),
         b"\x00\x01" + bomb,
-        b"\x01\x02" + Snappy().compress(text),
-        b"\x01\x01" + STREAM_IDENTIFIER + b"\xfe\x03\x00\x00abc" + Snappy().compress(b"x"),
-        b"\x01\x00" + Snappy().compress(random.Random(1).randbytes(300)),
+        b"\x01\x02" + Snappy().pack(text),
+        b"\x01\x01" + STREAM_IDENTIFIER + b"\xfe\x03\x00\x00abc" + Snappy().pack(b"x"),
+        b"\x01\x00" + Snappy().pack(random.Random(1).randbytes(300)),
     ]
 
 
@@ -37,14 +36,14 @@ def unpack(adapter, data):
     out, size = [], 0
     try:
         for piece in data:
-            for unpacked in adapter.decompress(piece):
+            for unpacked in adapter.unpack(piece):
                 assert 0 < len(unpacked) <= PIECE_SIZE_MAX
                 out.append(unpacked)
                 size += len(unpacked)
                 if size > OUT_SIZE_MAX:
                     return b"".join(out), False, True
             assert not isinstance(adapter, Snappy) or adapter.held < CHUNK_SIZE_MAX + 4
-    except CompressionError:
+    except StreamError:
         return b"".join(out), True, False
     return b"".join(out), False, False
 
@@ -89,5 +88,5 @@ def check(data):
     elif data:
         check_deflate(data, whole)
     sender, receiver = make(), make()
-    packed = sender.compress(data) + sender.compress(data[::-1])
-    assert b"".join(receiver.decompress(packed)) == data + data[::-1]
+    packed = sender.pack(data) + sender.pack(data[::-1])
+    assert b"".join(receiver.unpack(packed)) == data + data[::-1]

@@ -12,7 +12,7 @@ from nsqfast._ext.message import live_deliveries
 
 from fuzz.common import body, empty_folder, guarded, pieces
 from models.session import SessionModel
-from nsqfast.compression import Deflate, Snappy
+from nsqfast.streams.compression import Deflate, Snappy
 from support.core import Peer, make_registry
 
 SEPARATOR = b"\xfe\xfd"
@@ -89,7 +89,7 @@ class Client(Peer):
             self.registry.flush()
         written, self.transport.written = self.transport.written, []
         for data in written:
-            plain = data if self.adapter is None else b"".join(self.adapter.decompress(data))
+            plain = data if self.adapter is None else b"".join(self.adapter.unpack(data))
             for kind, content in self.decoder.feed(plain):
                 self.hear(kind, content)
 
@@ -137,7 +137,7 @@ class Run:
         client = self.client
         turn = client.fill(turn)
         if client.adapter is not None and self.packs:
-            turn = client.packer.compress(turn)
+            turn = client.packer.pack(turn)
         for piece in pieces(turn, self.pattern):
             if client.transport.is_closing:
                 break
