@@ -1,4 +1,4 @@
-"""Folders as a crash, another program or a bad disk leave them, and what an operator writes."""
+"""Folders as a crash or a bad disk leave them, what an operator writes, and JSON of peers."""
 
 import json
 
@@ -15,7 +15,7 @@ from fuzz.strategies import (
     damaged,
     line,
 )
-from fuzz.targets import ackfile, diskqueue, identify, metadata, options
+from fuzz.targets import ackfile, diskqueue, grant, identify, metadata, options
 
 pytestmark = pytest.mark.slow
 
@@ -91,6 +91,35 @@ def test_nsqd_dat(data):
 @given(damaged(IDENTITIES))
 def test_identify(data):
     identify.check(data)
+
+
+PATTERNS_OF_NAMES = st.sampled_from([".*", "^t$", "(a|b)+", "(", "x{1000}{1000}"]) | st.text(
+    max_size=6
+)
+ENTRIES = st.builds(
+    lambda topic, channels, permissions: {
+        "topic": topic,
+        "channels": channels,
+        "permissions": permissions,
+    },
+    PATTERNS_OF_NAMES,
+    st.lists(PATTERNS_OF_NAMES, max_size=3) | JSON_VALUES,
+    st.lists(st.sampled_from(["publish", "subscribe"]), max_size=2) | JSON_VALUES,
+)
+
+
+@FEW
+@given(
+    damaged(
+        st.builds(
+            lambda ttl, entries: json.dumps({"ttl": ttl, "authorizations": entries}).encode(),
+            st.integers(1, 10**12) | JSON_VALUES,
+            st.lists(ENTRIES | JSON_VALUES, max_size=3),
+        )
+    )
+)
+def test_grants(data):
+    grant.check(data)
 
 
 FIELDS = st.sampled_from([item.key for item in options.declared(options.Options) if item.key])
