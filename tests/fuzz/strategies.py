@@ -101,6 +101,7 @@ COMMANDS = st.one_of(
     line(b"MPUB t\n", MANY),
     line(b"SUB ", NAMES, b" ", NAMES, b"\n"),
     st.just(b"SUB t c\nRDY 3\n"),
+    line(b"AUTH\n", BODIES),
     line(b"RDY ", NUMBERS, b"\n"),
     line(b"FIN ", IDS, b"\n"),
     line(b"REQ ", IDS, b" ", NUMBERS, b"\n"),
