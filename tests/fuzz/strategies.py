@@ -99,6 +99,7 @@ COMMANDS = st.one_of(
     line(b"PUB t\n", BODIES),
     line(b"DPUB ", NAMES, b" ", NUMBERS, b"\n", BODIES),
     line(b"MPUB t\n", MANY),
+    st.integers(35, 37).map(session.full),
     line(b"SUB ", NAMES, b" ", NAMES, b"\n"),
     st.just(b"SUB t c\nRDY 3\n"),
     line(b"AUTH\n", BODIES),

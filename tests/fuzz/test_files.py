@@ -25,6 +25,18 @@ FILES = st.builds(
     st.sampled_from([b"", b"", b"", b"#7\n", b"#400000000000000000\n"]),
     st.lists(RECORDS, max_size=5),
 )
+
+
+@st.composite
+def swallowing(draw):
+    """A file in which the size of one record reaches into the next."""
+    records = draw(st.lists(RECORDS, min_size=2, max_size=5))
+    at = draw(st.integers(0, len(records) - 2))
+    size = int.from_bytes(records[at][:4], "big") + draw(st.integers(1, 20))
+    records[at] = size.to_bytes(4, "big") + records[at][4:]
+    return b"".join(records)
+
+
 PLACES = st.sampled_from([0, 1, 31, 62, 93, 2**40, -1])
 METADATA = st.one_of(
     st.just(b"-"),
@@ -37,10 +49,13 @@ METADATA = st.one_of(
 ACKS = st.one_of(
     st.just(b""),
     st.builds(
-        lambda first, count, at, marked: diskqueue.believed(
-            (first, 0, at), (first + count, 0, at + 31 * count), [first + mark for mark in marked]
+        lambda first, count, at, shift, marked: diskqueue.believed(
+            (first, 0, at),
+            (first + count, 0, max(0, at + 31 * count + shift)),
+            [first + mark for mark in marked],
         ),
-        *(st.integers(1, 5), st.integers(0, 20), st.sampled_from([0, 31, 40])),
+        *(st.integers(1, 5), st.integers(0, 20), st.sampled_from([0, 31, 40, 99])),
+        st.sampled_from([0, 0, 0, 1, -60]),
         st.lists(st.integers(0, 20), max_size=4),
     ),
 )
@@ -50,7 +65,12 @@ ACKS = st.one_of(
 @given(
     st.builds(
         lambda *sections: diskqueue.SEPARATOR.join([*sections[:3], *sections[3]]),
-        *(PATTERNS, damaged(METADATA), damaged(ACKS), st.lists(damaged(FILES), max_size=4)),
+        *(
+            PATTERNS,
+            damaged(METADATA),
+            damaged(ACKS),
+            st.lists(damaged(FILES) | swallowing(), max_size=4),
+        ),
     )
 )
 def test_queues(data):
