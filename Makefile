@@ -85,7 +85,7 @@ asan-test: $(READY)
 
 # The instrumented modules stand in build/fuzz, so the release build stays as it is.
 FUZZ_BUILD = NSQFAST_FUZZ=1 CC=clang $(BIN)/python setup.py -q build --build-base build/fuzz --build-lib build/fuzz/lib
-IF_FUZZ = command -v clang >/dev/null 2>&1 || lacks="clang: apt install clang"; \
+IF_FUZZ = lacks=""; command -v clang >/dev/null 2>&1 || lacks="clang: apt install clang"; \
 	test -n "$$lacks" || $(BIN)/python -c "import atheris" 2>/dev/null \
 	|| $(BIN)/python -m pip install -q --group fuzz >/dev/null 2>&1 || lacks="atheris: pip install --group fuzz"
 

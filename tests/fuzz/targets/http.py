@@ -80,7 +80,7 @@ def pair():
 
 
 # What these tell changes by itself.
-RESTLESS = re.compile(rb"/(stats|debug|info|config)|//|\.\.", re.IGNORECASE)
+RESTLESS = re.compile(rb"/(stats|metrics|debug|info|config)|//|\.\.", re.IGNORECASE)
 
 
 @guarded
