@@ -33,8 +33,10 @@ class Deflate(Adapter):
         return self._compressor.compress(data) + self._compressor.flush(zlib.Z_SYNC_FLUSH)
 
     def unpack(self, data: bytes) -> Iterator[bytes]:
-        while data:
-            if self._decompressor.eof:
+        piece = b""
+        # A full piece may have left some in zlib, even where all of the input was read.
+        while data or len(piece) == PIECE_SIZE_MAX:
+            if data and self._decompressor.eof:
                 raise StreamError("deflate: data behind the end of the stream")
             try:
                 piece = self._decompressor.decompress(data, PIECE_SIZE_MAX)
@@ -43,8 +45,6 @@ class Deflate(Adapter):
             data = self._decompressor.unconsumed_tail or self._decompressor.unused_data
             if piece:
                 yield piece
-            elif not data:
-                return
 
 
 class Snappy(Adapter):

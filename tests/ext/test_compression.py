@@ -74,6 +74,16 @@ def test_little_that_unfolds_to_much_is_given_in_pieces():
     assert [len(next(unfolding)) for _ in range(100)] == [PIECE_SIZE_MAX] * 100
 
 
+def test_all_that_has_come_is_unfolded(dice):
+    """Wherever a stream was cut: zlib keeps what a piece had no room for, also when it has read all of its input."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    plain = b"".join(bytes(dice.randrange(70_000)) + dice.randbytes(3) for _ in range(8))
+    stream = packer.compress(plain) + packer.flush()
+    for cut in range(len(stream)):
+        got = b"".join(Deflate(6).unpack(stream[:cut]))
+        assert got == zlib.decompressobj(-15).decompress(stream[:cut])
+
+
 def chunk(kind, data):
     return bytes([kind]) + len(data).to_bytes(3, "little") + data
 
