@@ -78,6 +78,7 @@ class HttpBroker:
         self.registry = Registry(options)
         server = SimpleNamespace(options=options, registry=self.registry, start_time=0.0)
         server.tcp_address = server.http_address = server.https_address = None
+        server.lookup = SimpleNamespace(configure=lambda: None)
         server.persist_metadata = lambda: None
         self.api = HttpApi(server)
         self.shortcut = self.api.shortcut if has_shortcut else None
