@@ -39,7 +39,8 @@ def check(data):
     assert min(*cursor_place, *written_place) >= 0
     finished = acks.finished()
     assert acks.finished_count() == len(finished)
-    acks.put_written(written + 100, written_place[0], written_place[1])
+    # Of a queue that was being emptied the cursor is ahead, and it goes on from there.
+    acks.put_written(written + 100, *max(cursor_place, written_place))
     assert acks.finished() == finished
     acks.finish_record(written + 50)
     again = AckFile.load(str(path))
