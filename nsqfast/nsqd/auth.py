@@ -111,7 +111,8 @@ class Grant:
 def read_grant(body: bytes) -> Grant:
     """The JSON of an auth server; AuthError says what is wrong with it, and nothing that stood in it."""
     try:
-        given = json.loads(body.decode("utf-8", "replace"), parse_constant=_refuse)
+        text = body.decode("utf-8", "replace")
+        given = json.loads(text, parse_constant=_refuse, object_pairs_hook=_members)
     except (ValueError, RecursionError):
         raise AuthError("an answer that is not JSON") from None
     found = _Fields(given)
@@ -129,14 +130,19 @@ def read_grant(body: bytes) -> Grant:
     return Grant(ttl_s, found.text("identity"), found.text("identity_url"), authorizations)
 
 
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """As Go's decoder reads an object: keys in any case, the last one that is not null wins."""
+    return {key.lower(): value for key, value in pairs if value is not None}
+
+
 class _Fields:
-    """An object as Go's decoder reads it: keys in any case, the last one wins, null and absent are the default."""
+    """An object's members; what is absent has its type's default."""
 
     def __init__(self, given: object) -> None:
         given = {} if given is None else given
         if not isinstance(given, dict):
             raise _wrong_type()
-        self._values = {key.lower(): value for key, value in given.items() if value is not None}
+        self._values = given
 
     def text(self, name: str) -> str:
         return _text(self._values.get(name))

@@ -120,3 +120,16 @@ def test_errors_repeat_nothing_of_the_answer(capfd, secret, body):
 def test_answers_that_break_parsers(body):
     with pytest.raises(AuthError):
         read_grant(body)
+
+
+@pytest.mark.parametrize(
+    ("body", "identity"),
+    [
+        (b'{"ttl": 1, "identity": "a", "IDENTITY": "b"}', "b"),
+        (b'{"ttl": 1, "Identity": "a", "identity": "b", "Identity": "c"}', "c"),
+        (b'{"TTL": 1, "identity": "a", "identity": null}', "a"),
+    ],
+)
+def test_a_key_that_comes_twice(body, identity):
+    """As Go's decoder: in any case, the last one that is not null."""
+    assert read_grant(body).identity == identity
