@@ -1,6 +1,5 @@
 """IDENTIFY: what a client asks for, checked, and what it is told (spec nsqd-tcp §7). Once per connection."""
 
-import json
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -8,6 +7,7 @@ import orjson
 
 from nsqfast import NSQ_VERSION
 from nsqfast.errors import ProtocolError
+from nsqfast.gojson import INT32_MAX, INT64_MAX, decode_record
 
 MS = 1_000_000
 
@@ -18,19 +18,17 @@ DEFLATE_LEVEL = 6
 HEARTBEAT_MS_MIN = 1000
 MSG_TIMEOUT_MS_MIN = 1000
 SAMPLE_RATE_MAX = 99
-INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
 
 _STRINGS = ("client_id", "hostname", "user_agent", "topology_region", "topology_zone")
 _BOOLEANS = ("feature_negotiation", "tls_v1", "snappy", "deflate")
-_INTEGERS = (
-    "heartbeat_interval",
-    "output_buffer_timeout",
-    "output_buffer_size",
-    "sample_rate",
-    "msg_timeout",
-    "deflate_level",
-)
+_INTEGERS = {
+    "heartbeat_interval": INT64_MAX,
+    "output_buffer_timeout": INT64_MAX,
+    "output_buffer_size": INT64_MAX,
+    "sample_rate": INT32_MAX,
+    "msg_timeout": INT64_MAX,
+    "deflate_level": INT64_MAX,
+}
 
 
 class Limits(Protocol):
@@ -138,47 +136,10 @@ def _bad(text: str) -> ProtocolError:
 
 
 def _decode(body: bytes) -> dict[str, Any]:
-    """Every known key with its value, as Go's decoder reads it: keys in any case, the last one wins, null = default."""
     try:
-        # Not orjson: it takes 2**64 for a float, where Go refuses it; json keeps every integer exact.
-        # What is not UTF-8 becomes U+FFFD, as in Go.
-        text = body.decode("utf-8", "replace")
-        given = json.loads(text, parse_constant=_refuse, object_pairs_hook=_Members)
-    except (ValueError, RecursionError):
+        return decode_record(body, _STRINGS, _INTEGERS, _BOOLEANS)
+    except ValueError:
         raise _bad("failed to decode JSON body") from None
-    if given is None:
-        given = _Members()
-    if not isinstance(given, _Members):
-        raise _bad("failed to decode JSON body")
-    asked: dict[str, Any] = dict.fromkeys(_STRINGS, "")
-    asked |= dict.fromkeys(_BOOLEANS, False)
-    asked |= dict.fromkeys(_INTEGERS, 0)
-    for key, value in given:
-        name = key.lower()
-        if name in asked and value is not None:
-            if not _fits(name, value):
-                raise _bad("failed to decode JSON body")
-            asked[name] = value
-    return asked
-
-
-class _Members(list[tuple[str, Any]]):
-    """An object as Go's decoder walks through it: in its order, and a key may come twice."""
-
-
-def _refuse(constant: str) -> float:
-    raise ValueError(constant)
-
-
-def _fits(name: str, value: object) -> bool:
-    if name in _STRINGS:
-        return isinstance(value, str)
-    if name in _BOOLEANS:
-        return isinstance(value, bool)
-    largest = INT32_MAX if name == "sample_rate" else INT64_MAX
-    return (
-        isinstance(value, int) and not isinstance(value, bool) and -largest - 1 <= value <= largest
-    )
 
 
 def _heartbeat(asked_ms: int, limits: Limits) -> int:

@@ -1,0 +1,60 @@
+"""A JSON object that a peer sent, read as Go's decoder fills a record."""
+
+import json
+import re
+from collections.abc import Collection, Mapping
+from typing import Any
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
+
+
+def decode_record(
+    body: bytes,
+    strings: Collection[str],
+    integers: Mapping[str, int],
+    booleans: Collection[str] = (),
+) -> dict[str, Any]:
+    """Every known name with its value, `integers` with the largest that each takes; ValueError for what does not fit.
+
+    As in Go: keys in any case, the last one wins, null and what is missing leave the default ("", 0, False), unknown
+    keys count for nothing, and what is not Unicode becomes U+FFFD.
+    """
+    try:
+        # Not orjson: it takes 2**64 for a float, where Go refuses it; json keeps every integer exact.
+        text = body.decode("utf-8", "replace")
+        given = json.loads(text, parse_constant=_refuse, object_pairs_hook=_Members)
+    except RecursionError:
+        raise ValueError("too deep") from None
+    if given is None:
+        given = _Members()
+    if not isinstance(given, _Members):
+        raise ValueError("no object")  # noqa: TRY004 - the peer's fault like the others
+    record: dict[str, Any] = dict.fromkeys(strings, "")
+    record |= dict.fromkeys(booleans, False)
+    record |= dict.fromkeys(integers, 0)
+    for key, value in given:
+        name = key.lower()
+        if name in record and value is not None:
+            record[name] = _fitting(value, type(record[name]), integers.get(name, 0))
+    return record
+
+
+class _Members(list[tuple[str, Any]]):
+    """An object as Go's decoder walks through it: in its order, and a key may come twice."""
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(constant)
+
+
+def _fitting(value: object, kind: type, largest: int) -> Any:
+    if type(value) is not kind:
+        raise ValueError(f"{value!r} is no {kind.__name__}")
+    if isinstance(value, str):
+        return _HALF_PAIR.sub("\ufffd", value)
+    if kind is int and not -largest - 1 <= value <= largest:  # type: ignore[operator]
+        raise ValueError(f"{value} is out of range")
+    return value
