@@ -1,10 +1,11 @@
-"""The shapes of nsqd's HTTP answers, and reading a request's parameters."""
+"""The shapes of HTTP answers that NSQ's daemons share, and reading a request's parameters."""
 
 import json
 from typing import Any
 
 import orjson
 
+from nsqfast.names import is_valid_name
 from nsqfast.net.http_message import JSON, TEXT, Request, Response
 from nsqfast.net.http_query import parse_query
 
@@ -76,3 +77,20 @@ def required(values: dict[str, str], key: str) -> str:
     if value is None:
         raise HttpError(400, f"MISSING_ARG_{key.upper()}")
     return value
+
+
+def topic_name(values: dict[str, str]) -> str:
+    """The parameter `topic`; 400 if it is missing or may not be a topic's name."""
+    name = required(values, "topic")
+    if not is_valid_name(name):
+        raise HttpError(400, "INVALID_ARG_TOPIC")
+    return name
+
+
+def topic_and_channel_name(values: dict[str, str]) -> tuple[str, str]:
+    """The parameters `topic` and `channel`; 400 for the first thing that is wrong with them."""
+    topic = topic_name(values)
+    channel = required(values, "channel")
+    if not is_valid_name(channel):
+        raise HttpError(400, "INVALID_ARG_CHANNEL")
+    return topic, channel

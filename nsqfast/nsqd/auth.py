@@ -12,7 +12,7 @@ import re2
 
 from nsqfast.errors import NsqfastError
 from nsqfast.gotext import INT64_MAX
-from nsqfast.nsqd.http_reply import encode_json
+from nsqfast.net.http_reply import encode_json
 
 PUBLISH, SUBSCRIBE = "publish", "subscribe"
 EVERYTHING = ".*"

@@ -19,9 +19,9 @@ from yarl import URL
 
 from nsqfast import NSQ_VERSION
 from nsqfast.gotext import os_error
+from nsqfast.net.http_reply import encode_json
 from nsqfast.net.tls import client_context
 from nsqfast.nsqd.auth import AuthError, Grant, read_grant
-from nsqfast.nsqd.http_reply import encode_json
 from nsqfast.nsqd.options import Options
 
 log = logging.getLogger("nsqd")

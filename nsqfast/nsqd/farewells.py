@@ -2,8 +2,8 @@
 
 from nsqfast._ext.frame import encode
 from nsqfast.net.http_message import Request, render
+from nsqfast.net.http_reply import error_answer
 from nsqfast.net.refusal import Refusal
-from nsqfast.nsqd.http_reply import error_answer
 
 FRAME_ERROR = 1
 

@@ -8,13 +8,14 @@ from nsqfast._ext.channel import Channel
 from nsqfast._ext.topic import Topic
 from nsqfast.names import is_valid_name
 from nsqfast.net.http_message import Request, Response
-from nsqfast.nsqd.http_reply import (
+from nsqfast.net.http_reply import (
     HttpError,
     json_answer,
     parameters,
     plain_answer,
     required,
     text_answer,
+    topic_and_channel_name,
 )
 from nsqfast.nsqd.server import Server
 
@@ -130,14 +131,8 @@ class Admin:
         return topic
 
     def _topic_and_channel_name(self, request: Request) -> tuple[Topic, str]:
-        values = parameters(request)
-        topic_name = required(values, "topic")
-        if not is_valid_name(topic_name):
-            raise HttpError(400, "INVALID_ARG_TOPIC")
-        channel_name = required(values, "channel")
-        if not is_valid_name(channel_name):
-            raise HttpError(400, "INVALID_ARG_CHANNEL")
-        return self._find_topic(topic_name), channel_name
+        topic, channel = topic_and_channel_name(parameters(request))
+        return self._find_topic(topic), channel
 
     def _find_channel(self, request: Request) -> Channel:
         topic, name = self._topic_and_channel_name(request)

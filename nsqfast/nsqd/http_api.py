@@ -4,24 +4,21 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING
 
-from nsqfast.gotext import format_duration
-from nsqfast.net.http_message import HTML, Request, Response
-from nsqfast.net.router import Router
-from nsqfast.nsqd import http_debug
-from nsqfast.nsqd.http_admin import Admin
-from nsqfast.nsqd.http_config import Config
-from nsqfast.nsqd.http_metrics import MetricsPage
-from nsqfast.nsqd.http_publish import Publisher
-from nsqfast.nsqd.http_reply import (
-    HttpError,
+from nsqfast.net.http_message import Request, Response
+from nsqfast.net.http_reply import (
     error_answer,
     json_answer,
     parameters,
     text_answer,
 )
+from nsqfast.net.http_routes import Answer, Routes
+from nsqfast.nsqd import http_debug
+from nsqfast.nsqd.http_admin import Admin
+from nsqfast.nsqd.http_config import Config
+from nsqfast.nsqd.http_metrics import MetricsPage
+from nsqfast.nsqd.http_publish import Publisher
 from nsqfast.nsqd.options import TLS_REQUIRED
 from nsqfast.nsqd.server import Server
 from nsqfast.nsqd.stats import Filter, collect
@@ -32,9 +29,6 @@ if TYPE_CHECKING:  # what it imports would slow down every start
 
 log = logging.getLogger("nsqd")
 
-Answer = Response | Awaitable[Response]
-NOT_FOUND = error_answer(404, "NOT_FOUND")
-INTERNAL_ERROR = error_answer(500, "INTERNAL_ERROR")
 _SWITCH = {"true": True, "1": True, "false": False, "0": False}
 FORM_SIZE_MAX = 64 * 1024  # /debug/setblockrate
 
@@ -57,7 +51,7 @@ class HttpApi:
     def __init__(self, server: Server, is_plain: bool = True) -> None:
         self._server = server
         publisher = Publisher(server.registry, server.options)
-        self._router = _routes(server, publisher, self._stats)
+        self._routes = _routes(server, publisher, self._stats)
         self._refuses_plain = is_plain and server.options.tls_required == TLS_REQUIRED
         self._guard = _guard(server, is_plain)
         closes = self._refuses_plain or self._guard is not None
@@ -65,27 +59,37 @@ class HttpApi:
 
     def limit(self, method: str, path: str) -> int:
         """Body size by route."""
-        route = self._router.find(method, path)
+        route = self._routes.router.find(method, path)
         return route.body_size_max if route is not None else 0
 
     def __call__(self, request: Request) -> Answer:
         if self._refuses_plain:
             return self._refuse_plain()
-        route = self._router.find(request.method, request.path)
+        route = self._routes.router.find(request.method, request.path)
         if route is None:
-            return self._answer_strays(request)
+            return self._routes.answer_stray(request)
         begun_ns = time.perf_counter_ns() if route.is_logged else 0
         if self._guard is not None and route.need:
             refusal = self._guard.check(request, route.need)
             if refusal is not None and not isinstance(refusal, Response):
-                return _run_later(route, request, refusal, begun_ns)
+                return self._run_later(route, request, refusal, begun_ns)
         else:
             refusal = None
-        answer = refusal or _run(route, request)
-        if begun_ns and isinstance(
-            answer, Response
-        ):  # the handlers that wait are those that are not logged
-            _log_access(request, answer, begun_ns)
+        answer = refusal or self._routes.run(route, request)
+        # The handlers that wait are those that are not logged.
+        if begun_ns and isinstance(answer, Response):
+            self._routes.log_access(request, answer, begun_ns)
+        return answer
+
+    async def _run_later(
+        self, route: Route, request: Request, refused: Awaitable[Response | None], begun_ns: int
+    ) -> Response:
+        """Once an auth server has said who asks."""
+        answer = await refused or self._routes.run(route, request)
+        if not isinstance(answer, Response):
+            answer = await answer
+        if begun_ns:
+            self._routes.log_access(request, answer, begun_ns)
         return answer
 
     def _refuse_plain(self) -> Response:
@@ -94,26 +98,6 @@ class HttpApi:
         body = b'{"message": "TLS_REQUIRED", "https_port": %d}' % port
         answer = error_answer(403, "")
         answer.body = body
-        return answer
-
-    def _answer_strays(self, request: Request) -> Response:
-        """No route: another spelling, another method, or nothing at all."""
-        method, path = request.method, request.path
-        if method == "OPTIONS" and path == "*":
-            return Response(200)
-        allowed = self._router.allowed(path)
-        if method == "OPTIONS" and allowed:
-            return Response(200, headers=b"Allow: %b\r\n" % allowed.encode())
-        begun_ns = time.perf_counter_ns()
-        if not allowed:
-            corrected = self._router.correct(method, path)
-            if corrected is not None:
-                return _redirect(request, corrected)
-            answer = NOT_FOUND
-        else:
-            allow = b"Allow: %b\r\n" % allowed.encode()
-            answer = error_answer(405, "METHOD_NOT_ALLOWED", allow)
-        _log_access(request, answer, begun_ns)
         return answer
 
     def _stats(self, request: Request) -> Response:
@@ -132,11 +116,11 @@ class HttpApi:
 
 def _routes(
     server: Server, publisher: Publisher, stats: Callable[[Request], Response]
-) -> Router[Route]:
+) -> Routes[Route]:
     options = server.options
     admin = Admin(server)
     config = Config(options, server.lookup.configure)
-    router: Router[Route] = Router()
+    routes: Routes[Route] = Routes(log)
     for method, pattern, route in (
         ("POST", "/pub", Route(publisher.pub, options.max_msg_size, is_logged=False, need="topic")),
         (
@@ -171,8 +155,8 @@ def _routes(
         ),
         ("POST", "/debug/freememory", Route(http_debug.free_memory, need="everything")),
     ):
-        router.add(method, pattern, route)
-    return router
+        routes.router.add(method, pattern, route)
+    return routes
 
 
 def _guard(server: Server, is_plain: bool) -> "HttpGuard | None":
@@ -182,52 +166,3 @@ def _guard(server: Server, is_plain: bool) -> "HttpGuard | None":
     from nsqfast.nsqd.http_auth import HttpGuard
 
     return HttpGuard(server.auth, is_tls=not is_plain)
-
-
-async def _run_later(
-    route: Route, request: Request, refused: Awaitable[Response | None], begun_ns: int
-) -> Response:
-    """Once an auth server has said who asks."""
-    answer = await refused or _run(route, request)
-    if not isinstance(answer, Response):
-        answer = await answer
-    if begun_ns:
-        _log_access(request, answer, begun_ns)
-    return answer
-
-
-def _run(route: Route, request: Request) -> Answer:
-    try:
-        return route.run(request)
-    except HttpError as error:
-        return error_answer(error.status, error.code)
-    except Exception:
-        log.exception("HTTP: %s %s failed", request.method, _shown(request.target))
-        return INTERNAL_ERROR
-
-
-def _redirect(request: Request, path: str) -> Response:
-    query = "?" + request.query.decode("latin-1") if request.query else ""
-    target = path + query
-    location = b"Location: %b\r\n" % target.encode("latin-1", "replace")
-    if request.method != "GET":
-        return Response(307, headers=location)
-    shown = escape(target).replace("&#x27;", "&#39;").replace("&quot;", "&#34;")  # as Go escapes
-    body = f'<a href="{shown}">Moved Permanently</a>.\n\n'
-    return Response(301, body.encode(), HTML, location)
-
-
-def _log_access(request: Request, answer: Response, begun_ns: int) -> None:
-    if log.isEnabledFor(logging.INFO):
-        log.info(
-            "%d %s %s (%s) %s",
-            answer.status,
-            request.method,
-            _shown(request.target),
-            request.remote,
-            format_duration(time.perf_counter_ns() - begun_ns),
-        )
-
-
-def _shown(target: bytes) -> str:
-    return target.decode("latin-1")

@@ -15,9 +15,9 @@ from nsqfast._ext.clock import now
 from nsqfast.names import is_valid_name
 from nsqfast.net.http_message import Request, Response
 from nsqfast.net.http_query import parse_query
+from nsqfast.net.http_reply import error_answer
 from nsqfast.nsqd.auth import AuthError, Grant
 from nsqfast.nsqd.auth_client import AuthClient
-from nsqfast.nsqd.http_reply import error_answer
 
 log = logging.getLogger("nsqd")
 

@@ -7,7 +7,7 @@ import orjson
 
 from nsqfast import logs
 from nsqfast.net.http_message import Request, Response
-from nsqfast.nsqd.http_reply import HttpError, json_answer, text_answer
+from nsqfast.net.http_reply import HttpError, json_answer, text_answer
 from nsqfast.nsqd.options import PROGRAM, Options
 from nsqfast.options import by_key
 

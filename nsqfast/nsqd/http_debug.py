@@ -18,7 +18,7 @@ from pathlib import Path
 from nsqfast.gotext import quote
 from nsqfast.net.http_message import Request, Response
 from nsqfast.net.http_query import parse_query
-from nsqfast.nsqd.http_reply import plain_answer
+from nsqfast.net.http_reply import plain_answer
 from nsqfast.stats.memory import memory_stats, resident_bytes
 
 INDEX = """/debug/pprof/

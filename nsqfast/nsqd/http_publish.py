@@ -12,7 +12,7 @@ from nsqfast.errors import ProtocolError, PublishError
 from nsqfast.gotext import INT64_MAX
 from nsqfast.names import is_valid_name
 from nsqfast.net.http_message import ACTUAL, DECLARED, Request, Response, render
-from nsqfast.nsqd.http_reply import HttpError, error_answer, parameters, required, text_answer
+from nsqfast.net.http_reply import HttpError, error_answer, parameters, required, text_answer
 from nsqfast.nsqd.options import Options
 
 log = logging.getLogger("nsqd")

@@ -354,7 +354,7 @@ def test_nothing_else_is_open(tmp_path):
     """A new endpoint wants a secret, or stands in OPEN."""
     options = Options(data_path=str(tmp_path))
     server = SimpleNamespace(registry=Registry(options), options=options)
-    router = _routes(server, Publisher(server.registry, options), None)
+    router = _routes(server, Publisher(server.registry, options), None).router
     routes = [*router.exact.items(), *router.prefixes.items()]
     found = {
         (method, path) for path, methods in routes for method in methods if not methods[method].need

@@ -1,0 +1,95 @@
+"""What happens around a handler, whatever daemon it belongs to.
+
+Errors become answers, paths that lead nowhere are answered, and requests are logged as NSQ logs them.
+"""
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from html import escape
+from typing import Generic, Protocol, TypeVar
+
+from nsqfast.gotext import format_duration
+from nsqfast.net.http_message import HTML, Request, Response
+from nsqfast.net.http_reply import HttpError, error_answer
+from nsqfast.net.router import Router
+
+Answer = Response | Awaitable[Response]
+NOT_FOUND = error_answer(404, "NOT_FOUND")
+INTERNAL_ERROR = error_answer(500, "INTERNAL_ERROR")
+
+
+class Route(Protocol):
+    """One endpoint, as far as it matters here."""
+
+    @property
+    def run(self) -> Callable[[Request], Answer]:
+        """Its handler."""
+
+
+R = TypeVar("R", bound=Route)
+
+
+class Routes(Generic[R]):
+    """The endpoints of one daemon; `log` is the daemon's."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self.router: Router[R] = Router()
+        self._log = log
+
+    def run(self, route: R, request: Request) -> Answer:
+        """The handler's answer, or what its error means."""
+        try:
+            return route.run(request)
+        except HttpError as error:
+            return error_answer(error.status, error.code)
+        except Exception:
+            self._log.exception("HTTP: %s %s failed", request.method, _shown(request.target))
+            return INTERNAL_ERROR
+
+    def answer_stray(self, request: Request) -> Response:
+        """No route: another spelling, another method, or nothing at all."""
+        method, path = request.method, request.path
+        if method == "OPTIONS" and path == "*":
+            return Response(200)
+        allowed = self.router.allowed(path)
+        if method == "OPTIONS" and allowed:
+            return Response(200, headers=b"Allow: %b\r\n" % allowed.encode())
+        begun_ns = time.perf_counter_ns()
+        if not allowed:
+            corrected = self.router.correct(method, path)
+            if corrected is not None:
+                return _redirect(request, corrected)
+            answer = NOT_FOUND
+        else:
+            allow = b"Allow: %b\r\n" % allowed.encode()
+            answer = error_answer(405, "METHOD_NOT_ALLOWED", allow)
+        self.log_access(request, answer, begun_ns)
+        return answer
+
+    def log_access(self, request: Request, answer: Response, begun_ns: int) -> None:
+        """One line; `begun_ns` is time.perf_counter_ns() of when the request had come."""
+        if self._log.isEnabledFor(logging.INFO):
+            self._log.info(
+                "%d %s %s (%s) %s",
+                answer.status,
+                request.method,
+                _shown(request.target),
+                request.remote,
+                format_duration(time.perf_counter_ns() - begun_ns),
+            )
+
+
+def _redirect(request: Request, path: str) -> Response:
+    query = "?" + request.query.decode("latin-1") if request.query else ""
+    target = path + query
+    location = b"Location: %b\r\n" % target.encode("latin-1", "replace")
+    if request.method != "GET":
+        return Response(307, headers=location)
+    shown = escape(target).replace("&#x27;", "&#39;").replace("&quot;", "&#34;")  # as Go escapes
+    body = f'<a href="{shown}">Moved Permanently</a>.\n\n'
+    return Response(301, body.encode(), HTML, location)
+
+
+def _shown(target: bytes) -> str:
+    return target.decode("latin-1")
