@@ -4,6 +4,8 @@
 
 or, with --log-format=json, one JSON object per line. The logger carries the program's name; a level can be changed
 while the program runs. A record is one line whatever a peer put into it, so that nobody can forge a second one.
+
+Modules that several programs use log under their own names (nsqfast.net...); their lines go where the program's go.
 """
 
 import json
@@ -12,9 +14,21 @@ import sys
 import time
 from typing import Final
 
+from nsqfast.options import words
+
 # NSQ's numbers, which GET /config/log_level shows.
 LEVELS: Final = {"debug": 1, "info": 2, "warn": 3, "error": 4, "fatal": 5}
 FORMATS: Final = {"text": 0, "json": 1}
+
+# The kinds of the two flags that every program has.
+LEVEL: Final = words(
+    LEVELS, lambda text: f"invalid log level: {text} (debug, info, warn, error, fatal)"
+)
+FORMAT: Final = words(FORMATS, lambda text: f"invalid log format: {text} (text, json)")
+LEVEL_HELP: Final = "set log verbosity: debug, info, warn, error, or fatal"
+FORMAT_HELP: Final = "log lines: text, or json for one object per line"
+
+_SHARED: Final = "nsqfast"
 
 _STANDARD: Final = {
     1: logging.DEBUG,
@@ -55,13 +69,17 @@ class TextFormatter(logging.Formatter):
 class JsonFormatter(logging.Formatter):
     """One object a line: time (RFC 3339, UTC), level, program, text, and the traceback if there is one."""
 
+    def __init__(self, program: str) -> None:
+        super().__init__()
+        self.program = program
+
     def format(self, record: logging.LogRecord) -> str:
         """One line, without its end."""
         seconds, micros = divmod(int(record.created * 1_000_000), 1_000_000)
         line = {
             "time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{micros:06d}Z",
             "level": _NAMES.get(record.levelno, record.levelname),
-            "program": record.name,
+            "program": self.program,
             "text": record.getMessage(),
         }
         if record.exc_info:
@@ -73,15 +91,15 @@ def set_up(program: str, prefix: str, level: int, log_format: int = 0) -> loggin
     """Points the program's logger at stderr; a second call replaces what the first one set."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
-        JsonFormatter() if log_format == FORMATS["json"] else TextFormatter(prefix)
+        JsonFormatter(program) if log_format == FORMATS["json"] else TextFormatter(prefix)
     )
-    log = logger(program)
-    log.handlers[:] = [handler]
-    log.propagate = False
+    for log in (logger(program), logger(_SHARED)):
+        log.handlers[:] = [handler]
+        log.propagate = False
     set_level(program, level)
     # A log line that cannot be written (stderr closed, disk full) is no reason for a traceback on stderr.
     logging.raiseExceptions = False
-    return log
+    return logger(program)
 
 
 def logger(program: str) -> logging.Logger:
@@ -91,4 +109,5 @@ def logger(program: str) -> logging.Logger:
 
 def set_level(program: str, level: int) -> None:
     """Takes effect with the next line; `level` is NSQ's number."""
-    logging.getLogger(program).setLevel(_STANDARD[level])
+    for log in (logger(program), logger(_SHARED)):
+        log.setLevel(_STANDARD[level])

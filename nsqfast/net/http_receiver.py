@@ -14,7 +14,7 @@ from nsqfast._ext.http_shortcut import Shortcut
 from nsqfast._ext.memory import hold, is_full
 from nsqfast.net.http_message import ACTUAL, DECLARED, Request, Response
 
-log = logging.getLogger("nsqd")
+log = logging.getLogger(__name__)
 
 HEAD_SIZE_MAX = 64 * 1024  # request line, headers and trailers of one request
 IGNORED_BODY_SIZE_MAX = 1024 * 1024  # read and dropped for a handler that wants no body

@@ -24,7 +24,7 @@ from nsqfast._ext.http_front import HttpFront
 from nsqfast.net.http_message import TEXT, Request, Response, render
 from nsqfast.net.http_receiver import Handler, HttpReceiver
 
-log = logging.getLogger("nsqd")
+log = logging.getLogger(__name__)
 
 SLICE_SIZE = 16 * 1024  # the smallest request has some 30 bytes, so a slice holds about 500
 WAITING_SLICE_SIZE = 2 * 1024  # once an answer waits for the disk

@@ -14,7 +14,7 @@ from nsqfast.net.addresses import peer_text
 from nsqfast.streams.adapter import StreamError
 from nsqfast.streams.tls import NOT_TLS, TlsStream
 
-log = logging.getLogger("nsqd")
+log = logging.getLogger(__name__)
 
 HANDSHAKE_TIMEOUT_S = 5.0
 # What Go answers to a client that took the port for a plain one.

@@ -9,7 +9,7 @@ from platform import python_version
 from nsqfast import NSQ_VERSION
 from nsqfast.errors import OptionsError
 from nsqfast.gotext import format_duration, parse_bool
-from nsqfast.logs import FORMATS, LEVELS
+from nsqfast.logs import FORMAT, FORMAT_HELP, FORMATS, LEVEL, LEVEL_HELP, LEVELS
 from nsqfast.options import (
     BOOL,
     DURATION,
@@ -59,8 +59,6 @@ REQUIREMENT = Kind(
     is_bool=True,
     is_word=True,
 )
-LEVEL = words(LEVELS, lambda text: f"invalid log level: {text} (debug, info, warn, error, fatal)")
-FORMAT = words(FORMATS, lambda text: f"invalid log format: {text} (text, json)")
 TLS_VERSION = words(TLS_VERSIONS, lambda text: f'unknown tlsVersionOption "{text}"')
 
 
@@ -75,9 +73,9 @@ class Options:
     """Attribute = config key, durations in nanoseconds with `_ns` behind; /config may change two of them."""
 
     # fmt: off
-    log_level: int = option(LEVEL, LEVELS["info"], "set log verbosity: debug, info, warn, error, or fatal")
+    log_level: int = option(LEVEL, LEVELS["info"], LEVEL_HELP)
     log_prefix: str = option(STRING, LOG_PREFIX, "log message prefix")
-    log_format: int = option(FORMAT, FORMATS["text"], "log lines: text, or json for one object per line")
+    log_format: int = option(FORMAT, FORMATS["text"], FORMAT_HELP)
     verbose: bool = option(BOOL, False, "[deprecated] has no effect, use --log-level", key="")
     worker_id: bool = option(BOOL, False, "[deprecated] use --node-id", key="")
 

@@ -218,12 +218,12 @@ def test_handler_that_raises(caplog):
         assert (await read_answer(reader))[0] == 500
         assert (await read_answer(reader))[0] == 200
 
-    with caplog.at_level(logging.ERROR, "nsqd"):
-        logging.getLogger("nsqd").addHandler(caplog.handler)
+    with caplog.at_level(logging.ERROR, "nsqfast"):
+        logging.getLogger("nsqfast").addHandler(caplog.handler)
         try:
             serve(talk)
         finally:
-            logging.getLogger("nsqd").removeHandler(caplog.handler)
+            logging.getLogger("nsqfast").removeHandler(caplog.handler)
     assert any(record.exc_info for record in caplog.records)
 
 

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Left of another means below it. A package (nsqfast.net) is one entry; inside it imports are free.
 LAYERS = [
-    "nsqfast nsqfast.errors nsqfast.names nsqfast.gotext nsqfast.identify nsqfast.streams",
+    "nsqfast nsqfast.errors nsqfast.names nsqfast.gotext nsqfast.gojson nsqfast.identify nsqfast.streams",
     "_ext.debug _ext.limits _ext.memory _ext.sockets _ext.settings _ext.health _ext.message _ext.clock _ext.guid",
     "_ext.buffer",
     "_ext.command _ext.frame _ext.request",
@@ -31,7 +31,7 @@ LAYERS = [
     "_ext.session",
     "_ext.lane",
     "_ext.load _ext.sink _ext.drill",
-    "nsqfast.options nsqfast.logs",
+    "nsqfast.options nsqfast.logs nsqfast.daemon",
     "nsqfast.net nsqfast.stats",
     "nsqfast.client",
     "nsqfast.nsqd nsqfast.nsqlookupd nsqfast.nsqadmin nsqfast.tools nsqfast.spark",

@@ -1,0 +1,122 @@
+"""How a daemon begins and ends: settings, signals, exit status.
+
+    SIGTERM, SIGINT   stop in order, exit 0; further ones change nothing
+    SIGHUP            whatever the daemon reads again
+    SIGUSR1           ignored
+
+Exit status 2 for a command line that cannot be read, 1 for everything else that prevents the start.
+"""
+
+import asyncio
+import gc
+import signal
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeVar
+
+import uvloop
+
+from nsqfast import logs
+from nsqfast.errors import OptionsError
+from nsqfast.options import CoercionError, FlagError, PlainError
+
+_STOPPING = (signal.SIGTERM, signal.SIGINT)
+
+
+class Settings(Protocol):
+    """What every daemon's options have."""
+
+    log_prefix: str
+    log_level: int
+    log_format: int
+
+
+S = TypeVar("S", bound=Settings)
+
+
+class Server(Protocol):
+    """Started once, stopped once."""
+
+    async def start(self) -> None:
+        """Serves when it returns; OptionsError if the operator has to change something."""
+
+    async def stop(self) -> None:
+        """In order, and to the end."""
+
+    def reload(self) -> None:
+        """SIGHUP came."""
+
+
+def run(
+    program: str,
+    prefix: str,
+    parse: Callable[[], S],
+    live: Callable[[S], Coroutine[Any, Any, None]],
+) -> int:
+    """From the command line to the exit status; `prefix` stands before the line of a start that failed.
+
+    `live` is run in a loop of its own until the daemon has stopped; see `serve`.
+    """
+    try:
+        options = parse()
+    except FlagError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    except (CoercionError, PlainError) as error:
+        level = "ERROR: " if isinstance(error, CoercionError) else ""
+        sys.stderr.write(f"{time.strftime('%Y/%m/%d %H:%M:%S')} {level}{error}\n")
+        return 1
+    except OptionsError as error:
+        return _fatal(program, prefix, error, logs.FORMATS["text"])
+    logs.set_up(program, options.log_prefix, options.log_level, options.log_format)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(live(options))
+    except OptionsError as error:
+        return _fatal(program, prefix, error, options.log_format)
+    return 0
+
+
+def _fatal(program: str, prefix: str, error: OptionsError, log_format: int) -> int:
+    # A start that failed is reported under NSQ's own prefix, whatever --log-prefix says.
+    logs.set_up(program, prefix, logs.LEVELS["fatal"], log_format).critical("%s", error)
+    return 1
+
+
+async def serve(program: str, server: Server) -> None:
+    """Starts, waits for the signal to stop, stops."""
+    loop = asyncio.get_running_loop()
+
+    def report(_loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+        error = context.get("exception")
+        caught = error if isinstance(error, BaseException) else None
+        logs.logger(program).error("unexpected: %s", context.get("message"), exc_info=caught)
+
+    loop.set_exception_handler(report)
+    told_to_stop = asyncio.Event()
+    _watch_signals(loop, told_to_stop, server.reload)
+    await server.start()
+    # What was made so far stays: the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    await told_to_stop.wait()
+    await server.stop()
+
+
+def _watch_signals(
+    loop: asyncio.AbstractEventLoop, told_to_stop: asyncio.Event, reload: Callable[[], None]
+) -> None:
+    def stop(_number: int, _frame: object) -> None:
+        # Ignored rather than counted, so that also one that comes while the interpreter winds up does no harm.
+        for number in _STOPPING:
+            signal.signal(number, signal.SIG_IGN)
+        loop.call_soon_threadsafe(told_to_stop.set)
+
+    def read_again(_number: int, _frame: object) -> None:
+        loop.call_soon_threadsafe(reload)
+
+    for number in _STOPPING:
+        signal.signal(number, stop)
+    signal.signal(signal.SIGHUP, read_again)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
