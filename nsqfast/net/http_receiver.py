@@ -77,6 +77,10 @@ class HttpReceiver:
     def _answer_bad(self, status: int, text: str | None = None) -> None:
         """Answers what is no HTTP; nothing is parsed after it."""
 
+    def _release(self) -> None:
+        """Nothing is received any more. The parser knows our methods, and a ring is work for the collector."""
+        del self._parser
+
     def _feed(self, data: bytes | memoryview) -> None:
         steps = self._steps
         try:

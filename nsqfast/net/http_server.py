@@ -160,6 +160,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self.detach()
+        self._release()
         self._transport = None
         self._is_input_over = self._is_finished = True
         self._input = memoryview(b"")
