@@ -70,6 +70,13 @@ def bound_address(listener: socket.socket) -> Bound:
     return str(name) if listener.family == socket.AF_UNIX else (str(name[0]), int(name[1]))
 
 
+def port_number(address: Bound | None) -> int:
+    """As NSQ says it: -1 for a unix socket, 0 for none."""
+    if address is None:
+        return 0
+    return -1 if isinstance(address, str) else address[1]
+
+
 def listen(text: str) -> socket.socket:
     """A listening socket that does not block; OptionsError tells why there is none, in NSQ's words."""
     address = parse_address(text)

@@ -7,6 +7,7 @@ from nsqfast import NSQ_VERSION
 from nsqfast._ext.channel import Channel
 from nsqfast._ext.topic import Topic
 from nsqfast.names import is_valid_name
+from nsqfast.net.addresses import port_number
 from nsqfast.net.http_message import Request, Response
 from nsqfast.net.http_reply import (
     HttpError,
@@ -42,8 +43,8 @@ class Admin:
                 "version": NSQ_VERSION,
                 "broadcast_address": options.broadcast_address,
                 "hostname": socket.gethostname(),
-                "http_port": _port(self._server.http_address),
-                "tcp_port": _port(self._server.tcp_address),
+                "http_port": port_number(self._server.http_address),
+                "tcp_port": port_number(self._server.tcp_address),
                 "start_time": int(self._server.start_time),
                 "max_heartbeat_interval": options.max_heartbeat_interval_ns,
                 "max_output_buffer_size": options.max_output_buffer_size,
@@ -147,10 +148,3 @@ def _valid_topic_name(request: Request) -> str:
     if not is_valid_name(name):
         raise HttpError(400, "INVALID_TOPIC")
     return name
-
-
-def _port(address: tuple[str, int] | str | None) -> int:
-    """As NSQ says it: -1 for a unix socket, 0 for none."""
-    if address is None:
-        return 0
-    return -1 if isinstance(address, str) else address[1]

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from nsqfast.nsqd.stats_text import format_latency, format_stats
-from support.server import Server, nsqd_program, start_nsqd
+from support.server import Server, program, start_nsqd
 from support.web import get, post, request, stats, topic_stats
 
 HEADERS = "HTTP/1.1\r\nHost: x\r\n"
@@ -280,8 +280,8 @@ def test_config_addresses(broker):
 
 def test_unix_socket_ports(tmp_path):
     flags = (f"--tcp-address={tmp_path}/t.sock", f"--http-address={tmp_path}/h.sock")
-    program = [*nsqd_program("nsqfast"), f"--data-path={tmp_path}", *flags]
-    with Server(program, listeners=()) as server:
+    command = [*program("nsqd", "nsqfast"), f"--data-path={tmp_path}", *flags]
+    with Server(command, listeners=()) as server:
         server.wait_for_line("HTTP: listening on")
         with socket.socket(socket.AF_UNIX) as raw:
             raw.connect(f"{tmp_path}/h.sock")

@@ -12,7 +12,7 @@ import subprocess
 import pytest
 
 from support.certificates import Certificates, TlsSocket
-from support.server import nsqd_program, start_nsqd
+from support.server import program, start_nsqd
 from support.web import request, topic_stats
 from support.wire import Client
 
@@ -241,7 +241,7 @@ def test_refused_certificates(tmp_path, certificates, flags, complaint):
 def refused(folder, *flags):
     addresses = ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0"]
     done = subprocess.run(
-        [*nsqd_program("nsqfast"), f"--data-path={folder}", *addresses, *flags],
+        [*program("nsqd", "nsqfast"), f"--data-path={folder}", *addresses, *flags],
         capture_output=True,
         timeout=SECONDS_MAX,
         check=False,
@@ -275,7 +275,7 @@ def test_nobody_is_asked_for_the_password_of_a_key(tmp_path, certificates):
     try:
         done = subprocess.run(
             [
-                *nsqd_program("nsqfast"),
+                *program("nsqd", "nsqfast"),
                 f"--data-path={tmp_path}",
                 f"--tls-cert={certificates.path('server.crt')}",
                 f"--tls-key={encrypted}",

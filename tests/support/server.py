@@ -42,10 +42,11 @@ def go_program(name: str) -> str:
     return str(folder / name)
 
 
-def nsqd_program(implementation: str) -> list[str]:
+def program(name: str, implementation: str) -> list[str]:
+    """One of NSQ's daemons."""
     if implementation == "go":
-        return [go_program("nsqd")]
-    return [sys.executable, "-m", "nsqfast.nsqd.main"]
+        return [go_program(name)]
+    return [sys.executable, "-m", f"nsqfast.{name}.main"]
 
 
 class Server:
@@ -164,12 +165,18 @@ def start_nsqd(
     listeners: Sequence[str] = ("TCP", "HTTP"),
     prepare: Callable[[], None] | None = None,
 ) -> Server:
-    program = [
-        *nsqd_program(implementation),
+    command = [
+        *program("nsqd", implementation),
         f"--data-path={folder}",
         "--tcp-address=127.0.0.1:0",
         "--http-address=127.0.0.1:0",
         "--broadcast-address=127.0.0.1",
         *flags,
     ]
-    return Server(program, listeners, prepare)
+    return Server(command, listeners, prepare)
+
+
+def start_nsqlookupd(implementation: str, *flags: str) -> Server:
+    addresses = ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0"]
+    command = [*program("nsqlookupd", implementation), *addresses]
+    return Server([*command, "--broadcast-address=127.0.0.1", *flags])

@@ -1,0 +1,1 @@
+"""The directory of who produces what: an nsqlookupd."""

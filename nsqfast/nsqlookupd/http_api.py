@@ -1,0 +1,272 @@
+"""nsqlookupd's HTTP API. Parameters come from the query alone; lists are sorted, so that answers can be compared.
+
+Thousands of producers make megabytes of JSON. Their parts are kept encoded with each of them, and what has to be made
+anew is made in slices, between which the loop serves others.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import orjson
+
+from nsqfast import NSQ_VERSION
+from nsqfast._ext.http_shortcut import Shortcut
+from nsqfast.net.http_message import JSON, Request, Response
+from nsqfast.net.http_reply import (
+    VERSION_HEADER,
+    HttpError,
+    json_answer,
+    parameters,
+    plain_answer,
+    required,
+    text_answer,
+    topic_and_channel_name,
+    topic_name,
+)
+from nsqfast.net.http_routes import Answer, Routes
+from nsqfast.nsqlookupd.peer import Peer
+from nsqfast.nsqlookupd.registry import Registry
+
+if TYPE_CHECKING:
+    from nsqfast.nsqlookupd.server import Server
+
+log = logging.getLogger("nsqlookupd")
+
+EMPTY = text_answer("")
+SLICE_S = 0.005
+# Go's zero time in nanoseconds, as far as 64 bits hold it: never.
+NEVER_NS = -6795364578871345152
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One endpoint."""
+
+    path: str
+    run: Callable[[Request], Answer]
+
+
+class HttpApi:
+    """A Handler (see nsqfast.net.http_server) for one nsqlookupd."""
+
+    shortcut: Shortcut | None = None
+
+    def __init__(self, server: "Server") -> None:
+        self._requests = server.requests
+        self._routes: Routes[Route] = Routes(log)
+        questions = Questions(server.registry)
+        changes = Changes(server.registry)
+        for path, get in questions.endpoints():
+            self._routes.router.add("GET", path, Route(path, get))
+        for path, post in changes.endpoints():
+            self._routes.router.add("POST", path, Route(path, post))
+
+    def limit(self, method: str, path: str) -> int:  # noqa: ARG002
+        """No endpoint has a use for a body."""
+        return 0
+
+    def __call__(self, request: Request) -> Answer:
+        route = self._routes.router.find(request.method, request.path)
+        if route is None:
+            answer = self._routes.answer_stray(request)
+            self._requests["other", answer.status] += 1
+            return answer
+        begun_ns = time.perf_counter_ns()
+        found = self._routes.run(route, request)
+        if isinstance(found, Response):
+            return self._note(route, request, found, begun_ns)
+        return self._later(route, request, found, begun_ns)
+
+    async def _later(
+        self, route: Route, request: Request, found: Awaitable[Response], begun_ns: int
+    ) -> Response:
+        return self._note(route, request, await found, begun_ns)
+
+    def _note(self, route: Route, request: Request, answer: Response, begun_ns: int) -> Response:
+        self._requests[route.path, answer.status] += 1
+        self._routes.log_access(request, answer, begun_ns)
+        return answer
+
+
+class Questions:
+    """Handlers that change nothing."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._topics = (-1, EMPTY)  # the answer, and the generation that it is of
+        # From the clock that is never set back to the one on the wall; once, so that a time that did not change
+        # looks the same twice.
+        self._offset_ns = time.time_ns() - time.monotonic_ns()
+
+    def endpoints(self) -> Iterator[tuple[str, Callable[[Request], Answer]]]:
+        """By path."""
+        yield "/ping", self.ping
+        yield "/info", self.info
+        yield "/topics", self.topics
+        yield "/channels", self.channels
+        yield "/lookup", self.lookup
+        yield "/nodes", self.nodes
+        yield "/debug", self.debug
+
+    def ping(self, _request: Request) -> Response:
+        """Always well."""
+        return plain_answer(200, "OK")
+
+    def info(self, _request: Request) -> Response:
+        """The version of NSQ."""
+        return json_answer({"version": NSQ_VERSION})
+
+    def topics(self, _request: Request) -> Response:
+        """Every name."""
+        generation = self._registry.generation
+        if self._topics[0] != generation:
+            self._topics = generation, json_answer({"topics": self._registry.topics()})
+        return self._topics[1]
+
+    def channels(self, request: Request) -> Response:
+        """Every name of one topic; none where nobody knows it."""
+        topic = required(parameters(request), "topic")
+        return json_answer({"channels": self._registry.channels(topic)})
+
+    def lookup(self, request: Request) -> Response:
+        """Where a topic is produced."""
+        topic = required(parameters(request), "topic")
+        if not self._registry.has_topic(topic):
+            raise HttpError(404, "TOPIC_NOT_FOUND")
+        producers = self._registry.producers(topic, time.monotonic_ns())
+        body = b'{"channels":%b,"producers":[%b]}' % (
+            orjson.dumps(self._registry.channels(topic)),
+            b",".join([peer.json for peer in producers]),
+        )
+        return Response(200, body, JSON, VERSION_HEADER)
+
+    def nodes(self, _request: Request) -> Answer:
+        """Every producer with its topics."""
+        now_ns = time.monotonic_ns()
+        lifetime_ns = self._registry.tombstone_lifetime_ns
+        nodes = self._registry.nodes(now_ns)
+        parts = (peer.node_json(now_ns, lifetime_ns) for peer in nodes)
+        return _in_slices(parts, b'{"producers":[', b"]}")
+
+    def debug(self, _request: Request) -> Answer:
+        """The whole database but for keys without producers."""
+        offset_ns = self._offset_ns
+        parts = (
+            b"%b:[%b]"
+            % (
+                orjson.dumps(f"{category}:{key}:{subkey}"),
+                b",".join([_debug_json(peer, category, key, offset_ns) for peer in peers]),
+            )
+            for category, key, subkey, peers in self._registry.entries()
+            if peers
+        )
+        return _in_slices(parts, b"{", b"}")
+
+
+class Changes:
+    """Handlers that change the database. No name is taken that no topic or channel could have, `*` least of all."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def endpoints(self) -> Iterator[tuple[str, Callable[[Request], Answer]]]:
+        """By path."""
+        yield "/topic/create", self.create_topic
+        yield "/topic/delete", self.delete_topic
+        yield "/topic/tombstone", self.tombstone
+        yield "/channel/create", self.create_channel
+        yield "/channel/delete", self.delete_channel
+
+    def create_topic(self, request: Request) -> Response:
+        """Also when it exists."""
+        topic = topic_name(parameters(request))
+        log.info("DB: adding topic(%s)", topic)
+        self._registry.create_topic(topic)
+        return EMPTY
+
+    def delete_topic(self, request: Request) -> Response:
+        """With its channels; also when there is none."""
+        topic = topic_name(parameters(request))
+        log.info("DB: removing topic(%s)", topic)
+        self._registry.delete_topic(topic)
+        return EMPTY
+
+    def tombstone(self, request: Request) -> Response:
+        """Hides one producer of a topic for a while; also when there is none."""
+        values = parameters(request)
+        topic = topic_name(values)
+        node = required(values, "node")
+        log.info("DB: setting tombstone for producer@%s of topic(%s)", node, topic)
+        self._registry.tombstone(topic, node, time.monotonic_ns())
+        return EMPTY
+
+    def create_channel(self, request: Request) -> Response:
+        """With its topic; also when it exists."""
+        topic, channel = topic_and_channel_name(parameters(request))
+        log.info("DB: adding channel(%s) in topic(%s)", channel, topic)
+        self._registry.create_channel(topic, channel)
+        return EMPTY
+
+    def delete_channel(self, request: Request) -> Response:
+        """The topic stays."""
+        topic, channel = topic_and_channel_name(parameters(request))
+        if not self._registry.delete_channel(topic, channel):
+            raise HttpError(404, "CHANNEL_NOT_FOUND")
+        log.info("DB: removing channel(%s) from topic(%s)", channel, topic)
+        return EMPTY
+
+
+def _debug_json(peer: Peer, category: str, topic: str, offset_ns: int) -> bytes:
+    since_ns = peer.tombstones.get(topic) if category == "topic" else None
+    return orjson.dumps(
+        {
+            "broadcast_address": peer.broadcast_address,
+            "hostname": peer.hostname,
+            "http_port": peer.http_port,
+            "id": peer.remote_address,
+            "last_update": peer.seen_ns + offset_ns,
+            "tcp_port": peer.tcp_port,
+            "tombstoned": since_ns is not None,
+            "tombstoned_at": NEVER_NS if since_ns is None else since_ns + offset_ns,
+            "topology_region": peer.topology_region,
+            "topology_zone": peer.topology_zone,
+            "version": peer.version,
+        }
+    )
+
+
+def _in_slices(parts: Iterable[bytes], start: bytes, end: bytes) -> Answer:
+    """JSON of parts with commas between them: at once if it is quickly done, else little by little."""
+    iterator = iter(parts)
+    found: list[bytes] = []
+    if _gather(iterator, found):
+        return _joined(found, start, end)
+    return _join_later(iterator, found, start, end)
+
+
+async def _join_later(
+    parts: Iterator[bytes], found: list[bytes], start: bytes, end: bytes
+) -> Response:
+    is_all = False
+    while not is_all:
+        await asyncio.sleep(0)
+        is_all = _gather(parts, found)
+    return _joined(found, start, end)
+
+
+def _gather(parts: Iterator[bytes], found: list[bytes]) -> bool:
+    """For one slice of time; whether that was all."""
+    due_s = time.perf_counter() + SLICE_S
+    for part in parts:
+        found.append(part)
+        if time.perf_counter() >= due_s:
+            return False
+    return True
+
+
+def _joined(parts: list[bytes], start: bytes, end: bytes) -> Response:
+    return Response(200, start + b",".join(parts) + end, JSON, VERSION_HEADER)

@@ -1,0 +1,110 @@
+"""One nsqd that said who it is, on one connection: its record, what it registered, and both as JSON."""
+
+from dataclasses import dataclass, field
+
+import orjson
+
+from nsqfast.errors import ProtocolError
+from nsqfast.gojson import INT64_MAX, decode_record
+from nsqfast.net.http_reply import encode_json
+
+_STRINGS = (
+    "remote_address",
+    "hostname",
+    "broadcast_address",
+    "version",
+    "topology_zone",
+    "topology_region",
+)
+_INTEGERS = {"tcp_port": INT64_MAX, "http_port": INT64_MAX}
+_NEEDED = ("broadcast_address", "tcp_port", "http_port", "version")
+
+NEVER_NS = INT64_MAX
+
+
+@dataclass(slots=True, eq=False)
+class Peer:
+    """Two connections of one nsqd are two peers. Times are those of a clock that is never set back."""
+
+    remote_address: str
+    hostname: str
+    broadcast_address: str
+    tcp_port: int
+    http_port: int
+    version: str
+    topology_zone: str
+    topology_region: str
+    seen_ns: int  # the last IDENTIFY or PING
+
+    # Kept by the registry.
+    topics: set[str] = field(default_factory=set)
+    channels: dict[str, set[str]] = field(default_factory=dict)  # by topic
+    tombstones: dict[str, int] = field(
+        default_factory=dict
+    )  # topic: since when; also those that are over
+
+    json: bytes = field(init=False)
+    address: str = field(init=False)  # what a tombstone is aimed at
+    order: tuple[str, int, int, str] = field(init=False)  # by which lists are sorted
+    _node_json: bytes | None = field(init=False, default=None)
+    _node_json_until_ns: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self.json = encode_json(
+            {
+                "remote_address": self.remote_address,
+                "hostname": self.hostname,
+                "broadcast_address": self.broadcast_address,
+                "tcp_port": self.tcp_port,
+                "http_port": self.http_port,
+                "version": self.version,
+                "topology_zone": self.topology_zone,
+                "topology_region": self.topology_region,
+            }
+        )
+        self.address = plain_address(f"{self.broadcast_address}:{self.http_port}")
+        self.order = (self.broadcast_address, self.tcp_port, self.http_port, self.remote_address)
+
+    def is_tombstoned(self, topic: str, now_ns: int, lifetime_ns: int) -> bool:
+        """Whether it is hidden among the producers of that topic."""
+        since_ns = self.tombstones.get(topic)
+        return since_ns is not None and now_ns - since_ns < lifetime_ns
+
+    def touch(self) -> None:
+        """Its topics or tombstones have changed."""
+        self._node_json = None
+
+    def node_json(self, now_ns: int, lifetime_ns: int) -> bytes:
+        """The record together with the topics, and for each of them whether there is a tombstone."""
+        if self._node_json is None or now_ns >= self._node_json_until_ns:
+            topics = sorted(self.topics)
+            flags = [self.is_tombstoned(topic, now_ns, lifetime_ns) for topic in topics]
+            self._node_json = b'%b,"tombstones":%b,"topics":%b}' % (
+                self.json[:-1],
+                orjson.dumps(flags),
+                orjson.dumps(topics),
+            )
+            self._node_json_until_ns = self._next_expiry(now_ns, lifetime_ns)
+        return self._node_json
+
+    def _next_expiry(self, now_ns: int, lifetime_ns: int) -> int:
+        ends_ns = [since_ns + lifetime_ns for since_ns in self.tombstones.values()]
+        return min((end_ns for end_ns in ends_ns if end_ns > now_ns), default=NEVER_NS)
+
+
+def identify(body: bytes, remote_address: str, now_ns: int) -> Peer:
+    """Who an IDENTIFY says it is; ProtocolError with NSQ's text if it says too little."""
+    try:
+        record = decode_record(body, _STRINGS, _INTEGERS)
+    except ValueError:
+        raise ProtocolError("E_BAD_BODY", "IDENTIFY failed to decode JSON body") from None
+    if not all(record[name] for name in _NEEDED):
+        raise ProtocolError("E_BAD_BODY", "IDENTIFY missing fields")
+    record["remote_address"] = remote_address
+    return Peer(seen_ns=now_ns, **record)
+
+
+def plain_address(text: str) -> str:
+    """`host:port` with the brackets of an IPv6 address taken away, if it has any."""
+    host, colon, port = text.rpartition(":")
+    return host.removeprefix("[").removesuffix("]") + colon + port

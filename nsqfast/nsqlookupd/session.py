@@ -1,0 +1,247 @@
+"""Protocol V1 of one connection, without its socket: bytes in, answers out.
+
+    MAGIC ─► LINE ─► a command ─► LINE        every error is answered and ends the connection
+               └─ IDENTIFY ─► SIZE ─► BODY ─► LINE
+
+    command      before IDENTIFY   after
+    PING         OK                OK, and the peer was seen now
+    IDENTIFY     its answer        E_INVALID
+    REGISTER     E_INVALID         OK
+    UNREGISTER   E_INVALID         OK
+
+What a peer may leave unfinished is bounded: a line by LINE_SIZE_MAX, a body by BODY_SIZE_MAX before any of it came.
+"""
+
+import logging
+import struct
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from nsqfast.errors import ProtocolError
+from nsqfast.gotext import format_duration
+from nsqfast.names import is_valid_name
+from nsqfast.nsqlookupd.peer import Peer, identify
+from nsqfast.nsqlookupd.registry import Registry
+
+log = logging.getLogger("nsqlookupd")
+
+MAGIC = b"  V1"
+SIZE_SIZE = 4
+# nsqd's own limit; the longest command that means anything has 142 bytes.
+LINE_SIZE_MAX = 16 * 1024
+# An IDENTIFY has some 300 bytes.
+BODY_SIZE_MAX = 64 * 1024
+
+OK = b"\0\0\0\2OK"
+UNKNOWN = "other"
+
+
+class State(Enum):
+    """What the next bytes are."""
+
+    MAGIC = auto()
+    LINE = auto()
+    SIZE = auto()
+    BODY = auto()
+    OVER = auto()  # nothing that anybody listens to
+
+
+# What is said when the stream ends in the middle of it.
+_CUT = {
+    State.SIZE: "IDENTIFY failed to read body size",
+    State.BODY: "IDENTIFY failed to read body",
+}
+
+
+@dataclass(slots=True)
+class Desk:
+    """What all sessions share."""
+
+    registry: Registry
+    identity: bytes  # the data of the answer to IDENTIFY
+    commands: Counter[str] = field(default_factory=Counter)  # by name
+    errors: Counter[str] = field(default_factory=Counter)  # by code
+
+
+class Session:
+    """One connection. Times are those of a monotonic clock, in nanoseconds."""
+
+    def __init__(self, desk: Desk, remote: str) -> None:
+        self.state = State.MAGIC
+        self.remote = remote
+        self._desk = desk
+        self._registry = desk.registry
+        self._peer: Peer | None = None
+        self._input = bytearray()
+        self._scanned = 0  # so far there is no end of line
+        self._body_size = 0
+        self._now_ns = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody listens to the peer any more."""
+        return self.state is State.OVER
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether something was begun that the peer has to go on with."""
+        return self.state in (State.MAGIC, State.SIZE, State.BODY) or bool(self._input)
+
+    def receive(self, data: bytes, now_ns: int) -> bytes:
+        """The answers to all that is whole now."""
+        self._input += data
+        self._now_ns = now_ns
+        answers: list[bytes] = []
+        try:
+            while (answer := self._step()) is not None:
+                answers.append(answer)
+        except ProtocolError as error:
+            answers.append(self._fail(error))
+        return b"".join(answers)
+
+    def receive_end(self) -> bytes:
+        """The peer sends nothing more: what it hears of a command that it did not finish."""
+        cut = _CUT.get(self.state)
+        return self._fail(ProtocolError("E_BAD_BODY", cut)) if cut else b""
+
+    def end(self) -> None:
+        """The connection is over; its registrations go."""
+        self.state = State.OVER
+        self._input.clear()
+        if self._peer is not None:
+            self._registry.remove(self._peer)
+            self._peer = None
+
+    def _fail(self, error: ProtocolError) -> bytes:
+        self._desk.errors[error.code] += 1
+        if error.code != "E_BAD_PROTOCOL":
+            log.error("client(%s) - %s", self.remote, error)
+        self.end()
+        return encode(str(error).encode("utf-8", "surrogateescape"))
+
+    # ---- reading
+
+    def _step(self) -> bytes | None:
+        """The answer to the next thing that is whole, maybe empty; None if nothing is."""
+        match self.state:
+            case State.LINE:
+                line = self._take_line()
+                return None if line is None else self._run(line)
+            case State.MAGIC:
+                magic = self._take(len(MAGIC))
+                return None if magic is None else self._begin(magic)
+            case State.SIZE:
+                size = self._take(SIZE_SIZE)
+                return None if size is None else self._expect_body(size)
+            case State.BODY:
+                body = self._take(self._body_size)
+                return None if body is None else self._identify(body)
+            case State.OVER:
+                return None
+
+    def _take(self, size: int) -> bytes | None:
+        if len(self._input) < size:
+            return None
+        taken = bytes(self._input[:size])
+        del self._input[:size]
+        return taken
+
+    def _take_line(self) -> bytes | None:
+        end = self._input.find(b"\n", self._scanned)
+        size = len(self._input) if end < 0 else end + 1
+        if size > LINE_SIZE_MAX:
+            raise ProtocolError("E_INVALID", f"command longer than {LINE_SIZE_MAX} bytes")
+        if end < 0:
+            self._scanned = size
+            return None
+        self._scanned = 0
+        return self._take(size)
+
+    # ---- commands
+
+    def _begin(self, magic: bytes) -> bytes:
+        shown = magic.decode("latin-1")
+        log.info("CLIENT(%s): desired protocol magic '%s'", self.remote, shown)
+        if magic != MAGIC:
+            log.error("client(%s) bad protocol magic '%s'", self.remote, shown)
+            raise ProtocolError("E_BAD_PROTOCOL")
+        self.state = State.LINE
+        return b""
+
+    def _run(self, line: bytes) -> bytes:
+        name, *words = line.strip().split(b" ")
+        match name:
+            case b"PING":
+                return self._ping()
+            case b"REGISTER":
+                self._desk.commands["REGISTER"] += 1
+                self._registry.register(*self._named("REGISTER", words))
+                return OK
+            case b"UNREGISTER":
+                self._desk.commands["UNREGISTER"] += 1
+                self._registry.unregister(*self._named("UNREGISTER", words))
+                return OK
+            case b"IDENTIFY":
+                if self._peer is not None:
+                    raise ProtocolError("E_INVALID", "cannot IDENTIFY again")
+                self.state = State.SIZE
+                return b""
+        self._desk.commands[UNKNOWN] += 1
+        raise ProtocolError("E_INVALID", f"invalid command {_text(name)}")
+
+    def _ping(self) -> bytes:
+        self._desk.commands["PING"] += 1
+        peer = self._peer
+        if peer is not None:
+            if log.isEnabledFor(logging.INFO):
+                since = format_duration(self._now_ns - peer.seen_ns)
+                log.info("CLIENT(%s): pinged (last ping %s)", self.remote, since)
+            peer.seen_ns = self._now_ns
+        return OK
+
+    def _expect_body(self, size: bytes) -> bytes:
+        (self._body_size,) = struct.unpack(">i", size)
+        if not 0 <= self._body_size <= BODY_SIZE_MAX:
+            raise ProtocolError("E_BAD_BODY", "IDENTIFY failed to read body size")
+        self.state = State.BODY
+        return b""
+
+    def _identify(self, body: bytes) -> bytes:
+        self._desk.commands["IDENTIFY"] += 1
+        peer = identify(body, self.remote, self._now_ns)
+        log.info(
+            "CLIENT(%s): IDENTIFY Address:%s TCP:%d HTTP:%d Version:%s",
+            self.remote,
+            peer.broadcast_address,
+            peer.tcp_port,
+            peer.http_port,
+            peer.version,
+        )
+        self._registry.add(peer)
+        self._peer = peer
+        self.state = State.LINE
+        return encode(self._desk.identity)
+
+    def _named(self, command: str, words: list[bytes]) -> tuple[Peer, str, str]:
+        """Who speaks, and the topic and the channel (or "") that a command names."""
+        if self._peer is None:
+            raise ProtocolError("E_INVALID", "client must IDENTIFY")
+        if not words:
+            raise ProtocolError("E_INVALID", f"{command} insufficient number of params")
+        topic = _text(words[0])
+        channel = _text(words[1]) if len(words) > 1 else ""
+        if not is_valid_name(topic):
+            raise ProtocolError("E_BAD_TOPIC", f"{command} topic name '{topic}' is not valid")
+        if channel and not is_valid_name(channel):
+            raise ProtocolError("E_BAD_CHANNEL", f"{command} channel name '{channel}' is not valid")
+        return self._peer, topic, channel
+
+
+def encode(data: bytes) -> bytes:
+    """An answer: its length, then the data; there are no frame types in V1."""
+    return struct.pack(">i", len(data)) + data
+
+
+def _text(word: bytes) -> str:
+    return word.decode("utf-8", "surrogateescape")

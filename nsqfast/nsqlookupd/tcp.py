@@ -1,0 +1,149 @@
+"""The socket of one connection: asyncio's side, and how long a peer may take."""
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+from typing import cast
+
+from nsqfast.net.addresses import peer_text
+from nsqfast.nsqlookupd.session import Desk, Session, State
+
+log = logging.getLogger("nsqlookupd")
+
+# One read. Of a peer that pipelines it holds some 800 commands, a few milliseconds; then others get their turn.
+INPUT_SIZE = 16 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class TcpLimits:
+    """How long a peer may take, in seconds. Between commands it may be silent for ever, as with NSQ's."""
+
+    magic_timeout_s: float = 10.0  # from the start to the last byte of the magic
+    command_timeout_s: float = 30.0  # from a command's first byte to its last, and to read answers
+    linger_s: float = 1.0  # after the last answer, for a peer that is still sending
+
+
+DEFAULT_LIMITS = TcpLimits()
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One peer."""
+
+    # Nothing runs between get_buffer and buffer_updated, so all connections share one.
+    _room = memoryview(bytearray(INPUT_SIZE))
+
+    def __init__(
+        self,
+        desk: Desk,
+        connections: "set[Connection]",
+        limits: TcpLimits = DEFAULT_LIMITS,
+    ) -> None:
+        self._desk = desk
+        self._connections = connections
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._session = Session(desk, "")
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_write_paused = False
+
+    # asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._session.remote = peer_text(transport.get_extra_info("peername"))
+        self._connections.add(self)
+        log.info("TCP: new client(%s)", self._session.remote)
+        self._arm(self._limits.magic_timeout_s)
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        return self._room
+
+    def buffer_updated(self, nbytes: int) -> None:
+        session = self._session
+        if session.is_over:
+            return  # what comes behind an error is read, and nobody listens
+        was_magic = session.state is State.MAGIC
+        answers = session.receive(bytes(self._room[:nbytes]), time.monotonic_ns())
+        self._write(answers)
+        if session.is_over:
+            self._finish()
+        elif not self._is_write_paused:
+            self._watch(bool(answers) or (was_magic and session.state is not State.MAGIC))
+
+    def eof_received(self) -> bool:
+        """All answers are on their way; the transport closes when they are sent."""
+        self._write(self._session.receive_end())
+        return False
+
+    def pause_writing(self) -> None:
+        self._is_write_paused = True
+        if self._transport is not None:
+            self._transport.pause_reading()
+        self._arm(self._limits.command_timeout_s)
+
+    def resume_writing(self) -> None:
+        self._is_write_paused = False
+        if self._session.is_over or self._transport is None:
+            return
+        self._transport.resume_reading()
+        self._watch(begins_anew=True)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self._transport = None
+        self._disarm()
+        self._session.end()
+        self._connections.discard(self)
+        log.info("PROTOCOL(V1): [%s] exiting ioloop", self._session.remote)
+
+    def abort(self) -> None:
+        """Ends the connection, at once and without a word."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # inside
+
+    def _write(self, answers: bytes) -> None:
+        if answers and self._transport is not None:
+            self._transport.write(answers)
+
+    def _finish(self) -> None:
+        """Closes after the last answer, an error.
+
+        Closing while the peer still sends would reset the connection and may take the answer with it. So the peer sees
+        our end first, and is read from, unheard, until it closes too.
+        """
+        transport = self._transport
+        if transport is None:
+            return
+        if not transport.can_write_eof():
+            transport.close()
+            return
+        transport.write_eof()
+        if self._is_write_paused:
+            transport.resume_reading()
+        self._arm(self._limits.linger_s)
+
+    def _watch(self, begins_anew: bool) -> None:
+        """A timer while the peer owes the rest of something; it is not put off by what comes of that."""
+        if not self._session.is_waiting:
+            self._disarm()
+        elif begins_anew or self._timer is None:
+            self._arm(self._limits.command_timeout_s)
+
+    def _arm(self, seconds: float) -> None:
+        self._disarm()
+        self._timer = self._loop.call_later(seconds, self._give_up)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _give_up(self) -> None:
+        self._timer = None
+        if not self._session.is_over:
+            does = "reads no answers" if self._is_write_paused else "does not finish what it began"
+            log.warning("client(%s) %s, closing", self._session.remote, does)
+        self.abort()

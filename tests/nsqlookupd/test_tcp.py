@@ -1,0 +1,216 @@
+"""Connections of nsqlookupd and their deadlines, against a real listener."""
+
+import asyncio
+import contextlib
+import struct
+
+import pytest
+import uvloop
+
+from nsqfast.nsqlookupd.registry import Registry
+from nsqfast.nsqlookupd.session import Desk
+from nsqfast.nsqlookupd.tcp import Connection, TcpLimits
+from support.lookup import identify_as
+
+OK = b"\0\0\0\2OK"
+HOUR_S = 3600.0
+
+
+def serve(talk, **limits):
+    """Runs `talk(desk, connections, connect)`; limits that are not named are an hour, which no test waits for."""
+    patience = dict.fromkeys(("magic_timeout_s", "command_timeout_s", "linger_s"), HOUR_S)
+
+    async def run():
+        loop = asyncio.get_running_loop()
+        errors = []
+        loop.set_exception_handler(lambda _loop, context: errors.append(context))
+        desk = Desk(Registry(10**12, 10**12), b"{}")
+        connections = set()
+        server = await loop.create_server(
+            lambda: Connection(desk, connections, TcpLimits(**patience | limits)), "127.0.0.1", 0
+        )
+        writers = []
+
+        async def connect():
+            port = server.sockets[0].getsockname()[1]
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writers.append(writer)
+            return reader, writer
+
+        try:
+            async with asyncio.timeout(10):
+                await talk(desk, connections, connect)
+        finally:
+            for writer in writers:
+                writer.transport.abort()
+            for connection in list(connections):
+                connection.abort()
+            server.close()
+            await asyncio.sleep(0)
+        assert errors == []
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run())
+
+
+async def read_to_end(reader):
+    with contextlib.suppress(ConnectionResetError):
+        return await reader.read()
+    return b""
+
+
+@pytest.mark.parametrize("sent", [b"", b"  V"])
+def test_no_magic(sent):
+    async def talk(_desk, connections, connect):
+        reader, writer = await connect()
+        writer.write(sent)
+        assert await read_to_end(reader) == b""
+        assert not connections
+
+    serve(talk, magic_timeout_s=0.05)
+
+
+UNFINISHED = [b"REGIST", b"IDENTIFY\n", b"IDENTIFY\n\0\0", b"IDENTIFY\n\0\0\0\5{"]
+
+
+@pytest.mark.parametrize("sent", UNFINISHED)
+@pytest.mark.parametrize("dribbles", [False, True])
+def test_a_command_that_is_not_finished(sent, dribbles):
+    """Further bytes do not put the deadline off."""
+
+    async def talk(_desk, connections, connect):
+        reader, writer = await connect()
+        writer.write(b"  V1PING\n")
+        assert await reader.readexactly(len(OK)) == OK
+        writer.write(sent if not dribbles else sent[:-1])
+        if dribbles:
+            writer.write(sent[-1:])
+        assert await read_to_end(reader) == b""
+        assert not connections
+
+    serve(talk, command_timeout_s=0.05)
+
+
+def test_a_slow_dribble_ends():
+    async def talk(_desk, _connections, connect):
+        reader, writer = await connect()
+        writer.write(b"  V1")
+        ended = asyncio.ensure_future(read_to_end(reader))
+        while not ended.done():
+            writer.write(b"x")
+            await asyncio.wait([ended], timeout=0.005)
+        assert ended.result() == b""
+
+    serve(talk, command_timeout_s=0.1)
+
+
+def test_silence_between_commands_is_allowed():
+    async def talk(_desk, connections, connect):
+        quiet, quiet_writer = await connect()
+        quiet_writer.write(b"  V1PING\nPI")
+        assert await quiet.readexactly(len(OK)) == OK
+        quiet_writer.write(b"NG\n")
+        assert await quiet.readexactly(len(OK)) == OK
+        # Others run into both deadlines meanwhile.
+        for sent in (b"", b"  V1PIN"):
+            reader, writer = await connect()
+            writer.write(sent)
+            assert await read_to_end(reader) == b""
+        quiet_writer.write(b"PING\n")
+        assert await quiet.readexactly(len(OK)) == OK
+        assert len(connections) == 1
+
+    serve(talk, magic_timeout_s=0.05, command_timeout_s=0.05)
+
+
+def test_the_registrations_of_who_is_given_up_go():
+    async def talk(desk, _connections, connect):
+        reader, writer = await connect()
+        writer.write(b"  V1" + identify_as() + b"REGISTER t c\nREGISTER u")
+        await reader.readexactly(6 + len(OK))
+        assert desk.registry.registration_count == 2
+        assert await read_to_end(reader) == b""
+        assert desk.registry.registration_count == 0
+
+    serve(talk, command_timeout_s=0.05)
+
+
+def test_an_error_arrives_whatever_follows():
+    async def talk(_desk, _connections, connect):
+        reader, writer = await connect()
+        writer.write(b"  V1nope\n" + b"PING\n" * 100_000)
+        error = b"E_INVALID invalid command nope"
+        assert await reader.read() == struct.pack(">i", len(error)) + error
+        # Ours is shut; what still comes is read until the other side closes too.
+        for _ in range(10):
+            writer.write(b"PING\n" * 10_000)
+            await writer.drain()
+
+    serve(talk)
+
+
+def test_who_goes_on_after_an_error_is_ended():
+    async def talk(_desk, connections, connect):
+        reader, writer = await connect()
+        writer.write(b"  V1\n")
+        await reader.read()
+        assert len(connections) == 1
+        with contextlib.suppress(ConnectionError):
+            while connections:
+                writer.write(b"x")
+                await writer.drain()
+                await asyncio.sleep(0.001)
+        assert not connections
+
+    serve(talk, linger_s=0.05)
+
+
+@pytest.mark.slow
+def test_who_reads_no_answers():
+    """Reading from it stops when its answers pile up, and after a while it is ended."""
+
+    async def talk(_desk, connections, connect):
+        reader, writer = await connect()
+        writer.transport.pause_reading()
+        pings = b"PING\n" * 10_000
+        writer.write(b"  V1")
+        (connection,) = connections or await asyncio.sleep(0.01, connections)
+        for _ in range(2000):
+            writer.write(pings)
+            await asyncio.sleep(0)
+            if connection._is_write_paused:
+                break
+        assert connection._is_write_paused
+        while connections:
+            await asyncio.sleep(0.001)
+        del reader
+
+    serve(talk, command_timeout_s=0.1)
+
+
+@pytest.mark.slow
+def test_who_reads_its_answers_late_gets_all():
+    async def talk(_desk, connections, connect):
+        reader, writer = await connect()
+        writer.transport.pause_reading()
+        count = 0
+        writer.write(b"  V1")
+        while not any(connection._is_write_paused for connection in connections):
+            writer.write(b"PING\n" * 10_000)
+            count += 10_000
+            await asyncio.sleep(0)
+        writer.transport.resume_reading()
+        assert await reader.readexactly(len(OK) * count) == OK * count
+
+    serve(talk)
+
+
+def test_memory_of_a_connection_is_bounded():
+    async def talk(_desk, connections, connect):
+        reader, writer = await connect()
+        writer.write(b"  V1" + b"x" * 10_000_000)
+        assert b"E_INVALID command longer" in await reader.read()
+        (connection,) = connections
+        assert len(connection._session._input) == 0
+
+    serve(talk)
