@@ -128,6 +128,11 @@ _OTHER: dict[str, tuple[str, Callable[[float], str]]] = {
     "bytes_per_connection": ("resident memory per connection, bytes", number),
     "bytes_per_message": ("resident memory per message, bytes", number),
     "startup_seconds": ("seconds until /ping is answered", number),
+    "register_seconds": ("seconds until all is registered", number),
+    "lookup_p50_us": ("p50 of GET /lookup, ms", milliseconds),
+    "lookup_p99_us": ("p99 of GET /lookup, ms", milliseconds),
+    "nodes_seconds": ("seconds of GET /nodes", number),
+    "ping_max_us": ("longest PING during GET /nodes, ms", milliseconds),
 }
 
 

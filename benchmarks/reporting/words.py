@@ -22,6 +22,9 @@ METRICS = {
     "cpu_percent": "share of a core, %",
     "startup_seconds": "seconds until /ping is answered",
     "bytes_per_message": "bytes per message",
+    "lookup_p99_us": "p99 of GET /lookup, µs",
+    "nodes_seconds": "seconds of GET /nodes",
+    "ping_max_us": "longest PING during GET /nodes, µs",
 }
 RELATIONS = {">=": "≥", "<=": "≤", "<": "<"}
 

@@ -61,7 +61,7 @@ class Broker:
             f"--tcp-address={self.tcp}",
             f"--http-address={self.http}",
             f"--broadcast-address={self._mark}",
-            f"--data-path={self.folder}",
+            *self._data_flags(),
             "--log-level=error",
             *flags,
         ]
@@ -85,11 +85,18 @@ class Broker:
                 time.sleep(CONNECT_POLL_SECONDS)
                 continue
             self.startup_seconds = (time.monotonic_ns() - self._started_ns) / 1e9
-            if json.loads(self._request("GET", "/info"))["broadcast_address"] == self._mark:
+            if self._announced() == self._mark:
                 return
             # Another one has that port and answers; ours is about to find out.
         self.kill()
         raise RuntimeError(f"{self.name} does not listen after {START_SECONDS_MAX} s")
+
+    def _data_flags(self) -> list[str]:
+        return [f"--data-path={self.folder}"]
+
+    def _announced(self) -> str:
+        """The broadcast address of whoever serves on our ports."""
+        return str(json.loads(self._request("GET", "/info"))["broadcast_address"])
 
     def _complain_of_start(self) -> None:
         said = (self.folder / LOG_FILE).read_text(encoding="utf-8", errors="replace")

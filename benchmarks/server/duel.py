@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from server.broker import Broker
 from server.implementation import Implementation, implementations
+from server.lookupd import Lookupd
 from server.sink import Sink
 from server.usage import cpu_ns
 
@@ -96,6 +97,16 @@ class Duel:
         """Each measurement starts its broker itself, by calling its argument with flags."""
         self._fight(implementations(), lambda one: self._measure_fresh(one, measure))
 
+    def run_lookupd(self, measure: Callable[[Lookupd], Samples]) -> None:
+        """Each measurement has an nsqlookupd of its own, which nobody else uses."""
+
+        def measure_fresh(implementation: Implementation) -> Samples:
+            with Lookupd(implementation, fresh_folder(self._folder), ()) as lookupd:
+                return measure(lookupd)
+
+        # Go's takes most of a minute for each, and there is nothing that could be warm.
+        self._fight(implementations("nsqlookupd"), measure_fresh, has_warm_up=False)
+
     def _measure_fresh(
         self, implementation: Implementation, measure: Callable[[Start], Samples]
     ) -> Samples:
@@ -104,7 +115,12 @@ class Duel:
             lambda *flags, prepare=None: _prepared(implementation, folder, flags, prepare)
         )
 
-    def _fight(self, contestants: Sequence[Any], measure: Callable[[Any], Samples]) -> None:
+    def _fight(
+        self,
+        contestants: Sequence[Any],
+        measure: Callable[[Any], Samples],
+        has_warm_up: bool = True,
+    ) -> None:
         results = Results()
         order = list(contestants)
 
@@ -113,7 +129,7 @@ class Duel:
                 results.add(contestant.name, measure(contestant))
             order.reverse()
 
-        if self.scale.has_warm_up:
+        if has_warm_up and self.scale.has_warm_up:
             for contestant in contestants:
                 measure(contestant)
         self._benchmark.pedantic(one_round, rounds=self.scale.rounds, iterations=1)

@@ -19,7 +19,7 @@ NO_GO = (
 
 @dataclass(frozen=True, slots=True)
 class Implementation:
-    """A program that speaks NSQ's protocol and takes nsqd's flags."""
+    """A program that speaks NSQ's protocol and takes the flags of the one it stands for."""
 
     name: str
     command: tuple[str, ...]
@@ -37,18 +37,18 @@ def go_nsqd() -> Path | None:
 
 
 def go_tool(name: str) -> Path | None:
-    """One of Go's bench tools, which stand beside its nsqd."""
+    """Another of Go's programs, which stand beside its nsqd."""
     nsqd = go_nsqd()
     path = nsqd.with_name(name) if nsqd else None
     return path if path and path.is_file() else None
 
 
-def implementations() -> list[Implementation]:
+def implementations(program: str = "nsqd") -> list[Implementation]:
     """nsqfast first, then Go's if there is one."""
-    found = [Implementation(NSQFAST, (sys.executable, "-m", "nsqfast.nsqd.main"))]
-    nsqd = go_nsqd()
-    if nsqd:
-        found.append(Implementation(GO, (str(nsqd),)))
+    found = [Implementation(NSQFAST, (sys.executable, "-m", f"nsqfast.{program}.main"))]
+    theirs = go_nsqd() if program == "nsqd" else go_tool(program)
+    if theirs:
+        found.append(Implementation(GO, (str(theirs),)))
     return found
 
 
