@@ -9,11 +9,9 @@ Both go in small steps, between which the loop serves others: ten thousand topic
 import asyncio
 import math
 import os
-import resource
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 
 from prometheus_client import GCCollector, PlatformCollector
 from prometheus_client.metrics_core import (
@@ -30,7 +28,7 @@ from nsqfast._ext.channel import Channel
 from nsqfast._ext.topic import Topic
 from nsqfast.net.http_message import Response
 from nsqfast.nsqd.server import Server
-from nsqfast.stats.memory import resident_bytes
+from nsqfast.stats.process import process_metrics
 from nsqfast.stats.prometheus import (
     Family,
     Format,
@@ -226,7 +224,7 @@ class Broker(Collector):
             self._connections,
             self._syncs,
             self._disk,
-            self._process,
+            lambda: process_metrics(self._server.start_time),
         )
         return [metric for part in parts for metric in part()]
 
@@ -285,24 +283,3 @@ class Broker(Collector):
             size = free = math.nan
         yield GaugeMetricFamily("nsqd_disk_size_bytes", "Of the data path's file system.", size)
         yield GaugeMetricFamily("nsqd_disk_free_bytes", "What nsqd may still write there.", free)
-
-    def _process(self) -> Iterator[Metric]:
-        """Under the names that every program has; the library's own would list thousands of descriptors each time."""
-        yield CounterMetricFamily(
-            "process_cpu_seconds", "User and system time.", time.process_time()
-        )
-        yield GaugeMetricFamily(
-            "process_resident_memory_bytes", "Memory that is in RAM.", resident_bytes()
-        )
-        yield GaugeMetricFamily(
-            "process_start_time_seconds", "Unix time of the start.", self._server.start_time
-        )
-        yield GaugeMetricFamily("process_open_fds", "Open descriptors.", _open_file_count())
-        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        yield GaugeMetricFamily("process_max_fds", "How many there may be.", limit)
-
-
-def _open_file_count() -> int:
-    # Linux 6.2 and later know it without looking at each.
-    folder = Path("/proc/self/fd")
-    return folder.stat().st_size or sum(1 for _ in folder.iterdir())

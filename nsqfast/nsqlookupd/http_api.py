@@ -32,6 +32,7 @@ from nsqfast.nsqlookupd.peer import Peer
 from nsqfast.nsqlookupd.registry import Registry
 
 if TYPE_CHECKING:
+    from nsqfast.nsqlookupd.metrics import Metrics
     from nsqfast.nsqlookupd.server import Server
 
 log = logging.getLogger("nsqlookupd")
@@ -60,6 +61,7 @@ class HttpApi:
         self._routes: Routes[Route] = Routes(log)
         questions = Questions(server.registry)
         changes = Changes(server.registry)
+        self._routes.router.add("GET", "/metrics", Route("/metrics", MetricsPage(server).get))
         for path, get in questions.endpoints():
             self._routes.router.add("GET", path, Route(path, get))
         for path, post in changes.endpoints():
@@ -90,6 +92,22 @@ class HttpApi:
         self._requests[route.path, answer.status] += 1
         self._routes.log_access(request, answer, begun_ns)
         return answer
+
+
+class MetricsPage:
+    """What it takes is loaded when it is asked for: the start should not wait for it."""
+
+    def __init__(self, server: "Server") -> None:
+        self._server = server
+        self._metrics: Metrics | None = None
+
+    async def get(self, request: Request) -> Response:
+        """All figures, in the format that the Accept header asks for."""
+        if self._metrics is None:
+            # Reading it from disk can take long, and the loop has others to serve.
+            made = await asyncio.to_thread(_load_metrics)
+            self._metrics = self._metrics or made(self._server)
+        return self._metrics.answer(request.headers.get(b"accept", b"").decode("latin-1"))
 
 
 class Questions:
@@ -218,6 +236,12 @@ class Changes:
             raise HttpError(404, "CHANNEL_NOT_FOUND")
         log.info("DB: removing channel(%s) from topic(%s)", channel, topic)
         return EMPTY
+
+
+def _load_metrics() -> "type[Metrics]":
+    from nsqfast.nsqlookupd.metrics import Metrics
+
+    return Metrics
 
 
 def _debug_json(peer: Peer, category: str, topic: str, offset_ns: int) -> bytes:

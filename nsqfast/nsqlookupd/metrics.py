@@ -1,0 +1,109 @@
+"""The figures behind /metrics, read when somebody asks. No label holds what a peer says, not even a topic's name."""
+
+import time
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+from prometheus_client import GCCollector, PlatformCollector
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from nsqfast import NSQ_VERSION, __version__
+from nsqfast.net.http_message import Response
+from nsqfast.nsqlookupd.server import Server
+from nsqfast.stats.process import process_metrics
+from nsqfast.stats.prometheus import Format
+
+
+class Metrics:
+    """Of one nsqlookupd."""
+
+    def __init__(self, server: Server) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(Lookupd(server))
+        PlatformCollector(registry=self._registry)
+        GCCollector(registry=self._registry)
+
+    def answer(self, accept: str) -> Response:
+        """All figures, in the format that the Accept header asks for."""
+        wanted = Format(accept)
+        body = wanted.metrics(self._registry.collect()) + wanted.end
+        return Response(200, body, wanted.content_type)
+
+
+class Lookupd(Collector):
+    """Everything but what Python says of itself."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def collect(self) -> Iterable[Metric]:
+        """As it is now."""
+        parts = (self._database(), self._connections(), self._traffic())
+        return list(chain(*parts, process_metrics(self._server.start_time)))
+
+    def _database(self) -> Iterator[Metric]:
+        registry = self._server.registry
+        now_ns = time.monotonic_ns()
+        versions = {"version": NSQ_VERSION, "nsqfast_version": __version__}
+        yield InfoMetricFamily("nsqlookupd_build", "NSQ's version and our own.", versions)
+        producers = GaugeMetricFamily(
+            "nsqlookupd_producers", "Connections that said who they are.", labels=["state"]
+        )
+        active = len(registry.nodes(now_ns))
+        producers.add_metric(["active"], active)
+        producers.add_metric(["inactive"], registry.client_count - active)
+        yield producers
+        for name, text, value in (
+            ("topics", "Topics, with producers or without.", registry.topic_count),
+            ("channels", "Channels, with producers or without.", registry.channel_count),
+            (
+                "registrations",
+                "Topics and channels, once for each producer.",
+                registry.registration_count,
+            ),
+            ("tombstones", "Tombstones in force.", registry.tombstone_count(now_ns)),
+        ):
+            yield GaugeMetricFamily(f"nsqlookupd_{name}", text, value)
+
+    def _connections(self) -> Iterator[Metric]:
+        labels = ["listener"]
+        now = GaugeMetricFamily(
+            "nsqlookupd_connections", "Connections that are open.", labels=labels
+        )
+        accepted = CounterMetricFamily(
+            "nsqlookupd_connections_accepted", "Connections since the start.", labels=labels
+        )
+        server = self._server
+        for name, count in (
+            ("tcp", len(server.tcp_connections)),
+            ("http", len(server.http_connections)),
+        ):
+            now.add_metric([name], count)
+            accepted.add_metric([name], server.accepted[name])
+        yield now
+        yield accepted
+
+    def _traffic(self) -> Iterator[Metric]:
+        desk = self._server.desk
+        commands = CounterMetricFamily(
+            "nsqlookupd_commands", "Commands over TCP.", labels=["command"]
+        )
+        for command, count in sorted(desk.commands.items()):
+            commands.add_metric([command], count)
+        errors = CounterMetricFamily(
+            "nsqlookupd_errors", "Errors that ended a TCP connection.", labels=["code"]
+        )
+        for code, count in sorted(desk.errors.items()):
+            errors.add_metric([code], count)
+        requests = CounterMetricFamily(
+            "nsqlookupd_http_requests", "Requests over HTTP.", labels=["path", "status"]
+        )
+        for (path, status), count in sorted(self._server.requests.items()):
+            requests.add_metric([path, str(status)], count)
+        yield from (commands, errors, requests)
