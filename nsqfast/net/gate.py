@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from nsqfast.gotext import os_error
 
-log = logging.getLogger("nsqd")
+log = logging.getLogger(__name__)
 
 RESERVE_COUNT_MAX = 256  # descriptors for files, but no more than a quarter of all
 FREE_COUNT = 16  # must be free before accepting goes on, so that it does not stop at once again

@@ -15,7 +15,7 @@ from nsqfast.gotext import os_error
 from nsqfast.net.addresses import peer_text
 from nsqfast.net.gate import Gate
 
-log = logging.getLogger("nsqd")
+log = logging.getLogger(__name__)
 
 BATCH_COUNT = 128  # connections accepted in one turn of the loop
 

@@ -18,11 +18,11 @@ from nsqfast._ext.session import Session
 from nsqfast.errors import OptionsError
 from nsqfast.gotext import os_error
 from nsqfast.net import addresses
+from nsqfast.net.door import Door
 from nsqfast.net.gate import Gate
 from nsqfast.net.listener import Ceiling, Factory, Listener
 from nsqfast.net.tls import ServerTls, client_context
 from nsqfast.net.tls_protocol import TlsProtocol
-from nsqfast.nsqd.door import Door
 from nsqfast.nsqd.farewells import refuse_http, refuse_tcp
 from nsqfast.nsqd.lock import DirectoryLock
 from nsqfast.nsqd.lookup import Lookup

@@ -6,7 +6,9 @@ import sys
 from nsqfast import daemon
 from nsqfast.nsqlookupd.options import LOG_PREFIX, PROGRAM, Options, parse
 
-FULL_COLLECTION_COUNT = 10_000  # partial ones, of some 7,000 new objects each, between two full ones
+FULL_COLLECTION_COUNT = (
+    10_000  # partial ones, of some 7,000 new objects each, between two full ones
+)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -17,8 +19,10 @@ def main(argv: list[str] | None = None) -> int:
 
 async def _live(options: Options) -> None:
     # Loaded late, so that --help and a wrong flag answer at once.
+    from nsqfast.net.gate import raise_descriptor_limit
     from nsqfast.nsqlookupd.server import Server
 
+    raise_descriptor_limit()
     # A hundred thousand registrations take the collector 0.1 s to look at, and there are no rings among them.
     gc.set_threshold(*gc.get_threshold()[:2], FULL_COLLECTION_COUNT)
     await daemon.serve(PROGRAM, Server(options))

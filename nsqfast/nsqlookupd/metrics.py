@@ -79,13 +79,9 @@ class Lookupd(Collector):
         accepted = CounterMetricFamily(
             "nsqlookupd_connections_accepted", "Connections since the start.", labels=labels
         )
-        server = self._server
-        for name, count in (
-            ("tcp", len(server.tcp_connections)),
-            ("http", len(server.http_connections)),
-        ):
-            now.add_metric([name], count)
-            accepted.add_metric([name], server.accepted[name])
+        for name, door in self._server.doors.items():
+            now.add_metric([name.lower()], door.open_count())
+            accepted.add_metric([name.lower()], door.accepted_count)
         yield now
         yield accepted
 

@@ -5,14 +5,17 @@ import logging
 import socket
 import time
 from collections import Counter
-from typing import Any
+from functools import partial
 
 import orjson
 
 from nsqfast import NSQ_VERSION
 from nsqfast.errors import OptionsError
 from nsqfast.net import addresses
+from nsqfast.net.door import Door
+from nsqfast.net.gate import Gate
 from nsqfast.net.http_server import HttpProtocol
+from nsqfast.net.listener import Listener
 from nsqfast.nsqlookupd.http_api import HttpApi
 from nsqfast.nsqlookupd.options import VERSION_LINE, Options
 from nsqfast.nsqlookupd.registry import Registry
@@ -33,25 +36,24 @@ class Server:
         self.registry = Registry(
             options.inactive_producer_timeout_ns, options.tombstone_lifetime_ns
         )
-        self.tcp_connections: set[Connection] = set()
-        self.http_connections: set[HttpProtocol] = set()
-        self.accepted: Counter[str] = Counter()  # connections by listener
-        self.requests: Counter[tuple[str, int]] = (
-            Counter()
-        )  # over HTTP, by path (or "other") and status
+        self.doors: dict[str, Door] = {}  # by listener
+        # HTTP requests by path, "other" for what leads nowhere, and status.
+        self.requests: Counter[tuple[str, int]] = Counter()
         self._sockets: dict[str, socket.socket] = {}
-        self._servers: dict[str, asyncio.AbstractServer] = {}
+        self._listeners: dict[str, Listener] = {}
+        self._gate: Gate | None = None
+        self._peers: set[Connection] = set()
+        self._clients: set[HttpProtocol] = set()
 
     async def start(self) -> None:
         """Serves when it returns; OptionsError says what the operator has to change, and nothing is left behind."""
         try:
-            await self._start()
+            self._start()
         except BaseException:
-            self._close_listener("TCP")
-            self._close_listener("HTTP")
+            self._release()
             raise
 
-    async def _start(self) -> None:
+    def _start(self) -> None:
         log.info(VERSION_LINE)
         try:
             self._sockets["TCP"] = addresses.listen(self.options.tcp_address)
@@ -59,17 +61,12 @@ class Server:
         except OptionsError as error:
             raise OptionsError(f"failed to instantiate nsqlookupd - {error}") from None
         self.desk = Desk(self.registry, self._identity())
-        self._api = HttpApi(self)
-        await self._serve_on("TCP", self._open_tcp)
-        await self._serve_on("HTTP", self._open_http)
-
-    def _open_tcp(self) -> Connection:
-        self.accepted["tcp"] += 1
-        return Connection(self.desk, self.tcp_connections)
-
-    def _open_http(self) -> HttpProtocol:
-        self.accepted["http"] += 1
-        return HttpProtocol(self._api, connections=self.http_connections)
+        self._gate = Gate(asyncio.get_running_loop())
+        peers, clients = self._peers, self._clients
+        connect = partial(Connection, self.desk, peers)
+        self._serve_on("TCP", Door(connect, peers.__len__))
+        answer = partial(HttpProtocol, HttpApi(self), connections=clients)
+        self._serve_on("HTTP", Door(answer, clients.__len__))
 
     def _identity(self) -> bytes:
         """What nsqd's are told: where to ask over HTTP, above all."""
@@ -86,13 +83,12 @@ class Server:
     def _bound(self, name: str) -> addresses.Bound:
         return addresses.bound_address(self._sockets[name])
 
-    async def _serve_on(self, name: str, protocol: Any) -> None:
-        loop = asyncio.get_running_loop()
-        listener = self._sockets[name]
-        create = (
-            loop.create_unix_server if listener.family == socket.AF_UNIX else loop.create_server
-        )
-        self._servers[name] = await create(protocol, sock=listener, backlog=addresses.BACKLOG_COUNT)
+    def _serve_on(self, name: str, door: Door) -> None:
+        assert self._gate is not None
+        self.doors[name] = door
+        listener = Listener(name, self._sockets[name], door, self._gate)
+        self._listeners[name] = listener
+        listener.start()
         log.info("%s: listening on %s", name, addresses.format_address(self._bound(name)))
 
     def reload(self) -> None:
@@ -102,22 +98,28 @@ class Server:
     async def stop(self) -> None:
         """First no nsqd is heard any more, then nobody answered."""
         self._close_listener("TCP")
-        for connection in list(self.tcp_connections):
-            connection.abort()
-        self._close_listener("HTTP")
-        for client in list(self.http_connections):
+        for peer in list(self._peers):
+            peer.abort()
+        self._release()
+        for client in list(self._clients):
             client.close()
         # One turn for the ends of connections.
         await asyncio.sleep(0)
 
     def _close_listener(self, name: str) -> None:
-        server = self._servers.pop(name, None)
-        listener = self._sockets.pop(name, None)
-        if listener is None:
+        listener = self._listeners.pop(name, None)
+        bound = self._sockets.pop(name, None)
+        if bound is None:
             return
-        address = addresses.bound_address(listener)
-        log.info("%s: closing %s", name, addresses.format_address(address))
-        if server is not None:
-            server.close()
-        listener.close()
+        address = addresses.bound_address(bound)
+        if listener is not None:
+            log.info("%s: closing %s", name, addresses.format_address(address))
+            listener.close()
+        bound.close()
         addresses.remove_path(address)
+
+    def _release(self) -> None:
+        self._close_listener("TCP")
+        self._close_listener("HTTP")
+        if self._gate is not None:
+            self._gate.close()
