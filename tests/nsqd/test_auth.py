@@ -353,7 +353,8 @@ ALL = OPEN + ON_ALL + [("POST", target.format("t")) for target in ON_TOPIC + ON_
 def test_nothing_else_is_open(tmp_path):
     """A new endpoint wants a secret, or stands in OPEN."""
     options = Options(data_path=str(tmp_path))
-    server = SimpleNamespace(registry=Registry(options), options=options)
+    lookup = SimpleNamespace(configure=None)
+    server = SimpleNamespace(registry=Registry(options), options=options, lookup=lookup)
     router = _routes(server, Publisher(server.registry, options), None).router
     routes = [*router.exact.items(), *router.prefixes.items()]
     found = {
