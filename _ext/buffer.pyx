@@ -57,6 +57,10 @@ cdef class ReadBuffer:
     def __releasebuffer__(self, Py_buffer *view):
         self.view_count -= 1
 
+    def __len__(self):
+        """Of the free part; asyncio's own loop asks."""
+        return self.capacity - self.end
+
     cdef int make_room(self) except -1:
         """At least a quarter of the capacity is free afterwards."""
         assert self.view_count == 0, "a transport still writes into this buffer"

@@ -31,3 +31,5 @@ cdef enum Limit:
     FRAME_HEADER_SIZE = 8
     # Groups of answers that wait for an fsync; a connection with more of them is closed.
     PENDING_OK_MAX = 1048576
+    # What a client takes for a frame. More than any nsqd is set to, less than the text "HTTP" read as a size.
+    CLIENT_FRAME_SIZE_MAX = 1073741824

@@ -3,7 +3,15 @@
 NsqfastError
 ├── OptionsError      the operator's fault: a flag, a config key, a folder; one line that says what to do
 ├── ProtocolError     the peer's fault: code and detail as NSQ words them
+├── ConnectError      nsqd cannot be reached, or the connection to it broke; the next attempt may do better
+│   └── RefusedError  nsqd answered with an error: `code` is NSQ's word for it
+├── ClosedError       a Producer or Consumer was used after its end, or not yet started
 └── PublishError      a message was not taken; the reason is 'exiting' or the operating system's error text
+    │                 (in nsqd), or one of these (in the client):
+    ├── PublishRefusedError   nsqd said no: `code` is its word; the message is not there
+    ├── BufferFullError       too much waits for an answer; the message was not sent
+    ├── NotConnectedError     no nsqd could be reached in time; the message was not sent
+    └── OutcomeUnknownError   it was sent and no answer came; it may be there
 """
 
 
@@ -30,3 +38,39 @@ class PublishError(NsqfastError):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class PublishRefusedError(PublishError):
+    """nsqd's answer to a publish was an error."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.code = reason.partition(" ")[0]
+
+
+class BufferFullError(PublishError):
+    """A producer holds as much as it may; wait for answers, with `drain`, and send again."""
+
+
+class NotConnectedError(PublishError):
+    """There was no connection for as long as the publish could wait."""
+
+
+class OutcomeUnknownError(PublishError):
+    """The connection broke, or time was up, between the publish and its answer."""
+
+
+class ConnectError(NsqfastError):
+    """A connection to nsqd that could not be made, or that broke."""
+
+
+class RefusedError(ConnectError):
+    """nsqd's answer to IDENTIFY, AUTH or SUB was an error, or less than was asked for."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.code = text.partition(" ")[0]
+
+
+class ClosedError(NsqfastError):
+    """It has ended, or has not begun."""

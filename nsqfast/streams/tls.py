@@ -1,4 +1,4 @@
-"""TLS, the server's side, on memory buffers: the socket stays plain.
+"""TLS on memory buffers: the socket stays plain.
 
 So a handshake that fails can be answered with an error frame that a client without TLS can read, as NSQ does
 (spec nsqd-tcp §8).
@@ -12,7 +12,7 @@ from typing import Any
 
 from nsqfast.streams.adapter import PIECE_SIZE_MAX, Adapter, StreamError
 
-HANDSHAKE_RECORD = 0x16
+ALERT_RECORD, HANDSHAKE_RECORD = 0x15, 0x16
 NOT_TLS = "tls: first record does not look like a TLS handshake"
 
 # Go's words for what goes wrong most often; OpenSSL's names on the left.
@@ -29,12 +29,21 @@ _SUITE = re.compile(
 
 
 class TlsStream(Adapter):
-    """One connection; who it is with is known once `is_ready`."""
+    """One connection; who it is with is known once `is_ready`.
 
-    def __init__(self, context: ssl.SSLContext) -> None:
+    With the name of a server it is the client's side, which speaks first: `unpack(b"")` makes it.
+    """
+
+    def __init__(self, context: ssl.SSLContext, server_name: str | None = None) -> None:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._is_server = server_name is None
+        self._tls = context.wrap_bio(
+            self._incoming,
+            self._outgoing,
+            server_side=self._is_server,
+            server_hostname=server_name or None,
+        )
         self._has_begun = False
         self.is_ready = False
         self.at_end = False
@@ -50,7 +59,8 @@ class TlsStream(Adapter):
 
     def unpack(self, data: bytes) -> Iterator[bytes]:
         if not self._has_begun and data:
-            if data[0] != HANDSHAKE_RECORD:
+            # A server may refuse what we said first.
+            if data[0] != HANDSHAKE_RECORD and (self._is_server or data[0] != ALERT_RECORD):
                 raise StreamError(NOT_TLS)
             self._has_begun = True
         self._incoming.write(data)

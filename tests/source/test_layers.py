@@ -29,6 +29,8 @@ LAYERS = [
     "_ext.guard",
     "_ext.publisher",
     "_ext.session",
+    "_ext.link _ext.columns",
+    "_ext.outbox _ext.inbox",
     "_ext.lane",
     "_ext.load _ext.sink _ext.drill",
     "nsqfast.options nsqfast.logs nsqfast.daemon",

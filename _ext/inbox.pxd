@@ -1,0 +1,73 @@
+"""Consuming: Message, the queue that all connections of a consumer fill, and the connection that fills it."""
+
+from libc.stdint cimport int64_t, uint16_t
+
+from nsqfast._ext.columns cimport Columns
+from nsqfast._ext.link cimport Link
+
+
+cdef class Message:
+    cdef Intake link            # where it came from, and must be answered
+    cdef void *before           # neighbours in the link's list of what is unanswered; borrowed
+    cdef void *after
+    cdef readonly bytes body
+    cdef readonly int64_t timestamp_ns
+    cdef readonly uint16_t attempts
+    cdef readonly bint is_answered
+    cdef readonly bint is_kept
+    cdef int64_t since_ns       # received or last touched, monotonic
+    cdef char identity[16]
+
+    cdef bint answer(self) except -1
+    cdef bint send_finish(self) except -1
+
+
+cdef class Intake(Link):
+    cdef Inbox inbox
+    cdef void *first            # unanswered messages, oldest first; borrowed, a Message takes itself out
+    cdef void *last
+    cdef readonly Py_ssize_t in_flight
+    cdef Py_ssize_t room_at     # tell the owner when so few are in flight; -1 = do not
+    cdef public Py_ssize_t rdy  # as nsqd knows it
+    cdef readonly int64_t received
+    cdef readonly int64_t message_ns   # of the last message, monotonic; 0 = none came
+    cdef readonly bint is_leaving      # what still comes is handed back
+
+    cdef int command(self, const char *name, Py_ssize_t size, const char *identity) except -1
+    cdef int requeue(self, const char *identity, int64_t delay_ms) except -1
+    cdef int left_flight(self) except -1
+
+
+cdef class Inbox:
+    cdef object loop
+    cdef object owner           # hears of give-ups, failures, successes in backoff, room, refused answers
+    cdef list queue             # Messages; None where one was taken
+    cdef Py_ssize_t start
+    cdef object waiters         # deque of futures: somebody wants a message
+    cdef list thresholds        # of [count, future]: somebody wants so many
+    cdef int attempts_max       # 0 = no limit
+    cdef int64_t requeue_delay_ms
+    cdef int64_t requeue_delay_ms_max
+    cdef public bint reports_success   # while in backoff
+    cdef readonly bint is_stopped
+    cdef int64_t turn_ns        # when the loop last had its turn, as far as we know
+    cdef Columns columns        # arrays are wanted instead of messages
+    cdef Py_ssize_t columns_count_max
+    cdef list blocks            # full Columns
+    cdef readonly int64_t received
+    cdef readonly int64_t finished
+    cdef readonly int64_t requeued
+    cdef readonly int64_t touched
+    cdef readonly int64_t dropped      # their connection broke before anybody took them
+
+    cdef Message pop(self)
+    cdef int push(self, Message message) except -1
+    cdef int wake(self) except -1
+    cdef Py_ssize_t waiting(self) noexcept
+    cdef int64_t delay_ms(self, int attempts) noexcept
+
+
+cdef class Next:
+    cdef Inbox inbox
+    cdef object waited          # iterator of a future, or None
+    cdef bint must_yield

@@ -1,0 +1,480 @@
+"""A read of a socket becomes Messages in one queue, or columns, and wakes as many tasks as there are messages for.
+
+What is unanswered stands in a list of its connection that owns nothing: a message that everybody forgot takes itself
+out. That list is what is touched, and what a graceful stop hands back.
+"""
+
+from collections import deque
+
+cimport cython
+from libc.stdint cimport int64_t
+from libc.string cimport memcpy
+
+from nsqfast._ext.clock cimport monotonic_ns
+from nsqfast._ext.columns cimport Columns
+from nsqfast._ext.limits cimport MESSAGE_HEADER_SIZE, MESSAGE_ID_SIZE
+from nsqfast._ext.link cimport Link
+from nsqfast._ext.message cimport get_be16, get_be64
+
+from nsqfast.errors import ClosedError
+
+cdef extern from "Python.h":
+    Py_ssize_t PY_SSIZE_T_MAX
+
+cdef enum:
+    QUEUE_GAP_MAX = 1024
+
+# Somebody who never waits, because there is always a message, lets the loop have its turn after this long.
+cdef int64_t TURN_NS = 5000000
+# Errors that answer FIN, REQ or TOUCH and do not end the connection (spec nsqd-tcp §6).
+cdef tuple LATE = ("E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED")
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(1024)
+cdef class Message:
+    """One delivery. It is answered once, by `finish` or `requeue`; nothing of this waits, nsqd sends no reply.
+
+    The three return whether the answer was sent: not if there was one before, nor if the connection broke. nsqd
+    delivers such a message again.
+    """
+
+    def __init__(self):
+        raise TypeError("messages come from a Consumer")
+
+    def __dealloc__(self):
+        if self.link is not None and not self.is_answered:
+            unlink(self)
+            self.link.in_flight -= 1
+
+    @property
+    def id(self):
+        """16 hex digits."""
+        return self.identity[:MESSAGE_ID_SIZE]
+
+    def __repr__(self):
+        return f"<Message {self.id.decode()} attempts={self.attempts} body={len(self.body)} bytes>"
+
+    cdef bint answer(self) except -1:
+        """Whether there is still somebody to be told."""
+        if self.is_answered:
+            return False
+        self.is_answered = True
+        unlink(self)
+        if not self.link.is_open:
+            return False
+        self.link.left_flight()
+        return True
+
+    def finish(self):
+        """FIN: it is done with."""
+        cdef Intake link = self.link
+        if self.is_answered:
+            return False
+        if link.inbox.reports_success:
+            link.inbox.owner.on_success()
+        return self.send_finish()
+
+    def discard(self):
+        """FIN that is neither success nor failure to the consumer's backoff."""
+        if self.link.inbox.reports_success and not self.is_answered:
+            self.link.inbox.owner.on_neutral()
+        return self.send_finish()
+
+    cdef bint send_finish(self) except -1:
+        if not self.answer():
+            return False
+        self.link.inbox.finished += 1
+        self.link.command(b"FIN ", 4, self.identity)
+        return True
+
+    def requeue(self, delay_s=None, *, bint backoff=True):
+        """REQ: deliver it again after so long; None = default_requeue_delay × attempts, max_requeue_delay at most.
+
+        With `backoff` the consumer slows down, if it may.
+        """
+        cdef Inbox inbox = self.link.inbox
+        cdef int64_t delay_ms = inbox.delay_ms(self.attempts) if delay_s is None else max(0, <int64_t> (delay_s * 1000))
+        if self.is_answered:
+            return False
+        if backoff:
+            inbox.owner.on_failure()  # before REQ: no more is to come meanwhile
+        elif inbox.reports_success:
+            inbox.owner.on_neutral()
+        if not self.answer():
+            return False
+        inbox.requeued += 1
+        self.link.requeue(self.identity, delay_ms)
+        return True
+
+    def touch(self):
+        """TOUCH: its time in flight begins anew."""
+        if self.is_answered or not self.link.is_open:
+            return False
+        self.since_ns = monotonic_ns()
+        self.link.inbox.touched += 1
+        self.link.command(b"TOUCH ", 6, self.identity)
+        return True
+
+    def keep(self):
+        """The handler's return is no answer; somebody else gives it later."""
+        self.is_kept = True
+
+
+cdef int unlink(Message message) noexcept:
+    if message.before is NULL:
+        message.link.first = message.after
+    else:
+        (<Message> message.before).after = message.after
+    if message.after is NULL:
+        message.link.last = message.before
+    else:
+        (<Message> message.after).before = message.before
+    message.before = message.after = NULL
+    return 0
+
+
+cdef int append(Intake link, Message message) noexcept:
+    message.link = link
+    message.before = link.last
+    if link.last is NULL:
+        link.first = <void *> message
+    else:
+        (<Message> link.last).after = <void *> message
+    link.last = <void *> message
+    return 0
+
+
+cdef class Intake(Link):
+    """A connection that is subscribed, or about to be."""
+
+    def __init__(self, loop, on_closed, Inbox inbox not None):
+        super().__init__(loop, on_closed)
+        self.inbox = inbox
+        self.room_at = -1
+
+    cdef int on_message(self, const char *data, Py_ssize_t size) except -1:
+        cdef Inbox inbox = self.inbox
+        cdef Message message
+        cdef int attempts = get_be16(data + 8)
+        cdef bint is_hopeless = 0 < inbox.attempts_max < attempts
+        if self.is_leaving:
+            return self.requeue(data + 10, 0)
+        self.received += 1
+        self.in_flight += 1
+        self.message_ns = self.read_ns
+        inbox.received += 1
+        if inbox.columns is not None and not is_hopeless:
+            inbox.columns.add(self, data + 10, <int64_t> get_be64(data), attempts, data + MESSAGE_HEADER_SIZE,
+                              size - MESSAGE_HEADER_SIZE)
+            if inbox.columns.count >= inbox.columns_count_max:
+                inbox.blocks.append(inbox.columns)
+                inbox.columns = Columns()
+            return 0
+        message = Message.__new__(Message)
+        append(self, message)
+        message.timestamp_ns = <int64_t> get_be64(data)
+        message.attempts = attempts
+        message.since_ns = self.read_ns
+        memcpy(message.identity, data + 10, MESSAGE_ID_SIZE)
+        message.body = data[MESSAGE_HEADER_SIZE:size]
+        if is_hopeless:
+            inbox.owner.on_hopeless(message)
+            return 0
+        return inbox.push(message)
+
+    cdef int on_error(self, str text) except -1:
+        if text.startswith(LATE):
+            self.inbox.owner.on_late(self, text)
+            return 0
+        return Link.on_error(self, text)
+
+    cdef int after_read(self) except -1:
+        return self.inbox.wake()
+
+    cdef int left_flight(self) except -1:
+        self.in_flight -= 1
+        if self.in_flight <= self.room_at:
+            self.room_at = -1
+            self.inbox.owner.on_room()
+        return 0
+
+    cdef int command(self, const char *name, Py_ssize_t size, const char *identity) except -1:
+        cdef char *place = self.output.reserve(size + MESSAGE_ID_SIZE + 1)
+        memcpy(place, name, size)
+        memcpy(place + size, identity, MESSAGE_ID_SIZE)
+        place[size + MESSAGE_ID_SIZE] = c"\n"
+        return self.mark()
+
+    cdef int requeue(self, const char *identity, int64_t delay_ms) except -1:
+        cdef bytes delay = b" %d\n" % delay_ms
+        self.output.append(b"REQ ", 4)
+        self.output.append(identity, MESSAGE_ID_SIZE)
+        self.output.append(delay, len(delay))
+        return self.mark()
+
+    def set_rdy(self, Py_ssize_t count):
+        """RDY, if it is another than before."""
+        if count != self.rdy and self.is_open and not self.is_leaving:
+            self.rdy = count
+            self.tell(b"RDY %d\n" % count)
+
+    def tell_room(self, Py_ssize_t count):
+        """Call the owner's `on_room` once as few as `count` messages are in flight here."""
+        self.room_at = count
+
+    def leave(self):
+        """CLS; the future is done when nsqd sends nothing more. What still comes is handed back."""
+        self.is_leaving = True
+        self.rdy = 0
+        return self.ask(b"CLS\n")
+
+    def hand_back(self):
+        """Requeue at once what is unanswered; returns how many that were."""
+        cdef Py_ssize_t count = 0
+        while self.first is not NULL:
+            count += (<Message> self.first).requeue(0, backoff=False)
+        return count
+
+    def touch_before(self, int64_t before_ns):
+        """Touch what came, or was touched, before that moment; returns how many that were."""
+        cdef void *place = self.first
+        cdef Py_ssize_t count = 0
+        while place is not NULL:
+            if (<Message> place).since_ns < before_ns:
+                count += (<Message> place).touch()
+            place = (<Message> place).after
+        return count
+
+    # -- rows of columns -----------------------------------------------------------------------------------------------
+
+    def finish_rows(self, bytes identities not None, list rows not None):
+        """FIN to those rows, whose ids are 16 bytes each; returns how many were sent."""
+        cdef Py_ssize_t row
+        if not self.is_open:
+            return 0
+        for row in rows:
+            self.command(b"FIN ", 4, <const char *> identities + check_row(row, identities))
+            self.left_flight()
+        self.inbox.finished += len(rows)
+        return len(rows)
+
+    def requeue_rows(self, bytes identities not None, list rows not None, int64_t delay_ms):
+        """REQ likewise."""
+        cdef Py_ssize_t row
+        if not self.is_open:
+            return 0
+        for row in rows:
+            self.requeue(<const char *> identities + check_row(row, identities), delay_ms)
+            self.left_flight()
+        self.inbox.requeued += len(rows)
+        return len(rows)
+
+    def touch_rows(self, bytes identities not None, list rows not None):
+        """TOUCH likewise."""
+        cdef Py_ssize_t row
+        if not self.is_open:
+            return 0
+        for row in rows:
+            self.command(b"TOUCH ", 6, <const char *> identities + check_row(row, identities))
+        self.inbox.touched += len(rows)
+        return len(rows)
+
+
+cdef Py_ssize_t check_row(Py_ssize_t row, bytes identities) except -1:
+    """Where its id begins."""
+    if not 0 <= row < len(identities) // MESSAGE_ID_SIZE:
+        raise IndexError(f"no row {row}")
+    return row * MESSAGE_ID_SIZE
+
+
+@cython.final
+cdef class Inbox:
+    """What came and nobody took yet; an asynchronous iterator for any number of tasks."""
+
+    def __init__(self, loop, owner, int attempts_max, int64_t requeue_delay_ms, int64_t requeue_delay_ms_max):
+        self.loop = loop
+        self.owner = owner
+        self.attempts_max = attempts_max
+        self.requeue_delay_ms = requeue_delay_ms
+        self.requeue_delay_ms_max = requeue_delay_ms_max
+        self.queue = []
+        self.blocks = []
+        self.thresholds = []
+        self.waiters = deque()
+        self.turn_ns = monotonic_ns()
+
+    cdef int64_t delay_ms(self, int attempts) noexcept:
+        return min(self.requeue_delay_ms * attempts, self.requeue_delay_ms_max)
+
+    cdef Py_ssize_t waiting(self) noexcept:
+        cdef Py_ssize_t count = len(self.queue) - self.start
+        if self.columns is not None:
+            count += self.columns.count + self.columns_count_max * len(self.blocks)
+        return count
+
+    def __len__(self):
+        return self.waiting()
+
+    cdef int push(self, Message message) except -1:
+        self.queue.append(message)
+        return 0
+
+    cdef Message pop(self):
+        """The next one whose connection still lives, or None."""
+        cdef Message message
+        while self.start < len(self.queue):
+            message = <Message> self.queue[self.start]
+            self.queue[self.start] = None
+            self.start += 1
+            if self.start == len(self.queue):
+                self.queue.clear()
+                self.start = 0
+            elif self.start >= QUEUE_GAP_MAX and self.start * 2 > len(self.queue):
+                del self.queue[:self.start]
+                self.start = 0
+            if message.link.is_open and not message.is_answered:
+                return message
+            self.dropped += 1
+        return None
+
+    cdef int wake(self) except -1:
+        cdef Py_ssize_t count = self.waiting()
+        self.turn_ns = monotonic_ns()
+        if self.thresholds:
+            for threshold in list(self.thresholds):
+                if count >= threshold[0] or self.is_stopped:
+                    self.thresholds.remove(threshold)
+                    if not threshold[1].done():
+                        threshold[1].set_result(None)
+        if self.is_stopped:
+            count = len(self.waiters)
+        while count > 0 and self.waiters:
+            future = self.waiters.popleft()
+            if not future.done():
+                future.set_result(None)
+                count -= 1
+        return 0
+
+    def __aiter__(self):
+        return self
+
+    def __anext__(self):
+        cdef Next awaited = Next.__new__(Next)
+        if self.columns is not None:
+            raise ClosedError("this consumer gives arrays by now")
+        awaited.inbox = self
+        awaited.must_yield = monotonic_ns() - self.turn_ns > TURN_NS
+        return awaited
+
+    def take(self, Py_ssize_t count_max):
+        """Up to so many messages, without waiting."""
+        cdef list found = []
+        cdef Message message
+        while len(found) < count_max:
+            message = self.pop()
+            if message is None:
+                break
+            found.append(message)
+        return found
+
+    def wait_for(self, Py_ssize_t count):
+        """A future that is done when so many are here, or none will come any more."""
+        future = self.loop.create_future()
+        if self.is_stopped or self.waiting() >= count:
+            future.set_result(None)
+        else:
+            self.thresholds = [entry for entry in self.thresholds if not entry[1].done()]
+            self.thresholds.append([count, future])
+        return future
+
+    def gather_columns(self, Py_ssize_t count_max):
+        """From here on messages become columns of up to `count_max` rows, those that wait included."""
+        cdef Message message
+        self.columns_count_max = count_max
+        if self.columns is not None:
+            return
+        self.columns = Columns()
+        for message in self.take(len(self.queue)):
+            self.columns.add(message.link, message.identity, message.timestamp_ns, message.attempts, message.body,
+                             len(message.body))
+            # The row answers for it now.
+            message.is_answered = True
+            unlink(message)
+
+    def hand_back_columns(self):
+        """Requeue at once the rows that nobody took; returns how many that were."""
+        cdef Py_ssize_t count = 0
+        cdef list rows
+        while self.columns is not None and (self.blocks or self.columns.count):
+            taken = self.take_columns()
+            sources = memoryview(taken.sources).cast("H")
+            for number, link in enumerate(taken.links):
+                rows = [row for row, source in enumerate(sources) if source == number]
+                count += link.requeue_rows(taken.identities, rows, 0)
+        return count
+
+    def take_columns(self):
+        """The oldest block."""
+        if self.blocks:
+            return (<Columns> self.blocks.pop(0)).take()
+        return self.columns.take()
+
+    def stop(self):
+        """Whoever waits for a message learns that there will be none."""
+        self.is_stopped = True
+        self.wake()
+
+    def wait_stopped(self):
+        """A future that is done at the stop."""
+        return self.wait_for(PY_SSIZE_T_MAX)
+
+    def hand_back(self):
+        """Requeue at once what nobody took; returns how many that were."""
+        cdef Message message
+        cdef Py_ssize_t count = 0
+        while True:
+            message = self.pop()
+            if message is None:
+                return count
+            count += message.requeue(0, backoff=False)
+
+
+@cython.final
+@cython.freelist(256)
+cdef class Next:
+    """The next message of an inbox, to be awaited once: at once if it is there, else when it comes."""
+
+    def __await__(self):
+        return self
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef Inbox inbox = self.inbox
+        cdef Message message
+        if self.must_yield:
+            self.must_yield = False
+            inbox.turn_ns = monotonic_ns()
+            return None
+        while True:
+            if self.waited is not None:
+                try:
+                    return next(self.waited)
+                except StopIteration:
+                    self.waited = None
+            if inbox.is_stopped:
+                raise StopAsyncIteration
+            message = inbox.pop()
+            if message is not None:
+                raise StopIteration(message)
+            future = inbox.loop.create_future()
+            inbox.waiters.append(future)
+            self.waited = iter(future)
+
+    def throw(self, kind, value=None, traceback=None):
+        """The task was cancelled; the message that it was woken for is somebody else's."""
+        self.inbox.wake()
+        raise kind if value is None else value

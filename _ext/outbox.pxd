@@ -1,0 +1,56 @@
+"""Publishing: what waits for an answer, on which connection, and what becomes of it when that connection breaks."""
+
+from libc.stdint cimport int64_t
+
+from nsqfast._ext.link cimport Link
+
+
+cdef class Pending:
+    cdef object future
+    cdef bytes head             # the command's line with its newline
+    cdef object body            # bytes; a list of them for MPUB
+    cdef Py_ssize_t size        # of the bodies
+    cdef int64_t deadline_ns
+    cdef int tries_left         # times it may be sent again although it may have arrived
+    cdef bint is_piped          # nobody need look at the future: flush tells
+
+
+cdef class Outbox(Link):
+    cdef Dispatcher dispatcher  # None before the connection is ready for publishing
+    cdef Py_ssize_t unsent      # the last so many of `waiting` were not handed to the transport yet
+    cdef bint was_refused       # what stands behind the refused command was not looked at by nsqd
+
+    cdef int publish(self, Pending pending) except -1
+
+
+cdef class Dispatcher:
+    cdef object loop
+    cdef object create_future
+    cdef list links             # open ones, in the order of preference
+    cdef Py_ssize_t turn
+    cdef bint is_sticky
+    cdef object backlog         # deque: what waits for a connection
+    cdef readonly Py_ssize_t count
+    cdef readonly Py_ssize_t size
+    cdef Py_ssize_t count_max
+    cdef Py_ssize_t size_max
+    cdef int retries
+    cdef int64_t timeout_ns
+    cdef object timer
+    cdef list drains            # futures
+    cdef object failure         # the first of a piped publish that flush has not told yet
+    cdef bint is_closed
+    cdef dict heads             # topic -> head of PUB
+    cdef readonly int64_t published
+    cdef readonly int64_t failed
+    cdef readonly int64_t resent
+    cdef public object reason   # why there is no connection
+
+    cdef object submit(self, bytes head, object body, Py_ssize_t size, bint is_piped)
+    cdef bytes head(self, str topic)
+    cdef int give(self, Pending pending) except -1
+    cdef int release(self, Pending pending) except -1
+    cdef int fail(self, Pending pending, object error) except -1
+    cdef int on_refused(self, Pending pending, str text) except -1
+    cdef int take_back(self, Outbox link, list left) except -1
+    cpdef bint has_room(self)

@@ -1,0 +1,333 @@
+"""The n-th answer of a connection belongs to its n-th command: a deque per connection is all the book-keeping there is.
+
+What breaks with a connection is sent again on another one, in order: freely if nsqd certainly did not take it, else as
+often as `retries` allows, because then it may be there twice.
+"""
+
+from asyncio import InvalidStateError
+from collections import deque
+
+cimport cython
+from libc.stdint cimport int64_t, uint32_t
+from libc.string cimport memcpy
+
+from nsqfast._ext.buffer cimport WriteBuffer
+from nsqfast._ext.clock cimport monotonic_ns
+from nsqfast._ext.link cimport Link
+from nsqfast._ext.message cimport put_be32
+
+from nsqfast.errors import (
+    BufferFullError, ClosedError, NotConnectedError, OutcomeUnknownError, PublishError, PublishRefusedError,
+)
+from nsqfast.names import is_valid_name
+
+cdef enum:
+    TOPICS_KEPT_MAX = 10000
+    MPUB_SIZE_MAX = 0x7fffffff
+
+cdef double TICK_S = 1.0
+cdef double SECOND_NS = 1e9
+# nsqd is about to stop, or its disk is full: another one may take what this one does not.
+cdef tuple PASSING = ("E_PUB_FAILED", "E_MPUB_FAILED", "E_DPUB_FAILED")
+
+
+@cython.final
+@cython.freelist(1024)
+cdef class Pending:
+    """One PUB, MPUB or DPUB without an answer."""
+
+
+cdef class Outbox(Link):
+    """A connection that publishes once it has joined a Dispatcher."""
+
+    cdef int publish(self, Pending pending) except -1:
+        write_publish(self.output, pending)
+        self.waiting.append(pending)
+        self.unsent += 1
+        return self.mark()
+
+    cdef int write(self) except -1:
+        if self.is_open and not self.write_paused:
+            self.unsent = 0
+        return Link.write(self)
+
+    cdef int on_response(self, const char *data, Py_ssize_t size) except -1:
+        cdef Pending pending
+        if self.dispatcher is None or not self.waiting:
+            return Link.on_response(self, data, size)
+        pending = self.waiting.popleft()
+        self.dispatcher.published += 1
+        self.dispatcher.release(pending)
+        try:
+            pending.future.set_result(None)
+        except InvalidStateError:
+            pass  # its caller went away, or its time was up
+        return 0
+
+    cdef int on_error(self, str text) except -1:
+        if self.dispatcher is not None and self.waiting:
+            self.was_refused = True
+            self.dispatcher.on_refused(self.waiting.popleft(), text)
+        return Link.on_error(self, text)
+
+    cdef int end(self) except -1:
+        if self.dispatcher is not None:
+            left = list(self.waiting)
+            self.waiting.clear()
+            self.dispatcher.take_back(self, left)
+            self.dispatcher = None
+        return Link.end(self)
+
+    def unanswered(self):
+        """How many publishes wait for this connection's answer."""
+        return len(self.waiting)
+
+
+@cython.final
+cdef class Dispatcher:
+    """All connections of a producer, and all it has not been answered yet: `count` publishes of `size` bytes."""
+
+    def __init__(self, loop, Py_ssize_t count_max, Py_ssize_t size_max, int retries, double timeout_s, bint is_sticky):
+        self.loop = loop
+        self.create_future = loop.create_future
+        self.links = []
+        self.is_sticky = is_sticky
+        self.backlog = deque()
+        self.count_max = count_max
+        self.size_max = size_max
+        self.retries = retries
+        self.timeout_ns = <int64_t> (timeout_s * SECOND_NS)
+        self.timer = self.failure = None
+        self.drains = []
+        self.heads = {}
+        self.reason = "not connected yet"
+
+    def join(self, Outbox link not None, Py_ssize_t place):
+        """A connection that is ready; `place` is its rank among the open ones of a sticky producer."""
+        if not link.is_open:
+            return
+        link.dispatcher = self
+        self.links.insert(min(place, len(self.links)), link)
+        while self.backlog and self.links:
+            self.give(self.backlog.popleft())
+
+    # -- in ------------------------------------------------------------------------------------------------------------
+
+    def send(self, str topic not None, body, bint is_piped):
+        """PUB; the future is done when nsqd has taken it."""
+        body = as_bytes(body)
+        return self.submit(self.head(topic), body, len(<bytes> body), is_piped)
+
+    def send_many(self, str topic not None, list bodies not None, bint is_piped):
+        """MPUB: all of them or none."""
+        cdef Py_ssize_t size = 0
+        cdef list kept = []
+        for body in bodies:
+            body = as_bytes(body)
+            kept.append(body)
+            size += 4 + len(<bytes> body)
+        if size > MPUB_SIZE_MAX - 4:
+            raise PublishError(f"{size} bytes are too many for one publish")
+        return self.submit(b"M" + self.head(topic), kept, size, is_piped)
+
+    def send_later(self, str topic not None, body, int64_t delay_ms, bint is_piped):
+        """DPUB."""
+        body = as_bytes(body)
+        line = b"D" + self.head(topic).rstrip() + b" %d\n" % delay_ms
+        return self.submit(line, body, len(<bytes> body), is_piped)
+
+    cdef object submit(self, bytes head, object body, Py_ssize_t size, bint is_piped):
+        cdef Pending pending
+        if self.is_closed:
+            raise ClosedError("the producer is closed")
+        if self.count >= self.count_max or (self.size + size > self.size_max and self.count):
+            raise BufferFullError(f"{self.count} publishes of {self.size} bytes wait for an answer ({self.reason})"
+                                  if not self.links else f"{self.count} publishes of {self.size} bytes wait")
+        pending = Pending.__new__(Pending)
+        pending.future = self.create_future()
+        pending.head = head
+        pending.body = body
+        pending.size = size
+        pending.is_piped = is_piped
+        pending.tries_left = self.retries
+        pending.deadline_ns = monotonic_ns() + self.timeout_ns if self.timeout_ns else 0
+        self.count += 1
+        self.size += size
+        self.give(pending)
+        if self.timer is None and self.timeout_ns:
+            self.timer = self.loop.call_later(TICK_S, self.tick)
+        return pending.future
+
+    cdef bytes head(self, str topic):
+        """The line of a PUB; a name that nsqd would refuse, and with it the connection, is refused here."""
+        cdef object found = self.heads.get(topic)
+        if found is None:
+            if not is_valid_name(topic):
+                raise PublishRefusedError(f'E_BAD_TOPIC PUB topic name "{topic}" is not valid')
+            if len(self.heads) >= TOPICS_KEPT_MAX:
+                self.heads.clear()
+            found = b"PUB %s\n" % topic.encode("ascii")
+            self.heads[topic] = found
+        return <bytes> found
+
+    cdef int give(self, Pending pending) except -1:
+        cdef Py_ssize_t open_count = len(self.links)
+        if open_count == 0:
+            self.backlog.append(pending)
+            return 0
+        if self.is_sticky or open_count == 1:
+            return (<Outbox> self.links[0]).publish(pending)
+        self.turn = (self.turn + 1) % open_count
+        return (<Outbox> self.links[self.turn]).publish(pending)
+
+    # -- out -----------------------------------------------------------------------------------------------------------
+
+    cdef int release(self, Pending pending) except -1:
+        self.count -= 1
+        self.size -= pending.size
+        if self.drains and self.has_room():
+            waiting, self.drains = self.drains, []
+            for future in waiting:
+                if not future.done():
+                    future.set_result(None)
+        return 0
+
+    cdef int fail(self, Pending pending, object error) except -1:
+        self.release(pending)
+        if pending.future.done():
+            return 0
+        self.failed += 1
+        pending.future.set_exception(error)
+        if pending.is_piped:
+            pending.future.exception()  # looked at: flush and close raise it
+            if self.failure is None:
+                self.failure = error
+        return 0
+
+    cdef int on_refused(self, Pending pending, str text) except -1:
+        if text.startswith(PASSING) and pending.tries_left > 0 and not pending.future.done():
+            pending.tries_left -= 1
+            self.backlog.appendleft(pending)
+            return 0
+        return self.fail(pending, PublishRefusedError(text))
+
+    cdef int take_back(self, Outbox link, list left) except -1:
+        """A connection ended; what it owed goes to another one, or waits, or fails."""
+        cdef Pending pending
+        cdef Py_ssize_t certain_from = 0 if link.was_refused else len(left) - link.unsent
+        cdef list again = []
+        if link in self.links:
+            self.links.remove(link)
+        for i in range(len(left)):
+            pending = left[i]
+            if pending.future.done():
+                self.release(pending)
+            elif i >= certain_from and not self.is_closed:
+                again.append(pending)
+            elif pending.tries_left > 0 and not self.is_closed:
+                pending.tries_left -= 1
+                self.resent += 1
+                again.append(pending)
+            else:
+                self.fail(pending, OutcomeUnknownError(f"no answer: {link.error}"))
+        self.backlog.extend(again)
+        self.reason = str(link.error)
+        for _ in range(len(self.backlog) if self.links else 0):
+            self.give(self.backlog.popleft())
+        return 0
+
+    # -- waiting -------------------------------------------------------------------------------------------------------
+
+    def unanswered(self):
+        """The futures of all that has no answer yet, roughly in order."""
+        cdef list found = []
+        cdef Pending pending
+        cdef list sources = [(<Outbox> link).waiting for link in self.links]
+        for source in (*sources, self.backlog):
+            for pending in source:
+                if not pending.future.done():
+                    found.append(pending.future)
+        return found
+
+    cpdef bint has_room(self):
+        """At most half of what may wait does."""
+        return self.count * 2 <= self.count_max and self.size * 2 <= self.size_max
+
+    def wait_room(self):
+        """A future that is done when there is room."""
+        future = self.create_future()
+        self.drains.append(future)
+        return future
+
+    def take_failure(self):
+        """The first failure of a piped publish since the last call, or None."""
+        failure, self.failure = self.failure, None
+        return failure
+
+    def tick(self):
+        """Called every second while something waits."""
+        self.expire(monotonic_ns())
+        self.timer = self.loop.call_later(TICK_S, self.tick) if self.count and not self.is_closed else None
+
+    def expire(self, int64_t now_ns):
+        """Fail what has waited too long. What was sent keeps its place, because its answer may still come."""
+        cdef Pending pending
+        while self.backlog and (<Pending> self.backlog[0]).deadline_ns <= now_ns:
+            self.fail(self.backlog.popleft(), NotConnectedError(f"no connection in time: {self.reason}"))
+        for link in self.links:
+            for pending in (<Outbox> link).waiting:
+                if pending.deadline_ns > now_ns:
+                    break
+                if not pending.future.done():
+                    self.count += 1  # given back by the answer, or with the connection
+                    self.size += pending.size
+                    self.fail(pending, OutcomeUnknownError("no answer in time"))
+
+    def close(self):
+        """Take nothing more; what waits for a connection fails, the rest when its connection ends."""
+        self.is_closed = True
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        while self.backlog:
+            self.fail(self.backlog.popleft(), NotConnectedError(f"the producer was closed: {self.reason}"))
+
+
+cdef object as_bytes(object body):
+    if type(body) is not bytes:
+        if not isinstance(body, (bytes, bytearray, memoryview)):
+            raise TypeError(f"a message body is bytes, not {type(body).__name__}")
+        body = bytes(body)
+    if len(<bytes> body) == 0:
+        raise PublishRefusedError("E_BAD_MESSAGE PUB invalid message body size 0")
+    if len(<bytes> body) > MPUB_SIZE_MAX - 8:
+        raise PublishError(f"{len(<bytes> body)} bytes are too many for one message")
+    return body
+
+
+cdef int write_publish(WriteBuffer out, Pending pending) except -1:
+    cdef const char *head = pending.head
+    cdef Py_ssize_t head_size = len(pending.head)
+    cdef char *place
+    cdef bytes body
+    cdef list bodies
+    if type(pending.body) is bytes:
+        place = out.reserve(head_size + 4 + pending.size)
+        memcpy(place, head, head_size)
+        put_body(place + head_size, <bytes> pending.body)
+        return 0
+    bodies = pending.body
+    place = out.reserve(head_size + 8 + pending.size)
+    memcpy(place, head, head_size)
+    put_be32(place + head_size, <uint32_t> (4 + pending.size))
+    put_be32(place + head_size + 4, <uint32_t> len(bodies))
+    place += head_size + 8
+    for body in bodies:
+        put_body(place, body)
+        place += 4 + len(body)
+    return 0
+
+
+cdef inline void put_body(char *place, bytes body) noexcept:
+    put_be32(place, <uint32_t> len(body))
+    memcpy(place + 4, <const char *> body, len(body))

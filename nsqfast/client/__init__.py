@@ -1,0 +1,38 @@
+"""Client library for NSQ: see docs/CLIENT.md. `nsqfast.client.sync` has the same for programs without an event loop."""
+
+from nsqfast.client.config import Config
+from nsqfast.client.consumer import Consumer, ConsumerStats
+from nsqfast.client.message import Batch, Message
+from nsqfast.client.producer import Producer, ProducerStats
+from nsqfast.errors import (
+    BufferFullError,
+    ClosedError,
+    ConnectError,
+    NotConnectedError,
+    NsqfastError,
+    OptionsError,
+    OutcomeUnknownError,
+    PublishError,
+    PublishRefusedError,
+    RefusedError,
+)
+
+__all__ = [
+    "Batch",
+    "BufferFullError",
+    "ClosedError",
+    "Config",
+    "ConnectError",
+    "Consumer",
+    "ConsumerStats",
+    "Message",
+    "NotConnectedError",
+    "NsqfastError",
+    "OptionsError",
+    "OutcomeUnknownError",
+    "Producer",
+    "ProducerStats",
+    "PublishError",
+    "PublishRefusedError",
+    "RefusedError",
+]

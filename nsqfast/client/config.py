@@ -1,0 +1,212 @@
+"""Settings of a Producer or Consumer, under the names that go-nsq gave them (spec client §1).
+
+    Config(max_in_flight=256, msg_timeout="2m", tls_v1=True, tls_root_ca_file="/etc/nsq/ca.pem")
+    Config.parse(["max_in_flight,256", "msg_timeout,2m", "tls-v1", ...])
+
+A duration is a timedelta, a text with a unit as Go writes it, or a whole number of milliseconds; read back, it is a
+timedelta. What does not fit, or is not known, raises OptionsError, which names the key.
+"""
+
+import dataclasses
+import socket
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any, Self
+
+from nsqfast.errors import OptionsError
+from nsqfast.gotext import parse_bool, parse_duration_ns, parse_int
+
+Duration = timedelta | str | int
+
+OFF = timedelta(milliseconds=-1)
+TLS_VERSIONS = {"ssl3.0": 0x300, "tls1.0": 0x301, "tls1.1": 0x302, "tls1.2": 0x303}
+STRATEGIES = ("exponential", "full_jitter")
+ATTEMPTS_MAX = 65535  # of a message; the field has 16 bits
+INT_MAX = (1 << 31) - 1
+
+
+def duration(default: str, low: str = "", high: str = "", *, may_be_off: bool = False) -> Any:
+    """A field that holds a duration within bounds; '' = none."""
+    bounds = (_duration(low) if low else None, _duration(high) if high else None)
+    return _field("duration", _duration(default), bounds, may_be_off=may_be_off)
+
+
+def number(default: int, low: int = 0, high: int = INT_MAX) -> Any:
+    return _field("number", default, (low, high))
+
+
+def fraction(default: float) -> Any:
+    return _field("fraction", default, (0.0, 1.0))
+
+
+def text(default: str = "", choices: Iterable[str] = ()) -> Any:
+    return _field("text", default, (None, None), choices=tuple(choices))
+
+
+def switch(*, default: bool) -> Any:
+    return _field("switch", default, (None, None))
+
+
+def _field(kind: str, default: Any, bounds: tuple[Any, Any], **more: Any) -> Any:
+    return dataclasses.field(default=default, metadata={"kind": kind, "bounds": bounds, **more})
+
+
+def _duration(value: object) -> timedelta:
+    if isinstance(value, timedelta):
+        return value
+    if isinstance(value, str):
+        if value == "-1":
+            return OFF
+        try:
+            return timedelta(microseconds=parse_duration_ns(value) / 1000)
+        except ValueError:
+            raise ValueError(f"invalid duration {value!r}: a number with its unit (90s)") from None
+    if isinstance(value, int) and not isinstance(value, bool):
+        return timedelta(milliseconds=value)
+    raise ValueError(f"invalid duration {value!r}: a text (90s), milliseconds or a timedelta")
+
+
+def _number(value: object) -> int:
+    if isinstance(value, str):
+        return parse_int(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise ValueError(f"invalid number {value!r}")
+
+
+def _fraction(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(f"invalid number {value!r}")  # noqa: TRY004 - as above
+    return float(value)
+
+
+def _switch(value: object) -> bool:
+    if isinstance(value, str):
+        try:
+            return parse_bool(value)
+        except ValueError:
+            raise ValueError(f"invalid boolean {value!r}: true or false") from None
+    if isinstance(value, int):
+        return bool(value)
+    raise ValueError(f"invalid boolean {value!r}")
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    raise ValueError(f"invalid text {value!r}")
+
+
+_CONVERT = {
+    "duration": _duration,
+    "number": _number,
+    "fraction": _fraction,
+    "switch": _switch,
+    "text": _text,
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Nothing of it changes once it is made; `dataclasses.replace` makes another one."""
+
+    dial_timeout: Duration = duration("1s")
+    read_timeout: Duration = duration("60s", "100ms", "5m")
+    write_timeout: Duration = duration("1s", "100ms", "5m")
+    local_addr: str = text()
+    lookupd_poll_interval: Duration = duration("60s", "10ms", "5m")
+    lookupd_poll_jitter: float = fraction(0.3)
+    lookupd_poll_timeout: Duration = duration("1m")
+    max_requeue_delay: Duration = duration("15m", "0s", "60m")
+    default_requeue_delay: Duration = duration("90s", "0s", "60m")
+    backoff_strategy: str = text("exponential", ("", *STRATEGIES))
+    max_backoff_duration: Duration = duration("2m", "0s", "60m")
+    backoff_multiplier: Duration = duration("1s", "0s", "60m")
+    max_attempts: int = number(5, high=ATTEMPTS_MAX)
+    low_rdy_idle_timeout: Duration = duration("10s", "1s", "5m")
+    low_rdy_timeout: Duration = duration("30s", "1s", "5m")
+    rdy_redistribute_interval: Duration = duration("5s", "1ms", "5s")
+    client_id: str = text()
+    hostname: str = text()
+    user_agent: str = text()
+    heartbeat_interval: Duration = duration("30s", may_be_off=True)
+    sample_rate: int = number(0, high=99)
+    tls_v1: bool = switch(default=False)
+    tls_root_ca_file: str = text()
+    tls_cert: str = text()
+    tls_key: str = text()
+    tls_insecure_skip_verify: bool = switch(default=False)
+    tls_min_version: str = text("", ("", *TLS_VERSIONS))
+    deflate: bool = switch(default=False)
+    deflate_level: int = number(6, 1, 9)
+    snappy: bool = switch(default=False)
+    output_buffer_size: int = number(16384, -1)
+    output_buffer_timeout: Duration = duration("250ms", may_be_off=True)
+    max_in_flight: int = number(1)
+    msg_timeout: Duration = duration("0s", "0s")
+    auth_secret: str = text()
+    skip_lookupd_authorization: bool = switch(default=True)
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            object.__setattr__(self, field.name, _checked(field, getattr(self, field.name)))
+        host = socket.gethostname() if not (self.hostname and self.client_id) else ""
+        for name, default in (
+            ("hostname", host),
+            ("client_id", host.partition(".")[0]),
+            ("backoff_strategy", STRATEGIES[0]),
+        ):
+            if not getattr(self, name):
+                object.__setattr__(self, name, default)
+        if seconds(self.heartbeat_interval) > seconds(self.read_timeout):
+            raise OptionsError(
+                f"heartbeat_interval: {self.heartbeat_interval} is more than read_timeout ({self.read_timeout})"
+            )
+        if self.deflate and self.snappy:
+            raise OptionsError("deflate: not together with snappy; nsqd takes one of them")
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise OptionsError("tls_cert: a certificate and its tls_key go together")
+
+    @classmethod
+    def parse(cls, items: Iterable[str], base: Self | None = None) -> Self:
+        """From texts such as `max_in_flight,256`, as --consumer-opt takes them; a key alone means `true`."""
+        given: dict[str, str] = {}
+        known = {field.name for field in dataclasses.fields(cls)}
+        for item in items:
+            key, comma, value = item.partition(",")
+            name = key.replace("-", "_")
+            if name not in known:
+                raise OptionsError(f"{key}: unknown option; known are {', '.join(sorted(known))}")
+            given[name] = value if comma else "true"
+        return cls(**given) if base is None else dataclasses.replace(base, **given)  # type: ignore[arg-type]
+
+
+def _checked(field: dataclasses.Field[Any], given: object) -> Any:
+    value: Any
+    try:
+        value = _CONVERT[field.metadata["kind"]](given)
+    except ValueError as error:
+        raise OptionsError(f"{field.name}: {error}") from None
+    low, high = field.metadata["bounds"]
+    if field.metadata.get("may_be_off"):
+        if value < timedelta(0):
+            return OFF
+    elif (low is not None and value < low) or (high is not None and value > high):
+        bounds = f"from {low}" if high is None else f"from {low} to {high}"
+        raise OptionsError(f"{field.name}: {given!r} is out of bounds, {bounds}")
+    choices = field.metadata.get("choices")
+    if choices and value not in choices:
+        raise OptionsError(f"{field.name}: {given!r} is none of {', '.join(filter(None, choices))}")
+    return value
+
+
+def seconds(value: Duration) -> float:
+    """A duration of a Config."""
+    assert isinstance(value, timedelta)
+    return value.total_seconds()
+
+
+def milliseconds(value: Duration) -> int:
+    """A duration of a Config, cut to whole ones; -1 = off."""
+    assert isinstance(value, timedelta)
+    return value // timedelta(milliseconds=1)

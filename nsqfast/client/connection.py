@@ -1,0 +1,227 @@
+"""From an address to a connection that is ready: magic, IDENTIFY, TLS, compression, AUTH (spec client §2).
+
+Unlike go-nsq's, a connection with `tls_v1` that the broker grants no TLS is refused: nobody who asks for it wants to
+go on in plain text.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import orjson
+
+from nsqfast import __version__
+from nsqfast._ext.inbox import Inbox, Intake
+from nsqfast._ext.link import Link
+from nsqfast._ext.outbox import Outbox
+from nsqfast.client.config import TLS_VERSIONS, Config, milliseconds, seconds
+from nsqfast.errors import ConnectError, OptionsError, ProtocolError, RefusedError
+from nsqfast.gotext import os_error
+from nsqfast.net.addresses import Inet, Unix, parse_address
+from nsqfast.streams.adapter import Adapter
+from nsqfast.streams.compression import Deflate, Snappy
+from nsqfast.streams.tls import TlsStream
+
+log = logging.getLogger("nsqfast.client")
+
+L = TypeVar("L", bound=Link)
+
+HANDSHAKE_TIMEOUT_S = 10.0
+RDY_MAX = 2500  # of a broker that does not say
+
+
+class ProducerLink(Outbox, asyncio.BufferedProtocol):
+    """What asyncio knows how to read into."""
+
+    __slots__ = ()
+
+
+class ConsumerLink(Intake, asyncio.BufferedProtocol):
+    """Likewise."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What matters of a broker's answer to IDENTIFY; times in milliseconds."""
+
+    max_rdy_count: int = RDY_MAX
+    msg_timeout_ms: int = 60_000
+    tls_v1: bool = False
+    deflate: bool = False
+    snappy: bool = False
+    auth_required: bool = False
+
+
+def check_address(text: str) -> Inet | Unix:
+    """`host:port` or the path of a Unix socket; OptionsError for anything else."""
+    address = parse_address(text)
+    if isinstance(address, Inet) and not (address.host and address.port.isdigit()):
+        raise OptionsError(f"{text!r}: an address of nsqd is host:port, or a path")
+    if isinstance(address, Unix) and "/" not in text:
+        raise OptionsError(
+            f"{text!r}: an address of nsqd is host:port, or a path; the port is missing"
+        )
+    return address
+
+
+def tls_context(config: Config) -> ssl.SSLContext | None:
+    """As the options say, or None without `tls_v1`; OptionsError if a file is no good."""
+    if not config.tls_v1:
+        if config.tls_root_ca_file or config.tls_cert:
+            log.warning("certificates are set but tls_v1 is not: connections are in plain text")
+        return None
+    from nsqfast.net.tls import client_context
+
+    version = TLS_VERSIONS[config.tls_min_version or "tls1.2"]
+    context = client_context(config.tls_root_ca_file, version)
+    if config.tls_insecure_skip_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if config.tls_cert:
+        try:
+            context.load_cert_chain(config.tls_cert, config.tls_key)
+        except (OSError, ssl.SSLError) as error:
+            raise OptionsError(f"tls_cert: {config.tls_cert}, {config.tls_key}: {error}") from None
+    return context
+
+
+async def dial(
+    address: str, config: Config, context: ssl.SSLContext | None, make: Callable[[], L]
+) -> tuple[L, Features]:
+    """A connection that may publish or subscribe; ConnectError says why there is none."""
+    link = await _connect(check_address(address), config, make)
+    try:
+        async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
+            features = await _introduce(link, address, config, context)
+    except BaseException as error:
+        link.fail(error if isinstance(error, Exception) else ConnectError("given up"))
+        if isinstance(error, TimeoutError):
+            raise ConnectError(f"no answer to IDENTIFY in {HANDSHAKE_TIMEOUT_S:g} s") from None
+        raise
+    heartbeats = milliseconds(config.heartbeat_interval) > 0
+    link.watch(seconds(config.read_timeout) if heartbeats else 0, seconds(config.write_timeout))
+    return link, features
+
+
+async def _connect(address: Inet | Unix, config: Config, make: Callable[[], L]) -> L:
+    loop = asyncio.get_running_loop()
+    timeout_s = seconds(config.dial_timeout)
+    # The loops' types ask for what they only check when they run: any BufferedProtocol.
+    factory: Any = make
+    try:
+        async with asyncio.timeout(timeout_s if timeout_s > 0 else None):
+            if isinstance(address, Unix):
+                _, link = await loop.create_unix_connection(factory, address.path)
+            else:
+                _, link = await loop.create_connection(
+                    factory, address.host, int(address.port), local_addr=_local(config.local_addr)
+                )
+    except TimeoutError:
+        raise ConnectError(f"no connection in {timeout_s:g} s") from None
+    except OSError as error:
+        raise ConnectError(os_error(error)) from None
+    found: L = link
+    return found
+
+
+def _local(text: str) -> tuple[str, int] | None:
+    if not text:
+        return None
+    host, _, port = text.rpartition(":")
+    return (host, int(port)) if host else (text, 0)
+
+
+async def _introduce(
+    link: Link, address: str, config: Config, context: ssl.SSLContext | None
+) -> Features:
+    link.tell(b"  V2")
+    reply = await link.ask(_sized(b"IDENTIFY\n", identity(config)), hold=True)
+    if not reply.startswith(b"{"):
+        link.proceed()  # an old broker, which negotiates nothing
+        if context is not None:
+            raise RefusedError("TLS is asked for (tls_v1), and nsqd does not negotiate")
+        return Features()
+    features = _features(orjson.loads(reply))
+    for layer in _layers(features, address, config, context):
+        answer = link.ask(b"", hold=True)
+        link.put_layer(layer)
+        if await answer != b"OK":
+            raise ProtocolError("E_BAD_FRAME", f"{answer.result()[:60]!r} instead of OK")
+    link.proceed()
+    if features.auth_required:
+        if not config.auth_secret:
+            raise RefusedError("E_AUTH_FIRST nsqd wants an auth_secret")
+        await link.ask(_sized(b"AUTH\n", config.auth_secret.encode()))
+    return features
+
+
+def identity(config: Config) -> bytes:
+    """The JSON of IDENTIFY, every key as go-nsq sends it."""
+    return orjson.dumps(
+        {
+            "client_id": config.client_id,
+            "hostname": config.hostname,
+            "short_id": config.client_id,
+            "long_id": config.hostname,
+            "user_agent": config.user_agent or f"nsqfast/{__version__}",
+            "tls_v1": config.tls_v1,
+            "deflate": config.deflate,
+            "deflate_level": config.deflate_level,
+            "snappy": config.snappy,
+            "feature_negotiation": True,
+            "heartbeat_interval": milliseconds(config.heartbeat_interval),
+            "sample_rate": config.sample_rate,
+            "output_buffer_size": config.output_buffer_size,
+            "output_buffer_timeout": milliseconds(config.output_buffer_timeout),
+            "msg_timeout": milliseconds(config.msg_timeout),
+        }
+    )
+
+
+def _sized(line: bytes, body: bytes) -> bytes:
+    return line + len(body).to_bytes(4, "big") + body
+
+
+def _features(answer: dict[str, Any]) -> Features:
+    return Features(
+        max_rdy_count=answer.get("max_rdy_count") or RDY_MAX,
+        msg_timeout_ms=answer.get("msg_timeout") or 60_000,
+        tls_v1=bool(answer.get("tls_v1")),
+        deflate=bool(answer.get("deflate")),
+        snappy=bool(answer.get("snappy")),
+        auth_required=bool(answer.get("auth_required")),
+    )
+
+
+def _layers(
+    features: Features, address: str, config: Config, context: ssl.SSLContext | None
+) -> list[Adapter]:
+    """What the answer grants, in the order in which it is put on."""
+    found: list[Adapter] = []
+    if context is not None:
+        if not features.tls_v1:
+            raise RefusedError("TLS is asked for (tls_v1), and nsqd does not grant it")
+        place = parse_address(address)
+        found.append(TlsStream(context, place.host if isinstance(place, Inet) else "localhost"))
+    if features.deflate:
+        found.append(Deflate(config.deflate_level))
+    if features.snappy:
+        found.append(Snappy())
+    return found
+
+
+def make_consumer_link(inbox: Inbox, closed: Callable[[Any], None]) -> Callable[[], ConsumerLink]:
+    """For `dial`."""
+    loop = asyncio.get_running_loop()
+    return lambda: ConsumerLink(loop, closed, inbox)
+
+
+def make_producer_link(closed: Callable[[Any], None]) -> Callable[[], ProducerLink]:
+    """For `dial`."""
+    loop = asyncio.get_running_loop()
+    return lambda: ProducerLink(loop, closed)

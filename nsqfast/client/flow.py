@@ -1,0 +1,172 @@
+"""What a consumer's connections may have in flight at the moment: the rules of `rdy` and `backoff`, applied.
+
+In backoff the whole consumer may have one message, on one connection that is chosen by lot and changes as `rdy` says.
+"""
+
+import asyncio
+import random
+import time
+from dataclasses import dataclass
+
+from nsqfast._ext.inbox import Inbox, Intake
+from nsqfast.client.backoff import Action, Backoff
+from nsqfast.client.config import Config, seconds
+from nsqfast.client.rdy import Distribution, Share, possible
+
+
+@dataclass(slots=True)
+class Lane:
+    """One connection and when it last got, or lost, its RDY."""
+
+    link: Intake
+    address: str
+    rdy_max: int
+    msg_timeout_s: float
+    since_ns: int
+
+    def share(self) -> Share:
+        """As the distribution wants it."""
+        link = self.link
+        return Share(self.rdy_max, link.rdy, link.in_flight, link.message_ns, self.since_ns)
+
+
+class Flow:
+    """Made with the inbox that the connections fill."""
+
+    def __init__(self, config: Config) -> None:
+        self.lanes: list[Lane] = []
+        self.backoff = Backoff.of(config)
+        self.max_in_flight = config.max_in_flight
+        self._distribution = Distribution(
+            seconds(config.low_rdy_idle_timeout), seconds(config.low_rdy_timeout)
+        )
+        self._interval_s = seconds(config.rdy_redistribute_interval)
+        self._inbox: Inbox | None = None
+        self._loop = asyncio.get_running_loop()
+        self._pause_timer: asyncio.TimerHandle | None = None
+        self._spread_timer: asyncio.TimerHandle | None = None
+        self._soon: asyncio.Handle | None = None
+        self._idle: asyncio.Future[None] | None = None
+        self._is_closed = False
+
+    def bind(self, inbox: Inbox) -> None:
+        """The inbox that reports successes while in backoff."""
+        self._inbox = inbox
+
+    # -- connections
+
+    def add(self, lane: Lane) -> None:
+        """A connection that is subscribed."""
+        if self._is_closed:
+            lane.link.close()
+            return
+        # By lot, so that many consumers do not all favour the same node.
+        self.lanes.insert(random.randint(0, len(self.lanes)), lane)  # noqa: S311
+        self.spread()
+
+    def remove(self, link: Intake) -> None:
+        """One that broke: the others get its part."""
+        self.lanes = [lane for lane in self.lanes if lane.link is not link]
+        self.spread()
+        self._check_idle()
+
+    def in_flight(self) -> int:
+        """Messages that wait for an answer, in all."""
+        return sum(lane.link.in_flight for lane in self.lanes)
+
+    def set_max_in_flight(self, count: int) -> None:
+        """From here on."""
+        self.max_in_flight = count
+        self.spread()
+
+    # -- RDY
+
+    def spread(self) -> None:
+        """Give each connection what it is to have now, and see to it that the rest follows."""
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
+        if self._is_closed or self.backoff.is_paused or not self.lanes:
+            return
+        now_ns = time.monotonic_ns()
+        budget = min(1, self.max_in_flight) if self.backoff.level else self.max_in_flight
+        shares = [lane.share() for lane in self.lanes]
+        wanted = self._distribution.wanted(budget, shares, now_ns)
+        allowed = possible(budget, shares, wanted)
+        # Down first: a message is not to come to the one before the other one has less.
+        for lane, count in sorted(
+            zip(self.lanes, allowed, strict=True), key=lambda pair: pair[1] - pair[0].link.rdy
+        ):
+            if (count > 0) != (lane.link.rdy > 0):
+                lane.since_ns = now_ns
+            lane.link.set_rdy(count)
+        if allowed != wanted:
+            self._watch_room()
+        if len(self.lanes) > budget > 0:
+            self._spread_later()
+
+    def _watch_room(self) -> None:
+        for lane in self.lanes:
+            if lane.link.in_flight > lane.link.rdy:
+                lane.link.tell_room(lane.link.in_flight - 1)
+
+    def _spread_later(self) -> None:
+        if self._spread_timer is None:
+            self._spread_timer = self._loop.call_later(self._interval_s, self._spread_again)
+
+    def _spread_again(self) -> None:
+        self._spread_timer = None
+        self.spread()
+
+    def on_room(self) -> None:
+        """A connection has fewer messages in flight than when it was watched."""
+        if self._soon is None and not self._is_closed:
+            self._soon = self._loop.call_soon(self.spread)
+        self._check_idle()
+
+    # -- backoff
+
+    def act(self, action: Action) -> None:
+        """Do what an outcome leads to."""
+        if action is Action.NOTHING or self._is_closed:
+            return
+        assert self._inbox is not None
+        self._inbox.reports_success = self.backoff.level > 0
+        if action is Action.RESUME:
+            self.spread()
+            return
+        for lane in self.lanes:
+            if lane.link.rdy:
+                lane.since_ns = time.monotonic_ns()
+            lane.link.set_rdy(0)
+        self._pause_timer = self._loop.call_later(self.backoff.pause_s(), self._pause_over)
+
+    def _pause_over(self) -> None:
+        self._pause_timer = None
+        self.backoff.pause_over()
+        random.shuffle(self.lanes)
+        self.spread()
+
+    # -- the end
+
+    def close(self) -> None:
+        """No RDY is sent any more."""
+        self._is_closed = True
+        for handle in (self._pause_timer, self._spread_timer, self._soon):
+            if handle is not None:
+                handle.cancel()
+
+    async def wait_idle(self, timeout_s: float) -> None:
+        """Return when nothing is in flight, or time is up; only after `close`."""
+        self._idle = self._loop.create_future()
+        self._check_idle()
+        await asyncio.wait([self._idle], timeout=timeout_s)
+
+    def _check_idle(self) -> None:
+        if self._idle is None or self._idle.done():
+            return
+        busy = [lane.link for lane in self.lanes if lane.link.in_flight]
+        for link in busy:
+            link.tell_room(link.in_flight - 1)
+        if not busy:
+            self._idle.set_result(None)

@@ -1,0 +1,39 @@
+"""What a consumer hands out: single messages (compiled, `nsqfast._ext.inbox`) and lists of them."""
+
+from collections.abc import Iterator
+
+from nsqfast._ext.inbox import Message
+
+__all__ = ["Batch", "Message"]
+
+
+class Batch:
+    """Messages that came together, to be answered together or one by one."""
+
+    __slots__ = ("messages",)
+
+    def __init__(self, messages: list[Message]) -> None:
+        self.messages = messages
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self.messages)
+
+    def finish(self) -> int:
+        """FIN to all that are not answered yet; returns how many were told."""
+        return sum([message.finish() for message in self.messages])
+
+    def requeue(self, delay_s: float | None = None, *, backoff: bool = True) -> int:
+        """REQ likewise; the whole batch is one failure to the consumer's backoff."""
+        return sum(
+            [
+                message.requeue(delay_s, backoff=backoff and number == 0)
+                for number, message in enumerate(self.messages)
+            ]
+        )
+
+    def touch(self) -> int:
+        """TOUCH likewise."""
+        return sum([message.touch() for message in self.messages])

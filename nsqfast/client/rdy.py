@@ -1,0 +1,90 @@
+"""How many messages each connection may have in flight: numbers in, numbers out; time is an argument.
+
+All of `max_in_flight` is dealt at any time, and never more than it: what one connection gives up is dealt to another
+only as its messages are answered, because nsqd's RDY is a window that does not recall what was delivered. Each of the
+connections gets its share, the first ones one more where it does not come out even. Where there are more connections
+than messages allowed, RDY 1 goes round: from those that were idle or had it long enough to those that went longest
+without.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+SECOND_NS = 1_000_000_000
+
+
+@dataclass(slots=True)
+class Share:
+    """One connection, as the distribution sees it; it decides `rdy`."""
+
+    rdy_max: int  # nsqd's max_rdy_count
+    rdy: int = 0
+    in_flight: int = 0
+    message_ns: int = 0  # when the last message came, or when it was connected
+    rdy_since_ns: int = 0  # when rdy last changed between 0 and more
+
+
+def even_shares(max_in_flight: int, maxima: Sequence[int]) -> list[int]:
+    """What each is to have: equal but for one, within its maximum, `max_in_flight` together if they take it.
+
+    With fewer messages than connections the first ones get 1 and the others 0.
+    """
+    shares = [0] * len(maxima)
+    rest = max_in_flight
+    open_ones = [index for index, most in enumerate(maxima) if most > 0]
+    while rest > 0 and open_ones:
+        each, more = divmod(rest, len(open_ones))
+        for place, index in enumerate(open_ones):
+            given = min(each + (place < more), maxima[index] - shares[index])
+            shares[index] += given
+            rest -= given
+        open_ones = [index for index in open_ones if shares[index] < maxima[index]]
+    return shares
+
+
+@dataclass(slots=True)
+class Distribution:
+    """The rule with its two timeouts."""
+
+    idle_timeout_s: float  # low_rdy_idle_timeout
+    turn_timeout_s: float  # low_rdy_timeout
+
+    def wanted(self, max_in_flight: int, shares: Sequence[Share], now_ns: int) -> list[int]:
+        """What each is to have in the end."""
+        if len(shares) <= max_in_flight:
+            return even_shares(max_in_flight, [share.rdy_max for share in shares])
+        return self._rotated(max_in_flight, shares, now_ns)
+
+    def _rotated(self, max_in_flight: int, shares: Sequence[Share], now_ns: int) -> list[int]:
+        holders = [i for i, share in enumerate(shares) if share.rdy > 0 and share.rdy_max > 0]
+        without = [i for i, share in enumerate(shares) if share.rdy == 0 and share.rdy_max > 0]
+        without.sort(key=lambda i: shares[i].rdy_since_ns)
+        kept = [i for i in holders if not self._is_over(shares[i], now_ns)]
+        # Those whose turn is over follow behind all who wait, so that nothing is left undealt.
+        over = sorted(set(holders) - set(kept), key=lambda i: shares[i].rdy_since_ns)
+        chosen = [*kept, *without, *over][:max_in_flight]
+        return [int(i in chosen) for i in range(len(shares))]
+
+    def _is_over(self, share: Share, now_ns: int) -> bool:
+        idle_s = (now_ns - max(share.message_ns, share.rdy_since_ns)) / SECOND_NS
+        held_s = (now_ns - share.rdy_since_ns) / SECOND_NS
+        return idle_s >= self.idle_timeout_s or held_s >= self.turn_timeout_s
+
+
+def possible(max_in_flight: int, shares: Sequence[Share], wanted: Sequence[int]) -> list[int]:
+    """What may be set now: lowering at once, raising as far as messages in flight leave room for it."""
+    allowed = [min(share.rdy, want) for share, want in zip(shares, wanted, strict=True)]
+    room = max_in_flight - sum(
+        max(low, share.in_flight) for low, share in zip(allowed, shares, strict=True)
+    )
+    # One each before anybody gets more: a new connection is not to wait for a large old one.
+    for limit in (1, None):
+        for index, (share, want) in enumerate(zip(shares, wanted, strict=True)):
+            target = want if limit is None else min(want, limit)
+            # What is in flight there takes its room already.
+            used = max(allowed[index], share.in_flight)
+            raised = min(target, used + max(room, 0))
+            if raised > allowed[index]:
+                room -= max(0, raised - used)
+                allowed[index] = raised
+    return allowed
