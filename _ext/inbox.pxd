@@ -33,8 +33,9 @@ cdef class Intake(Link):
     cdef readonly int64_t message_ns   # of the last message, monotonic; 0 = none came
     cdef readonly bint is_leaving      # what still comes is handed back
 
-    cdef int command(self, const char *name, Py_ssize_t size, const char *identity) except -1
-    cdef int requeue(self, const char *identity, int64_t delay_ms) except -1
+    cdef int command(self, const char *name, Py_ssize_t size, const char *identity, bytes tail) except -1
+    cdef Py_ssize_t tell_rows(self, const char *name, Py_ssize_t name_size, bytes identities, list rows, bytes tail,
+                              bint is_answer) except -1
     cdef int left_flight(self) except -1
 
 

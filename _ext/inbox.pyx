@@ -26,6 +26,7 @@ cdef enum:
 
 # Somebody who never waits, because there is always a message, lets the loop have its turn after this long.
 cdef int64_t TURN_NS = 5000000
+cdef bytes NEWLINE = b"\n"
 # Errors that answer FIN, REQ or TOUCH and do not end the connection (spec nsqd-tcp §6).
 cdef tuple LATE = ("E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED")
 
@@ -86,7 +87,7 @@ cdef class Message:
         if not self.answer():
             return False
         self.link.inbox.finished += 1
-        self.link.command(b"FIN ", 4, self.identity)
+        self.link.command(b"FIN ", 4, self.identity, NEWLINE)
         return True
 
     def requeue(self, delay_s=None, *, bint backoff=True):
@@ -105,7 +106,7 @@ cdef class Message:
         if not self.answer():
             return False
         inbox.requeued += 1
-        self.link.requeue(self.identity, delay_ms)
+        self.link.command(b"REQ ", 4, self.identity, b" %d\n" % delay_ms)
         return True
 
     def touch(self):
@@ -114,7 +115,7 @@ cdef class Message:
             return False
         self.since_ns = monotonic_ns()
         self.link.inbox.touched += 1
-        self.link.command(b"TOUCH ", 6, self.identity)
+        self.link.command(b"TOUCH ", 6, self.identity, NEWLINE)
         return True
 
     def keep(self):
@@ -160,7 +161,7 @@ cdef class Intake(Link):
         cdef int attempts = get_be16(data + 8)
         cdef bint is_hopeless = 0 < inbox.attempts_max < attempts
         if self.is_leaving:
-            return self.requeue(data + 10, 0)
+            return self.command(b"REQ ", 4, data + 10, b" 0\n")
         self.received += 1
         self.in_flight += 1
         self.message_ns = self.read_ns
@@ -200,18 +201,11 @@ cdef class Intake(Link):
             self.inbox.owner.on_room()
         return 0
 
-    cdef int command(self, const char *name, Py_ssize_t size, const char *identity) except -1:
-        cdef char *place = self.output.reserve(size + MESSAGE_ID_SIZE + 1)
+    cdef int command(self, const char *name, Py_ssize_t size, const char *identity, bytes tail) except -1:
+        cdef char *place = self.output.reserve(size + MESSAGE_ID_SIZE + len(tail))
         memcpy(place, name, size)
         memcpy(place + size, identity, MESSAGE_ID_SIZE)
-        place[size + MESSAGE_ID_SIZE] = c"\n"
-        return self.mark()
-
-    cdef int requeue(self, const char *identity, int64_t delay_ms) except -1:
-        cdef bytes delay = b" %d\n" % delay_ms
-        self.output.append(b"REQ ", 4)
-        self.output.append(identity, MESSAGE_ID_SIZE)
-        self.output.append(delay, len(delay))
+        memcpy(place + size + MESSAGE_ID_SIZE, <const char *> tail, len(tail))
         return self.mark()
 
     def set_rdy(self, Py_ssize_t count):
@@ -249,37 +243,35 @@ cdef class Intake(Link):
 
     # -- rows of columns -----------------------------------------------------------------------------------------------
 
-    def finish_rows(self, bytes identities not None, list rows not None):
-        """FIN to those rows, whose ids are 16 bytes each; returns how many were sent."""
+    cdef Py_ssize_t tell_rows(self, const char *name, Py_ssize_t name_size, bytes identities, list rows, bytes tail,
+                              bint is_answer) except -1:
+        """Returns how many were told."""
         cdef Py_ssize_t row
         if not self.is_open:
             return 0
         for row in rows:
-            self.command(b"FIN ", 4, <const char *> identities + check_row(row, identities))
-            self.left_flight()
-        self.inbox.finished += len(rows)
+            self.command(name, name_size, <const char *> identities + check_row(row, identities), tail)
+            if is_answer:
+                self.left_flight()
         return len(rows)
+
+    def finish_rows(self, bytes identities not None, list rows not None):
+        """FIN to those rows, whose ids are 16 bytes each; returns how many were told."""
+        cdef Py_ssize_t count = self.tell_rows(b"FIN ", 4, identities, rows, NEWLINE, True)
+        self.inbox.finished += count
+        return count
 
     def requeue_rows(self, bytes identities not None, list rows not None, int64_t delay_ms):
         """REQ likewise."""
-        cdef Py_ssize_t row
-        if not self.is_open:
-            return 0
-        for row in rows:
-            self.requeue(<const char *> identities + check_row(row, identities), delay_ms)
-            self.left_flight()
-        self.inbox.requeued += len(rows)
-        return len(rows)
+        cdef Py_ssize_t count = self.tell_rows(b"REQ ", 4, identities, rows, b" %d\n" % delay_ms, True)
+        self.inbox.requeued += count
+        return count
 
     def touch_rows(self, bytes identities not None, list rows not None):
         """TOUCH likewise."""
-        cdef Py_ssize_t row
-        if not self.is_open:
-            return 0
-        for row in rows:
-            self.command(b"TOUCH ", 6, <const char *> identities + check_row(row, identities))
-        self.inbox.touched += len(rows)
-        return len(rows)
+        cdef Py_ssize_t count = self.tell_rows(b"TOUCH ", 6, identities, rows, NEWLINE, False)
+        self.inbox.touched += count
+        return count
 
 
 cdef Py_ssize_t check_row(Py_ssize_t row, bytes identities) except -1:
@@ -403,23 +395,11 @@ cdef class Inbox:
             message.is_answered = True
             unlink(message)
 
-    def hand_back_columns(self):
-        """Requeue at once the rows that nobody took; returns how many that were."""
-        cdef Py_ssize_t count = 0
-        cdef list rows
-        while self.columns is not None and (self.blocks or self.columns.count):
-            taken = self.take_columns()
-            sources = memoryview(taken.sources).cast("H")
-            for number, link in enumerate(taken.links):
-                rows = [row for row, source in enumerate(sources) if source == number]
-                count += link.requeue_rows(taken.identities, rows, 0)
-        return count
-
     def take_columns(self):
-        """The oldest block."""
+        """The oldest block, or None: there is nothing, or it is not gathered so."""
         if self.blocks:
             return (<Columns> self.blocks.pop(0)).take()
-        return self.columns.take()
+        return self.columns.take() if self.columns is not None and self.columns.count else None
 
     def stop(self):
         """Whoever waits for a message learns that there will be none."""
@@ -429,16 +409,6 @@ cdef class Inbox:
     def wait_stopped(self):
         """A future that is done at the stop."""
         return self.wait_for(PY_SSIZE_T_MAX)
-
-    def hand_back(self):
-        """Requeue at once what nobody took; returns how many that were."""
-        cdef Message message
-        cdef Py_ssize_t count = 0
-        while True:
-            message = self.pop()
-            if message is None:
-                return count
-            count += message.requeue(0, backoff=False)
 
 
 @cython.final

@@ -34,6 +34,7 @@ cdef class Dispatcher:
     cdef readonly Py_ssize_t size
     cdef Py_ssize_t count_max
     cdef Py_ssize_t size_max
+    cdef Py_ssize_t wanted_size     # of the publish that did not fit last
     cdef int retries
     cdef int64_t timeout_ns
     cdef object timer

@@ -141,6 +141,7 @@ cdef class Dispatcher:
         if self.is_closed:
             raise ClosedError("the producer is closed")
         if self.count >= self.count_max or (self.size + size > self.size_max and self.count):
+            self.wanted_size = size
             raise BufferFullError(f"{self.count} publishes of {self.size} bytes wait for an answer ({self.reason})"
                                   if not self.links else f"{self.count} publishes of {self.size} bytes wait")
         pending = Pending.__new__(Pending)
@@ -153,6 +154,7 @@ cdef class Dispatcher:
         pending.deadline_ns = monotonic_ns() + self.timeout_ns if self.timeout_ns else 0
         self.count += 1
         self.size += size
+        self.wanted_size = 0
         self.give(pending)
         if self.timer is None and self.timeout_ns:
             self.timer = self.loop.call_later(TICK_S, self.tick)
@@ -250,8 +252,9 @@ cdef class Dispatcher:
         return found
 
     cpdef bint has_room(self):
-        """At most half of what may wait does."""
-        return self.count * 2 <= self.count_max and self.size * 2 <= self.size_max
+        """At most half of what may wait does, and what was refused last fits now."""
+        return self.count == 0 or (self.count * 2 <= self.count_max and self.size * 2 <= self.size_max
+                                   and self.size + self.wanted_size <= self.size_max)
 
     def wait_room(self):
         """A future that is done when there is room."""

@@ -1,9 +1,10 @@
 """Client library for NSQ: see docs/CLIENT.md. `nsqfast.client.sync` has the same for programs without an event loop."""
 
 from nsqfast.client.config import Config
-from nsqfast.client.consumer import Consumer, ConsumerStats
+from nsqfast.client.consumer import Consumer
 from nsqfast.client.message import Batch, Message
-from nsqfast.client.producer import Producer, ProducerStats
+from nsqfast.client.producer import Producer
+from nsqfast.client.stats import ConnectionStats, ConsumerStats, ProducerStats
 from nsqfast.errors import (
     BufferFullError,
     ClosedError,
@@ -23,6 +24,7 @@ __all__ = [
     "ClosedError",
     "Config",
     "ConnectError",
+    "ConnectionStats",
     "Consumer",
     "ConsumerStats",
     "Message",

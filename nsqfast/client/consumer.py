@@ -10,9 +10,9 @@ import logging
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+from nsqfast._ext.columns import Taken
 from nsqfast._ext.inbox import Inbox, Intake, Message
 from nsqfast.client.config import Config, milliseconds, seconds
 from nsqfast.client.connection import check_address, dial, make_consumer_link, tls_context
@@ -20,6 +20,7 @@ from nsqfast.client.discovery import Discovery, poll_pause_s
 from nsqfast.client.flow import Flow, Lane
 from nsqfast.client.keeper import Keeper
 from nsqfast.client.message import Batch
+from nsqfast.client.stats import ConsumerStats, connection_stats
 from nsqfast.errors import ClosedError, ConnectError, OptionsError, RefusedError
 from nsqfast.names import is_valid_name
 
@@ -34,34 +35,6 @@ HANDLER_GRACE_S = 30.0
 CLOSE_WAIT_TIMEOUT_S = 5.0
 STARVED = 0.85
 TOUCH_IDLE_S = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionStats:
-    """One address; `error` is why it is not connected."""
-
-    is_connected: bool
-    rdy: int
-    in_flight: int
-    received: int
-    error: str
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerStats:
-    """Counts of messages since the start."""
-
-    received: int
-    finished: int
-    requeued: int
-    touched: int
-    given_up: int
-    dropped: int  # their connection broke before they were taken; nsqd delivers them again
-    waiting: int  # received and not taken yet
-    in_flight: int
-    backoff_level: int
-    connects: int
-    connections: dict[str, ConnectionStats]
 
 
 class Consumer:
@@ -168,8 +141,10 @@ class Consumer:
         self._flow.close()
         for task in self._tasks:
             task.cancel()
-        inbox.hand_back()
-        inbox.hand_back_columns()
+        for message in inbox.take(len(inbox)):
+            message.requeue(0, backoff=False)
+        while taken := inbox.take_columns():
+            self._arrays_of(taken).requeue()
         links = [lane.link for lane in self._flow.lanes if lane.link.is_open]
         goodbyes = [link.leave() for link in links]
         if grace_s > 0:
@@ -350,6 +325,19 @@ class Consumer:
                 if not message.is_kept:
                     message.finish()
 
+    async def take(self, count_max: int, timeout_s: float | None = None) -> list[Message]:
+        """Up to so many messages as soon as there is one; none after `timeout_s`, or at the end."""
+        inbox = self._ready()
+        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        while not inbox.is_stopped:
+            if messages := inbox.take(count_max):
+                return messages
+            rest_s = None if deadline_s is None else deadline_s - time.monotonic()
+            if rest_s is not None and rest_s <= 0:
+                break
+            await asyncio.wait([inbox.wait_for(1)], timeout=rest_s)
+        return []
+
     async def batches(
         self, max_messages: int = 100, max_wait_s: float = 1.0
     ) -> AsyncIterator[Batch]:
@@ -363,14 +351,19 @@ class Consumer:
         self, max_messages: int = 10_000, max_wait_s: float = 1.0
     ) -> AsyncIterator["ArrayBatch"]:
         """The same as numpy arrays. A consumer that has begun so gives nothing else any more."""
-        from nsqfast.client.batch import ArrayBatch
-
         inbox = self._ready()
         inbox.gather_columns(max_messages)
         while await self._wait_many(inbox, max_messages, max_wait_s):
-            if len(batch := ArrayBatch(inbox.take_columns())):
+            if taken := inbox.take_columns():
+                batch = self._arrays_of(taken)
                 self._batches = [*[old for old in self._batches if not old.is_answered], batch]
                 yield batch
+
+    @staticmethod
+    def _arrays_of(taken: Taken) -> "ArrayBatch":
+        from nsqfast.client.batch import ArrayBatch  # numpy takes a moment
+
+        return ArrayBatch(taken)
 
     async def _wait_many(self, inbox: Inbox, count_max: int, wait_s: float) -> bool:
         """Whether there is anything; False = the end."""
@@ -423,16 +416,10 @@ class Consumer:
             backoff_level=flow.backoff.level,
             connects=sum(keeper.connects for keeper in self._keepers.values()),
             connections={
-                address: _connection_stats(keeper, lanes.get(address))
+                address: connection_stats(keeper, lanes.get(address))
                 for address, keeper in self._keepers.items()
             },
         )
-
-
-def _connection_stats(keeper: Keeper, link: Intake | None) -> ConnectionStats:
-    if link is None:
-        return ConnectionStats(False, 0, 0, 0, str(keeper.error or "not connected yet"))
-    return ConnectionStats(True, link.rdy, link.in_flight, link.received, "")
 
 
 async def _called(handler: Handler, message: Message) -> None:

@@ -12,7 +12,6 @@ messages of one producer then stay in order as long as that connection does.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Self
 
 from nsqfast._ext.outbox import Dispatcher
@@ -25,6 +24,7 @@ from nsqfast.client.connection import (
     tls_context,
 )
 from nsqfast.client.keeper import Keeper
+from nsqfast.client.stats import ProducerStats
 from nsqfast.errors import ClosedError, OptionsError, RefusedError
 
 log = logging.getLogger("nsqfast.client")
@@ -33,19 +33,6 @@ RETRIES = 3
 TIMEOUT_S = 30.0
 BUFFER_COUNT_MAX = 100_000
 BUFFER_BYTES_MAX = 64 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerStats:
-    """Counts since the start, of publishes (an MPUB is one)."""
-
-    published: int  # answered with OK
-    failed: int
-    resent: int  # after a broken connection, so these may be there twice
-    waiting: int  # for an answer or a connection
-    waiting_bytes: int
-    connections: dict[str, bool]  # by address: whether it is connected
-    connects: int
 
 
 class Producer:

@@ -1,0 +1,54 @@
+"""What producers and consumers count."""
+
+from dataclasses import dataclass
+
+from nsqfast._ext.inbox import Intake
+from nsqfast.client.keeper import Keeper
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerStats:
+    """Counts since the start, of publishes (an MPUB is one)."""
+
+    published: int  # answered with OK
+    failed: int
+    resent: int  # after a broken connection, so these may be there twice
+    waiting: int  # for an answer or a connection
+    waiting_bytes: int
+    connections: dict[str, bool]  # by address: whether it is connected
+    connects: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionStats:
+    """One address; `error` is why it is not connected."""
+
+    is_connected: bool
+    rdy: int
+    in_flight: int
+    received: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerStats:
+    """Counts of messages since the start."""
+
+    received: int
+    finished: int
+    requeued: int
+    touched: int
+    given_up: int
+    dropped: int  # their connection broke before they were taken; nsqd delivers them again
+    waiting: int  # received and not taken yet
+    in_flight: int
+    backoff_level: int
+    connects: int
+    connections: dict[str, ConnectionStats]
+
+
+def connection_stats(keeper: Keeper, link: Intake | None) -> ConnectionStats:
+    """Of one address; `link` is None while it is not connected."""
+    if link is None:
+        return ConnectionStats(False, 0, 0, 0, str(keeper.error or "not connected yet"))
+    return ConnectionStats(True, link.rdy, link.in_flight, link.received, "")
