@@ -191,7 +191,7 @@ def _checked(field: dataclasses.Field[Any], given: object) -> Any:
     if field.metadata.get("may_be_off"):
         if value < timedelta(0):
             return OFF
-    elif (low is not None and value < low) or (high is not None and value > high):
+    elif not ((low is None or value >= low) and (high is None or value <= high)):  # NaN is neither
         bounds = f"from {low}" if high is None else f"from {low} to {high}"
         raise OptionsError(f"{field.name}: {given!r} is out of bounds, {bounds}")
     choices = field.metadata.get("choices")

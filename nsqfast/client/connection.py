@@ -146,7 +146,7 @@ async def _introduce(
         if context is not None:
             raise RefusedError("TLS is asked for (tls_v1), and nsqd does not negotiate")
         return Features()
-    features = _features(orjson.loads(reply))
+    features = _features(reply)
     for layer in _layers(features, address, config, context):
         answer = link.ask(b"", hold=True)
         link.put_layer(layer)
@@ -187,7 +187,11 @@ def _sized(line: bytes, body: bytes) -> bytes:
     return line + len(body).to_bytes(4, "big") + body
 
 
-def _features(answer: dict[str, Any]) -> Features:
+def _features(reply: bytes) -> Features:
+    try:
+        answer: dict[str, Any] = orjson.loads(reply)
+    except ValueError:
+        raise ProtocolError("E_BAD_FRAME", f"not JSON: {reply[:60]!r}") from None
     return Features(
         max_rdy_count=answer.get("max_rdy_count") or RDY_MAX,
         msg_timeout_ms=answer.get("msg_timeout") or 60_000,

@@ -141,12 +141,15 @@ class Consumer:
         self._flow.close()
         for task in self._tasks:
             task.cancel()
+        links = [lane.link for lane in self._flow.lanes if lane.link.is_open]
+        goodbyes = [link.leave() for link in links]
+        for goodbye in goodbyes:  # a connection may break instead of answering
+            goodbye.add_done_callback(lambda answer: answer.cancelled() or answer.exception())
+        # Behind CLS: what is handed back is not to come here again.
         for message in inbox.take(len(inbox)):
             message.requeue(0, backoff=False)
         while taken := inbox.take_columns():
             self._arrays_of(taken).requeue()
-        links = [lane.link for lane in self._flow.lanes if lane.link.is_open]
-        goodbyes = [link.leave() for link in links]
         if grace_s > 0:
             await self._flow.wait_idle(grace_s)
         for task in self._workers:
@@ -157,9 +160,7 @@ class Consumer:
         for link in links:
             link.hand_back()
         if goodbyes:
-            done, _ = await asyncio.wait(goodbyes, timeout=CLOSE_WAIT_TIMEOUT_S)
-            for goodbye in done:
-                goodbye.exception()  # a connection that broke meanwhile
+            await asyncio.wait(goodbyes, timeout=CLOSE_WAIT_TIMEOUT_S)
         await asyncio.gather(*[keeper.stop() for keeper in self._keepers.values()])
         if self._discovery is not None:
             await self._discovery.close()

@@ -33,9 +33,9 @@ def even_shares(max_in_flight: int, maxima: Sequence[int]) -> list[int]:
     rest = max_in_flight
     open_ones = [index for index, most in enumerate(maxima) if most > 0]
     while rest > 0 and open_ones:
-        each, more = divmod(rest, len(open_ones))
-        for place, index in enumerate(open_ones):
-            given = min(each + (place < more), maxima[index] - shares[index])
+        each = rest // len(open_ones)
+        for index in open_ones if each else open_ones[:rest]:
+            given = min(max(each, 1), maxima[index] - shares[index])
             shares[index] += given
             rest -= given
         open_ones = [index for index in open_ones if shares[index] < maxima[index]]

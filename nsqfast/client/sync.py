@@ -79,7 +79,10 @@ class Producer(_Owner):
     """See nsqfast.client.Producer. It connects at the first use."""
 
     def __init__(self, *addresses: str, **options: Any) -> None:
-        self._make = lambda: asynchronous.Producer(*addresses, **options)
+        def make() -> asynchronous.Producer:
+            return asynchronous.Producer(*addresses, **options)
+
+        self._make = make
         self._abandoned: list[object] = []  # a parent process's; to be left alone
         self._begin()
         _open.add(self)

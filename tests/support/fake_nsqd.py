@@ -1,0 +1,128 @@
+"""A broker that says what a test wants it to say, in the event loop of the test."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Self
+
+from support.wire import ERROR, MESSAGE, RESPONSE, encode_frame
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+WITH_BODY = {"IDENTIFY", "AUTH", "PUB", "MPUB", "DPUB"}
+ANSWER = {
+    "max_rdy_count": 2500,
+    "msg_timeout": 60000,
+    "max_msg_timeout": 900000,
+    "tls_v1": False,
+    "deflate": False,
+    "snappy": False,
+    "auth_required": False,
+}
+
+
+class Peer:
+    """One connection, from the broker's side."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def command(self) -> tuple[str, list[str], bytes]:
+        """The next one: name, parameters, body."""
+        line = (await self.reader.readuntil(b"\n"))[:-1].decode()
+        name, *parameters = line.split(" ")
+        body = b""
+        if name in WITH_BODY:
+            size = int.from_bytes(await self.reader.readexactly(4), "big")
+            body = await self.reader.readexactly(size)
+        return name, parameters, body
+
+    async def expect(self, name: str) -> tuple[list[str], bytes]:
+        found, parameters, body = await self.command()
+        assert found == name, (found, parameters, body)
+        return parameters, body
+
+    async def greet(self, **changed: object) -> dict[str, object]:
+        """Magic and IDENTIFY; returns what the client said of itself."""
+        assert await self.reader.readexactly(4) == b"  V2"
+        _, body = await self.expect("IDENTIFY")
+        self.respond(json.dumps({**ANSWER, **changed}).encode())
+        return json.loads(body)
+
+    async def subscribe(self, **changed: object) -> None:
+        """Everything up to the first RDY, which is left to the test."""
+        await self.greet(**changed)
+        await self.expect("SUB")
+        self.respond(b"OK")
+
+    def respond(self, data: bytes) -> None:
+        self.writer.write(encode_frame(RESPONSE, data))
+
+    def refuse(self, text: str) -> None:
+        self.writer.write(encode_frame(ERROR, text.encode()))
+
+    def deliver(self, number: int, body: bytes = b"body", attempts: int = 1) -> None:
+        head = (1_700_000_000_000_000_000 + number).to_bytes(8, "big") + attempts.to_bytes(2, "big")
+        self.writer.write(encode_frame(MESSAGE, head + b"%016x" % number + body))
+
+    async def part(self) -> list[tuple[str, list[str]]]:
+        """What a consumer says until it leaves, which is answered; its CLS not included."""
+        said = []
+        while (command := await self.command())[0] != "CLS":
+            said.append(command[:2])
+        self.respond(b"CLOSE_WAIT")
+        await self.read_to_end()
+        return said
+
+    async def read_to_end(self) -> bytes:
+        try:
+            return await self.reader.read()
+        except ConnectionError:
+            return b""
+
+
+class FakeNsqd:
+    """Runs `script` for each connection; an assertion that fails there fails the test."""
+
+    def __init__(self, script: Callable[[Peer], Awaitable[None]]) -> None:
+        self._script = script
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.errors: list[BaseException] = []
+        self.connections = 0
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        host, port = self._server.sockets[0].getsockname()[:2]
+        self.address = f"{host}:{port}"
+        return self
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._tasks.add(asyncio.current_task())
+        self.connections += 1
+        try:
+            await self._script(Peer(reader, writer))
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass
+        except BaseException as error:
+            self.errors.append(error)
+        finally:
+            self._tasks.discard(asyncio.current_task())
+            writer.close()
+
+    async def __aexit__(self, kind: object, *_: object) -> None:
+        self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if kind is None and self.errors:
+            raise self.errors[0]
+
+
+async def until(wanted: Callable[[], bool], seconds_max: float = 10.0) -> None:
+    """Return once it is so; for what another process does and nothing announces."""
+    async with asyncio.timeout(seconds_max):
+        while not wanted():
+            await asyncio.sleep(0.002)
