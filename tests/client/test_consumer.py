@@ -103,7 +103,7 @@ def test_plain_function_and_kept_messages(run, broker, address, topic):
         running = asyncio.create_task(consumer.run(handler))
         await until(lambda: len(kept) == 10)
         assert channel(broker, topic)["in_flight_count"] == 10
-        assert all([message.finish() for message in kept])
+        assert [message.finish() for message in kept] == [True] * 10
         await running
         assert consumer.stats().finished == 10
         await settled(broker, topic)
@@ -247,7 +247,7 @@ def test_touch_keeps_a_message(run, implementation, address, topic):
             # The two that wait in a queue of ours have time, too.
             await until(lambda: consumer.stats().touched >= 12)
             assert [message.attempts for message in seen] == [1, 1, 1]
-            assert all([message.finish() for message in seen])
+            assert [message.finish() for message in seen] == [True] * 3
             assert consumer.stats().received == 3
 
     run(main())

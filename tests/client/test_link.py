@@ -34,7 +34,8 @@ async def consume(address, count, config=SLOW):
             bodies.append(message.body)
             message.finish()
             if len(bodies) == count:
-                return bodies
+                break
+    return bodies
 
 
 def test_what_is_said_of_oneself(run_anywhere):

@@ -59,9 +59,8 @@ def test_every_way(run_anywhere, broker, address, topic):
 
     run_anywhere(main())
     found = bodies_in(broker, topic, 10)
-    assert sorted(found) == sorted(
-        b"one two three later four five six seven eight".split() + [b"much later"]
-    )
+    words = b"one two three later four five six seven eight".split()
+    assert sorted(found) == sorted([*words, b"much later"])
 
 
 def test_order_and_sizes_of_many(run, broker, address, topic):
@@ -372,11 +371,15 @@ def test_an_error_within_hangs_up_without_waiting(run, topic):
 
     async def main():
         async with FakeNsqd(script) as fake:
+            sent = []
             with pytest.raises(ZeroDivisionError):
-                async with Producer(fake.address) as producer:
-                    sent = producer.send(topic, b"x")
-                    raise ZeroDivisionError
-            assert isinstance(sent.exception(), OutcomeUnknownError)
+                await fail(fake.address, sent)
+            assert isinstance(sent[0].exception(), OutcomeUnknownError)
+
+    async def fail(address, sent):
+        async with Producer(address) as producer:
+            sent.append(producer.send(topic, b"x"))
+            raise ZeroDivisionError
 
     run(main())
 

@@ -1,0 +1,158 @@
+"""Messages as numpy columns: what is in them, and how they are answered."""
+
+import asyncio
+import time
+
+import numpy as np
+import pytest
+
+from nsqfast.client import ClosedError, Config, Consumer, Producer
+from support.fake_nsqd import until
+from support.server import start_nsqd
+from support.web import topic_stats
+
+CONFIG = Config(max_in_flight=500)
+
+
+async def publish(address, topic, bodies):
+    async with Producer(address) as producer:
+        await producer.publish_many(topic, bodies)
+
+
+def test_columns(run_anywhere, broker, address, topic):
+    bodies = [b"%d" % number * (number % 7 + 1) for number in range(1000)]
+
+    async def main():
+        started_ns = time.time_ns()
+        await publish(address, topic, bodies)
+        found, sizes, ids = [], [], set()
+        async with Consumer(topic, "c", nsqd=address, config=CONFIG) as consumer:
+            async for batch in consumer.arrays(max_messages=300, max_wait_s=0.05):
+                count = len(batch)
+                assert batch.offsets.dtype == batch.timestamps.dtype == np.int64
+                assert batch.attempts.dtype == np.uint16
+                assert batch.ids.dtype == "S16"
+                assert batch.offsets.shape == (count + 1,)
+                assert batch.timestamps.shape == batch.attempts.shape == batch.ids.shape == (count,)
+                assert batch.offsets[0] == 0
+                assert batch.offsets[-1] == len(batch.bodies)
+                assert (batch.attempts == 1).all()
+                assert (batch.timestamps >= started_ns).all()
+                assert (batch.timestamps <= time.time_ns()).all()
+                found += [batch.body(row) for row in range(count)]
+                ids |= set(batch.ids.tolist())
+                sizes.append(count)
+                assert not batch.is_answered
+                assert batch.touch() == count
+                assert batch.finish() == count
+                assert batch.is_answered
+                assert batch.finish() == batch.requeue() == batch.touch() == 0
+                if len(found) == 1000:
+                    break
+            assert consumer.stats().finished == 1000
+            assert consumer.stats().in_flight == 0
+        assert found == bodies
+        assert len(ids) == 1000
+        assert max(sizes) <= 300
+        channel = topic_stats(broker.http, topic)["channels"]["c"]
+        assert channel["depth"] == channel["in_flight_count"] == channel["requeue_count"] == 0
+
+    run_anywhere(main())
+
+
+def test_rows(run, broker, address, topic):
+    """Some finished, some requeued, some left to be handed back."""
+
+    async def main():
+        await publish(address, topic, [b"%d" % number for number in range(100)])
+        async with Consumer(topic, "c", nsqd=address, config=CONFIG) as consumer:
+            async for batch in consumer.arrays(max_messages=100, max_wait_s=3600):
+                assert batch.finish([1, 1, 3]) == 2
+                assert batch.finish(np.flatnonzero(batch.attempts == 1)[:10]) == 8
+                assert batch.requeue(range(50, 60), delay_s=60) == 10
+                for rows in ([100], [-1]):
+                    with pytest.raises(IndexError):
+                        batch.finish(rows)
+                break
+            assert consumer.stats().in_flight == 80
+        channel = topic_stats(broker.http, topic)["channels"]["c"]
+        assert channel["depth"] == 80
+        assert channel["deferred_count"] == 10
+
+    run(main())
+
+
+def test_rows_of_several_brokers(run, implementation, tmp_path_factory, topic):
+    async def main():
+        servers = [start_nsqd(implementation, tmp_path_factory.mktemp("n")) for _ in range(2)]
+        addresses = ["{}:{}".format(*server.tcp) for server in servers]
+        try:
+            for number, address in enumerate(addresses):
+                await publish(address, topic, [b"%d" % number] * 200)
+            async with Consumer(topic, "c", nsqd=addresses, config=CONFIG) as consumer:
+                async for batch in consumer.arrays(max_messages=400, max_wait_s=3600):
+                    assert (
+                        sorted(batch.body(row) for row in range(400)) == [b"0"] * 200 + [b"1"] * 200
+                    )
+                    zeros = [row for row in range(400) if batch.body(row) == b"0"]
+                    assert batch.finish(zeros) == 200
+                    break
+            depths = [topic_stats(s.http, topic)["channels"]["c"]["depth"] for s in servers]
+            assert depths == [0, 200]
+        finally:
+            for server in servers:
+                server.kill()
+
+    run(main())
+
+
+def test_messages_that_came_before(run, address, topic):
+    """What waited as single messages becomes rows; single messages are not to be had any more."""
+
+    async def main():
+        await publish(address, topic, [b"%d" % number for number in range(20)])
+        async with Consumer(topic, "c", nsqd=address, config=CONFIG) as consumer:
+            (await anext(aiter(consumer))).finish()
+            await until(lambda: consumer.stats().waiting == 19)
+            async for batch in consumer.arrays(max_wait_s=0.01):
+                assert [batch.body(row) for row in range(19)] == [b"%d" % n for n in range(1, 20)]
+                assert batch.finish() == 19
+                break
+            assert consumer.stats().in_flight == 0
+            with pytest.raises(ClosedError, match="gives arrays by now"):
+                await anext(aiter(consumer))
+
+    run(main())
+
+
+def test_a_lost_connection(run, implementation, tmp_path, topic):
+    async def main():
+        server = start_nsqd(implementation, tmp_path)
+        address = "{}:{}".format(*server.tcp)
+        try:
+            await publish(address, topic, [b"x"] * 10)
+            async with Consumer(topic, "c", nsqd=address, config=CONFIG) as consumer:
+                async for batch in consumer.arrays(max_wait_s=0.1):
+                    server.kill()
+                    await until(lambda: not consumer.stats().connections[address].is_connected)
+                    assert batch.finish() == 0
+                    break
+        finally:
+            server.kill()
+
+    run(main())
+
+
+def test_touched_automatically(run, address, topic):
+    async def main():
+        await publish(address, topic, [b"x"] * 10)
+        config = Config(max_in_flight=10, msg_timeout="1s")
+        async with Consumer(topic, "c", nsqd=address, config=config, auto_touch=True) as consumer:
+            async for batch in consumer.arrays(max_messages=10, max_wait_s=3600):
+                await until(lambda: consumer.stats().touched >= 40)
+                assert batch.finish() == 10
+                await asyncio.sleep(0)
+                break
+            assert consumer.stats().received == 10
+
+    run(main())

@@ -1,0 +1,227 @@
+"""nsqlookupd: what is asked, how answers are read, and what a consumer makes of them."""
+
+import asyncio
+import logging
+
+import pytest
+from aiohttp import web
+
+from nsqfast.client import Config, ConnectError, Consumer, OptionsError, Producer
+from nsqfast.client.discovery import Discovery, addresses_in, lookup_url, poll_pause_s
+from support.fake_nsqd import FakeNsqd, until
+
+V1 = {"X-NSQ-Content-Type": "nsq; version=1.0"}
+
+
+class Lookupd:
+    """Answers /lookup with the addresses it is given."""
+
+    def __init__(self, *addresses, old=False):
+        self.addresses = list(addresses)
+        self.old = old
+        self.requests = []
+        self.answer = None  # instead of the usual one
+        self.release = None  # an event to wait for
+
+    async def __aenter__(self):
+        app = web.Application()
+        app.router.add_get("/{path:.*}", self._lookup)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self.address = "{}:{}".format(*self._runner.addresses[0])
+        return self
+
+    async def __aexit__(self, *_):
+        await self._runner.cleanup()
+
+    async def _lookup(self, request):
+        self.requests.append(request)
+        if self.release is not None:
+            await self.release.wait()
+        if self.answer is not None:
+            return self.answer()
+        producers = []
+        for address in self.addresses:
+            host, port = address.rsplit(":", 1)
+            producers.append({"broadcast_address": host, "tcp_port": int(port), "http_port": 1})
+        found = {"channels": [], "producers": producers}
+        if self.old:
+            return web.json_response({"status_code": 200, "status_txt": "OK", "data": found})
+        return web.json_response(found, headers=V1)
+
+
+async def answers(addresses, topic="t", config=None):
+    discovery = Discovery(addresses, topic, config or Config())
+    try:
+        return [answer async for answer in discovery.poll()]
+    finally:
+        await discovery.close()
+
+
+@pytest.mark.parametrize(
+    ("address", "url"),
+    [
+        ("host:4161", "http://host:4161/lookup?topic=t%23ephemeral"),
+        ("http://host:4161", "http://host:4161/lookup?topic=t%23ephemeral"),
+        ("https://host:4161/", "https://host:4161/lookup?topic=t%23ephemeral"),
+        ("http://host:1/other?a=b", "http://host:1/other?a=b&topic=t%23ephemeral"),
+        ("[::1]:4161", "http://[::1]:4161/lookup?topic=t%23ephemeral"),
+    ],
+)
+def test_urls(address, url):
+    assert lookup_url(address, "t#ephemeral") == url
+
+
+@pytest.mark.parametrize("address", ["host", "http://host", "host:port", ":1", ""])
+def test_no_urls(address):
+    with pytest.raises(OptionsError, match="missing port"):
+        lookup_url(address, "t")
+
+
+@pytest.mark.parametrize("reply", [b"", b"{", b"[]", b'{"producers": [{}]}', b'{"producers": 3}'])
+def test_no_answers(reply):
+    with pytest.raises(ConnectError, match="not an answer of nsqlookupd"):
+        addresses_in(reply, is_bare=True)
+
+
+def test_pauses_are_never_longer_than_the_interval():
+    config = Config(lookupd_poll_interval="10s", lookupd_poll_jitter=0.3)
+    assert poll_pause_s(config, lambda: 0.0) == 10
+    assert poll_pause_s(config, lambda: 0.999) == pytest.approx(7, abs=0.01)
+    assert poll_pause_s(Config(lookupd_poll_jitter=0), lambda: 0.5) == 60
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_the_request_and_both_kinds_of_answer(run, old):
+    async def main():
+        async with Lookupd("10.0.0.1:4150", "::1:4151", old=old) as lookupd:
+            assert await answers([lookupd.address]) == [{"10.0.0.1:4150", "[::1]:4151"}]
+            (request,) = lookupd.requests
+            assert request.path == "/lookup"
+            assert request.query == {"topic": "t"}
+            assert request.headers["Accept"] == "application/vnd.nsq; version=1.0"
+            assert "Authorization" not in request.headers
+
+    run(main())
+
+
+@pytest.mark.parametrize("sent", [True, False])
+def test_the_secret(run, sent):
+    """The option's name says the opposite of what it does, in go-nsq as here."""
+
+    async def main():
+        config = Config(auth_secret="x", skip_lookupd_authorization=sent)
+        async with Lookupd() as lookupd:
+            await answers([lookupd.address], config=config)
+            assert lookupd.requests[0].headers.get("Authorization") == (
+                "Bearer x" if sent else None
+            )
+
+    run(main())
+
+
+def test_all_are_asked_and_one_that_fails_costs_nothing(run):
+    async def main():
+        async with Lookupd("a:1") as one, Lookupd("b:2") as two, Lookupd() as bad, Lookupd() as new:
+            bad.answer = lambda: web.Response(status=500, text="oops")
+            new.answer = lambda: web.json_response({"message": "TOPIC_NOT_FOUND"}, status=404)
+            found = await answers(
+                [one.address, bad.address, "127.0.0.1:1", two.address, new.address]
+            )
+        assert [answer for answer in found if answer in ({"a:1"}, {"b:2"}, set())]
+        errors = sorted(str(answer) for answer in found if isinstance(answer, ConnectError))
+        assert len(errors) == 2
+        assert any("500" in error and "oops" in error for error in errors)
+        assert any("127.0.0.1:1/lookup" in error for error in errors)
+
+    run(main())
+
+
+def test_a_slow_one_delays_nothing(run, address, topic):
+    """A consumer works with what the others say."""
+
+    async def main():
+        async with Producer(address) as producer:
+            await producer.publish(topic, b"x")
+        async with Lookupd(address) as quick, Lookupd() as slow:
+            slow.release = asyncio.Event()
+            config = Config(dial_timeout="100ms")
+            where = [slow.address, quick.address]
+            async with Consumer(topic, "c", nsqlookupd=where, config=config) as consumer:
+                (await anext(aiter(consumer))).finish()
+                slow.release.set()
+
+    run(main())
+
+
+def test_new_nodes_are_taken_up_and_old_ones_kept(run):
+    """What vanishes from the list keeps its connection, and is forgotten when that is lost."""
+
+    async def subscriber(peer):
+        await peer.subscribe()
+        await peer.part()
+
+    async def main():
+        async with FakeNsqd(subscriber) as first, Lookupd(first.address) as lookupd:
+            config = Config(lookupd_poll_interval="20ms", max_in_flight=10)
+            async with Consumer("t", "c", nsqlookupd=lookupd.address, config=config) as consumer:
+                assert set(consumer.stats().connections) == {first.address}
+                async with FakeNsqd(subscriber) as second:
+                    lookupd.addresses = [second.address]
+                    await until(lambda: second.address in consumer.stats().connections)
+                    await until(lambda: consumer.stats().connections[second.address].is_connected)
+                    polls = len(lookupd.requests)
+                    await until(lambda: len(lookupd.requests) > polls + 2)
+                    assert consumer.stats().connections[first.address].is_connected
+                    lookupd.addresses = [first.address]
+                await until(lambda: set(consumer.stats().connections) == {first.address})
+
+    run(main())
+
+
+def test_a_topic_that_comes_later(run, address, topic, caplog):
+    async def main():
+        async with Lookupd() as lookupd:
+            lookupd.answer = lambda: web.json_response({"message": "TOPIC_NOT_FOUND"}, status=404)
+            config = Config(lookupd_poll_interval="20ms")
+            async with Consumer(topic, "c", nsqlookupd=lookupd.address, config=config) as consumer:
+                await until(lambda: len(lookupd.requests) > 2)
+                async with Producer(address) as producer:
+                    await producer.publish(topic, b"x")
+                lookupd.addresses, lookupd.answer = [address], None
+                assert (await anext(aiter(consumer))).finish()
+
+    with caplog.at_level(logging.WARNING):
+        run(main())
+    assert "404" not in caplog.text
+
+
+def test_a_broken_connection_asks_at_once(run):
+    """The node may be somewhere else by now; an hour's interval is not waited for."""
+
+    async def once(peer):
+        await peer.subscribe()
+        await peer.expect("RDY")
+
+    async def stay(peer):
+        await peer.subscribe()
+        await peer.part()
+
+    async def main():
+        async with FakeNsqd(stay) as new, Lookupd() as lookupd:
+
+            async def move(peer):
+                await once(peer)
+                lookupd.addresses = [new.address]
+
+            async with FakeNsqd(move) as old:
+                lookupd.addresses = [old.address]
+                config = Config(lookupd_poll_interval="5m", lookupd_poll_jitter=0)
+                async with Consumer(
+                    "t", "c", nsqlookupd=lookupd.address, config=config
+                ) as consumer:
+                    await until(lambda: new.address in consumer.stats().connections)
+
+    run(main())
