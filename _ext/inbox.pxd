@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t, uint16_t
 
 from nsqfast._ext.columns cimport Columns
 from nsqfast._ext.link cimport Link
+from nsqfast._ext.source cimport Source
 
 
 cdef class Message:
@@ -27,6 +28,7 @@ cdef class Intake(Link):
     cdef void *first            # unanswered messages, oldest first; borrowed, a Message takes itself out
     cdef void *last
     cdef readonly Py_ssize_t in_flight
+    cdef set forgotten          # ids of what nobody holds and nobody answered; for nsqd it is in flight
     cdef Py_ssize_t room_at     # tell the owner when so few are in flight; -1 = do not
     cdef public Py_ssize_t rdy  # as nsqd knows it
     cdef readonly int64_t received
@@ -37,21 +39,17 @@ cdef class Intake(Link):
     cdef Py_ssize_t tell_rows(self, const char *name, Py_ssize_t name_size, bytes identities, list rows, bytes tail,
                               bint is_answer) except -1
     cdef int left_flight(self) except -1
+    cdef int forget(self, Message message) except -1
 
 
-cdef class Inbox:
-    cdef object loop
+cdef class Inbox(Source):
     cdef object owner           # hears of give-ups, failures, successes in backoff, room, refused answers
     cdef list queue             # Messages; None where one was taken
     cdef Py_ssize_t start
-    cdef object waiters         # deque of futures: somebody wants a message
-    cdef list thresholds        # of [count, future]: somebody wants so many
     cdef int attempts_max       # 0 = no limit
     cdef int64_t requeue_delay_ms
     cdef int64_t requeue_delay_ms_max
     cdef public bint reports_success   # while in backoff
-    cdef readonly bint is_stopped
-    cdef int64_t turn_ns        # when the loop last had its turn, as far as we know
     cdef Columns columns        # arrays are wanted instead of messages
     cdef Py_ssize_t columns_count_max
     cdef list blocks            # full Columns
@@ -61,14 +59,6 @@ cdef class Inbox:
     cdef readonly int64_t touched
     cdef readonly int64_t dropped      # their connection broke before anybody took them
 
-    cdef Message pop(self)
     cdef int push(self, Message message) except -1
-    cdef int wake(self) except -1
-    cdef Py_ssize_t waiting(self) noexcept
+    cdef int turn_block(self) except -1
     cdef int64_t delay_ms(self, int attempts) noexcept
-
-
-cdef class Next:
-    cdef Inbox inbox
-    cdef object waited          # iterator of a future, or None
-    cdef bint must_yield

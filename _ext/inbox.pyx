@@ -4,8 +4,6 @@ What is unanswered stands in a list of its connection that owns nothing: a messa
 out. That list is what is touched, and what a graceful stop hands back.
 """
 
-from collections import deque
-
 cimport cython
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy
@@ -15,17 +13,14 @@ from nsqfast._ext.columns cimport Columns
 from nsqfast._ext.limits cimport MESSAGE_HEADER_SIZE, MESSAGE_ID_SIZE
 from nsqfast._ext.link cimport Link
 from nsqfast._ext.message cimport get_be16, get_be64
+from nsqfast._ext.source cimport Source
 
 from nsqfast.errors import ClosedError
 
-cdef extern from "Python.h":
-    Py_ssize_t PY_SSIZE_T_MAX
-
 cdef enum:
     QUEUE_GAP_MAX = 1024
+    FORGOTTEN_MAX = 10000
 
-# Somebody who never waits, because there is always a message, lets the loop have its turn after this long.
-cdef int64_t TURN_NS = 5000000
 cdef bytes NEWLINE = b"\n"
 # Errors that answer FIN, REQ or TOUCH and do not end the connection (spec nsqd-tcp §6).
 cdef tuple LATE = ("E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED")
@@ -47,7 +42,7 @@ cdef class Message:
     def __dealloc__(self):
         if self.link is not None and not self.is_answered:
             unlink(self)
-            self.link.in_flight -= 1
+            self.link.forget(self)
 
     @property
     def id(self):
@@ -154,6 +149,7 @@ cdef class Intake(Link):
         super().__init__(loop, on_closed)
         self.inbox = inbox
         self.room_at = -1
+        self.forgotten = set()
 
     cdef int on_message(self, const char *data, Py_ssize_t size) except -1:
         cdef Inbox inbox = self.inbox
@@ -162,6 +158,8 @@ cdef class Intake(Link):
         cdef bint is_hopeless = 0 < inbox.attempts_max < attempts
         if self.is_leaving:
             return self.command(b"REQ ", 4, data + 10, b" 0\n")
+        if self.forgotten:
+            self.forgotten.discard(data[10:MESSAGE_HEADER_SIZE])  # here it is again
         self.received += 1
         self.in_flight += 1
         self.message_ns = self.read_ns
@@ -169,10 +167,7 @@ cdef class Intake(Link):
         if inbox.columns is not None and not is_hopeless:
             inbox.columns.add(self, data + 10, <int64_t> get_be64(data), attempts, data + MESSAGE_HEADER_SIZE,
                               size - MESSAGE_HEADER_SIZE)
-            if inbox.columns.count >= inbox.columns_count_max:
-                inbox.blocks.append(inbox.columns)
-                inbox.columns = Columns()
-            return 0
+            return inbox.turn_block()
         message = Message.__new__(Message)
         append(self, message)
         message.timestamp_ns = <int64_t> get_be64(data)
@@ -199,6 +194,15 @@ cdef class Intake(Link):
         if self.in_flight <= self.room_at:
             self.room_at = -1
             self.inbox.owner.on_room()
+        return 0
+
+    cdef int forget(self, Message message) except -1:
+        """It may be handed back at a stop; until then nsqd's timeout decides."""
+        self.in_flight -= 1
+        if self.is_open:
+            if len(self.forgotten) >= FORGOTTEN_MAX:
+                self.forgotten.clear()
+            self.forgotten.add(message.identity[:MESSAGE_ID_SIZE])
         return 0
 
     cdef int command(self, const char *name, Py_ssize_t size, const char *identity, bytes tail) except -1:
@@ -229,7 +233,9 @@ cdef class Intake(Link):
         cdef Py_ssize_t count = 0
         while self.first is not NULL:
             count += (<Message> self.first).requeue(0, backoff=False)
-        return count
+        for identity in self.forgotten:
+            self.command(b"REQ ", 4, <bytes> identity, b" 0\n")
+        return count + len(self.forgotten)
 
     def touch_before(self, int64_t before_ns):
         """Touch what came, or was touched, before that moment; returns how many that were."""
@@ -282,20 +288,17 @@ cdef Py_ssize_t check_row(Py_ssize_t row, bytes identities) except -1:
 
 
 @cython.final
-cdef class Inbox:
-    """What came and nobody took yet; an asynchronous iterator for any number of tasks."""
+cdef class Inbox(Source):
+    """What came and nobody took yet."""
 
     def __init__(self, loop, owner, int attempts_max, int64_t requeue_delay_ms, int64_t requeue_delay_ms_max):
-        self.loop = loop
+        super().__init__(loop)
         self.owner = owner
         self.attempts_max = attempts_max
         self.requeue_delay_ms = requeue_delay_ms
         self.requeue_delay_ms_max = requeue_delay_ms_max
         self.queue = []
         self.blocks = []
-        self.thresholds = []
-        self.waiters = deque()
-        self.turn_ns = monotonic_ns()
 
     cdef int64_t delay_ms(self, int attempts) noexcept:
         return min(self.requeue_delay_ms * attempts, self.requeue_delay_ms_max)
@@ -306,14 +309,11 @@ cdef class Inbox:
             count += self.columns.count + self.columns_count_max * len(self.blocks)
         return count
 
-    def __len__(self):
-        return self.waiting()
-
     cdef int push(self, Message message) except -1:
         self.queue.append(message)
         return 0
 
-    cdef Message pop(self):
+    cdef object pop(self):
         """The next one whose connection still lives, or None."""
         cdef Message message
         while self.start < len(self.queue):
@@ -331,34 +331,10 @@ cdef class Inbox:
             self.dropped += 1
         return None
 
-    cdef int wake(self) except -1:
-        cdef Py_ssize_t count = self.waiting()
-        self.turn_ns = monotonic_ns()
-        if self.thresholds:
-            for threshold in list(self.thresholds):
-                if count >= threshold[0] or self.is_stopped:
-                    self.thresholds.remove(threshold)
-                    if not threshold[1].done():
-                        threshold[1].set_result(None)
-        if self.is_stopped:
-            count = len(self.waiters)
-        while count > 0 and self.waiters:
-            future = self.waiters.popleft()
-            if not future.done():
-                future.set_result(None)
-                count -= 1
-        return 0
-
-    def __aiter__(self):
-        return self
-
     def __anext__(self):
-        cdef Next awaited = Next.__new__(Next)
         if self.columns is not None:
             raise ClosedError("this consumer gives arrays by now")
-        awaited.inbox = self
-        awaited.must_yield = monotonic_ns() - self.turn_ns > TURN_NS
-        return awaited
+        return Source.__anext__(self)
 
     def take(self, Py_ssize_t count_max):
         """Up to so many messages, without waiting."""
@@ -370,16 +346,6 @@ cdef class Inbox:
                 break
             found.append(message)
         return found
-
-    def wait_for(self, Py_ssize_t count):
-        """A future that is done when so many are here, or none will come any more."""
-        future = self.loop.create_future()
-        if self.is_stopped or self.waiting() >= count:
-            future.set_result(None)
-        else:
-            self.thresholds = [entry for entry in self.thresholds if not entry[1].done()]
-            self.thresholds.append([count, future])
-        return future
 
     def gather_columns(self, Py_ssize_t count_max):
         """From here on messages become columns of up to `count_max` rows, those that wait included."""
@@ -394,57 +360,17 @@ cdef class Inbox:
             # The row answers for it now.
             message.is_answered = True
             unlink(message)
+            self.turn_block()
+
+    cdef int turn_block(self) except -1:
+        """A block that is full stands aside."""
+        if self.columns.count >= self.columns_count_max:
+            self.blocks.append(self.columns)
+            self.columns = Columns()
+        return 0
 
     def take_columns(self):
         """The oldest block, or None: there is nothing, or it is not gathered so."""
         if self.blocks:
             return (<Columns> self.blocks.pop(0)).take()
         return self.columns.take() if self.columns is not None and self.columns.count else None
-
-    def stop(self):
-        """Whoever waits for a message learns that there will be none."""
-        self.is_stopped = True
-        self.wake()
-
-    def wait_stopped(self):
-        """A future that is done at the stop."""
-        return self.wait_for(PY_SSIZE_T_MAX)
-
-
-@cython.final
-@cython.freelist(256)
-cdef class Next:
-    """The next message of an inbox, to be awaited once: at once if it is there, else when it comes."""
-
-    def __await__(self):
-        return self
-
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        cdef Inbox inbox = self.inbox
-        cdef Message message
-        if self.must_yield:
-            self.must_yield = False
-            inbox.turn_ns = monotonic_ns()
-            return None
-        while True:
-            if self.waited is not None:
-                try:
-                    return next(self.waited)
-                except StopIteration:
-                    self.waited = None
-            if inbox.is_stopped:
-                raise StopAsyncIteration
-            message = inbox.pop()
-            if message is not None:
-                raise StopIteration(message)
-            future = inbox.loop.create_future()
-            inbox.waiters.append(future)
-            self.waited = iter(future)
-
-    def throw(self, kind, value=None, traceback=None):
-        """The task was cancelled; the message that it was woken for is somebody else's."""
-        self.inbox.wake()
-        raise kind if value is None else value

@@ -29,7 +29,7 @@ LAYERS = [
     "_ext.guard",
     "_ext.publisher",
     "_ext.session",
-    "_ext.link _ext.columns",
+    "_ext.link _ext.columns _ext.source",
     "_ext.outbox _ext.inbox",
     "_ext.lane",
     "_ext.load _ext.sink _ext.drill",

@@ -1,0 +1,21 @@
+"""An asynchronous iterator that callbacks fill and any number of tasks read."""
+
+from libc.stdint cimport int64_t
+
+
+cdef class Source:
+    cdef object loop
+    cdef object waiters         # deque of futures: somebody wants an item
+    cdef list thresholds        # of [count, future]: somebody wants so many
+    cdef readonly bint is_stopped
+    cdef int64_t turn_ns        # when the loop last had its turn, as far as we know
+
+    cdef object pop(self)
+    cdef Py_ssize_t waiting(self) noexcept
+    cdef int wake(self) except -1
+
+
+cdef class Next:
+    cdef Source source
+    cdef object waited          # iterator of a future, or None
+    cdef bint must_yield

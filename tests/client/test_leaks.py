@@ -1,0 +1,114 @@
+"""What thousands of connections leave behind: nothing."""
+
+import asyncio
+import gc
+import os
+import tracemalloc
+
+import pytest
+
+from nsqfast.client import Config, Consumer, Producer
+from nsqfast.client.backoff import ReconnectDelays
+from support.fake_nsqd import FakeNsqd, until
+
+ROUNDS = 10_000
+
+
+def sockets():
+    return len(os.listdir("/proc/self/fd"))
+
+
+async def measure(fake, thing, rounds):
+    """(sockets, tasks, bytes) after so many connections, with one of them open."""
+    wanted = fake.connections + rounds
+    await until(lambda: fake.connections >= wanted, seconds_max=250)
+    gc.collect()
+    return sockets(), len(asyncio.all_tasks()), tracemalloc.get_traced_memory()[0]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("role", ["consumer", "producer"])
+def test_reconnects(run, monkeypatch, caplog, role):
+    monkeypatch.setattr(ReconnectDelays, "next_s", lambda _: 0.0)
+    caplog.set_level("CRITICAL", "nsqfast.client")
+
+    async def hang_up(peer):
+        """In the middle of work."""
+        if role == "consumer":
+            await peer.subscribe()
+            await peer.expect("RDY")
+            for number in range(5):
+                peer.deliver(number)
+            await peer.writer.drain()
+        else:
+            await peer.greet()
+            await peer.expect("PUB")
+            peer.respond(b"OK")
+            await peer.expect("PUB")
+
+    async def work(thing):
+        if role == "consumer":
+            async for message in thing:
+                message.finish()
+        else:
+            while True:
+                await asyncio.gather(*[thing.publish("t", b"x" * 100) for _ in range(3)])
+
+    async def main():
+        async with FakeNsqd(hang_up) as fake:
+            thing = (
+                Consumer("t", "c", nsqd=fake.address, config=Config(max_in_flight=10))
+                if role == "consumer"
+                else Producer(fake.address, retries=1_000_000, timeout_s=3600)
+            )
+            await thing.start()
+            working = asyncio.create_task(work(thing))
+            await measure(fake, thing, ROUNDS // 20)
+            before = await measure(fake, thing, ROUNDS // 20)
+            after = await measure(fake, thing, ROUNDS - ROUNDS // 10)
+            working.cancel()
+            await (thing.stop() if role == "consumer" else thing._end())
+            await asyncio.gather(working, return_exceptions=True)
+        return before, after
+
+    tracemalloc.start()
+    try:
+        before, after = run(main())
+    finally:
+        tracemalloc.stop()
+    # A connection more or less is on its way at the moment of a look.
+    assert abs(after[0] - before[0]) <= 4
+    assert abs(after[1] - before[1]) <= 4
+    assert after[2] - before[2] < 200_000, (before, after)
+
+
+def test_messages_and_futures_go(run, address, topic):
+    """What a consumer and a producer gave out is not kept by them."""
+
+    async def main():
+        async with (
+            Producer(address) as producer,
+            Consumer(topic, "c", nsqd=address, config=Config(max_in_flight=100)) as consumer,
+        ):
+
+            async def round_trip(count):
+                for _ in range(count):
+                    producer.send(topic, b"x" * 1000)
+                for _ in range(count):
+                    (await anext(aiter(consumer))).finish()
+                await producer.flush()
+
+            await round_trip(500)
+            gc.collect()
+            tracemalloc.start()
+            await round_trip(100)
+            first, _ = tracemalloc.get_traced_memory()
+            for _ in range(10):
+                await round_trip(500)
+            gc.collect()
+            last, _ = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            assert last - first < 100_000
+
+    run(main())

@@ -1,0 +1,291 @@
+"""Producer and Consumer without an event loop: threads, forks, pickles, and programs that just end."""
+
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import traceback
+
+import pytest
+
+from nsqfast.client import (
+    ClosedError,
+    Config,
+    OptionsError,
+    OutcomeUnknownError,
+    PublishRefusedError,
+    RefusedError,
+)
+from nsqfast.client.sync import Consumer, Producer
+from support.web import topic_stats
+
+CONFIG = Config(max_in_flight=100, default_requeue_delay=0, max_backoff_duration=0)
+WAIT_S = 10.0
+
+
+def take(consumer, count):
+    """The bodies of that many messages, finished."""
+    bodies = []
+    for _ in range(count):
+        message = consumer.get(WAIT_S)
+        assert message is not None, bodies
+        bodies.append(message.body)
+        message.finish()
+    return bodies
+
+
+def channel(broker, topic):
+    return topic_stats(broker.http, topic)["channels"]["c"]
+
+
+def test_publish_and_consume(broker, address, topic):
+    with Producer(address) as producer:
+        producer.publish(topic, b"one")
+        producer.publish_many(topic, [b"two", b"three"])
+        producer.publish_later(topic, b"four", delay_s=0.02)
+        assert producer.stats().published == 3
+    found = []
+    with Consumer(topic, "c", nsqd=address, config=CONFIG) as consumer:
+        for message in consumer:
+            assert message.attempts == 1
+            assert len(message.id) == 16
+            assert message.timestamp_ns > 0
+            message.touch()
+            message.finish()
+            found.append(message.body)
+            if len(found) == 4:
+                break
+        assert consumer.get(timeout_s=0.01) is None
+        assert consumer.stats().finished == 4
+    assert found == b"one two three four".split()
+    assert channel(broker, topic)["in_flight_count"] == 0
+
+
+def test_many_sends(broker, address, topic):
+    """More than the buffer holds: send waits, nothing is lost, the order stays."""
+    bodies = [b"%d" % number for number in range(5000)]
+    with Producer(address, buffer_count_max=100) as producer:
+        for body in bodies:
+            producer.send(topic, body)
+        producer.flush()
+        assert producer.stats().published == 5000
+    with Consumer(topic, "c", nsqd=address, config=CONFIG) as consumer:
+        assert take(consumer, 5000) == bodies
+
+
+def test_a_send_leaves_by_itself(address, topic):
+    with Producer(address) as producer, Consumer(topic, "c", nsqd=address) as consumer:
+        producer.send(topic, b"x")
+        assert take(consumer, 1) == [b"x"]
+
+
+def test_errors(address, topic):
+    with Producer(address) as producer:
+        with pytest.raises(PublishRefusedError, match="E_BAD_TOPIC"):
+            producer.publish("a b", b"x")
+        with pytest.raises(PublishRefusedError, match="E_BAD_TOPIC"):
+            producer.send("a b", b"x")
+        with pytest.raises(TypeError):
+            producer.send(topic, "text")
+        producer.send(topic, b"x" * (1 << 20) + b"y")
+        with pytest.raises((PublishRefusedError, OutcomeUnknownError)):
+            producer.flush()
+        producer.flush()
+        producer.publish(topic, b"x")
+    with pytest.raises(ClosedError):
+        producer.publish(topic, b"x")
+    producer.close()
+    with pytest.raises(OptionsError):
+        Producer("nowhere")
+    with pytest.raises(OptionsError):
+        Consumer(topic, "c")
+    consumer = Consumer(topic, "c", nsqd=address)
+    consumer.close()
+    with pytest.raises(ClosedError):
+        consumer.get()
+
+
+def test_refused(address, topic):
+    """A consumer without heartbeats is none; the thread that asked is gone afterwards."""
+    before = threading.active_count()
+    with pytest.raises(RefusedError, match="heartbeats disabled"):
+        Consumer(topic, "c", nsqd=address, config=Config(heartbeat_interval=-1)).get()
+    assert threading.active_count() == before
+
+
+def test_a_loop_left_early_gives_back_what_it_had_taken(broker, address, topic):
+    with Producer(address) as producer:
+        producer.publish_many(topic, [b"%d" % number for number in range(50)])
+    with Consumer(topic, "c", nsqd=address, config=CONFIG) as consumer:
+        for message in consumer:
+            message.finish()
+            break
+        again = {message.body for message in (consumer.get(WAIT_S) for _ in range(49)) if message}
+        assert len(again) == 49
+    assert channel(broker, topic)["depth"] == 49
+
+
+def test_handler(broker, address, topic):
+    seen = []
+
+    def handler(message):
+        seen.append(message.body)
+        if message.body == b"1" and message.attempts == 1:
+            raise ValueError
+        if message.body == b"2":
+            message.finish()
+        if len(seen) == 4:
+            consumer.request_stop()
+
+    with Producer(address) as producer:
+        producer.publish_many(topic, [b"0", b"1", b"2"])
+    with Consumer(
+        topic, "c", nsqd=address, config=Config(default_requeue_delay=0, max_backoff_duration=0)
+    ) as consumer:
+        consumer.run(handler)
+        assert consumer.stats().finished == 3
+    assert sorted(seen) == [b"0", b"1", b"1", b"2"]
+
+
+def test_batches(broker, address, topic):
+    with Producer(address) as producer:
+        producer.publish_many(topic, [b"%d" % number for number in range(150)])
+    found = []
+    with Consumer(topic, "c", nsqd=address, config=CONFIG) as consumer:
+        for batch in consumer.batches(max_messages=100, max_wait_s=0.05):
+            found += [message.body for message in batch]
+            if len(batch) == 100:
+                batch.messages[0].finish()
+                batch.finish()
+            else:
+                batch.requeue(0)
+                break
+        assert sorted(take(consumer, 50)) == sorted(found[100:])
+    assert len(found) == 150
+
+
+def test_arrays(broker, address, topic):
+    with Producer(address) as producer:
+        producer.publish_many(topic, [b"%d" % number for number in range(100)])
+    with Consumer(topic, "c", nsqd=address, config=CONFIG) as consumer:
+        for batch in consumer.arrays(max_messages=100, max_wait_s=WAIT_S):
+            assert batch.body(99) == b"99"
+            assert (
+                len(batch) == len(batch.timestamps) == len(batch.ids) == len(batch.attempts) == 100
+            )
+            assert batch.finish(range(90)) == 90
+            assert batch.requeue() == 10
+            break
+    assert channel(broker, topic)["depth"] == 10
+
+
+def test_several_threads(address, topic):
+    """Publishing from four, consuming with four."""
+    found, lock, over = [], threading.Lock(), threading.Event()
+
+    def publish(producer, number):
+        for n in range(250):
+            (producer.send if n % 10 else producer.publish)(topic, b"%d" % (number * 250 + n))
+
+    def consume(consumer):
+        while not over.is_set():
+            message = consumer.get(timeout_s=0.05)
+            if message is not None:
+                message.finish()
+                with lock:
+                    found.append(int(message.body))
+                    if len(found) == 1000:
+                        over.set()
+
+    with (
+        Producer(address) as producer,
+        Consumer(topic, "c", nsqd=address, config=CONFIG) as consumer,
+    ):
+        consumer.stats()
+        producer.stats()
+        threads = [threading.Thread(target=publish, args=(producer, n)) for n in range(4)]
+        threads += [threading.Thread(target=consume, args=(consumer,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(found) == list(range(1000))
+
+
+@pytest.mark.parametrize("make", [Producer, lambda a: Consumer("t", "c", nsqd=a)])
+def test_pickling(make):
+    thing = make("127.0.0.1:1")
+    with pytest.raises(TypeError, match="cannot be pickled; make it where it is used"):
+        pickle.dumps(thing)
+    thing.close()
+
+
+def in_child(work):
+    """Run it in a fork; whether it went well."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            work()
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+def test_fork(broker, address, topic):
+    """A child that takes over a producer gets connections of its own; the parent's go on."""
+    with (
+        Producer(address) as producer,
+        Consumer(topic, "c", nsqd=address, config=CONFIG) as consumer,
+    ):
+        producer.publish(topic, b"parent")
+
+        def work():
+            producer.publish(topic, b"child")
+            producer.send(topic, b"child again")
+            producer.flush()
+            with pytest.raises(ClosedError, match="made before a fork"):
+                consumer.get()
+            consumer.close()
+            producer.close()
+
+        assert in_child(work)
+        producer.publish(topic, b"parent again")
+        assert sorted(take(consumer, 4)) == [b"child", b"child again", b"parent", b"parent again"]
+
+
+PROGRAM = """
+import sys
+from nsqfast.client.sync import Producer, Consumer
+producer = Producer(sys.argv[1])
+producer.send(sys.argv[2], b"last words")
+consumer = Consumer(sys.argv[2], "c", nsqd=sys.argv[1])
+message = consumer.get()
+assert message.body == b"last words"
+{ending}
+"""
+
+
+@pytest.mark.parametrize(
+    ("ending", "status"), [("", 0), ("raise SystemExit(3)", 3), ("raise ValueError('no')", 1)]
+)
+def test_a_program_that_just_ends(broker, address, topic, ending, status):
+    """What was sent has left, and what was not finished is handed back at once."""
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", PROGRAM.format(ending=ending), address, topic],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert done.returncode == status, done.stderr
+    if status != 1:
+        assert done.stderr == ""
+    assert topic_stats(broker.http, topic)["message_count"] == 1
+    assert channel(broker, topic)["depth"] == 1
+    assert channel(broker, topic)["in_flight_count"] == 0
