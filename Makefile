@@ -9,7 +9,8 @@ BUILD_EXT := $(BIN)/python setup.py -q build_ext --inplace
 # Some tests call tools by name: cython-lint calls pycodestyle, say.
 IN_VENV := PATH="$(BIN):$$PATH"
 
-.PHONY: help up ext test bench bench-smoke debug-test asan-test fuzz fuzz-smoke cov html lint go-nsq wheel clean
+.PHONY: help up ext test bench bench-smoke bench-clients debug-test asan-test fuzz fuzz-smoke cov html lint go-nsq \
+    go-client wheel clean
 
 help:
 	@echo "make up                start nsqfast-nsqd on ports 4150 (TCP) and 4151 (HTTP), data in ./data"
@@ -17,6 +18,7 @@ help:
 	@echo "make test              all tests (ARGS=... goes to pytest)"
 	@echo "make bench             measure nsqfast beside Go's nsqd: benchmarks/results/REPORT.md (a quarter of an hour)"
 	@echo "make bench-smoke       every benchmark briefly: whether it works, not how fast"
+	@echo "make bench-clients     the client library beside pynsq, ansq, asyncnsq and go-nsq (a few minutes)"
 	@echo "make ext               build what changed in _ext/"
 	@echo "make lint              style, types, stubs, layers, lengths"
 	@echo "make debug-test        tests on the build with checks compiled in"
@@ -56,8 +58,17 @@ test: ext
 bench: ext
 	@$(IF_GO)
 	@mkdir -p build
-	@$(IN_VENV) $(BIN)/pytest benchmarks --benchmark-json=build/bench.json --benchmark-columns=median,iqr,rounds $(ARGS)
+	@$(IN_VENV) $(BIN)/pytest benchmarks --ignore=benchmarks/client --benchmark-json=build/bench.json --benchmark-columns=median,iqr,rounds $(ARGS)
 	@$(BIN)/python benchmarks/report.py build/bench.json benchmarks/results
+
+# The other clients are worth a try, not a failure.
+bench-clients: ext
+	@$(BIN)/python -m pip install -q --group bench-clients || echo "nsqfast: some clients cannot be installed and are left out"
+	@if command -v go >/dev/null 2>&1; then $(MAKE) --no-print-directory go-client || true; fi
+	@mkdir -p build
+	@$(IN_VENV) $(BIN)/pytest benchmarks/client -q --benchmark-json=build/clients.json --benchmark-columns=rounds $(ARGS)
+	@$(BIN)/python benchmarks/client/table.py build/clients.json benchmarks/results/CLIENTS.md
+	@cat benchmarks/results/CLIENTS.md
 
 bench-smoke: ext
 	@$(IF_GO)
@@ -67,6 +78,11 @@ go-nsq:
 	@if test ! -f tests/compat/go/build.sh; then echo "nsqfast: no tests/compat/go here" >&2; exit 1; fi
 	@command -v go >/dev/null 2>&1 || { echo "nsqfast: go is missing: apt install golang-go" >&2; exit 1; }
 	@sh tests/compat/go/build.sh .go-nsq
+
+go-client:
+	@command -v go >/dev/null 2>&1 || { echo "nsqfast: go is missing: apt install golang-go" >&2; exit 1; }
+	@mkdir -p .go-nsq
+	@cd benchmarks/client/go && GOFLAGS="$$GOFLAGS -mod=readonly" go build -o "$(CURDIR)/.go-nsq/client_driver" .
 
 # Each of these leaves the release build behind, whatever the tests said; should it be interrupted,
 # the next `make ext` sees that the settings differ and builds all of it anew.

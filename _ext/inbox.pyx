@@ -210,7 +210,8 @@ cdef class Intake(Link):
         memcpy(place, name, size)
         memcpy(place + size, identity, MESSAGE_ID_SIZE)
         memcpy(place + size + MESSAGE_ID_SIZE, <const char *> tail, len(tail))
-        return self.mark()
+        # The last one in flight: nsqd has nothing more for us before it knows.
+        return self.write() if self.in_flight == 0 and not self.is_flushing else self.mark()
 
     def set_rdy(self, Py_ssize_t count):
         """RDY, if it is another than before."""

@@ -44,7 +44,8 @@ cdef class Outbox(Link):
         write_publish(self.output, pending)
         self.waiting.append(pending)
         self.unsent += 1
-        return self.mark()
+        # Somebody who waits for each answer is not to wait for the end of the turn, too.
+        return self.write() if len(self.waiting) == 1 else self.mark()
 
     cdef int write(self) except -1:
         if self.is_open and not self.write_paused:

@@ -370,7 +370,7 @@ class Consumer:
         """Whether there is anything; False = the end."""
         await inbox.wait_for(1)
         count = max(1, min(count_max, self._steer().max_in_flight))
-        if len(inbox) < count and not inbox.is_stopped:
+        if wait_s > 0 and len(inbox) < count and not inbox.is_stopped:
             await asyncio.wait([inbox.wait_for(count)], timeout=wait_s)
         return not inbox.is_stopped
 

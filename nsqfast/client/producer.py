@@ -31,7 +31,7 @@ log = logging.getLogger("nsqfast.client")
 
 RETRIES = 3
 TIMEOUT_S = 30.0
-BUFFER_COUNT_MAX = 100_000
+BUFFER_COUNT_MAX = 10_000
 BUFFER_BYTES_MAX = 64 << 20
 
 
@@ -133,7 +133,7 @@ class Producer:
 
     async def publish(self, topic: str, body: bytes) -> None:
         """Return when an nsqd has taken the message; a PublishError says why none did."""
-        await self._ready().send(topic, body, False)
+        await (self._dispatcher or self._ready()).send(topic, body, False)
 
     async def publish_many(self, topic: str, bodies: Iterable[bytes]) -> None:
         """One MPUB: all of them or none. nsqd has limits for its size (--max-body-size, 5 MiB)."""
@@ -149,7 +149,7 @@ class Producer:
 
         The future need not be looked at; `flush` and `close` raise what went wrong. BufferFullError: `drain` first.
         """
-        return self._ready().send(topic, body, True)
+        return (self._dispatcher or self._ready()).send(topic, body, True)
 
     def send_many(self, topic: str, bodies: Iterable[bytes]) -> "asyncio.Future[None]":
         """Like `publish_many`, without waiting."""

@@ -1,0 +1,54 @@
+"""asyncnsq."""
+
+from __future__ import annotations
+
+import asyncio
+
+from asyncnsq import create_reader, create_writer
+from common import BATCH, CHANNEL, IN_FLIGHT, OUTSTANDING, Load, Watch, arguments, publish_many
+
+
+async def publish(load: Load) -> None:
+    """One of the loads of a producer."""
+    writer = await create_writer(host=load.host, port=load.port)
+    watch = Watch(load)
+    if load.scenario == "pub_one":
+        for _ in range(load.count):
+            await writer.pub(load.topic, load.body)
+    elif load.scenario == "pub_100":
+        await publish_many(lambda: writer.pub(load.topic, load.body), load.count, OUTSTANDING)
+    else:
+        for _ in range(load.count // BATCH):
+            await writer.mpub(load.topic, *[load.body] * BATCH)
+    watch.stop()
+
+
+async def consume(load: Load) -> None:
+    """One message after the other; a writer beside it for the round trip."""
+    watch = Watch(load)
+    reader = await create_reader(nsqd_tcp_addresses=[load.address], max_in_flight=IN_FLIGHT)
+    await reader.subscribe(load.topic, CHANNEL)
+    sending = None
+    if load.scenario == "round_trip":
+        writer = await create_writer(host=load.host, port=load.port)
+        sending = asyncio.create_task(
+            publish_many(lambda: writer.pub(load.topic, load.body), load.count, OUTSTANDING)
+        )
+    left = load.count
+    async for message in reader.messages():
+        await message.fin()
+        left -= 1
+        if not left:
+            break
+    if sending is not None:
+        await sending
+    watch.stop()
+
+
+def main() -> None:
+    """Runs what the command line says."""
+    load = arguments()
+    asyncio.run((consume if load.scenario in {"consume", "round_trip"} else publish)(load))
+
+
+main()

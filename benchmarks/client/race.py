@@ -1,0 +1,102 @@
+"""The client libraries that are here, and one run of one of them: a process of its own, all on the same broker."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nsqfast.client.sync import Producer
+from server.implementation import ROOT
+
+if TYPE_CHECKING:
+    from server.broker import Broker
+
+DRIVERS = Path(__file__).resolve().parent / "drivers"
+SIZE = 200
+SECONDS_MAX = 120
+# Name, package on PyPI, and the loads that it has no way to do.
+PYTHON_CLIENTS = (
+    ("pynsq", "pynsq", ("pub_piped", "consume_arrays")),
+    ("ansq", "ansq", ("pub_piped", "consume_arrays")),
+    ("asyncnsq", "asyncnsq", ("pub_piped", "consume_arrays")),
+)
+OURS, GO = "nsqfast", "go-nsq"
+
+Sample = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A driver that can be run."""
+
+    name: str
+    version: str
+    command: tuple[str, ...]
+    cannot: tuple[str, ...] = ()
+
+
+def clients() -> tuple[list[Client], list[str]]:
+    """Those that are here, ours first, and a line for each of the others."""
+    ours = (sys.executable, str(DRIVERS / "drive_nsqfast.py"))
+    found, missing = [Client(OURS, importlib.metadata.version("nsqfast"), ours)], []
+    folder = os.environ.get("NSQ_GO_BIN")
+    program = (Path(folder) if folder else ROOT / ".go-nsq") / "client_driver"
+    if program.is_file():
+        found.append(Client(GO, "1.1.0", (str(program.resolve()),), ("consume_arrays",)))
+    else:
+        missing.append(f"{GO} is not here: make go-client")
+    for name, package, cannot in PYTHON_CLIENTS:
+        try:
+            version = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            missing.append(f"{name} is not here: pip install --group bench-clients")
+            continue
+        command = (sys.executable, str(DRIVERS / f"drive_{name}.py"))
+        found.append(Client(name, version, command, cannot))
+    return found, missing
+
+
+def run(client: Client, broker: Broker, scenario: str, topic: str, count: int) -> Sample:
+    """One run; what a consumer takes is there before."""
+    broker.create(topic, ("channel",))
+    if scenario.startswith("consume"):
+        fill(broker.tcp, topic, count)
+    arguments = [scenario, broker.tcp, topic, str(count), str(SIZE)]
+    done = subprocess.run(
+        [*client.command, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+    lines = done.stdout.splitlines()
+    if done.returncode or not lines:
+        raise RuntimeError(f"{client.name}, {scenario}:\n{done.stdout}{done.stderr}")
+    said = json.loads(lines[-1])
+    check(broker, scenario, topic, count)
+    broker.delete(topic)
+    return {
+        "rate": said["messages"] / said["seconds"],
+        "cpu_us": said["cpu_seconds"] / said["messages"] * 1e6,
+    }
+
+
+def fill(address: str, topic: str, count: int) -> None:
+    """A backlog in memory."""
+    with Producer(address) as producer:
+        for _ in range(count // 100):
+            producer.publish_many(topic, [b"x" * SIZE] * 100)
+
+
+def check(broker: Broker, scenario: str, topic: str, count: int) -> None:
+    """Whether it did what it says."""
+    if scenario.startswith(("pub", "mpub")):
+        broker.wait_queued(topic, count)
+    else:
+        broker.wait_finished(topic)
