@@ -3,17 +3,17 @@
 import contextlib
 import sys
 
-from nsqfast.tools.wire import Connection
+from nsqfast.client import Config
+from nsqfast.client.sync import Consumer
 
 
 def main(topic: str, channel: str, host: str = "127.0.0.1", port: str = "4150") -> None:
-    with Connection(host, int(port)) as connection:
-        connection.subscribe(topic, channel, ready_count=100)
-        while True:
-            message = connection.receive()
+    config = Config(max_in_flight=100)
+    with Consumer(topic, channel, nsqd=f"{host}:{port}", config=config) as consumer:
+        for message in consumer:
             print(message.body.decode(errors="replace"), flush=True)
             # Only now: a message whose work broke off is delivered again.
-            connection.finish(message)
+            message.finish()
 
 
 if __name__ == "__main__":

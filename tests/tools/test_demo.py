@@ -1,4 +1,4 @@
-"""What `make up` runs, against the real daemon; with it the small wire client and the examples."""
+"""What `make up` runs, against the real daemon; with it the small wire client."""
 
 import re
 import signal
@@ -67,20 +67,6 @@ def test_up_serves_until_it_is_told_to_stop(up, tmp_path):
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 0
     assert (tmp_path / "data" / "nsqd.dat").exists()
-
-
-@pytest.mark.slow
-def test_examples(up):
-    _, tcp_port, _ = up
-    place = ["127.0.0.1", str(tcp_port)]
-    publish = [sys.executable, ROOT / "examples" / "publish.py", "lines", *place]
-    subprocess.run(publish, input=b"one\n\ntwo\n", check=True)
-    consume = [sys.executable, ROOT / "examples" / "consume.py", "lines", "c", *place]
-    with subprocess.Popen(consume, stdout=subprocess.PIPE, text=True) as consumer:
-        assert [consumer.stdout.readline() for _ in range(2)] == ["one\n", "two\n"]
-        # Not SIGINT: a shell's background job, as this test may be, passes it on as ignored.
-        consumer.terminate()
-        assert consumer.wait(20) == -signal.SIGTERM
 
 
 @pytest.mark.slow

@@ -30,7 +30,8 @@ async def consume(load: Load) -> None:
     reader = await ansq.create_reader(
         topic=load.topic, channel=CHANNEL, nsqd_tcp_addresses=[load.address]
     )
-    await reader.set_max_in_flight(IN_FLIGHT)
+    for connection in reader.connections:
+        await connection.rdy(IN_FLIGHT)
     sending = None
     if load.scenario == "round_trip":
         writer = await ansq.create_writer(nsqd_tcp_addresses=[load.address])

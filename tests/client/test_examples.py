@@ -1,0 +1,116 @@
+"""Every program in examples/, as its first line says to run it."""
+
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from nsqfast.client.sync import Consumer, Producer
+from support.server import ROOT
+from support.web import topic_stats
+
+EXAMPLES = ROOT / "examples"
+SECONDS_MAX = 50
+
+
+def command(name, *arguments):
+    return [sys.executable, str(EXAMPLES / name), *map(str, arguments)]
+
+
+def run(name, *arguments, lines=b""):
+    done = subprocess.run(
+        command(name, *arguments),
+        input=lines,
+        capture_output=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stderr == b""
+    return done.stdout.decode()
+
+
+def publish(address, topic, *bodies):
+    with Producer(address) as producer:
+        producer.publish_many(topic, bodies)
+
+
+def left(broker, topic):
+    channel = topic_stats(broker.http, topic)["channels"]["c"]
+    return channel["depth"] + channel["in_flight_count"] + channel["deferred_count"]
+
+
+def test_each_has_a_test():
+    text = (ROOT / "tests" / "client" / "test_examples.py").read_text()
+    missing = [path.name for path in EXAMPLES.glob("*.py") if f'"{path.name}"' not in text]
+    assert missing == []
+
+
+@pytest.mark.slow
+def test_lines_in_and_out(broker, topic):
+    place = [broker.tcp[0], broker.tcp[1]]
+    run("publish.py", topic, *place, lines=b"one\n\ntwo\r\nthree")
+    consumer = subprocess.Popen(
+        command("consume.py", topic, "c", *place), stdout=subprocess.PIPE, text=True
+    )
+    with consumer:
+        assert [consumer.stdout.readline() for _ in range(3)] == ["one\n", "two\n", "three\n"]
+        consumer.terminate()
+
+
+@pytest.mark.slow
+def test_async_publish(broker, address, topic):
+    assert run("async_publish.py", topic, address) == "100003 published\n"
+    assert topic_stats(broker.http, topic)["message_count"] == 100_004
+
+
+@pytest.mark.slow
+def test_async_consume(broker, address, topic):
+    publish(address, topic, b"one", b"later", b"two")
+    printed = run("async_consume.py", topic, "c", address, 3)
+    assert printed.splitlines() == [
+        "one attempt 1",
+        "later attempt 1",
+        "two attempt 1",
+        "later attempt 2",
+    ]
+    assert left(broker, topic) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_handler(broker, address, topic, number):
+    publish(address, topic, b"one", b"poison", b"two")
+    service = subprocess.Popen(
+        command("handler.py", topic, "c", address),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with service:
+        printed = sorted(service.stdout.readline() for _ in range(3))
+        assert printed == ["dead: poison\n", "done: one\n", "done: two\n"]
+        service.send_signal(number)
+        said = service.stderr.read()
+        assert service.wait(SECONDS_MAX) == 0, said
+    assert said.count("ValueError: this can never work") == 2
+    assert left(broker, topic) == 0
+    with Consumer(f"{topic}-dead", "c", nsqd=address) as consumer:
+        assert consumer.get(10).body == b"poison"
+
+
+@pytest.mark.slow
+def test_batches(broker, address, topic):
+    publish(address, topic, *[b"%d" % number for number in range(1200)])
+    assert run("batches.py", topic, "c", address, 1200) == "1200 rows\n"
+    assert left(broker, topic) == 0
+
+
+@pytest.mark.slow
+def test_arrays(broker, address, topic):
+    publish(address, topic, *[b"x" * 10] * 5000)
+    printed = run("arrays.py", topic, "c", address, 5000)
+    assert re.fullmatch(r"50000 bytes, the oldest message was \d+\.\d{3} s old\n", printed)
+    assert left(broker, topic) == 0
