@@ -92,7 +92,8 @@ cdef class Link:
                 if not self.is_open:
                     return 0
         except StreamError as error:
-            self.fail(ConnectError(str(error)))
+            # A handshake that fails once fails again: a certificate, a version.
+            self.fail(ConnectError(str(error)) if layer.is_ready else RefusedError(str(error)))
         reply = self.layer.reply()
         if reply and self.transport is not None:
             self.transport.write(reply)
