@@ -128,8 +128,6 @@ class Authority(BaseHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def guarded(implementation, tmp_path_factory):
     """The address of a broker that asks an authority."""
-    if implementation == "nsqfast":
-        pytest.skip("nsqfast-nsqd has no AUTH yet")
     with HTTPServer(("127.0.0.1", 0), Authority) as authority:
         thread = threading.Thread(target=authority.serve_forever)
         thread.start()
