@@ -7,7 +7,7 @@ go on in plain text.
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -69,6 +69,26 @@ def check_address(text: str) -> Inet | Unix:
     return address
 
 
+def local_address(text: str) -> tuple[str, int] | None:
+    """What local_addr says, `ip:port` or an address alone; OptionsError if that is none."""
+    if not text:
+        return None
+    place = parse_address(text)
+    if isinstance(place, Unix):
+        return text, 0
+    if not place.port.isdigit():
+        raise OptionsError(f"local_addr: {text!r} is not ip:port")
+    return place.host, int(place.port)
+
+
+def prepare(addresses: Iterable[str], config: Config) -> ssl.SSLContext | None:
+    """Check what can be checked before anything is connected; returns the context of `tls_context`."""
+    for address in addresses:
+        check_address(address)
+    local_address(config.local_addr)
+    return tls_context(config)
+
+
 def tls_context(config: Config) -> ssl.SSLContext | None:
     """As the options say, or None without `tls_v1`; OptionsError if a file is no good."""
     if not config.tls_v1:
@@ -119,7 +139,10 @@ async def _connect(address: Inet | Unix, config: Config, make: Callable[[], L]) 
                 _, link = await loop.create_unix_connection(factory, address.path)
             else:
                 _, link = await loop.create_connection(
-                    factory, address.host, int(address.port), local_addr=_local(config.local_addr)
+                    factory,
+                    address.host,
+                    int(address.port),
+                    local_addr=local_address(config.local_addr),
                 )
     except TimeoutError:
         raise ConnectError(f"no connection in {timeout_s:g} s") from None
@@ -127,13 +150,6 @@ async def _connect(address: Inet | Unix, config: Config, make: Callable[[], L]) 
         raise ConnectError(os_error(error)) from None
     found: L = link
     return found
-
-
-def _local(text: str) -> tuple[str, int] | None:
-    if not text:
-        return None
-    host, _, port = text.rpartition(":")
-    return (host, int(port)) if host else (text, 0)
 
 
 async def _introduce(

@@ -9,13 +9,13 @@ import inspect
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from nsqfast._ext.columns import Taken
 from nsqfast._ext.inbox import Inbox, Intake, Message
 from nsqfast.client.config import Config, milliseconds, seconds
-from nsqfast.client.connection import check_address, dial, make_consumer_link, tls_context
+from nsqfast.client.connection import dial, make_consumer_link, prepare
 from nsqfast.client.discovery import Discovery, poll_pause_s
 from nsqfast.client.flow import Flow, Lane
 from nsqfast.client.keeper import Keeper
@@ -63,11 +63,9 @@ class Consumer:
         lookups = [nsqlookupd] if isinstance(nsqlookupd, str) else list(nsqlookupd)
         if not self._direct and not lookups:
             raise OptionsError("a consumer needs addresses of nsqd or of nsqlookupd")
-        for address in self._direct:
-            check_address(address)
         self._topic, self._channel = topic, channel
         self._config = config or Config()
-        self._context = tls_context(self._config)
+        self._context = prepare(self._direct, self._config)
         self._discovery = Discovery(lookups, topic, self._config) if lookups else None
         self._auto_touch = auto_touch
         self._giving_up = giving_up
@@ -103,10 +101,17 @@ class Consumer:
             milliseconds(self._config.max_requeue_delay),
         )
         self._flow.bind(self._inbox)
+        try:
+            await self._first_tries()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _first_tries(self) -> None:
         for address in self._direct:
             self._keepers[address] = Keeper(address, self, self._config)
         if self._discovery is not None:
-            polled = asyncio.create_task(self._poll(self._discovery))
+            polled = self._spawn(self._poll(self._discovery))
             # A dead nsqlookupd is not waited for; what it would say comes when it comes.
             await asyncio.wait([polled], timeout=seconds(self._config.dial_timeout))
             self._spawn(self._poll_on(self._discovery, polled))
@@ -114,13 +119,9 @@ class Consumer:
             await asyncio.wait([keeper.tried for keeper in self._keepers.values()])
         if self._auto_touch:
             self._spawn(self._touch_on())
-        await self._raise_refusal()
-
-    async def _raise_refusal(self) -> None:
         keepers = self._keepers.values()
         refusals = [keeper.error for keeper in keepers if isinstance(keeper.error, RefusedError)]
         if refusals and not any(keeper.link for keeper in keepers):
-            await self.stop()
             raise refusals[0]
 
     def request_stop(self) -> None:
@@ -165,10 +166,11 @@ class Consumer:
         if self._discovery is not None:
             await self._discovery.close()
 
-    def _spawn(self, work: Any) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def _ready(self) -> Inbox:
         if self._inbox is None:
@@ -188,9 +190,13 @@ class Consumer:
 
         make = make_consumer_link(self._ready(), closed)
         link, features = await dial(address, self._config, self._context, make)
-        answer = await link.ask(f"SUB {self._topic} {self._channel}\n".encode())
+        try:
+            answer = await link.ask(f"SUB {self._topic} {self._channel}\n".encode())
+        except asyncio.CancelledError:
+            link.fail(ConnectError("given up"))
+            raise
         if answer != b"OK":
-            link.fail(RefusedError(f"{answer[:60]!r} instead of OK to SUB"))
+            link.fail(ConnectError(f"{answer[:60]!r} instead of OK to SUB"))
         timeout_s = features.msg_timeout_ms / 1000
         now_ns = time.monotonic_ns()
         flow.add(Lane(link, address, features.max_rdy_count, timeout_s, now_ns))
@@ -216,7 +222,7 @@ class Consumer:
                 await asyncio.sleep(min(pause_s, random.uniform(0.5, 1.0)))  # noqa: S311
             except TimeoutError:
                 pass
-            polled = asyncio.create_task(self._poll(discovery))
+            polled = self._spawn(self._poll(discovery))
 
     async def _poll(self, discovery: Discovery) -> None:
         listed: set[str] = set()

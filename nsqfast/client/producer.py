@@ -16,13 +16,7 @@ from typing import Any, Self
 
 from nsqfast._ext.outbox import Dispatcher
 from nsqfast.client.config import Config
-from nsqfast.client.connection import (
-    ProducerLink,
-    check_address,
-    dial,
-    make_producer_link,
-    tls_context,
-)
+from nsqfast.client.connection import ProducerLink, dial, make_producer_link, prepare
 from nsqfast.client.keeper import Keeper
 from nsqfast.client.stats import ProducerStats
 from nsqfast.errors import ClosedError, OptionsError, RefusedError
@@ -53,8 +47,6 @@ class Producer:
     ) -> None:
         if not addresses:
             raise OptionsError("a producer needs the address of an nsqd")
-        for address in addresses:
-            check_address(address)
         if timeout_s <= 0 or retries < 0 or buffer_count_max < 1 or buffer_bytes_max < 1:
             raise OptionsError(
                 "timeout_s and the buffer's bounds are positive, retries is 0 or more"
@@ -62,7 +54,7 @@ class Producer:
         self._addresses = addresses
         self._config = config or Config()
         self._bounds = (buffer_count_max, buffer_bytes_max, retries, timeout_s, sticky)
-        self._context = tls_context(self._config)
+        self._context = prepare(addresses, self._config)
         self._dispatcher: Dispatcher | None = None
         self._keepers: list[Keeper] = []
 
@@ -85,6 +77,13 @@ class Producer:
         loop = asyncio.get_running_loop()
         self._dispatcher = Dispatcher(loop, *self._bounds)
         self._keepers = [Keeper(address, self, self._config) for address in self._addresses]
+        try:
+            await self._first_tries()
+        except BaseException:
+            await self._end()
+            raise
+
+    async def _first_tries(self) -> None:
         rest = {keeper.tried for keeper in self._keepers}
         while rest and not any(keeper.link for keeper in self._keepers):
             _, rest = await asyncio.wait(rest, return_when=asyncio.FIRST_COMPLETED)
@@ -92,7 +91,6 @@ class Producer:
             return
         for keeper in self._keepers:
             if isinstance(keeper.error, RefusedError):
-                await self._end()
                 raise keeper.error
 
     async def close(self) -> None:

@@ -35,3 +35,17 @@ def test_from_a_scenario_to_a_report(tmp_path):
     report = [sys.executable, "benchmarks/report.py", str(source), str(tmp_path / "results")]
     subprocess.run(report, cwd=ROOT, check=True, capture_output=True)
     assert "MPUB 200 × 200 B" in (tmp_path / "results" / "REPORT.md").read_text()
+
+
+@pytest.mark.slow
+def test_from_a_race_of_clients_to_its_table(tmp_path):
+    """With those clients that are here; ours is."""
+    source = tmp_path / "clients.json"
+    command = [sys.executable, "-P", "-m", "pytest", "benchmarks/client", "--smoke", "-q"]
+    flags = ["-k", "pub_100 or arrays", f"--benchmark-json={source}"]
+    done = subprocess.run([*command, *flags], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    table = [sys.executable, "benchmarks/client/table.py", str(source)]
+    printed = subprocess.run(table, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    assert "| PUB, 100 awaited at a time |" in printed
+    assert "| the same as numpy arrays |" in printed

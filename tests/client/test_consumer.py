@@ -554,6 +554,32 @@ def test_refused_at_the_start(run, topic, answer):
     run(main())
 
 
+@pytest.mark.parametrize("silent_at", ["IDENTIFY", "SUB"])
+def test_a_stop_while_connecting(run, topic, silent_at):
+    """What is half connected is hung up, too."""
+
+    async def main():
+        reached, ended = asyncio.Event(), asyncio.Event()
+
+        async def script(peer):
+            if silent_at == "SUB":
+                await peer.greet()
+                await peer.expect("SUB")
+            reached.set()
+            await peer.read_to_end()
+            ended.set()
+
+        async with FakeNsqd(script) as fake:
+            consumer = Consumer(topic, "c", nsqd=fake.address)
+            starting = asyncio.create_task(consumer.start())
+            await reached.wait()
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            await ended.wait()
+
+    run(main())
+
+
 def test_a_dead_address_does_not_keep_others_from_work(run, address, topic):
     async def main():
         async with FakeNsqd(lambda _: asyncio.sleep(0)) as fake:

@@ -10,6 +10,7 @@ from nsqfast.client import Config, ConnectError, Consumer, OptionsError, Refused
 from nsqfast.client.connection import (
     check_address,
     dial,
+    local_address,
     make_producer_link,
     tls_context,
 )
@@ -306,6 +307,27 @@ def spin_ms(duration_ms):
     end = time.perf_counter() + duration_ms / 1000
     while time.perf_counter() < end:
         pass
+
+
+def test_from_where(run):
+    async def main():
+        seen = asyncio.get_running_loop().create_future()
+
+        async def script(peer):
+            seen.set_result(peer.writer.get_extra_info("peername")[0])
+            await peer.greet()
+            await peer.read_to_end()
+
+        async with FakeNsqd(script) as fake:
+            link, _ = await connect(fake.address, Config(local_addr="127.0.0.3:0"))
+            assert await seen == "127.0.0.3"
+            link.close()
+        assert local_address("::1") == ("::1", 0)
+        assert local_address("[::1]:5") == ("::1", 5)
+        with pytest.raises(OptionsError, match="local_addr: '10.0.0.1:x' is not ip:port"):
+            Consumer("t", "c", nsqd="h:1", config=Config(local_addr="10.0.0.1:x"))
+
+    run(main())
 
 
 @pytest.mark.parametrize("text", ["nonsense", "host:", ":4150", "host:port", ""])
