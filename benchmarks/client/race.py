@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -46,8 +45,7 @@ def clients() -> tuple[list[Client], list[str]]:
     """Those that are here, ours first, and a line for each of the others."""
     ours = (sys.executable, str(DRIVERS / "drive_nsqfast.py"))
     found, missing = [Client(OURS, importlib.metadata.version("nsqfast"), ours)], []
-    folder = os.environ.get("NSQ_GO_BIN")
-    program = (Path(folder) if folder else ROOT / ".go-nsq") / "client_driver"
+    program = ROOT / ".go-nsq" / "client_driver"
     if program.is_file():
         found.append(Client(GO, "1.1.0", (str(program.resolve()),), ("consume_arrays",)))
     else:

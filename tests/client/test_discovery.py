@@ -9,6 +9,7 @@ from aiohttp import web
 from nsqfast.client import Config, ConnectError, Consumer, OptionsError, Producer
 from nsqfast.client.discovery import Discovery, addresses_in, lookup_url, poll_pause_s
 from support.fake_nsqd import FakeNsqd, until
+from support.server import start_nsqd, start_nsqlookupd
 
 V1 = {"X-NSQ-Content-Type": "nsq; version=1.0"}
 
@@ -223,5 +224,51 @@ def test_a_broken_connection_asks_at_once(run):
                     "t", "c", nsqlookupd=lookupd.address, config=config
                 ) as consumer:
                     await until(lambda: new.address in consumer.stats().connections)
+
+    run(main())
+
+
+def test_a_cluster(run, implementation, topic, tmp_path_factory):
+    """Two real nsqlookupd, a node that dies, one that comes later; all is consumed, one nsqlookupd dead at the end."""
+
+    async def main():
+        lookupds = [start_nsqlookupd(implementation) for _ in range(2)]
+        flags = ["--lookupd-tcp-address={}:{}".format(*lookupd.tcp) for lookupd in lookupds]
+        nodes = []
+
+        def start_node():
+            nodes.append(start_nsqd(implementation, tmp_path_factory.mktemp("n"), *flags))
+            return "{}:{}".format(*nodes[-1].tcp)
+
+        try:
+            addresses = [start_node(), start_node()]
+            for address in addresses:
+                async with Producer(address) as producer:
+                    await producer.publish_many(topic, [address.encode()] * 50)
+            where = ["{}:{}".format(*lookupd.http) for lookupd in lookupds]
+            config = Config(max_in_flight=20, lookupd_poll_interval="50ms")
+            async with Consumer(topic, "c", nsqlookupd=where, config=config) as consumer:
+                await take(consumer, 100)
+                assert set(consumer.stats().connections) == set(addresses)
+                nodes[0].kill()
+                lookupds[0].kill()
+                addresses.append(await asyncio.to_thread(start_node))
+                async with Producer(addresses[1], addresses[2]) as producer:
+                    await until(lambda: all(producer.stats().connections.values()))
+                    for number in range(40):
+                        await producer.publish(topic, b"%d" % number)
+                await take(consumer, 40)
+                links = consumer.stats().connections
+                assert [links[address].is_connected for address in addresses[1:]] == [True, True]
+        finally:
+            for server in [*nodes, *lookupds]:
+                server.kill()
+
+    async def take(consumer, count):
+        async for message in consumer:
+            message.finish()
+            count -= 1
+            if not count:
+                break
 
     run(main())
