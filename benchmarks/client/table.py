@@ -23,6 +23,7 @@ HEAD = """# Client libraries
 Messages of 200 bytes to and from one nsqfast-nsqd on the same machine, one connection for each role, medians of
 {rounds} rounds in which the clients took turns. A cell: messages a second (CPU time of the client per message). The
 ratios are the figures that count: other work on the machine changes all cells of a run. `make bench-clients` made this.
+All asyncio clients run under uvloop; pynsq has tornado's loop.
 
 {machine}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import ansq
+import uvloop
 from common import BATCH, CHANNEL, IN_FLIGHT, OUTSTANDING, Load, Watch, arguments, publish_many
 
 
@@ -52,7 +53,7 @@ async def consume(load: Load) -> None:
 def main() -> None:
     """Runs what the command line says."""
     load = arguments()
-    asyncio.run((consume if load.scenario in {"consume", "round_trip"} else publish)(load))
+    uvloop.run((consume if load.scenario in {"consume", "round_trip"} else publish)(load))
 
 
 main()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import uvloop
 from asyncnsq import create_reader, create_writer
 from common import BATCH, CHANNEL, IN_FLIGHT, OUTSTANDING, Load, Watch, arguments, publish_many
 
@@ -48,7 +49,7 @@ async def consume(load: Load) -> None:
 def main() -> None:
     """Runs what the command line says."""
     load = arguments()
-    asyncio.run((consume if load.scenario in {"consume", "round_trip"} else publish)(load))
+    uvloop.run((consume if load.scenario in {"consume", "round_trip"} else publish)(load))
 
 
 main()
