@@ -9,13 +9,14 @@ BUILD_EXT := $(BIN)/python setup.py -q build_ext --inplace
 # Some tests call tools by name: cython-lint calls pycodestyle, say.
 IN_VENV := PATH="$(BIN):$$PATH"
 
-.PHONY: help up ext test bench bench-smoke bench-clients debug-test asan-test fuzz fuzz-smoke cov html lint go-nsq \
+.PHONY: help up ext test soak bench bench-smoke bench-clients debug-test asan-test fuzz fuzz-smoke cov html lint go-nsq \
     go-client wheel clean
 
 help:
 	@echo "make up                start nsqfast-nsqd on ports 4150 (TCP) and 4151 (HTTP), data in ./data"
 	@echo "make up ARGS=--demo    send messages through a broker of its own and show them, then stop"
 	@echo "make test              all tests (ARGS=... goes to pytest)"
+	@echo "make soak              the tests that take long"
 	@echo "make bench             measure nsqfast beside Go's nsqd: benchmarks/results/REPORT.md (a quarter of an hour)"
 	@echo "make bench-smoke       every benchmark briefly: whether it works, not how fast"
 	@echo "make bench-clients     the client library beside pynsq, ansq, asyncnsq and go-nsq (a few minutes)"
@@ -54,6 +55,10 @@ IF_GO = if test ! -x .go-nsq/nsqd && command -v go >/dev/null 2>&1; then \
 test: ext
 	@$(IF_GO)
 	@$(IN_VENV) $(BIN)/pytest $(ARGS)
+
+soak: ext
+	@$(IF_GO)
+	@$(IN_VENV) $(BIN)/pytest -m soak $(ARGS)
 
 bench: ext
 	@$(IF_GO)
