@@ -14,8 +14,8 @@ counts from the next one on:
     permissions = ["publish", "subscribe"]
 """
 
+import argparse
 import json
-import sys
 import tomllib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -89,12 +89,20 @@ class AuthServer(ThreadingHTTPServer):
         }
 
 
-def main(path: str, host: str = "127.0.0.1", port: str = "4180") -> None:
-    with AuthServer(Path(path), host, int(port)) as server:
+def main() -> None:
+    parser = argparse.ArgumentParser(description="An auth server for nsqd.")
+    parser.add_argument("secrets", type=Path, help="TOML file of secrets, as auth_secrets.toml")
+    parser.add_argument("host", nargs="?", default="127.0.0.1")
+    parser.add_argument("port", nargs="?", type=int, default=4180)
+    given = parser.parse_args()
+    tomllib.loads(
+        given.secrets.read_text(encoding="utf-8")
+    )  # what is no good shows now, not at the first question
+    with AuthServer(given.secrets, given.host, given.port) as server:
         address = "{}:{}".format(*server.server_address[:2])
         print(f"auth server on {address}: nsqfast-nsqd --auth-http-address={address}", flush=True)
         server.serve_forever()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()
