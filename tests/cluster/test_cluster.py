@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.network import Network, why_not
+from support.namespaces import Network, why_not
 from support.server import Server, program
 from support.web import get
 

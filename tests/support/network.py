@@ -1,106 +1,71 @@
-"""Network namespaces joined by a bridge, made and removed by the test that uses them."""
+"""A network of a broker's own, whose cable can be pulled; and what the kernel knows of its connections."""
 
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
-import subprocess
-import threading
+import socket
+import struct
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-T = TypeVar("T")
-PREFIX = "10.213.77."
 CLONE_NEWNET = 0x40000000
+SIOCSIFFLAGS = 0x8914
+IFF_UP = 1
+
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
-def why_not() -> str:
-    """Why there can be no namespaces here; '' if there can."""
-    probe = f"nsqfast-{os.getpid()}-probe"
-    try:
-        made = subprocess.run(["ip", "netns", "add", probe], capture_output=True, check=False)
-    except FileNotFoundError:
-        return "ip is missing: apt install iproute2"
-    if made.returncode:
-        return f"network namespaces are not permitted: {made.stderr.decode().strip()}"
-    subprocess.run(["ip", "netns", "del", probe], check=True)
-    return ""
+def leave_network() -> None:
+    """This process (or thread) moves to a new network namespace, where only 127.0.0.1 is; OSError."""
+    if _libc.unshare(CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "unshare")
+    set_loopback(is_up=True)
 
 
-def _ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True)
+def can_leave_network() -> bool:
+    """Whether that is permitted; tried in a thread, which alone moves."""
+    with ThreadPoolExecutor(1) as thread:
+        try:
+            thread.submit(leave_network).result()
+        except OSError:
+            return False
+        return True
 
 
-class Network:
-    """One namespace per host, all on one bridge, which has a namespace of its own."""
+def set_loopback(*, is_up: bool) -> None:
+    request = struct.pack("16sH14x", b"lo", IFF_UP if is_up else 0)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, SIOCSIFFLAGS, request)
 
-    def __init__(self) -> None:
-        self._prefix = f"nsqfast-{os.getpid()}-"
-        self._hosts: list[str] = []
-        self._hub = self._prefix + "hub"
-        _ip("netns", "add", self._hub)
-        _ip("-n", self._hub, "link", "add", "br0", "type", "bridge")
-        _ip("-n", self._hub, "link", "set", "br0", "up")
 
-    def __enter__(self) -> Self:
-        return self
+def run_within(process_id: int, call: Callable[[], Any]) -> Any:
+    """`call()` in the network of that process; sockets opened there stay there."""
 
-    def __exit__(self, *_: object) -> None:
-        for name in [*self._hosts, "hub"]:
-            _ip("netns", "del", self._prefix + name)
+    def move() -> Any:
+        namespace = os.open(f"/proc/{process_id}/ns/net", os.O_RDONLY)
+        try:
+            if _libc.setns(namespace, CLONE_NEWNET):
+                raise OSError(ctypes.get_errno(), "setns")
+        finally:
+            os.close(namespace)
+        return call()
 
-    def add(self, host: str) -> str:
-        """The address of a new host."""
-        space, port = self._prefix + host, f"p{len(self._hosts)}"
-        address = f"{PREFIX}{len(self._hosts) + 1}"
-        self._hosts.append(host)
-        _ip("netns", "add", space)
-        _ip(
-            "-n",
-            self._hub,
-            "link",
-            "add",
-            port,
-            "type",
-            "veth",
-            "peer",
-            "name",
-            "eth0",
-            "netns",
-            space,
-        )
-        _ip("-n", self._hub, "link", "set", port, "master", "br0", "up")
-        _ip("-n", space, "addr", "add", f"{address}/24", "dev", "eth0")
-        _ip("-n", space, "link", "set", "eth0", "up")
-        _ip("-n", space, "link", "set", "lo", "up")
-        return address
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(move).result()
 
-    def cut(self, host: str) -> None:
-        """Nothing gets there, and nothing says so."""
-        _ip("-n", self._hub, "link", "set", f"p{self._hosts.index(host)}", "down")
 
-    def restore(self, host: str) -> None:
-        _ip("-n", self._hub, "link", "set", f"p{self._hosts.index(host)}", "up")
-
-    def on(self, host: str, *command: str) -> list[str]:
-        """The command, run there."""
-        return ["ip", "netns", "exec", self._prefix + host, *command]
-
-    def call(self, host: str, work: Callable[[], T]) -> T:
-        """What `work` returns when its sockets are made there."""
-        results: list[Any] = []
-
-        def run() -> None:
-            with Path(f"/run/netns/{self._prefix}{host}").open() as space:
-                # Of this thread alone.
-                if ctypes.CDLL(None, use_errno=True).setns(space.fileno(), CLONE_NEWNET):
-                    raise OSError(ctypes.get_errno(), "setns")
-            results.append(work())
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        thread.join()
-        return results[0]
+def keep_alive_due_s(process_id: int, port: int, peer_port: int) -> float | None:
+    """Until the kernel asks that peer of 127.0.0.1:port whether it lives; None if it never will."""
+    ends = f"0100007F:{port:04X}", f"0100007F:{peer_port:04X}"
+    for line in Path(f"/proc/{process_id}/net/tcp").read_text().splitlines()[1:]:
+        words = line.split()
+        if (words[1], words[2]) == ends:
+            kind, due = words[5].split(":")
+            return int(due, 16) / os.sysconf("SC_CLK_TCK") if kind == "02" else None
+    raise LookupError(f"no connection {ends}")
