@@ -14,6 +14,10 @@ from support.web import topic_stats
 CONFIG = Config(max_in_flight=500)
 
 
+def channel(broker, topic):
+    return topic_stats(broker.http, topic)["channels"]["c"]
+
+
 async def publish(address, topic, bodies):
     async with Producer(address) as producer:
         await producer.publish_many(topic, bodies)
@@ -54,8 +58,8 @@ def test_columns(run_anywhere, broker, address, topic):
         assert found == bodies
         assert len(ids) == 1000
         assert max(sizes) <= 300
-        channel = topic_stats(broker.http, topic)["channels"]["c"]
-        assert channel["depth"] == channel["in_flight_count"] == channel["requeue_count"] == 0
+        await until(lambda: channel(broker, topic)["in_flight_count"] == 0)
+        assert channel(broker, topic)["depth"] == channel(broker, topic)["requeue_count"] == 0
 
     run_anywhere(main())
 
@@ -75,9 +79,8 @@ def test_rows(run, broker, address, topic):
                         batch.finish(rows)
                 break
             assert consumer.stats().in_flight == 80
-        channel = topic_stats(broker.http, topic)["channels"]["c"]
-        assert channel["depth"] == 80
-        assert channel["deferred_count"] == 10
+        await until(lambda: channel(broker, topic)["depth"] == 80)
+        assert channel(broker, topic)["deferred_count"] == 10
 
     run(main())
 
@@ -97,8 +100,7 @@ def test_rows_of_several_brokers(run, implementation, tmp_path_factory, topic):
                     zeros = [row for row in range(400) if batch.body(row) == b"0"]
                     assert batch.finish(zeros) == 200
                     break
-            depths = [topic_stats(s.http, topic)["channels"]["c"]["depth"] for s in servers]
-            assert depths == [0, 200]
+            await until(lambda: [channel(s, topic)["depth"] for s in servers] == [0, 200])
         finally:
             for server in servers:
                 server.kill()

@@ -18,6 +18,7 @@ from nsqfast.client import (
     RefusedError,
 )
 from nsqfast.client.sync import Consumer, Producer
+from support.fake_nsqd import eventually
 from support.web import topic_stats
 
 CONFIG = Config(max_in_flight=100, default_requeue_delay=0, max_backoff_duration=0)
@@ -59,7 +60,7 @@ def test_publish_and_consume(broker, address, topic):
         assert consumer.get(timeout_s=0.01) is None
         assert consumer.stats().finished == 4
     assert found == b"one two three four".split()
-    assert channel(broker, topic)["in_flight_count"] == 0
+    eventually(lambda: channel(broker, topic)["in_flight_count"] == 0)
 
 
 def test_many_sends(broker, address, topic):
@@ -123,7 +124,7 @@ def test_a_loop_left_early_gives_back_what_it_had_taken(broker, address, topic):
             break
         again = {message.body for message in (consumer.get(WAIT_S) for _ in range(49)) if message}
         assert len(again) == 49
-    assert channel(broker, topic)["depth"] == 49
+    eventually(lambda: channel(broker, topic)["depth"] == 49)
 
 
 def test_handler(broker, address, topic):
@@ -177,7 +178,7 @@ def test_arrays(broker, address, topic):
             assert batch.finish(range(90)) == 90
             assert batch.requeue() == 10
             break
-    assert channel(broker, topic)["depth"] == 10
+    eventually(lambda: channel(broker, topic)["depth"] == 10)
 
 
 def test_several_threads(address, topic):
@@ -287,5 +288,5 @@ def test_a_program_that_just_ends(broker, address, topic, ending, status):
     if status != 1:
         assert done.stderr == ""
     assert topic_stats(broker.http, topic)["message_count"] == 1
-    assert channel(broker, topic)["depth"] == 1
-    assert channel(broker, topic)["in_flight_count"] == 0
+    eventually(lambda: channel(broker, topic)["depth"] == 1)
+    eventually(lambda: channel(broker, topic)["in_flight_count"] == 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import TYPE_CHECKING, Self
 
 from support.wire import ERROR, MESSAGE, RESPONSE, encode_frame
@@ -119,6 +120,14 @@ class FakeNsqd:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if kind is None and self.errors:
             raise self.errors[0]
+
+
+def eventually(wanted: Callable[[], bool], seconds_max: float = 10.0) -> None:
+    """The same for tests without an event loop."""
+    deadline = time.monotonic() + seconds_max
+    while not wanted():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.002)
 
 
 async def until(wanted: Callable[[], bool], seconds_max: float = 10.0) -> None:
