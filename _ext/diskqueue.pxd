@@ -21,9 +21,8 @@ cdef class DiskQueue(DiskReader):
     cdef bint new_entry                 # a file was made since the directory was synced
     cdef int64_t sync_file              # whose data sync_ticket covers
 
-    # Writer. Bytes behind write_position are a failed write's.
+    # Writer
     cdef int write_fd                   # -1: not open
-    cdef bint tail_dirty                # a failed write could not be cut off yet
     cdef list rolled                    # (number, descriptor) of files that the batch left behind
 
     # Batch: encoded records, gathered until they are written.

@@ -36,6 +36,7 @@ cdef class DiskReader:
     cdef uint64_t written               # index of the next record
     cdef int64_t write_file
     cdef int64_t write_position
+    cdef bint tail_dirty                # bytes behind it have to be cut off before the next write
 
     # Batch
     cdef bint in_batch

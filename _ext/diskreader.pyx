@@ -17,9 +17,9 @@ import logging
 import os
 
 from nsqfast._ext.message cimport Message, get_be32, id_from_hex, message_drop, message_load
-from nsqfast._ext.recovery cimport count_records, draft_meta, install_meta, record_start, write_meta
+from nsqfast._ext.recovery cimport count_records, draft_meta, install_meta, record_start, set_aside, write_meta
 from nsqfast._ext.segment cimport RECORD_HEADER_SIZE, RECORD_SIZE_MIN, Segment, Span
-from nsqfast._ext.segment import save_damaged, segment_path, segments_between
+from nsqfast._ext.segment import segment_path, segments_between
 
 cdef enum:
     AHEAD_SIZE = 65536
@@ -258,21 +258,31 @@ cdef class DiskReader:
         span = segment.next_record(self.read_position, self.read_previous)
         log.error("DISKQUEUE(%s) reading at %d of %s - invalid message, going on at %d, saving bad bytes as %s.bad",
                   self.name, self.read_position, segment.path, span.start, segment.path)
-        try:
-            save_damaged(segment.path, segment.bytes(span.damaged, span.start))
-        except OSError as error:
-            log.error("DISKQUEUE(%s) failed to save bad bytes of %s - %s", self.name, segment.path, error)
+        if span.end <= span.start and self.read_file == self.write_file:
+            span.start = min(self.read_position, span.start)    # recount() cuts there
+        elif span.damaged >= 0:
+            set_aside(self.name, segment, span.damaged, span.start)
         self.go_to(self.read_file, span.start)
         self.recount()
         return 1
 
     cdef int recount(self) except -1:
         """After damage: the numbers of the records behind the reader may not be what they were."""
-        cdef int64_t count = count_records(self.prefix, self.read_file, self.read_position,
-                                           self.write_file, self.write_position)
-        if self.next_read + count != self.written:
-            self.renumber(count)
-        return 0
+        cdef Segment segment
+        cdef int64_t end = self.write_position
+        cdef int64_t count = count_records(self.prefix, self.read_file, self.read_position, self.write_file, &end)
+        if self.cursor == self.next_read:
+            self.move_cursor(self.read_file, self.read_position)    # the search may have gone back
+        if end == self.write_position:
+            return self.renumber(count) if self.next_read + count != self.written else 0
+        # What is no record could become one together with the next that is written, and hide it.
+        segment = Segment(segment_path(self.prefix, self.write_file), self.write_position)
+        set_aside(self.name, segment, end, segment.size)
+        self.write_position = end
+        self.tail_dirty = True
+        if self.read_file == self.write_file:
+            self.read_end = end
+        return self.renumber(count)
 
     cdef int renumber(self, int64_t count) except -1:
         """Exactly count records follow. They get new ordinals, since a late ack of an old one may mean any of them;

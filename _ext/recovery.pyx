@@ -16,7 +16,6 @@ import logging
 import os
 
 from nsqfast._ext.ackfile cimport Place
-from nsqfast._ext.segment cimport Segment
 from nsqfast._ext.segment import save_damaged, segment_numbers, segment_path, segments_between
 
 log = logging.getLogger("nsqd")
@@ -202,14 +201,27 @@ def remove_leftovers(str prefix, int64_t file):
             return
 
 
-cdef int64_t count_records(str prefix, int64_t file, int64_t position, int64_t last_file, int64_t last_size) except -1:
-    cdef int64_t number, count = 0, damages = 0, total = 0
+cdef int64_t count_records(str prefix, int64_t file, int64_t position, int64_t last_file, int64_t *end) except -1:
+    """end: how much of the last file counts, and then where its last whole record ends."""
+    cdef int64_t number, count = 0, damages = 0, total = 0, found
     cdef Segment segment
     for number in segments_between(prefix, file, last_file + 1):
-        segment = Segment(segment_path(prefix, number), last_size if number == last_file else -1)
-        segment.walk(position if number == file else 0, INT64_MAX, &count, &damages)
+        segment = Segment(segment_path(prefix, number), end[0] if number == last_file else -1)
+        found = segment.walk(position if number == file else 0, INT64_MAX, &count, &damages)
         total += count
+        if number == last_file:
+            end[0] = min(found, segment.size)
     return total
+
+
+cdef int set_aside(str name, Segment segment, int64_t start, int64_t end) except -1:
+    """Keep damaged bytes in the file's .bad, where that is possible."""
+    try:
+        if start < end:
+            save_damaged(segment.path, segment.bytes(start, end))
+    except OSError as error:
+        log.error("DISKQUEUE(%s) failed to save bad bytes of %s - %s", name, segment.path, error)
+    return 0
 
 
 def load_meta(str name, str prefix):

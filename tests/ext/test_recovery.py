@@ -233,6 +233,59 @@ def test_garbage_behind_the_last_record_is_kept_aside(tmp_path, queue_at):
     assert data_path(tmp_path).stat().st_size == SIZE
 
 
+def damage(folder, *places):
+    """Each (position, byte) of the data file."""
+    data = bytearray(data_path(folder).read_bytes())
+    for position, value in places:
+        data[position] = value
+    data_path(folder).write_bytes(data)
+
+
+LAST = SIZE - len(RECORDS[3])
+LAST_SIZE = LAST + 3, RECORDS[3][3] + 1
+
+
+@pytest.mark.parametrize(
+    ("places", "left"),
+    [
+        pytest.param([LAST_SIZE], BODIES[:3], id="the last"),
+        pytest.param([(0, 0xFF), LAST_SIZE], BODIES[1:3], id="the first and the last"),
+    ],
+)
+def test_a_damaged_tail_does_not_swallow_what_is_written_behind_it(
+    tmp_path, queue_at, places, left
+):
+    """Its size reaches one byte too far, so that it is whole as soon as another record follows."""
+    queue = queue_at()
+    for i, body in enumerate(BODIES):
+        queue.put(body, id=i, timestamp_ns=1_700_000_000_000_000_000)
+    del queue
+    damage(tmp_path, *places)
+    tail = data_path(tmp_path).read_bytes()[LAST:]
+    queue = queue_at()
+    assert bodies(queue) == left
+    assert bad_path(tmp_path).read_bytes().endswith(tail)
+    queue.put(b"new")
+    assert bodies(queue) == [b"new"]
+    del queue
+    queue = queue_at()
+    assert bodies(queue) == [*left, b"new"]
+    assert queue.depth == 0
+
+
+@pytest.mark.parametrize("size", [0, 10, 31, 40])
+def test_a_file_that_is_cut_while_it_is_open(tmp_path, queue_at, size):
+    queue = queue_at()
+    for i, body in enumerate(BODIES):
+        queue.put(body, id=i)
+    os.truncate(data_path(tmp_path), size)
+    assert bodies(queue) == BODIES[: size >= len(RECORDS[0])]
+    queue.put(b"new")
+    assert bodies(queue) == [b"new"]
+    del queue
+    assert bodies(queue_at()) == [*BODIES[: size >= len(RECORDS[0])], b"new"]
+
+
 def test_late_acks_after_damage_hit_nothing_else(tmp_path, queue_at):
     queue = queue_at()
     for i in range(20):
