@@ -1,6 +1,7 @@
 """What the targets share: pieces, a folder, and a log in which nothing may look like our fault."""
 
 import atexit
+import contextlib
 import functools
 import itertools
 import logging
@@ -13,6 +14,8 @@ from nsqfast.logs import TextFormatter
 
 # In memory where that is possible: nothing here is about what a disk survives.
 _PARENT = "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+LOGS = [logging.getLogger(name) for name in ("nsqd", "nsqlookupd")]
 
 
 class Witness(logging.Handler):
@@ -34,17 +37,16 @@ def guarded(check):
 
     @functools.wraps(check)
     def run(data):
-        log, witness = logging.getLogger("nsqd"), Witness()
-        level, propagates = log.level, log.propagate
-        log.addHandler(witness)
-        log.setLevel(logging.INFO)
-        log.propagate = False
-        try:
+        witness = Witness()
+        with contextlib.ExitStack() as stack:
+            for log in LOGS:
+                stack.callback(setattr, log, "propagate", log.propagate)
+                stack.callback(log.setLevel, log.level)
+                stack.callback(log.removeHandler, witness)
+                log.addHandler(witness)
+                log.setLevel(logging.INFO)
+                log.propagate = False
             check(data)
-        finally:
-            log.removeHandler(witness)
-            log.setLevel(level)
-            log.propagate = propagates
         assert not witness.complaints, witness.complaints[0]
 
     return run
