@@ -25,7 +25,7 @@ help:
 	@echo "make debug-test        tests on the build with checks compiled in"
 	@echo "make asan-test         tests/ext under the address and undefined-behaviour sanitizers"
 	@echo "make fuzz              libFuzzer on all that reads foreign bytes (ARGS='--seconds 600 session'); needs clang"
-	@echo "make fuzz-smoke        every target for two seconds; skipped where clang or atheris is missing"
+	@echo "make fuzz-smoke        every target briefly, with the same inputs each time; skipped without clang or atheris"
 	@echo "make cov               line coverage, .pyx included"
 	@echo "make html              _ext/*.html: which lines touch the Python C API"
 	@echo "make go-nsq            build the NSQ programs in Go that compatibility tests talk to"
@@ -117,7 +117,7 @@ fuzz: $(READY)
 
 fuzz-smoke: $(READY)
 	@$(IF_FUZZ); if test -n "$$lacks"; then echo "nsqfast: fuzz-smoke is skipped, it needs $$lacks"; exit 0; fi; \
-	$(FUZZ_BUILD) >/dev/null && $(BIN)/python tests/fuzz/run.py --seconds 2 --folder build/fuzz/smoke $(ARGS)
+	$(FUZZ_BUILD) >/dev/null && $(BIN)/python tests/fuzz/run.py --smoke $(ARGS)
 
 cov: $(READY)
 	@NSQFAST_TRACE=1 $(BUILD_EXT)

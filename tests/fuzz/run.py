@@ -1,6 +1,7 @@
 """Gives each target its share of time under libFuzzer, one process at a time, and says what came of it.
 
     run.py [--seconds N] [--folder F] [TARGET ...]     N seconds for each target (default 60), all targets by default
+    run.py --smoke [TARGET ...]                        the same inputs each time, a second or two for each target
     run.py --replay TARGET FILE ...                    once each, in the release build
     run.py --again TARGET FILE ...                     once each, under the sanitizers
 
@@ -31,6 +32,19 @@ INPUT_TIMEOUT_S = 10
 MEMORY_MB = 2048
 # A finding ends libFuzzer; the rest of the time goes to looking for others.
 RESTARTS_MAX = 5
+# Inputs of the smoke test: a second's, and where they are few, two seconds'.
+SMOKE_COUNT = 1000
+SMOKE_COUNTS = {
+    "ackfile": 3000,
+    "grant": 5000,
+    "http": 500,
+    "identify": 5000,
+    "query": 5000,
+    "request": 10_000,
+    "wire": 10_000,
+}
+# The harness stops before; what takes longer hangs.
+SMOKE_TIMEOUT_S = 60
 
 
 def target_names():
@@ -122,6 +136,30 @@ def fuzz(name, seconds, folder):
     return figures
 
 
+def smoke(name, folder):
+    """Whether all was well; the inputs are the same on every machine, so that no commit fails by luck."""
+    (folder / "findings").mkdir(parents=True, exist_ok=True)
+    path = folder / "findings" / f"{name}-smoke"
+    count = SMOKE_COUNTS.get(name, SMOKE_COUNT)
+    command = [sys.executable, str(HERE / "harness.py"), "--smoke", name, str(count), str(path)]
+    begun = time.monotonic()
+    try:
+        done = subprocess.run(
+            command,
+            env=environment() | {"PYTHONHASHSEED": "0"},
+            timeout=SMOKE_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        print(f"{name}: an input hangs")
+    else:
+        if done.returncode == 0:
+            print(f"{name}: {count} inputs, {time.monotonic() - begun:.1f} s", flush=True)
+            return True
+    print(f"make fuzz ARGS='--again {name} {path}'", flush=True)
+    return False
+
+
 def shown(name, log):
     """The part of a log that says what was found, and how to see it again."""
     at = FAULT.search(log)
@@ -135,6 +173,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--folder", type=Path, default=BUILT)
+    parser.add_argument("--smoke", action="store_true")
     parser.add_argument("--replay", action="store_true")
     parser.add_argument("--again", action="store_true")
     parser.add_argument("names", nargs="*", metavar="TARGET")
@@ -148,10 +187,14 @@ def main():
         return subprocess.run(command, env=environment(), check=False).returncode
     if unknown := set(given.names) - set(target_names()):
         parser.error(f"no target {', '.join(unknown)}; there are {', '.join(target_names())}")
+    names = given.names or target_names()
+    if given.smoke:
+        failed = [name for name in names if not smoke(name, given.folder.resolve())]
+        return 1 if failed else 0
     found = 0
     print("| target | seconds | executions | coverage | features | corpus | findings |")
     print("|---|---|---|---|---|---|---|", flush=True)
-    for name in given.names or target_names():
+    for name in names:
         begun = time.monotonic()
         figures = fuzz(name, given.seconds, given.folder.resolve())
         print(

@@ -5,12 +5,17 @@ from pathlib import Path
 
 import pytest
 
+from fuzz import harness
 from fuzz.targets import diskqueue
 
 NAMES = sorted(path.stem for path in (Path(__file__).parent / "targets").glob("*.py"))
 TARGETS = {name: import_module(f"fuzz.targets.{name}") for name in NAMES}
 BEHIND = diskqueue.believed((1, 1 << 40, 77), (2, 0, 31), [])
 FAR = b"5\n0,0\n4000000000000000000,0\n"
+# The last record's size reaches into what is written behind it.
+JOINED = b"\xff" + diskqueue.record(b"a")[1:] + diskqueue.record(b"b") + diskqueue.record(b"cc")
+JOINED = JOINED[:65] + bytes([JOINED[65] + 1]) + JOINED[66:]
+KNOWN = diskqueue.believed((1, 0, 0), (4, 0, len(JOINED)), [])
 # What showed a defect once; each also has a test of its own where it was mended.
 FOUND = [
     ("diskqueue", diskqueue.SEPARATOR.join([b"\x3d", FAR, b"", diskqueue.record(b"a")])),
@@ -18,6 +23,7 @@ FOUND = [
         "diskqueue",
         diskqueue.SEPARATOR.join([b"\x02", b"2\n0,0\n0,31\n", BEHIND, diskqueue.record(b"a")]),
     ),
+    ("diskqueue", diskqueue.SEPARATOR.join([b"\x06", b"3\n0,0\n0,94\n", KNOWN, JOINED])),
     ("identify", b'{"feature_negotiation":true,"snappy":true,"snappy":null}'),
     ("identify", b'{"feature_negotiation":true,"snappy":true,"SNAPPY":false,"snappy":true}'),
     ("metadata", b"[" * 100_000),
@@ -41,3 +47,21 @@ def test_any_bytes(name):
     """No target falls over bytes that are nothing."""
     for data in (b"", b"\x00", b"\xff" * 3, bytes(range(256)) * 2):
         TARGETS[name].check(data)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_smoke_inputs_are_the_same_each_time(name, tmp_path, monkeypatch):
+    """They go on behind the seeds, and the one that fails is kept."""
+    path, seen = tmp_path / "input", [[], []]
+
+    def check(data):
+        now.append(data)
+        assert len(now) < 40
+
+    monkeypatch.setattr(TARGETS[name], "check", check)
+    for now in seen:
+        with pytest.raises(AssertionError):
+            harness.smoke(name, 1000, path)
+        assert path.read_bytes() == now[-1]
+    assert seen[0] == seen[1]
+    assert len(set(seen[0])) > len(TARGETS[name].seeds()) + 10
