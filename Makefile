@@ -9,13 +9,14 @@ BUILD_EXT := $(BIN)/python setup.py -q build_ext --inplace
 # Some tests call tools by name: cython-lint calls pycodestyle, say.
 IN_VENV := PATH="$(BIN):$$PATH"
 
-.PHONY: help up ext test soak bench bench-smoke bench-clients debug-test asan-test fuzz fuzz-smoke cov html lint go-nsq \
+.PHONY: help up ext test test-client soak bench bench-smoke bench-clients debug-test asan-test fuzz fuzz-smoke cov html lint go-nsq \
     go-client wheel clean
 
 help:
 	@echo "make up                start nsqfast-nsqd on ports 4150 (TCP) and 4151 (HTTP), data in ./data"
 	@echo "make up ARGS=--demo    send messages through a broker of its own and show them, then stop"
-	@echo "make test              all tests (ARGS=... goes to pytest)"
+	@echo "make test              all tests but those of test-client (ARGS=... goes to pytest)"
+	@echo "make test-client       tests of the client library, of clusters, and the fuzzer's known inputs"
 	@echo "make soak              the tests that take long"
 	@echo "make bench             measure nsqfast beside Go's nsqd: benchmarks/results/REPORT.md (a quarter of an hour)"
 	@echo "make bench-smoke       every benchmark briefly: whether it works, not how fast"
@@ -52,9 +53,17 @@ IF_GO = if test ! -x .go-nsq/nsqd && command -v go >/dev/null 2>&1; then \
 	    $(MAKE) --no-print-directory go-nsq || echo "nsqfast: go-nsq was not built, what needs it is skipped"; \
 	fi
 
+# Each under five minutes; ARGS may name anything.
+CLIENT_TESTS := tests/client tests/cluster tests/fuzz
+NOT_CLIENT = $(if $(findstring tests/,$(ARGS)),,$(CLIENT_TESTS:%=--ignore=%))
+
 test: ext
 	@$(IF_GO)
-	@$(IN_VENV) $(BIN)/pytest $(ARGS)
+	@$(IN_VENV) $(BIN)/pytest $(NOT_CLIENT) $(ARGS)
+
+test-client: ext
+	@$(IF_GO)
+	@$(IN_VENV) $(BIN)/pytest $(CLIENT_TESTS) $(ARGS)
 
 soak: ext
 	@$(IF_GO)

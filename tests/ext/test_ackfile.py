@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from nsqfast._ext.ackfile import AckFile
 
+from support.seeds import seeds
+
 
 @pytest.fixture
 def path(tmp_path):
@@ -95,7 +97,7 @@ def test_a_full_disk_is_no_reason_not_to_start(tmp_path, caplog):
     assert "memory only" in caplog.text
 
 
-@pytest.mark.parametrize("seed", [random.SystemRandom().randrange(1 << 32) for _ in range(5)])
+@pytest.mark.parametrize("seed", seeds("ackfile", 5))
 def test_random(path, seed):
     print("seed", seed)
     rng = random.Random(seed)

@@ -10,10 +10,11 @@ from nsqfast._ext.diskqueue import DiskQueue
 from nsqfast._ext.syncer import Syncer
 
 from support.core import SECOND_NS, Peer, make_registry
+from support.seeds import seeds
 
 UNREADABLE = -1
 RECORD_SIZE = 31  # with one byte of body
-SEED = random.SystemRandom().getrandbits(32)
+[SEED] = seeds("age", 1)
 
 
 @pytest.fixture(autouse=True)

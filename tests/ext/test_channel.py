@@ -10,9 +10,10 @@ from nsqfast._ext.message import live_deliveries
 
 from models.channel import ChannelModel
 from support.core import SECOND_NS, Peer, make_registry
+from support.seeds import seeds
 
 TIB = 1 << 40
-SEEDS = [random.SystemRandom().getrandbits(32) for _ in range(3)]
+SEEDS = seeds("channel", 3)
 
 
 def publish(peer, topic, *bodies):

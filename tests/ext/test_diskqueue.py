@@ -13,6 +13,7 @@ from nsqfast._ext.diskqueue import DiskQueue
 from nsqfast._ext.syncer import Syncer
 
 from models.diskqueue import DiskQueueModel
+from support.seeds import seeds
 
 # The worked example of the format's description, to the byte.
 EXAMPLE_RECORDS = [
@@ -50,10 +51,6 @@ def queue_at(tmp_path, syncer):
 def quick_disk(monkeypatch):
     """What survives a power failure is not tested here, so the metadata need not reach the disk."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
-
-
-def seeds(count):
-    return [random.SystemRandom().randrange(1 << 32) for _ in range(count)]
 
 
 def data_path(folder, number=0, name="orders"):
@@ -245,7 +242,7 @@ def test_ack_file_grows(queue_at):
     assert queue.get()[2] == b"20000"
 
 
-@pytest.mark.parametrize("seed", seeds(16))
+@pytest.mark.parametrize("seed", seeds("diskqueue", 16))
 def test_random_operations(tmp_path, queue_at, seed):
     print("seed", seed)
     rng = random.Random(seed)
@@ -344,7 +341,7 @@ def misuse(folder, states, first, seed, size_max, steps):
             held.clear()
 
 
-@pytest.mark.parametrize("seed", seeds(8))
+@pytest.mark.parametrize("seed", seeds("diskqueue-kill", 8))
 def test_kill(tmp_path, queue_at, seed):
     print("seed", seed)
     rng = random.Random(seed)

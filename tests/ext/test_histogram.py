@@ -7,8 +7,9 @@ import pytest
 from nsqfast._ext.histogram import BOUNDS_S, Histogram
 
 from support.core import Peer, make_registry
+from support.seeds import seeds
 
-SEEDS = [random.SystemRandom().getrandbits(32) for _ in range(3)]
+SEEDS = seeds("histogram", 3)
 BOUNDS_NS = [round(bound_s * 1e9) for bound_s in BOUNDS_S]
 
 

@@ -7,6 +7,7 @@ from nsqfast._ext.clock import let_pass
 from nsqfast._ext.latency import Latency, summarize
 
 from support.core import SECOND_NS, Peer, make_registry
+from support.seeds import seeds
 
 QUANTILES = [1.0, 0.999, 0.99, 0.95, 0.5, 0.01]
 
@@ -18,7 +19,7 @@ def exact(values, quantile):
     return ordered[max(rank, 1) - 1]
 
 
-@pytest.mark.parametrize("seed", [random.SystemRandom().getrandbits(32) for _ in range(5)])
+@pytest.mark.parametrize("seed", seeds("latency", 5))
 def test_quantiles_are_off_by_less_than_a_hundredth(seed):
     dice = random.Random(seed)
     channels = [Latency(600 * SECOND_NS) for _ in range(3)]

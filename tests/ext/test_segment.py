@@ -5,6 +5,8 @@ import random
 import pytest
 from nsqfast._ext.segment import Segment, save_damaged, segment_numbers, segment_path
 
+from support.seeds import seeds
+
 
 def record(body, number=1, timestamp_ns=1_700_000_000_000_000_000):
     header = (26 + len(body)).to_bytes(4, "big") + timestamp_ns.to_bytes(8, "big") + bytes(2)
@@ -60,7 +62,7 @@ def test_torn(segment):
     assert not segment(b"\0\0\0\7garbage").torn(0)
 
 
-@pytest.mark.parametrize("seed", [random.SystemRandom().randrange(1 << 32) for _ in range(30)])
+@pytest.mark.parametrize("seed", seeds("segment", 30))
 def test_whole_records_are_found_amid_noise(segment, seed):
     print("seed", seed)
     rng = random.Random(seed)

@@ -12,8 +12,10 @@ from nsqfast._ext.message import TestMessages as Messages
 from nsqfast._ext.message import live_deliveries, pool_slabs
 from nsqfast._ext.ring import Ring
 
+from support.seeds import seeds
+
 DEBUG = any(os.environ.get(f"NSQFAST_{name}", "0") != "0" for name in ("DEBUG", "SANITIZE"))
-SEEDS = [random.SystemRandom().getrandbits(32) for _ in range(5)]
+SEEDS = seeds("structures", 5)
 
 
 @pytest.fixture(params=SEEDS, ids=lambda seed: f"seed={seed}")

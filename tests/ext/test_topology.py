@@ -8,8 +8,9 @@ from nsqfast._ext.clock import let_pass
 
 from models.topology import NearestFirst
 from support.core import SECOND_NS, Peer, make_registry
+from support.seeds import seeds
 
-SEEDS = [random.SystemRandom().getrandbits(32) for _ in range(3)]
+SEEDS = seeds("topology", 3)
 EXPERIMENT = ["an-unknown-one", "topology-aware-consumption"]
 # (zone, region) of a client of a broker in zone z, region r; None: it never identifies.
 PLACES = [[("z", "r"), ("z", "elsewhere")], [("y", "r")], [("y", "s"), ("", ""), None]]

@@ -10,6 +10,7 @@ from fuzz.strategies import BODIES, FEW, MANY, PATTERNS, QUICK, STREAMS, damaged
 from fuzz.targets import compression, mpub, session, wire
 from nsqfast.streams.compression import Deflate, Snappy
 from support.core import Peer, make_registry
+from support.seeds import seeds
 
 pytestmark = pytest.mark.slow
 
@@ -52,7 +53,7 @@ def test_packed_streams(data):
     compression.check(data)
 
 
-@pytest.mark.parametrize("seed", [random.SystemRandom().getrandbits(32)])
+@pytest.mark.parametrize("seed", seeds("tcp", 1))
 def test_input_that_is_held_stays_below_the_limits(tmp_path, seed):
     """Whatever sizes a peer announces and however little of it is sent: at most twice the largest body."""
     print("seed", seed)

@@ -16,6 +16,7 @@ from nsqfast._ext.histogram import BOUNDS_S, Histogram
 from nsqfast.nsqd.timers import PROBE_S, WATCH_S, LagProbe
 from support.certificates import Certificates
 from support.prometheus import OPENMETRICS, TEXT, read, scrape
+from support.seeds import seeds
 from support.server import start_nsqd
 from support.web import post, request, topic_stats
 from support.wire import ERROR, Client
@@ -181,7 +182,7 @@ def test_a_life_of_messages(broker, client):
         assert found.value(f"{LATENCY}_count", **labels) == 5
 
 
-@pytest.mark.parametrize("seed", [random.SystemRandom().getrandbits(32)])
+@pytest.mark.parametrize("seed", seeds("metrics", 1))
 def test_the_histogram_has_every_fin(broker, client, seed):
     print("seed", seed)
     dice = random.Random(seed)
