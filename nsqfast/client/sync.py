@@ -17,6 +17,7 @@ import atexit
 import contextlib
 import logging
 import weakref
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
@@ -38,7 +39,7 @@ SENDS_MAX = 1024  # that the other thread has not taken yet
 CHUNK_MAX = 100
 
 
-class _Owner:
+class _Owner(ABC):
     """What both have in common: an engine from the first use on, no pickling, an end when the program ends."""
 
     _engine: Engine | None = None
@@ -60,8 +61,9 @@ class _Owner:
             with contextlib.suppress(PublishError):
                 self.close()
 
+    @abstractmethod
     def close(self) -> None:
-        raise NotImplementedError
+        """End it; once."""
 
 
 _open: "weakref.WeakSet[_Owner]" = weakref.WeakSet()

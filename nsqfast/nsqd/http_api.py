@@ -14,10 +14,10 @@ from nsqfast.net.http_reply import (
     text_answer,
 )
 from nsqfast.net.http_routes import Answer, Routes
+from nsqfast.net.metrics_page import MetricsPage
 from nsqfast.nsqd import http_debug
 from nsqfast.nsqd.http_admin import Admin
 from nsqfast.nsqd.http_config import Config
-from nsqfast.nsqd.http_metrics import MetricsPage
 from nsqfast.nsqd.http_publish import Publisher
 from nsqfast.nsqd.options import TLS_REQUIRED
 from nsqfast.nsqd.server import Server
@@ -26,6 +26,7 @@ from nsqfast.nsqd.stats_text import format_stats
 
 if TYPE_CHECKING:  # what it imports would slow down every start
     from nsqfast.nsqd.http_auth import HttpGuard
+    from nsqfast.nsqd.metrics import Metrics
 
 log = logging.getLogger("nsqd")
 
@@ -131,7 +132,7 @@ def _routes(
         ("GET", "/ping", Route(admin.ping)),
         ("GET", "/info", Route(admin.info)),
         ("GET", "/stats", Route(stats)),
-        ("GET", "/metrics", Route(MetricsPage(server).get, is_logged=False)),
+        ("GET", "/metrics", Route(MetricsPage(_load_metrics, server).get, is_logged=False)),
         ("POST", "/topic/create", Route(admin.create_topic, need="topic")),
         ("POST", "/topic/delete", Route(admin.delete_topic, need="topic")),
         ("POST", "/topic/empty", Route(admin.empty_topic, need="topic")),
@@ -166,3 +167,9 @@ def _guard(server: Server, is_plain: bool) -> "HttpGuard | None":
     from nsqfast.nsqd.http_auth import HttpGuard
 
     return HttpGuard(server.auth, is_tls=not is_plain)
+
+
+def _load_metrics() -> "type[Metrics]":
+    from nsqfast.nsqd.metrics import Metrics
+
+    return Metrics

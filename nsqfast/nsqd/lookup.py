@@ -12,7 +12,7 @@ from nsqfast import NSQ_VERSION
 from nsqfast._ext.registry import Registry
 from nsqfast._ext.topic import Topic
 from nsqfast.names import is_ephemeral, is_valid_name
-from nsqfast.nsqd.lookup_peer import LookupPeer, Name, register, unregister
+from nsqfast.nsqd.lookup_peer import LookupdError, LookupPeer, Name, register, unregister
 from nsqfast.nsqd.options import Options
 
 log = logging.getLogger("nsqd")
@@ -123,7 +123,7 @@ class Lookup:
         try:
             async with self._open_session().get(url, params={"topic": topic}) as answer:
                 answer.raise_for_status()
-                body = await answer.content.read(ANSWER_SIZE_MAX)
+                body = await _body(answer)
             return set(map(str, orjson.loads(body)["channels"]))
         except Exception as error:  # whatever it is, the topic must not wait for ever
             log.warning(
@@ -150,3 +150,12 @@ class Lookup:
 
 def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
+
+
+async def _body(answer: Any) -> bytearray:
+    body = bytearray()
+    async for piece in answer.content.iter_any():
+        body += piece
+        if len(body) > ANSWER_SIZE_MAX:
+            raise LookupdError(f"an answer of more than {ANSWER_SIZE_MAX} bytes")
+    return body

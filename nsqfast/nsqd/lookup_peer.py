@@ -81,6 +81,7 @@ class LookupPeer:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
+        self.was_tried.set()  # nobody is to wait for an answer that will not come any more
 
     def tell(self, command: bytes) -> None:
         """Say it in its turn; without a connection, try to get one."""

@@ -28,6 +28,7 @@ from nsqfast.net.http_reply import (
     topic_name,
 )
 from nsqfast.net.http_routes import Answer, Routes
+from nsqfast.net.metrics_page import MetricsPage
 from nsqfast.nsqlookupd.peer import Peer
 from nsqfast.nsqlookupd.registry import Registry
 
@@ -59,9 +60,10 @@ class HttpApi:
     def __init__(self, server: "Server") -> None:
         self._requests = server.requests
         self._routes: Routes[Route] = Routes(log)
+        metrics = MetricsPage(_load_metrics, server)
         questions = Questions(server.registry)
         changes = Changes(server.registry)
-        self._routes.router.add("GET", "/metrics", Route("/metrics", MetricsPage(server).get))
+        self._routes.router.add("GET", "/metrics", Route("/metrics", metrics.get))
         for path, get in questions.endpoints():
             self._routes.router.add("GET", path, Route(path, get))
         for path, post in changes.endpoints():
@@ -92,22 +94,6 @@ class HttpApi:
         self._requests[route.path, answer.status] += 1
         self._routes.log_access(request, answer, begun_ns)
         return answer
-
-
-class MetricsPage:
-    """What it takes is loaded when it is asked for: the start should not wait for it."""
-
-    def __init__(self, server: "Server") -> None:
-        self._server = server
-        self._metrics: Metrics | None = None
-
-    async def get(self, request: Request) -> Response:
-        """All figures, in the format that the Accept header asks for."""
-        if self._metrics is None:
-            # Reading it from disk can take long, and the loop has others to serve.
-            made = await asyncio.to_thread(_load_metrics)
-            self._metrics = self._metrics or made(self._server)
-        return self._metrics.answer(request.headers.get(b"accept", b"").decode("latin-1"))
 
 
 class Questions:

@@ -29,7 +29,7 @@ class Metrics:
         PlatformCollector(registry=self._registry)
         GCCollector(registry=self._registry)
 
-    def answer(self, accept: str) -> Response:
+    async def answer(self, accept: str) -> Response:
         """All figures, in the format that the Accept header asks for."""
         wanted = Format(accept)
         body = wanted.metrics(self._registry.collect()) + wanted.end

@@ -1,5 +1,6 @@
 """The two streams of one connection, packed for the socket and unpacked for the protocol."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
 from nsqfast.errors import NsqfastError
@@ -11,19 +12,19 @@ class StreamError(NsqfastError):
     """What came is not in the format that was agreed on."""
 
 
-class Adapter:
+class Adapter(ABC):
     """One layer; the defaults are those of a layer that never speaks by itself."""
 
     is_ready = True  # False: the peers still agree on keys, nothing can be packed
     at_end = False  # the peer said that nothing more comes
 
+    @abstractmethod
     def pack(self, data: bytes) -> bytes:
         """What to write so that the peer can read all of `data` now."""
-        raise NotImplementedError
 
+    @abstractmethod
     def unpack(self, data: bytes) -> Iterator[bytes]:
         """What has arrived, in pieces of at most PIECE_SIZE_MAX bytes; StreamError ends the connection."""
-        raise NotImplementedError
 
     def reply(self) -> bytes:
         """What the layer itself has to say to the peer, on the socket as it is."""

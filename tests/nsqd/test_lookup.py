@@ -167,3 +167,31 @@ def test_addresses_that_lead_nowhere(broker, lookupd, address):
     broker.wait_for_line(f"LOOKUPD({address}): ")
     assert post(broker.http, "/topic/create?topic=t").status == 200
     assert lookupd.commands(1) == [b"REGISTER t"]
+
+
+def test_a_topic_does_not_wait_for_a_peer_that_is_no_peer_any_more(tmp_path, lookupd):
+    """It is removed before it was known whether it answers."""
+    lookupd.answer = lambda _line: None
+    flags = [f"--lookupd-tcp-address={lookupd.address}"]
+    with start_nsqd("nsqfast", tmp_path, *flags) as broker, Client(broker.tcp) as client:
+        client.pub("t", b"x")
+        lookupd.identity()
+        assert request(broker.http, "PUT", "/config/nsqlookupd_tcp_addresses", b"[]").status == 200
+        client.sub("t", "c", 1)
+        assert client.read_message().body == b"x"
+
+
+def test_an_answer_that_comes_in_many_pieces(broker, lookupd):
+    lookupd.channels["t"] = ["good", *["!" * 1000] * 3000]
+    with Client(broker.tcp) as client:
+        client.pub("t", b"x")
+    assert set(lookupd.commands(2)) == {b"REGISTER t", b"REGISTER t good"}
+
+
+def test_an_answer_without_end(broker, lookupd):
+    lookupd.channels["t"] = ["good", *["!" * 1000] * 17000]
+    with Client(broker.tcp) as client:
+        client.pub("t", b"x")
+        broker.wait_for_line("no channels of topic t - an answer of more than")
+        client.sub("t", "c", 1)
+        assert client.read_message().body == b"x"

@@ -1,19 +1,26 @@
 """GET /metrics. What it takes is loaded when it is asked for: most starts should not wait for it."""
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
 
 from nsqfast.net.http_message import Request, Response
 
-if TYPE_CHECKING:
-    from nsqfast.nsqd.metrics import Metrics
-    from nsqfast.nsqd.server import Server
+S = TypeVar("S")
 
 
-class MetricsPage:
-    """A handler whose answer is made little by little."""
+class Metrics(Protocol):
+    """The figures of one daemon."""
 
-    def __init__(self, server: "Server") -> None:
+    async def answer(self, accept: str) -> Response:
+        """All of them, in the format that the Accept header asks for; may be made little by little."""
+
+
+class MetricsPage(Generic[S]):
+    """A handler. `load` imports what makes a server's figures, and returns it; it runs in a thread."""
+
+    def __init__(self, load: Callable[[], Callable[[S], Metrics]], server: S) -> None:
+        self._load = load
         self._server = server
         self._metrics: Metrics | None = None
 
@@ -21,12 +28,6 @@ class MetricsPage:
         """All figures, in the format that the Accept header asks for."""
         if self._metrics is None:
             # Reading it from disk can take long, and the loop has others to serve.
-            made = await asyncio.to_thread(_load)
+            made = await asyncio.to_thread(self._load)
             self._metrics = self._metrics or made(self._server)
         return await self._metrics.answer(request.headers.get(b"accept", b"").decode("latin-1"))
-
-
-def _load() -> "type[Metrics]":
-    from nsqfast.nsqd.metrics import Metrics
-
-    return Metrics
