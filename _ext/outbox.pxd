@@ -3,6 +3,7 @@
 from libc.stdint cimport int64_t
 
 from nsqfast._ext.link cimport Link
+from nsqfast._ext.look cimport Look
 
 
 cdef class Pending:
@@ -20,7 +21,12 @@ cdef class Outbox(Link):
     cdef Py_ssize_t unsent      # the last so many of `waiting` were not handed to the transport yet
     cdef bint was_refused       # what stands behind the refused command was not looked at by nsqd
 
+    cdef Look look              # for the answer that somebody waits for alone
+    cdef bint is_turning        # `turn` stands in the loop's queue
+    cdef object turn_later      # turn, bound once
+
     cdef int publish(self, Pending pending) except -1
+    cdef int ask_turn(self) except -1
 
 
 cdef class Dispatcher:

@@ -40,12 +40,37 @@ cdef class Pending:
 cdef class Outbox(Link):
     """A connection that publishes once it has joined a Dispatcher."""
 
+    def __init__(self, loop, on_closed):
+        super().__init__(loop, on_closed)
+        self.look = Look()
+
+    def connection_made(self, transport):
+        super().connection_made(transport)
+        self.turn_later = self.turn
+
     cdef int publish(self, Pending pending) except -1:
         write_publish(self.output, pending)
         self.waiting.append(pending)
         self.unsent += 1
+        if len(self.waiting) > 1:
+            return self.mark()
         # Somebody who waits for each answer is not to wait for the end of the turn, too.
-        return self.write() if len(self.waiting) == 1 else self.mark()
+        self.write()
+        self.look.begin()
+        return self.ask_turn()
+
+    cdef int ask_turn(self) except -1:
+        if self.look.is_on and not self.is_turning:
+            self.is_turning = True
+            self.call_soon(self.turn_later)
+        return 0
+
+    def turn(self):
+        """Called once per turn of the loop during a look; that the loop does not sleep is all it is for."""
+        self.is_turning = False
+        self.look.check()
+        if self.is_open:
+            self.ask_turn()
 
     cdef int write(self) except -1:
         if self.is_open and not self.write_paused:
@@ -59,6 +84,8 @@ cdef class Outbox(Link):
         pending = self.waiting.popleft()
         self.dispatcher.published += 1
         self.dispatcher.release(pending)
+        if not self.waiting:
+            self.look.find()
         try:
             pending.future.set_result(None)
         except InvalidStateError:
@@ -77,6 +104,7 @@ cdef class Outbox(Link):
             self.waiting.clear()
             self.dispatcher.take_back(self, left)
             self.dispatcher = None
+        self.turn_later = None  # refers back to this object
         return Link.end(self)
 
     def unanswered(self):

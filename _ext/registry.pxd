@@ -5,10 +5,11 @@ from libc.stdint cimport int64_t, uint64_t
 from nsqfast._ext.backlog cimport Storage
 from nsqfast._ext.consumer cimport Consumer
 from nsqfast._ext.heap cimport Timers
+from nsqfast._ext.look cimport Look
 from nsqfast._ext.settings cimport Settings
 from nsqfast._ext.syncer cimport Syncer
 from nsqfast._ext.topic cimport Topic
-from nsqfast._ext.turn cimport Look, PutOff, Release
+from nsqfast._ext.turn cimport PutOff, Release
 
 
 cdef class Registry:

@@ -4,6 +4,10 @@ import logging
 
 from nsqfast._ext.backlog cimport Queue
 
+cdef enum:
+    # More than some answers is a turn whose work is worth a wake-up, for clients that need the processor themselves.
+    LOOK_SIZE_MAX = 2048
+
 log = logging.getLogger("nsqd")
 
 
@@ -115,7 +119,10 @@ cdef class Registry:
             self.written_size = 0
             for consumer in written:
                 consumer.flush()
-            self.look.begin(self.written_size)
+            if self.written_size <= LOOK_SIZE_MAX:
+                self.look.begin()
+            else:
+                self.look.stop()
         else:
             self.look.check()
         self.syncer.kick()

@@ -1,7 +1,5 @@
 from nsqfast._ext.heap import Timed, Timers
 
-class Look: ...
-
 class PutOff(Timed):
     def __init__(self, timers: Timers) -> None: ...
 

@@ -19,7 +19,7 @@ LAYERS = [
     "_ext.diskqueue",
     "_ext.backlog",
     "_ext.consumer",
-    "_ext.turn _ext.circle",
+    "_ext.turn _ext.circle _ext.look",
     "_ext.channel",
     "_ext.topic",
     "_ext.registry",
