@@ -9,7 +9,7 @@ import inspect
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from nsqfast._ext.columns import Taken
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("nsqfast.client")
 
 Handler = Callable[[Message], Awaitable[object] | object]
+ChooseNodes = Callable[[list[str]], Iterable[str]]
 
 HANDLER_GRACE_S = 30.0
 CLOSE_WAIT_TIMEOUT_S = 5.0
@@ -43,6 +44,8 @@ class Consumer:
     auto_touch: what is in flight is touched before its time is up, for as long as it is not answered.
     giving_up: called with a message that was delivered more than `max_attempts` times, before it is finished; what
     it raises requeues the message instead.
+    choose_nodes: called with the addresses that an nsqlookupd listed; those it returns are connected to. It may leave
+    out some (another zone) or put others in their place (a tunnel). If it raises, that answer does not count.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class Consumer:
         config: Config | None = None,
         auto_touch: bool = False,
         giving_up: Handler | None = None,
+        choose_nodes: ChooseNodes = list,
     ) -> None:
         for kind, name in (("topic", topic), ("channel", channel)):
             if not is_valid_name(name):
@@ -67,6 +71,7 @@ class Consumer:
         self._config = config or Config()
         self._context = prepare(self._direct, self._config)
         self._discovery = Discovery(lookups, topic, self._config) if lookups else None
+        self._choose_nodes = choose_nodes
         self._auto_touch = auto_touch
         self._giving_up = giving_up
         self._keepers: dict[str, Keeper] = {}
@@ -232,8 +237,14 @@ class Consumer:
                 failures += 1
                 log.warning("%s: nsqlookupd: %s", self._topic, answer)
                 continue
-            listed |= answer
-            for address in answer - self._keepers.keys():
+            try:
+                chosen = set(self._choose_nodes(sorted(answer)))
+            except Exception:
+                failures += 1
+                log.exception("%s: choose_nodes failed", self._topic)
+                continue
+            listed |= chosen
+            for address in chosen - self._keepers.keys():
                 self._keepers[address] = Keeper(address, self, self._config)
         if failures == 0:
             await self._forget(listed)

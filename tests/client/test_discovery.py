@@ -182,6 +182,39 @@ def test_new_nodes_are_taken_up_and_old_ones_kept(run):
     run(main())
 
 
+def test_who_consumes_chooses_nodes(run, caplog):
+    """Fewer than are listed, or others; what its choice raises leaves everything as it was."""
+
+    async def subscriber(peer):
+        await peer.subscribe()
+        await peer.part()
+
+    def choose(listed):
+        asked.append(listed)
+        return choices[0](listed)
+
+    asked, choices = [], [lambda listed: listed[1:]]
+
+    async def main():
+        async with FakeNsqd(subscriber) as first, FakeNsqd(subscriber) as second:
+            addresses = sorted([first.address, second.address])
+            async with Lookupd(*reversed(addresses)) as lookupd:
+                config = Config(lookupd_poll_interval="20ms", max_in_flight=10)
+                where = {"nsqlookupd": lookupd.address, "config": config}
+                async with Consumer("t", "c", **where, choose_nodes=choose) as consumer:
+                    assert set(consumer.stats().connections) == {addresses[1]}
+                    assert asked[0] == addresses
+                    choices[0] = lambda _listed: 1 / 0
+                    polls = len(asked)
+                    await until(lambda: len(asked) > polls + 1)
+                    assert set(consumer.stats().connections) == {addresses[1]}
+                    choices[0] = lambda _listed: (address for address in addresses[:1])
+                    await until(lambda: addresses[0] in consumer.stats().connections)
+
+    run(main())
+    assert "choose_nodes failed" in caplog.text
+
+
 def test_a_topic_that_comes_later(run, address, topic, caplog):
     async def main():
         async with Lookupd() as lookupd:
