@@ -6,6 +6,7 @@ go on in plain text.
 
 import asyncio
 import logging
+import re
 import ssl
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from nsqfast._ext.outbox import Outbox
 from nsqfast.client.config import TLS_VERSIONS, Config, milliseconds, seconds
 from nsqfast.errors import ConnectError, OptionsError, ProtocolError, RefusedError
 from nsqfast.gotext import os_error
-from nsqfast.net.addresses import Inet, Unix, parse_address
+from nsqfast.net.addresses import PORT_MAX, Inet, Unix, parse_address
 from nsqfast.streams.adapter import Adapter
 from nsqfast.streams.compression import Deflate, Snappy
 from nsqfast.streams.tls import TlsStream
@@ -30,7 +31,8 @@ log = logging.getLogger("nsqfast.client")
 L = TypeVar("L", bound=Link)
 
 HANDSHAKE_TIMEOUT_S = 10.0
-RDY_MAX = 2500  # of a broker that does not say
+PORT = re.compile(r"[0-9]{1,5}")
+INT_MAX = (1 << 31) - 1
 
 
 class ProducerLink(Outbox, asyncio.BufferedProtocol):
@@ -49,7 +51,7 @@ class ConsumerLink(Intake, asyncio.BufferedProtocol):
 class Features:
     """What matters of a broker's answer to IDENTIFY; times in milliseconds."""
 
-    max_rdy_count: int = RDY_MAX
+    max_rdy_count: int = 2500
     msg_timeout_ms: int = 60_000
     tls_v1: bool = False
     deflate: bool = False
@@ -60,13 +62,22 @@ class Features:
 def check_address(text: str) -> Inet | Unix:
     """`host:port` or the path of a Unix socket; OptionsError for anything else."""
     address = parse_address(text)
-    if isinstance(address, Inet) and not (address.host and address.port.isdigit()):
+    if isinstance(address, Inet) and not (_is_host(address.host) and _is_port(address.port)):
         raise OptionsError(f"{text!r}: an address of nsqd is host:port, or a path")
     if isinstance(address, Unix) and "/" not in text:
         raise OptionsError(
             f"{text!r}: an address of nsqd is host:port, or a path; the port is missing"
         )
     return address
+
+
+def _is_host(text: str) -> bool:
+    """No name has more than 253 characters."""
+    return 0 < len(text) < 254 and text.isprintable() and not any(sign in text for sign in " /[]")
+
+
+def _is_port(text: str) -> bool:
+    return PORT.fullmatch(text) is not None and 0 < int(text) <= PORT_MAX
 
 
 def local_address(text: str) -> tuple[str, int] | None:
@@ -76,7 +87,7 @@ def local_address(text: str) -> tuple[str, int] | None:
     place = parse_address(text)
     if isinstance(place, Unix):
         return text, 0
-    if not place.port.isdigit():
+    if place.port != "0" and not _is_port(place.port):
         raise OptionsError(f"local_addr: {text!r} is not ip:port")
     return place.host, int(place.port)
 
@@ -148,6 +159,8 @@ async def _connect(address: Inet | Unix, config: Config, make: Callable[[], L]) 
         raise ConnectError(f"no connection in {timeout_s:g} s") from None
     except OSError as error:
         raise ConnectError(os_error(error)) from None
+    except ValueError as error:  # a host that cannot be put as a name: "a..b"
+        raise ConnectError(f"{address}: {error}") from None
     found: L = link
     return found
 
@@ -162,7 +175,7 @@ async def _introduce(
         if context is not None:
             raise RefusedError("TLS is asked for (tls_v1), and nsqd does not negotiate")
         return Features()
-    features = _features(reply)
+    features = read_features(reply)
     for layer in _layers(features, address, config, context):
         answer = link.ask(b"", hold=True)
         link.put_layer(layer)
@@ -203,19 +216,34 @@ def _sized(line: bytes, body: bytes) -> bytes:
     return line + len(body).to_bytes(4, "big") + body
 
 
-def _features(reply: bytes) -> Features:
+def read_features(reply: bytes) -> Features:
+    """From the JSON of the answer; what it does not have, or has as null or 0, is as without negotiation."""
     try:
-        answer: dict[str, Any] = orjson.loads(reply)
+        answer = orjson.loads(reply)
     except ValueError:
-        raise ProtocolError("E_BAD_FRAME", f"not JSON: {reply[:60]!r}") from None
+        answer = None
+    if not isinstance(answer, dict):
+        raise ProtocolError("E_BAD_FRAME", f"not JSON: {reply[:60]!r}")
     return Features(
-        max_rdy_count=answer.get("max_rdy_count") or RDY_MAX,
-        msg_timeout_ms=answer.get("msg_timeout") or 60_000,
-        tls_v1=bool(answer.get("tls_v1")),
-        deflate=bool(answer.get("deflate")),
-        snappy=bool(answer.get("snappy")),
-        auth_required=bool(answer.get("auth_required")),
+        **_counts(answer, max_rdy_count="max_rdy_count", msg_timeout_ms="msg_timeout"),
+        **_switches(answer, "tls_v1", "deflate", "snappy", "auth_required"),
     )
+
+
+def _counts(answer: dict[str, Any], **names: str) -> dict[str, Any]:
+    found = {field: answer[name] for field, name in names.items() if answer.get(name)}
+    for field, value in found.items():
+        if type(value) is not int or not 0 < value <= INT_MAX:
+            raise ProtocolError("E_BAD_FRAME", f"{names[field]} is {value!r:.60}")
+    return found
+
+
+def _switches(answer: dict[str, Any], *names: str) -> dict[str, Any]:
+    found = {name: answer[name] for name in names if answer.get(name) is not None}
+    for name, value in found.items():
+        if type(value) is not bool:
+            raise ProtocolError("E_BAD_FRAME", f"{name} is {value!r:.60}")
+    return found
 
 
 def _layers(

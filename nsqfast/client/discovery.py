@@ -14,7 +14,9 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import orjson
 
 from nsqfast.client.config import Config, seconds
+from nsqfast.client.connection import check_address
 from nsqfast.errors import ConnectError, OptionsError
+from nsqfast.net.addresses import format_address
 
 if TYPE_CHECKING:
     import aiohttp
@@ -44,14 +46,27 @@ def addresses_in(reply: bytes, *, is_bare: bool) -> set[str]:
     try:
         answer = orjson.loads(reply)
         found = answer if is_bare else answer.get("data", answer)
-        return {_address(producer) for producer in found.get("producers") or ()}
+        addresses = {_address(producer) for producer in found.get("producers") or ()}
     except (ValueError, AttributeError, KeyError, TypeError):
         raise ConnectError(f"not an answer of nsqlookupd: {reply[:100]!r}") from None
+    return {address for address in addresses if _is_usable(address)}
 
 
 def _address(producer: dict[str, Any]) -> str:
-    host, port = producer["broadcast_address"], int(producer["tcp_port"])
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    host, port = producer["broadcast_address"], producer["tcp_port"]
+    if type(host) is not str or type(port) is not int:
+        raise TypeError
+    return format_address((host, port))
+
+
+def _is_usable(address: str) -> bool:
+    """An nsqd that listens on a Unix socket says that its port is -1, for example."""
+    try:
+        check_address(address)
+    except OptionsError:
+        log.warning("nsqlookupd lists %r, which is left out: no address of an nsqd", address)
+        return False
+    return True
 
 
 def poll_pause_s(config: Config, chance: Callable[[], float] = random.random) -> float:

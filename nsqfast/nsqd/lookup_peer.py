@@ -17,7 +17,7 @@ import orjson
 
 from nsqfast.errors import NsqfastError
 from nsqfast.gotext import os_error
-from nsqfast.net.addresses import Inet, parse_address
+from nsqfast.net.addresses import PORT_MAX, Inet, parse_address
 
 log = logging.getLogger("nsqd")
 
@@ -47,6 +47,19 @@ def unregister(name: Name) -> bytes:
 
 def _command(word: bytes, name: Name) -> bytes:
     return b" ".join([word, *(part.encode() for part in name if part is not None)]) + b"\n"
+
+
+def read_identity(answer: bytes) -> tuple[str, int]:
+    """Broadcast address and HTTP port of a nsqlookupd, from what it says to IDENTIFY."""
+    try:
+        found = orjson.loads(answer)
+        host, port = found["broadcast_address"], found["http_port"]
+        if type(host) is str and type(port) is int and 0 <= port <= PORT_MAX:
+            return host, port
+    except (ValueError, TypeError, KeyError):
+        pass
+    shown = answer[:200].decode("utf-8", "backslashreplace")
+    raise LookupdError(f"IDENTIFY was answered with {shown!r}")
 
 
 class LookupPeer:
@@ -150,23 +163,14 @@ class LookupPeer:
         [answer] = await self._say(
             reader, writer, [MAGIC + b"IDENTIFY\n" + SIZE.pack(len(body)) + body]
         )
-        self._read_answer(answer)
+        self.broadcast_address, self.http_port = read_identity(answer)
+        if not self.broadcast_address:
+            log.error("LOOKUPD(%s): no broadcast address", self.address)
         # From here on changes are told one by one; whatever is there now comes before them.
         self._waiting.extend(map(register, self._names()))
         self.is_connected = True
         self.was_tried.set()
         log.info("LOOKUPD(%s): connected, %d names to register", self.address, len(self._waiting))
-
-    def _read_answer(self, answer: bytes) -> None:
-        try:
-            found = orjson.loads(answer)
-            self.broadcast_address = str(found["broadcast_address"])
-            self.http_port = int(found["http_port"])
-        except (ValueError, TypeError, KeyError):
-            shown = answer[:200].decode("utf-8", "backslashreplace")
-            raise LookupdError(f"IDENTIFY was answered with {shown}") from None
-        if not self.broadcast_address:
-            log.error("LOOKUPD(%s): no broadcast address", self.address)
 
     async def _say(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, commands: list[bytes]

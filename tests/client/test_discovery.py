@@ -1,6 +1,7 @@
 """nsqlookupd: what is asked, how answers are read, and what a consumer makes of them."""
 
 import asyncio
+import json
 import logging
 
 import pytest
@@ -81,10 +82,35 @@ def test_no_urls(address):
         lookup_url(address, "t")
 
 
-@pytest.mark.parametrize("reply", [b"", b"{", b"[]", b'{"producers": [{}]}', b'{"producers": 3}'])
+def listed(host, port):
+    return json.dumps({"producers": [{"broadcast_address": host, "tcp_port": port}]}).encode()
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        *(b"", b"{", b"[]", b'{"producers": [{}]}', b'{"producers": 3}', b'{"producers": "abc"}'),
+        *(listed(host, 4150) for host in ([], {}, None, 1)),
+        *(listed("a", port) for port in ("4150", 1.5, None, True)),
+    ],
+)
 def test_no_answers(reply):
     with pytest.raises(ConnectError, match="not an answer of nsqlookupd"):
         addresses_in(reply, is_bare=True)
+
+
+@pytest.mark.parametrize(
+    ("host", "port"),
+    [
+        *((host, 4150) for host in ("", "a b", "a/b", "[::1]", "a\n", "\0")),
+        *(("a", port) for port in (0, -1, 65536)),
+    ],
+)
+def test_nodes_that_cannot_be_reached_are_left_out(host, port, caplog):
+    """An nsqd that listens on a Unix socket says that its port is -1; the others count."""
+    nodes = json.loads(listed("b", 4150))["producers"] + json.loads(listed(host, port))["producers"]
+    assert addresses_in(json.dumps({"producers": nodes}).encode(), is_bare=True) == {"b:4150"}
+    assert "is left out" in caplog.text
 
 
 def test_pauses_are_never_longer_than_the_interval():

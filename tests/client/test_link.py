@@ -161,6 +161,10 @@ def test_a_broker_that_negotiates_nothing(run):
         (encode_frame(2, bytes(26)), ProtocolError, "a message without a subscription"),
         (encode_frame(1, b"E_BAD_BODY IDENTIFY no"), RefusedError, "E_BAD_BODY IDENTIFY no"),
         (encode_frame(0, b"{"), ProtocolError, "not JSON"),
+        (encode_frame(0, b'{"max_rdy_count":"1"}'), ProtocolError, "max_rdy_count"),
+        (encode_frame(0, b'{"max_rdy_count":-1}'), ProtocolError, "max_rdy_count"),
+        (encode_frame(0, b'{"msg_timeout":1.5}'), ProtocolError, "msg_timeout"),
+        (encode_frame(0, b'{"snappy":"yes"}'), ProtocolError, "snappy"),
         (b"", ConnectError, "nsqd closed the connection"),
     ],
 )
@@ -330,7 +334,21 @@ def test_from_where(run):
     run(main())
 
 
-@pytest.mark.parametrize("text", ["nonsense", "host:", ":4150", "host:port", ""])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nonsense",
+        "host:",
+        ":4150",
+        "host:port",
+        "",
+        "h:65536",
+        "h:0",
+        "h:²",
+        "h:+1",
+        "h:" + "9" * 5000,
+    ],
+)
 def test_addresses_that_are_none(text):
     with pytest.raises(OptionsError, match="host:port"):
         check_address(text)

@@ -15,7 +15,7 @@ from nsqfast.logs import TextFormatter
 # In memory where that is possible: nothing here is about what a disk survives.
 _PARENT = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
-LOGS = [logging.getLogger(name) for name in ("nsqd", "nsqlookupd")]
+LOGS = [logging.getLogger(name) for name in ("nsqd", "nsqlookupd", "nsqfast.client")]
 
 
 class Witness(logging.Handler):

@@ -52,7 +52,18 @@ def test_a_lost_connection_is_made_again_without_being_asked(broker, lookupd):
 
 @pytest.mark.parametrize(
     "answer",
-    [None, b"\xff\xff\xff\xff", struct.pack(">i", 1 << 30), framed(b"E_INVALID no"), framed(b"{}")],
+    [
+        *(
+            None,
+            b"\xff\xff\xff\xff",
+            struct.pack(">i", 1 << 30),
+            framed(b"E_INVALID no"),
+            framed(b"{}"),
+        ),
+        framed(b'{"broadcast_address":"a","http_port":-1}'),
+        framed(b'{"broadcast_address":["a"],"http_port":1}'),
+        framed(b"two\nlines"),
+    ],
 )
 def test_a_peer_that_is_no_nsqlookupd_is_tried_again(tmp_path, answer):
     with FakeLookupd() as wrong, FakeLookupd() as right:
