@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(900)
 
 # How many messages: a few tenths of a second for the fastest, seconds for the slowest.
 SCENARIOS = {
-    "pub_one": 5_000,
+    "pub_one": 20_000,
     "pub_100": 30_000,
     "pub_piped": 200_000,
     "mpub": 500_000,

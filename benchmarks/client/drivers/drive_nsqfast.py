@@ -8,7 +8,6 @@ import os
 import uvloop
 from common import BATCH, CHANNEL, IN_FLIGHT, OUTSTANDING, Load, Watch, arguments, publish_many
 
-import nsqfast.client.batch  # noqa: F401 - with numpy, not while the watch runs
 from nsqfast.client import BufferFullError, Config, Consumer, Producer
 
 
@@ -59,6 +58,8 @@ async def consume(load: Load) -> None:
 
 async def consume_arrays(load: Load) -> None:
     """Whatever has come, at once."""
+    import nsqfast.client.batch  # noqa: F401 - with numpy, and its threads, not while the watch runs
+
     watch = Watch(load)
     config = Config(max_in_flight=IN_FLIGHT)
     async with Consumer(load.topic, CHANNEL, nsqd=load.address, config=config) as consumer:
