@@ -363,7 +363,7 @@ cdef class DiskQueue(DiskReader):
             index = self.next_read
             if not self.acks.test(index):
                 self.gather(payload, size, NULL, 0, False) if self.in_batch or not self.begin_batch() else 0
-                copied.append(index + self.shift)
+                copied.append(index)
             self.step(self.read_position + RECORD_HEADER_SIZE + size)
             if self.batch_size >= COPY_SIZE or self.next_read >= end:
                 copied = self.end_copies(copied)
@@ -371,10 +371,10 @@ cdef class DiskQueue(DiskReader):
         return self.advance()
 
     cdef list end_copies(self, list copied):
-        """The records of these ordinals stand at the tail as well: there alone from now on."""
+        """These records stand at the tail as well: there alone from now on."""
         self.end_batch()
-        for ordinal in copied:
-            self.ack(ordinal)
+        for index in copied:
+            self.ack_record(index)
         return []
 
     # Keeping

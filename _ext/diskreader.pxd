@@ -88,9 +88,9 @@ cdef class DiskReader:
 
     # Finish
     cdef int ack(self, uint64_t ordinal) except -1
+    cdef int ack_record(self, uint64_t index) except -1
     cdef uint64_t index_before(self, uint64_t ordinal) except? 0
     cdef int advance(self) except -1
-    cdef int discard(self, str path) except -1
     cdef int move_cursor(self, int64_t file, int64_t position) except -1
 
     # Keep

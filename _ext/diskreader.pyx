@@ -23,8 +23,6 @@ from nsqfast._ext.segment import segment_path, segments_between
 
 cdef enum:
     AHEAD_SIZE = 65536
-    # A file of up to this size is removed in no time.
-    DISCARD_SIZE = 4194304
 
 log = logging.getLogger("nsqd")
 
@@ -316,7 +314,10 @@ cdef class DiskReader:
         if self.in_batch:
             self.held.append(ordinal)
             return 0
-        cdef uint64_t index = ordinal - self.shift if ordinal >= self.shift_from else self.index_before(ordinal)
+        return self.ack_record(ordinal - self.shift if ordinal >= self.shift_from else self.index_before(ordinal))
+
+    cdef int ack_record(self, uint64_t index) except -1:
+        """The same for the index that the record has now."""
         if index < self.cursor or index >= self.written or self.acks.test(index):
             return 0
         self.acks.mark(index)
@@ -349,25 +350,8 @@ cdef class DiskReader:
             self.acks.set_cursor(self.cursor, file, position)
         if first < file:
             for number in segments_between(self.prefix, first, file):
-                self.discard(segment_path(self.prefix, number))
+                self.syncer.dispose(segment_path(self.prefix, number))
             self.try_meta()
-        return 0
-
-    cdef int discard(self, str path) except -1:
-        """Remove a file; what the kernel has to do for a large one is done by the syncer's thread."""
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return remove(path)
-        try:
-            is_large = os.fstat(fd).st_size > DISCARD_SIZE
-            remove(path)
-        except BaseException:
-            os.close(fd)
-            raise
-        if is_large:
-            return self.syncer.dispose(fd)
-        os.close(fd)
         return 0
 
     # Keeping

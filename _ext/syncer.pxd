@@ -27,7 +27,7 @@ cdef class Syncer:
     cpdef int wait(self, uint64_t ticket) except -1
     cdef int collect(self) except -1
     cdef int start(self) except -1
-    cdef int dispose(self, int fd) except -1
+    cdef int dispose(self, str path) except -1
     cdef int add(self, int fd) except -1
     cdef uint64_t promise(self) except 0
     cdef bint has_open(self) noexcept

@@ -12,8 +12,13 @@ from libc.stdlib cimport free, realloc
 from posix.unistd cimport close, dup, read
 
 import os
+from contextlib import suppress
 
 from nsqfast._ext.health cimport Health
+
+cdef enum:
+    # A file of up to this size is removed in no time.
+    DISPOSE_SIZE = 4194304
 
 
 cdef extern from "syncer.h" nogil:
@@ -54,10 +59,20 @@ cdef class Syncer:
         self.add(copy)
         return self.open_ticket
 
-    cdef int dispose(self, int fd) except -1:
-        """Let the thread close fd, which may take long; it is the syncer's from here on."""
-        self.start()
-        return self.add(~fd)
+    cdef int dispose(self, str path) except -1:
+        """Remove a file, if it is there; what the kernel has to do for a large one is done by the thread."""
+        cdef int fd = -1
+        with suppress(OSError):
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with suppress(OSError):
+            os.unlink(path)
+        if fd < 0:
+            return 0
+        if os.fstat(fd).st_size > DISPOSE_SIZE:
+            self.start()
+            return self.add(~fd)
+        close(fd)
+        return 0
 
     cdef int add(self, int fd) except -1:
         if self.pending_size == self.pending_capacity:

@@ -225,6 +225,20 @@ def test_a_clean_stop_over_damage_leaves_nothing_twice(tmp_path, queue_at):
     assert again.count(b"a") == again.count(b"bb") == again.count(b"ccc") == 1
 
 
+def test_a_clean_stop_after_damage_leaves_nothing_twice(tmp_path, queue_at):
+    """Those behind the damage have other numbers since then, those in front of it have not."""
+    damaged = RECORDS[0] + RECORDS[1] + b"\xff" * 40 + RECORDS[2] + RECORDS[3]
+    lay(tmp_path, f"4\n0,0\n0,{len(damaged)}\n", damaged)
+    queue = queue_at()
+    found = [queue.get(), queue.get()]
+    data_path(tmp_path).write_bytes(damaged.replace(RECORDS[2], b"\xff" * len(RECORDS[2])))
+    found += list(iter(queue.get, None))
+    assert [body for _, _, body, _ in found] == [b"a", b"bb", b"dddd"]
+    queue.finish(found[2][0])
+    queue.close()
+    assert sorted(bodies(queue_at())) == [b"a", b"bb"]
+
+
 def test_garbage_behind_the_last_record_is_kept_aside(tmp_path, queue_at):
     lay(tmp_path, f"4\n0,0\n0,{SIZE}\n", b"".join(RECORDS) + b"\0\0\0\1garbage")
     queue = queue_at()

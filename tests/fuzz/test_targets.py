@@ -16,6 +16,9 @@ FAR = b"5\n0,0\n4000000000000000000,0\n"
 JOINED = b"\xff" + diskqueue.record(b"a")[1:] + diskqueue.record(b"b") + diskqueue.record(b"cc")
 JOINED = JOINED[:65] + bytes([JOINED[65] + 1]) + JOINED[66:]
 KNOWN = diskqueue.believed((1, 0, 0), (4, 0, len(JOINED)), [])
+# The first record's size reaches into the next one; an ack file that knows the first alone.
+REACHING = b"\0\0\0\x1b" + diskqueue.record(b"")[4:] + diskqueue.record(b"") * 2
+BEGUN = diskqueue.believed((1, 0, 0), (2, 0, 31), [])
 # What showed a defect once; each also has a test of its own where it was mended.
 FOUND = [
     ("diskqueue", diskqueue.SEPARATOR.join([b"\x3d", FAR, b"", diskqueue.record(b"a")])),
@@ -24,6 +27,7 @@ FOUND = [
         diskqueue.SEPARATOR.join([b"\x02", b"2\n0,0\n0,31\n", BEHIND, diskqueue.record(b"a")]),
     ),
     ("diskqueue", diskqueue.SEPARATOR.join([b"\x06", b"3\n0,0\n0,94\n", KNOWN, JOINED])),
+    ("diskqueue", diskqueue.SEPARATOR.join([b"0", b"\x00-", BEGUN, REACHING])),
     ("identify", b'{"feature_negotiation":true,"snappy":true,"snappy":null}'),
     ("identify", b'{"feature_negotiation":true,"snappy":true,"SNAPPY":false,"snappy":true}'),
     ("metadata", b"[" * 100_000),
