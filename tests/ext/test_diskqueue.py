@@ -73,6 +73,13 @@ def names(folder):
     return sorted(path.name.removeprefix("orders.diskqueue.") for path in folder.iterdir())
 
 
+def descriptors():
+    """What this process has open."""
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            yield os.readlink(f"/proc/self/fd/{name}")
+
+
 def test_worked_example(tmp_path, queue_at):
     queue = queue_at()
     for timestamp_ns, number, body in EXAMPLE_RECORDS:
@@ -472,3 +479,18 @@ def test_small_files_are_removed_at_once(tmp_path, queue_at, syncer):
         queue.finish(record[0])
     assert not data_path(tmp_path, 0).exists()
     assert deleted_files() == []
+
+
+def test_a_large_drained_file_is_closed_by_the_thread(tmp_path, queue_at, syncer):
+    """Its last descriptor takes the kernel long, and so is not closed here."""
+    queue = queue_at(file_size_max=5 << 20)
+    for _ in range(6):
+        queue.put(b"x" * (1 << 20))
+    assert data_path(tmp_path).stat().st_size > 4 << 20
+    for ordinal, *_ in drain(queue):
+        queue.finish(ordinal)
+    assert not data_path(tmp_path).exists()
+    gone = f"{data_path(tmp_path)} (deleted)"
+    assert gone in descriptors()
+    syncer.wait(syncer.open_ticket)
+    assert gone not in descriptors()
