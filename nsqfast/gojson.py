@@ -55,6 +55,6 @@ def _fitting(value: object, kind: type, largest: int) -> Any:
         raise ValueError(f"{value!r} is no {kind.__name__}")
     if isinstance(value, str):
         return _HALF_PAIR.sub("\ufffd", value)
-    if kind is int and not -largest - 1 <= value <= largest:  # type: ignore[operator]
+    if isinstance(value, int) and kind is int and not -largest - 1 <= value <= largest:
         raise ValueError(f"{value} is out of range")
     return value

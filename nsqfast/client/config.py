@@ -76,7 +76,7 @@ def _number(value: object) -> int:
 
 def _fraction(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError(f"invalid number {value!r}")  # noqa: TRY004 - as above
+        raise ValueError(f"invalid number {value!r}")  # noqa: TRY004 - _checked says which key
     return float(value)
 
 
@@ -170,7 +170,7 @@ class Config:
     @classmethod
     def parse(cls, items: Iterable[str], base: Self | None = None) -> Self:
         """From texts such as `max_in_flight,256`, as --consumer-opt takes them; a key alone means `true`."""
-        given: dict[str, str] = {}
+        given: dict[str, Any] = {}
         known = {field.name for field in dataclasses.fields(cls)}
         for item in items:
             key, comma, value = item.partition(",")
@@ -178,7 +178,7 @@ class Config:
             if name not in known:
                 raise OptionsError(f"{key}: unknown option; known are {', '.join(sorted(known))}")
             given[name] = value if comma else "true"
-        return cls(**given) if base is None else dataclasses.replace(base, **given)  # type: ignore[arg-type]
+        return cls(**given) if base is None else dataclasses.replace(base, **given)
 
 
 def _checked(field: dataclasses.Field[Any], given: object) -> Any:

@@ -224,7 +224,7 @@ class Consumer:
             try:
                 # A connection broke: nsqlookupd may know where its nsqd is now. Not all consumers ask at once.
                 await asyncio.wait_for(self._poll_now.wait(), pause_s)
-                await asyncio.sleep(min(pause_s, random.uniform(0.5, 1.0)))  # noqa: S311
+                await asyncio.sleep(min(pause_s, random.uniform(0.5, 1)))  # noqa: S311 - no secret
             except TimeoutError:
                 pass
             polled = self._spawn(self._poll(discovery))

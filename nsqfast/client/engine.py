@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 
 import uvloop
 
+from nsqfast.errors import ClosedError
+
 T = TypeVar("T")
 
 
@@ -41,8 +43,19 @@ class Engine:
             self._loop.close()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run it on the loop, after all that was posted; wait for its result, or raise what it raised."""
-        future = asyncio.run_coroutine_threadsafe(self._after_posted(work), self._loop)
+        """Run it on the loop, after all that was posted; wait for its result, or raise what it raised.
+
+        ClosedError: the engine has been stopped.
+        """
+        ordered = self._after_posted(work)
+        try:
+            future = asyncio.run_coroutine_threadsafe(ordered, self._loop)
+        except RuntimeError:
+            if not self._loop.is_closed():
+                raise
+            ordered.close()
+            work.close()
+            raise ClosedError("its connections were closed") from None
         try:
             return future.result()
         except BaseException:
@@ -54,11 +67,17 @@ class Engine:
         return await work
 
     def post(self, action: Callable[..., object], *arguments: Any) -> None:
-        """Run it on the loop soon, in order; one wake-up serves all that was posted meanwhile."""
+        """Run it on the loop soon, in order; one wake-up serves all that was posted meanwhile. Not after a stop."""
         self._posted.append((action, arguments))
         if not self._is_woken:
             self._is_woken = True
-            self._loop.call_soon_threadsafe(self._do_posted)
+            try:
+                self._loop.call_soon_threadsafe(self._do_posted)
+            except RuntimeError:
+                if not self._loop.is_closed():
+                    raise
+                self._posted.clear()
+                self._is_woken = False
 
     @property
     def posted_count(self) -> int:

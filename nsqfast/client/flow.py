@@ -61,7 +61,7 @@ class Flow:
             lane.link.close()
             return
         # By lot, so that many consumers do not all favour the same node.
-        self.lanes.insert(random.randint(0, len(self.lanes)), lane)  # noqa: S311
+        self.lanes.insert(random.randint(0, len(self.lanes)), lane)  # noqa: S311 - no secret
         self.spread()
 
     def remove(self, link: Intake) -> None:

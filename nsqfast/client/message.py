@@ -1,25 +1,35 @@
 """What a consumer hands out: single messages (compiled, `nsqfast._ext.inbox`) and lists of them."""
 
 from collections.abc import Iterator
+from typing import Generic, TypeVar
 
 from nsqfast._ext.inbox import Message
 
-__all__ = ["Batch", "Message"]
+__all__ = ["Batch", "Message", "MessageList"]
 
 
-class Batch:
-    """Messages that came together, to be answered together or one by one."""
+M = TypeVar("M")
+
+
+class MessageList(Generic[M]):
+    """Messages that came together."""
 
     __slots__ = ("messages",)
 
-    def __init__(self, messages: list[Message]) -> None:
+    def __init__(self, messages: list[M]) -> None:
         self.messages = messages
 
     def __len__(self) -> int:
         return len(self.messages)
 
-    def __iter__(self) -> Iterator[Message]:
+    def __iter__(self) -> Iterator[M]:
         return iter(self.messages)
+
+
+class Batch(MessageList[Message]):
+    """They are answered together or one by one."""
+
+    __slots__ = ()
 
     def finish(self) -> int:
         """FIN to all that are not answered yet; returns how many were told."""

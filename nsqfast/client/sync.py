@@ -16,6 +16,8 @@ import asyncio
 import atexit
 import contextlib
 import logging
+import os
+import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
@@ -24,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 import nsqfast.client as asynchronous
 from nsqfast.client.engine import Engine
+from nsqfast.client.message import MessageList
 from nsqfast.client.stats import ConsumerStats, ProducerStats
 from nsqfast.errors import BufferFullError, ClosedError, PublishError, PublishRefusedError
 from nsqfast.names import is_valid_name
@@ -42,8 +45,14 @@ CHUNK_MAX = 100
 class _Owner(ABC):
     """What both have in common: an engine from the first use on, no pickling, an end when the program ends."""
 
-    _engine: Engine | None = None
-    _is_closed = False
+    _kind: str
+
+    def __init__(self) -> None:
+        self._engine: Engine | None = None
+        self._is_closed = False
+        self._lock = threading.Lock()  # of the first use, and the end
+        self._begin()
+        _open.add(self)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -61,9 +70,57 @@ class _Owner(ABC):
             with contextlib.suppress(PublishError):
                 self.close()
 
-    @abstractmethod
+    def _ready(self) -> Engine:
+        """The engine; the first use makes it and connects, and others wait for that."""
+        engine = self._engine
+        if engine is not None and engine.is_ours and not self._is_closed:
+            return engine
+        with self._lock:
+            if self._is_closed:
+                raise ClosedError(f"the {self._kind} is closed")
+            if self._engine is not None and not self._engine.is_ours:
+                self._after_fork(self._engine)
+            if self._engine is None:
+                self._engine = self._connect()
+            return self._engine
+
+    def _connect(self) -> Engine:
+        engine = Engine(f"nsqfast {self._kind}")
+        try:
+            engine.call(self._start())
+        except BaseException:
+            engine.stop()
+            self._begin()
+            raise
+        return engine
+
     def close(self) -> None:
         """End it; once."""
+        with self._lock:
+            engine = None if self._is_closed else self._engine
+            self._is_closed = True
+        if engine is None or not engine.is_ours:
+            return
+        try:
+            engine.call(self._end())
+        finally:
+            engine.stop()
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Make what runs on the engine; not connected."""
+
+    @abstractmethod
+    def _after_fork(self, engine: Engine) -> None:
+        """The engine is the parent process's."""
+
+    @abstractmethod
+    def _start(self) -> Coroutine[Any, Any, None]:
+        """Connect."""
+
+    @abstractmethod
+    def _end(self) -> Coroutine[Any, Any, None]:
+        """Hang up."""
 
 
 _open: "weakref.WeakSet[_Owner]" = weakref.WeakSet()
@@ -77,8 +134,19 @@ def _close_all() -> None:
             owner.close()
 
 
+def _unlock_all() -> None:
+    """In a child process: another thread may have held a lock, and that thread is not here."""
+    for owner in list(_open):
+        owner._lock = threading.Lock()  # noqa: SLF001 - of this module
+
+
+os.register_at_fork(after_in_child=_unlock_all)
+
+
 class Producer(_Owner):
-    """See nsqfast.client.Producer. It connects at the first use."""
+    """See nsqfast.client.Producer. It connects at the first use; its end waits for what has no answer yet."""
+
+    _kind = "producer"
 
     def __init__(self, *addresses: str, **options: Any) -> None:
         def make() -> asynchronous.Producer:
@@ -86,11 +154,9 @@ class Producer(_Owner):
 
         self._make = make
         self._abandoned: list[object] = []  # a parent process's; to be left alone
-        self._begin()
-        _open.add(self)
+        super().__init__()
 
     def _begin(self) -> None:
-        self._engine = None
         self._producer = self._make()
         self._sends: deque[tuple[str, bytes]] = deque()
         self._pushing = asyncio.Lock()
@@ -99,22 +165,16 @@ class Producer(_Owner):
         self._topics: set[str] = set()
         self._failure: PublishError | None = None
 
-    def _ready(self) -> Engine:
-        if self._is_closed:
-            raise ClosedError("the producer is closed")
-        if self._engine is not None and not self._engine.is_ours:
-            self._abandoned += [self._engine, self._producer]
-            self._begin()
-        if self._engine is None:
-            engine = Engine("nsqfast producer")
-            try:
-                engine.call(self._producer.start())
-            except BaseException:
-                engine.stop()
-                self._begin()
-                raise
-            self._engine = engine
-        return self._engine
+    def _after_fork(self, engine: Engine) -> None:
+        self._abandoned += [engine, self._producer]
+        self._engine = None
+        self._begin()
+
+    def _start(self) -> Coroutine[Any, Any, None]:
+        return self._producer.start()
+
+    def _end(self) -> Coroutine[Any, Any, None]:
+        return self._settle(self._producer.close())
 
     def publish(self, topic: str, body: bytes) -> None:
         """Return when an nsqd has taken the message; a PublishError says why none did."""
@@ -184,21 +244,12 @@ class Producer(_Owner):
         """What was done and what waits."""
         return self._ready().call(_do(self._producer.stats))
 
-    def close(self) -> None:
-        """Wait for what has no answer yet, then hang up; raises like `flush`."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        if self._engine is None or not self._engine.is_ours:
-            return
-        try:
-            self._engine.call(self._settle(self._producer.close()))
-        finally:
-            self._engine.stop()
-
 
 class Message:
-    """See nsqfast.client.Message; what it says to nsqd leaves from the other thread, so there is nothing to return."""
+    """See nsqfast.client.Message; what it says to nsqd leaves from the other thread, so there is nothing to return.
+
+    After the end of its consumer, which handed it back, nothing is said any more.
+    """
 
     __slots__ = ("_engine", "_message", "is_answered")
 
@@ -239,19 +290,10 @@ class Message:
         self._engine.post(self._message.touch)
 
 
-class Batch:
+class Batch(MessageList[Message]):
     """Messages that came together, to be answered together or one by one."""
 
-    __slots__ = ("messages",)
-
-    def __init__(self, messages: list[Message]) -> None:
-        self.messages = messages
-
-    def __len__(self) -> int:
-        return len(self.messages)
-
-    def __iter__(self) -> Iterator[Message]:
-        return iter(self.messages)
+    __slots__ = ()
 
     def finish(self) -> None:
         """FIN to all that are not answered yet."""
@@ -292,33 +334,35 @@ class ArrayBatch:
 
 
 class Consumer(_Owner):
-    """See nsqfast.client.Consumer. It connects at the first use."""
+    """See nsqfast.client.Consumer. It connects at the first use; its end hands back what is not answered."""
+
+    _kind = "consumer"
 
     def __init__(self, topic: str, channel: str, **options: Any) -> None:
-        self._consumer = asynchronous.Consumer(topic, channel, **options)
+        def make() -> asynchronous.Consumer:
+            return asynchronous.Consumer(topic, channel, **options)
+
+        self._make = make
         config: asynchronous.Config = options.get("config") or asynchronous.Config()
         # Taken from the other thread at a time; what one program thread holds another one cannot have.
         self._chunk = max(1, min(CHUNK_MAX, config.max_in_flight // 4))
-        _open.add(self)
+        super().__init__()
 
     def __enter__(self) -> Self:
         self._ready()
         return self
 
-    def _ready(self) -> Engine:
-        if self._is_closed:
-            raise ClosedError("the consumer is closed")
-        if self._engine is None:
-            engine = Engine("nsqfast consumer")
-            try:
-                engine.call(self._consumer.start())
-            except BaseException:
-                engine.stop()
-                raise
-            self._engine = engine
-        if not self._engine.is_ours:
-            raise ClosedError("the consumer was made before a fork; make one in the child")
-        return self._engine
+    def _begin(self) -> None:
+        self._consumer = self._make()
+
+    def _after_fork(self, engine: Engine) -> None:  # noqa: ARG002 - another owner needs it
+        raise ClosedError("the consumer was made before a fork; make one in the child")
+
+    def _start(self) -> Coroutine[Any, Any, None]:
+        return self._consumer.start()
+
+    def _end(self) -> Coroutine[Any, Any, None]:
+        return self._consumer.stop()
 
     def __iter__(self) -> Iterator[Message]:
         engine = self._ready()
@@ -341,10 +385,8 @@ class Consumer(_Owner):
     ) -> list[asynchronous.Message]:
         try:
             return engine.call(self._consumer.take(count_max, timeout_s))
-        except RuntimeError:
-            if self._is_closed:  # by another thread
-                return []
-            raise
+        except ClosedError:  # by another thread
+            return []
 
     def batches(self, max_messages: int = 100, max_wait_s: float = 1.0) -> Iterator[Batch]:
         """Lists of up to `max_messages`; a shorter one after `max_wait_s`, or if no more may be in flight."""
@@ -383,18 +425,6 @@ class Consumer(_Owner):
     def stats(self) -> ConsumerStats:
         """What was done and what is under way."""
         return self._ready().call(_do(self._consumer.stats))
-
-    def close(self) -> None:
-        """Hand back what is not answered, and hang up."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        if self._engine is None or not self._engine.is_ours:
-            return
-        try:
-            self._engine.call(self._consumer.stop())
-        finally:
-            self._engine.stop()
 
 
 async def _do(action: Callable[[], T]) -> T:

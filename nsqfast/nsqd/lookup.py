@@ -1,6 +1,7 @@
 """Every nsqlookupd this broker reports to, and the channels that they know of a new topic (spec nsqd-core §2, §9)."""
 
 import asyncio
+import importlib
 import logging
 import socket
 from collections.abc import Iterator
@@ -121,7 +122,8 @@ class Lookup:
             return set()
         url = f"http://{_bracketed(peer.broadcast_address)}:{peer.http_port}/channels"
         try:
-            async with self._open_session().get(url, params={"topic": topic}) as answer:
+            session = await self._open_session()
+            async with session.get(url, params={"topic": topic}) as answer:
                 answer.raise_for_status()
                 body = await _body(answer)
             return set(map(str, orjson.loads(body)["channels"]))
@@ -134,10 +136,10 @@ class Lookup:
             )
             return set()
 
-    def _open_session(self) -> Any:
+    async def _open_session(self) -> Any:
+        # Reading it from disk takes a while, and the loop has others to serve.
+        aiohttp = await asyncio.to_thread(importlib.import_module, "aiohttp")
         if self._session is None:
-            import aiohttp
-
             self._session = aiohttp.ClientSession(
                 headers={"Accept": "application/vnd.nsq; version=1.0"},
                 timeout=aiohttp.ClientTimeout(

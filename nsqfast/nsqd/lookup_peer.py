@@ -108,7 +108,7 @@ class LookupPeer:
             try:
                 await self._converse()
             except (OSError, EOFError, TimeoutError, LookupdError) as error:
-                log.error("LOOKUPD(%s): %s", self.address, _text(error))  # noqa: TRY400
+                log.error("LOOKUPD(%s): %s", self.address, _text(error))  # noqa: TRY400 - the peer's fault
             except Exception:
                 log.exception("LOOKUPD(%s): failed", self.address)
             self.was_tried.set()
@@ -117,7 +117,8 @@ class LookupPeer:
             self._waiting.clear()
             self._is_wanted.clear()
             # Soon after a first failure, then less and less often; a change of names is worth a try at once.
-            delay_s = min(RETRY_S_MAX, 0.5 * 2 ** min(failures, 10)) * random.uniform(0.5, 1)  # noqa: S311
+            delay_s = min(RETRY_S_MAX, 0.5 * 2 ** min(failures, 10))
+            delay_s *= random.uniform(0.5, 1)  # noqa: S311 - no secret
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._is_wanted.wait(), delay_s)
 
@@ -137,9 +138,7 @@ class LookupPeer:
                 batch = self._take_batch() or [b"PING\n"]
                 await self._say(reader, writer, batch)
         finally:
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
+            writer.transport.abort()  # what has not left need not: a new connection begins with all there is
 
     async def _rest(self, reader: asyncio.StreamReader) -> None:
         """Until there is something to say, or it is time for a PING; an end of the connection is noticed at once."""

@@ -69,7 +69,7 @@ class HttpApi:
         for path, post in changes.endpoints():
             self._routes.router.add("POST", path, Route(path, post))
 
-    def limit(self, method: str, path: str) -> int:  # noqa: ARG002
+    def limit(self, method: str, path: str) -> int:  # noqa: ARG002 - as Handler has it
         """No endpoint has a use for a body."""
         return 0
 

@@ -6,9 +6,8 @@ import sys
 from nsqfast import daemon
 from nsqfast.nsqlookupd.options import LOG_PREFIX, PROGRAM, Options, parse
 
-FULL_COLLECTION_COUNT = (
-    10_000  # partial ones, of some 7,000 new objects each, between two full ones
-)
+# Partial collections, of some 7,000 new objects each, between two full ones.
+FULL_COLLECTION_COUNT = 10_000
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -39,9 +39,7 @@ class Peer:
     # Kept by the registry.
     topics: set[str] = field(default_factory=set)
     channels: dict[str, set[str]] = field(default_factory=dict)  # by topic
-    tombstones: dict[str, int] = field(
-        default_factory=dict
-    )  # topic: since when; also those that are over
+    tombstones: dict[str, int] = field(default_factory=dict)  # since when, by topic; also past ones
 
     json: bytes = field(init=False)
     address: str = field(init=False)  # what a tombstone is aimed at

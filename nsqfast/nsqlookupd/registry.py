@@ -94,9 +94,8 @@ class Registry:
     def register(self, peer: Peer, topic: str, channel: str = "") -> None:
         """It produces for this topic, and has this channel. What it said before is left as it is."""
         members = self._topic(topic)
-        name = (
-            members.name
-        )  # one text for all who hold it, where a hundred commands brought a hundred
+        # One text for all who hold it, where a hundred commands brought a hundred.
+        name = members.name
         if channel:
             of_channel = self._channel(name, channel)
             if of_channel.add(peer):

@@ -57,7 +57,7 @@ class Connection(asyncio.BufferedProtocol):
         log.info("TCP: new client(%s)", self._session.remote)
         self._arm(self._limits.magic_timeout_s)
 
-    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - as asyncio calls it
         return self._room
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -90,7 +90,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.resume_reading()
         self._watch(begins_anew=True)
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - likewise
         self._transport = None
         self._disarm()
         self._session.end()

@@ -110,8 +110,10 @@ def test_errors(address, topic):
 def test_refused(address, topic):
     """A consumer without heartbeats is none; the thread that asked is gone afterwards."""
     before = threading.active_count()
-    with pytest.raises(RefusedError, match="heartbeats disabled"):
-        Consumer(topic, "c", nsqd=address, config=Config(heartbeat_interval=-1)).get()
+    consumer = Consumer(topic, "c", nsqd=address, config=Config(heartbeat_interval=-1))
+    for _ in range(2):
+        with pytest.raises(RefusedError, match="heartbeats disabled"):
+            consumer.get()
     assert threading.active_count() == before
 
 
@@ -203,8 +205,6 @@ def test_several_threads(address, topic):
         Producer(address) as producer,
         Consumer(topic, "c", nsqd=address, config=CONFIG) as consumer,
     ):
-        consumer.stats()
-        producer.stats()
         threads = [threading.Thread(target=publish, args=(producer, n)) for n in range(4)]
         threads += [threading.Thread(target=consume, args=(consumer,)) for _ in range(4)]
         for thread in threads:
@@ -212,6 +212,48 @@ def test_several_threads(address, topic):
         for thread in threads:
             thread.join()
     assert sorted(found) == list(range(1000))
+
+
+@pytest.mark.parametrize("kind", ["producer", "consumer"])
+def test_the_first_use_by_several_threads(address, topic, kind):
+    """One of them connects, the others wait for it."""
+    make = {"producer": Producer, "consumer": lambda a: Consumer(topic, "c", nsqd=a)}[kind]
+    for _ in range(10):
+        together, failures, connects = threading.Barrier(8), [], []
+
+        def use(thing, together=together, failures=failures, connects=connects):
+            together.wait(WAIT_S)
+            try:
+                connects.append(thing.stats().connects)
+            except Exception as error:
+                failures.append(error)
+
+        with make(address) as thing:
+            threads = [threading.Thread(target=use, args=[thing]) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        assert failures == []
+        assert connects == [1] * 8
+
+
+def test_messages_that_outlive_their_consumer(broker, address, topic):
+    """What is said of them is for nobody: they were handed back."""
+    with Producer(address) as producer:
+        producer.publish_many(topic, [b"x"] * 10)
+    consumer = Consumer(topic, "c", nsqd=address, config=CONFIG)
+    message = next(iter(consumer))
+    consumer.close()
+    message.touch()
+    message.finish()
+    message.requeue()
+    eventually(lambda: channel(broker, topic)["depth"] == 10)
+    arrays = Consumer(topic, "c", nsqd=address, config=CONFIG)
+    batch = next(arrays.arrays(10, WAIT_S))
+    arrays.close()
+    with pytest.raises(ClosedError):
+        batch.finish()
 
 
 @pytest.mark.parametrize("make", [Producer, lambda a: Consumer("t", "c", nsqd=a)])

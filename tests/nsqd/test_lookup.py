@@ -1,12 +1,18 @@
 """nsqlookupd slow, dead or wrong: nothing of the broker waits for it."""
 
+import asyncio
 import json
 import socket
 import struct
+import sys
+import threading
 import time
 
 import pytest
 
+from nsqfast.nsqd.lookup import Lookup
+from nsqfast.nsqd.options import Options
+from support.core import make_registry
 from support.lookupd import FakeLookupd, framed
 from support.server import start_nsqd
 from support.web import get, post, request, topic_stats
@@ -206,3 +212,38 @@ def test_an_answer_without_end(broker, lookupd):
         broker.wait_for_line("no channels of topic t - an answer of more than")
         client.sub("t", "c", 1)
         assert client.read_message().body == b"x"
+
+
+class ImportWatch:
+    """Which threads look for a module; finds nothing itself."""
+
+    def __init__(self, name):
+        self.name = name
+        self.threads = []
+
+    def find_spec(self, name, *_):
+        if name == self.name:
+            self.threads.append(threading.current_thread())
+
+
+def test_what_asks_over_http_is_not_loaded_on_the_loop(tmp_path, lookupd, monkeypatch):
+    """It takes longer than a message should wait."""
+    watch = ImportWatch("aiohttp")
+    monkeypatch.delitem(sys.modules, "aiohttp", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [watch, *sys.meta_path])
+    registry = make_registry(tmp_path)
+
+    async def main():
+        lookup = Lookup(registry, Options(nsqlookupd_tcp_addresses=[lookupd.address]))
+        registry.on_change = lookup.changed
+        lookup.configure()
+        registry.topic("t")
+        path, _ = await asyncio.to_thread(lookupd.asked.get, timeout=SECONDS_MAX)
+        assert path == "/channels?topic=t"
+        await lookup.stop()
+
+    asyncio.run(main())
+    registry.on_change = None
+    registry.close()
+    assert watch.threads
+    assert threading.main_thread() not in watch.threads
