@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -47,7 +48,7 @@ def clients() -> tuple[list[Client], list[str]]:
     found, missing = [Client(OURS, importlib.metadata.version("nsqfast"), ours)], []
     program = ROOT / ".go-nsq" / "client_driver"
     if program.is_file():
-        found.append(Client(GO, "1.1.0", (str(program.resolve()),), ("consume_arrays",)))
+        found.append(Client(GO, go_version(), (str(program.resolve()),), ("consume_arrays",)))
     else:
         missing.append(f"{GO} is not here: make go-client")
     for name, package, cannot in PYTHON_CLIENTS:
@@ -59,6 +60,14 @@ def clients() -> tuple[list[Client], list[str]]:
         command = (sys.executable, str(DRIVERS / f"drive_{name}.py"))
         found.append(Client(name, version, command, cannot))
     return found, missing
+
+
+def go_version() -> str:
+    """That of go-nsq which the Go driver is built with."""
+    text = (DRIVERS.parent / "go" / "go.mod").read_text(encoding="utf-8")
+    found = re.search(r"go-nsq v(\S+)", text)
+    assert found is not None
+    return found[1]
 
 
 def run(client: Client, broker: Broker, scenario: str, topic: str, count: int) -> Sample:
