@@ -28,6 +28,7 @@ from nsqfast._ext.channel import Channel
 from nsqfast._ext.topic import Topic
 from nsqfast.net.http_message import Response
 from nsqfast.nsqd.server import Server
+from nsqfast.stats.connections import connection_metrics
 from nsqfast.stats.process import process_metrics
 from nsqfast.stats.prometheus import (
     Family,
@@ -221,7 +222,7 @@ class Broker(Collector):
         """Everything as it is now."""
         parts: tuple[Callable[[], Iterator[Metric]], ...] = (
             self._state,
-            self._connections,
+            lambda: connection_metrics("nsqd", self._server.doors),
             self._syncs,
             self._disk,
             lambda: process_metrics(self._server.start_time),
@@ -244,18 +245,6 @@ class Broker(Collector):
             LAG_LEAST_S,
             LAG_MOST_S,
         )
-
-    def _connections(self) -> Iterator[Metric]:
-        labels = ["listener"]
-        now = GaugeMetricFamily("nsqd_connections", "Connections that are open.", labels=labels)
-        accepted = CounterMetricFamily(
-            "nsqd_connections_accepted", "Connections since the start.", labels=labels
-        )
-        for name, door in self._server.doors.items():
-            now.add_metric([name.lower()], door.open_count())
-            accepted.add_metric([name.lower()], door.accepted_count)
-        yield now
-        yield accepted
 
     def _syncs(self) -> Iterator[Metric]:
         count, failed_count, time_s = self._server.registry.syncer.figures()

@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from nsqfast import NSQ_VERSION, __version__
 from nsqfast.net.http_message import Response
 from nsqfast.nsqlookupd.server import Server
+from nsqfast.stats.connections import connection_metrics
 from nsqfast.stats.process import process_metrics
 from nsqfast.stats.prometheus import Format
 
@@ -44,8 +45,10 @@ class Lookupd(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """As it is now."""
-        parts = (self._database(), self._connections(), self._traffic())
-        return list(chain(*parts, process_metrics(self._server.start_time)))
+        server = self._server
+        connections = connection_metrics("nsqlookupd", server.doors)
+        parts = (self._database(), connections, self._traffic(), process_metrics(server.start_time))
+        return list(chain(*parts))
 
     def _database(self) -> Iterator[Metric]:
         registry = self._server.registry
@@ -70,20 +73,6 @@ class Lookupd(Collector):
             ("tombstones", "Tombstones in force.", registry.tombstone_count(now_ns)),
         ):
             yield GaugeMetricFamily(f"nsqlookupd_{name}", text, value)
-
-    def _connections(self) -> Iterator[Metric]:
-        labels = ["listener"]
-        now = GaugeMetricFamily(
-            "nsqlookupd_connections", "Connections that are open.", labels=labels
-        )
-        accepted = CounterMetricFamily(
-            "nsqlookupd_connections_accepted", "Connections since the start.", labels=labels
-        )
-        for name, door in self._server.doors.items():
-            now.add_metric([name.lower()], door.open_count())
-            accepted.add_metric([name.lower()], door.accepted_count)
-        yield now
-        yield accepted
 
     def _traffic(self) -> Iterator[Metric]:
         desk = self._server.desk
