@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -541,6 +542,32 @@ def test_sigint_ends_it_in_order(broker, topic):
         assert result["cpu_us_per_message"] > 0
 
 
+def test_a_second_signal_in_the_middle_of_the_first():
+    """It interrupts the handler of the other one."""
+
+    class Crew:
+        ended = 0
+
+        def stop(self):
+            signals._note(signal.SIGTERM, None)
+
+        def kill(self):
+            self.ended += 1
+
+    signals, crew = program._Signals(), Crew()
+    signals.watch_over(crew)
+    signals._note(signal.SIGINT, None)
+    assert (signals.came, crew.ended) == ([signal.SIGINT, signal.SIGTERM], 1)
+
+
+def is_pending(process, number):
+    """Whether the process has not been given that signal yet."""
+    for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
+        if line.startswith("ShdPnd:"):
+            return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    raise AssertionError("no ShdPnd")
+
+
 @pytest.mark.slow
 def test_a_second_signal_does_not_wait_for_a_broker_that_hangs(own_broker, topic):
     with Running(own_broker, topic, *SLOWLY) as running:
@@ -549,6 +576,8 @@ def test_a_second_signal_does_not_wait_for_a_broker_that_hangs(own_broker, topic
             before_s = time.monotonic()
             # Two different ones: two of the same kind may become one on their way.
             running.process.send_signal(signal.SIGINT)
+            # Of two that wait the kernel starts the second handler first.
+            until(lambda: is_pending(running.process, signal.SIGINT), wanted=False)
             running.process.send_signal(signal.SIGTERM)
             status, result, said = running.end()
         finally:

@@ -63,11 +63,11 @@ class _Signals:
             crew.stop()
 
     def _note(self, number: int, _frame: object) -> None:
-        if self._crew and self.came:
+        self.came.append(number)  # first: another one may come in the middle of this
+        if self._crew and len(self.came) > 1:
             self._crew.kill()
         elif self._crew:
             self._crew.stop()
-        self.came.append(number)
 
 
 def _run(options: Options, signals: _Signals) -> int:
