@@ -15,11 +15,29 @@ from nsqfast._ext.limits cimport (
 )
 from nsqfast._ext.message cimport get_be32
 
-from nsqfast.errors import ConnectError, ProtocolError, RefusedError
+from nsqfast.errors import ConnectError, ProtocolError, RefusedError, WrongPeerError
 from nsqfast.streams.adapter import Stacked, StreamError
 
 cdef const char *HEARTBEAT = b"_heartbeat_"
 cdef double SECOND_NS = 1e9
+
+
+cdef object bad_frame(bytes beginning, Py_ssize_t size):
+    """What to say of a size that no frame has."""
+    if beginning.startswith(b"HTTP/"):
+        return WrongPeerError("this is an HTTP port; give the TCP port of an nsqd (4150 as a rule)")
+    return ProtocolError("E_BAD_FRAME", f"a frame of {size} bytes: is this the TCP port of an nsqd?")
+
+
+cdef object bad_type(int frame_type, bytes data):
+    """What to say of a frame that has no meaning here. nsqlookupd's answers have no type, so their text stands in its
+    place."""
+    if frame_type == 0x455f4241 and data == b"D_PROTOCOL":  # E_BAD_PROTOCOL
+        return WrongPeerError(
+            "this is the TCP port of an nsqlookupd; give its HTTP port (4161 as a rule) as nsqlookupd=, or the TCP port "
+            "of an nsqd (4150)"
+        )
+    return ProtocolError("E_BAD_FRAME", f"a frame of type {frame_type} with {len(data)} bytes")
 
 
 cdef class Link:
@@ -108,7 +126,7 @@ cdef class Link:
             data = self.input.data + self.input.start
             size = get_be32(data)
             if size < 4 or size > CLIENT_FRAME_SIZE_MAX:
-                self.fail(ProtocolError("E_BAD_FRAME", f"a frame of {size} bytes: is this the TCP port of an nsqd?"))
+                self.fail(bad_frame(data[:self.input.end - self.input.start], size))
                 return 0
             if self.input.end - self.input.start < 4 + size:
                 return 0
@@ -128,7 +146,7 @@ cdef class Link:
             return self.on_response(data, size)
         if frame_type == FRAME_ERROR:
             return self.on_error(data[:size].decode("utf-8", "replace"))
-        self.fail(ProtocolError("E_BAD_FRAME", f"a frame of type {frame_type} with {size} bytes"))
+        self.fail(bad_type(frame_type, data[:size]))
         return 0
 
     cdef int on_response(self, const char *data, Py_ssize_t size) except -1:

@@ -32,7 +32,9 @@ cdef class Outbox(Link):
 cdef class Dispatcher:
     cdef object loop
     cdef object create_future
+    cdef unsigned long thread_id    # where the loop runs
     cdef list links             # open ones, in the order of preference
+    cdef list retired           # open ones that get nothing more and still owe answers
     cdef Py_ssize_t turn
     cdef bint is_sticky
     cdef object backlog         # deque: what waits for a connection
@@ -46,7 +48,10 @@ cdef class Dispatcher:
     cdef object timer
     cdef list drains            # futures
     cdef object failure         # the first of a piped publish that flush has not told yet
+    cdef dict lost              # topic -> messages of piped publishes that failed since then
+    cdef list link_waiters      # futures: somebody waits for a connection
     cdef bint is_closed
+    cdef str why_closed
     cdef dict heads             # topic -> head of PUB
     cdef readonly int64_t published
     cdef readonly int64_t failed
@@ -57,7 +62,9 @@ cdef class Dispatcher:
     cdef bytes head(self, str topic)
     cdef int give(self, Pending pending) except -1
     cdef int release(self, Pending pending) except -1
+    cdef int check_thread(self) except -1
     cdef int fail(self, Pending pending, object error) except -1
+    cdef int fail_in_place(self, Pending pending, object error) except -1
     cdef int on_refused(self, Pending pending, str text) except -1
     cdef int take_back(self, Outbox link, list left) except -1
     cpdef bint has_room(self)

@@ -4,10 +4,11 @@ What breaks with a connection is sent again on another one, in order: freely if 
 often as `retries` allows, because then it may be there twice.
 """
 
-from asyncio import InvalidStateError
+from asyncio import InvalidStateError, _get_running_loop
 from collections import deque
 
 cimport cython
+from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport int64_t, uint32_t
 from libc.string cimport memcpy
 
@@ -111,6 +112,11 @@ cdef class Outbox(Link):
         """How many publishes wait for this connection's answer."""
         return len(self.waiting)
 
+    def futures(self):
+        """Those of all that has no answer yet, in order."""
+        cdef Pending pending
+        return [pending.future for pending in self.waiting if not pending.future.done()]
+
 
 @cython.final
 cdef class Dispatcher:
@@ -119,7 +125,9 @@ cdef class Dispatcher:
     def __init__(self, loop, Py_ssize_t count_max, Py_ssize_t size_max, int retries, double timeout_s, bint is_sticky):
         self.loop = loop
         self.create_future = loop.create_future
+        self.thread_id = PyThread_get_thread_ident()
         self.links = []
+        self.retired = []
         self.is_sticky = is_sticky
         self.backlog = deque()
         self.count_max = count_max
@@ -128,6 +136,8 @@ cdef class Dispatcher:
         self.timeout_ns = <int64_t> (timeout_s * SECOND_NS)
         self.timer = self.failure = None
         self.drains = []
+        self.link_waiters = []
+        self.lost = {}
         self.heads = {}
         self.reason = "not connected yet"
 
@@ -139,6 +149,27 @@ cdef class Dispatcher:
         self.links.insert(min(place, len(self.links)), link)
         while self.backlog and self.links:
             self.give(self.backlog.popleft())
+        resolve(self.link_waiters)
+
+    def retire(self, Outbox link not None):
+        """Give it nothing more; returns the futures of what it still owes."""
+        if link not in self.links:
+            return []
+        self.links.remove(link)
+        self.retired.append(link)
+        return link.futures()
+
+    def ping(self):
+        """Write a NOP to every connection; returns whether there is one."""
+        for link in self.links:
+            (<Outbox> link).tell(b"NOP\n")
+        return len(self.links) > 0
+
+    def wait_link(self):
+        """A future that is done when there is a new connection."""
+        future = self.create_future()
+        self.link_waiters.append(future)
+        return future
 
     # -- in ------------------------------------------------------------------------------------------------------------
 
@@ -168,7 +199,9 @@ cdef class Dispatcher:
     cdef object submit(self, bytes head, object body, Py_ssize_t size, bint is_piped):
         cdef Pending pending
         if self.is_closed:
-            raise ClosedError("the producer is closed")
+            raise ClosedError(self.why_closed)
+        if PyThread_get_thread_ident() != self.thread_id:
+            self.check_thread()
         if self.count >= self.count_max or (self.size + size > self.size_max and self.count):
             self.wanted_size = size
             raise BufferFullError(f"{self.count} publishes of {self.size} bytes wait for an answer ({self.reason})"
@@ -188,6 +221,13 @@ cdef class Dispatcher:
         if self.timer is None and self.timeout_ns:
             self.timer = self.loop.call_later(TICK_S, self.tick)
         return pending.future
+
+    cdef int check_thread(self) except -1:
+        """A loop may go on in another thread; what is not in that loop breaks it without a trace."""
+        if _get_running_loop() is not self.loop:
+            raise ClosedError("the producer was started in another event loop; make one in each event loop")
+        self.thread_id = PyThread_get_thread_ident()
+        return 0
 
     cdef bytes head(self, str topic):
         """The line of a PUB; a name that nsqd would refuse, and with it the connection, is refused here."""
@@ -217,10 +257,7 @@ cdef class Dispatcher:
         self.count -= 1
         self.size -= pending.size
         if self.drains and self.has_room():
-            waiting, self.drains = self.drains, []
-            for future in waiting:
-                if not future.done():
-                    future.set_result(None)
+            resolve(self.drains)
         return 0
 
     cdef int fail(self, Pending pending, object error) except -1:
@@ -231,9 +268,15 @@ cdef class Dispatcher:
         pending.future.set_exception(error)
         if pending.is_piped:
             pending.future.exception()  # looked at: flush and close raise it
-            if self.failure is None:
-                self.failure = error
+            self.note_lost(pending.head.split()[1].decode("ascii"),
+                           1 if type(pending.body) is bytes else len(<list> pending.body), error)
         return 0
+
+    def note_lost(self, str topic not None, Py_ssize_t count, error not None):
+        """So many messages that nobody waits for were not published."""
+        if self.failure is None:
+            self.failure = error
+        self.lost[topic] = self.lost.get(topic, 0) + count
 
     cdef int on_refused(self, Pending pending, str text) except -1:
         if text.startswith(PASSING) and pending.tries_left > 0 and not pending.future.done():
@@ -247,8 +290,9 @@ cdef class Dispatcher:
         cdef Pending pending
         cdef Py_ssize_t certain_from = 0 if link.was_refused else len(left) - link.unsent
         cdef list again = []
-        if link in self.links:
-            self.links.remove(link)
+        for links in (self.links, self.retired):
+            if link in links:
+                links.remove(link)
         for i in range(len(left)):
             pending = left[i]
             if pending.future.done():
@@ -273,11 +317,11 @@ cdef class Dispatcher:
         """The futures of all that has no answer yet, roughly in order."""
         cdef list found = []
         cdef Pending pending
-        cdef list sources = [(<Outbox> link).waiting for link in self.links]
-        for source in (*sources, self.backlog):
-            for pending in source:
-                if not pending.future.done():
-                    found.append(pending.future)
+        for link in (*self.links, *self.retired):
+            found += (<Outbox> link).futures()
+        for pending in self.backlog:
+            if not pending.future.done():
+                found.append(pending.future)
         return found
 
     cpdef bint has_room(self):
@@ -296,6 +340,11 @@ cdef class Dispatcher:
         failure, self.failure = self.failure, None
         return failure
 
+    def take_lost(self):
+        """How many messages of piped publishes failed since the last call, by topic."""
+        lost, self.lost = self.lost, {}
+        return lost
+
     def tick(self):
         """Called every second while something waits."""
         self.expire(monotonic_ns())
@@ -306,23 +355,52 @@ cdef class Dispatcher:
         cdef Pending pending
         while self.backlog and (<Pending> self.backlog[0]).deadline_ns <= now_ns:
             self.fail(self.backlog.popleft(), NotConnectedError(f"no connection in time: {self.reason}"))
-        for link in self.links:
+        for link in (*self.links, *self.retired):
             for pending in (<Outbox> link).waiting:
                 if pending.deadline_ns > now_ns:
                     break
-                if not pending.future.done():
-                    self.count += 1  # given back by the answer, or with the connection
-                    self.size += pending.size
-                    self.fail(pending, OutcomeUnknownError("no answer in time"))
+                self.fail_in_place(pending, OutcomeUnknownError("no answer in time"))
 
-    def close(self):
+    cdef int fail_in_place(self, Pending pending, object error) except -1:
+        """One that was sent: its place is given back by the answer, or with the connection."""
+        if not pending.future.done():
+            self.count += 1
+            self.size += pending.size
+            self.fail(pending, error)
+        return 0
+
+    def close(self, str why not None):
         """Take nothing more; what waits for a connection fails, the rest when its connection ends."""
         self.is_closed = True
+        self.why_closed = why
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
         while self.backlog:
             self.fail(self.backlog.popleft(), NotConnectedError(f"the producer was closed: {self.reason}"))
+
+    def forbid(self, str why not None):
+        """Take nothing more, and touch neither the loop nor a connection: they belong to another process."""
+        self.is_closed = True
+        self.why_closed = why
+
+    def abandon(self, str why not None):
+        """Take nothing more; all fails now, for the loop ends."""
+        cdef Pending pending
+        self.close(why)
+        for link in (*self.links, *self.retired):
+            for pending in (<Outbox> link).waiting:
+                self.fail_in_place(pending, OutcomeUnknownError(f"no answer: {why}"))
+
+
+cdef int resolve(list futures) except -1:
+    """Wake all who wait for it."""
+    waiting = futures[:]
+    futures.clear()
+    for future in waiting:
+        if not future.done():
+            future.set_result(None)
+    return 0
 
 
 cdef object as_bytes(object body):

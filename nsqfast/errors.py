@@ -4,15 +4,19 @@ NsqfastError
 ├── OptionsError      the operator's fault: a flag, a config key, a folder; one line that says what to do
 ├── ProtocolError     the peer's fault: code and detail as NSQ words them
 ├── ConnectError      nsqd cannot be reached, or the connection to it broke; the next attempt may do better
-│   └── RefusedError  nsqd answered with an error: `code` is NSQ's word for it
+│   ├── RefusedError  nsqd answered with an error: `code` is NSQ's word for it
+│   └── WrongPeerError  what listens at the address is not what it was given for
 ├── ClosedError       a Producer or Consumer was used after its end, or not yet started
 └── PublishError      a message was not taken; the reason is 'exiting' or the operating system's error text
     │                 (in nsqd), or one of these (in the client):
     ├── PublishRefusedError   nsqd said no: `code` is its word; the message is not there
     ├── BufferFullError       too much waits for an answer; the message was not sent
     ├── NotConnectedError     no nsqd could be reached in time; the message was not sent
-    └── OutcomeUnknownError   it was sent and no answer came; it may be there
+    ├── OutcomeUnknownError   it was sent and no answer came; it may be there
+    └── UndeliveredError      the end of a producer: `count` messages to `topics` were not delivered, or nobody knows
 """
+
+TOPICS_NAMED_MAX = 10  # in one line of text
 
 
 class NsqfastError(Exception):
@@ -60,6 +64,20 @@ class OutcomeUnknownError(PublishError):
     """The connection broke, or time was up, between the publish and its answer."""
 
 
+class UndeliveredError(PublishError):
+    """What a producer that was closed could not deliver; the first reason is its cause."""
+
+    def __init__(self, topics: dict[str, int], reason: str) -> None:
+        self.topics = topics  # how many messages to each
+        self.count = sum(topics.values())
+        named = ", ".join(sorted(topics)[:TOPICS_NAMED_MAX])
+        more = len(topics) - TOPICS_NAMED_MAX
+        super().__init__(
+            f"not delivered: {self.count} {'message' if self.count == 1 else 'messages'} to {named}"
+            f"{f' and {more} other topics' if more > 0 else ''}; {reason}"
+        )
+
+
 class ConnectError(NsqfastError):
     """A connection to nsqd that could not be made, or that broke."""
 
@@ -70,6 +88,10 @@ class RefusedError(ConnectError):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.code = text.partition(" ")[0]
+
+
+class WrongPeerError(ConnectError):
+    """Another service listens there: HTTP where nsqd's TCP port was expected, an nsqd where nsqlookupd was."""
 
 
 class ClosedError(NsqfastError):

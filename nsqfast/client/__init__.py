@@ -3,6 +3,7 @@
 from nsqfast.client.config import Config
 from nsqfast.client.consumer import Consumer
 from nsqfast.client.message import Batch, Message
+from nsqfast.client.middleware import Middleware
 from nsqfast.client.producer import Producer
 from nsqfast.client.stats import ConnectionStats, ConsumerStats, ProducerStats
 from nsqfast.errors import (
@@ -16,6 +17,8 @@ from nsqfast.errors import (
     PublishError,
     PublishRefusedError,
     RefusedError,
+    UndeliveredError,
+    WrongPeerError,
 )
 
 __all__ = [
@@ -28,6 +31,7 @@ __all__ = [
     "Consumer",
     "ConsumerStats",
     "Message",
+    "Middleware",
     "NotConnectedError",
     "NsqfastError",
     "OptionsError",
@@ -37,4 +41,6 @@ __all__ = [
     "PublishError",
     "PublishRefusedError",
     "RefusedError",
+    "UndeliveredError",
+    "WrongPeerError",
 ]

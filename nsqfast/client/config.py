@@ -3,26 +3,34 @@
     Config(max_in_flight=256, msg_timeout="2m", tls_v1=True, tls_root_ca_file="/etc/nsq/ca.pem")
     Config.parse(["max_in_flight,256", "msg_timeout,2m", "tls-v1", ...])
 
-A duration is a timedelta, a text with a unit as Go writes it, or a whole number of milliseconds; read back, it is a
-timedelta. What does not fit, or is not known, raises OptionsError, which names the key.
+A duration is a timedelta, or a text with a unit as Go writes it; the same key with `_s` behind it takes a number of
+seconds. A bare number is refused: it means milliseconds in go-nsq and seconds in pynsq. Read back, a duration is a
+timedelta, under the name without `_s`. What does not fit, or is not known, raises OptionsError, which names the key.
 """
 
 import dataclasses
 import socket
 from collections.abc import Iterable
+from dataclasses import InitVar
 from datetime import timedelta
 from typing import Any, Self
 
 from nsqfast.errors import OptionsError
 from nsqfast.gotext import parse_bool, parse_duration_ns, parse_int
 
-Duration = timedelta | str | int
+Duration = timedelta | str
+Seconds = float | None
 
 OFF = timedelta(milliseconds=-1)
 TLS_VERSIONS = {"ssl3.0": 0x300, "tls1.0": 0x301, "tls1.1": 0x302, "tls1.2": 0x303}
 STRATEGIES = ("exponential", "full_jitter")
 ATTEMPTS_MAX = 65535  # of a message; the field has 16 bits
 INT_MAX = (1 << 31) - 1
+SECONDS_SUFFIX = "_s"
+
+
+class NotGiven(int):
+    """A number that nobody asked for: a default that gives way where another one serves better."""
 
 
 def duration(default: str, low: str = "", high: str = "", *, may_be_off: bool = False) -> Any:
@@ -54,16 +62,32 @@ def _field(kind: str, default: Any, bounds: tuple[Any, Any], **more: Any) -> Any
 def _duration(value: object) -> timedelta:
     if isinstance(value, timedelta):
         return value
+    if value == "-1":
+        return OFF
     if isinstance(value, str):
-        if value == "-1":
-            return OFF
         try:
             return timedelta(microseconds=parse_duration_ns(value) / 1000)
         except ValueError:
             raise ValueError(f"invalid duration {value!r}: a number with its unit (90s)") from None
-    if isinstance(value, int) and not isinstance(value, bool):
-        return timedelta(milliseconds=value)
-    raise ValueError(f"invalid duration {value!r}: a text (90s), milliseconds or a timedelta")
+    raise ValueError(f"invalid duration {value!r}: a text with a unit (90s), or a timedelta")
+
+
+def _from_seconds(value: object) -> timedelta:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            return timedelta(seconds=value)
+        except (ValueError, OverflowError):
+            pass
+    elif isinstance(value, str):
+        return _from_seconds(_fraction(value))
+    raise ValueError(f"invalid number of seconds {value!r}")
+
+
+def _without_unit(name: str, value: float) -> OptionsError:
+    return OptionsError(
+        f'{name}: {value!r} has no unit; say {name}="{value}s", {name}_s={value} '
+        f"or {name}=timedelta(seconds={value})"
+    )
 
 
 def _number(value: object) -> int:
@@ -142,14 +166,34 @@ class Config:
     snappy: bool = switch(default=False)
     output_buffer_size: int = number(16384, -1)
     output_buffer_timeout: Duration = duration("250ms", may_be_off=True)
-    max_in_flight: int = number(1)
+    max_in_flight: int = number(NotGiven(1))
     msg_timeout: Duration = duration("0s", "0s")
     auth_secret: str = text()
     skip_lookupd_authorization: bool = switch(default=True)
+    # The durations once more, as numbers of seconds. They stand in the same order as there.
+    dial_timeout_s: InitVar[Seconds] = None
+    read_timeout_s: InitVar[Seconds] = None
+    write_timeout_s: InitVar[Seconds] = None
+    lookupd_poll_interval_s: InitVar[Seconds] = None
+    lookupd_poll_timeout_s: InitVar[Seconds] = None
+    max_requeue_delay_s: InitVar[Seconds] = None
+    default_requeue_delay_s: InitVar[Seconds] = None
+    max_backoff_duration_s: InitVar[Seconds] = None
+    backoff_multiplier_s: InitVar[Seconds] = None
+    low_rdy_idle_timeout_s: InitVar[Seconds] = None
+    low_rdy_timeout_s: InitVar[Seconds] = None
+    rdy_redistribute_interval_s: InitVar[Seconds] = None
+    heartbeat_interval_s: InitVar[Seconds] = None
+    output_buffer_timeout_s: InitVar[Seconds] = None
+    msg_timeout_s: InitVar[Seconds] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, *in_seconds: Seconds) -> None:
         for field in dataclasses.fields(self):
             object.__setattr__(self, field.name, _checked(field, getattr(self, field.name)))
+        durations = [field for field in dataclasses.fields(self) if _is_duration(field)]
+        for field, given_s in zip(durations, in_seconds, strict=True):
+            if given_s is not None:
+                object.__setattr__(self, field.name, _checked_seconds(field, given_s))
         host = socket.gethostname() if not (self.hostname and self.client_id) else ""
         for name, default in (
             ("hostname", host),
@@ -171,7 +215,9 @@ class Config:
     def parse(cls, items: Iterable[str], base: Self | None = None) -> Self:
         """From texts such as `max_in_flight,256`, as --consumer-opt takes them; a key alone means `true`."""
         given: dict[str, Any] = {}
-        known = {field.name for field in dataclasses.fields(cls)}
+        fields = dataclasses.fields(cls)
+        known = {field.name for field in fields}
+        known |= {field.name + SECONDS_SUFFIX for field in fields if _is_duration(field)}
         for item in items:
             key, comma, value = item.partition(",")
             name = key.replace("-", "_")
@@ -180,9 +226,28 @@ class Config:
             given[name] = value if comma else "true"
         return cls(**given) if base is None else dataclasses.replace(base, **given)
 
+    @property
+    def is_max_in_flight_given(self) -> bool:
+        """Whether somebody chose it; if not, what consumes may choose."""
+        return not isinstance(self.max_in_flight, NotGiven)
+
+
+def _is_duration(field: dataclasses.Field[Any]) -> bool:
+    return bool(field.metadata["kind"] == "duration")
+
+
+def _checked_seconds(field: dataclasses.Field[Any], given_s: object) -> Any:
+    try:
+        value = _from_seconds(given_s)
+    except ValueError as error:
+        raise OptionsError(f"{field.name}{SECONDS_SUFFIX}: {error}") from None
+    return _checked(field, value)
+
 
 def _checked(field: dataclasses.Field[Any], given: object) -> Any:
     value: Any
+    if _is_duration(field) and isinstance(given, int | float) and not isinstance(given, bool):
+        raise _without_unit(field.name, given)
     try:
         value = _CONVERT[field.metadata["kind"]](given)
     except ValueError as error:

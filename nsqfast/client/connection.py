@@ -5,7 +5,6 @@ go on in plain text.
 """
 
 import asyncio
-import logging
 import re
 import ssl
 from collections.abc import Callable, Iterable
@@ -19,6 +18,7 @@ from nsqfast._ext.inbox import Inbox, Intake
 from nsqfast._ext.link import Link
 from nsqfast._ext.outbox import Outbox
 from nsqfast.client.config import TLS_VERSIONS, Config, milliseconds, seconds
+from nsqfast.client.lifetime import Logger, log
 from nsqfast.errors import ConnectError, OptionsError, ProtocolError, RefusedError
 from nsqfast.gotext import os_error
 from nsqfast.net.addresses import PORT_MAX, Inet, Unix, parse_address
@@ -26,13 +26,12 @@ from nsqfast.streams.adapter import Adapter
 from nsqfast.streams.compression import Deflate, Snappy
 from nsqfast.streams.tls import TlsStream
 
-log = logging.getLogger("nsqfast.client")
-
 L = TypeVar("L", bound=Link)
 
 HANDSHAKE_TIMEOUT_S = 10.0
 PORT = re.compile(r"[0-9]{1,5}")
 INT_MAX = (1 << 31) - 1
+VERSION_LENGTH_MAX = 60
 
 
 class ProducerLink(Outbox, asyncio.BufferedProtocol):
@@ -57,17 +56,29 @@ class Features:
     deflate: bool = False
     snappy: bool = False
     auth_required: bool = False
+    version: str = ""
+
+    @property
+    def name(self) -> str:
+        """As log lines say it."""
+        return f"nsqd {self.version}".rstrip()
 
 
 def check_address(text: str) -> Inet | Unix:
     """`host:port` or the path of a Unix socket; OptionsError for anything else."""
+    scheme, mark, rest = text.partition("://")
+    if mark:
+        what = "nsqd's TCP port, 4150 as a rule" if scheme.startswith("http") else repr(rest)
+        raise OptionsError(
+            f"{text!r}: an address of nsqd is host:port, without {scheme}://; say {what}"
+        )
     address = parse_address(text)
-    if isinstance(address, Inet) and not (_is_host(address.host) and _is_port(address.port)):
-        raise OptionsError(f"{text!r}: an address of nsqd is host:port, or a path")
     if isinstance(address, Unix) and "/" not in text:
         raise OptionsError(
-            f"{text!r}: an address of nsqd is host:port, or a path; the port is missing"
+            f"{text!r}: an address of nsqd is host:port, or a path; the port is missing (4150 as a rule)"
         )
+    if isinstance(address, Inet) and not (_is_host(address.host) and _is_port(address.port)):
+        raise OptionsError(f"{text!r}: an address of nsqd is host:port, or a path")
     return address
 
 
@@ -92,19 +103,30 @@ def local_address(text: str) -> tuple[str, int] | None:
     return place.host, int(place.port)
 
 
-def prepare(addresses: Iterable[str], config: Config) -> ssl.SSLContext | None:
+def as_list(addresses: str | Iterable[str]) -> list[str]:
+    """One address, or several; OptionsError for anything else."""
+    found = [addresses] if isinstance(addresses, str) else list(addresses)
+    for address in found:
+        if not isinstance(address, str):
+            raise OptionsError(f"{address!r}: an address is a text, host:port")
+    return list(dict.fromkeys(found))
+
+
+def prepare(
+    addresses: Iterable[str], config: Config, logger: Logger = log
+) -> ssl.SSLContext | None:
     """Check what can be checked before anything is connected; returns the context of `tls_context`."""
     for address in addresses:
         check_address(address)
     local_address(config.local_addr)
-    return tls_context(config)
+    return tls_context(config, logger)
 
 
-def tls_context(config: Config) -> ssl.SSLContext | None:
+def tls_context(config: Config, logger: Logger = log) -> ssl.SSLContext | None:
     """As the options say, or None without `tls_v1`; OptionsError if a file is no good."""
     if not config.tls_v1:
         if config.tls_root_ca_file or config.tls_cert:
-            log.warning("certificates are set but tls_v1 is not: connections are in plain text")
+            logger.warning("certificates are set but tls_v1 is not: connections are in plain text")
         return None
     from nsqfast.net.tls import client_context
 
@@ -225,9 +247,15 @@ def read_features(reply: bytes) -> Features:
     if not isinstance(answer, dict):
         raise ProtocolError("E_BAD_FRAME", f"not JSON: {reply[:60]!r}")
     return Features(
+        version=_printable(answer.get("version")),
         **_counts(answer, max_rdy_count="max_rdy_count", msg_timeout_ms="msg_timeout"),
         **_switches(answer, "tls_v1", "deflate", "snappy", "auth_required"),
     )
+
+
+def _printable(value: object) -> str:
+    """A peer's text that goes into log lines."""
+    return value[:VERSION_LENGTH_MAX] if isinstance(value, str) and value.isprintable() else ""
 
 
 def _counts(answer: dict[str, Any], **names: str) -> dict[str, Any]:
@@ -273,3 +301,14 @@ def make_producer_link(closed: Callable[[Any], None]) -> Callable[[], ProducerLi
     """For `dial`."""
     loop = asyncio.get_running_loop()
     return lambda: ProducerLink(loop, closed)
+
+
+async def subscribe(link: Intake, topic: str, channel: str) -> None:
+    """SUB, on a connection that `dial` made; it fails with what nsqd says against it."""
+    try:
+        answer = await link.ask(f"SUB {topic} {channel}\n".encode())
+    except asyncio.CancelledError:
+        link.fail(ConnectError("given up"))
+        raise
+    if answer != b"OK":
+        link.fail(ConnectError(f"{answer[:60]!r} instead of OK to SUB"))

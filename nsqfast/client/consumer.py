@@ -5,48 +5,45 @@ delivered again by nsqd, and its `finish` returns False.
 """
 
 import asyncio
-import inspect
-import logging
-import random
+import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from nsqfast._ext.columns import Taken
 from nsqfast._ext.inbox import Inbox, Intake, Message
-from nsqfast.client.config import Config, milliseconds, seconds
-from nsqfast.client.connection import dial, make_consumer_link, prepare
-from nsqfast.client.discovery import Discovery, poll_pause_s
-from nsqfast.client.flow import Flow, Lane
-from nsqfast.client.keeper import Keeper
+from nsqfast.client.config import Config, milliseconds
+from nsqfast.client.connection import as_list, dial, make_consumer_link, prepare, subscribe
+from nsqfast.client.discovery import Discovery
+from nsqfast.client.flow import CLOSE_WAIT_TIMEOUT_S, Flow, Lane, leave_all
+from nsqfast.client.keeper import Keeper, Opened
+from nsqfast.client.lifetime import Logger, Resource, open_resources
 from nsqfast.client.message import Batch
+from nsqfast.client.middleware import Middleware
+from nsqfast.client.nodes import ChooseNodes, Nodes
 from nsqfast.client.stats import ConsumerStats, connection_stats
-from nsqfast.errors import ClosedError, ConnectError, OptionsError, RefusedError
+from nsqfast.client.workers import Handler, Workers, check_handler, give_up
+from nsqfast.errors import ClosedError, OptionsError
 from nsqfast.names import is_valid_name
 
 if TYPE_CHECKING:
     from nsqfast.client.batch import ArrayBatch
 
-log = logging.getLogger("nsqfast.client")
-
-Handler = Callable[[Message], Awaitable[object] | object]
-ChooseNodes = Callable[[list[str]], Iterable[str]]
-
 HANDLER_GRACE_S = 30.0
-CLOSE_WAIT_TIMEOUT_S = 5.0
-STARVED = 0.85
-TOUCH_IDLE_S = 30.0
 
 
-class Consumer:
-    """`nsqd` are addresses to stay connected to, `nsqlookupd` those to ask for them; one or both.
+class Consumer(Resource):
+    """`nsqd` are addresses to stay connected to, `nsqlookupd` those to ask for them; one or both, a text or several.
 
     auto_touch: what is in flight is touched before its time is up, for as long as it is not answered.
     giving_up: called with a message that was delivered more than `max_attempts` times, before it is finished; what
     it raises requeues the message instead.
     choose_nodes: called with the addresses that an nsqlookupd listed; those it returns are connected to. It may leave
     out some (another zone) or put others in their place (a tunnel). If it raises, that answer does not count.
+    middleware: around each call of a handler by `run`. logger: instead of "nsqfast.client".
     """
+
+    kind: ClassVar[str] = "consumer"
 
     def __init__(
         self,
@@ -59,29 +56,33 @@ class Consumer:
         auto_touch: bool = False,
         giving_up: Handler | None = None,
         choose_nodes: ChooseNodes = list,
+        middleware: Sequence[Middleware] = (),
+        logger: Logger | None = None,
     ) -> None:
-        for kind, name in (("topic", topic), ("channel", channel)):
+        super().__init__(logger)
+        for word, name in (("topic", topic), ("channel", channel)):
             if not is_valid_name(name):
-                raise OptionsError(f"invalid {kind} name {name!r}")
-        self._direct = [nsqd] if isinstance(nsqd, str) else list(nsqd)
-        lookups = [nsqlookupd] if isinstance(nsqlookupd, str) else list(nsqlookupd)
-        if not self._direct and not lookups:
+                raise OptionsError(f"invalid {word} name {name!r}")
+        direct, lookups = as_list(nsqd), as_list(nsqlookupd)
+        if not direct and not lookups:
             raise OptionsError("a consumer needs addresses of nsqd or of nsqlookupd")
         self._topic, self._channel = topic, channel
+        self.name = f"{topic}/{channel}"
         self._config = config or Config()
-        self._context = prepare(self._direct, self._config)
-        self._discovery = Discovery(lookups, topic, self._config) if lookups else None
-        self._choose_nodes = choose_nodes
+        self._context = prepare(direct, self._config, self._log)
+        discovery = Discovery(lookups, topic, self._config, self._log)
+        self._nodes = Nodes(self.name, direct, discovery, choose_nodes, self._config, self._log)
         self._auto_touch = auto_touch
         self._giving_up = giving_up
-        self._keepers: dict[str, Keeper] = {}
+        self._middleware = middleware
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._workers: list[asyncio.Task[None]] = []
+        self._workers: Workers | None = None
+        self._was_run = False
         self._batches: list[ArrayBatch] = []
-        self._poll_now = asyncio.Event()
         self._given_up = 0
         self._flow: Flow | None = None
         self._inbox: Inbox | None = None
+        self._is_stop_requested = False
         self._stop_task: asyncio.Task[None] | None = None
 
     # -- beginning and end
@@ -94,9 +95,12 @@ class Consumer:
         await self.stop()
 
     async def start(self) -> None:
-        """Try each nsqd once, and poll once; what fails is tried on and on. RefusedError if nsqd will not have us."""
-        if self._inbox is not None:
-            raise ClosedError("the consumer was started before")
+        """Return when one nsqd is connected, or when all were tried in vain; what fails is tried on and on.
+
+        RefusedError, WrongPeerError: no nsqd will have us, or what was given is none.
+        """
+        self._begin()
+        self._warn_of_another()
         self._flow = Flow(self._config)
         self._inbox = Inbox(
             asyncio.get_running_loop(),
@@ -106,37 +110,42 @@ class Consumer:
             milliseconds(self._config.max_requeue_delay),
         )
         self._flow.bind(self._inbox)
+        if self._is_stop_requested:
+            self._inbox.stop()
+        if self._auto_touch:
+            self._spawn(self._flow.touch_on(lambda: self._batches))
         try:
-            await self._first_tries()
+            await self._nodes.start(self, self._inbox.wait_stopped())
         except BaseException:
             await self.stop()
             raise
 
-    async def _first_tries(self) -> None:
-        for address in self._direct:
-            self._keepers[address] = Keeper(address, self, self._config)
-        if self._discovery is not None:
-            polled = self._spawn(self._poll(self._discovery))
-            # A dead nsqlookupd is not waited for; what it would say comes when it comes.
-            await asyncio.wait([polled], timeout=seconds(self._config.dial_timeout))
-            self._spawn(self._poll_on(self._discovery, polled))
-        if self._keepers:
-            await asyncio.wait([keeper.tried for keeper in self._keepers.values()])
-        if self._auto_touch:
-            self._spawn(self._touch_on())
-        keepers = self._keepers.values()
-        refusals = [keeper.error for keeper in keepers if isinstance(keeper.error, RefusedError)]
-        if refusals and not any(keeper.link for keeper in keepers):
-            raise refusals[0]
+    def _warn_of_another(self) -> None:
+        """In a notebook whose cell is run again the consumer of the last time may still be there, unseen."""
+        if not hasattr(sys, "ps1"):
+            return
+        for other in open_resources():
+            if isinstance(other, Consumer) and other is not self and other.name == self.name:
+                self._log.warning(
+                    "%s: another consumer of this program is still open and gets a part of the messages; stop it",
+                    self.name,
+                )
+                return
 
     def request_stop(self) -> None:
-        """Have iterators and `run` end; for a signal handler. What was not taken is handed back when they have."""
-        self._ready().stop()
+        """Have iterators and `run` end, or not begin; at any time, also in a signal handler.
+
+        What was not taken is handed back when they have ended.
+        """
+        self._is_stop_requested = True
+        if self._inbox is not None:
+            self._inbox.stop()
 
     async def stop(self, grace_s: float = 0.0) -> None:
         """Take nothing more, wait up to `grace_s` for answers to what is in flight, hand back the rest, hang up."""
-        if self._inbox is None:
+        if self._inbox is None or self._why_unusable:
             return
+        self._check_loop()
         if self._stop_task is None:
             self._stop_task = asyncio.create_task(self._stop(self._inbox, grace_s))
         await asyncio.shield(self._stop_task)
@@ -145,12 +154,11 @@ class Consumer:
         assert self._flow is not None
         inbox.stop()
         self._flow.close()
+        self._nodes.cancel()
         for task in self._tasks:
             task.cancel()
         links = [lane.link for lane in self._flow.lanes if lane.link.is_open]
-        goodbyes = [link.leave() for link in links]
-        for goodbye in goodbyes:  # a connection may break instead of answering
-            goodbye.add_done_callback(lambda answer: answer.cancelled() or answer.exception())
+        goodbyes = leave_all(links)
         # Behind CLS: what is handed back is not to come here again.
         for message in inbox.take(len(inbox)):
             message.requeue(0, backoff=False)
@@ -158,18 +166,17 @@ class Consumer:
             self._arrays_of(taken).requeue()
         if grace_s > 0:
             await self._flow.wait_idle(grace_s)
-        for task in self._workers:
-            task.cancel()
-        await asyncio.gather(*self._workers, *self._tasks, return_exceptions=True)
+        if self._workers is not None:
+            await self._workers.stop()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         for batch in self._batches:
             batch.requeue()
         for link in links:
             link.hand_back()
         if goodbyes:
             await asyncio.wait(goodbyes, timeout=CLOSE_WAIT_TIMEOUT_S)
-        await asyncio.gather(*[keeper.stop() for keeper in self._keepers.values()])
-        if self._discovery is not None:
-            await self._discovery.close()
+        await self._nodes.stop()
+        self._finish()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = asyncio.create_task(work)
@@ -178,13 +185,20 @@ class Consumer:
         return task
 
     def _ready(self) -> Inbox:
-        if self._inbox is None:
-            raise ClosedError("the consumer was not started: `async with Consumer(...)`")
+        """For what can be asked of a consumer that has stopped, too."""
+        self._check_use()
+        assert self._inbox is not None
         return self._inbox
+
+    def _ready_to_consume(self) -> Inbox:
+        self._check_loop()
+        if self._stop_task is not None:
+            raise ClosedError("the consumer has stopped; make a new one")
+        return self._ready()
 
     # -- connections
 
-    async def open(self, address: str, on_closed: Callable[[Any], None]) -> Intake:
+    async def open(self, address: str, on_closed: Callable[[Any], None]) -> Opened:
         """Used by the keepers."""
         assert self._flow is not None
         flow = self._flow
@@ -195,65 +209,44 @@ class Consumer:
 
         make = make_consumer_link(self._ready(), closed)
         link, features = await dial(address, self._config, self._context, make)
-        try:
-            answer = await link.ask(f"SUB {self._topic} {self._channel}\n".encode())
-        except asyncio.CancelledError:
-            link.fail(ConnectError("given up"))
-            raise
-        if answer != b"OK":
-            link.fail(ConnectError(f"{answer[:60]!r} instead of OK to SUB"))
+        await subscribe(link, self._topic, self._channel)
         timeout_s = features.msg_timeout_ms / 1000
         now_ns = time.monotonic_ns()
         flow.add(Lane(link, address, features.max_rdy_count, timeout_s, now_ns))
-        return link
+        return Opened(link, f"{features.name}, subscribed")
 
-    def on_trouble(self, keeper: Keeper, pause_s: float) -> None:
+    def on_trouble(self, keeper: Keeper) -> None:  # noqa: ARG002 - another owner needs it
         """Used by the keepers."""
-        where = f"{self._topic}/{self._channel} {keeper.address}"
-        log.warning("%s: %s; again in %.1f s", where, keeper.error, pause_s)
-        self._poll_now.set()
+        self._nodes.ask_soon()
 
-    async def _poll_on(self, discovery: Discovery, polled: "asyncio.Task[None]") -> None:
-        while True:
-            try:
-                await polled
-            except Exception:
-                log.exception("%s: a poll failed", self._topic)
-            self._poll_now.clear()
-            pause_s = poll_pause_s(self._config)
-            try:
-                # A connection broke: nsqlookupd may know where its nsqd is now. Not all consumers ask at once.
-                await asyncio.wait_for(self._poll_now.wait(), pause_s)
-                await asyncio.sleep(min(pause_s, random.uniform(0.5, 1)))  # noqa: S311 - no secret
-            except TimeoutError:
-                pass
-            polled = self._spawn(self._poll(discovery))
+    def on_cancelled(self) -> None:
+        """Used by the keepers."""
+        self._left_behind(self.name)
 
-    async def _poll(self, discovery: Discovery) -> None:
-        listed: set[str] = set()
-        failures = 0
-        async for answer in discovery.poll():
-            if isinstance(answer, ConnectError):
-                failures += 1
-                log.warning("%s: nsqlookupd: %s", self._topic, answer)
-                continue
-            try:
-                chosen = set(self._choose_nodes(sorted(answer)))
-            except Exception:
-                failures += 1
-                log.exception("%s: choose_nodes failed", self._topic)
-                continue
-            listed |= chosen
-            for address in chosen - self._keepers.keys():
-                self._keepers[address] = Keeper(address, self, self._config)
-        if failures == 0:
-            await self._forget(listed)
+    async def add_nsqd(self, address: str) -> None:
+        """Connect to this one, too; returns after the first attempt. RefusedError: it will not have us."""
+        self._ready_to_consume()
+        await self._nodes.add_nsqd(address)
 
-    async def _forget(self, listed: set[str]) -> None:
-        """An address that nobody lists is given up once its connection is lost, not before."""
-        for address in self._keepers.keys() - listed - set(self._direct):
-            if self._keepers[address].link is None:
-                await self._keepers.pop(address).stop()
+    async def drop_nsqd(self, address: str, grace_s: float = HANDLER_GRACE_S) -> None:
+        """Take nothing more from this one, wait up to `grace_s` for answers, hand back the rest, hang up.
+
+        OptionsError: it was not given, but found through nsqlookupd, or is not known.
+        """
+        self._ready_to_consume()
+        self._nodes.check_direct(address)
+        await self._steer().retire(address, grace_s)
+        await self._nodes.forget(address)
+
+    async def add_nsqlookupd(self, address: str) -> None:
+        """Ask this one, too, beginning now."""
+        self._ready_to_consume()
+        self._nodes.add_nsqlookupd(address)
+
+    async def drop_nsqlookupd(self, address: str) -> None:
+        """Ask this one no more; the nsqd that it listed stay connected for as long as that lasts."""
+        self._ready_to_consume()
+        self._nodes.drop_nsqlookupd(address)
 
     # -- what the inbox tells
 
@@ -275,26 +268,12 @@ class Consumer:
 
     def on_late(self, _link: Intake, text: str) -> None:
         """nsqd had given the message to somebody else by then."""
-        log.warning("%s/%s: an answer came too late: %s", self._topic, self._channel, text)
+        self._log.warning("%s: an answer came too late: %s", self.name, text)
 
     def on_hopeless(self, message: Message) -> None:
         """A message has had all its attempts."""
         self._given_up += 1
-        self._spawn(self._give_up(message))
-
-    async def _give_up(self, message: Message) -> None:
-        where = f"{self._topic}/{self._channel}"
-        log.warning(
-            "%s: giving up %s after %d attempts", where, message.id.decode(), message.attempts - 1
-        )
-        try:
-            if self._giving_up is not None:
-                await _called(self._giving_up, message)
-        except Exception:
-            log.exception("%s: giving up %s failed, it is requeued", where, message.id.decode())
-            message.requeue()
-        else:
-            message.discard()
+        self._spawn(give_up(message, self._giving_up, self._log, self.name))
 
     def _steer(self) -> Flow:
         assert self._flow is not None
@@ -303,7 +282,7 @@ class Consumer:
     # -- ways to consume
 
     def __aiter__(self) -> Inbox:
-        return self._ready()
+        return self._ready_to_consume()
 
     async def run(
         self, handler: Handler, concurrency: int = 1, grace_s: float = HANDLER_GRACE_S
@@ -312,40 +291,49 @@ class Consumer:
 
         Its return finishes the message, an exception requeues it with backoff; unless it was answered already, or
         kept (`message.keep`). A handler that is no coroutine function runs on the event loop: let it not block.
-        At a stop, handlers have `grace_s` to end.
+        At a stop, handlers have `grace_s` to end. `max_in_flight`, if it was not given, is the concurrency.
         """
+        check_handler(handler, concurrency)
         if self._inbox is None:
             await self.start()
-        loop = asyncio.get_running_loop()
-        self._workers = [loop.create_task(self._work(handler)) for _ in range(concurrency)]
+        inbox = self._ready_to_consume()
+        self.prepare_run(concurrency)
+        self._workers = Workers(handler, concurrency, inbox, self._middleware, self._log, self.name)
         try:
-            await self._until_stopped()
+            await self._workers.wait()
         finally:
             await self.stop(grace_s)
 
-    async def _until_stopped(self) -> None:
-        ended = asyncio.ensure_future(self._ready().wait_stopped())
-        await asyncio.wait([ended, *self._workers], return_when=asyncio.FIRST_COMPLETED)
-        for worker in self._workers:
-            if worker.done() and not worker.cancelled() and (error := worker.exception()):
-                raise error
+    def prepare_run(self, concurrency: int) -> None:
+        """So many handlers are about to work at a time; ClosedError if some did before."""
+        self._ready_to_consume()
+        if self._was_run:
+            raise ClosedError("run() was called before, and a consumer runs once; make another one")
+        self._was_run = True
+        self._choose_max_in_flight(concurrency)
+        allowed = self._steer().max_in_flight
+        if allowed < concurrency:
+            self._log.warning(
+                "%s: %d messages at a time are to be handled, but max_in_flight is %d",
+                self.name,
+                concurrency,
+                allowed,
+            )
 
-    async def _work(self, handler: Handler) -> None:
-        async for message in self._ready():
-            try:
-                result = handler(message)
-                if inspect.isawaitable(result):
-                    await result
-            except Exception:
-                log.warning("%s/%s: the handler failed", self._topic, self._channel, exc_info=True)
-                message.requeue()
-            else:
-                if not message.is_kept:
-                    message.finish()
+    def _choose_max_in_flight(self, count: int) -> None:
+        """So many are wanted at a time; that is what may be in flight, unless somebody said otherwise."""
+        flow = self._steer()
+        if not flow.is_max_in_flight_chosen:
+            flow.choose_max_in_flight(max(1, count))
+
+    def take_waiting(self, count_max: int) -> list[Message]:
+        """Up to so many messages that are here already; any thread may ask."""
+        inbox = self._inbox
+        return inbox.take(count_max) if inbox is not None and not inbox.is_stopped else []
 
     async def take(self, count_max: int, timeout_s: float | None = None) -> list[Message]:
         """Up to so many messages as soon as there is one; none after `timeout_s`, or at the end."""
-        inbox = self._ready()
+        inbox = self._ready_to_consume()
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         while not inbox.is_stopped:
             if messages := inbox.take(count_max):
@@ -360,7 +348,8 @@ class Consumer:
         self, max_messages: int = 100, max_wait_s: float = 1.0
     ) -> AsyncIterator[Batch]:
         """Lists of up to `max_messages`; a shorter one after `max_wait_s`, or if no more may be in flight."""
-        inbox = self._ready()
+        inbox = self._ready_to_consume()
+        self._choose_max_in_flight(max_messages)
         while await self._wait_many(inbox, max_messages, max_wait_s):
             if messages := inbox.take(max_messages):
                 yield Batch(messages)
@@ -369,7 +358,8 @@ class Consumer:
         self, max_messages: int = 10_000, max_wait_s: float = 1.0
     ) -> AsyncIterator["ArrayBatch"]:
         """The same as numpy arrays. A consumer that has begun so gives nothing else any more."""
-        inbox = self._ready()
+        inbox = self._ready_to_consume()
+        self._choose_max_in_flight(max_messages)
         inbox.gather_columns(max_messages)
         while await self._wait_many(inbox, max_messages, max_wait_s):
             if taken := inbox.take_columns():
@@ -393,30 +383,34 @@ class Consumer:
 
     # -- while it runs
 
-    async def _touch_on(self) -> None:
-        """Everything is touched before half of its time is over."""
-        while True:
-            lanes = self._steer().lanes
-            pause_s = min([lane.msg_timeout_s for lane in lanes], default=TOUCH_IDLE_S) / 3
-            await asyncio.sleep(pause_s)
-            before_ns = time.monotonic_ns() - int(pause_s * 0.5e9)
-            for lane in self._steer().lanes:
-                lane.link.touch_before(before_ns)
-            for batch in self._batches:
-                batch.touch()
-
     def set_max_in_flight(self, count: int) -> None:
-        """Change it from here on; 0 pauses."""
+        """Change it from here on; 0 has nothing delivered."""
         self._ready()
+        if count < 0:
+            raise OptionsError(f"max_in_flight is {count}; it is 0 or more")
         self._steer().set_max_in_flight(count)
+
+    def pause(self) -> None:
+        """Have nothing more delivered until `resume`; what is in flight, and what waits here, can be handled."""
+        self._ready()
+        self._steer().pause()
+
+    def resume(self) -> None:
+        """Deliver again, as before `pause`."""
+        self._ready()
+        self._steer().resume()
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether `pause` was called, and `resume` not since."""
+        self._ready()
+        return self._steer().is_held
 
     @property
     def is_starved(self) -> bool:
         """Whether a connection has as good as all in flight that it may have: time for a batch to be finished."""
-        return any(
-            lane.link.in_flight > 0 and lane.link.in_flight >= int(STARVED * lane.link.rdy)
-            for lane in self._steer().lanes
-        )
+        self._ready()
+        return self._steer().is_starved()
 
     def stats(self) -> ConsumerStats:
         """What was done and what is under way."""
@@ -432,15 +426,9 @@ class Consumer:
             waiting=len(inbox),
             in_flight=flow.in_flight(),
             backoff_level=flow.backoff.level,
-            connects=sum(keeper.connects for keeper in self._keepers.values()),
+            connects=sum(keeper.connects for keeper in self._nodes.keepers.values()),
             connections={
                 address: connection_stats(keeper, lanes.get(address))
-                for address, keeper in self._keepers.items()
+                for address, keeper in self._nodes.keepers.items()
             },
         )
-
-
-async def _called(handler: Handler, message: Message) -> None:
-    result = handler(message)
-    if inspect.isawaitable(result):
-        await result

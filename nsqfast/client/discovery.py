@@ -5,9 +5,10 @@ a slow or dead one delays nothing, and a node that only one of them knows is fou
 """
 
 import asyncio
-import logging
+import contextlib
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
@@ -15,33 +16,50 @@ import orjson
 
 from nsqfast.client.config import Config, seconds
 from nsqfast.client.connection import check_address
-from nsqfast.errors import ConnectError, OptionsError
+from nsqfast.client.lifetime import Logger, log
+from nsqfast.errors import ConnectError, OptionsError, WrongPeerError
 from nsqfast.net.addresses import format_address
 
 if TYPE_CHECKING:
     import aiohttp
 
-log = logging.getLogger("nsqfast.client")
-
 NOT_FOUND = 404
 OK = 200
+UNKNOWN_TOPIC = b"TOPIC_NOT_FOUND"
+PROBE_TIMEOUT_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one nsqlookupd said."""
+
+    url: str
+    addresses: frozenset[str] = frozenset()
+    is_known: bool = True  # whether it has heard of the topic
+    error: ConnectError | None = None
 
 
 def lookup_url(address: str, topic: str) -> str:
     """From `host:port` or a URL; an empty path is /lookup, any other is kept, and so is a query."""
     parts = urlsplit(address if "://" in address else f"http://{address}")
+    if parts.scheme not in {"http", "https"}:
+        raise OptionsError(
+            f"{address!r}: nsqlookupd is asked over HTTP; say host:port (4161 as a rule), without {parts.scheme}://"
+        )
     try:
         port = parts.port
     except ValueError:
         port = None
     if not parts.hostname or port is None:
-        raise OptionsError(f"{address!r}: an address of nsqlookupd is host:port; missing port")
+        raise OptionsError(
+            f"{address!r}: an address of nsqlookupd is host:port; missing port (its HTTP port is 4161 as a rule)"
+        )
     path = "/lookup" if parts.path in {"", "/"} else parts.path
     query = "&".join(filter(None, [parts.query, f"topic={quote(topic, safe='')}"]))
     return urlunsplit((parts.scheme, parts.netloc, path, query, ""))
 
 
-def addresses_in(reply: bytes, *, is_bare: bool) -> set[str]:
+def addresses_in(reply: bytes, logger: Logger = log, *, is_bare: bool) -> set[str]:
     """The `host:port` of every producer; an old nsqlookupd wraps its answer in an envelope."""
     try:
         answer = orjson.loads(reply)
@@ -49,7 +67,7 @@ def addresses_in(reply: bytes, *, is_bare: bool) -> set[str]:
         addresses = {_address(producer) for producer in found.get("producers") or ()}
     except (ValueError, AttributeError, KeyError, TypeError):
         raise ConnectError(f"not an answer of nsqlookupd: {reply[:100]!r}") from None
-    return {address for address in addresses if _is_usable(address)}
+    return {address for address in addresses if _is_usable(address, logger)}
 
 
 def _address(producer: dict[str, Any]) -> str:
@@ -59,12 +77,12 @@ def _address(producer: dict[str, Any]) -> str:
     return format_address((host, port))
 
 
-def _is_usable(address: str) -> bool:
+def _is_usable(address: str, logger: Logger) -> bool:
     """An nsqd that listens on a Unix socket says that its port is -1, for example."""
     try:
         check_address(address)
     except OptionsError:
-        log.warning("nsqlookupd lists %r, which is left out: no address of an nsqd", address)
+        logger.warning("nsqlookupd lists %r, which is left out: no address of an nsqd", address)
         return False
     return True
 
@@ -77,8 +95,14 @@ def poll_pause_s(config: Config, chance: Callable[[], float] = random.random) ->
 class Discovery:
     """The nsqlookupd of one consumer."""
 
-    def __init__(self, addresses: Sequence[str], topic: str, config: Config) -> None:
-        self._urls = [lookup_url(address, topic) for address in addresses]
+    def __init__(
+        self, addresses: Sequence[str], topic: str, config: Config, logger: Logger = log
+    ) -> None:
+        self._topic = topic
+        self._urls: list[str] = []
+        for address in addresses:
+            self.add(address)
+        self._log = logger
         self._headers = {"Accept": "application/vnd.nsq; version=1.0"}
         # Named the wrong way round in go-nsq: true means that the header is sent.
         if config.auth_secret and config.skip_lookupd_authorization:
@@ -86,8 +110,24 @@ class Discovery:
         self._timeout_s = seconds(config.lookupd_poll_timeout)
         self._session: aiohttp.ClientSession | None = None
 
-    async def poll(self) -> AsyncIterator[set[str] | ConnectError]:
-        """What each nsqlookupd says, as it comes: addresses, or why there are none."""
+    def __len__(self) -> int:
+        return len(self._urls)
+
+    def add(self, address: str) -> None:
+        """One more is asked, from the next poll on; OptionsError if it cannot be an address."""
+        url = lookup_url(address, self._topic)
+        if url not in self._urls:
+            self._urls.append(url)
+
+    def drop(self, address: str) -> None:
+        """It is not asked any more; OptionsError if it was not."""
+        url = lookup_url(address, self._topic)
+        if url not in self._urls:
+            raise OptionsError(f"{address!r} is none of this consumer's nsqlookupd")
+        self._urls.remove(url)
+
+    async def poll(self) -> AsyncIterator[Answer]:
+        """What each nsqlookupd says, as it comes."""
         import aiohttp
 
         if self._session is None:
@@ -101,25 +141,71 @@ class Discovery:
             for task in tasks:
                 task.cancel()
 
-    async def _ask(self, session: "aiohttp.ClientSession", url: str) -> set[str] | ConnectError:
+    async def _ask(self, session: "aiohttp.ClientSession", url: str) -> Answer:
         import aiohttp
 
         try:
             async with session.get(url) as response:
                 reply = await response.read()
                 if response.status == NOT_FOUND:
-                    return set()  # the topic is not known there yet
+                    await self._check_unknown(session, url, reply)
+                    return Answer(url, is_known=False)
                 if response.status != OK:
-                    return ConnectError(f"{url}: {response.status} {reply[:100]!r}")
+                    error = ConnectError(f"{url}: {response.status} {reply[:100]!r}")
+                    return Answer(url, error=error)
                 is_bare = response.headers.get("X-NSQ-Content-Type") == "nsq; version=1.0"
-                return addresses_in(reply, is_bare=is_bare)
+                return Answer(url, frozenset(addresses_in(reply, self._log, is_bare=is_bare)))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            return ConnectError(f"{url}: {error or type(error).__name__}")
+            is_connected = not isinstance(error, aiohttp.ClientConnectorError | TimeoutError)
+            wrong = await _what_answers(url) if is_connected else ""
+            text = f"{url}: {wrong or error or type(error).__name__}"
+            return Answer(url, error=WrongPeerError(text) if wrong else ConnectError(text))
         except ConnectError as error:
-            return ConnectError(f"{url}: {error}")
+            return Answer(url, error=type(error)(f"{url}: {error}"))
+
+    @staticmethod
+    async def _check_unknown(session: "aiohttp.ClientSession", url: str, reply: bytes) -> None:
+        """nsqlookupd has not heard of the topic, or it is another service that has no such page."""
+        if UNKNOWN_TOPIC in reply:
+            return
+        parts = urlsplit(url)
+        info_url = urlunsplit((parts.scheme, parts.netloc, "/info", "", ""))
+        async with session.get(info_url) as response:
+            info = await response.read()
+        if response.status == OK and b'"tcp_port"' in info:
+            raise WrongPeerError(
+                "this is the HTTP port of an nsqd, not an nsqlookupd; give nsqd's TCP port (4150 as a rule) "
+                "as nsqd=, or nsqlookupd's HTTP port (4161)"
+            )
+        raise ConnectError(f"{NOT_FOUND} {reply[:100]!r}: is this the HTTP port of an nsqlookupd?")
 
     async def close(self) -> None:
         """Close what is kept open for the next poll."""
         if self._session is not None:
             await self._session.close()
             self._session = None
+
+
+async def _what_answers(url: str) -> str:
+    """What to say of a peer that does not speak HTTP; '' if it says nothing that is known.
+
+    nsqd and nsqlookupd refuse four bytes that are no magic, each in its own framing.
+    """
+    parts = urlsplit(url)
+    if parts.scheme != "http":
+        return ""
+    said = b""
+    with contextlib.suppress(OSError, TimeoutError):
+        async with asyncio.timeout(PROBE_TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+            try:
+                writer.write(b"GET ")
+                said = await reader.read(64)
+            finally:
+                writer.close()
+    place = said.find(b"E_BAD_PROTOCOL")
+    if place == 8:
+        return "this is the TCP port of an nsqd; give it as nsqd=, or nsqlookupd's HTTP port (4161 as a rule)"
+    if place == 4:
+        return "this is nsqlookupd's TCP port; give its HTTP port (4161 as a rule)"
+    return ""

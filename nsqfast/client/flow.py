@@ -6,12 +6,20 @@ In backoff the whole consumer may have one message, on one connection that is ch
 import asyncio
 import random
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
 
 from nsqfast._ext.inbox import Inbox, Intake
 from nsqfast.client.backoff import Action, Backoff
 from nsqfast.client.config import Config, seconds
 from nsqfast.client.rdy import Distribution, Share, possible
+
+if TYPE_CHECKING:
+    from nsqfast.client.batch import ArrayBatch
+
+CLOSE_WAIT_TIMEOUT_S = 5.0
+STARVED = 0.85
 
 
 @dataclass(slots=True)
@@ -36,7 +44,9 @@ class Flow:
     def __init__(self, config: Config) -> None:
         self.lanes: list[Lane] = []
         self.backoff = Backoff.of(config)
-        self.max_in_flight = config.max_in_flight
+        self.max_in_flight = int(config.max_in_flight)
+        self.is_max_in_flight_chosen = config.is_max_in_flight_given
+        self.is_held = False  # nothing is to be delivered, whatever is allowed
         self._distribution = Distribution(
             seconds(config.low_rdy_idle_timeout), seconds(config.low_rdy_timeout)
         )
@@ -46,7 +56,8 @@ class Flow:
         self._pause_timer: asyncio.TimerHandle | None = None
         self._spread_timer: asyncio.TimerHandle | None = None
         self._soon: asyncio.Handle | None = None
-        self._idle: asyncio.Future[None] | None = None
+        self._idle_waiters: list[tuple[asyncio.Future[None], Callable[[], list[Intake]]]] = []
+        self._lane_added = asyncio.Event()
         self._is_closed = False
 
     def bind(self, inbox: Inbox) -> None:
@@ -62,6 +73,7 @@ class Flow:
             return
         # By lot, so that many consumers do not all favour the same node.
         self.lanes.insert(random.randint(0, len(self.lanes)), lane)  # noqa: S311 - no secret
+        self._lane_added.set()
         self.spread()
 
     def remove(self, link: Intake) -> None:
@@ -74,9 +86,38 @@ class Flow:
         """Messages that wait for an answer, in all."""
         return sum(lane.link.in_flight for lane in self.lanes)
 
+    async def retire(self, address: str, timeout_s: float) -> None:
+        """Have nothing more delivered over this connection, and wait so long for answers to what is in flight."""
+        found = [lane for lane in self.lanes if lane.address == address]
+        for lane in found:
+            lane.rdy_max = 0
+        self.spread()
+        links = [lane.link for lane in found]
+        goodbyes = leave_all(links)
+        await self._wait_idle(timeout_s, lambda: [link for link in links if link.is_open])
+        for link in links:
+            link.hand_back()
+        if goodbyes:
+            await asyncio.wait(goodbyes, timeout=CLOSE_WAIT_TIMEOUT_S)
+
     def set_max_in_flight(self, count: int) -> None:
         """From here on."""
+        self.is_max_in_flight_chosen = True
+        self.choose_max_in_flight(count)
+
+    def choose_max_in_flight(self, count: int) -> None:
+        """What serves best as long as nobody says otherwise."""
         self.max_in_flight = count
+        self.spread()
+
+    def pause(self) -> None:
+        """RDY 0 everywhere, until `resume`."""
+        self.is_held = True
+        self.spread()
+
+    def resume(self) -> None:
+        """As before `pause`."""
+        self.is_held = False
         self.spread()
 
     # -- RDY
@@ -89,7 +130,8 @@ class Flow:
         if self._is_closed or self.backoff.is_paused or not self.lanes:
             return
         now_ns = time.monotonic_ns()
-        budget = min(1, self.max_in_flight) if self.backoff.level else self.max_in_flight
+        allowed_count = 0 if self.is_held else self.max_in_flight
+        budget = min(1, allowed_count) if self.backoff.level else allowed_count
         shares = [lane.share() for lane in self.lanes]
         wanted = self._distribution.wanted(budget, shares, now_ns)
         allowed = possible(budget, shares, wanted)
@@ -158,15 +200,51 @@ class Flow:
 
     async def wait_idle(self, timeout_s: float) -> None:
         """Return when nothing is in flight, or time is up; only after `close`."""
-        self._idle = self._loop.create_future()
-        self._check_idle()
-        await asyncio.wait([self._idle], timeout=timeout_s)
+        await self._wait_idle(timeout_s, lambda: [lane.link for lane in self.lanes])
+
+    async def _wait_idle(self, timeout_s: float, links: Callable[[], list[Intake]]) -> None:
+        waiter = (self._loop.create_future(), links)
+        self._idle_waiters.append(waiter)
+        try:
+            self._check_idle()
+            await asyncio.wait([waiter[0]], timeout=timeout_s)
+        finally:
+            self._idle_waiters.remove(waiter)
 
     def _check_idle(self) -> None:
-        if self._idle is None or self._idle.done():
-            return
-        busy = [lane.link for lane in self.lanes if lane.link.in_flight]
-        for link in busy:
-            link.tell_room(link.in_flight - 1)
-        if not busy:
-            self._idle.set_result(None)
+        for idle, links in self._idle_waiters:
+            busy = [link for link in links() if link.in_flight]
+            for link in busy:
+                link.tell_room(link.in_flight - 1)
+            if not busy and not idle.done():
+                idle.set_result(None)
+
+    async def touch_on(self, batches: Callable[[], Sequence["ArrayBatch"]]) -> NoReturn:
+        """Touch everything before half of its time is over, for ever."""
+        while True:
+            if not self.lanes:
+                self._lane_added.clear()
+                await self._lane_added.wait()
+                continue
+            pause_s = min([lane.msg_timeout_s for lane in self.lanes]) / 3
+            await asyncio.sleep(pause_s)
+            before_ns = time.monotonic_ns() - int(pause_s * 0.5e9)
+            for lane in self.lanes:
+                lane.link.touch_before(before_ns)
+            for batch in batches():
+                batch.touch()
+
+    def is_starved(self) -> bool:
+        """Whether a connection has as good as all in flight that it may have."""
+        links = [lane.link for lane in self.lanes]
+        return any(
+            link.in_flight > 0 and link.in_flight >= int(STARVED * link.rdy) for link in links
+        )
+
+
+def leave_all(links: Sequence[Intake]) -> "list[asyncio.Future[bytes]]":
+    """CLS to each; the futures are done when nsqd has answered, or the connection is gone."""
+    goodbyes = [link.leave() for link in links]
+    for goodbye in goodbyes:  # a connection may break instead of answering
+        goodbye.add_done_callback(lambda answer: answer.cancelled() or answer.exception())
+    return goodbyes

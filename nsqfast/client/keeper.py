@@ -2,28 +2,38 @@
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from nsqfast._ext.link import Link
 from nsqfast.client.backoff import RECONNECT_LAST_S, ReconnectDelays
 from nsqfast.client.config import Config, seconds
-from nsqfast.errors import ConnectError, NsqfastError
-
-log = logging.getLogger("nsqfast.client")
+from nsqfast.client.lifetime import Logger
+from nsqfast.errors import ConnectError, NsqfastError, RefusedError, WrongPeerError
 
 CLOSE_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A connection that is ready for its work, and what to say of it: "nsqd 1.3.0, subscribed"."""
+
+    link: Link
+    text: str
 
 
 class Owner(Protocol):
     """What a Keeper needs of a Producer or Consumer."""
 
-    async def open(self, address: str, on_closed: Callable[[Any], None]) -> Link:
+    async def open(self, address: str, on_closed: Callable[[Any], None]) -> Opened:
         """A connection that is ready for its work; an NsqfastError says why there is none."""
 
-    def on_trouble(self, keeper: "Keeper", pause_s: float) -> None:
-        """There is no connection; the next attempt is that far away."""
+    def on_trouble(self, keeper: "Keeper") -> None:
+        """There is no connection, and the next attempt has to wait."""
+
+    def on_cancelled(self) -> None:
+        """Somebody who is not the owner ended the task: as a rule the end of the event loop."""
 
 
 class Keeper:
@@ -32,62 +42,93 @@ class Keeper:
     (In go-nsq the pause is `lookupd_poll_interval`, a minute if nothing is said; here that is their ceiling.)
     """
 
-    def __init__(self, address: str, owner: Owner, config: Config) -> None:
+    def __init__(
+        self, address: str, owner: Owner, config: Config, log: Logger, name: str = ""
+    ) -> None:
         self.address = address
         self.link: Link | None = None
         self.error: BaseException | None = None  # why it is not connected, or was not before
         self.connects = 0
         self._owner = owner
+        self._log = log
+        self._where = f"{name} {address}" if name else address
         self._delays = ReconnectDelays(min(RECONNECT_LAST_S, seconds(config.lookupd_poll_interval)))
         self._is_stopping = False
+        self._lost_s = 0.0  # when the connection was lost, by the loop's clock
         loop = asyncio.get_running_loop()
         self.tried: asyncio.Future[None] = loop.create_future()  # the first attempt is over
         self._task = loop.create_task(self._keep(), name=f"nsqfast: {address}")
 
+    @property
+    def was_refused(self) -> bool:
+        """Whether another attempt is of little use: nsqd, or whatever listens there, said no."""
+        return self.link is None and isinstance(self.error, RefusedError | WrongPeerError)
+
     async def _keep(self) -> None:
-        while not self._is_stopping:
-            try:
-                await self._connect_once()
-            except NsqfastError as error:
-                self.error = error
-            except Exception as error:
-                # A bug, ours or of what a broker said: it must not leave the address alone for ever.
-                log.exception("%s: unexpected", self.address)
-                self.error = error
-            self.link = None
-            _done(self.tried, None)
+        try:
+            while not self._is_stopping:
+                await self._connect_and_wait()
+        except asyncio.CancelledError:
             if not self._is_stopping:
-                pause_s = self._delays.next_s()
-                self._owner.on_trouble(self, pause_s)
-                await asyncio.sleep(pause_s)
+                self._end_link("its event loop has ended")
+                self._owner.on_cancelled()
+            raise
+
+    async def _connect_and_wait(self) -> None:
+        try:
+            await self._connect_once()
+        except NsqfastError as error:
+            self.error = error
+        except Exception as error:
+            # A bug, ours or of what a broker said: it must not leave the address alone for ever.
+            self._log.exception("%s: unexpected", self._where)
+            self.error = error
+        was_connected = self.link is not None
+        self.link = None
+        _done(self.tried, None)
+        if not self._is_stopping:
+            pause_s = self._delays.next_s()
+            word = "lost" if was_connected else "no connection"
+            self._log.warning("%s: %s: %s; again in %.1f s", self._where, word, self.error, pause_s)
+            self._owner.on_trouble(self)
+            await asyncio.sleep(pause_s)
 
     async def _connect_once(self) -> None:
         loop = asyncio.get_running_loop()
         closed: asyncio.Future[Any] = loop.create_future()
-        link = await self._owner.open(self.address, lambda link: _done(closed, link))
+        opened = await self._owner.open(self.address, lambda link: _done(closed, link))
         since_s = loop.time()
-        self.link = link
+        self.link = opened.link
         self.connects += 1
+        again = f" again after {since_s - self._lost_s:.1f} s" if self._lost_s else ""
+        self._log.info("%s: connected%s, %s", self._where, again, opened.text)
         _done(self.tried, None)
         await closed
-        self.error = link.error
+        self.error = opened.link.error
+        self._lost_s = loop.time()
         # One that is closed as soon as it is made is tried less and less often, too.
-        if loop.time() - since_s > RECONNECT_LAST_S:
+        if self._lost_s - since_s > RECONNECT_LAST_S:
             self._delays.reset()
 
-    async def stop(self) -> None:
-        """Let what was written leave, close the connection, end the task."""
+    async def stop(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+        """Let what was written leave for so long, close the connection, end the task."""
+        was_connected = self.link is not None
         self._is_stopping = True
         if self.link is None:
             self._task.cancel()
         else:
             self.link.close()
-            await asyncio.wait([self._task], timeout=CLOSE_TIMEOUT_S)
-            if self.link is not None:
-                self.link.fail(ConnectError("nsqd takes nothing more"))
+            await asyncio.wait([self._task], timeout=timeout_s)
+            self._end_link("nsqd takes nothing more")
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
+        if was_connected:
+            self._log.info("%s: closed", self._where)
         _done(self.tried, None)
+
+    def _end_link(self, why: str) -> None:
+        if self.link is not None:
+            self.link.fail(ConnectError(why))
 
 
 def _done(future: "asyncio.Future[Any]", result: Any) -> None:

@@ -10,53 +10,81 @@ messages of one producer then stay in order as long as that connection does.
 """
 
 import asyncio
-import logging
-from collections.abc import Callable, Iterable
-from typing import Any, Self
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 from nsqfast._ext.outbox import Dispatcher
 from nsqfast.client.config import Config
-from nsqfast.client.connection import ProducerLink, dial, make_producer_link, prepare
-from nsqfast.client.keeper import Keeper
+from nsqfast.client.connection import (
+    ProducerLink,
+    as_list,
+    check_address,
+    dial,
+    make_producer_link,
+    prepare,
+)
+from nsqfast.client.keeper import Keeper, Opened
+from nsqfast.client.lifetime import Logger, Resource
+from nsqfast.client.middleware import AroundSender, Middleware, Sender
 from nsqfast.client.stats import ProducerStats
-from nsqfast.errors import ClosedError, OptionsError, RefusedError
-
-log = logging.getLogger("nsqfast.client")
+from nsqfast.errors import (
+    NotConnectedError,
+    OptionsError,
+    PublishError,
+    UndeliveredError,
+)
 
 RETRIES = 3
 TIMEOUT_S = 30.0
+CLOSE_TIMEOUT_S = 5.0
 BUFFER_COUNT_MAX = 10_000
 BUFFER_BYTES_MAX = 64 << 20
 
 
-class Producer:
-    """`retries` is how often a publish whose outcome is unknown is sent again, `timeout_s` how long it may take in all.
+class Producer(Resource):
+    """Publishes to the nsqd at these addresses: `Producer("a:4150", "b:4150")`, or a list of them.
 
-    `buffer_count_max` and `buffer_bytes_max` bound what waits for an answer; beyond them is a BufferFullError.
+    `retries` is how often a publish whose outcome is unknown is sent again, `timeout_s` how long it may take in all.
+    `close_timeout_s` is how long the end waits for answers. `buffer_count_max` and `buffer_bytes_max` bound what waits
+    for an answer; beyond them is a BufferFullError. middleware: around each publish. logger: instead of
+    "nsqfast.client".
     """
+
+    kind: ClassVar[str] = "producer"
 
     def __init__(
         self,
-        *addresses: str,
+        *addresses: str | Sequence[str],
         config: Config | None = None,
         retries: int = RETRIES,
         timeout_s: float = TIMEOUT_S,
+        close_timeout_s: float = CLOSE_TIMEOUT_S,
         buffer_count_max: int = BUFFER_COUNT_MAX,
         buffer_bytes_max: int = BUFFER_BYTES_MAX,
         sticky: bool = False,
+        middleware: Sequence[Middleware] = (),
+        logger: Logger | None = None,
     ) -> None:
-        if not addresses:
+        super().__init__(logger)
+        self._addresses = list(dict.fromkeys(one for given in addresses for one in as_list(given)))
+        if not self._addresses:
             raise OptionsError("a producer needs the address of an nsqd")
         if timeout_s <= 0 or retries < 0 or buffer_count_max < 1 or buffer_bytes_max < 1:
             raise OptionsError(
                 "timeout_s and the buffer's bounds are positive, retries is 0 or more"
             )
-        self._addresses = addresses
+        if close_timeout_s < 0:
+            raise OptionsError("close_timeout_s is 0 or more")
         self._config = config or Config()
         self._bounds = (buffer_count_max, buffer_bytes_max, retries, timeout_s, sticky)
-        self._context = prepare(addresses, self._config)
+        self._timeout_s = timeout_s
+        self._close_timeout_s = close_timeout_s
+        self._middleware = middleware
+        self._context = prepare(self._addresses, self._config, self._log)
         self._dispatcher: Dispatcher | None = None
-        self._keepers: list[Keeper] = []
+        self._sender: Sender | None = None  # the dispatcher, or what stands around it
+        self._keepers: dict[str, Keeper] = {}
 
     # -- beginning and end
 
@@ -65,113 +93,230 @@ class Producer:
         return self
 
     async def __aexit__(self, kind: object, *_: object) -> None:
-        if kind is None:
-            await self.close()
-        else:
-            await self._end()
+        error = await self.finish()
+        if error is not None and kind is None:
+            raise error
 
     async def start(self) -> None:
         """Connect. One that cannot be reached yet is tried again and again; RefusedError if nsqd will not have us."""
-        if self._dispatcher is not None:
-            raise ClosedError("the producer was started before")
-        loop = asyncio.get_running_loop()
-        self._dispatcher = Dispatcher(loop, *self._bounds)
-        self._keepers = [Keeper(address, self, self._config) for address in self._addresses]
+        self._begin()
+        self._dispatcher = dispatcher = Dispatcher(asyncio.get_running_loop(), *self._bounds)
+        self._sender = (
+            AroundSender(self._middleware, dispatcher) if self._middleware else dispatcher
+        )
+        for address in self._addresses:
+            self._keep(address)
         try:
             await self._first_tries()
         except BaseException:
-            await self._end()
+            await self._end(0.0)
             raise
 
+    def _keep(self, address: str) -> Keeper:
+        keeper = Keeper(address, self, self._config, self._log)
+        self._keepers[address] = keeper
+        return keeper
+
     async def _first_tries(self) -> None:
-        rest = {keeper.tried for keeper in self._keepers}
-        while rest and not any(keeper.link for keeper in self._keepers):
+        keepers = self._keepers.values()
+        rest = {keeper.tried for keeper in keepers}
+        while rest and not self.is_connected:
             _, rest = await asyncio.wait(rest, return_when=asyncio.FIRST_COMPLETED)
-        if any(keeper.link for keeper in self._keepers):
-            return
-        for keeper in self._keepers:
-            if isinstance(keeper.error, RefusedError):
-                raise keeper.error
+        if not self.is_connected:
+            for keeper in keepers:
+                if keeper.was_refused and keeper.error is not None:
+                    raise keeper.error
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a publish could leave now."""
+        return any(keeper.link is not None for keeper in self._keepers.values())
 
     async def close(self) -> None:
-        """Wait for what has no answer yet, then hang up; the first failure of a `send` is raised, as in `flush`."""
-        if self._dispatcher is None:
-            return
+        """Wait up to `close_timeout_s` for what has no answer yet, then hang up.
+
+        UndeliveredError: not everything that was sent without waiting, since the last `flush`, is with an nsqd.
+        """
+        if error := await self.finish():
+            raise error
+
+    async def finish(self, left: Mapping[str, int] | None = None) -> UndeliveredError | None:
+        """Like `close`; returns the error. `left`: what somebody in front of this one could not hand over, by topic."""
+        dispatcher = self._dispatcher
+        if dispatcher is None or self._why_unusable:
+            return None
+        self._check_loop()
+        timeout_s = self._close_timeout_s
         try:
-            await self._settle(self._dispatcher)
+            async with asyncio.timeout(timeout_s):
+                await self._settle(dispatcher)
+        except TimeoutError:
+            timeout_s = 0.0
         finally:
-            await self._end()
-        self._raise_failure(self._dispatcher)
+            await self._end(timeout_s)
+            error = self._take_undelivered(dispatcher, left or {})
+        return error
 
-    async def _end(self) -> None:
+    def _take_undelivered(
+        self, dispatcher: Dispatcher, left: Mapping[str, int]
+    ) -> UndeliveredError | None:
+        """Says so in one line, if there is something."""
+        topics = Counter(dispatcher.take_lost()) + Counter(left)
+        cause = dispatcher.take_failure()
+        if not topics:
+            return None
+        error = UndeliveredError(dict(topics), str(cause or dispatcher.reason))
+        error.__cause__ = cause
+        self._log.error("%s", error)
+        return error
+
+    async def _end(self, timeout_s: float) -> None:
         if self._dispatcher is not None:
-            self._dispatcher.close()
-        await asyncio.gather(*[keeper.stop() for keeper in self._keepers])
+            self._dispatcher.close("the producer is closed")
+        await asyncio.gather(*[keeper.stop(timeout_s) for keeper in self._keepers.values()])
+        self._finish()
 
-    async def open(self, address: str, on_closed: Callable[[Any], None]) -> ProducerLink:
+    def _forbid(self, why: str) -> None:
+        super()._forbid(why)
+        if self._dispatcher is not None:
+            self._dispatcher.forbid(f"the producer {why}")
+
+    # -- connections
+
+    async def open(self, address: str, on_closed: Callable[[Any], None]) -> Opened:
         """Used by the keepers."""
         make = make_producer_link(on_closed)
-        link, _ = await dial(address, self._config, self._context, make)
-        before = self._addresses[: self._addresses.index(address)]
-        place = sum(keeper.link is not None for keeper in self._keepers if keeper.address in before)
+        link, features = await dial(address, self._config, self._context, make)
+        before = list(self._keepers)[: list(self._keepers).index(address)]
+        place = sum(self._keepers[one].link is not None for one in before)
         self._ready().join(link, place)
-        return link
+        return Opened(link, features.name)
 
-    def on_trouble(self, keeper: Keeper, pause_s: float) -> None:
+    def on_trouble(self, keeper: Keeper) -> None:
         """Used by the keepers."""
         self._ready().reason = f"{keeper.address}: {keeper.error}"
-        log.warning("%s: %s; again in %.1f s", keeper.address, keeper.error, pause_s)
+
+    def on_cancelled(self) -> None:
+        """Used by the keepers."""
+        assert self._dispatcher is not None
+        self._left_behind(", ".join(self._keepers))
+        self._dispatcher.abandon(f"the producer {self._why_unusable}")
+        self._take_undelivered(self._dispatcher, {})
+
+    async def add_nsqd(self, address: str) -> None:
+        """Publish to this one, too; returns after the first attempt. RefusedError: it will not have us."""
+        self._check_loop()
+        check_address(address)
+        keeper = self._keepers.get(address) or self._keep(address)
+        await keeper.tried
+        if keeper.was_refused and keeper.error is not None:
+            await self._keepers.pop(address).stop()
+            raise keeper.error
+
+    async def drop_nsqd(self, address: str) -> None:
+        """Publish no more to this one, wait for its answers, up to `close_timeout_s`, and hang up.
+
+        What has none by then goes to another one. OptionsError: it is none of the producer's.
+        """
+        self._check_loop()
+        keeper = self._keepers.pop(address, None)
+        if keeper is None:
+            raise OptionsError(f"{address!r} is none of this producer's nsqd")
+        if isinstance(keeper.link, ProducerLink) and (waiting := self._ready().retire(keeper.link)):
+            await asyncio.wait(waiting, timeout=self._close_timeout_s)
+        await keeper.stop(0.0)
+
+    async def ping(self, timeout_s: float | None = None) -> None:
+        """Return when an nsqd is connected and was sent a NOP; NotConnectedError says why there is none.
+
+        `timeout_s` is that of the producer if it is not given. NSQ has no answer to a NOP: an nsqd that hangs is found
+        out by its missing heartbeats, or by a publish.
+        """
+        self._check_loop()
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not self._ready().ping():
+                    await self._ready().wait_link()
+        except TimeoutError:
+            raise NotConnectedError(
+                f"no connection in {timeout_s:g} s: {self._ready().reason}"
+            ) from None
+
+    @property
+    def name(self) -> str:
+        """Its addresses, as log lines say them."""
+        return ", ".join(self._keepers or self._addresses)
+
+    def note_lost(self, topic: str, error: PublishError) -> None:
+        """A message that nobody waits for failed before it came here; `flush` and the end say so."""
+        self._ready().note_lost(topic, 1, error)
 
     def _ready(self) -> Dispatcher:
-        if self._dispatcher is None:
-            raise ClosedError("the producer was not started: `async with Producer(...)`")
+        self._check_use()
+        assert self._dispatcher is not None
         return self._dispatcher
 
     # -- publishing
 
+    def _ready_sender(self) -> Sender:
+        self._check_use()
+        assert self._sender is not None
+        return self._sender
+
     async def publish(self, topic: str, body: bytes) -> None:
         """Return when an nsqd has taken the message; a PublishError says why none did."""
-        await (self._dispatcher or self._ready()).send(topic, body, False)
+        try:
+            await (self._sender or self._ready_sender()).send(topic, body, False)
+        except RuntimeError:
+            self._check_loop()  # asyncio's own words for it are hard to understand
+            raise
 
     async def publish_many(self, topic: str, bodies: Iterable[bytes]) -> None:
         """One MPUB: all of them or none. nsqd has limits for its size (--max-body-size, 5 MiB)."""
+        self._check_loop()
         if listed := list(bodies):
-            await self._ready().send_many(topic, listed, False)
+            await self._ready_sender().send_many(topic, listed, False)
 
     async def publish_later(self, topic: str, body: bytes, delay_s: float) -> None:
         """Like `publish`; nsqd holds the message back for so long (--max-req-timeout at most, an hour)."""
-        await self._ready().send_later(topic, body, _delay_ms(delay_s), False)
+        self._check_loop()
+        await self._ready_sender().send_later(topic, body, _delay_ms(delay_s), False)
 
     def send(self, topic: str, body: bytes) -> "asyncio.Future[None]":
         """Like `publish`, without waiting: any number may be on their way.
 
         The future need not be looked at; `flush` and `close` raise what went wrong. BufferFullError: `drain` first.
         """
-        return (self._dispatcher or self._ready()).send(topic, body, True)
+        return (self._sender or self._ready_sender()).send(topic, body, True)
 
     def send_many(self, topic: str, bodies: Iterable[bytes]) -> "asyncio.Future[None]":
         """Like `publish_many`, without waiting."""
         if listed := list(bodies):
-            return self._ready().send_many(topic, listed, True)
+            return self._ready_sender().send_many(topic, listed, True)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done.set_result(None)
         return done
 
     def send_later(self, topic: str, body: bytes, delay_s: float) -> "asyncio.Future[None]":
         """Like `publish_later`, without waiting."""
-        return self._ready().send_later(topic, body, _delay_ms(delay_s), True)
+        return self._ready_sender().send_later(topic, body, _delay_ms(delay_s), True)
 
     async def drain(self) -> None:
         """Return when at most half of the buffer is used."""
+        self._check_loop()
         dispatcher = self._ready()
         while not dispatcher.has_room():
             await dispatcher.wait_room()
 
     async def flush(self) -> None:
         """Return when all sent so far has its answer; raise the first failure of a `send` since the last time."""
+        self._check_loop()
         dispatcher = self._ready()
         await self._settle(dispatcher)
-        self._raise_failure(dispatcher)
+        dispatcher.take_lost()
+        if failure := dispatcher.take_failure():
+            raise failure
 
     @staticmethod
     async def _settle(dispatcher: Dispatcher) -> None:
@@ -180,11 +325,6 @@ class Producer:
             await asyncio.wait([waiting[-1]])
             while waiting and waiting[-1].done():
                 waiting.pop()
-
-    @staticmethod
-    def _raise_failure(dispatcher: Dispatcher) -> None:
-        if failure := dispatcher.take_failure():
-            raise failure
 
     def stats(self) -> ProducerStats:
         """What was done and what waits."""
@@ -195,8 +335,10 @@ class Producer:
             resent=dispatcher.resent,
             waiting=dispatcher.count,
             waiting_bytes=dispatcher.size,
-            connections={keeper.address: keeper.link is not None for keeper in self._keepers},
-            connects=sum(keeper.connects for keeper in self._keepers),
+            connections={
+                address: keeper.link is not None for address, keeper in self._keepers.items()
+            },
+            connects=sum(keeper.connects for keeper in self._keepers.values()),
         )
 
 

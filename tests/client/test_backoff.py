@@ -83,7 +83,7 @@ def test_neutral_pauses_again_and_leaves_the_level():
 
 
 def test_off():
-    backoff = Backoff.of(Config(max_backoff_duration=0))
+    backoff = Backoff.of(Config(max_backoff_duration_s=0))
     assert backoff.failure() is Action.NOTHING
     assert backoff.level == 0
 

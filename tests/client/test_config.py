@@ -70,17 +70,18 @@ def test_defaults():
 @given(
     st.sampled_from(DURATIONS),
     st.integers(0, 10_000_000),
-    st.sampled_from("text number delta".split()),
+    st.sampled_from("text seconds delta".split()),
 )
 def test_durations(row, value_ms, form):
     key, _, low, high = row
     forms = {
         "text": format_duration(value_ms * 1_000_000),
-        "number": value_ms,
+        "seconds": value_ms / 1000,
         "delta": timedelta(milliseconds=value_ms),
     }
     # The heartbeat must stay below the read timeout, whatever is tried here.
-    given_values = {key: forms[form], "heartbeat_interval": "100ms"}
+    suffix = "_s" if form == "seconds" else ""
+    given_values = {key + suffix: forms[form], "heartbeat_interval": "100ms"}
     if (low is None or value_ms >= low) and (high is None or value_ms <= high):
         assert milliseconds(getattr(Config(**given_values), key)) == value_ms
     else:
@@ -147,8 +148,42 @@ def test_what_does_not_fit(item, error):
         Config.parse([item])
 
 
+@given(st.sampled_from(DURATIONS), st.integers(-1, 1000) | st.floats(0, 1000))
+def test_a_duration_without_a_unit(row, value):
+    """It would be milliseconds for those who know go-nsq, and seconds for those who know pynsq."""
+    key = row[0]
+    with pytest.raises(OptionsError) as refused:
+        Config(**{key: value})
+    assert str(refused.value) == (
+        f'{key}: {value!r} has no unit; say {key}="{value}s", {key}_s={value} or {key}=timedelta(seconds={value})'
+    )
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e99, True, "x", object()])
+def test_no_number_of_seconds(value):
+    with pytest.raises(OptionsError, match="^msg_timeout_s: "):
+        Config(msg_timeout_s=value)
+
+
+def test_seconds():
+    config = Config(lookupd_poll_interval_s=60, msg_timeout_s=0.25)
+    assert config.lookupd_poll_interval == timedelta(seconds=60)
+    assert config.msg_timeout == timedelta(milliseconds=250)
+    assert dataclasses.replace(config, msg_timeout_s=2).msg_timeout == timedelta(seconds=2)
+    assert dataclasses.replace(config, max_attempts=2).msg_timeout == config.msg_timeout
+    assert Config.parse(["msg-timeout-s,1.5"]).msg_timeout == timedelta(milliseconds=1500)
+
+
+def test_whether_max_in_flight_was_given():
+    assert not Config().is_max_in_flight_given
+    assert not dataclasses.replace(Config(), snappy=True).is_max_in_flight_given
+    for config in (Config(max_in_flight=1), Config.parse(["max_in_flight,1"])):
+        assert config.is_max_in_flight_given
+        assert config.max_in_flight == Config().max_in_flight
+
+
 def test_off():
-    assert milliseconds(Config(heartbeat_interval=-1).heartbeat_interval) == -1
+    assert milliseconds(Config(heartbeat_interval_s=-1).heartbeat_interval) == -1
     assert milliseconds(Config.parse(["output_buffer_timeout,-1"]).output_buffer_timeout) == -1
     assert milliseconds(Config(heartbeat_interval="-5s").heartbeat_interval) == -1
 

@@ -11,7 +11,7 @@ from support.fake_nsqd import FakeNsqd, until
 from support.server import start_nsqd
 from support.web import topic_stats
 
-FAST = Config(max_in_flight=100, default_requeue_delay=0, max_backoff_duration=0)
+FAST = Config(max_in_flight=100, default_requeue_delay_s=0, max_backoff_duration_s=0)
 
 
 async def publish(address, topic, count, prefix=b""):
@@ -188,7 +188,7 @@ def test_the_automatic_delay_grows_up_to_its_maximum(run):
             max_attempts=0,
             default_requeue_delay="90s",
             max_requeue_delay="3m",
-            max_backoff_duration=0,
+            max_backoff_duration_s=0,
         )
         async with (
             FakeNsqd(script) as fake,
@@ -217,7 +217,7 @@ def test_giving_up(run, broker, address, topic):
         raise ValueError
 
     config = Config(
-        max_in_flight=1, max_attempts=3, default_requeue_delay=0, max_backoff_duration=0
+        max_in_flight=1, max_attempts=3, default_requeue_delay_s=0, max_backoff_duration_s=0
     )
     consumer = Consumer(topic, "c", nsqd=address, config=config, giving_up=hook)
 
@@ -290,8 +290,8 @@ def test_a_stop_lets_handlers_end(run, broker, address, topic):
         release.set()
         await running
         assert consumer.stats().finished == 2
-        with pytest.raises(StopAsyncIteration):
-            await anext(aiter(consumer))
+        with pytest.raises(ClosedError, match="has stopped; make a new one"):
+            aiter(consumer)
 
     run(main())
 
@@ -414,7 +414,7 @@ def test_rdy_over_several_brokers(run, implementation, tmp_path_factory, topic):
                 def rdy():
                     return [consumer.stats().connections[address].rdy for address in addresses]
 
-                assert sorted(rdy()) == [3, 3, 4]
+                await until(lambda: sorted(rdy()) == [3, 3, 4])
                 servers[1].kill()
                 await until(lambda: rdy() == [5, 0, 5])
                 servers[1] = await asyncio.to_thread(
@@ -488,7 +488,7 @@ def test_backoff_on_the_wire(run, topic):
                 peer.deliver(number)
             said.extend(await peer.part())
 
-        config = Config(max_in_flight=7, backoff_multiplier="10ms", default_requeue_delay=0)
+        config = Config(max_in_flight=7, backoff_multiplier="10ms", default_requeue_delay_s=0)
         async with (
             FakeNsqd(script) as fake,
             Consumer(topic, "c", nsqd=fake.address, config=config) as consumer,
@@ -602,8 +602,8 @@ def test_beginning_and_end(run, address, topic):
             with pytest.raises(ClosedError, match="started before"):
                 await consumer.start()
             await asyncio.gather(consumer.stop(), consumer.stop())
-        async for _ in consumer:
-            raise AssertionError
+        with pytest.raises(ClosedError, match="has stopped; make a new one"):
+            aiter(consumer)
 
     run(main())
 
@@ -645,7 +645,7 @@ def test_every_message_once_under_random_answers(run, broker, address, topic):
     config = Config(
         max_in_flight=37,
         max_attempts=0,
-        default_requeue_delay=0,
+        default_requeue_delay_s=0,
         backoff_multiplier="1ms",
         max_backoff_duration="2ms",
     )

@@ -68,7 +68,7 @@ def test_reconnects(run, monkeypatch, caplog, role):
             before = await measure(fake, thing, ROUNDS // 20)
             after = await measure(fake, thing, ROUNDS - ROUNDS // 10)
             working.cancel()
-            await (thing.stop() if role == "consumer" else thing._end())
+            await (thing.stop() if role == "consumer" else thing._end(0.0))
             await asyncio.gather(working, return_exceptions=True)
         return before, after
 

@@ -14,12 +14,12 @@ from nsqfast.client.connection import (
     make_producer_link,
     tls_context,
 )
-from nsqfast.errors import ProtocolError
+from nsqfast.errors import ProtocolError, WrongPeerError
 from nsqfast.streams.compression import Deflate, Snappy
 from support.fake_nsqd import ANSWER, FakeNsqd, until
 from support.wire import MESSAGE, RESPONSE, encode_frame
 
-SLOW = Config(max_in_flight=10, max_backoff_duration=0)
+SLOW = Config(max_in_flight=10, max_backoff_duration_s=0)
 
 
 async def connect(address, config=None, closed=lambda _: None):
@@ -154,7 +154,13 @@ def test_a_broker_that_negotiates_nothing(run):
 @pytest.mark.parametrize(
     ("reply", "kind", "error"),
     [
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", ProtocolError, "is this the TCP port"),
+        (
+            b"HTTP/1.1 400 Bad Request\r\n\r\n",
+            WrongPeerError,
+            "this is an HTTP port; give the TCP port",
+        ),
+        (b"\0\0\0\x0eE_BAD_PROTOCOL", WrongPeerError, "this is the TCP port of an nsqlookupd"),
+        (b"NOSQ/1.1", ProtocolError, "is this the TCP port"),
         (b"\0\0\0\3abc", ProtocolError, "a frame of 3 bytes"),
         (encode_frame(9, b"?"), ProtocolError, "a frame of type 9"),
         (encode_frame(2, b"short"), ProtocolError, "a frame of type 2 with 5 bytes"),

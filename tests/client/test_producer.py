@@ -14,6 +14,7 @@ from nsqfast.client import (
     PublishError,
     PublishRefusedError,
     RefusedError,
+    UndeliveredError,
 )
 from support.fake_nsqd import FakeNsqd, until
 from support.server import start_nsqd
@@ -295,8 +296,10 @@ def test_no_connection_in_time(run):
         producer._dispatcher.expire(asyncio.get_running_loop().time() * 1e9 + 1e9)
         with pytest.raises(NotConnectedError, match=f"no connection in time: {address}: .*refused"):
             await sent
-        with pytest.raises(NotConnectedError):
+        with pytest.raises(UndeliveredError) as undelivered:
             await producer.close()
+        assert undelivered.value.topics == {"t": 1}
+        assert isinstance(undelivered.value.__cause__, NotConnectedError)
 
     run(main())
 

@@ -21,7 +21,7 @@ from nsqfast.client.sync import Consumer, Producer
 from support.fake_nsqd import eventually
 from support.web import topic_stats
 
-CONFIG = Config(max_in_flight=100, default_requeue_delay=0, max_backoff_duration=0)
+CONFIG = Config(max_in_flight=100, default_requeue_delay_s=0, max_backoff_duration_s=0)
 WAIT_S = 10.0
 
 
@@ -110,7 +110,7 @@ def test_errors(address, topic):
 def test_refused(address, topic):
     """A consumer without heartbeats is none; the thread that asked is gone afterwards."""
     before = threading.active_count()
-    consumer = Consumer(topic, "c", nsqd=address, config=Config(heartbeat_interval=-1))
+    consumer = Consumer(topic, "c", nsqd=address, config=Config(heartbeat_interval_s=-1))
     for _ in range(2):
         with pytest.raises(RefusedError, match="heartbeats disabled"):
             consumer.get()
@@ -144,7 +144,7 @@ def test_handler(broker, address, topic):
     with Producer(address) as producer:
         producer.publish_many(topic, [b"0", b"1", b"2"])
     with Consumer(
-        topic, "c", nsqd=address, config=Config(default_requeue_delay=0, max_backoff_duration=0)
+        topic, "c", nsqd=address, config=Config(default_requeue_delay_s=0, max_backoff_duration_s=0)
     ) as consumer:
         consumer.run(handler)
         assert consumer.stats().finished == 3

@@ -1,0 +1,86 @@
+"""What every Producer and Consumer has in common: it belongs to one event loop in one process, from its start to its
+end, and says so to whoever uses it elsewhere.
+"""
+
+import asyncio
+import logging
+import os
+import warnings
+import weakref
+from typing import Any, ClassVar
+
+from nsqfast.errors import ClosedError
+
+log = logging.getLogger("nsqfast.client")
+
+Logger = logging.Logger | logging.LoggerAdapter[Any]
+
+# Started and not ended.
+_open: "weakref.WeakSet[Resource]" = weakref.WeakSet()
+
+
+class Resource:
+    """`_begin` at the start, `_check_use` wherever it is used, `_finish` at the end."""
+
+    kind: ClassVar[str]
+
+    def __init__(self, logger: Logger | None) -> None:
+        self._log: Logger = logger or log
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._why_unusable = ""
+
+    def _begin(self) -> None:
+        if self._why_unusable:
+            raise ClosedError(f"the {self.kind} {self._why_unusable}")
+        if self._loop is not None:
+            raise ClosedError(f"the {self.kind} was started before")
+        self._loop = asyncio.get_running_loop()
+        _open.add(self)
+
+    def _finish(self) -> None:
+        """It was ended in order; there is nothing left to warn about."""
+        _open.discard(self)
+
+    def _check_use(self) -> None:
+        if self._why_unusable:
+            raise ClosedError(f"the {self.kind} {self._why_unusable}")
+        if self._loop is None:
+            name = type(self).__name__
+            raise ClosedError(f"the {self.kind} was not started: `async with {name}(...)`")
+
+    def _check_loop(self) -> None:
+        """Like `_check_use`, for what waits: that works in its own event loop alone."""
+        self._check_use()
+        if asyncio.get_running_loop() is not self._loop:
+            raise ClosedError(
+                f"the {self.kind} was started in another event loop; make one in each event loop"
+            )
+
+    def _forbid(self, why: str) -> None:
+        """Every use from here on raises ClosedError."""
+        self._why_unusable = why
+
+    def _left_behind(self, what: str) -> None:
+        """Its event loop ends, and nobody ended it before."""
+        if not self._why_unusable:
+            self._forbid("was started in an event loop that has ended; make one in each event loop")
+            _open.discard(self)
+            warnings.warn(
+                f"unclosed {self.kind} {what}", ResourceWarning, stacklevel=2, source=self
+            )
+
+
+def open_resources() -> list[Resource]:
+    """Those that were started and not ended, in this process."""
+    return list(_open)
+
+
+def _forbid_in_child() -> None:
+    for resource in open_resources():
+        resource._forbid(  # noqa: SLF001 - of this module
+            "was made before a fork, and its connections belong to the parent; make one in the child"
+        )
+    _open.clear()
+
+
+os.register_at_fork(after_in_child=_forbid_in_child)

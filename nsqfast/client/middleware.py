@@ -1,0 +1,136 @@
+"""Code around each publish and each call of a handler: for tracing, metrics, signatures, compression.
+
+    class Timed(Middleware):
+        @contextmanager
+        def handle(self, message):
+            began_s = time.monotonic()
+            yield
+            print(message.id, time.monotonic() - began_s)
+
+    Consumer("topic", "channel", nsqd="127.0.0.1:4150", middleware=[Timed()])
+
+The first of several is the outermost. What one of them raises fails the publish, or the handling of the message.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import Any, Protocol
+
+
+class Sender(Protocol):
+    """What a producer does with a publish; the last argument says that nobody waits for it."""
+
+    def send(self, topic: str, body: bytes, is_piped: bool, /) -> "asyncio.Future[None]": ...
+    def send_many(
+        self, topic: str, bodies: list[bytes], is_piped: bool, /
+    ) -> "asyncio.Future[None]": ...
+    def send_later(
+        self, topic: str, body: bytes, delay_ms: int, is_piped: bool, /
+    ) -> "asyncio.Future[None]": ...
+
+
+class Middleware:
+    """Override what is needed; each returns a context manager (see contextlib.contextmanager)."""
+
+    def publish(
+        self, topic: str, bodies: Sequence[bytes]
+    ) -> AbstractContextManager[Sequence[bytes]]:
+        """Around a publish: entered before it, left when nsqd has answered, with the exception if it failed.
+
+        It yields the bodies to be sent, as many as it was given: one, or those of an MPUB. For a `send`, which does not
+        wait, it is left as soon as the message is on its way.
+        """
+        del topic
+        return nullcontext(bodies)
+
+    def handle(self, message: Any) -> AbstractContextManager[object]:
+        """Around a call of a handler by `run`; left with the exception if the handler failed."""
+        del message
+        return nullcontext()
+
+
+@contextmanager
+def around_publish(
+    middleware: Sequence[Middleware], topic: str, bodies: Sequence[bytes]
+) -> Generator[list[bytes]]:
+    """All of them; yields what is to be sent."""
+    with ExitStack() as stack:
+        count = len(bodies)
+        for one in middleware:
+            bodies = stack.enter_context(one.publish(topic, bodies))
+        if len(bodies) != count:
+            raise ValueError(f"a middleware made {len(bodies)} messages of {count}")
+        yield list(bodies)
+
+
+def around_handler(
+    middleware: Sequence[Middleware], handler: Callable[[Any], Awaitable[object] | object]
+) -> Callable[[Any], Awaitable[object]]:
+    """A handler for `run` that calls that one within all of them."""
+
+    async def handle(message: Any) -> None:
+        with around_handling(middleware, message):
+            result = handler(message)
+            if inspect.isawaitable(result):
+                await result
+
+    return handle
+
+
+@contextmanager
+def around_handling(middleware: Sequence[Middleware], message: Any) -> Generator[None]:
+    """All of them, around the handling of that message."""
+    with ExitStack() as stack:
+        for one in middleware:
+            stack.enter_context(one.handle(message))
+        yield
+
+
+class AroundSender:
+    """A Sender within all of them."""
+
+    def __init__(self, middleware: Sequence[Middleware], sender: Sender) -> None:
+        self._middleware = middleware
+        self._sender = sender
+
+    def send(self, topic: str, body: bytes, is_piped: bool) -> "asyncio.Future[None]":
+        """PUB."""
+        return self._publish(
+            topic, [body], is_piped, lambda bodies: self._sender.send(topic, bodies[0], is_piped)
+        )
+
+    def send_many(self, topic: str, bodies: list[bytes], is_piped: bool) -> "asyncio.Future[None]":
+        """MPUB."""
+        return self._publish(
+            topic, bodies, is_piped, lambda bodies: self._sender.send_many(topic, bodies, is_piped)
+        )
+
+    def send_later(
+        self, topic: str, body: bytes, delay_ms: int, is_piped: bool
+    ) -> "asyncio.Future[None]":
+        """DPUB."""
+        return self._publish(
+            topic,
+            [body],
+            is_piped,
+            lambda bodies: self._sender.send_later(topic, bodies[0], delay_ms, is_piped),
+        )
+
+    def _publish(
+        self,
+        topic: str,
+        bodies: list[bytes],
+        is_piped: bool,
+        send: Callable[[list[bytes]], "asyncio.Future[None]"],
+    ) -> "asyncio.Future[None]":
+        if is_piped:
+            with around_publish(self._middleware, topic, bodies) as changed:
+                return send(changed)
+
+        async def wait() -> None:
+            with around_publish(self._middleware, topic, bodies) as changed:
+                await send(changed)
+
+        return asyncio.ensure_future(wait())

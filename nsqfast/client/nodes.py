@@ -1,0 +1,243 @@
+"""The nsqd of a consumer: those that it was given, and those that nsqlookupd lists, for as long as it does."""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any
+
+from nsqfast.client.callbacks import call
+from nsqfast.client.config import Config, seconds
+from nsqfast.client.connection import check_address
+from nsqfast.client.discovery import Answer, Discovery, poll_pause_s
+from nsqfast.client.keeper import Keeper, Owner
+from nsqfast.client.lifetime import Logger
+from nsqfast.errors import OptionsError, WrongPeerError
+
+ChooseNodes = Callable[[list[str]], Iterable[str] | Awaitable[Iterable[str]]]
+
+REPEAT_S = 60.0  # what stays as it is, is said again so often
+
+
+class Nodes:
+    """One Keeper for each address; made when the consumer is, at work from `start` to `stop`."""
+
+    def __init__(
+        self,
+        name: str,
+        direct: Iterable[str],
+        discovery: Discovery,
+        choose: ChooseNodes,
+        config: Config,
+        log: Logger,
+    ) -> None:
+        self.keepers: dict[str, Keeper] = {}
+        self._name = name
+        self._direct = set(direct)
+        self._discovery = discovery
+        self._choose = choose
+        self._config = config
+        self._log = log
+        self._owner: Owner | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._poll_loop: asyncio.Task[None] | None = None
+        self._poll_now = asyncio.Event()
+        self._grown: asyncio.Future[None] | None = None
+        self._said_s: dict[str, float] = {}
+        self._wrong: WrongPeerError | None = None  # all that nsqlookupd's addresses led to
+
+    # -- beginning and end
+
+    async def start(self, owner: Owner, stopped: "asyncio.Future[Any]") -> None:
+        """Return when one is connected, when all were tried in vain, or when the consumer is to stop.
+
+        RefusedError or WrongPeerError: nobody will have us, and another attempt is of little use.
+        """
+        self._owner = owner
+        for address in self._direct:
+            self._keep(address)
+        waits: set[asyncio.Future[Any]] = {stopped}
+        if len(self._discovery):
+            polled = self._spawn(self._poll())
+            # A dead nsqlookupd is not waited for; what it would say comes when it comes.
+            timeout_s = seconds(self._config.dial_timeout)
+            first_poll = self._spawn(_wait_done(polled, timeout_s))
+            self._start_polling(polled)
+            waits.add(first_poll)
+        await self._wait_first(waits, stopped)
+        if not stopped.done() and not self.is_connected:
+            self._raise_refusal()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection at all."""
+        return any(keeper.link is not None for keeper in self.keepers.values())
+
+    async def _wait_first(
+        self, waits: "set[asyncio.Future[Any]]", stopped: "asyncio.Future[Any]"
+    ) -> None:
+        while not self.is_connected and not stopped.done():
+            tried = {keeper.tried for keeper in self.keepers.values()}
+            rest = {wait for wait in tried | waits if not wait.done()}
+            if rest == {stopped}:
+                return
+            self._grown = asyncio.get_running_loop().create_future()
+            await asyncio.wait({*rest, self._grown}, return_when=asyncio.FIRST_COMPLETED)
+
+    def _raise_refusal(self) -> None:
+        for keeper in self.keepers.values():
+            if keeper.was_refused:
+                assert keeper.error is not None
+                raise keeper.error
+        if self._wrong is not None and not self.keepers:
+            raise self._wrong
+
+    async def stop(self) -> None:
+        """Hang up everywhere; nobody is asked any more."""
+        self.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*[keeper.stop() for keeper in self.keepers.values()])
+        await self._discovery.close()
+
+    def cancel(self) -> None:
+        """Ask nobody any more; connections stay."""
+        for task in self._tasks:
+            task.cancel()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # -- at run time
+
+    async def add_nsqd(self, address: str) -> None:
+        """Return after the first attempt; what fails is tried on and on, unless it is a refusal, which is raised."""
+        check_address(address)
+        self._direct.add(address)
+        keeper = self.keepers.get(address) or self._keep(address)
+        await keeper.tried
+        if keeper.was_refused:
+            await self.forget(address)
+            assert keeper.error is not None
+            raise keeper.error
+
+    def check_direct(self, address: str) -> None:
+        """OptionsError, if it was not given but found, or is not known at all."""
+        if address in self._direct:
+            return
+        if address in self.keepers:
+            raise OptionsError(
+                f"{address!r} was found through nsqlookupd, which would list it again; leave it out by choose_nodes"
+            )
+        raise OptionsError(f"{address!r} is none of this consumer's nsqd")
+
+    async def forget(self, address: str) -> None:
+        """Hang up and try no more."""
+        self._direct.discard(address)
+        if keeper := self.keepers.pop(address, None):
+            await keeper.stop()
+
+    def add_nsqlookupd(self, address: str) -> None:
+        """Ask it, too, at once."""
+        self._discovery.add(address)
+        self._start_polling()
+        self._poll_now.set()
+
+    def drop_nsqlookupd(self, address: str) -> None:
+        """Ask it no more; what it listed stays connected for as long as that lasts."""
+        self._discovery.drop(address)
+
+    def _keep(self, address: str) -> Keeper:
+        assert self._owner is not None
+        keeper = Keeper(address, self._owner, self._config, self._log, self._name)
+        self.keepers[address] = keeper
+        if self._grown is not None and not self._grown.done():
+            self._grown.set_result(None)
+        return keeper
+
+    # -- nsqlookupd
+
+    def ask_soon(self) -> None:
+        """A connection broke: nsqlookupd may know where its nsqd is now."""
+        self._poll_now.set()
+
+    def _start_polling(self, polled: "asyncio.Task[None] | None" = None) -> None:
+        if self._poll_loop is None:
+            self._poll_loop = self._spawn(self._poll_on(polled))
+
+    async def _poll_on(self, polled: "asyncio.Task[None] | None") -> None:
+        while True:
+            if polled is not None:
+                await asyncio.wait([polled])
+                if not polled.cancelled() and (error := polled.exception()):
+                    self._log.error("%s: a poll failed", self._name, exc_info=error)
+            self._poll_now.clear()
+            pause_s = poll_pause_s(self._config) if polled is not None else 0.0
+            try:
+                await asyncio.wait_for(self._poll_now.wait(), pause_s)
+                # Not all consumers that lost the same nsqd ask at the same moment.
+                await asyncio.sleep(min(pause_s, random.uniform(0.5, 1)))  # noqa: S311 - no secret
+            except TimeoutError:
+                pass
+            polled = self._spawn(self._poll())
+
+    async def _poll(self) -> None:
+        listed: set[str] = set()
+        answers: list[Answer] = []
+        is_whole = True
+        async for answer in self._discovery.poll():
+            answers.append(answer)
+            chosen = await self._take_up(answer)
+            is_whole = is_whole and chosen is not None
+            listed |= chosen or set()
+        self._say_if_none(answers, listed)
+        wrong = [answer.error for answer in answers if isinstance(answer.error, WrongPeerError)]
+        self._wrong = wrong[0] if wrong and len(wrong) == len(answers) else None
+        if is_whole:
+            await self._forget_all_but(listed)
+
+    async def _take_up(self, answer: Answer) -> set[str] | None:
+        """Which of the listed ones are wanted; they are connected to. None = that is not known."""
+        if answer.error is not None:
+            self._say(answer.url, logging.WARNING, f"nsqlookupd: {answer.error}")
+            return None
+        self._said_s.pop(answer.url, None)
+        try:
+            chosen = set(await call(self._choose, sorted(answer.addresses)))
+            for address in chosen:
+                check_address(address)
+        except Exception:
+            self._log.exception("%s: choose_nodes failed", self._name)
+            return None
+        for address in chosen - self.keepers.keys():
+            self._keep(address)
+        return chosen
+
+    def _say_if_none(self, answers: list[Answer], listed: set[str]) -> None:
+        usable = [answer for answer in answers if answer.error is None]
+        if listed or not usable:
+            self._said_s.pop("", None)
+        elif any(answer.is_known for answer in usable):
+            self._say("", logging.INFO, "nsqlookupd knows the topic, but no nsqd to connect to")
+        else:
+            self._say("", logging.INFO, "nsqlookupd does not know the topic yet")
+
+    def _say(self, key: str, level: int, text: str) -> None:
+        """Once, and again each minute."""
+        now_s = time.monotonic()
+        if now_s - self._said_s.get(key, -REPEAT_S) >= REPEAT_S:
+            self._said_s[key] = now_s
+            self._log.log(level, "%s: %s", self._name, text)
+
+    async def _forget_all_but(self, listed: set[str]) -> None:
+        """An address that nobody lists is given up once its connection is lost, not before."""
+        for address in self.keepers.keys() - listed - self._direct:
+            if self.keepers[address].link is None:
+                await self.forget(address)
+
+
+async def _wait_done(task: "asyncio.Task[None]", timeout_s: float) -> None:
+    await asyncio.wait([task], timeout=timeout_s)

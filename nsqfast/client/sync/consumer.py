@@ -1,0 +1,271 @@
+"""Consuming in program threads."""
+
+import asyncio
+import threading
+import time
+import weakref
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from typing import Any, ClassVar, Self, TypeVar
+
+import nsqfast.client.consumer as asynchronous
+from nsqfast._ext.inbox import Message as AsyncMessage
+from nsqfast.client.config import Config
+from nsqfast.client.lifetime import Logger
+from nsqfast.client.middleware import Middleware, around_handling
+from nsqfast.client.stats import ConsumerStats
+from nsqfast.client.sync.engine import Engine
+from nsqfast.client.sync.message import ArrayBatch, Batch, Message
+from nsqfast.client.sync.owner import Owner
+from nsqfast.client.workers import check_handler
+from nsqfast.errors import ClosedError
+
+T = TypeVar("T")
+
+Handler = Callable[[Message], object]
+ChooseNodes = Callable[[list[str]], Iterable[str]]
+
+
+class Consumer(Owner):
+    """See nsqfast.client.Consumer. It connects at the first use; its end hands back what is not answered.
+
+    `giving_up` and `choose_nodes` are called in a thread of their own, in which all of this may be used.
+    """
+
+    kind: ClassVar[str] = "consumer"
+
+    def __init__(
+        self,
+        topic: str,
+        channel: str,
+        *,
+        nsqd: str | Sequence[str] = (),
+        nsqlookupd: str | Sequence[str] = (),
+        config: Config | None = None,
+        auto_touch: bool = False,
+        giving_up: Handler | None = None,
+        choose_nodes: ChooseNodes | None = None,
+        middleware: Sequence[Middleware] = (),
+        logger: Logger | None = None,
+    ) -> None:
+        owner = weakref.ref(self)  # what the loop holds must not keep alive what nobody else does
+
+        async def give_up(message: AsyncMessage) -> None:
+            assert giving_up is not None
+            engine = _engine_of(owner)
+            await engine.call_back(giving_up, Message(message, engine))
+
+        async def choose(addresses: list[str]) -> Iterable[str]:
+            assert choose_nodes is not None
+            return await _engine_of(owner).call_back(choose_nodes, addresses)
+
+        def build() -> asynchronous.Consumer:
+            return asynchronous.Consumer(
+                topic,
+                channel,
+                nsqd=nsqd,
+                nsqlookupd=nsqlookupd,
+                config=config,
+                auto_touch=auto_touch,
+                giving_up=give_up if giving_up is not None else None,
+                choose_nodes=choose if choose_nodes is not None else list,
+                logger=logger,
+            )
+
+        self._build = build
+        self._middleware = middleware
+        self._is_stop_requested = False
+        super().__init__(logger)
+
+    @property
+    def _name(self) -> str:
+        return self._consumer.name
+
+    def __enter__(self) -> Self:
+        self._ready()
+        return self
+
+    def _make(self) -> None:
+        self._consumer = self._build()
+
+    def _before_start(self) -> None:
+        if self._is_stop_requested:
+            self._consumer.request_stop()
+
+    def _after_fork(self, engine: Engine) -> None:  # noqa: ARG002 - another owner needs it
+        raise ClosedError("the consumer was made before a fork; make one in the child")
+
+    def _start(self) -> Coroutine[Any, Any, None]:
+        return self._consumer.start()
+
+    def _end(self) -> Coroutine[Any, Any, None]:
+        return self._consumer.stop()
+
+    # -- ways to consume
+
+    def __iter__(self) -> Iterator[Message]:
+        engine = self._ready()
+        while messages := self._take(engine, None):
+            yield Message(messages[0], engine)
+
+    def get(self, timeout_s: float | None = None) -> Message | None:
+        """The next message; None after `timeout_s`, or at the end."""
+        engine = self._ready()
+        messages = self._take(engine, timeout_s)
+        return Message(messages[0], engine) if messages else None
+
+    def _take(self, engine: Engine, timeout_s: float | None) -> list[AsyncMessage]:
+        """One, or none. What waits is taken here and now; the loop's thread is asked only to wait."""
+        if messages := self._consumer.take_waiting(1):
+            return messages
+        try:
+            return engine.call(self._consumer.take(1, timeout_s))
+        except ClosedError:  # by another thread
+            return []
+
+    def batches(self, max_messages: int = 100, max_wait_s: float = 1.0) -> Iterator[Batch]:
+        """Lists of up to `max_messages`; a shorter one after `max_wait_s`, or if no more may be in flight."""
+        engine = self._ready()
+        found = self._consumer.batches(max_messages, max_wait_s)
+        while (batch := engine.call(_next(found))) is not None:
+            yield Batch([Message(message, engine) for message in batch.messages])
+
+    def arrays(self, max_messages: int = 10_000, max_wait_s: float = 1.0) -> Iterator[ArrayBatch]:
+        """The same as numpy arrays. A consumer that has begun so gives nothing else any more."""
+        engine = self._ready()
+        found = self._consumer.arrays(max_messages, max_wait_s)
+        while (batch := engine.call(_next(found))) is not None:
+            yield ArrayBatch(batch, engine)
+
+    def run(
+        self,
+        handler: Handler,
+        concurrency: int = 1,
+        grace_s: float = asynchronous.HANDLER_GRACE_S,
+    ) -> None:
+        """Call `handler` with one message after the other until `request_stop`; in this thread, or in so many others.
+
+        Its return finishes the message, an exception requeues it with backoff; unless it was answered already, or
+        kept (`message.keep`). With threads, handlers have `grace_s` to end at a stop.
+        `max_in_flight`, if it was not given, is the concurrency.
+        """
+        check_handler(handler, concurrency)
+        self._ask(lambda: self._consumer.prepare_run(concurrency))
+        if concurrency == 1:
+            self._work(handler)
+        else:
+            Threads(self, handler, concurrency).run(grace_s)
+
+    def _work(self, handler: Handler) -> None:
+        for message in self:
+            try:
+                with around_handling(self._middleware, message):
+                    handler(message)
+            except (Exception, asyncio.CancelledError):
+                self._log.warning("%s: the handler failed", self._name, exc_info=True)
+                if not message.is_answered:
+                    message.requeue()
+            else:
+                if not (message.is_answered or message.is_kept):
+                    message.finish()
+
+    def request_stop(self) -> None:
+        """Have iterators and `run` end, or not begin; from any thread, at any time, also in a signal handler."""
+        # No lock and no waiting here: a signal handler may have interrupted whoever holds it.
+        self._is_stop_requested = True
+        engine = self._engine
+        if engine is not None and engine.is_ours:
+            engine.post(self._consumer.request_stop)
+
+    # -- while it runs
+
+    def pause(self) -> None:
+        """Have nothing more delivered until `resume`; what is in flight, and what waits here, can be handled."""
+        self._ask(self._consumer.pause)
+
+    def resume(self) -> None:
+        """Deliver again, as before `pause`."""
+        self._ask(self._consumer.resume)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether `pause` was called, and `resume` not since."""
+        return self._ask(lambda: self._consumer.is_paused)
+
+    def set_max_in_flight(self, count: int) -> None:
+        """Change it from here on; 0 has nothing delivered."""
+        self._ask(lambda: self._consumer.set_max_in_flight(count))
+
+    @property
+    def is_starved(self) -> bool:
+        """Whether a connection has as good as all in flight that it may have: time for a batch to be finished."""
+        return self._ask(lambda: self._consumer.is_starved)
+
+    def add_nsqd(self, address: str) -> None:
+        """Connect to this one, too; returns after the first attempt. RefusedError: it will not have us."""
+        self._ready().call(self._consumer.add_nsqd(address))
+
+    def drop_nsqd(self, address: str, grace_s: float = asynchronous.HANDLER_GRACE_S) -> None:
+        """Take nothing more from this one, wait up to `grace_s` for answers, hand back the rest, hang up."""
+        self._ready().call(self._consumer.drop_nsqd(address, grace_s))
+
+    def add_nsqlookupd(self, address: str) -> None:
+        """Ask this one, too, beginning now."""
+        self._ready().call(self._consumer.add_nsqlookupd(address))
+
+    def drop_nsqlookupd(self, address: str) -> None:
+        """Ask this one no more; the nsqd that it listed stay connected for as long as that lasts."""
+        self._ready().call(self._consumer.drop_nsqlookupd(address))
+
+    def stats(self) -> ConsumerStats:
+        """What was done and what is under way."""
+        return self._ask(self._consumer.stats)
+
+
+class Threads:
+    """So many threads that call a handler, and the one that waits for them."""
+
+    def __init__(self, consumer: Consumer, handler: Handler, count: int) -> None:
+        self._consumer = consumer
+        self._handler = handler
+        self._error: BaseException | None = None
+        self._threads = [
+            threading.Thread(target=self._work, name=f"nsqfast handler {number}", daemon=True)
+            for number in range(count)
+        ]
+
+    def run(self, grace_s: float) -> None:
+        """Until all have ended: the consumer stops, or one of them fails, or this thread is interrupted."""
+        for thread in self._threads:
+            thread.start()
+        try:
+            for thread in self._threads:
+                thread.join()
+        except BaseException:
+            self._consumer.request_stop()
+            deadline_s = time.monotonic() + grace_s
+            for thread in self._threads:
+                thread.join(max(0.0, deadline_s - time.monotonic()))
+            raise
+        if self._error is not None:
+            raise self._error
+
+    def _work(self) -> None:
+        try:
+            self._consumer._work(self._handler)  # noqa: SLF001 - of this module
+        except BaseException as error:
+            self._error = self._error or error
+            self._consumer.request_stop()
+
+
+def _engine_of(owner: "weakref.ref[Consumer]") -> Engine:
+    consumer = owner()
+    engine = None if consumer is None else consumer._engine  # noqa: SLF001 - of this module
+    if engine is None:
+        raise ClosedError("the consumer was left behind")
+    return engine
+
+
+async def _next(found: AsyncIterator[T]) -> T | None:
+    async for item in found:
+        return item
+    return None

@@ -1,0 +1,167 @@
+"""An event loop in a thread of its own, for programs that have none: what `nsqfast.client.sync` runs on.
+
+Heartbeats are answered whatever the program does meanwhile. Calls from several threads are fine. A fork does not take
+the thread along; whoever owns an engine asks `is_ours`.
+"""
+
+import asyncio
+import concurrent.futures
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import uvloop
+
+from nsqfast.errors import ClosedError, OptionsError
+
+T = TypeVar("T")
+
+
+def check_threads() -> None:
+    """OptionsError, if threads were replaced by tasks that share one: an event loop in one of them stops the others."""
+    gevent = sys.modules.get("gevent.monkey")
+    eventlet = sys.modules.get("eventlet.patcher")
+    if gevent is not None and gevent.is_module_patched("threading"):
+        name, cure = "gevent", "monkey.patch_all(thread=False)"
+    elif eventlet is not None and eventlet.is_monkey_patched("thread"):
+        name, cure = "eventlet", "eventlet.monkey_patch(thread=False)"
+    else:
+        return
+    raise OptionsError(
+        f"{name} has replaced threads, and nsqfast.client.sync needs a real one for its connections: "
+        f"use {cure}, or publish over nsqd's HTTP port"
+    )
+
+
+class Engine:
+    """Runs from its making to `stop`."""
+
+    def __init__(self, name: str) -> None:
+        self._pid = os.getpid()
+        self._name = name
+        self._loop = uvloop.new_event_loop()
+        self._posted: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self._is_woken = False
+        self._callbacks: concurrent.futures.ThreadPoolExecutor | None = None
+        self._callback_thread_id = 0
+        # A daemon: a program that forgets to close is not kept from ending.
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this is still the process that made it."""
+        return self._pid == os.getpid()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the thread that asks is the loop's."""
+        return threading.get_ident() == self._thread.ident
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            self._loop.run_until_complete(_cancel_all())
+        finally:
+            self._loop.close()
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run it on the loop, after all that was posted; wait for its result, or raise what it raised.
+
+        ClosedError: the engine has been stopped.
+        """
+        if self.is_current:
+            work.close()
+            raise RuntimeError(
+                "called in the thread that carries out all calls: what runs there (a log handler, say) may not wait"
+            )
+        ordered = self._after_posted(work)
+        try:
+            future = asyncio.run_coroutine_threadsafe(ordered, self._loop)
+        except RuntimeError:
+            if not self._loop.is_closed():
+                raise
+            ordered.close()
+            work.close()
+            raise ClosedError("its connections were closed") from None
+        try:
+            return future.result()
+        except concurrent.futures.CancelledError:
+            raise ClosedError("its connections were closed") from None
+        except BaseException:
+            future.cancel()  # Ctrl-C while waiting
+            raise
+
+    async def _after_posted(self, work: Coroutine[Any, Any, T]) -> T:
+        self._do_posted()
+        return await work
+
+    def post(self, action: Callable[..., object], *arguments: Any) -> None:
+        """Run it on the loop soon, in order; one wake-up serves all that was posted meanwhile. Not after a stop.
+
+        It takes no lock and waits for nothing: a signal handler may call it.
+        """
+        self._posted.append((action, arguments))
+        if not self._is_woken:
+            self._is_woken = True
+            try:
+                self._loop.call_soon_threadsafe(self._do_posted)
+            except RuntimeError:
+                if not self._loop.is_closed():
+                    raise
+                self._posted.clear()
+                self._is_woken = False
+
+    @property
+    def posted_count(self) -> int:
+        """What the loop has not done yet."""
+        return len(self._posted)
+
+    def _do_posted(self) -> None:
+        self._is_woken = False  # first: what is posted from here on wakes again
+        while self._posted:
+            action, arguments = self._posted.popleft()
+            action(*arguments)
+
+    # -- functions of the program that the loop has to wait for
+
+    @property
+    def is_calling_back(self) -> bool:
+        """Whether the thread that asks is the one that `call_back` uses."""
+        return threading.get_ident() == self._callback_thread_id
+
+    def call_back(self, function: Callable[..., T], *arguments: object) -> "asyncio.Future[T]":
+        """For the loop: have it called in another thread, one at a time, in which everything is allowed."""
+        if self._callbacks is None:
+            self._callbacks = concurrent.futures.ThreadPoolExecutor(
+                1, f"{self._name} callbacks", self._note_callback_thread
+            )
+        work = self._loop.run_in_executor(self._callbacks, function, *arguments)
+        return asyncio.ensure_future(work, loop=self._loop)
+
+    def _note_callback_thread(self) -> None:
+        self._callback_thread_id = threading.get_ident()
+
+    def stop(self) -> None:
+        """End the thread; who still waits for a call gets ClosedError."""
+        if self._callbacks is not None:
+            self._callbacks.shutdown(wait=False, cancel_futures=True)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        if not self.is_current:
+            self._thread.join()
+
+
+async def _cancel_all() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def run_on_loop(action: Callable[[], T]) -> T:
+    """For `call`: a plain function of what belongs to the loop."""
+    return action()

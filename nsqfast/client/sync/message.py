@@ -1,0 +1,117 @@
+"""Messages as they are handed to a program thread; what it says of them leaves from the loop's."""
+
+from typing import TYPE_CHECKING
+
+from nsqfast._ext import inbox
+from nsqfast.client.message import MessageList
+from nsqfast.client.sync.engine import Engine, run_on_loop
+
+if TYPE_CHECKING:
+    import nsqfast.client.batch as batch_module
+
+
+class Message:
+    """See nsqfast.client.Message; what it says to nsqd leaves from the other thread, so there is nothing to return.
+
+    After the end of its consumer, which handed it back, nothing is said any more.
+    """
+
+    __slots__ = ("_engine", "_message", "is_answered", "is_kept")
+
+    def __init__(self, message: inbox.Message, engine: Engine) -> None:
+        self._message = message
+        self._engine = engine
+        self.is_answered = False
+        self.is_kept = False
+
+    def __repr__(self) -> str:
+        return repr(self._message)
+
+    @property
+    def body(self) -> bytes:
+        return self._message.body
+
+    @property
+    def id(self) -> bytes:
+        return self._message.id
+
+    @property
+    def attempts(self) -> int:
+        return self._message.attempts
+
+    @property
+    def timestamp_ns(self) -> int:
+        return self._message.timestamp_ns
+
+    def finish(self) -> None:
+        """FIN: it is done with."""
+        self.is_answered = True
+        self._engine.post(self._message.finish)
+
+    def requeue(self, delay_s: float | None = None, *, backoff: bool = True) -> None:
+        """REQ: deliver it again after so long; None = default_requeue_delay × attempts."""
+        delay_s = None if delay_s is None else float(delay_s)  # what is no number is told here
+        self.is_answered = True
+        message = self._message
+        self._engine.post(lambda: message.requeue(delay_s, backoff=backoff))
+
+    def touch(self) -> None:
+        """TOUCH: its time in flight begins anew."""
+        self._engine.post(self._message.touch)
+
+    def keep(self) -> None:
+        """The handler's return is no answer; somebody else gives it later."""
+        self.is_kept = True
+
+
+class Batch(MessageList[Message]):
+    """Messages that came together, to be answered together or one by one."""
+
+    __slots__ = ()
+
+    def finish(self) -> None:
+        """FIN to all that are not answered yet."""
+        for message in self.messages:
+            if not message.is_answered:
+                message.finish()
+
+    def requeue(self, delay_s: float | None = None, *, backoff: bool = True) -> None:
+        """REQ likewise; the whole batch is one failure to the consumer's backoff."""
+        for number, message in enumerate(self.messages):
+            if not message.is_answered:
+                message.requeue(delay_s, backoff=backoff and number == 0)
+
+    def touch(self) -> None:
+        """TOUCH to all that are not answered yet."""
+        for message in self.messages:
+            if not message.is_answered:
+                message.touch()
+
+
+class ArrayBatch:
+    """See nsqfast.client.batch.ArrayBatch."""
+
+    def __init__(self, batch: "batch_module.ArrayBatch", engine: Engine) -> None:
+        self._batch = batch
+        self._engine = engine
+        self.bodies = batch.bodies
+        self.offsets = batch.offsets
+        self.timestamps = batch.timestamps
+        self.attempts = batch.attempts
+        self.ids = batch.ids
+        self.body = batch.body
+
+    def __len__(self) -> int:
+        return len(self._batch)
+
+    def finish(self, rows: "batch_module.Rows | None" = None) -> int:
+        """FIN to those rows, or to all that are not answered; returns how many were told."""
+        return self._engine.call(run_on_loop(lambda: self._batch.finish(rows)))
+
+    def requeue(self, rows: "batch_module.Rows | None" = None, *, delay_s: float = 0.0) -> int:
+        """REQ likewise."""
+        return self._engine.call(run_on_loop(lambda: self._batch.requeue(rows, delay_s=delay_s)))
+
+    def touch(self) -> int:
+        """TOUCH to all that is not answered."""
+        return self._engine.call(run_on_loop(self._batch.touch))

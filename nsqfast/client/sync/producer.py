@@ -1,0 +1,195 @@
+"""Publishing from program threads."""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any, ClassVar
+
+import nsqfast.client.producer as asynchronous
+from nsqfast.client.config import Config
+from nsqfast.client.lifetime import Logger
+from nsqfast.client.middleware import Middleware, around_publish
+from nsqfast.client.stats import ProducerStats
+from nsqfast.client.sync.engine import Engine
+from nsqfast.client.sync.owner import Owner
+from nsqfast.errors import BufferFullError, PublishError, PublishRefusedError
+from nsqfast.names import is_valid_name
+
+SENDS_MAX = 1024  # that the other thread has not taken yet
+
+
+class Producer(Owner):
+    """See nsqfast.client.Producer. It connects at the first use; its end waits for what has no answer yet."""
+
+    kind: ClassVar[str] = "producer"
+
+    def __init__(
+        self,
+        *addresses: str | Sequence[str],
+        config: Config | None = None,
+        retries: int = asynchronous.RETRIES,
+        timeout_s: float = asynchronous.TIMEOUT_S,
+        close_timeout_s: float = asynchronous.CLOSE_TIMEOUT_S,
+        buffer_count_max: int = asynchronous.BUFFER_COUNT_MAX,
+        buffer_bytes_max: int = asynchronous.BUFFER_BYTES_MAX,
+        sticky: bool = False,
+        middleware: Sequence[Middleware] = (),
+        logger: Logger | None = None,
+    ) -> None:
+        def build() -> asynchronous.Producer:
+            return asynchronous.Producer(
+                *addresses,
+                config=config,
+                retries=retries,
+                timeout_s=timeout_s,
+                close_timeout_s=close_timeout_s,
+                buffer_count_max=buffer_count_max,
+                buffer_bytes_max=buffer_bytes_max,
+                sticky=sticky,
+                logger=logger,
+            )
+
+        self._build = build
+        self._close_timeout_s = close_timeout_s
+        self._middleware = middleware
+        self._abandoned: list[object] = []  # a parent process's; to be left alone
+        super().__init__(logger)
+
+    @property
+    def _name(self) -> str:
+        return self._producer.name
+
+    def _make(self) -> None:
+        self._producer = self._build()
+        self._sends: deque[tuple[str, bytes]] = deque()
+        self._pushing = asyncio.Lock()
+        self._is_pushing = False
+        self._tasks: set[asyncio.Future[None]] = set()
+        self._topics: set[str] = set()
+
+    def _before_start(self) -> None:
+        """Nothing can have been asked of it before."""
+
+    def _after_fork(self, engine: Engine) -> None:
+        self._abandoned += [engine, self._producer]
+        self._engine = None
+        self._is_connected = False
+        self._make()
+
+    def _start(self) -> Coroutine[Any, Any, None]:
+        return self._producer.start()
+
+    async def _end(self) -> None:
+        try:
+            async with asyncio.timeout(self._close_timeout_s):
+                await self._push()
+        except TimeoutError:
+            pass
+        finally:
+            left = Counter(topic for topic, _ in self._sends)
+            self._sends.clear()
+            error = await self._producer.finish(left)
+        if error is not None:
+            raise error
+
+    # -- publishing
+
+    def publish(self, topic: str, body: bytes) -> None:
+        """Return when an nsqd has taken the message; a PublishError says why none did."""
+        if self._middleware:
+            with around_publish(self._middleware, topic, [body]) as (body,):  # noqa: PLR1704 - it may be changed
+                self._publish(topic, body)
+        else:
+            self._publish(topic, body)
+
+    def _publish(self, topic: str, body: bytes) -> None:
+        self._ready().call(self._producer.publish(topic, body))
+
+    def publish_many(self, topic: str, bodies: Iterable[bytes]) -> None:
+        """One MPUB: all of them or none."""
+        with around_publish(self._middleware, topic, list(bodies)) as changed:
+            self._ready().call(self._producer.publish_many(topic, changed))
+
+    def publish_later(self, topic: str, body: bytes, delay_s: float) -> None:
+        """Like `publish`; nsqd holds the message back for so long."""
+        with around_publish(self._middleware, topic, [body]) as (changed,):
+            self._ready().call(self._producer.publish_later(topic, changed, delay_s))
+
+    def send(self, topic: str, body: bytes) -> None:
+        """Like `publish`, without waiting for the answer; `flush` and `close` raise what went wrong.
+
+        Where too much waits for an answer already, it waits, too.
+        """
+        if self._middleware:
+            with around_publish(self._middleware, topic, [body]) as (changed,):
+                self._send(topic, changed)
+        else:
+            self._send(topic, body)
+
+    def _send(self, topic: str, body: bytes) -> None:
+        engine = self._ready()
+        if topic not in self._topics:
+            if not is_valid_name(topic):
+                raise PublishRefusedError(f'E_BAD_TOPIC PUB topic name "{topic}" is not valid')
+            self._topics.add(topic)
+        if not isinstance(body, bytes) or not body:
+            raise TypeError("a message body is bytes, and not empty")
+        self._sends.append((topic, body))
+        if len(self._sends) >= SENDS_MAX:
+            engine.call(self._push())
+        elif not self._is_pushing:
+            self._is_pushing = True
+            engine.post(self._push_soon)
+
+    def _push_soon(self) -> None:
+        """On the loop."""
+        self._is_pushing = False
+        task = asyncio.ensure_future(self._push())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _push(self) -> None:
+        """Pass on what was sent, as fast as answers make room for it."""
+        async with self._pushing:
+            while self._sends:
+                topic, body = self._sends.popleft()
+                try:
+                    self._producer.send(topic, body)
+                except BufferFullError:
+                    self._sends.appendleft((topic, body))
+                    await self._producer.drain()
+                except PublishError as error:
+                    self._producer.note_lost(topic, error)
+
+    def flush(self) -> None:
+        """Return when all sent so far has its answer; raise the first failure of a `send` since the last time."""
+        self._ready().call(self._flush())
+
+    async def _flush(self) -> None:
+        try:
+            await self._push()
+        finally:
+            await self._producer.flush()
+
+    # -- while it runs
+
+    def ping(self, timeout_s: float | None = None) -> None:
+        """Return when an nsqd is connected and was sent a NOP; NotConnectedError says why there is none."""
+        self._ready().call(self._producer.ping(timeout_s))
+
+    def add_nsqd(self, address: str) -> None:
+        """Publish to this one, too; returns after the first attempt. RefusedError: it will not have us."""
+        self._ready().call(self._producer.add_nsqd(address))
+
+    def drop_nsqd(self, address: str) -> None:
+        """Publish no more to this one, wait for its answers, up to `close_timeout_s`, and hang up."""
+        self._ready().call(self._producer.drop_nsqd(address))
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a publish could leave now."""
+        return self._ask(lambda: self._producer.is_connected)
+
+    def stats(self) -> ProducerStats:
+        """What was done and what waits."""
+        return self._ask(self._producer.stats)
