@@ -34,8 +34,8 @@ cdef object bad_type(int frame_type, bytes data):
     place."""
     if frame_type == 0x455f4241 and data == b"D_PROTOCOL":  # E_BAD_PROTOCOL
         return WrongPeerError(
-            "this is the TCP port of an nsqlookupd; give its HTTP port (4161 as a rule) as nsqlookupd=, or the TCP port "
-            "of an nsqd (4150)"
+            "this is the TCP port of an nsqlookupd; give its HTTP port (4161 as a rule) as nsqlookupd=, "
+            "or the TCP port of an nsqd (4150)"
         )
     return ProtocolError("E_BAD_FRAME", f"a frame of type {frame_type} with {len(data)} bytes")
 

@@ -1,0 +1,273 @@
+"""What ends `run`, and what does not: cancelled tasks, wrong arguments, a second run, how many are handled at a time."""
+
+import asyncio
+import logging
+
+import pytest
+
+from nsqfast.client import ClosedError, Config, Consumer, NsqfastError, OptionsError, Producer
+from support.fake_nsqd import FakeNsqd, until
+from support.web import topic_stats
+
+CONFIG = Config(max_in_flight=100, default_requeue_delay_s=0, max_backoff_duration_s=0)
+
+
+async def publish(address, topic, count):
+    async with Producer(address) as producer:
+        await producer.publish_many(topic, [b"%d" % number for number in range(count)])
+
+
+@pytest.fixture
+def dead():
+    """An address where nobody listens."""
+
+    async def find():
+        async with FakeNsqd(lambda _: asyncio.sleep(0)) as fake:
+            return fake.address
+
+    return asyncio.run(find())
+
+
+def test_a_handler_that_waits_for_a_cancelled_task(run_anywhere, broker, address, topic, caplog):
+    """Each message that meets it is requeued; no worker ends, and all messages are handled in the end."""
+    handled, met = set(), set()
+
+    async def handler(message):
+        if int(message.body) % 4 == 0 and message.body not in met:
+            met.add(message.body)
+            other = asyncio.create_task(asyncio.sleep(3600))
+            asyncio.get_running_loop().call_soon(other.cancel)
+            await other
+        handled.add(message.body)
+        if len(handled) == 200:
+            consumer.request_stop()
+
+    consumer = Consumer(topic, "c", nsqd=address, config=CONFIG)
+
+    async def main():
+        await publish(address, topic, 200)
+        await consumer.run(handler, concurrency=8)
+        assert consumer.stats().requeued == 50
+
+    run_anywhere(main())
+    assert len(handled) == 200
+    failures = [record for record in caplog.records if "the handler failed" in record.message]
+    assert len(failures) == 50
+    assert topic_stats(broker.http, topic)["channels"]["c"]["in_flight_count"] == 0
+
+
+@pytest.mark.parametrize("way", ["itself", "elsewhere"])
+def test_a_worker_that_is_cancelled(run, broker, address, topic, way):
+    """run ends with an exception that says so, not as if all were done; what it had is handed back."""
+
+    async def handler(_message):
+        if way == "itself":
+            asyncio.current_task().cancel()
+        else:
+            started.set_result(asyncio.current_task())
+        await asyncio.sleep(3600)
+
+    async def main():
+        nonlocal started
+        started = asyncio.get_running_loop().create_future()
+        await publish(address, topic, 5)
+        consumer = Consumer(topic, "c", nsqd=address, config=CONFIG)
+        running = asyncio.create_task(consumer.run(handler, grace_s=0))
+        if way == "elsewhere":
+            (await started).cancel()
+        with pytest.raises(NsqfastError, match=f"{topic}/c: a task that calls the handler was"):
+            await running
+        await until(lambda: topic_stats(broker.http, topic)["channels"]["c"]["depth"] == 5)
+
+    started = None
+    run(main())
+
+
+def test_a_run_that_is_cancelled(run, address, topic):
+    """The handler's CancelledError is its own then, and run's, too."""
+
+    async def main():
+        ended = []
+        started = asyncio.Event()
+
+        async def handler(_message):
+            started.set()
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                ended.append(True)
+                raise
+
+        await publish(address, topic, 1)
+        running = asyncio.create_task(
+            Consumer(topic, "c", nsqd=address, config=CONFIG).run(handler, grace_s=0)
+        )
+        await started.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert ended == [True]
+
+    run(main())
+
+
+def test_callbacks_that_wait_for_a_cancelled_task(run, address, topic, caplog):
+    """giving_up: the message is requeued. choose_nodes: the answer does not count, and the next poll is made."""
+
+    async def cancelled(_):
+        other = asyncio.create_task(asyncio.sleep(3600))
+        asyncio.get_running_loop().call_soon(other.cancel)
+        await other
+
+    given_up = []
+
+    async def give_up(message):
+        given_up.append(message.attempts)
+        if len(given_up) == 1:
+            await cancelled(message)
+        consumer.request_stop()
+
+    def handler(_message):
+        raise ValueError
+
+    config = Config(max_attempts=1, default_requeue_delay_s=0, max_backoff_duration_s=0)
+    consumer = Consumer(topic, "c", nsqd=address, config=config, giving_up=give_up)
+
+    async def main():
+        await publish(address, topic, 1)
+        await consumer.run(handler)
+
+    run(main())
+    assert given_up == [2, 3]
+    assert "it waited for a task that was cancelled" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ((None,), "a handler is a function that takes a message, not None"),
+        (("text",), "not 'text'"),
+        ((print, 0), "concurrency is 0; it is a whole number of at least 1"),
+        ((print, -1), "concurrency is -1"),
+        ((print, 1.5), "concurrency is 1.5"),
+        ((print, True), "concurrency is True"),
+        ((print, None), "concurrency is None"),
+    ],
+)
+def test_wrong_arguments(run, dead, topic, arguments, error):
+    async def main():
+        with pytest.raises(OptionsError, match=error):
+            await Consumer(topic, "c", nsqd=dead).run(*arguments)
+
+    run(main())
+
+
+def test_a_consumer_runs_once(run, dead, topic):
+    async def main():
+        consumer = Consumer(topic, "c", nsqd=dead)
+        running = asyncio.create_task(consumer.run(print))
+        await until(lambda: consumer._was_run)
+        with pytest.raises(ClosedError, match="run.. was called before"):
+            await consumer.run(print)
+        consumer.request_stop()
+        await running
+        with pytest.raises(ClosedError, match="the consumer has stopped; make a new one"):
+            await consumer.run(print)
+        for use in (lambda: consumer.take(1), lambda: anext(consumer.batches())):
+            with pytest.raises(ClosedError, match="has stopped"):
+                await use()
+        assert consumer.stats().received == 0
+
+    run(main())
+
+
+@pytest.mark.parametrize("when", ["before", "while it connects", "before run"])
+def test_a_stop_that_comes_early(run, topic, when):
+    """run, and iteration, end at once; nothing is waited for."""
+
+    async def main():
+        silent = asyncio.Event()
+
+        async def script(peer):
+            silent.set()
+            await peer.read_to_end()
+
+        async with FakeNsqd(script) as fake:
+            consumer = Consumer(topic, "c", nsqd=fake.address)
+            if when == "before":
+                consumer.request_stop()
+            running = asyncio.create_task(consumer.run(print))
+            if when == "while it connects":
+                await silent.wait()
+                consumer.request_stop()
+            elif when == "before run":
+                asyncio.get_running_loop().call_soon(consumer.request_stop)
+            async with asyncio.timeout(5):
+                await running
+
+    run(main())
+
+
+class Crowd:
+    """How many handlers are at work at the same moment, at most."""
+
+    def __init__(self, consumer_of, until_count):
+        self.most = self.now = self.done = 0
+        self.until_count = until_count
+        self.consumer_of = consumer_of
+
+    async def __call__(self, _message):
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await asyncio.sleep(0.005)  # a moment's work
+        self.now -= 1
+        self.done += 1
+        if self.done == self.until_count:
+            self.consumer_of().request_stop()
+
+
+@pytest.mark.parametrize(
+    ("given", "most", "warns"),
+    [({}, 64, False), ({"max_in_flight": 200}, 64, False), ({"max_in_flight": 8}, 8, True)],
+)
+def test_as_many_at_a_time_as_asked_for(run, address, topic, caplog, given, most, warns):
+    """Nobody has to know that max_in_flight is 1 if it is not given."""
+    crowd = Crowd(lambda: consumer, 256)
+    consumer = Consumer(topic, "c", nsqd=address, config=Config(**given))
+
+    async def main():
+        await publish(address, topic, 256)
+        await consumer.run(crowd, concurrency=64)
+
+    with caplog.at_level(logging.WARNING):
+        run(main())
+    assert crowd.most == most
+    said = "64 messages at a time are to be handled, but max_in_flight is 8"
+    assert (said in caplog.text) is warns
+
+
+def test_batches_as_large_as_asked_for(run, address, topic):
+    async def main():
+        await publish(address, topic, 300)
+        async with Consumer(topic, "c", nsqd=address) as consumer:
+            async for batch in consumer.batches(max_messages=300, max_wait_s=10):
+                assert len(batch) == 300
+                batch.finish()
+                break
+
+    run(main())
+
+
+def test_what_was_set_at_run_time_counts_as_given(run, address, topic):
+    async def main():
+        await publish(address, topic, 30)
+        async with Consumer(topic, "c", nsqd=address) as consumer:
+            consumer.set_max_in_flight(5)
+            async for batch in consumer.batches(max_messages=30, max_wait_s=10):
+                assert len(batch) == 5
+                batch.finish()
+                break
+            with pytest.raises(OptionsError, match="max_in_flight is -1"):
+                consumer.set_max_in_flight(-1)
+
+    run(main())
