@@ -9,50 +9,9 @@ from aiohttp import web
 
 from nsqfast.client import Config, ConnectError, Consumer, OptionsError, Producer
 from nsqfast.client.discovery import Discovery, addresses_in, lookup_url, poll_pause_s
+from support.fake_lookup import Lookupd
 from support.fake_nsqd import FakeNsqd, until
 from support.server import start_nsqd, start_nsqlookupd
-
-V1 = {"X-NSQ-Content-Type": "nsq; version=1.0"}
-
-
-class Lookupd:
-    """Answers /lookup with the addresses it is given."""
-
-    def __init__(self, *addresses, old=False):
-        self.addresses = list(addresses)
-        self.old = old
-        self.requests = []
-        self.answer = None  # instead of the usual one
-        self.release = None  # an event to wait for
-
-    async def __aenter__(self):
-        app = web.Application()
-        app.router.add_get("/{path:.*}", self._lookup)
-        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        self.address = "{}:{}".format(*self._runner.addresses[0])
-        return self
-
-    async def __aexit__(self, *_):
-        await self._runner.cleanup()
-
-    async def _lookup(self, request):
-        self.requests.append(request)
-        if self.release is not None:
-            await self.release.wait()
-        if self.answer is not None:
-            return self.answer()
-        producers = []
-        for address in self.addresses:
-            host, port = address.rsplit(":", 1)
-            producers.append({"broadcast_address": host, "tcp_port": int(port), "http_port": 1})
-        found = {"channels": [], "producers": producers}
-        if self.old:
-            return web.json_response({"status_code": 200, "status_txt": "OK", "data": found})
-        return web.json_response(found, headers=V1)
-
 
 async def answers(addresses, topic="t", config=None):
     discovery = Discovery(addresses, topic, config or Config())

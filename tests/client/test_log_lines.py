@@ -1,0 +1,174 @@
+"""What a producer and a consumer say while all is well, and when it is not; and to whom."""
+
+import asyncio
+import logging
+import re
+
+import pytest
+from aiohttp import web
+
+from nsqfast.client import Config, Consumer, Producer
+from nsqfast.client import nodes as nodes_module
+from support.fake_lookup import Lookupd
+from support.fake_nsqd import FakeNsqd, until
+from support.server import start_nsqd
+
+
+def lines(caplog, *levels):
+    return [record.message for record in caplog.records if record.levelname in levels]
+
+
+def test_connected_lost_and_back(run, implementation, tmp_path, topic, caplog):
+    async def main():
+        server = start_nsqd(implementation, tmp_path)
+        address = "{}:{}".format(*server.tcp)
+        try:
+            async with (
+                Producer(address) as producer,
+                Consumer(topic, "c", nsqd=address) as consumer,
+            ):
+                server.kill()
+                await until(lambda: not producer.is_connected)
+                await until(lambda: not consumer.stats().connections[address].is_connected)
+                server = await asyncio.to_thread(
+                    start_nsqd, implementation, tmp_path, f"--tcp-address={address}"
+                )
+                await until(lambda: producer.is_connected)
+                await until(lambda: consumer.stats().connections[address].is_connected)
+        finally:
+            server.kill()
+        return address
+
+    with caplog.at_level(logging.INFO):
+        address = run(main())
+    said = "\n".join(lines(caplog, "INFO", "WARNING"))
+    version = r"nsqd \S+"
+    for where, end in ((address, ""), (f"{topic}/c {address}", ", subscribed")):
+        own = "\n".join(line for line in said.splitlines() if line.startswith(f"{where}: "))
+        assert re.search(
+            rf"(?s)^{re.escape(where)}: connected, {version}{end}\n"
+            rf"{re.escape(where)}: lost: [^\n]+; again in [0-9.]+ s\n.*"
+            rf"{re.escape(where)}: connected again after [0-9.]+ s, {version}{end}\n"
+            rf"{re.escape(where)}: closed$",
+            own,
+        ), own
+
+
+def test_a_first_connection_that_fails(run, topic, caplog):
+    async def main():
+        async with FakeNsqd(lambda _: asyncio.sleep(0)) as fake:
+            address = fake.address
+        async with Consumer(topic, "c", nsqd=address):
+            pass
+        return address
+
+    address = run(main())
+    assert f"{topic}/c {address}: no connection: connection refused; again in 0.1 s" in caplog.text
+
+
+class Clock:
+    """The seconds of time.monotonic, moved by a test."""
+
+    def __init__(self):
+        self.now_s = 1000.0
+
+    def monotonic(self):
+        return self.now_s
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    found = Clock()
+    monkeypatch.setattr(nodes_module, "time", found)
+    return found
+
+
+def unknown():
+    return web.json_response({"message": "TOPIC_NOT_FOUND"}, status=404)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (unknown, "nsqlookupd does not know the topic yet"),
+        (None, "nsqlookupd knows the topic, but no nsqd to connect to"),
+        (lambda: web.Response(status=500), "nsqlookupd: http://"),
+    ],
+)
+def test_what_is_missing_is_said_once_a_minute(run, address, topic, caplog, clock, answer, said):
+    async def main():
+        async with Lookupd() as lookupd:
+            lookupd.answer = answer
+            config = Config(lookupd_poll_interval="10ms")
+
+            async def polls(count):
+                before = len(lookupd.requests)
+                await until(lambda: len(lookupd.requests) >= before + count)
+
+            async with Consumer(topic, "c", nsqlookupd=lookupd.address, config=config) as consumer:
+                await polls(5)
+                assert count() == 1
+                clock.now_s += 59
+                await polls(5)
+                assert count() == 1
+                clock.now_s += 1
+                await until(lambda: count() == 2)
+                await polls(5)
+                assert count() == 2
+                lookupd.answer, lookupd.addresses = None, [address]
+                await until(lambda: consumer.stats().connects == 1)
+                lookupd.addresses, lookupd.answer = [], answer
+                await until(lambda: count() == 3)
+
+    def count():
+        return sum(f"{topic}/c: {said}" in record.message for record in caplog.records)
+
+    with caplog.at_level(logging.INFO):
+        run(main())
+
+
+@pytest.mark.parametrize("hung_at", ["IDENTIFY", "SUB"])
+def test_a_hung_nsqd_holds_up_nobody(run, address, topic, hung_at):
+    """The start returns as soon as the healthy one is connected, and messages come; the stop does not wait, either."""
+
+    async def main():
+        reached = asyncio.Event()
+
+        async def script(peer):
+            if hung_at == "SUB":
+                await peer.greet()
+                await peer.expect("SUB")
+            reached.set()
+            await peer.read_to_end()
+
+        async with FakeNsqd(script) as fake, Producer([fake.address, address]) as producer:
+            await until(lambda: producer.stats().connections[address])
+            async with asyncio.timeout(5):
+                async with Consumer(topic, "c", nsqd=[fake.address, address]) as consumer:
+                    assert consumer.stats().connections[address].is_connected
+                    async with Producer(address) as healthy:
+                        await healthy.publish(topic, b"x")
+                    (await anext(aiter(consumer))).finish()
+                    await reached.wait()
+
+    run(main())
+
+
+def test_a_logger_of_ones_own(run, address, topic, caplog):
+    """Everything goes there, and nothing to nsqfast.client."""
+    logger = logging.getLogger("my.program")
+    adapter = logging.LoggerAdapter(logger, {"request": 7})
+
+    async def main():
+        async with (
+            Producer(address, "127.0.0.1:1", logger=logger),
+            Consumer(topic, "c", nsqd=address, nsqlookupd="127.0.0.1:1", logger=adapter),
+        ):
+            await until(lambda: f"{topic}/c {address}: connected" in caplog.text)
+            await until(lambda: f"{topic}/c: nsqlookupd: " in caplog.text)
+
+    with caplog.at_level(logging.DEBUG):
+        run(main())
+    ours = [record for record in caplog.records if record.name == "my.program"]
+    assert {record.name for record in caplog.records} <= {"my.program", "asyncio"}
+    assert any(getattr(record, "request", None) == 7 for record in ours)
