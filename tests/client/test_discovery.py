@@ -13,6 +13,7 @@ from support.fake_lookup import Lookupd
 from support.fake_nsqd import FakeNsqd, until
 from support.server import start_nsqd, start_nsqlookupd
 
+
 async def answers(addresses, topic="t", config=None):
     discovery = Discovery(addresses, topic, config or Config())
     try:

@@ -235,16 +235,17 @@ class Threads:
 
     def run(self, grace_s: float) -> None:
         """Until all have ended: the consumer stops, or one of them fails, or this thread is interrupted."""
-        for thread in self._threads:
-            thread.start()
         try:
+            for thread in self._threads:
+                thread.start()
             for thread in self._threads:
                 thread.join()
         except BaseException:
             self._consumer.request_stop()
             deadline_s = time.monotonic() + grace_s
             for thread in self._threads:
-                thread.join(max(0.0, deadline_s - time.monotonic()))
+                if thread.ident is not None:  # it was started
+                    thread.join(max(0.0, deadline_s - time.monotonic()))
             raise
         if self._error is not None:
             raise self._error

@@ -130,9 +130,9 @@ class Engine:
     # -- functions of the program that the loop has to wait for
 
     @property
-    def is_calling_back(self) -> bool:
-        """Whether the thread that asks is the one that `call_back` uses."""
-        return threading.get_ident() == self._callback_thread_id
+    def is_inside(self) -> bool:
+        """Whether the thread that asks is the loop's, or the one that `call_back` uses."""
+        return threading.get_ident() in {self._thread.ident, self._callback_thread_id}
 
     def call_back(self, function: Callable[..., T], *arguments: object) -> "asyncio.Future[T]":
         """For the loop: have it called in another thread, one at a time, in which everything is allowed."""

@@ -82,9 +82,10 @@ class Owner(ABC):
     def _ready(self) -> Engine:
         """The engine; the first use makes it and connects, and other threads wait for that."""
         engine = self._engine
-        is_usable = engine is not None and engine.is_ours and not self._is_closed
-        if engine is not None and is_usable and (self._is_connected or engine.is_calling_back):
-            return engine
+        if engine is not None and engine.is_ours and not self._is_closed:  # noqa: SIM102 - one question, then the other
+            # The engine's own threads cannot wait for the connection: it waits for them.
+            if self._is_connected or engine.is_inside:
+                return engine
         with self._lock:
             if self._is_closed:
                 raise ClosedError(f"the {self.kind} is closed")
