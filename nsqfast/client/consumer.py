@@ -19,7 +19,7 @@ from nsqfast.client.flow import CLOSE_WAIT_TIMEOUT_S, Flow, Lane, leave_all
 from nsqfast.client.keeper import Keeper, Opened
 from nsqfast.client.lifetime import Logger, Resource, open_resources
 from nsqfast.client.message import Batch
-from nsqfast.client.middleware import Middleware
+from nsqfast.client.middleware import Middleware, around_handler
 from nsqfast.client.nodes import ChooseNodes, Nodes
 from nsqfast.client.stats import ConsumerStats, connection_stats
 from nsqfast.client.workers import Handler, Workers, check_handler, give_up
@@ -298,7 +298,8 @@ class Consumer(Resource):
             await self.start()
         inbox = self._ready_to_consume()
         self.prepare_run(concurrency)
-        self._workers = Workers(handler, concurrency, inbox, self._middleware, self._log, self.name)
+        around = around_handler(self._middleware, self._topic, self._channel, handler)
+        self._workers = Workers(around, concurrency, inbox, self._log, self.name)
         try:
             await self._workers.wait()
         finally:

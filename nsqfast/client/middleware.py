@@ -2,10 +2,10 @@
 
     class Timed(Middleware):
         @contextmanager
-        def handle(self, message):
+        def handle(self, topic, channel, message):
             began_s = time.monotonic()
             yield
-            print(message.id, time.monotonic() - began_s)
+            print(topic, channel, message.id, time.monotonic() - began_s)
 
     Consumer("topic", "channel", nsqd="127.0.0.1:4150", middleware=[Timed()])
 
@@ -45,9 +45,9 @@ class Middleware:
         del topic
         return nullcontext(bodies)
 
-    def handle(self, message: Any) -> AbstractContextManager[object]:
+    def handle(self, topic: str, channel: str, message: Any) -> AbstractContextManager[object]:
         """Around a call of a handler by `run`; left with the exception if the handler failed."""
-        del message
+        del topic, channel, message
         return nullcontext()
 
 
@@ -66,12 +66,17 @@ def around_publish(
 
 
 def around_handler(
-    middleware: Sequence[Middleware], handler: Callable[[Any], Awaitable[object] | object]
-) -> Callable[[Any], Awaitable[object]]:
+    middleware: Sequence[Middleware],
+    topic: str,
+    channel: str,
+    handler: Callable[[Any], Awaitable[object] | object],
+) -> Callable[[Any], Awaitable[object] | object]:
     """A handler for `run` that calls that one within all of them."""
+    if not middleware:
+        return handler
 
     async def handle(message: Any) -> None:
-        with around_handling(middleware, message):
+        with around_handling(middleware, topic, channel, message):
             result = handler(message)
             if inspect.isawaitable(result):
                 await result
@@ -80,11 +85,13 @@ def around_handler(
 
 
 @contextmanager
-def around_handling(middleware: Sequence[Middleware], message: Any) -> Generator[None]:
+def around_handling(
+    middleware: Sequence[Middleware], topic: str, channel: str, message: Any
+) -> Generator[None]:
     """All of them, around the handling of that message."""
     with ExitStack() as stack:
         for one in middleware:
-            stack.enter_context(one.handle(message))
+            stack.enter_context(one.handle(topic, channel, message))
         yield
 
 

@@ -2,12 +2,11 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 from nsqfast._ext.inbox import Inbox, Message
 from nsqfast.client.callbacks import call, is_cancelled
 from nsqfast.client.lifetime import Logger
-from nsqfast.client.middleware import Middleware, around_handler
 from nsqfast.errors import NsqfastError, OptionsError
 
 Handler = Callable[[Message], Awaitable[object] | object]
@@ -29,11 +28,10 @@ class Workers:
         handler: Handler,
         concurrency: int,
         inbox: Inbox,
-        middleware: Sequence[Middleware],
         log: Logger,
         name: str,
     ) -> None:
-        self._handler = around_handler(middleware, handler) if middleware else handler
+        self._handler = handler
         self._inbox = inbox
         self._log = log
         self._name = name

@@ -1,4 +1,4 @@
-"""What ends `run`, and what does not: cancelled tasks, wrong arguments, a second run, how many are handled at a time."""
+"""What ends `run`, and what does not: cancelled tasks, wrong arguments, a second run; how many are handled at once."""
 
 import asyncio
 import logging

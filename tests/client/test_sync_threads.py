@@ -1,5 +1,5 @@
-"""The synchronous facade and what a program does around it: signals, callbacks, threads of handlers, objects that nobody
-closes, patched threads.
+"""The synchronous facade and what a program does around it: signals, callbacks, threads of handlers, objects that
+nobody closes, patched threads.
 """
 
 import gc
@@ -186,7 +186,7 @@ def test_giving_up_that_fails_requeues(address, topic):
 
 def test_choose_nodes_may_ask_the_consumer_while_it_connects(broker, address, topic):
     """The thread that connects waits for the choice meanwhile."""
-    from support.server import start_nsqlookupd  # noqa: PLC0415 - of this test alone
+    from support.server import start_nsqlookupd
 
     lookupd = start_nsqlookupd("nsqfast")
     found = []

@@ -1,4 +1,4 @@
-"""The end of a producer that could not deliver all: how long it waits, what it says, what it raises, how a program ends."""
+"""The end of a producer that could not deliver all: how long it waits, what it says and raises, how a program ends."""
 
 import asyncio
 import gc
@@ -207,12 +207,13 @@ def test_the_synchronous_one(dead, caplog):
 
 
 def test_the_synchronous_one_in_a_block(dead, caplog):
-    with (
-        pytest.raises(KeyError),
-        threaded.Producer(dead, close_timeout_s=0.05) as producer,
-    ):
-        producer.send("t", b"x")
-        raise KeyError("mine")
+    def work():
+        with threaded.Producer(dead, close_timeout_s=0.05) as producer:
+            producer.send("t", b"x")
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError):
+        work()
     assert len(errors(caplog)) == 1
 
 

@@ -72,6 +72,7 @@ class Consumer(Owner):
             )
 
         self._build = build
+        self._topic, self._channel = topic, channel
         self._middleware = middleware
         self._is_stop_requested = False
         super().__init__(logger)
@@ -158,7 +159,7 @@ class Consumer(Owner):
     def _work(self, handler: Handler) -> None:
         for message in self:
             try:
-                with around_handling(self._middleware, message):
+                with around_handling(self._middleware, self._topic, self._channel, message):
                     handler(message)
             except (Exception, asyncio.CancelledError):
                 self._log.warning("%s: the handler failed", self._name, exc_info=True)
