@@ -4,12 +4,14 @@ import ast
 import asyncio
 import inspect
 import re
+import signal
 import subprocess
 import sys
 
 import pytest
 
 import nsqfast.client
+from nsqfast.client import Config
 from support.server import ROOT
 
 TEXTS = {
@@ -85,18 +87,26 @@ def test_publishing_as_documented(run, address):
     run(main())
 
 
-def test_the_tables_name_what_there_is():
-    """What stands in the column 'here' of the table for newcomers are members of ours."""
-    table = TEXTS["docs/CLIENT.md"].partition("| | pynsq | go-nsq | here |")[2].partition("\n\n")[0]
-    kinds = (nsqfast.client.Producer, nsqfast.client.Consumer)
-    members = {name for kind in kinds for name in [*dir(kind), *inspect.signature(kind).parameters]}
-    members |= {*dir(nsqfast.client.Message), "max_in_flight"}
-    named = {
-        word
-        for line in table.splitlines()
-        for word in re.findall(
-            r"`(?:await |message\.)?([a-z_]+)(?=[(=`])", line.rpartition("| ")[2] or line
-        )
-    }
-    assert {"publish", "send", "run", "keep", "request_stop"} <= named
-    assert named <= members
+def test_the_first_lines(address, topic):
+    """What most programs need, run as it stands."""
+    block = block_with("docs/CLIENT.md", "consumer.run(ship, concurrency=8)")
+    block = block.replace("127.0.0.1:4150", address).replace('"orders"', f'"{topic}"')
+    block = block.replace("print(message.body)", "print(message.body, flush=True)")
+    with subprocess.Popen(
+        [sys.executable, "-c", block],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        assert running.stdout.readline() == "b'7'\n"
+        running.send_signal(signal.SIGINT)
+        assert running.wait(30) == -signal.SIGINT
+        assert "KeyboardInterrupt" in running.stderr.read()
+
+
+def test_the_configuration():
+    block = block_with("docs/CLIENT.md", "Config.parse")
+    names = {}
+    exec(block, names)
+    assert "Config(msg_timeout" in block
+    assert Config(msg_timeout="2m").msg_timeout.total_seconds() == 120
