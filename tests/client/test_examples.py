@@ -1,23 +1,14 @@
 """Every program in examples/, as its first line says to run it."""
 
 import re
-import signal
 import subprocess
-import sys
 
 import pytest
 
-from nsqfast.client.sync import Consumer, Producer
 from support.fake_nsqd import eventually
+from support.programs import EXAMPLES, SECONDS_MAX, command, left, publish
 from support.server import ROOT
 from support.web import topic_stats
-
-EXAMPLES = ROOT / "examples"
-SECONDS_MAX = 50
-
-
-def command(name, *arguments):
-    return [sys.executable, str(EXAMPLES / name), *map(str, arguments)]
 
 
 def run(name, *arguments, lines=b""):
@@ -31,16 +22,6 @@ def run(name, *arguments, lines=b""):
     assert done.returncode == 0, done.stderr.decode()
     assert done.stderr == b""
     return done.stdout.decode()
-
-
-def publish(address, topic, *bodies):
-    with Producer(address) as producer:
-        producer.publish_many(topic, bodies)
-
-
-def left(broker, topic):
-    channel = topic_stats(broker.http, topic)["channels"]["c"]
-    return channel["depth"] + channel["in_flight_count"] + channel["deferred_count"]
 
 
 def test_each_has_a_test():
@@ -78,28 +59,6 @@ def test_async_consume(broker, address, topic):
         "later attempt 2",
     ]
     eventually(lambda: left(broker, topic) == 0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_handler(broker, address, topic, number):
-    publish(address, topic, b"one", b"poison", b"two")
-    service = subprocess.Popen(
-        command("handler.py", topic, "c", address),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    with service:
-        printed = sorted(service.stdout.readline() for _ in range(3))
-        assert printed == ["dead: poison\n", "done: one\n", "done: two\n"]
-        service.send_signal(number)
-        said = service.stderr.read()
-        assert service.wait(SECONDS_MAX) == 0, said
-    assert said.count("ValueError: this can never work") == 2
-    eventually(lambda: left(broker, topic) == 0)
-    with Consumer(f"{topic}-dead", "c", nsqd=address) as consumer:
-        assert consumer.get(10).body == b"poison"
 
 
 @pytest.mark.slow
