@@ -2,13 +2,15 @@
 
 import json
 import signal
+import sys
 import time
 
 import pytest
 
 from nsqfast.client.sync import Consumer
 from support.fake_nsqd import eventually
-from support.programs import Program, command, left, publish
+from support.programs import EXAMPLES, Program, command, left, publish
+from support.web import topic_stats
 
 pytestmark = pytest.mark.slow
 
@@ -25,6 +27,10 @@ def take_body(consumer):
     message = consumer.get(10)
     message.finish()
     return message.body
+
+
+def in_flight(broker, topic, channel):
+    return topic_stats(broker.http, topic)["channels"][channel]["in_flight_count"]
 
 
 # -- services
@@ -68,3 +74,47 @@ def test_worker_tries_again_and_gives_up(broker, address, topic):
     assert worker.lines.count("done: good") == 1
     assert take_bodies(address, f"{topic}-dead", 1) == [b"no JSON"]
     eventually(lambda: left(broker, topic) == 0)
+
+
+def test_tasks(broker, address):
+    """tasks.py: called by a program and by a shell, done by one worker after the other."""
+    caller = "from tasks import add; add.delay(2, 3); add.delay(b=1, a=40)"
+    here = {"NSQD": address, "PYTHONPATH": str(EXAMPLES)}
+    with Program(*command("tasks.py", "worker", "math"), **here) as worker:
+        with Program(sys.executable, "-c", caller, **here) as calling:
+            assert calling.end(None) == 0, calling.text
+        assert worker.read_until(r"^2 \+")[0]
+        assert worker.read_until(r"^40 \+")[0]
+        assert worker.end(signal.SIGINT) == 0, worker.text
+    assert worker.lines == ["2 + 3 = 5", "40 + 1 = 41"]
+    with Program(*command("tasks.py", "add", 1, 2), **here) as calling:
+        assert calling.end(None) == 0, calling.text
+    publish(address, "math", b'{"task": "unheard-of", "args": [], "kwargs": {}}')
+    with Program(*command("tasks.py", "worker", "math"), **here) as worker:
+        worker.read_until(r"^1.0 \+ 2.0 = 3.0")
+        worker.read_until("KeyError: 'unheard-of'")
+        assert worker.end() == 0, worker.text
+    eventually(lambda: left(broker, "math", "workers") == 1)
+
+
+def test_task_group_ends_when_one_fails(broker, address, topic):
+    """task_group.py: the message that ended it, and whatever else was in flight, is nsqd's again."""
+    with Program(*command("task_group.py", topic, address)) as program:
+        publish(address, topic, b"20", b"-40")
+        assert [program.read_until(r"^(\S+)$")[1] for _ in range(2)] == ["68.0", "-40.0"]
+        publish(address, topic, b"warm")
+        assert program.end(None) == 1, program.text
+    assert program.lines[2:] == ["ended: could not convert string to float: b'warm'"]
+    assert left(broker, topic, "task-group") == 1
+    assert in_flight(broker, topic, "task-group") == 0
+    eventually(lambda: left(broker, f"{topic}-fahrenheit", "task-group") == 0)
+
+
+def test_task_group_ends_at_ctrl_c(broker, address, topic):
+    with Program(*command("task_group.py", topic, address)) as program:
+        publish(address, topic, b"20")
+        program.read_until("68.0")
+        for name in (topic, f"{topic}-fahrenheit"):
+            eventually(lambda name=name: left(broker, name, "task-group") == 0)
+        assert program.end(signal.SIGINT) == 0, program.text
+    assert program.lines == ["68.0"]
