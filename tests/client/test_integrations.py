@@ -1,9 +1,11 @@
 """nsqfast inside other frameworks, and as a service: real processes that get real requests and signals."""
 
+import csv
 import json
 import signal
 import sys
 import time
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -118,3 +120,46 @@ def test_task_group_ends_at_ctrl_c(broker, address, topic):
             eventually(lambda name=name: left(broker, name, "task-group") == 0)
         assert program.end(signal.SIGINT) == 0, program.text
     assert program.lines == ["68.0"]
+
+
+# -- pandas
+
+
+def requeue_one(address, topic):
+    with Consumer(topic, "c", nsqd=address) as consumer:
+        consumer.get(10).requeue(0)
+
+
+def test_pandas_frame(broker, address, topic, tmp_path):
+    """pandas_frame.py: the sums in its file are those of the messages."""
+    path = tmp_path / "sums.csv"
+    amounts = [b'{"amount": %d.5}' % number for number in range(3000)]
+    bodies = [*amounts, b"no JSON", b'{"amount": null}', b"[]"]
+    before = datetime.now(UTC) - timedelta(minutes=1)
+    for start in range(0, len(bodies), 1000):
+        publish(address, topic, *bodies[start : start + 1000])
+    requeue_one(address, topic)
+    with Program(*command("pandas_frame.py", topic, "c", address, len(bodies), path)) as program:
+        assert program.end(None) == 0, program.text
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert all(before < datetime.fromisoformat(row["minute"]) <= datetime.now(UTC) for row in rows)
+    sums = {name: sum(float(row[name]) for row in rows) for name in rows[0] if name != "minute"}
+    assert sums == {
+        "messages": len(bodies),
+        "retries": 1,
+        "bytes": sum(map(len, bodies)),
+        "amount": sum(number + 0.5 for number in range(3000)),
+        "broken": 3,
+    }
+    assert len(program.lines) == 2 + len({row["minute"] for row in rows})
+    eventually(lambda: left(broker, topic) == 0)
+
+
+def test_pandas_frame_that_cannot_be_stored(broker, address, topic, tmp_path):
+    """Nothing is finished then."""
+    publish(address, topic, b'{"amount": 1}', b'{"amount": 2}')
+    with Program(*command("pandas_frame.py", topic, "c", address, 2, tmp_path)) as program:
+        assert program.end(None) == 1
+    assert "IsADirectoryError" in program.text
+    assert left(broker, topic) == 2
