@@ -3,21 +3,33 @@
 import csv
 import json
 import signal
+import socket
+import sqlite3
 import sys
 import time
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from urllib.parse import urlencode
 
 import pytest
 
 from nsqfast.client.sync import Consumer
 from support.fake_nsqd import eventually
 from support.programs import EXAMPLES, Program, command, left, publish
-from support.web import topic_stats
+from support.web import request, topic_stats
 
 pytestmark = pytest.mark.slow
 
 BOTH_SIGNALS = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 WORKER_CONCURRENCY = 16  # as the example has it
+
+
+@pytest.fixture
+def nobody():
+    """An address that refuses connections for as long as the test lasts."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield "{}:{}".format(*bound.getsockname())
 
 
 def take_bodies(address, topic, count):
@@ -33,6 +45,67 @@ def take_body(consumer):
 
 def in_flight(broker, topic, channel):
     return topic_stats(broker.http, topic)["channels"][channel]["in_flight_count"]
+
+
+# -- web
+
+
+class Web(Program):
+    """A program with a web server; its address is read from what it prints."""
+
+    def __init__(self, *command, **environment):
+        super().__init__(*command, **environment)
+        try:
+            self.address = ("127.0.0.1", int(self.read_until(r"http://127\.0\.0\.1:(\d+)")[1]))
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def post(self, target, body, kind):
+        return request(self.address, "POST", target, body.encode(), {"Content-Type": kind})
+
+
+# -- Django
+
+
+def start_django(nsqd, topic, database):
+    server = command("django_orders.py", "runserver", "--noreload", "127.0.0.1:0")
+    return Web(*server, NSQD=nsqd, TOPIC=topic, DATABASE=str(database))
+
+
+def post_order(web, **order):
+    return web.post("/", urlencode(order), "application/x-www-form-urlencoded")
+
+
+def stored_orders(database):
+    with closing(sqlite3.connect(database)) as connection:
+        return connection.execute("select item, quantity from orders order by id").fetchall()
+
+
+def test_django_publishes_what_is_committed(broker, address, topic, tmp_path):
+    """django_orders.py under its own server."""
+    database = tmp_path / "orders.sqlite3"
+    with start_django(address, topic, database) as web:
+        assert post_order(web, item="tea", quantity=2).status == 201
+        assert post_order(web, item="gold", quantity=11).status == 409
+        assert post_order(web, item="tea", quantity="many").status == 400
+        assert post_order(web, item="jam", quantity=10).status == 201
+        assert web.end(signal.SIGINT) == 0, web.text
+    assert stored_orders(database) == [("tea", 2), ("jam", 10)]
+    assert topic_stats(broker.http, topic)["message_count"] == 2
+    tea, jam = map(json.loads, take_bodies(address, topic, 2))
+    assert tea == {"order": 1, "item": "tea", "quantity": 2}
+    assert (jam["item"], jam["quantity"]) == ("jam", 10)
+
+
+def test_django_without_nsqd(nobody, topic, tmp_path):
+    """What was committed stays so, and the log says what was not published."""
+    database = tmp_path / "orders.sqlite3"
+    with start_django(nobody, topic, database) as web:
+        assert post_order(web, item="tea", quantity=2).status == 201
+        assert web.end(signal.SIGINT) == 0, web.text
+        assert "NotConnectedError" in web.text
+    assert stored_orders(database) == [("tea", 2)]
 
 
 # -- services
