@@ -16,7 +16,8 @@ import pytest
 from nsqfast.client.sync import Consumer
 from support.fake_nsqd import eventually
 from support.programs import EXAMPLES, Program, command, left, publish
-from support.web import request, topic_stats
+from support.server import start_nsqd
+from support.web import get, request, topic_stats
 
 pytestmark = pytest.mark.slow
 
@@ -47,7 +48,7 @@ def in_flight(broker, topic, channel):
     return topic_stats(broker.http, topic)["channels"][channel]["in_flight_count"]
 
 
-# -- web
+# -- FastAPI
 
 
 class Web(Program):
@@ -63,6 +64,55 @@ class Web(Program):
 
     def post(self, target, body, kind):
         return request(self.address, "POST", target, body.encode(), {"Content-Type": kind})
+
+
+def start_fastapi(nsqd, topic):
+    app = ["-m", "uvicorn", "--port=0", f"--app-dir={EXAMPLES}", "fastapi_app:app"]
+    return Web(sys.executable, *app, NSQD=nsqd, TOPIC=topic)
+
+
+def post_event(web, **event):
+    return web.post("/events", json.dumps(event), "application/json")
+
+
+def test_fastapi_publishes_and_consumes(broker, address, topic):
+    """fastapi_app.py under uvicorn."""
+    with start_fastapi(address, topic) as web:
+        for user in range(3):
+            assert post_event(web, user=user, kind="login").status == 202
+        assert post_event(web, user="nobody", kind="login").status == 422
+        handled = {web.read_until(r"^user (\d): login$")[1] for _ in range(3)}
+        assert handled == {"0", "1", "2"}
+        eventually(lambda: left(broker, topic, "app") == 0)
+        assert post_event(web, user=3, kind="logout").status == 202
+        eventually(lambda: in_flight(broker, topic, "app") == 1)
+        assert web.end() == -signal.SIGTERM, web.text  # as uvicorn ends after an orderly stop
+        assert "user 3: logout" in web.lines  # its handler had begun
+        assert "Application shutdown complete" in web.text
+        assert "Traceback" not in web.text
+    assert topic_stats(broker.http, topic)["message_count"] == 4
+    eventually(lambda: left(broker, topic, "app") == 0)
+
+
+def test_fastapi_without_nsqd(nobody, topic):
+    with start_fastapi(nobody, topic) as web:
+        answer = post_event(web, user=1, kind="login")
+        assert answer.status == 503
+        assert nobody in answer.json()["detail"]
+        assert web.end() == -signal.SIGTERM, web.text
+        assert "Traceback" not in web.text
+
+
+def test_fastapi_health(implementation, tmp_path, topic):
+    with (
+        start_nsqd(implementation, tmp_path) as own,
+        start_fastapi("{}:{}".format(*own.tcp), topic) as web,
+    ):
+        assert get(web.address, "/health").status == 200
+        own.kill()
+        eventually(lambda: get(web.address, "/health").status == 503)
+        assert web.end() == -signal.SIGTERM, web.text
+        assert "Traceback" not in web.text
 
 
 # -- Django
