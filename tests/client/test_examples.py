@@ -74,3 +74,16 @@ def test_arrays(broker, address, topic):
     printed = run("arrays.py", topic, "c", address, 5000)
     assert re.fullmatch(r"50000 bytes, the oldest message was \d+\.\d{3} s old\n", printed)
     eventually(lambda: left(broker, topic) == 0)
+
+
+@pytest.mark.slow
+def test_tracing(address, topic):
+    """All four spans are of one trace, the publisher's inside out, then the handler's."""
+    spans = [line.split() for line in run("tracing.py", topic, "c", address).splitlines()]
+    assert len({trace_id for trace_id, *_ in spans}) == 1
+    assert [" ".join(words[1:-1]) for words in spans] == [
+        f"publish {topic}",
+        "checkout",
+        "ship 7",
+        f"handle {topic}",
+    ]
