@@ -32,5 +32,6 @@ cdef class WriteBuffer:
     cdef char *reserve(self, Py_ssize_t size) except NULL
     cdef int append(self, const char *data, Py_ssize_t size) except -1
     cdef bytes take(self)
+    cdef int clear(self) except -1
     cdef int grow(self, Py_ssize_t wanted) except -1
     cdef bytes hand_over(self)

@@ -22,6 +22,8 @@ cdef extern from "Python.h":
 
 cdef enum:
     WRITE_SIZE = 4096
+    # Copying as much as this costs more than a new block.
+    WRITE_KEPT_SIZE_MAX = 262144
     CALM_COUNT_MAX = 64
 
 
@@ -182,6 +184,15 @@ cdef class WriteBuffer:
             taken = self.data[:self.size]
         self.size = 0
         return taken
+
+    cdef int clear(self) except -1:
+        """Forget what was gathered, and keep the block for what comes next unless it is a large one."""
+        self.size = 0
+        if self.capacity > WRITE_KEPT_SIZE_MAX:
+            self.block = None
+            self.data = NULL
+            self.capacity = 0
+        return 0
 
     cdef bytes hand_over(self):
         cdef PyObject *block

@@ -5,5 +5,6 @@ from libc.stdint cimport int64_t
 
 cdef int64_t wall_ns() noexcept
 cdef int64_t monotonic_ns() noexcept
+cdef int64_t now_monotonic() noexcept nogil
 cdef void stop_clocks() noexcept
 cdef void free_clocks() noexcept

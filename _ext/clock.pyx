@@ -26,12 +26,10 @@ cdef int64_t wall_ns() noexcept:
 
 cdef int64_t monotonic_ns() noexcept:
     global stood_monotonic_ns
-    cdef timespec now
     cdef int64_t now_ns
     if stood_monotonic_ns:
         return stood_monotonic_ns
-    clock_gettime(CLOCK_MONOTONIC, &now)
-    now_ns = <int64_t> now.tv_sec * 1000000000 + now.tv_nsec + monotonic_offset_ns
+    now_ns = now_monotonic() + monotonic_offset_ns
     if is_standing:
         stood_monotonic_ns = now_ns
     return now_ns
@@ -50,6 +48,13 @@ cdef void free_clocks() noexcept:
     global is_standing, stood_wall_ns, stood_monotonic_ns
     is_standing = False
     stood_wall_ns = stood_monotonic_ns = 0
+
+
+cdef int64_t now_monotonic() noexcept nogil:
+    """What the system says, whatever stands or was moved here: for threads that do not hold the interpreter's lock."""
+    cdef timespec now
+    clock_gettime(CLOCK_MONOTONIC, &now)
+    return <int64_t> now.tv_sec * 1000000000 + now.tv_nsec
 
 
 def now():

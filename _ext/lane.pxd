@@ -63,4 +63,3 @@ cdef bint lane_read(Lane *lane) noexcept nogil
 cdef bint lane_write(Lane *lane) noexcept nogil
 cdef bint lane_tick(Lane *lane, int64_t now_ns) noexcept nogil
 cdef int64_t lane_in_air(Lane *lane) noexcept nogil
-cdef int64_t now_monotonic() noexcept nogil

@@ -9,8 +9,8 @@ from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memmove, strerror
-from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
+from nsqfast._ext.clock cimport now_monotonic
 from nsqfast._ext.limits cimport (
     FRAME_ERROR, FRAME_HEADER_SIZE, FRAME_MESSAGE, MESSAGE_HEADER_SIZE, MESSAGE_ID_SIZE,
 )
@@ -27,12 +27,6 @@ cdef enum:
     OK_FRAME_SIZE = 10
 
 cdef const char *OK_FRAME = b"\x00\x00\x00\x06\x00\x00\x00\x00OK"
-
-
-cdef int64_t now_monotonic() noexcept nogil:
-    cdef timespec now
-    clock_gettime(CLOCK_MONOTONIC, &now)
-    return now.tv_sec * 1000000000 + now.tv_nsec
 
 
 cdef Lane *lane_new(LaneKind kind, int fd, Tally *tally) noexcept:

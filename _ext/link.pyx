@@ -4,6 +4,7 @@ Heartbeats are answered here, as they are read: a handler that takes its time de
 event loop does.)
 """
 
+import os
 from collections import deque
 
 from libc.string cimport memcmp
@@ -22,9 +23,9 @@ cdef const char *HEARTBEAT = b"_heartbeat_"
 cdef double SECOND_NS = 1e9
 
 
-cdef object bad_frame(bytes beginning, Py_ssize_t size):
+cdef object bad_frame(Py_ssize_t size):
     """What to say of a size that no frame has."""
-    if beginning.startswith(b"HTTP/"):
+    if size == 0x48545450:  # HTTP
         return WrongPeerError("this is an HTTP port; give the TCP port of an nsqd (4150 as a rule)")
     return ProtocolError("E_BAD_FRAME", f"a frame of {size} bytes: is this the TCP port of an nsqd?")
 
@@ -126,7 +127,7 @@ cdef class Link:
             data = self.input.data + self.input.start
             size = get_be32(data)
             if size < 4 or size > CLIENT_FRAME_SIZE_MAX:
-                self.fail(bad_frame(data[:self.input.end - self.input.start], size))
+                self.fail(bad_frame(size))
                 return 0
             if self.input.end - self.input.start < 4 + size:
                 return 0
@@ -280,6 +281,17 @@ cdef class Link:
             self.error = ConnectError("closed")
         self.is_open = False
         self.transport.close()
+
+    def detach(self):
+        """A descriptor for somebody who does without an event loop; for this object the connection ends.
+
+        -1: TLS or compression stand between, or something was read that nobody has looked at.
+        """
+        if not self.is_open or self.layer is not None or self.input.end > self.input.start or self.output.size:
+            return -1
+        fd = os.dup(self.transport.get_extra_info("socket").fileno())
+        self.fail(ConnectError("detached"))
+        return fd
 
     cdef int end(self) except -1:
         for timer in (self.read_timer, self.write_timer):

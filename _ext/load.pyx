@@ -12,9 +12,10 @@ from posix.unistd cimport close, read
 
 import os
 
+from nsqfast._ext.clock cimport now_monotonic
 from nsqfast._ext.lane cimport (
     LANE_CONSUMER, LANE_PACED, LANE_PUBLISHER, lane_free, lane_in_air, lane_new, lane_read, lane_set_script, lane_start,
-    lane_tick, lane_write, now_monotonic,
+    lane_tick, lane_write,
 )
 from nsqfast._ext.sockets cimport (
     EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLLIN, EPOLLOUT, epoll_create1, epoll_ctl, epoll_event, epoll_wait,

@@ -1,4 +1,4 @@
-"""Whether an event loop turns on for a moment instead of going to sleep."""
+"""Whether an event loop, or a thread that waits for a peer, turns on for a moment instead of going to sleep."""
 
 from libc.stdint cimport int64_t, uint32_t
 
@@ -9,7 +9,7 @@ cdef class Look:
     cdef uint32_t misses         # looks in a row in which nothing came
     cdef uint32_t left_out       # since the last one
 
-    cdef void begin(self) noexcept
-    cdef void find(self) noexcept
-    cdef void check(self) noexcept
-    cdef void stop(self) noexcept
+    cdef void begin(self, int64_t now_ns) noexcept nogil
+    cdef void find(self) noexcept nogil
+    cdef void check(self, int64_t now_ns) noexcept nogil
+    cdef void stop(self) noexcept nogil

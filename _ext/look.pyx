@@ -3,8 +3,6 @@ and be woken costs both sides more than to look for it; a look that finds nothin
 after some.
 """
 
-from nsqfast._ext.clock cimport monotonic_ns
-
 cdef enum:
     # Where nothing came in so many looks, one in so many is left.
     LOOK_MISS_MAX = 8
@@ -16,7 +14,7 @@ cdef int64_t LOOK_NS = 30000
 cdef class Look:
     """Begun when something was said, asked at the end of each turn that it causes."""
 
-    cdef void begin(self) noexcept:
+    cdef void begin(self, int64_t now_ns) noexcept nogil:
         """Something was said now; if that was in the middle of a look, it paid."""
         if self.is_on:
             self.misses = 0
@@ -26,20 +24,20 @@ cdef class Look:
                 return
             self.left_out = 0
         self.is_on = True
-        self.until_ns = monotonic_ns() + LOOK_NS
+        self.until_ns = now_ns + LOOK_NS
 
-    cdef void find(self) noexcept:
+    cdef void find(self) noexcept nogil:
         """What was looked for is there."""
         if self.is_on:
             self.is_on = False
             self.misses = 0
 
-    cdef void check(self) noexcept:
+    cdef void check(self, int64_t now_ns) noexcept nogil:
         """Nothing came in this turn."""
-        if self.is_on and monotonic_ns() >= self.until_ns:
+        if self.is_on and now_ns >= self.until_ns:
             self.is_on = False
             self.misses += 1
 
-    cdef void stop(self) noexcept:
+    cdef void stop(self) noexcept nogil:
         """Others need the processor, or are waited for anyway."""
         self.is_on = False

@@ -45,7 +45,8 @@ cdef class Dispatcher:
     cdef Py_ssize_t wanted_size     # of the publish that did not fit last
     cdef int retries
     cdef int64_t timeout_ns
-    cdef object timer
+    cdef object timer           # at the earliest deadline, or at one that was
+    cdef int64_t timer_ns
     cdef list drains            # futures
     cdef object failure         # the first of a piped publish that flush has not told yet
     cdef dict lost              # topic -> messages of piped publishes that failed since then
@@ -58,8 +59,10 @@ cdef class Dispatcher:
     cdef readonly int64_t resent
     cdef public object reason   # why there is no connection
 
-    cdef object submit(self, bytes head, object body, Py_ssize_t size, bint is_piped)
+    cdef Pending take_in(self, bytes head, object body, Py_ssize_t size, bint is_piped)
+    cdef object submit(self, Pending pending)
     cdef bytes head(self, str topic)
+    cdef int set_timer(self, int64_t deadline_ns) except -1
     cdef int give(self, Pending pending) except -1
     cdef int release(self, Pending pending) except -1
     cdef int check_thread(self) except -1

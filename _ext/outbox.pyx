@@ -9,27 +9,22 @@ from collections import deque
 
 cimport cython
 from cpython.pythread cimport PyThread_get_thread_ident
-from libc.stdint cimport int64_t, uint32_t
-from libc.string cimport memcpy
+from libc.stdint cimport INT64_MAX, int64_t
 
-from nsqfast._ext.buffer cimport WriteBuffer
 from nsqfast._ext.clock cimport monotonic_ns
 from nsqfast._ext.link cimport Link
-from nsqfast._ext.message cimport put_be32
+from nsqfast._ext.publish cimport as_bodies, as_body, write_publish
 
 from nsqfast.errors import (
-    BufferFullError, ClosedError, NotConnectedError, OutcomeUnknownError, PublishError, PublishRefusedError,
+    BufferFullError, ClosedError, NotConnectedError, OutcomeUnknownError, PublishRefusedError,
 )
 from nsqfast.names import is_valid_name
 
 cdef enum:
     TOPICS_KEPT_MAX = 10000
-    MPUB_SIZE_MAX = 0x7fffffff
 
-cdef double TICK_S = 1.0
+cdef double TICK_S_MIN = 0.01
 cdef double SECOND_NS = 1e9
-# nsqd is about to stop, or its disk is full: another one may take what this one does not.
-cdef tuple PASSING = ("E_PUB_FAILED", "E_MPUB_FAILED", "E_DPUB_FAILED")
 
 
 @cython.final
@@ -50,14 +45,14 @@ cdef class Outbox(Link):
         self.turn_later = self.turn
 
     cdef int publish(self, Pending pending) except -1:
-        write_publish(self.output, pending)
+        write_publish(self.output, pending.head, pending.body, pending.size)
         self.waiting.append(pending)
         self.unsent += 1
         if len(self.waiting) > 1:
             return self.mark()
         # Somebody who waits for each answer is not to wait for the end of the turn, too.
         self.write()
-        self.look.begin()
+        self.look.begin(monotonic_ns())
         return self.ask_turn()
 
     cdef int ask_turn(self) except -1:
@@ -69,7 +64,7 @@ cdef class Outbox(Link):
     def turn(self):
         """Called once per turn of the loop during a look; that the loop does not sleep is all it is for."""
         self.is_turning = False
-        self.look.check()
+        self.look.check(monotonic_ns())
         if self.is_open:
             self.ask_turn()
 
@@ -135,6 +130,7 @@ cdef class Dispatcher:
         self.retries = retries
         self.timeout_ns = <int64_t> (timeout_s * SECOND_NS)
         self.timer = self.failure = None
+        self.timer_ns = INT64_MAX
         self.drains = []
         self.link_waiters = []
         self.lost = {}
@@ -175,28 +171,33 @@ cdef class Dispatcher:
 
     def send(self, str topic not None, body, bint is_piped):
         """PUB; the future is done when nsqd has taken it."""
-        body = as_bytes(body)
-        return self.submit(self.head(topic), body, len(<bytes> body), is_piped)
+        body = as_body(body)
+        return self.submit(self.take_in(self.head(topic), body, len(<bytes> body), is_piped))
 
     def send_many(self, str topic not None, list bodies not None, bint is_piped):
         """MPUB: all of them or none."""
-        cdef Py_ssize_t size = 0
         cdef list kept = []
-        for body in bodies:
-            body = as_bytes(body)
-            kept.append(body)
-            size += 4 + len(<bytes> body)
-        if size > MPUB_SIZE_MAX - 4:
-            raise PublishError(f"{size} bytes are too many for one publish")
-        return self.submit(b"M" + self.head(topic), kept, size, is_piped)
+        cdef Py_ssize_t size = as_bodies(bodies, kept)
+        return self.submit(self.take_in(b"M" + self.head(topic), kept, size, is_piped))
 
     def send_later(self, str topic not None, body, int64_t delay_ms, bint is_piped):
         """DPUB."""
-        body = as_bytes(body)
+        body = as_body(body)
         line = b"D" + self.head(topic).rstrip() + b" %d\n" % delay_ms
-        return self.submit(line, body, len(<bytes> body), is_piped)
+        return self.submit(self.take_in(line, body, len(<bytes> body), is_piped))
 
-    cdef object submit(self, bytes head, object body, Py_ssize_t size, bint is_piped):
+    def send_again(self, str topic not None, body, double timeout_s, bint may_be_there):
+        """PUB of a message that was sent in vain before, over another connection than ours."""
+        cdef Pending pending
+        body = as_body(body)
+        pending = self.take_in(self.head(topic), body, len(<bytes> body), False)
+        pending.tries_left = max(0, self.retries - 1)
+        pending.deadline_ns = monotonic_ns() + <int64_t> (timeout_s * SECOND_NS)
+        self.resent += may_be_there
+        return self.submit(pending)
+
+    cdef Pending take_in(self, bytes head, object body, Py_ssize_t size, bint is_piped):
+        """Counted, and not sent yet."""
         cdef Pending pending
         if self.is_closed:
             raise ClosedError(self.why_closed)
@@ -213,14 +214,26 @@ cdef class Dispatcher:
         pending.size = size
         pending.is_piped = is_piped
         pending.tries_left = self.retries
-        pending.deadline_ns = monotonic_ns() + self.timeout_ns if self.timeout_ns else 0
+        pending.deadline_ns = monotonic_ns() + self.timeout_ns if self.timeout_ns else INT64_MAX
         self.count += 1
         self.size += size
         self.wanted_size = 0
+        return pending
+
+    cdef object submit(self, Pending pending):
         self.give(pending)
-        if self.timer is None and self.timeout_ns:
-            self.timer = self.loop.call_later(TICK_S, self.tick)
+        if pending.deadline_ns < self.timer_ns:
+            self.set_timer(pending.deadline_ns)
         return pending.future
+
+    cdef int set_timer(self, int64_t deadline_ns) except -1:
+        """Call `tick` then; not sooner than in a moment, for what is due together is dealt with together."""
+        cdef double delay_s = (deadline_ns - monotonic_ns()) / SECOND_NS
+        if self.timer is not None:
+            self.timer.cancel()
+        self.timer_ns = deadline_ns
+        self.timer = self.loop.call_later(max(delay_s, TICK_S_MIN), self.tick)
+        return 0
 
     cdef int check_thread(self) except -1:
         """A loop may go on in another thread; what is not in that loop breaks it without a trace."""
@@ -279,11 +292,12 @@ cdef class Dispatcher:
         self.lost[topic] = self.lost.get(topic, 0) + count
 
     cdef int on_refused(self, Pending pending, str text) except -1:
-        if text.startswith(PASSING) and pending.tries_left > 0 and not pending.future.done():
+        error = PublishRefusedError(text)
+        if error.is_passing and pending.tries_left > 0 and not pending.future.done():
             pending.tries_left -= 1
             self.backlog.appendleft(pending)
             return 0
-        return self.fail(pending, PublishRefusedError(text))
+        return self.fail(pending, error)
 
     cdef int take_back(self, Outbox link, list left) except -1:
         """A connection ended; what it owed goes to another one, or waits, or fails."""
@@ -346,20 +360,31 @@ cdef class Dispatcher:
         return lost
 
     def tick(self):
-        """Called every second while something waits."""
-        self.expire(monotonic_ns())
-        self.timer = self.loop.call_later(TICK_S, self.tick) if self.count and not self.is_closed else None
+        """Called when the first deadline has come."""
+        cdef int64_t next_ns = self.expire(monotonic_ns())
+        self.timer = None
+        self.timer_ns = INT64_MAX
+        if next_ns < INT64_MAX and not self.is_closed:
+            self.set_timer(next_ns)
 
     def expire(self, int64_t now_ns):
-        """Fail what has waited too long. What was sent keeps its place, because its answer may still come."""
+        """Fail what has waited too long. What was sent keeps its place, because its answer may still come.
+
+        Returns the next deadline. They stand in order, all but a few; those come a little late.
+        """
         cdef Pending pending
+        cdef int64_t next_ns = INT64_MAX
         while self.backlog and (<Pending> self.backlog[0]).deadline_ns <= now_ns:
             self.fail(self.backlog.popleft(), NotConnectedError(f"no connection in time: {self.reason}"))
+        if self.backlog:
+            next_ns = (<Pending> self.backlog[0]).deadline_ns
         for link in (*self.links, *self.retired):
             for pending in (<Outbox> link).waiting:
                 if pending.deadline_ns > now_ns:
+                    next_ns = min(next_ns, pending.deadline_ns)
                     break
                 self.fail_in_place(pending, OutcomeUnknownError("no answer in time"))
+        return next_ns
 
     cdef int fail_in_place(self, Pending pending, object error) except -1:
         """One that was sent: its place is given back by the answer, or with the connection."""
@@ -401,43 +426,3 @@ cdef int resolve(list futures) except -1:
         if not future.done():
             future.set_result(None)
     return 0
-
-
-cdef object as_bytes(object body):
-    if type(body) is not bytes:
-        if not isinstance(body, (bytes, bytearray, memoryview)):
-            raise TypeError(f"a message body is bytes, not {type(body).__name__}")
-        body = bytes(body)
-    if len(<bytes> body) == 0:
-        raise PublishRefusedError("E_BAD_MESSAGE PUB invalid message body size 0")
-    if len(<bytes> body) > MPUB_SIZE_MAX - 8:
-        raise PublishError(f"{len(<bytes> body)} bytes are too many for one message")
-    return body
-
-
-cdef int write_publish(WriteBuffer out, Pending pending) except -1:
-    cdef const char *head = pending.head
-    cdef Py_ssize_t head_size = len(pending.head)
-    cdef char *place
-    cdef bytes body
-    cdef list bodies
-    if type(pending.body) is bytes:
-        place = out.reserve(head_size + 4 + pending.size)
-        memcpy(place, head, head_size)
-        put_body(place + head_size, <bytes> pending.body)
-        return 0
-    bodies = pending.body
-    place = out.reserve(head_size + 8 + pending.size)
-    memcpy(place, head, head_size)
-    put_be32(place + head_size, <uint32_t> (4 + pending.size))
-    put_be32(place + head_size + 4, <uint32_t> len(bodies))
-    place += head_size + 8
-    for body in bodies:
-        put_body(place, body)
-        place += 4 + len(body)
-    return 0
-
-
-cdef inline void put_body(char *place, bytes body) noexcept:
-    put_be32(place, <uint32_t> len(body))
-    memcpy(place + 4, <const char *> body, len(body))

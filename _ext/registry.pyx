@@ -3,6 +3,7 @@
 import logging
 
 from nsqfast._ext.backlog cimport Queue
+from nsqfast._ext.clock cimport monotonic_ns
 
 cdef enum:
     # More than some answers is a turn whose work is worth a wake-up, for clients that need the processor themselves.
@@ -120,11 +121,11 @@ cdef class Registry:
             for consumer in written:
                 consumer.flush()
             if self.written_size <= LOOK_SIZE_MAX:
-                self.look.begin()
+                self.look.begin(monotonic_ns())
             else:
                 self.look.stop()
         else:
-            self.look.check()
+            self.look.check(monotonic_ns())
         self.syncer.kick()
         self.release.check()
         if self.syncer.is_running():

@@ -12,7 +12,7 @@ from posix.unistd cimport close
 
 import os
 
-from nsqfast._ext.lane cimport now_monotonic
+from nsqfast._ext.clock cimport now_monotonic
 from nsqfast._ext.limits cimport FRAME_HEADER_SIZE, FRAME_MESSAGE, MESSAGE_HEADER_SIZE
 from nsqfast._ext.message cimport get_be32, put_be32
 from nsqfast._ext.sockets cimport (

@@ -1,4 +1,4 @@
-"""What the load generator and the sink call of Linux themselves: sockets and epoll."""
+"""What is called of Linux itself, by the load generator, the sink and `direct`: sockets, poll and epoll."""
 
 from libc.stdint cimport uint32_t
 
@@ -8,6 +8,23 @@ cdef extern from "<sys/socket.h>" nogil:
     ssize_t recv(int fd, void *data, size_t size, int flags)
     ssize_t send(int fd, const void *data, size_t size, int flags)
     int accept4(int fd, void *address, void *size, int flags)
+    int setsockopt(int fd, int level, int name, const void *value, unsigned int size)
+
+
+cdef extern from "<netinet/in.h>" nogil:
+    int IPPROTO_TCP
+
+
+cdef extern from "<netinet/tcp.h>" nogil:
+    int TCP_NODELAY
+
+
+cdef extern from "<poll.h>" nogil:
+    short POLLIN, POLLOUT
+    struct pollfd:
+        int fd
+        short events
+    int poll(pollfd *fds, unsigned long count, int timeout_ms)
 
 
 cdef extern from "<sys/epoll.h>" nogil:

@@ -72,6 +72,11 @@ cdef class Source:
             self.thresholds.append([count, future])
         return future
 
+    def end(self):
+        """Give out nothing more. It touches nothing else: a signal handler, or another thread, may call it, and has `stop`
+        called on the loop."""
+        self.is_stopped = True
+
     def stop(self):
         """Whoever waits for a message learns that there will be none."""
         self.is_stopped = True

@@ -36,6 +36,7 @@ RESTARTS_MAX = 5
 SMOKE_COUNT = 1000
 SMOKE_COUNTS = {
     "ackfile": 3000,
+    "direct": 500,
     "http": 500,
     "identify": 2000,
     "query": 2000,

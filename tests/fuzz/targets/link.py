@@ -9,7 +9,13 @@ from nsqfast._ext.inbox import Inbox, Intake
 from nsqfast._ext.outbox import Dispatcher, Outbox
 
 from fuzz.common import guarded, pieces
-from nsqfast.errors import ConnectError, NsqfastError, ProtocolError, RefusedError
+from nsqfast.errors import (
+    ConnectError,
+    NsqfastError,
+    ProtocolError,
+    RefusedError,
+    WrongPeerError,
+)
 from support.still import Loop, Transport, deliver
 from support.wire import ERROR, MESSAGE, RESPONSE, encode_frame
 
@@ -39,7 +45,10 @@ def seeds():
         message[:20],
         ok + broken[3] + ok,
     ]
-    return [bytes([i, setting]) + data for i, data in enumerate(streams) for setting in (0, 1, 6)]
+    wrong_peers = [b"\0\1HTTP/1.1 400 Bad Request", b"\1\0\0\0\0\x0eE_BAD_PROTOCOL"]
+    return wrong_peers + [
+        bytes([i, setting]) + data for i, data in enumerate(streams) for setting in (0, 1, 6)
+    ]
 
 
 class Owner:
@@ -149,7 +158,7 @@ def run(stream, pattern, setting):
     error = named(link.error)
     link.connection_lost(None)
     if isinstance(side, Publishing):
-        side.dispatcher.close()
+        side.dispatcher.close("closed")
     outcomes = [outcome(future) for future in side.futures]
     assert "open" not in outcomes
     return seen, error, [found if isinstance(found, bytes) else named(found) for found in outcomes]
@@ -160,7 +169,7 @@ def frames(stream):
     while len(stream) >= 4:
         size = int.from_bytes(stream[:4], "big")
         if not 4 <= size <= FRAME_SIZE_MAX:
-            yield None, b""
+            yield None, stream[:4]
             return
         if len(stream) < 4 + size:
             return
@@ -183,7 +192,11 @@ def expected_error(stream, setting):
             if setting & 1:
                 return ProtocolError
         elif kind != RESPONSE:
-            return ProtocolError
+            wrong_peers = (
+                (None, b"HTTP"),
+                (0x455F4241, b"D_PROTOCOL"),
+            )  # HTTP, and an nsqlookupd's E_BAD_PROTOCOL
+            return WrongPeerError if (kind, data) in wrong_peers else ProtocolError
     return None
 
 
@@ -208,4 +221,4 @@ def check(data):
     kinds = [found[0] for found in whole[2] if isinstance(found, tuple)]
     assert all(issubclass(kind, NsqfastError) for kind in kinds), kinds
     if not setting & 1:
-        assert set(kinds) <= {ConnectError, RefusedError, ProtocolError}
+        assert set(kinds) <= {ConnectError, RefusedError, ProtocolError, WrongPeerError}

@@ -1,0 +1,133 @@
+"""Direct against real brokers of both implementations (tests/ext/test_direct.py has every way it can end)."""
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+from nsqfast._ext.direct import Direct
+
+from nsqfast.errors import ConnectError, OutcomeUnknownError, PublishRefusedError
+from support.server import start_nsqd
+from support.wire import Client
+
+NSQD_FLAGS = ("--max-msg-size=1000000", "--max-body-size=5000000")
+FAR_S = 20.0
+
+
+def connect(server, **fields):
+    client = Client(server.tcp)
+    client.identify(**{"heartbeat_interval": -1, "feature_negotiation": True, **fields})
+    return Direct(client.socket.detach())
+
+
+def freeze(server):
+    """It does nothing any more when this returns; a signal alone may take a moment."""
+    server.process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, server.process.pid, os.WSTOPPED)
+
+
+@pytest.fixture
+def direct(broker):
+    made = connect(broker)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def consumer(broker, topic):
+    with Client(broker.tcp) as client:
+        client.sub(topic, "c", 1000)
+        yield client
+
+
+def bodies(consumer, count):
+    return [message.body for message in consumer.read_messages(count)]
+
+
+def test_one_after_the_other(direct, consumer, topic):
+    sent = [b"%d" % number for number in range(1000)]
+    for body in sent:
+        assert direct.ask(b"PUB %s\n" % topic.encode(), body, FAR_S) == b"OK"
+    assert sorted(bodies(consumer, 1000)) == sorted(sent)
+
+
+def test_several_at_once(direct, consumer, topic):
+    sent = [b"a", b"b" * 70_000, b"c" * 999_999]
+    assert direct.ask(b"MPUB %s\n" % topic.encode(), sent, FAR_S) == b"OK"
+    assert sorted(bodies(consumer, 3)) == sent
+
+
+@pytest.mark.slow  # Go looks for new channels with deferred messages every five seconds
+def test_later(direct, consumer, topic):
+    begun = time.monotonic()
+    assert direct.ask(b"DPUB %s 100\n" % topic.encode(), b"late", FAR_S) == b"OK"
+    assert bodies(consumer, 1) == [b"late"]
+    assert time.monotonic() - begun >= 0.1
+
+
+@pytest.mark.slow
+def test_heartbeats_are_answered_with_the_next_publish(broker, topic):
+    """nsqd hangs up after one that is not; the heartbeats of a second connection tell when another is due."""
+    direct = connect(broker, heartbeat_interval=1000)
+    with Client(broker.tcp) as clock:
+        clock.identify(heartbeat_interval=1000, feature_negotiation=True)
+        for _ in range(3):
+            assert clock.read_frame().data == b"_heartbeat_"
+            clock.command("NOP")
+            assert direct.ask(b"PUB %s\n" % topic.encode(), b"x", FAR_S) == b"OK"
+    direct.close()
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "code"),
+    [
+        (b"PUB not:valid\n", b"x", "E_BAD_TOPIC"),
+        (b"PUB t\n", b"x" * 1_000_001, "E_BAD_MESSAGE"),
+        (b"MPUB t\n", [b"x" * 999_999] * 6, "E_BAD_BODY"),
+        (b"MPUB t\n", [b"x", b"x" * 1_000_001], "E_BAD_MESSAGE"),
+        (b"DPUB t 99999999999\n", b"x", "E_INVALID"),
+        (b"NONSENSE\n", b"x", "E_INVALID"),
+    ],
+)
+def test_refused(direct, head, body, code):
+    with pytest.raises(PublishRefusedError) as caught:
+        direct.ask(head, body, FAR_S)
+    assert caught.value.code == code
+    assert not direct.is_open
+    assert code in str(direct.error)
+
+
+def test_a_broker_that_died(implementation, tmp_path, topic):
+    with start_nsqd(implementation, tmp_path) as server:
+        direct = connect(server)
+        head = b"PUB %s\n" % topic.encode()
+        assert direct.ask(head, b"x", FAR_S) == b"OK"
+        server.kill()
+        with pytest.raises(ConnectError):
+            direct.ask(head, b"y", FAR_S)
+        assert not direct.is_open
+
+
+def test_a_broker_that_dies_while_it_is_waited_for(implementation, tmp_path, topic):
+    with start_nsqd(implementation, tmp_path) as server:
+        direct = connect(server)
+        freeze(server)
+        killing = threading.Timer(0.05, server.kill)
+        killing.start()
+        with pytest.raises(OutcomeUnknownError):
+            direct.ask(b"PUB %s\n" % topic.encode(), b"y", FAR_S)
+        killing.join()
+
+
+@pytest.mark.parametrize("size", [1, 50_000_000])
+def test_a_broker_that_does_nothing(implementation, tmp_path, topic, size):
+    with start_nsqd(implementation, tmp_path) as server:
+        direct = connect(server)
+        freeze(server)
+        try:
+            with pytest.raises(OutcomeUnknownError, match="in time"):
+                direct.ask(b"PUB %s\n" % topic.encode(), b"x" * size, 0.05)
+        finally:
+            server.process.send_signal(signal.SIGCONT)
