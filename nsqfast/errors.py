@@ -51,6 +51,11 @@ class PublishRefusedError(PublishError):
         super().__init__(reason)
         self.code = reason.partition(" ")[0]
 
+    @property
+    def is_passing(self) -> bool:
+        """Whether the fault is that nsqd's, which is about to stop or has a full disk: another one may take it."""
+        return self.code in {"E_PUB_FAILED", "E_MPUB_FAILED", "E_DPUB_FAILED"}
+
 
 class BufferFullError(PublishError):
     """A producer holds as much as it may; wait for answers, with `drain`, and send again."""

@@ -43,7 +43,13 @@ class Keeper:
     """
 
     def __init__(
-        self, address: str, owner: Owner, config: Config, log: Logger, name: str = ""
+        self,
+        address: str,
+        owner: Owner,
+        config: Config,
+        log: Logger,
+        name: str = "",
+        pause_s_max: float = RECONNECT_LAST_S,
     ) -> None:
         self.address = address
         self.link: Link | None = None
@@ -52,7 +58,7 @@ class Keeper:
         self._owner = owner
         self._log = log
         self._where = f"{name} {address}" if name else address
-        self._delays = ReconnectDelays(min(RECONNECT_LAST_S, seconds(config.lookupd_poll_interval)))
+        self._delays = ReconnectDelays(min(pause_s_max, seconds(config.lookupd_poll_interval)))
         self._is_stopping = False
         self._lost_s = 0.0  # when the connection was lost, by the loop's clock
         loop = asyncio.get_running_loop()

@@ -10,6 +10,7 @@ messages of one producer then stay in order as long as that connection does.
 """
 
 import asyncio
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
@@ -38,6 +39,7 @@ from nsqfast.errors import (
 RETRIES = 3
 TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 5.0
+PAUSE_S_MAX = 2.0  # between attempts to connect: publishes wait meanwhile
 BUFFER_COUNT_MAX = 10_000
 BUFFER_BYTES_MAX = 64 << 20
 
@@ -113,7 +115,7 @@ class Producer(Resource):
             raise
 
     def _keep(self, address: str) -> Keeper:
-        keeper = Keeper(address, self, self._config, self._log)
+        keeper = Keeper(address, self, self._config, self._log, pause_s_max=PAUSE_S_MAX)
         self._keepers[address] = keeper
         return keeper
 
@@ -141,7 +143,10 @@ class Producer(Resource):
             raise error
 
     async def finish(self, left: Mapping[str, int] | None = None) -> UndeliveredError | None:
-        """Like `close`; returns the error. `left`: what somebody in front of this one could not hand over, by topic."""
+        """Like `close`, but returns the error. Used by nsqfast.client.sync.
+
+        `left`: what somebody in front of this one could not hand over, by topic.
+        """
         dispatcher = self._dispatcher
         if dispatcher is None or self._why_unusable:
             return None
@@ -191,6 +196,34 @@ class Producer(Resource):
         place = sum(self._keepers[one].link is not None for one in before)
         self._ready().join(link, place)
         return Opened(link, features.name)
+
+    @property
+    def connected_addresses(self) -> list[str]:
+        """Where a publish could leave to now, in the order of preference. Used by nsqfast.client.sync."""
+        return [address for address, keeper in self._keepers.items() if keeper.link is not None]
+
+    async def open_detached(self, address: str) -> int:
+        """A connection to this nsqd for somebody who does without the event loop: its descriptor. Used likewise.
+
+        -1: TLS or compression would stand between. It has no heartbeats, for nobody answers them between publishes.
+        """
+        if self._context is not None or self._config.snappy or self._config.deflate:
+            return -1
+        config = dataclasses.replace(self._config, heartbeat_interval_s=-1)
+        make = make_producer_link(lambda _link: None)
+        link, _ = await dial(address, config, None, make)
+        return link.detach()
+
+    async def publish_again(
+        self, topic: str, body: bytes, timeout_s: float, *, may_be_there: bool
+    ) -> None:
+        """For a publish that was tried once, in vain: one try less, and what is left of its time. Used likewise."""
+        await self._ready().send_again(topic, body, timeout_s, may_be_there)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits for an answer or a connection. Used likewise."""
+        return self._dispatcher is not None and self._dispatcher.count == 0
 
     def on_trouble(self, keeper: Keeper) -> None:
         """Used by the keepers."""
@@ -249,7 +282,7 @@ class Producer(Resource):
         return ", ".join(self._keepers or self._addresses)
 
     def note_lost(self, topic: str, error: PublishError) -> None:
-        """A message that nobody waits for failed before it came here; `flush` and the end say so."""
+        """A message that nobody waits for failed before it came here; `flush` and the end say so. Used likewise."""
         self._ready().note_lost(topic, 1, error)
 
     def _ready(self) -> Dispatcher:
@@ -274,9 +307,12 @@ class Producer(Resource):
 
     async def publish_many(self, topic: str, bodies: Iterable[bytes]) -> None:
         """One MPUB: all of them or none. nsqd has limits for its size (--max-body-size, 5 MiB)."""
-        self._check_loop()
         if listed := list(bodies):
-            await self._ready_sender().send_many(topic, listed, False)
+            try:
+                await (self._sender or self._ready_sender()).send_many(topic, listed, False)
+            except RuntimeError:
+                self._check_loop()
+                raise
 
     async def publish_later(self, topic: str, body: bytes, delay_s: float) -> None:
         """Like `publish`; nsqd holds the message back for so long (--max-req-timeout at most, an hour)."""
@@ -314,8 +350,9 @@ class Producer(Resource):
         self._check_loop()
         dispatcher = self._ready()
         await self._settle(dispatcher)
-        dispatcher.take_lost()
+        lost = dispatcher.take_lost()
         if failure := dispatcher.take_failure():
+            failure.add_note(str(UndeliveredError(lost, "since the last flush")))
             raise failure
 
     @staticmethod
@@ -337,6 +374,11 @@ class Producer(Resource):
             waiting_bytes=dispatcher.size,
             connections={
                 address: keeper.link is not None for address, keeper in self._keepers.items()
+            },
+            errors={
+                address: str(keeper.error or "not connected yet")
+                for address, keeper in self._keepers.items()
+                if keeper.link is None
             },
             connects=sum(keeper.connects for keeper in self._keepers.values()),
         )

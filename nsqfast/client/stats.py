@@ -16,6 +16,7 @@ class ProducerStats:
     waiting: int  # for an answer or a connection
     waiting_bytes: int
     connections: dict[str, bool]  # by address: whether it is connected
+    errors: dict[str, str]  # by address: why it is not
     connects: int
 
 

@@ -415,3 +415,69 @@ def test_errors_have_one_root():
         issubclass(kind, PublishError)
         for kind in (BufferFullError, NotConnectedError, OutcomeUnknownError, PublishRefusedError)
     )
+
+
+def test_time_is_up_when_it_is(run):
+    """Connected or not, and not at the next whole second."""
+    timeout_s = 0.05
+
+    async def main():
+        async def hang(peer):
+            await peer.greet()
+            await peer.read_to_end()
+
+        loop = asyncio.get_running_loop()
+        async with FakeNsqd(hang) as fake:
+            for address, kind in (
+                (fake.address, OutcomeUnknownError),
+                ("127.0.0.1:1", NotConnectedError),
+            ):
+                async with Producer(address, timeout_s=timeout_s) as producer:
+                    began_s = loop.time()
+                    first = asyncio.create_task(producer.publish("t", b"x"))
+                    await asyncio.sleep(timeout_s / 2)  # the second one is due later
+                    with pytest.raises(kind):
+                        await producer.publish("t", b"x")
+                    assert timeout_s * 1.4 <= loop.time() - began_s < 0.9
+                    with pytest.raises(kind):
+                        await first
+
+    run(main())
+
+
+def test_it_is_there_again_soon(run, implementation, tmp_path, topic):
+    """The pauses between attempts stay short, for publishes wait; the reason is in the figures meanwhile."""
+
+    async def main():
+        server = start_nsqd(implementation, tmp_path)
+        address = f"127.0.0.1:{server.tcp[1]}"
+        server.kill()
+        async with Producer(address) as producer:
+            (keeper,) = producer._keepers.values()
+            assert producer.stats().errors == {address: "connection refused"}
+            keeper._delays.tries = 20
+            assert keeper._delays.next_s() <= 2.0
+            server = await asyncio.to_thread(
+                start_nsqd, implementation, tmp_path, f"--tcp-address={address}"
+            )
+            try:
+                await producer.ping(timeout_s=10)
+                assert producer.stats().errors == {}
+            finally:
+                server.kill()
+
+    run(main())
+
+
+def test_what_flush_raises_says_how_many(run, address, topic):
+    async def main():
+        async with Producer(address) as producer:
+            producer.send(topic, b"x")
+            producer.send(topic, b"x" * (1 << 20) + b"y")
+            with pytest.raises((PublishRefusedError, OutcomeUnknownError)) as failed:
+                await producer.flush()
+            assert failed.value.__notes__ == [
+                f"not delivered: 1 message to {topic}; since the last flush"
+            ]
+
+    run(main())

@@ -12,8 +12,20 @@ may use one at once. They are not pickled: make one where it is used. After a fo
 before begins anew in the child, with connections of its own; a consumer refuses to go on there.
 """
 
+from nsqfast.client import Config, ConnectionStats, ConsumerStats, Middleware, ProducerStats
 from nsqfast.client.sync.consumer import Consumer
 from nsqfast.client.sync.message import ArrayBatch, Batch, Message
 from nsqfast.client.sync.producer import Producer
 
-__all__ = ["ArrayBatch", "Batch", "Consumer", "Message", "Producer"]
+__all__ = [
+    "ArrayBatch",
+    "Batch",
+    "Config",
+    "ConnectionStats",
+    "Consumer",
+    "ConsumerStats",
+    "Message",
+    "Middleware",
+    "Producer",
+    "ProducerStats",
+]

@@ -87,6 +87,7 @@ class Consumer(Owner):
 
     def _make(self) -> None:
         self._consumer = self._build()
+        self._last_stats: ConsumerStats | None = None
 
     def _before_start(self) -> None:
         if self._is_stop_requested:
@@ -98,8 +99,9 @@ class Consumer(Owner):
     def _start(self) -> Coroutine[Any, Any, None]:
         return self._consumer.start()
 
-    def _end(self) -> Coroutine[Any, Any, None]:
-        return self._consumer.stop()
+    async def _end(self) -> None:
+        await self._consumer.stop()
+        self._last_stats = self._consumer.stats()
 
     # -- ways to consume
 
@@ -218,8 +220,8 @@ class Consumer(Owner):
         self._ready().call(self._consumer.drop_nsqlookupd(address))
 
     def stats(self) -> ConsumerStats:
-        """What was done and what is under way."""
-        return self._ask(self._consumer.stats)
+        """What was done and what is under way; after the end, what had been done."""
+        return self._last_stats or self._ask(self._consumer.stats)
 
 
 class Threads:

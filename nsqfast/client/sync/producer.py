@@ -1,6 +1,8 @@
 """Publishing from program threads."""
 
 import asyncio
+import dataclasses
+import time
 from collections import Counter, deque
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, ClassVar
@@ -12,10 +14,12 @@ from nsqfast.client.middleware import Middleware, around_publish
 from nsqfast.client.stats import ProducerStats
 from nsqfast.client.sync.engine import Engine
 from nsqfast.client.sync.owner import Owner
-from nsqfast.errors import BufferFullError, PublishError, PublishRefusedError
+from nsqfast.client.sync.route import DirectRoute
+from nsqfast.errors import BufferFullError, OutcomeUnknownError, PublishError, PublishRefusedError
 from nsqfast.names import is_valid_name
 
 SENDS_MAX = 1024  # that the other thread has not taken yet
+TOPICS_KEPT_MAX = 10_000
 
 
 class Producer(Owner):
@@ -50,6 +54,9 @@ class Producer(Owner):
             )
 
         self._build = build
+        self._timeout_s = timeout_s
+        self._retries = retries
+        self._is_sticky = sticky
         self._close_timeout_s = close_timeout_s
         self._middleware = middleware
         self._abandoned: list[object] = []  # a parent process's; to be left alone
@@ -61,11 +68,13 @@ class Producer(Owner):
 
     def _make(self) -> None:
         self._producer = self._build()
+        self._last_stats: ProducerStats | None = None
         self._sends: deque[tuple[str, bytes]] = deque()
         self._pushing = asyncio.Lock()
         self._is_pushing = False
         self._tasks: set[asyncio.Future[None]] = set()
-        self._topics: set[str] = set()
+        self._heads: dict[str, bytes] = {}
+        self._route = DirectRoute(self._producer, self._timeout_s, is_sticky=self._is_sticky)
 
     def _before_start(self) -> None:
         """Nothing can have been asked of it before."""
@@ -80,6 +89,7 @@ class Producer(Owner):
         return self._producer.start()
 
     async def _end(self) -> None:
+        self._route.close()
         try:
             async with asyncio.timeout(self._close_timeout_s):
                 await self._push()
@@ -89,6 +99,7 @@ class Producer(Owner):
             left = Counter(topic for topic, _ in self._sends)
             self._sends.clear()
             error = await self._producer.finish(left)
+            self._last_stats = self._all_stats()
         if error is not None:
             raise error
 
@@ -103,7 +114,45 @@ class Producer(Owner):
             self._publish(topic, body)
 
     def _publish(self, topic: str, body: bytes) -> None:
-        self._ready().call(self._producer.publish(topic, body))
+        engine = self._ready()
+        head = self._head(topic)
+        if self._route.wants_refresh():
+            engine.post(self._refresh_route)
+        deadline_s = time.monotonic() + self._timeout_s
+        try:
+            if self._may_go_directly(body) and self._route.publish(head, body):
+                return
+        except (OutcomeUnknownError, PublishRefusedError) as error:
+            left_s = deadline_s - time.monotonic()
+            may_be_there = isinstance(error, OutcomeUnknownError)
+            is_final = isinstance(error, PublishRefusedError) and not error.is_passing
+            if is_final or left_s <= 0 or self._retries == 0:
+                self._route.failed += 1
+                raise
+            work = self._producer.publish_again(topic, body, left_s, may_be_there=may_be_there)
+        else:
+            work = self._producer.publish(topic, body)
+        engine.call(work)
+
+    def _may_go_directly(self, body: object) -> bool:
+        """What was sent before, and has no answer yet, is not overtaken; what has to be made bytes, or refused, is not
+        for the shortest way."""
+        return isinstance(body, bytes) and bool(body) and not self._sends and self._producer.is_idle
+
+    def _head(self, topic: str) -> bytes:
+        """The line of a PUB; a name that nsqd would refuse, and with it the connection, is refused here."""
+        head = self._heads.get(topic)
+        if head is None:
+            if not is_valid_name(topic):
+                raise PublishRefusedError(f'E_BAD_TOPIC PUB topic name "{topic}" is not valid')
+            if len(self._heads) >= TOPICS_KEPT_MAX:
+                self._heads.clear()
+            head = self._heads[topic] = b"PUB %s\n" % topic.encode("ascii")
+        return head
+
+    def _refresh_route(self) -> None:
+        """On the loop."""
+        self._keep_task(self._route.refresh())
 
     def publish_many(self, topic: str, bodies: Iterable[bytes]) -> None:
         """One MPUB: all of them or none."""
@@ -128,10 +177,7 @@ class Producer(Owner):
 
     def _send(self, topic: str, body: bytes) -> None:
         engine = self._ready()
-        if topic not in self._topics:
-            if not is_valid_name(topic):
-                raise PublishRefusedError(f'E_BAD_TOPIC PUB topic name "{topic}" is not valid')
-            self._topics.add(topic)
+        self._head(topic)
         if not isinstance(body, bytes) or not body:
             raise TypeError("a message body is bytes, and not empty")
         self._sends.append((topic, body))
@@ -144,7 +190,10 @@ class Producer(Owner):
     def _push_soon(self) -> None:
         """On the loop."""
         self._is_pushing = False
-        task = asyncio.ensure_future(self._push())
+        self._keep_task(self._push())
+
+    def _keep_task(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -184,6 +233,7 @@ class Producer(Owner):
     def drop_nsqd(self, address: str) -> None:
         """Publish no more to this one, wait for its answers, up to `close_timeout_s`, and hang up."""
         self._ready().call(self._producer.drop_nsqd(address))
+        self._route.forget(address)
 
     @property
     def is_connected(self) -> bool:
@@ -191,5 +241,13 @@ class Producer(Owner):
         return self._ask(lambda: self._producer.is_connected)
 
     def stats(self) -> ProducerStats:
-        """What was done and what waits."""
-        return self._ask(self._producer.stats)
+        """What was done and what waits; after the end, what had been done."""
+        return self._last_stats or self._ask(self._all_stats)
+
+    def _all_stats(self) -> ProducerStats:
+        stats = self._producer.stats()
+        return dataclasses.replace(
+            stats,
+            published=stats.published + self._route.published,
+            failed=stats.failed + self._route.failed,
+        )
