@@ -105,7 +105,8 @@ def local_address(text: str) -> tuple[str, int] | None:
 
 def as_list(addresses: str | Iterable[str]) -> list[str]:
     """One address, or several; OptionsError for anything else."""
-    found = [addresses] if isinstance(addresses, str) else list(addresses)
+    is_one = isinstance(addresses, str) or not isinstance(addresses, Iterable)
+    found: list[Any] = [addresses] if is_one else list(addresses)
     for address in found:
         if not isinstance(address, str):
             raise OptionsError(f"{address!r}: an address is a text, host:port")

@@ -5,6 +5,7 @@ delivered again by nsqd, and its `finish` returns False.
 """
 
 import asyncio
+import contextlib
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
@@ -15,7 +16,7 @@ from nsqfast._ext.inbox import Inbox, Intake, Message
 from nsqfast.client.config import Config, milliseconds
 from nsqfast.client.connection import as_list, dial, make_consumer_link, prepare, subscribe
 from nsqfast.client.discovery import Discovery
-from nsqfast.client.flow import CLOSE_WAIT_TIMEOUT_S, Flow, Lane, leave_all
+from nsqfast.client.flow import CLOSE_WAIT_TIMEOUT_S, Flow, Lane
 from nsqfast.client.keeper import Keeper, Opened
 from nsqfast.client.lifetime import Logger, Resource, open_resources
 from nsqfast.client.message import Batch
@@ -80,6 +81,7 @@ class Consumer(Resource):
         self._was_run = False
         self._batches: list[ArrayBatch] = []
         self._given_up = 0
+        self._goodbyes: list[asyncio.Future[bytes]] = []
         self._flow: Flow | None = None
         self._inbox: Inbox | None = None
         self._is_stop_requested = False
@@ -133,13 +135,29 @@ class Consumer(Resource):
                 return
 
     def request_stop(self) -> None:
-        """Have iterators and `run` end, or not begin; at any time, also in a signal handler.
+        """Have iterators and `run` end, or not begin; at any time, in any thread, also in a signal handler.
 
-        What was not taken is handed back when they have ended.
+        Nothing more is delivered, and what was not taken is handed back.
         """
         self._is_stop_requested = True
-        if self._inbox is not None:
-            self._inbox.stop()
+        if self._inbox is not None and self._loop is not None and not self._why_unusable:
+            self._inbox.end()
+            with contextlib.suppress(RuntimeError):  # the loop was closed
+                self._loop.call_soon_threadsafe(self._leave)
+
+    def _leave(self) -> None:
+        """Have nothing more delivered, and hand back what nobody took; answers can still be given."""
+        assert self._inbox is not None
+        assert self._flow is not None
+        inbox = self._inbox
+        inbox.stop()
+        self._nodes.cancel()
+        self._goodbyes += self._flow.leave()
+        # Behind CLS: what is handed back is not to come here again.
+        for message in inbox.take(len(inbox)):
+            message.requeue(0, backoff=False)
+        while taken := inbox.take_columns():
+            self._arrays_of(taken).requeue()
 
     async def stop(self, grace_s: float = 0.0) -> None:
         """Take nothing more, wait up to `grace_s` for answers to what is in flight, hand back the rest, hang up."""
@@ -147,23 +165,14 @@ class Consumer(Resource):
             return
         self._check_loop()
         if self._stop_task is None:
-            self._stop_task = asyncio.create_task(self._stop(self._inbox, grace_s))
+            self._stop_task = asyncio.create_task(self._stop(grace_s))
         await asyncio.shield(self._stop_task)
 
-    async def _stop(self, inbox: Inbox, grace_s: float) -> None:
+    async def _stop(self, grace_s: float) -> None:
         assert self._flow is not None
-        inbox.stop()
-        self._flow.close()
-        self._nodes.cancel()
+        self._leave()
         for task in self._tasks:
             task.cancel()
-        links = [lane.link for lane in self._flow.lanes if lane.link.is_open]
-        goodbyes = leave_all(links)
-        # Behind CLS: what is handed back is not to come here again.
-        for message in inbox.take(len(inbox)):
-            message.requeue(0, backoff=False)
-        while taken := inbox.take_columns():
-            self._arrays_of(taken).requeue()
         if grace_s > 0:
             await self._flow.wait_idle(grace_s)
         if self._workers is not None:
@@ -171,10 +180,10 @@ class Consumer(Resource):
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for batch in self._batches:
             batch.requeue()
-        for link in links:
-            link.hand_back()
-        if goodbyes:
-            await asyncio.wait(goodbyes, timeout=CLOSE_WAIT_TIMEOUT_S)
+        for lane in self._flow.lanes:
+            lane.link.hand_back()
+        if self._goodbyes:
+            await asyncio.wait(self._goodbyes, timeout=CLOSE_WAIT_TIMEOUT_S)
         await self._nodes.stop()
         self._finish()
 

@@ -130,8 +130,7 @@ class Flow:
         if self._is_closed or self.backoff.is_paused or not self.lanes:
             return
         now_ns = time.monotonic_ns()
-        allowed_count = 0 if self.is_held else self.max_in_flight
-        budget = min(1, allowed_count) if self.backoff.level else allowed_count
+        budget = self._budget()
         shares = [lane.share() for lane in self.lanes]
         wanted = self._distribution.wanted(budget, shares, now_ns)
         allowed = possible(budget, shares, wanted)
@@ -146,6 +145,16 @@ class Flow:
             self._watch_room()
         if len(self.lanes) > budget > 0:
             self._spread_later()
+
+    def _budget(self) -> int:
+        """Messages that may be in flight, in all."""
+        if self.is_held:
+            return 0
+        count = self.max_in_flight
+        if not self.is_max_in_flight_chosen:
+            # With fewer than connections, RDY would go round, and messages wait where it is not.
+            count = max(count, len(self.lanes))
+        return min(1, count) if self.backoff.level else count
 
     def _watch_room(self) -> None:
         for lane in self.lanes:
@@ -197,6 +206,12 @@ class Flow:
         for handle in (self._pause_timer, self._spread_timer, self._soon):
             if handle is not None:
                 handle.cancel()
+
+    def leave(self) -> "list[asyncio.Future[bytes]]":
+        """CLS on every connection, once; the futures are done when nsqd has answered."""
+        self.close()
+        links = [lane.link for lane in self.lanes]
+        return leave_all([link for link in links if link.is_open and not link.is_leaving])
 
     async def wait_idle(self, timeout_s: float) -> None:
         """Return when nothing is in flight, or time is up; only after `close`."""

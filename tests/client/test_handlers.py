@@ -1,6 +1,7 @@
 """What ends `run`, and what does not: cancelled tasks, wrong arguments, a second run; how many are handled at once."""
 
 import asyncio
+import contextlib
 import logging
 
 import pytest
@@ -269,5 +270,88 @@ def test_what_was_set_at_run_time_counts_as_given(run, address, topic):
                 break
             with pytest.raises(OptionsError, match="max_in_flight is -1"):
                 consumer.set_max_in_flight(-1)
+
+    run(main())
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_stop_takes_nothing_more(run, broker, address, topic, count):
+    """As soon as it is asked for, while handlers are still at work: what comes now is somebody else's."""
+
+    async def main():
+        started, release = asyncio.Event(), asyncio.Event()
+
+        async def handler(_message):
+            started.set()
+            await release.wait()
+
+        await publish(address, topic, 1)
+        consumer = Consumer(topic, "c", nsqd=address)
+        running = asyncio.create_task(consumer.run(handler, concurrency=count))
+        await started.wait()
+        consumer.request_stop()
+        await until(lambda: consumer.stats().connections[address].rdy == 0)
+        await publish(address, topic, 3)
+        async with Consumer(topic, "c", nsqd=address, config=CONFIG) as other:
+            for _ in range(3):
+                (await anext(aiter(other))).finish()
+        release.set()
+        await running
+        assert consumer.stats().finished == 1
+
+    run(main())
+
+
+def test_one_that_is_asked_to_stop_while_a_loop_iterates(run, broker, address, topic):
+    """What was prefetched is handed back at once; what the loop holds can still be finished."""
+
+    async def main():
+        await publish(address, topic, 10)
+        async with Consumer(topic, "c", nsqd=address, config=CONFIG) as consumer:
+            async for message in consumer:
+                await until(lambda: consumer.stats().in_flight == 10)
+                consumer.request_stop()
+                await until(lambda: channel_of(broker, topic)["in_flight_count"] == 1)
+                assert message.finish()
+            assert consumer.stats().finished == 1
+        await until(lambda: channel_of(broker, topic)["depth"] == 9)
+
+    run(main())
+
+
+def channel_of(broker, topic):
+    return topic_stats(broker.http, topic)["channels"]["c"]
+
+
+def test_every_nsqd_may_deliver_if_nobody_says_otherwise(run, topic):
+    """With max_in_flight 1 over three of them, RDY would go round every ten seconds."""
+
+    async def main():
+        rdy = {}
+
+        def script(number):
+            async def talk(peer):
+                await peer.subscribe()
+                while True:
+                    name, parameters, _ = await peer.command()
+                    if name == "CLS":
+                        peer.respond(b"CLOSE_WAIT")
+                    rdy[number] = parameters
+
+            return talk
+
+        async with contextlib.AsyncExitStack() as stack:
+            fakes = [await stack.enter_async_context(FakeNsqd(script(n))) for n in range(3)]
+            addresses = [fake.address for fake in fakes]
+            async with Consumer(topic, "c", nsqd=addresses):
+                await until(lambda: rdy == {0: ["1"], 1: ["1"], 2: ["1"]})
+            rdy.clear()
+            config = Config(max_in_flight=1)
+            async with Consumer(topic, "c", nsqd=addresses, config=config) as consumer:
+                await until(lambda: all(one.is_connected for one in links(consumer)))
+                assert sum(one.rdy for one in links(consumer)) == 1
+
+    def links(consumer):
+        return consumer.stats().connections.values()
 
     run(main())

@@ -53,6 +53,8 @@ def test_one_or_several(run, address, topic, form):
 )
 def test_no_addresses_of_nsqd(text, error):
     for make in (
+        lambda: Producer(text),
+        lambda: Consumer("t", "c", nsqd=text),
         lambda: Producer([text]),
         lambda: Consumer("t", "c", nsqd=[text]),
         lambda: threaded.Producer([text]),
