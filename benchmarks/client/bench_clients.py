@@ -29,6 +29,8 @@ SCENARIOS = {
     "consume": 50_000,
     "consume_arrays": 200_000,
     "round_trip": 20_000,
+    "pub_one_sync": 20_000,
+    "consume_sync": 50_000,
 }
 TOPICS = itertools.count(1)
 

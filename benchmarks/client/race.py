@@ -21,12 +21,11 @@ DRIVERS = Path(__file__).resolve().parent / "drivers"
 SIZE = 200
 IN_FLIGHT = 256
 SECONDS_MAX = 120
-# Name, package on PyPI, and the loads that it has no way to do.
-PYTHON_CLIENTS = (
-    ("pynsq", "pynsq", ("pub_piped", "consume_arrays")),
-    ("ansq", "ansq", ("pub_piped", "consume_arrays")),
-    ("asyncnsq", "asyncnsq", ("pub_piped", "consume_arrays")),
-)
+# Name and package on PyPI, and the loads that these have no way to do: they all need an event loop.
+PYTHON_CLIENTS = (("pynsq", "pynsq"), ("ansq", "ansq"), ("asyncnsq", "asyncnsq"))
+CANNOT = ("pub_piped", "consume_arrays", "pub_one_sync", "consume_sync")
+# Go's has no event loop at all: what it does one at a time stands in the rows above.
+GO_CANNOT = ("consume_arrays", "pub_one_sync", "consume_sync")
 OURS, GO = "nsqfast", "go-nsq"
 
 Sample = dict[str, float]
@@ -48,17 +47,17 @@ def clients() -> tuple[list[Client], list[str]]:
     found, missing = [Client(OURS, importlib.metadata.version("nsqfast"), ours)], []
     program = ROOT / ".go-nsq" / "client_driver"
     if program.is_file():
-        found.append(Client(GO, go_version(), (str(program.resolve()),), ("consume_arrays",)))
+        found.append(Client(GO, go_version(), (str(program.resolve()),), GO_CANNOT))
     else:
         missing.append(f"{GO} is not here: make go-client")
-    for name, package, cannot in PYTHON_CLIENTS:
+    for name, package in PYTHON_CLIENTS:
         try:
             version = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             missing.append(f"{name} is not here: pip install --group bench-clients")
             continue
         command = (sys.executable, str(DRIVERS / f"drive_{name}.py"))
-        found.append(Client(name, version, command, cannot))
+        found.append(Client(name, version, command, CANNOT))
     return found, missing
 
 

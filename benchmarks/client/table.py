@@ -17,6 +17,8 @@ WORDS = {
     "consume": "consume and FIN a backlog, 256 in flight",
     "consume_arrays": "the same as numpy arrays",
     "round_trip": "publish → FIN in one program, 100 awaited, 256 in flight",
+    "pub_one_sync": "PUB, one at a time, without an event loop",
+    "consume_sync": "consume and FIN a backlog, without an event loop",
 }
 HEAD = """# Client libraries
 

@@ -8,7 +8,7 @@ import os
 import uvloop
 from common import BATCH, CHANNEL, IN_FLIGHT, OUTSTANDING, Load, Watch, arguments, publish_many
 
-from nsqfast.client import BufferFullError, Config, Consumer, Producer
+from nsqfast.client import BufferFullError, Config, Consumer, Producer, sync
 
 
 async def publish(load: Load) -> None:
@@ -92,9 +92,33 @@ async def round_trip(load: Load) -> None:
         watch.stop()
 
 
+def without_a_loop(load: Load) -> None:
+    """The same one at a time, in a program without an event loop."""
+    if load.scenario == "pub_one_sync":
+        with sync.Producer(load.address) as producer:
+            watch = Watch(load)
+            for _ in range(load.count):
+                producer.publish(load.topic, load.body)
+            watch.stop()
+        return
+    watch = Watch(load)
+    config = Config(max_in_flight=IN_FLIGHT)
+    with sync.Consumer(load.topic, CHANNEL, nsqd=load.address, config=config) as consumer:
+        left = load.count
+        for message in consumer:
+            message.finish()
+            left -= 1
+            if not left:
+                break
+        watch.stop()
+
+
 def main() -> None:
     """Runs what the command line says."""
     load = arguments()
+    if load.scenario.endswith("_sync"):
+        without_a_loop(load)
+        return
     works = {"consume": consume, "consume_arrays": consume_arrays, "round_trip": round_trip}
     work = works.get(load.scenario, publish)(load)
     if os.environ.get("NSQFAST_LOOP") == "asyncio":
