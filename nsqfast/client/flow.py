@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 CLOSE_WAIT_TIMEOUT_S = 5.0
 STARVED = 0.85
+SPREAD_REST = 10.0  # times as long as a spread took, until the next one
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Lane:
     """One connection and when it last got, or lost, its RDY."""
 
@@ -56,6 +57,7 @@ class Flow:
         self._pause_timer: asyncio.TimerHandle | None = None
         self._spread_timer: asyncio.TimerHandle | None = None
         self._soon: asyncio.Handle | None = None
+        self._spread_cost_s = 0.0  # of the last one
         self._idle_waiters: list[tuple[asyncio.Future[None], Callable[[], list[Intake]]]] = []
         self._lane_added = asyncio.Event()
         self._is_closed = False
@@ -74,12 +76,15 @@ class Flow:
         # By lot, so that many consumers do not all favour the same node.
         self.lanes.insert(random.randint(0, len(self.lanes)), lane)  # noqa: S311 - no secret
         self._lane_added.set()
-        self.spread()
+        self._spread_soon()
 
     def remove(self, link: Intake) -> None:
         """One that broke: the others get its part."""
-        self.lanes = [lane for lane in self.lanes if lane.link is not link]
-        self.spread()
+        for lane in self.lanes:
+            if lane.link is link:
+                self.lanes.remove(lane)
+                break
+        self._spread_soon()
         self._check_idle()
 
     def in_flight(self) -> int:
@@ -121,6 +126,19 @@ class Flow:
         self.spread()
 
     # -- RDY
+
+    def _spread_soon(self) -> None:
+        """What changes in one turn is dealt with together; and with thousands of connections, in several turns, so that
+        the time goes to the connections and not to counting them again and again."""
+        if self._soon is None and not self._is_closed:
+            self._soon = self._loop.call_later(
+                self._spread_cost_s * SPREAD_REST, self._spread_timed
+            )
+
+    def _spread_timed(self) -> None:
+        began_s = time.monotonic()
+        self.spread()
+        self._spread_cost_s = time.monotonic() - began_s
 
     def spread(self) -> None:
         """Give each connection what it is to have now, and see to it that the rest follows."""
@@ -171,8 +189,7 @@ class Flow:
 
     def on_room(self) -> None:
         """A connection has fewer messages in flight than when it was watched."""
-        if self._soon is None and not self._is_closed:
-            self._soon = self._loop.call_soon(self.spread)
+        self._spread_soon()
         self._check_idle()
 
     # -- backoff

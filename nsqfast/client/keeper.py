@@ -50,6 +50,7 @@ class Keeper:
         log: Logger,
         name: str = "",
         pause_s_max: float = RECONNECT_LAST_S,
+        first_pause_s: float = 0.0,
     ) -> None:
         self.address = address
         self.link: Link | None = None
@@ -59,6 +60,7 @@ class Keeper:
         self._log = log
         self._where = f"{name} {address}" if name else address
         self._delays = ReconnectDelays(min(pause_s_max, seconds(config.lookupd_poll_interval)))
+        self._first_pause_s = first_pause_s
         self._is_stopping = False
         self._lost_s = 0.0  # when the connection was lost, by the loop's clock
         loop = asyncio.get_running_loop()
@@ -72,6 +74,8 @@ class Keeper:
 
     async def _keep(self) -> None:
         try:
+            if self._first_pause_s > 0:
+                await asyncio.sleep(self._first_pause_s)
             while not self._is_stopping:
                 await self._connect_and_wait()
         except asyncio.CancelledError:

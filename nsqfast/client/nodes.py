@@ -17,6 +17,8 @@ from nsqfast.errors import OptionsError, WrongPeerError
 
 ChooseNodes = Callable[[list[str]], Iterable[str] | Awaitable[Iterable[str]]]
 
+ATTEMPT_GAP_S = 0.0002
+FIRST_PAUSE_S_MIN = 0.002
 REPEAT_S = 60.0  # what stays as it is, is said again so often
 
 
@@ -44,6 +46,7 @@ class Nodes:
         self._poll_loop: asyncio.Task[None] | None = None
         self._poll_now = asyncio.Event()
         self._grown: asyncio.Future[None] | None = None
+        self._attempt_at_s = 0.0  # when the last first attempt begins, by the loop's clock
         self._said_s: dict[str, float] = {}
         self._wrong: WrongPeerError | None = None  # all that nsqlookupd's addresses led to
 
@@ -152,11 +155,21 @@ class Nodes:
 
     def _keep(self, address: str) -> Keeper:
         assert self._owner is not None
-        keeper = Keeper(address, self._owner, self._config, self._log, self._name)
+        pause_s = self._first_pause_s()
+        keeper = Keeper(
+            address, self._owner, self._config, self._log, self._name, first_pause_s=pause_s
+        )
         self.keepers[address] = keeper
         if self._grown is not None and not self._grown.done():
             self._grown.set_result(None)
         return keeper
+
+    def _first_pause_s(self) -> float:
+        """The first attempts at a thousand nsqd do not all begin in one turn of the loop, which would stand still."""
+        now_s = asyncio.get_running_loop().time()
+        self._attempt_at_s = max(self._attempt_at_s + ATTEMPT_GAP_S, now_s)
+        pause_s = self._attempt_at_s - now_s
+        return pause_s if pause_s >= FIRST_PAUSE_S_MIN else 0.0
 
     # -- nsqlookupd
 

@@ -80,6 +80,7 @@ class Producer(Resource):
             raise OptionsError("close_timeout_s is 0 or more")
         self._config = config or Config()
         self._bounds = (buffer_count_max, buffer_bytes_max, retries, timeout_s, sticky)
+        self._is_sticky = sticky
         self._timeout_s = timeout_s
         self._close_timeout_s = close_timeout_s
         self._middleware = middleware
@@ -192,10 +193,17 @@ class Producer(Resource):
         """Used by the keepers."""
         make = make_producer_link(on_closed)
         link, features = await dial(address, self._config, self._context, make)
-        before = list(self._keepers)[: list(self._keepers).index(address)]
-        place = sum(self._keepers[one].link is not None for one in before)
-        self._ready().join(link, place)
+        self._ready().join(link, self._rank(address) if self._is_sticky else 0)
         return Opened(link, features.name)
+
+    def _rank(self, address: str) -> int:
+        """How many that come before it are connected."""
+        rank = 0
+        for one, keeper in self._keepers.items():
+            if one == address:
+                break
+            rank += keeper.link is not None
+        return rank
 
     @property
     def connected_addresses(self) -> list[str]:
