@@ -1,6 +1,7 @@
 """The nsqd of a consumer: those that it was given, and those that nsqlookupd lists, for as long as it does."""
 
 import asyncio
+import functools
 import logging
 import random
 import time
@@ -45,7 +46,8 @@ class Nodes:
         self._tasks: set[asyncio.Task[None]] = set()
         self._poll_loop: asyncio.Task[None] | None = None
         self._poll_now = asyncio.Event()
-        self._grown: asyncio.Future[None] | None = None
+        self._woken = asyncio.Event()  # something that the start waits for has come
+        self._untried_count = 0  # whose first attempt is not over
         self._attempt_at_s = 0.0  # when the last first attempt begins, by the loop's clock
         self._said_s: dict[str, float] = {}
         self._wrong: WrongPeerError | None = None  # all that nsqlookupd's addresses led to
@@ -60,15 +62,20 @@ class Nodes:
         self._owner = owner
         for address in self._direct:
             self._keep(address)
-        waits: set[asyncio.Future[Any]] = {stopped}
+        first_poll: asyncio.Future[None] | None = None
         if len(self._discovery):
             polled = self._spawn(self._poll())
             # A dead nsqlookupd is not waited for; what it would say comes when it comes.
             timeout_s = seconds(self._config.dial_timeout)
             first_poll = self._spawn(_wait_done(polled, timeout_s))
             self._start_polling(polled)
-            waits.add(first_poll)
-        await self._wait_first(waits, stopped)
+            first_poll.add_done_callback(self._wake)
+        stopped.add_done_callback(self._wake)
+        while not (self.is_connected or stopped.done()):
+            if self._untried_count == 0 and (first_poll is None or first_poll.done()):
+                break
+            self._woken.clear()
+            await self._woken.wait()
         if not stopped.done() and not self.is_connected:
             self._raise_refusal()
 
@@ -77,16 +84,13 @@ class Nodes:
         """Whether there is a connection at all."""
         return any(keeper.link is not None for keeper in self.keepers.values())
 
-    async def _wait_first(
-        self, waits: "set[asyncio.Future[Any]]", stopped: "asyncio.Future[Any]"
-    ) -> None:
-        while not self.is_connected and not stopped.done():
-            tried = {keeper.tried for keeper in self.keepers.values()}
-            rest = {wait for wait in tried | waits if not wait.done()}
-            if rest == {stopped}:
-                return
-            self._grown = asyncio.get_running_loop().create_future()
-            await asyncio.wait({*rest, self._grown}, return_when=asyncio.FIRST_COMPLETED)
+    def _wake(self, _done: object) -> None:
+        self._woken.set()
+
+    def _note_tried(self, keeper: Keeper, _tried: object) -> None:
+        self._untried_count -= 1
+        if keeper.link is not None or self._untried_count == 0:
+            self._woken.set()
 
     def _raise_refusal(self) -> None:
         for keeper in self.keepers.values():
@@ -160,8 +164,8 @@ class Nodes:
             address, self._owner, self._config, self._log, self._name, first_pause_s=pause_s
         )
         self.keepers[address] = keeper
-        if self._grown is not None and not self._grown.done():
-            self._grown.set_result(None)
+        self._untried_count += 1
+        keeper.tried.add_done_callback(functools.partial(self._note_tried, keeper))
         return keeper
 
     def _first_pause_s(self) -> float:
