@@ -73,8 +73,8 @@ cdef class Source:
         return future
 
     def end(self):
-        """Give out nothing more. It touches nothing else: a signal handler, or another thread, may call it, and has `stop`
-        called on the loop."""
+        """Give out nothing more. It touches nothing else: a signal handler, or another thread, may call it, and has
+        `stop` called on the loop."""
         self.is_stopped = True
 
     def stop(self):
