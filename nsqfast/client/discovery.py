@@ -5,7 +5,6 @@ a slow or dead one delays nothing, and a node that only one of them knows is fou
 """
 
 import asyncio
-import contextlib
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ NOT_FOUND = 404
 OK = 200
 UNKNOWN_TOPIC = b"TOPIC_NOT_FOUND"
 PROBE_TIMEOUT_S = 2.0
+PROBE_SIZE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,15 +194,19 @@ async def _what_answers(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme != "http":
         return ""
-    said = b""
-    with contextlib.suppress(OSError, TimeoutError):
+    try:
         async with asyncio.timeout(PROBE_TIMEOUT_S):
             reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
             try:
                 writer.write(b"GET ")
-                said = await reader.read(64)
+                # It may come in pieces; both close behind it.
+                said = await reader.readexactly(PROBE_SIZE)
             finally:
                 writer.close()
+    except asyncio.IncompleteReadError as error:
+        said = error.partial
+    except (OSError, TimeoutError):
+        return ""
     place = said.find(b"E_BAD_PROTOCOL")
     if place == 8:
         return "this is the TCP port of an nsqd; give it as nsqd=, or nsqlookupd's HTTP port (4161 as a rule)"

@@ -7,7 +7,7 @@ import pytest
 
 from nsqfast.client import Config, Consumer, OptionsError, Producer, WrongPeerError
 from nsqfast.client import sync as threaded
-from support.fake_nsqd import until
+from support.fake_nsqd import FakeNsqd, until
 from support.server import start_nsqlookupd
 
 
@@ -151,3 +151,21 @@ def test_one_that_is_wrong_beside_one_that_is_right(run, broker, address, lookup
     with caplog.at_level(logging.WARNING):
         run(main())
     assert caplog.text.count("this is the HTTP port of an nsqd") == 1
+
+
+def test_an_nsqd_whose_refusal_comes_in_pieces(run, topic):
+    """As Go's does now and then."""
+
+    async def refuse(peer):
+        await peer.reader.readexactly(4)
+        for piece in (b"\0\0\0\x12", b"\0\0\0\1E_BAD", b"_PROTOCOL"):
+            peer.writer.write(piece)
+            await peer.writer.drain()
+            await asyncio.sleep(0.01)  # so that they are pieces
+
+    async def main():
+        async with FakeNsqd(refuse) as fake:
+            with pytest.raises(WrongPeerError, match="this is the TCP port of an nsqd"):
+                await Consumer(topic, "c", nsqlookupd=fake.address).start()
+
+    run(main())
