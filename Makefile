@@ -9,14 +9,15 @@ BUILD_EXT := $(BIN)/python setup.py -q build_ext --inplace
 # Some tests call tools by name: cython-lint calls pycodestyle, say.
 IN_VENV := PATH="$(BIN):$$PATH"
 
-.PHONY: help up ext test test-client soak bench bench-smoke bench-clients debug-test asan-test fuzz fuzz-smoke cov html lint go-nsq \
+.PHONY: help up ext test test-client test-programs soak bench bench-smoke bench-clients debug-test asan-test fuzz fuzz-smoke cov html lint go-nsq \
     go-client wheel clean
 
 help:
 	@echo "make up                start nsqfast-nsqd on ports 4150 (TCP) and 4151 (HTTP), data in ./data"
 	@echo "make up ARGS=--demo    send messages through a broker of its own and show them, then stop"
-	@echo "make test              all tests but those of test-client (ARGS=... goes to pytest)"
+	@echo "make test              all tests but those of the next two (ARGS=... goes to pytest)"
 	@echo "make test-client       tests of the client library, of clusters, and the fuzzer's known inputs"
+	@echo "make test-programs     the examples, and other whole programs that use the client library"
 	@echo "make soak              the tests that take long"
 	@echo "make bench             measure nsqfast beside Go's nsqd: benchmarks/results/REPORT.md (a quarter of an hour)"
 	@echo "make bench-smoke       every benchmark briefly: whether it works, not how fast"
@@ -55,6 +56,7 @@ IF_GO = if test ! -x .go-nsq/nsqd && command -v go >/dev/null 2>&1; then \
 
 # Each under five minutes; ARGS may name anything.
 CLIENT_TESTS := tests/client tests/cluster tests/fuzz
+PROGRAM_TESTS := $(addprefix tests/client/test_,examples.py integrations.py programs.py)
 NOT_CLIENT = $(if $(findstring tests/,$(ARGS)),,$(CLIENT_TESTS:%=--ignore=%))
 
 test: ext
@@ -63,7 +65,11 @@ test: ext
 
 test-client: ext
 	@$(IF_GO)
-	@$(IN_VENV) $(BIN)/pytest $(CLIENT_TESTS) $(ARGS)
+	@$(IN_VENV) $(BIN)/pytest $(CLIENT_TESTS) $(PROGRAM_TESTS:%=--ignore=%) $(ARGS)
+
+test-programs: ext
+	@$(IF_GO)
+	@$(IN_VENV) $(BIN)/pytest $(PROGRAM_TESTS) $(ARGS)
 
 soak: ext
 	@$(IF_GO)
