@@ -1,5 +1,7 @@
 """Client library for NSQ: see docs/CLIENT.md. `nsqfast.client.sync` has the same for programs without an event loop."""
 
+from typing import TYPE_CHECKING, Any
+
 from nsqfast.client.config import Config
 from nsqfast.client.consumer import Consumer
 from nsqfast.client.message import Batch, Message
@@ -21,7 +23,11 @@ from nsqfast.errors import (
     WrongPeerError,
 )
 
+if TYPE_CHECKING:
+    from nsqfast.client.batch import ArrayBatch
+
 __all__ = [
+    "ArrayBatch",
     "Batch",
     "BufferFullError",
     "ClosedError",
@@ -44,3 +50,12 @@ __all__ = [
     "UndeliveredError",
     "WrongPeerError",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """ArrayBatch brings numpy, which takes a moment; only those who name it wait for that."""
+    if name == "ArrayBatch":
+        from nsqfast.client.batch import ArrayBatch
+
+        return ArrayBatch
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -85,6 +85,7 @@ class Consumer(Resource):
         self._flow: Flow | None = None
         self._inbox: Inbox | None = None
         self._is_stop_requested = False
+        self._begins_paused = False
         self._stop_task: asyncio.Task[None] | None = None
 
     # -- beginning and end
@@ -103,7 +104,7 @@ class Consumer(Resource):
         """
         self._begin()
         self._warn_of_another()
-        self._flow = Flow(self._config)
+        self._flow = Flow(self._config, is_held=self._begins_paused)
         self._inbox = Inbox(
             asyncio.get_running_loop(),
             self,
@@ -124,15 +125,12 @@ class Consumer(Resource):
 
     def _warn_of_another(self) -> None:
         """In a notebook whose cell is run again the consumer of the last time may still be there, unseen."""
-        if not hasattr(sys, "ps1"):
-            return
-        for other in open_resources():
-            if isinstance(other, Consumer) and other is not self and other.name == self.name:
-                self._log.warning(
-                    "%s: another consumer of this program is still open and gets a part of the messages; stop it",
-                    self.name,
-                )
-                return
+        others = [one for one in open_resources() if isinstance(one, Consumer) and one is not self]
+        if hasattr(sys, "ps1") and any(other.name == self.name for other in others):
+            self._log.warning(
+                "%s: another consumer of this program is still open and gets a part of the messages; stop it",
+                self.name,
+            )
 
     def request_stop(self) -> None:
         """Have iterators and `run` end, or not begin; at any time, in any thread, also in a signal handler.
@@ -386,7 +384,7 @@ class Consumer(Resource):
     async def _wait_many(self, inbox: Inbox, count_max: int, wait_s: float) -> bool:
         """Whether there is anything; False = the end."""
         await inbox.wait_for(1)
-        count = max(1, min(count_max, self._steer().max_in_flight))
+        count = max(1, min(count_max, self._steer().deliverable(len(inbox))))
         if wait_s > 0 and len(inbox) < count and not inbox.is_stopped:
             await asyncio.wait([inbox.wait_for(count)], timeout=wait_s)
         return not inbox.is_stopped
@@ -401,20 +399,28 @@ class Consumer(Resource):
         self._steer().set_max_in_flight(count)
 
     def pause(self) -> None:
-        """Have nothing more delivered until `resume`; what is in flight, and what waits here, can be handled."""
-        self._ready()
-        self._steer().pause()
+        """Have nothing more delivered until `resume`; what is in flight, and what waits here, can be handled.
+
+        Before the start: it begins so.
+        """
+        if self._flow is None:
+            self._begins_paused = True
+        else:
+            self._ready()
+            self._flow.pause()
 
     def resume(self) -> None:
         """Deliver again, as before `pause`."""
-        self._ready()
-        self._steer().resume()
+        if self._flow is None:
+            self._begins_paused = False
+        else:
+            self._ready()
+            self._flow.resume()
 
     @property
     def is_paused(self) -> bool:
         """Whether `pause` was called, and `resume` not since."""
-        self._ready()
-        return self._steer().is_held
+        return self._begins_paused if self._flow is None else self._flow.is_held
 
     @property
     def is_starved(self) -> bool:

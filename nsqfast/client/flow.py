@@ -42,12 +42,12 @@ class Lane:
 class Flow:
     """Made with the inbox that the connections fill."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, *, is_held: bool = False) -> None:
         self.lanes: list[Lane] = []
         self.backoff = Backoff.of(config)
         self.max_in_flight = int(config.max_in_flight)
         self.is_max_in_flight_chosen = config.is_max_in_flight_given
-        self.is_held = False  # nothing is to be delivered, whatever is allowed
+        self.is_held = is_held  # nothing is to be delivered, whatever is allowed
         self._distribution = Distribution(
             seconds(config.low_rdy_idle_timeout), seconds(config.low_rdy_timeout)
         )
@@ -104,6 +104,11 @@ class Flow:
             link.hand_back()
         if goodbyes:
             await asyncio.wait(goodbyes, timeout=CLOSE_WAIT_TIMEOUT_S)
+
+    def deliverable(self, waiting: int) -> int:
+        """How many may wait here at most: what is held unanswered leaves less room, and nsqd has a limit of its own."""
+        allowed = min(self.max_in_flight, sum(lane.rdy_max for lane in self.lanes))
+        return allowed - (self.in_flight() - waiting)
 
     def set_max_in_flight(self, count: int) -> None:
         """From here on."""

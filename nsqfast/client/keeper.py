@@ -13,6 +13,7 @@ from nsqfast.client.lifetime import Logger
 from nsqfast.errors import ConnectError, NsqfastError, RefusedError, WrongPeerError
 
 CLOSE_TIMEOUT_S = 5.0
+HANDSHAKE_REST_S = 1.0  # IDENTIFY, TLS, AUTH, SUB
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,14 @@ class Keeper:
     def was_refused(self) -> bool:
         """Whether another attempt is of little use: nsqd, or whatever listens there, said no."""
         return self.link is None and isinstance(self.error, RefusedError | WrongPeerError)
+
+    def raise_refusal(self) -> None:
+        """If it was refused, say so, and by whom."""
+        if self.was_refused:
+            assert self.error is not None
+            if isinstance(self.error, WrongPeerError):
+                raise WrongPeerError(f"{self.address}: {self.error}")
+            raise self.error
 
     async def _keep(self) -> None:
         try:
@@ -139,6 +148,11 @@ class Keeper:
     def _end_link(self, why: str) -> None:
         if self.link is not None:
             self.link.fail(ConnectError(why))
+
+
+def first_timeout_s(config: Config) -> float:
+    """How long a start waits for the first connection: one that says nothing is tried on, and not waited for."""
+    return seconds(config.dial_timeout) + HANDSHAKE_REST_S
 
 
 def _done(future: "asyncio.Future[Any]", result: Any) -> None:

@@ -1,6 +1,7 @@
 """The nsqd of a consumer: those that it was given, and those that nsqlookupd lists, for as long as it does."""
 
 import asyncio
+import contextlib
 import functools
 import logging
 import random
@@ -12,7 +13,7 @@ from nsqfast.client.callbacks import call
 from nsqfast.client.config import Config, seconds
 from nsqfast.client.connection import check_address
 from nsqfast.client.discovery import Answer, Discovery, poll_pause_s
-from nsqfast.client.keeper import Keeper, Owner
+from nsqfast.client.keeper import Keeper, Owner, first_timeout_s
 from nsqfast.client.lifetime import Logger
 from nsqfast.errors import OptionsError, WrongPeerError
 
@@ -55,7 +56,7 @@ class Nodes:
     # -- beginning and end
 
     async def start(self, owner: Owner, stopped: "asyncio.Future[Any]") -> None:
-        """Return when one is connected, when all were tried in vain, or when the consumer is to stop.
+        """Return when one is connected, when all were tried in vain, when that takes long, or the consumer is to stop.
 
         RefusedError or WrongPeerError: nobody will have us, and another attempt is of little use.
         """
@@ -71,11 +72,9 @@ class Nodes:
             self._start_polling(polled)
             first_poll.add_done_callback(self._wake)
         stopped.add_done_callback(self._wake)
-        while not (self.is_connected or stopped.done()):
-            if self._untried_count == 0 and (first_poll is None or first_poll.done()):
-                break
-            self._woken.clear()
-            await self._woken.wait()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(first_timeout_s(self._config)):
+                await self._wait_first(first_poll, stopped)
         if not stopped.done() and not self.is_connected:
             self._raise_refusal()
 
@@ -83,6 +82,15 @@ class Nodes:
     def is_connected(self) -> bool:
         """Whether there is a connection at all."""
         return any(keeper.link is not None for keeper in self.keepers.values())
+
+    async def _wait_first(
+        self, first_poll: "asyncio.Future[None] | None", stopped: "asyncio.Future[Any]"
+    ) -> None:
+        while not (self.is_connected or stopped.done()):
+            if self._untried_count == 0 and (first_poll is None or first_poll.done()):
+                return
+            self._woken.clear()
+            await self._woken.wait()
 
     def _wake(self, _done: object) -> None:
         self._woken.set()
@@ -94,9 +102,7 @@ class Nodes:
 
     def _raise_refusal(self) -> None:
         for keeper in self.keepers.values():
-            if keeper.was_refused:
-                assert keeper.error is not None
-                raise keeper.error
+            keeper.raise_refusal()
         if self._wrong is not None and not self.keepers:
             raise self._wrong
 
@@ -128,8 +134,7 @@ class Nodes:
         await keeper.tried
         if keeper.was_refused:
             await self.forget(address)
-            assert keeper.error is not None
-            raise keeper.error
+            keeper.raise_refusal()
 
     def check_direct(self, address: str) -> None:
         """OptionsError, if it was not given but found, or is not known at all."""

@@ -11,6 +11,7 @@ messages of one producer then stay in order as long as that connection does.
 
 import asyncio
 import dataclasses
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
@@ -25,7 +26,7 @@ from nsqfast.client.connection import (
     make_producer_link,
     prepare,
 )
-from nsqfast.client.keeper import Keeper, Opened
+from nsqfast.client.keeper import Keeper, Opened, first_timeout_s
 from nsqfast.client.lifetime import Logger, Resource
 from nsqfast.client.middleware import AroundSender, Middleware, Sender
 from nsqfast.client.stats import ProducerStats
@@ -123,12 +124,12 @@ class Producer(Resource):
     async def _first_tries(self) -> None:
         keepers = self._keepers.values()
         rest = {keeper.tried for keeper in keepers}
-        while rest and not self.is_connected:
-            _, rest = await asyncio.wait(rest, return_when=asyncio.FIRST_COMPLETED)
+        deadline_s = time.monotonic() + first_timeout_s(self._config)
+        while rest and not self.is_connected and (left_s := deadline_s - time.monotonic()) > 0:
+            _, rest = await asyncio.wait(rest, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
         if not self.is_connected:
             for keeper in keepers:
-                if keeper.was_refused and keeper.error is not None:
-                    raise keeper.error
+                keeper.raise_refusal()
 
     @property
     def is_connected(self) -> bool:
@@ -250,9 +251,9 @@ class Producer(Resource):
         check_address(address)
         keeper = self._keepers.get(address) or self._keep(address)
         await keeper.tried
-        if keeper.was_refused and keeper.error is not None:
+        if keeper.was_refused:
             await self._keepers.pop(address).stop()
-            raise keeper.error
+            keeper.raise_refusal()
 
     async def drop_nsqd(self, address: str) -> None:
         """Publish no more to this one, wait for its answers, up to `close_timeout_s`, and hang up.

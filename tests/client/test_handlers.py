@@ -355,3 +355,30 @@ def test_every_nsqd_may_deliver_if_nobody_says_otherwise(run, topic):
         return consumer.stats().connections.values()
 
     run(main())
+
+
+@pytest.mark.parametrize("way", ["batches", "arrays"])
+def test_more_than_nsqd_delivers_at_a_time(run, address, topic, way):
+    """A batch does not wait for what cannot come: nsqd's --max-rdy-count is 2500, and what is held takes its room."""
+
+    async def main():
+        async with Producer(address) as producer:
+            for _ in range(6):
+                await producer.publish_many(topic, [b"x"] * 1000)
+        async with Consumer(topic, "c", nsqd=address) as consumer:
+            sizes, held = [], []
+            async for batch in getattr(consumer, way)(max_messages=10_000, max_wait_s=3600):
+                sizes.append(len(batch))
+                if len(sizes) == 1:
+                    assert sizes == [2500]
+                    batch.finish()
+                elif len(sizes) == 2:
+                    held.append(batch)  # and the next one can have nothing before that is answered
+                    asyncio.get_running_loop().call_soon(batch.finish)
+                else:
+                    batch.finish()
+                if sum(sizes) == 6000:
+                    break
+            assert max(sizes) == 2500
+
+    run(main())

@@ -245,6 +245,26 @@ def test_pause(run, broker, address, topic):
     run(main())
 
 
+def test_a_consumer_that_begins_paused(run, broker, address, topic):
+    async def main():
+        await publish(address, topic, 3)
+        consumer = Consumer(topic, "c", nsqd=address, config=CONFIG)
+        consumer.pause()
+        consumer.resume()
+        consumer.pause()
+        async with consumer:
+            assert consumer.is_paused
+            assert consumer.stats().connections[address].rdy == 0
+            async with Producer(address) as producer:
+                await producer.publish(topic, b"later")
+            assert consumer.stats().received == 0
+            consumer.resume()
+            for _ in range(4):
+                (await anext(aiter(consumer))).finish()
+
+    run(main())
+
+
 def test_a_pause_in_backoff(run, address, topic):
     """The end of a backoff's pause delivers nothing to a consumer that is paused."""
 

@@ -7,6 +7,7 @@ import inspect
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -16,7 +17,8 @@ import warnings
 import pytest
 
 from nsqfast import client as asynchronous
-from nsqfast.client import ClosedError, Config, OptionsError
+from nsqfast.client import ClosedError, Config, NotConnectedError, OptionsError
+from nsqfast.client import sync as sync_module
 from nsqfast.client.sync import Consumer, Producer
 from support.fake_nsqd import eventually
 from support.web import topic_stats
@@ -360,6 +362,38 @@ def test_figures_after_the_end(address, topic):
     assert consumer.stats().finished == 1
     with pytest.raises(ClosedError, match="the consumer is closed"):
         consumer.get()
+
+
+def test_one_that_begins_paused(address, topic):
+    publish(address, topic, 2)
+    consumer = Consumer(topic, "c", nsqd=address)
+    consumer.pause()
+    with consumer:
+        assert consumer.is_paused
+        assert consumer.get(timeout_s=0.05) is None
+        assert consumer.stats().received == 0
+        consumer.resume()
+        consumer.get(WAIT_S).finish()
+
+
+def test_a_peer_that_says_nothing(topic):
+    """The first use waits for it no longer than a start does, and then for what it is given."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = "{}:{}".format(*listener.getsockname())
+        with Producer(address, timeout_s=0.2, close_timeout_s=0) as producer:
+            began_s = time.monotonic()
+            with pytest.raises(NotConnectedError):
+                producer.publish(topic, b"x")
+            assert time.monotonic() - began_s < 8  # a handshake has 10 s
+
+
+def test_what_the_module_has():
+    """The names of the other one, so that nobody has to know which is where."""
+    own = {"Batch", "Consumer", "Message", "Producer", "ArrayBatch"}
+    assert set(asynchronous.__all__) - own <= set(sync_module.__all__)
+    assert asynchronous.ArrayBatch is not sync_module.ArrayBatch
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        asynchronous.nothing  # noqa: B018 - asking for it is what raises
 
 
 # -- what is left behind ----------------------------------------------------------------------------------------------

@@ -122,8 +122,9 @@ def test_http_ports_as_nsqd(run, broker, lookupd, topic):
             lambda address=address: Consumer(topic, "c", nsqd=place(address)),
             lambda address=address: Producer(place(address)),
         ):
-            said = wrong_peer(run, make)
-            assert said == "this is an HTTP port; give the TCP port of an nsqd (4150 as a rule)"
+            assert wrong_peer(run, make) == (
+                f"{place(address)}: this is an HTTP port; give the TCP port of an nsqd (4150 as a rule)"
+            )
 
 
 def test_one_that_is_wrong_beside_one_that_is_right(run, broker, address, lookupd, topic, caplog):

@@ -12,7 +12,25 @@ may use one at once. They are not pickled: make one where it is used. After a fo
 before begins anew in the child, with connections of its own; a consumer refuses to go on there.
 """
 
-from nsqfast.client import Config, ConnectionStats, ConsumerStats, Middleware, ProducerStats
+from nsqfast.client import (
+    BufferFullError,
+    ClosedError,
+    Config,
+    ConnectError,
+    ConnectionStats,
+    ConsumerStats,
+    Middleware,
+    NotConnectedError,
+    NsqfastError,
+    OptionsError,
+    OutcomeUnknownError,
+    ProducerStats,
+    PublishError,
+    PublishRefusedError,
+    RefusedError,
+    UndeliveredError,
+    WrongPeerError,
+)
 from nsqfast.client.sync.consumer import Consumer
 from nsqfast.client.sync.message import ArrayBatch, Batch, Message
 from nsqfast.client.sync.producer import Producer
@@ -20,12 +38,24 @@ from nsqfast.client.sync.producer import Producer
 __all__ = [
     "ArrayBatch",
     "Batch",
+    "BufferFullError",
+    "ClosedError",
     "Config",
+    "ConnectError",
     "ConnectionStats",
     "Consumer",
     "ConsumerStats",
     "Message",
     "Middleware",
+    "NotConnectedError",
+    "NsqfastError",
+    "OptionsError",
+    "OutcomeUnknownError",
     "Producer",
     "ProducerStats",
+    "PublishError",
+    "PublishRefusedError",
+    "RefusedError",
+    "UndeliveredError",
+    "WrongPeerError",
 ]

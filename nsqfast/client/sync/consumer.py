@@ -182,17 +182,26 @@ class Consumer(Owner):
     # -- while it runs
 
     def pause(self) -> None:
-        """Have nothing more delivered until `resume`; what is in flight, and what waits here, can be handled."""
-        self._ask(self._consumer.pause)
+        """Have nothing more delivered until `resume`; what is in flight, and what waits here, can be handled.
+
+        Before the first use: it begins so.
+        """
+        if self._engine is None:
+            self._consumer.pause()
+        else:
+            self._ask(self._consumer.pause)
 
     def resume(self) -> None:
         """Deliver again, as before `pause`."""
-        self._ask(self._consumer.resume)
+        if self._engine is None:
+            self._consumer.resume()
+        else:
+            self._ask(self._consumer.resume)
 
     @property
     def is_paused(self) -> bool:
         """Whether `pause` was called, and `resume` not since."""
-        return self._ask(lambda: self._consumer.is_paused)
+        return self._consumer.is_paused
 
     def set_max_in_flight(self, count: int) -> None:
         """Change it from here on; 0 has nothing delivered."""

@@ -19,6 +19,8 @@ from nsqfast.errors import ClosedError, OptionsError
 
 T = TypeVar("T")
 
+TURNS_TO_CLOSE = 5
+
 
 def check_threads() -> None:
     """OptionsError, if threads were replaced by tasks that share one: an event loop in one of them stops the others."""
@@ -160,6 +162,9 @@ async def _cancel_all() -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+    # A connection that was broken off is closed some turns later, and one that is open holds up the end of the loop.
+    for _ in range(TURNS_TO_CLOSE):
+        await asyncio.sleep(0)
 
 
 async def run_on_loop(action: Callable[[], T]) -> T:
