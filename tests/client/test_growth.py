@@ -121,8 +121,10 @@ def measure(program, address, topic, count):
 @pytest.mark.parametrize(
     ("program", "count"), [(MESSAGES, 4_000_000), (MESSAGES_IN_THREADS, 1_000_000), (OPENS, 1000)]
 )
-def test_nothing_grows(address, topic, program, count):
+def test_nothing_grows(implementation, address, topic, program, count):
     """From the first quarter, when pools and buffers have their sizes, to the end."""
+    if implementation == "go" and program is OPENS:
+        pytest.skip("Go's nsqd may take seconds to look at what a new channel has deferred")
     seen = measure(program, address, topic, count)
     (early, fds, threads), (late, fds_late, threads_late) = seen[len(seen) // 4], seen[-1]
     assert late - early < GROWTH_BYTES_MAX
