@@ -31,14 +31,15 @@ cdef class Intake(Link):
     cdef set forgotten          # ids of what nobody holds and nobody answered; for nsqd it is in flight
     cdef Py_ssize_t room_at     # tell the owner when so few are in flight; -1 = do not
     cdef public Py_ssize_t rdy  # as nsqd knows it
+    cdef public str address     # of the nsqd, as it was dialled
     cdef readonly int64_t received
     cdef readonly int64_t message_ns   # of the last message, monotonic; 0 = none came
     cdef readonly bint is_leaving      # what still comes is handed back
 
     cdef int command(self, const char *name, Py_ssize_t size, const char *identity, bytes tail) except -1
-    cdef Py_ssize_t tell_rows(self, const char *name, Py_ssize_t name_size, bytes identities, list rows, bytes tail,
-                              bint is_answer) except -1
-    cdef int left_flight(self) except -1
+    cdef Py_ssize_t tell_run(self, bytes name, bytes identities, bytes chosen, Py_ssize_t first, Py_ssize_t last,
+                             bytes tail, bint is_answer) except -1
+    cdef int leave_flight(self, Py_ssize_t count) except -1
     cdef int forget(self, Message message) except -1
 
 

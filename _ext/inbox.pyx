@@ -5,7 +5,7 @@ out. That list is what is touched, and what a graceful stop hands back.
 """
 
 cimport cython
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint16_t
 from libc.string cimport memcpy
 
 from nsqfast._ext.clock cimport monotonic_ns
@@ -49,8 +49,14 @@ cdef class Message:
         """16 hex digits."""
         return self.identity[:MESSAGE_ID_SIZE]
 
+    @property
+    def nsqd(self):
+        """The address of the nsqd that delivered it, as it was given or listed."""
+        return self.link.address
+
     def __repr__(self):
-        return f"<Message {self.id.decode()} attempts={self.attempts} body={len(self.body)} bytes>"
+        identity = self.id.decode("ascii", "backslashreplace")
+        return f"<Message {identity} attempts={self.attempts} body={len(self.body)} bytes>"
 
     cdef bint answer(self) except -1:
         """Whether there is still somebody to be told."""
@@ -60,7 +66,7 @@ cdef class Message:
         unlink(self)
         if not self.link.is_open:
             return False
-        self.link.left_flight()
+        self.link.leave_flight(1)
         return True
 
     def finish(self):
@@ -148,6 +154,7 @@ cdef class Intake(Link):
     def __init__(self, loop, on_closed, Inbox inbox not None):
         super().__init__(loop, on_closed)
         self.inbox = inbox
+        self.address = ""
         self.room_at = -1
         self.forgotten = set()
 
@@ -189,8 +196,8 @@ cdef class Intake(Link):
     cdef int after_read(self) except -1:
         return self.inbox.wake()
 
-    cdef int left_flight(self) except -1:
-        self.in_flight -= 1
+    cdef int leave_flight(self, Py_ssize_t count) except -1:
+        self.in_flight -= count
         if self.in_flight <= self.room_at:
             self.room_at = -1
             self.inbox.owner.on_room()
@@ -248,44 +255,98 @@ cdef class Intake(Link):
             place = (<Message> place).after
         return count
 
-    # -- rows of columns -----------------------------------------------------------------------------------------------
+    def requeue_delay_ms(self, int attempts):
+        """default_requeue_delay × attempts, max_requeue_delay at most."""
+        return self.inbox.delay_ms(attempts)
 
-    cdef Py_ssize_t tell_rows(self, const char *name, Py_ssize_t name_size, bytes identities, list rows, bytes tail,
-                              bint is_answer) except -1:
-        """Returns how many were told."""
-        cdef Py_ssize_t row
+    cdef Py_ssize_t tell_run(self, bytes name, bytes identities, bytes chosen, Py_ssize_t first, Py_ssize_t last,
+                             bytes tail, bint is_answer) except -1:
+        """The command for each chosen row from `first` to before `last`; returns how many that were."""
+        cdef const char *is_chosen = chosen
+        cdef const char *identity = identities
+        cdef Py_ssize_t name_size = len(name), tail_size = len(tail), row, count = 0
+        cdef char *place
         if not self.is_open:
             return 0
-        for row in rows:
-            self.command(name, name_size, <const char *> identities + check_row(row, identities), tail)
-            if is_answer:
-                self.left_flight()
-        return len(rows)
-
-    def finish_rows(self, bytes identities not None, list rows not None):
-        """FIN to those rows, whose ids are 16 bytes each; returns how many were told."""
-        cdef Py_ssize_t count = self.tell_rows(b"FIN ", 4, identities, rows, NEWLINE, True)
-        self.inbox.finished += count
-        return count
-
-    def requeue_rows(self, bytes identities not None, list rows not None, int64_t delay_ms):
-        """REQ likewise."""
-        cdef Py_ssize_t count = self.tell_rows(b"REQ ", 4, identities, rows, b" %d\n" % delay_ms, True)
-        self.inbox.requeued += count
-        return count
-
-    def touch_rows(self, bytes identities not None, list rows not None):
-        """TOUCH likewise."""
-        cdef Py_ssize_t count = self.tell_rows(b"TOUCH ", 6, identities, rows, NEWLINE, False)
-        self.inbox.touched += count
+        for row in range(first, last):
+            count += is_chosen[row] != 0
+        if count == 0:
+            return 0
+        place = self.output.reserve(count * (name_size + MESSAGE_ID_SIZE + tail_size))
+        for row in range(first, last):
+            if is_chosen[row]:
+                memcpy(place, <const char *> name, name_size)
+                memcpy(place + name_size, identity + row * MESSAGE_ID_SIZE, MESSAGE_ID_SIZE)
+                memcpy(place + name_size + MESSAGE_ID_SIZE, <const char *> tail, tail_size)
+                place += name_size + MESSAGE_ID_SIZE + tail_size
+        if is_answer:
+            self.leave_flight(count)
+        if self.in_flight == 0 and not self.is_flushing:
+            self.write()
+        else:
+            self.mark()
         return count
 
 
-cdef Py_ssize_t check_row(Py_ssize_t row, bytes identities) except -1:
-    """Where its id begins."""
-    if not 0 <= row < len(identities) // MESSAGE_ID_SIZE:
-        raise IndexError(f"no row {row}")
-    return row * MESSAGE_ID_SIZE
+cdef Py_ssize_t tell_rows(list links, bytes identities, bytes sources, bytes chosen, bytes name, bytes tail,
+                          bint is_answer) except -1:
+    """To each row's own connection; returns how many were told. One pass: rows of one connection stand together."""
+    cdef const uint16_t *source = <const uint16_t *> <const char *> sources
+    cdef Py_ssize_t count = len(chosen), first = 0, last, told = 0
+    if len(sources) != 2 * count or len(identities) != MESSAGE_ID_SIZE * count:
+        raise ValueError("one source, one id and one choice for each row")
+    while first < count:
+        if source[first] >= len(links):
+            raise IndexError(f"no connection {source[first]}")
+        last = first + 1
+        while last < count and source[last] == source[first]:
+            last += 1
+        told += (<Intake?> links[source[first]]).tell_run(name, identities, chosen, first, last, tail, is_answer)
+        first = last
+    return told
+
+
+def finish_rows(list links not None, bytes identities not None, bytes sources not None, bytes chosen not None):
+    """FIN to the rows whose byte in `chosen` is not 0; returns how many were told. In backoff they are one success.
+
+    `sources` are uint16, the index of each row's connection in `links`; `identities` 16 bytes each.
+    """
+    cdef Inbox inbox
+    cdef Py_ssize_t told
+    if not links:
+        return 0
+    inbox = (<Intake?> links[0]).inbox
+    if inbox.reports_success and b"\1" in chosen:
+        inbox.owner.on_success()
+    told = tell_rows(links, identities, sources, chosen, b"FIN ", NEWLINE, True)
+    inbox.finished += told
+    return told
+
+
+def requeue_rows(list links not None, bytes identities not None, bytes sources not None, bytes chosen not None,
+                 int64_t delay_ms, bint backoff=False):
+    """REQ likewise; with `backoff` they are one failure."""
+    cdef Inbox inbox
+    cdef Py_ssize_t told
+    if not links:
+        return 0
+    inbox = (<Intake?> links[0]).inbox
+    if b"\1" in chosen:
+        if backoff:
+            inbox.owner.on_failure()  # before REQ: no more is to come meanwhile
+        elif inbox.reports_success:
+            inbox.owner.on_neutral()
+    told = tell_rows(links, identities, sources, chosen, b"REQ ", b" %d\n" % delay_ms, True)
+    inbox.requeued += told
+    return told
+
+
+def touch_rows(list links not None, bytes identities not None, bytes sources not None, bytes chosen not None):
+    """TOUCH likewise."""
+    cdef Py_ssize_t told = tell_rows(links, identities, sources, chosen, b"TOUCH ", NEWLINE, False)
+    if told:
+        (<Intake> links[0]).inbox.touched += told
+    return told
 
 
 @cython.final

@@ -9,7 +9,7 @@ from nsqfast._ext.look cimport Look
 cdef class Pending:
     cdef object future
     cdef bytes head             # the command's line with its newline
-    cdef object body            # bytes; a list of them for MPUB
+    cdef object body            # bytes; for MPUB a list of them, or Encoded
     cdef Py_ssize_t size        # of the bodies
     cdef int64_t deadline_ns
     cdef int tries_left         # times it may be sent again although it may have arrived

@@ -13,7 +13,7 @@ from libc.stdint cimport INT64_MAX, int64_t
 
 from nsqfast._ext.clock cimport monotonic_ns
 from nsqfast._ext.link cimport Link
-from nsqfast._ext.publish cimport as_bodies, as_body, write_publish
+from nsqfast._ext.publish cimport Encoded, as_bodies, as_body, message_count, write_publish
 
 from nsqfast.errors import (
     BufferFullError, ClosedError, NotConnectedError, OutcomeUnknownError, PublishRefusedError,
@@ -163,9 +163,7 @@ cdef class Dispatcher:
 
     def wait_link(self):
         """A future that is done when there is a new connection."""
-        future = self.create_future()
-        self.link_waiters.append(future)
-        return future
+        return add_waiter(self.link_waiters, self.create_future())
 
     # -- in ------------------------------------------------------------------------------------------------------------
 
@@ -179,6 +177,10 @@ cdef class Dispatcher:
         cdef list kept = []
         cdef Py_ssize_t size = as_bodies(bodies, kept)
         return self.submit(self.take_in(b"M" + self.head(topic), kept, size, is_piped))
+
+    def send_encoded(self, str topic not None, Encoded bodies not None, bint is_piped):
+        """Likewise, with bodies that were put together before."""
+        return self.submit(self.take_in(b"M" + self.head(topic), bodies, len(bodies.data) - 4, is_piped))
 
     def send_later(self, str topic not None, body, int64_t delay_ms, bint is_piped):
         """DPUB."""
@@ -281,8 +283,7 @@ cdef class Dispatcher:
         pending.future.set_exception(error)
         if pending.is_piped:
             pending.future.exception()  # looked at: flush and close raise it
-            self.note_lost(pending.head.split()[1].decode("ascii"),
-                           1 if type(pending.body) is bytes else len(<list> pending.body), error)
+            self.note_lost(pending.head.split()[1].decode("ascii"), message_count(pending.body), error)
         return 0
 
     def note_lost(self, str topic not None, Py_ssize_t count, error not None):
@@ -345,9 +346,7 @@ cdef class Dispatcher:
 
     def wait_room(self):
         """A future that is done when there is room."""
-        future = self.create_future()
-        self.drains.append(future)
-        return future
+        return add_waiter(self.drains, self.create_future())
 
     def take_failure(self):
         """The first failure of a piped publish since the last call, or None."""
@@ -394,6 +393,11 @@ cdef class Dispatcher:
             self.fail(pending, error)
         return 0
 
+    def fail_waiting(self, str why not None):
+        """Fail what waits for a connection; none of it was sent."""
+        while self.backlog:
+            self.fail(self.backlog.popleft(), NotConnectedError(why))
+
     def close(self, str why not None):
         """Take nothing more; what waits for a connection fails, the rest when its connection ends."""
         self.is_closed = True
@@ -401,8 +405,7 @@ cdef class Dispatcher:
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
-        while self.backlog:
-            self.fail(self.backlog.popleft(), NotConnectedError(f"the producer was closed: {self.reason}"))
+        self.fail_waiting(f"the producer was closed: {self.reason}")
 
     def forbid(self, str why not None):
         """Take nothing more, and touch neither the loop nor a connection: they belong to another process."""
@@ -416,6 +419,14 @@ cdef class Dispatcher:
         for link in (*self.links, *self.retired):
             for pending in (<Outbox> link).waiting:
                 self.fail_in_place(pending, OutcomeUnknownError(f"no answer: {why}"))
+
+
+cdef object add_waiter(list futures, object future):
+    """Those who gave up waiting leave theirs behind; as a rule they had waited longest."""
+    while futures and futures[0].done():
+        futures.pop(0)
+    futures.append(future)
+    return future
 
 
 cdef int resolve(list futures) except -1:

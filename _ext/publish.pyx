@@ -1,9 +1,10 @@
 """What nsqd would refuse, and with it the connection, is refused here."""
 
+cimport cython
 from libc.stdint cimport uint32_t
 from libc.string cimport memcpy
 
-from nsqfast._ext.message cimport put_be32
+from nsqfast._ext.message cimport get_be32, put_be32
 
 from nsqfast.errors import PublishError, PublishRefusedError
 
@@ -11,15 +12,47 @@ cdef enum:
     MPUB_SIZE_MAX = 0x7fffffff
 
 
-cdef bytes as_body(object body):
-    """One body, which may come as anything that is like bytes."""
+@cython.final
+cdef class Encoded:
+    """The bodies of one MPUB as they go over the wire, for those who have them in one block anyway."""
+
+    def __len__(self):
+        return self.count
+
+    def bodies(self):
+        """Each on its own."""
+        cdef const char *place = <const char *> self.data + 4
+        cdef list found = []
+        cdef uint32_t size
+        for _ in range(self.count):
+            size = get_be32(place)
+            found.append(place[4:4 + size])
+            place += 4 + size
+        return found
+
+
+cdef Encoded make_encoded(bytes data, Py_ssize_t count):
+    """`data` is well-formed; whoever made it sees to that."""
+    cdef Encoded made = Encoded.__new__(Encoded)
+    made.data = data
+    made.count = count
+    return made
+
+
+cdef Py_ssize_t message_count(object body) except -1:
+    """How many a publish has: `body` is bytes, a list of them, or Encoded."""
+    return 1 if type(body) is bytes else len(body)
+
+
+cdef bytes check_body(object body):
+    """What `as_body` cannot say yes to at once."""
     if type(body) is not bytes:
         if not isinstance(body, (bytes, bytearray, memoryview)):
             raise TypeError(f"a message body is bytes, not {type(body).__name__}")
         body = bytes(body)
     if len(<bytes> body) == 0:
         raise PublishRefusedError("E_BAD_MESSAGE PUB invalid message body size 0")
-    if len(<bytes> body) > MPUB_SIZE_MAX - 8:
+    if len(<bytes> body) > BODY_SIZE_MAX:
         raise PublishError(f"{len(<bytes> body)} bytes are too many for one message")
     return <bytes> body
 
@@ -37,15 +70,15 @@ cdef Py_ssize_t as_bodies(list bodies, list kept) except -1:
     return size
 
 
-cdef int write_publish(WriteBuffer out, bytes head, object body, Py_ssize_t size) except -1:
-    """`head` is the line with its newline, `body` bytes of that size, or a list and what `as_bodies` says of it."""
+cdef int write_many(WriteBuffer out, bytes head, object body, Py_ssize_t size) except -1:
+    """MPUB, as `write_publish` has it: a list, or Encoded."""
     cdef Py_ssize_t head_size = len(head)
     cdef char *place
     cdef bytes one
-    if type(body) is bytes:
-        place = out.reserve(head_size + 4 + size)
+    if type(body) is Encoded:
+        place = out.reserve(head_size + 8 + size)
         memcpy(place, <const char *> head, head_size)
-        put_body(place + head_size, <bytes> body)
+        put_body(place + head_size, (<Encoded> body).data)
         return 0
     place = out.reserve(head_size + 8 + size)
     memcpy(place, <const char *> head, head_size)

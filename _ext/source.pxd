@@ -6,6 +6,7 @@ from libc.stdint cimport int64_t
 cdef class Source:
     cdef object loop
     cdef object waiters         # deque of futures: somebody wants an item
+    cdef Py_ssize_t left_count  # how many of them were left behind, at most, since they were last looked through
     cdef list thresholds        # of [count, future]: somebody wants so many
     cdef readonly bint is_stopped
     cdef int64_t turn_ns        # when the loop last had its turn, as far as we know
@@ -13,6 +14,7 @@ cdef class Source:
     cdef object pop(self)
     cdef Py_ssize_t waiting(self) noexcept
     cdef int wake(self) except -1
+    cdef int note_left(self) except -1
 
 
 cdef class Next:

@@ -53,6 +53,14 @@ cdef class Source:
                 count -= 1
         return 0
 
+    cdef int note_left(self) except -1:
+        """Somebody waits no more. Where that may be half of them, those who still do are sorted out."""
+        self.left_count += 1
+        if self.left_count * 2 > len(self.waiters):
+            self.waiters = deque([future for future in self.waiters if not future.done()])
+            self.left_count = 0
+        return 0
+
     def __aiter__(self):
         return self
 
@@ -122,4 +130,5 @@ cdef class Next:
     def throw(self, kind, value=None, traceback=None):
         """The task was cancelled; the item that it was woken for is somebody else's."""
         self.source.wake()
+        self.source.note_left()
         raise kind if value is None else value

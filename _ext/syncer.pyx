@@ -60,7 +60,10 @@ cdef class Syncer:
         return self.open_ticket
 
     cdef int dispose(self, str path) except -1:
-        """Remove a file, if it is there; what the kernel has to do for a large one is done by the thread."""
+        """Remove a file, if it is there; what the kernel has to do for a large one is done by the thread.
+
+        No ticket waits for that: the thread does it behind the flushes of the batch, before it begins the next one.
+        """
         cdef int fd = -1
         with suppress(OSError):
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

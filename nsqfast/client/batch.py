@@ -1,12 +1,12 @@
 """Messages as numpy arrays: for bulk consumers that want columns, not objects."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nsqfast._ext.columns import Taken
-from nsqfast._ext.inbox import Intake
+from nsqfast._ext.inbox import Intake, finish_rows, requeue_rows, touch_rows
 
 Rows = Sequence[int] | NDArray[np.int64]
 
@@ -17,22 +17,28 @@ class ArrayBatch:
     """`count` messages; row i of each array belongs to message i, and its body is `bodies[offsets[i]:offsets[i + 1]]`.
 
     timestamps: int64, ns since 1970; attempts: uint16; ids: S16; offsets: int64, one more than there are messages;
-    bodies: one block. The arrays are views of what was read, and cannot be written to.
+    bodies: one block; sources: uint16, the index in `nsqd`, a list of addresses, of the one that delivered it.
+    The arrays are views of what was read, and cannot be written to.
     """
 
-    def __init__(self, taken: Taken) -> None:
-        self._identities = taken.identities
+    def __init__(
+        self, taken: Taken, on_answered: "Callable[[ArrayBatch], object] | None" = None
+    ) -> None:
+        self.taken = taken  # the buffers themselves
         self._links: list[Intake] = taken.links
-        self._sources = np.frombuffer(taken.sources, np.uint16)
-        self._is_answered = np.zeros(len(self._sources), np.bool_)
+        self._on_answered = on_answered
         self.bodies = taken.bodies
         self.offsets: NDArray[np.int64] = np.frombuffer(taken.offsets, np.int64)
         self.timestamps: NDArray[np.int64] = np.frombuffer(taken.timestamps, np.int64)
         self.attempts: NDArray[np.uint16] = np.frombuffer(taken.attempts, np.uint16)
         self.ids: NDArray[np.bytes_] = np.frombuffer(taken.identities, f"S{ID_SIZE}")
+        self.sources: NDArray[np.uint16] = np.frombuffer(taken.sources, np.uint16)
+        self.nsqd = [link.address for link in self._links]
+        self._open = np.ones(len(self.sources), np.bool_)  # not answered yet
+        self._open_count = len(self.sources)
 
     def __len__(self) -> int:
-        return len(self._sources)
+        return len(self.sources)
 
     def body(self, row: int) -> bytes:
         """One body, copied."""
@@ -41,40 +47,59 @@ class ArrayBatch:
     @property
     def is_answered(self) -> bool:
         """Whether every row is."""
-        return bool(self._is_answered.all())
+        return self._open_count == 0
 
     def finish(self, rows: Rows | None = None) -> int:
-        """FIN to those rows, or to all; returns how many were told (those answered before, or lost, are not)."""
-        return sum(
-            link.finish_rows(self._identities, chosen) for link, chosen in self._answer(rows)
-        )
+        """FIN to those rows, or to all; returns how many were told (those answered before, or lost, are not).
 
-    def requeue(self, rows: Rows | None = None, *, delay_s: float = 0.0) -> int:
-        """REQ likewise. Arrays know no backoff: who takes thousands at a time decides about pauses by itself."""
-        delay_ms = max(0, round(delay_s * 1000))
-        return sum(
-            link.requeue_rows(self._identities, chosen, delay_ms)
-            for link, chosen in self._answer(rows)
-        )
+        While the consumer is in backoff they are one success.
+        """
+        taken = self.taken
+        return finish_rows(self._links, taken.identities, taken.sources, self._answer(rows))
+
+    def requeue(
+        self, rows: Rows | None = None, *, delay_s: float | None = 0.0, backoff: bool = False
+    ) -> int:
+        """REQ likewise, after so long; None = default_requeue_delay × attempts, max_requeue_delay at most.
+
+        With `backoff` the consumer slows down, if it may; all the rows are one failure. Without, who takes thousands at
+        a time decides about pauses by itself.
+        """
+        chosen = self._answer(rows)
+        if delay_s is not None:
+            return self._requeue(chosen, max(0, round(delay_s * 1000)), backoff)
+        is_chosen = np.frombuffer(chosen, np.bool_)
+        count = 0
+        for attempts in np.unique(self.attempts[is_chosen]).tolist():
+            same = is_chosen & (self.attempts == attempts)
+            delay_ms = self._links[0].requeue_delay_ms(attempts)
+            count += self._requeue(same.tobytes(), delay_ms, backoff)
+        return count
+
+    def _requeue(self, chosen: bytes, delay_ms: int, backoff: bool) -> int:
+        taken = self.taken
+        return requeue_rows(self._links, taken.identities, taken.sources, chosen, delay_ms, backoff)
 
     def touch(self) -> int:
         """TOUCH to all that is not answered."""
-        rows = np.flatnonzero(~self._is_answered)
-        return sum(link.touch_rows(self._identities, chosen) for link, chosen in self._split(rows))
+        taken = self.taken
+        return touch_rows(self._links, taken.identities, taken.sources, self._open.tobytes())
 
-    def _answer(self, rows: Rows | None) -> list[tuple[Intake, list[int]]]:
+    def _answer(self, rows: Rows | None) -> bytes:
+        """A byte for each row: 1 if it is to be answered now. Those count as answered from here on."""
         if rows is None:
-            chosen = np.flatnonzero(~self._is_answered)
+            chosen = self._open
+            self._open = np.zeros(len(self), np.bool_)
         else:
-            chosen = np.unique(np.asarray(rows, np.int64))
-            if len(chosen) and not 0 <= chosen[0] <= chosen[-1] < len(self):
+            numbers = np.asarray(rows, np.int64)
+            if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(self):
                 raise IndexError(f"rows are 0 to {len(self) - 1}")
-            chosen = chosen[~self._is_answered[chosen]]
-        self._is_answered[chosen] = True
-        return self._split(chosen)
-
-    def _split(self, rows: "NDArray[np.int64]") -> list[tuple[Intake, list[int]]]:
-        if len(self._links) == 1:
-            return [(self._links[0], rows.tolist())]
-        sources = self._sources[rows]
-        return [(link, rows[sources == i].tolist()) for i, link in enumerate(self._links)]
+            chosen = np.zeros(len(self), np.bool_)
+            chosen[numbers] = True
+            chosen &= self._open
+            self._open &= ~chosen
+        self._open_count = int(np.count_nonzero(self._open))
+        if self._open_count == 0 and self._on_answered is not None:
+            on_answered, self._on_answered = self._on_answered, None
+            on_answered(self)
+        return chosen.tobytes()

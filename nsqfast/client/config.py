@@ -214,17 +214,30 @@ class Config:
     @classmethod
     def parse(cls, items: Iterable[str], base: Self | None = None) -> Self:
         """From texts such as `max_in_flight,256`, as --consumer-opt takes them; a key alone means `true`."""
-        given: dict[str, Any] = {}
+        given: dict[str, Any] = dict(map(cls._split, items))
+        return cls(**given) if base is None else dataclasses.replace(base, **given)
+
+    @classmethod
+    def check(cls, item: str) -> None:
+        """OptionsError if that text alone is wrong, whatever stands beside it."""
+        name, value = cls._split(item)
+        fields = {field.name: field for field in dataclasses.fields(cls)}
+        if field := fields.get(name):
+            _checked(field, value)
+        else:
+            _checked_seconds(fields[name.removesuffix(SECONDS_SUFFIX)], value)
+
+    @classmethod
+    def _split(cls, item: str) -> tuple[str, str]:
+        """The name of the key, which is one of ours, and the value."""
         fields = dataclasses.fields(cls)
         known = {field.name for field in fields}
         known |= {field.name + SECONDS_SUFFIX for field in fields if _is_duration(field)}
-        for item in items:
-            key, comma, value = item.partition(",")
-            name = key.replace("-", "_")
-            if name not in known:
-                raise OptionsError(f"{key}: unknown option; known are {', '.join(sorted(known))}")
-            given[name] = value if comma else "true"
-        return cls(**given) if base is None else dataclasses.replace(base, **given)
+        key, comma, value = item.partition(",")
+        name = key.replace("-", "_")
+        if name not in known:
+            raise OptionsError(f"{key}: unknown option; known are {', '.join(sorted(known))}")
+        return name, value if comma else "true"
 
     @property
     def is_max_in_flight_given(self) -> bool:

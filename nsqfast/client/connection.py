@@ -312,4 +312,6 @@ async def subscribe(link: Intake, topic: str, channel: str) -> None:
         link.fail(ConnectError("given up"))
         raise
     if answer != b"OK":
-        link.fail(ConnectError(f"{answer[:60]!r} instead of OK to SUB"))
+        error = ConnectError(f"{answer[:60]!r} instead of OK to SUB")
+        link.fail(error)
+        raise error

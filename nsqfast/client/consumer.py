@@ -79,7 +79,7 @@ class Consumer(Resource):
         self._tasks: set[asyncio.Task[Any]] = set()
         self._workers: Workers | None = None
         self._was_run = False
-        self._batches: list[ArrayBatch] = []
+        self._batches: set[ArrayBatch] = set()  # with rows that are not answered
         self._given_up = 0
         self._goodbyes: list[asyncio.Future[bytes]] = []
         self._flow: Flow | None = None
@@ -114,7 +114,8 @@ class Consumer(Resource):
         )
         self._flow.bind(self._inbox)
         if self._is_stop_requested:
-            self._inbox.stop()
+            self._leave()
+            return
         if self._auto_touch:
             self._spawn(self._flow.touch_on(lambda: self._batches))
         try:
@@ -176,7 +177,7 @@ class Consumer(Resource):
         if self._workers is not None:
             await self._workers.stop()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for batch in self._batches:
+        for batch in list(self._batches):
             batch.requeue()
         for lane in self._flow.lanes:
             lane.link.hand_back()
@@ -216,10 +217,10 @@ class Consumer(Resource):
 
         make = make_consumer_link(self._ready(), closed)
         link, features = await dial(address, self._config, self._context, make)
+        link.address = address
         await subscribe(link, self._topic, self._channel)
         timeout_s = features.msg_timeout_ms / 1000
-        now_ns = time.monotonic_ns()
-        flow.add(Lane(link, address, features.max_rdy_count, timeout_s, now_ns))
+        flow.add(Lane(link, address, features.max_rdy_count, timeout_s, time.monotonic_ns()))
         return Opened(link, f"{features.name}, subscribed")
 
     def on_trouble(self, keeper: Keeper) -> None:  # noqa: ARG002 - another owner needs it
@@ -342,14 +343,12 @@ class Consumer(Resource):
     async def take(self, count_max: int, timeout_s: float | None = None) -> list[Message]:
         """Up to so many messages as soon as there is one; none after `timeout_s`, or at the end."""
         inbox = self._ready_to_consume()
-        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
-        while not inbox.is_stopped:
-            if messages := inbox.take(count_max):
-                return messages
-            rest_s = None if deadline_s is None else deadline_s - time.monotonic()
-            if rest_s is not None and rest_s <= 0:
-                break
-            await asyncio.wait([inbox.wait_for(1)], timeout=rest_s)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while not inbox.is_stopped:
+                    if messages := inbox.take(count_max):
+                        return messages
+                    await inbox.wait_for(1)
         return []
 
     async def batches(
@@ -371,22 +370,23 @@ class Consumer(Resource):
         inbox.gather_columns(max_messages)
         while await self._wait_many(inbox, max_messages, max_wait_s):
             if taken := inbox.take_columns():
-                batch = self._arrays_of(taken)
-                self._batches = [*[old for old in self._batches if not old.is_answered], batch]
-                yield batch
+                yield self._arrays_of(taken)
 
-    @staticmethod
-    def _arrays_of(taken: Taken) -> "ArrayBatch":
+    def _arrays_of(self, taken: Taken) -> "ArrayBatch":
         from nsqfast.client.batch import ArrayBatch  # numpy takes a moment
 
-        return ArrayBatch(taken)
+        batch = ArrayBatch(taken, self._batches.discard)
+        self._batches.add(batch)
+        return batch
 
     async def _wait_many(self, inbox: Inbox, count_max: int, wait_s: float) -> bool:
         """Whether there is anything; False = the end."""
         await inbox.wait_for(1)
         count = max(1, min(count_max, self._steer().deliverable(len(inbox))))
         if wait_s > 0 and len(inbox) < count and not inbox.is_stopped:
-            await asyncio.wait([inbox.wait_for(count)], timeout=wait_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await inbox.wait_for(count)
         return not inbox.is_stopped
 
     # -- while it runs

@@ -6,7 +6,7 @@ In backoff the whole consumer may have one message, on one connection that is ch
 import asyncio
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
@@ -232,8 +232,7 @@ class Flow:
     def leave(self) -> "list[asyncio.Future[bytes]]":
         """CLS on every connection, once; the futures are done when nsqd has answered."""
         self.close()
-        links = [lane.link for lane in self.lanes]
-        return leave_all([link for link in links if link.is_open and not link.is_leaving])
+        return leave_all([lane.link for lane in self.lanes])
 
     async def wait_idle(self, timeout_s: float) -> None:
         """Return when nothing is in flight, or time is up; only after `close`."""
@@ -256,7 +255,7 @@ class Flow:
             if not busy and not idle.done():
                 idle.set_result(None)
 
-    async def touch_on(self, batches: Callable[[], Sequence["ArrayBatch"]]) -> NoReturn:
+    async def touch_on(self, batches: Callable[[], Iterable["ArrayBatch"]]) -> NoReturn:
         """Touch everything before half of its time is over, for ever."""
         while True:
             if not self.lanes:
@@ -280,8 +279,8 @@ class Flow:
 
 
 def leave_all(links: Sequence[Intake]) -> "list[asyncio.Future[bytes]]":
-    """CLS to each; the futures are done when nsqd has answered, or the connection is gone."""
-    goodbyes = [link.leave() for link in links]
+    """CLS to each that had none; the futures are done when nsqd has answered, or the connection is gone."""
+    goodbyes = [link.leave() for link in links if link.is_open and not link.is_leaving]
     for goodbye in goodbyes:  # a connection may break instead of answering
         goodbye.add_done_callback(lambda answer: answer.cancelled() or answer.exception())
     return goodbyes

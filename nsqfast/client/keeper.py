@@ -68,6 +68,10 @@ class Keeper:
         self.tried: asyncio.Future[None] = loop.create_future()  # the first attempt is over
         self._task = loop.create_task(self._keep(), name=f"nsqfast: {address}")
 
+    async def wait_tried(self) -> None:
+        """Return when the first attempt is over; any number may wait for it, and give up."""
+        await asyncio.wait([self.tried])
+
     @property
     def was_refused(self) -> bool:
         """Whether another attempt is of little use: nsqd, or whatever listens there, said no."""

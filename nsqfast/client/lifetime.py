@@ -7,7 +7,7 @@ import logging
 import os
 import warnings
 import weakref
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from nsqfast.errors import ClosedError
 
@@ -15,8 +15,34 @@ log = logging.getLogger("nsqfast.client")
 
 Logger = logging.Logger | logging.LoggerAdapter[Any]
 
+T = TypeVar("T")
+
+
+class Register(Generic[T]):
+    """Objects, for as long as somebody else keeps them.
+
+    Threads add theirs while others ask for all, which a WeakSet does not stand.
+    """
+
+    def __init__(self) -> None:
+        self._kept: weakref.WeakValueDictionary[int, T] = weakref.WeakValueDictionary()
+
+    def add(self, one: T) -> None:
+        self._kept[id(one)] = one
+
+    def discard(self, one: T) -> None:
+        self._kept.pop(id(one), None)
+
+    def clear(self) -> None:
+        self._kept.clear()
+
+    def list(self) -> list[T]:
+        """All of them at one moment."""
+        return [one for found in self._kept.valuerefs() if (one := found()) is not None]
+
+
 # Started and not ended.
-_open: "weakref.WeakSet[Resource]" = weakref.WeakSet()
+_open: "Register[Resource]" = Register()
 
 
 class Resource:
@@ -72,7 +98,7 @@ class Resource:
 
 def open_resources() -> list[Resource]:
     """Those that were started and not ended, in this process."""
-    return list(_open)
+    return _open.list()
 
 
 def _forbid_in_child() -> None:

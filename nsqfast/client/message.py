@@ -37,12 +37,10 @@ class Batch(MessageList[Message]):
 
     def requeue(self, delay_s: float | None = None, *, backoff: bool = True) -> int:
         """REQ likewise; the whole batch is one failure to the consumer's backoff."""
-        return sum(
-            [
-                message.requeue(delay_s, backoff=backoff and number == 0)
-                for number, message in enumerate(self.messages)
-            ]
-        )
+        count = 0
+        for message in self.messages:
+            count += message.requeue(delay_s, backoff=backoff and count == 0)
+        return count
 
     def touch(self) -> int:
         """TOUCH likewise."""

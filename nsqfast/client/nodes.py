@@ -131,7 +131,7 @@ class Nodes:
         check_address(address)
         self._direct.add(address)
         keeper = self.keepers.get(address) or self._keep(address)
-        await keeper.tried
+        await keeper.wait_tried()
         if keeper.was_refused:
             await self.forget(address)
             keeper.raise_refusal()
@@ -196,7 +196,6 @@ class Nodes:
                 await asyncio.wait([polled])
                 if not polled.cancelled() and (error := polled.exception()):
                     self._log.error("%s: a poll failed", self._name, exc_info=error)
-            self._poll_now.clear()
             pause_s = poll_pause_s(self._config) if polled is not None else 0.0
             try:
                 await asyncio.wait_for(self._poll_now.wait(), pause_s)
@@ -204,6 +203,7 @@ class Nodes:
                 await asyncio.sleep(min(pause_s, random.uniform(0.5, 1)))  # noqa: S311 - no secret
             except TimeoutError:
                 pass
+            self._poll_now.clear()  # whatever comes from here on may come too late for this poll
             polled = self._spawn(self._poll())
 
     async def _poll(self) -> None:

@@ -74,7 +74,7 @@ class Tracing(Middleware):
             "messaging.operation.name": "handle",
             "messaging.destination.name": topic,
             "messaging.destination.subscription.name": channel,
-            "messaging.message.id": message.id.decode(),
+            "messaging.message.id": message.id.decode("ascii", "backslashreplace"),
             "messaging.message.body.size": len(message.body),
             "nsq.attempts": message.attempts,
         }

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from nsqfast._ext.outbox import Dispatcher
+from nsqfast._ext.publish import Encoded
 from nsqfast.client.config import Config
 from nsqfast.client.connection import (
     ProducerLink,
@@ -221,7 +222,10 @@ class Producer(Resource):
         config = dataclasses.replace(self._config, heartbeat_interval_s=-1)
         make = make_producer_link(lambda _link: None)
         link, _ = await dial(address, config, None, make)
-        return link.detach()
+        try:
+            return link.detach()
+        finally:
+            link.close()  # if it could not be
 
     async def publish_again(
         self, topic: str, body: bytes, timeout_s: float, *, may_be_there: bool
@@ -238,6 +242,11 @@ class Producer(Resource):
         """Used by the keepers."""
         self._ready().reason = f"{keeper.address}: {keeper.error}"
 
+    def fail_waiting(self) -> None:
+        """What waits for a connection fails with NotConnectedError, and none of it was sent. Used by nsqfast.tools."""
+        dispatcher = self._ready()
+        dispatcher.fail_waiting(f"no connection: {dispatcher.reason}")
+
     def on_cancelled(self) -> None:
         """Used by the keepers."""
         assert self._dispatcher is not None
@@ -250,9 +259,10 @@ class Producer(Resource):
         self._check_loop()
         check_address(address)
         keeper = self._keepers.get(address) or self._keep(address)
-        await keeper.tried
+        await keeper.wait_tried()
         if keeper.was_refused:
-            await self._keepers.pop(address).stop()
+            self._keepers.pop(address, None)
+            await keeper.stop()
             keeper.raise_refusal()
 
     async def drop_nsqd(self, address: str) -> None:
@@ -342,6 +352,18 @@ class Producer(Resource):
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done.set_result(None)
         return done
+
+    def send_encoded(self, topic: str, bodies: Encoded) -> "asyncio.Future[None]":
+        """One MPUB whose bodies stand in one block; the future has to be looked at. Used by nsqfast.tools.
+
+        One body alone goes as PUB, because nsqd's limit for batches may be lower than the one for messages.
+        """
+        dispatcher = self._ready()
+        if len(bodies) == 1:
+            return self._ready_sender().send(topic, bodies.bodies()[0], False)
+        if self._middleware:
+            return self._ready_sender().send_many(topic, bodies.bodies(), False)
+        return dispatcher.send_encoded(topic, bodies, False)
 
     def send_later(self, topic: str, body: bytes, delay_s: float) -> "asyncio.Future[None]":
         """Like `publish_later`, without waiting."""

@@ -86,7 +86,7 @@ class Workers:
 
 async def give_up(message: Message, giving_up: Handler | None, log: Logger, name: str) -> None:
     """What becomes of a message that has had all its attempts: it is finished, unless `giving_up` fails."""
-    identity = message.id.decode()
+    identity = message.id.decode("ascii", "backslashreplace")
     log.warning("%s: giving up %s after %d attempts", name, identity, message.attempts - 1)
     try:
         if giving_up is not None:

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import itertools
+import socket
 from contextlib import contextmanager
 
 import pytest
@@ -35,6 +36,13 @@ def address(broker):
 def topic():
     """A topic that no other test has."""
     return f"topic-{next(TOPIC_NUMBERS)}"
+
+
+@pytest.fixture
+def dead():
+    """An address where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return "{}:{}".format(*listener.getsockname())
 
 
 @contextmanager

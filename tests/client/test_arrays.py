@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nsqfast.client import ClosedError, Config, Consumer, Producer
-from support.fake_nsqd import until
+from support.fake_nsqd import FakeNsqd, until
 from support.server import start_nsqd
 from support.web import topic_stats
 
@@ -72,6 +72,8 @@ def test_rows(run, broker, address, topic):
         async with Consumer(topic, "c", nsqd=address, config=CONFIG) as consumer:
             async for batch in consumer.arrays(max_messages=100, max_wait_s=3600):
                 assert batch.finish([1, 1, 3]) == 2
+                assert batch.finish([]) == batch.requeue([1, 3]) == 0
+                assert not batch.is_answered
                 assert batch.finish(np.flatnonzero(batch.attempts == 1)[:10]) == 8
                 assert batch.requeue(range(50, 60), delay_s=60) == 10
                 for rows in ([100], [-1]):
@@ -97,6 +99,9 @@ def test_rows_of_several_brokers(run, implementation, tmp_path_factory, topic):
                     assert (
                         sorted(batch.body(row) for row in range(400)) == [b"0"] * 200 + [b"1"] * 200
                     )
+                    assert sorted(batch.nsqd) == sorted(addresses)
+                    sources = [batch.nsqd[source] for source in batch.sources]
+                    assert sources == [addresses[int(batch.body(row))] for row in range(400)]
                     zeros = [row for row in range(400) if batch.body(row) == b"0"]
                     assert batch.finish(zeros) == 200
                     break
@@ -158,3 +163,93 @@ def test_touched_automatically(run, address, topic):
             assert consumer.stats().received == 10
 
     run(main())
+
+
+def test_what_is_answered_is_let_go(run, address, topic):
+    """A consumer that takes many small batches at a time does not look through them for each new one."""
+
+    async def main():
+        await publish(address, topic, [b"%d" % number for number in range(50)])
+        async with Consumer(topic, "c", nsqd=address, config=CONFIG) as consumer:
+            kept = []
+            async for batch in consumer.arrays(max_messages=1, max_wait_s=0):
+                kept.append(batch)
+                if len(kept) == 50:
+                    break
+            assert consumer._batches == set(kept)
+            for batch in kept[:49]:
+                assert batch.finish() == 1
+            assert consumer._batches == {kept[49]}
+            assert kept[49].requeue([0], delay_s=60) == 1
+            assert consumer._batches == set()
+
+    run(main())
+
+
+def test_backoff(run, broker, address, topic):
+    """Rows that are requeued with backoff are one failure, and a finish afterwards is a success."""
+    config = Config(max_in_flight=50, backoff_multiplier_s=0.02, default_requeue_delay_s=0)
+
+    async def main():
+        await publish(address, topic, [b"%d" % number for number in range(50)])
+        levels, finished = [], 0
+        async with Consumer(topic, "c", nsqd=address, config=config) as consumer:
+            async for batch in consumer.arrays(max_messages=50, max_wait_s=0.2):
+                if not levels:
+                    assert batch.requeue(delay_s=None, backoff=True) == 50
+                else:
+                    finished += batch.finish()
+                levels.append(consumer.stats().backoff_level)
+                if finished == 50:
+                    break
+            assert levels[0] == 1
+            assert levels[-1] == 0
+            assert len(levels) < 50
+
+    run(main())
+
+
+def test_requeue_without_backoff(run, broker, address, topic):
+    async def main():
+        await publish(address, topic, [b"x"] * 10)
+        async with Consumer(topic, "c", nsqd=address, config=CONFIG) as consumer:
+            async for batch in consumer.arrays(max_messages=10, max_wait_s=3600):
+                assert batch.requeue(delay_s=60) == 10
+                assert consumer.stats().backoff_level == 0
+                break
+
+    run(main())
+
+
+def test_default_requeue_delay(run, topic):
+    """It goes by the attempts of each row."""
+    told = []
+
+    async def script(peer):
+        await peer.subscribe()
+        await peer.expect("RDY")
+        for number, attempts in enumerate([1, 3, 1, 20]):
+            peer.deliver(number, attempts=attempts)
+        while len(told) < 4:
+            name, words, _ = await peer.command()
+            if name == "REQ":
+                told.append(words)
+        await peer.part()
+
+    async def main():
+        config = Config(
+            max_in_flight=4, default_requeue_delay_s=2, max_requeue_delay_s=10, max_attempts=0
+        )
+        async with (
+            FakeNsqd(script) as nsqd,
+            Consumer(topic, "c", nsqd=nsqd.address, config=config) as consumer,
+        ):
+            async for batch in consumer.arrays(max_messages=4, max_wait_s=3600):
+                assert batch.requeue(delay_s=None) == 4
+                break
+            await until(lambda: len(told) == 4)
+
+    run(main())
+    assert sorted(told) == [
+        [f"{number:016x}", delay] for number, delay in enumerate(["2000", "6000", "2000", "10000"])
+    ]

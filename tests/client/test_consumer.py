@@ -40,6 +40,7 @@ def test_one_by_one(run_anywhere, broker, address, topic):
             async for message in consumer:
                 assert message.attempts == 1
                 assert len(message.id) == 16
+                assert message.nsqd == address
                 assert not message.is_answered
                 found.append(message.body)
                 assert message.finish()
@@ -200,6 +201,33 @@ def test_the_automatic_delay_grows_up_to_its_maximum(run):
         assert delays == [90_000, 180_000, 180_000, 180_000]
 
     run(main())
+
+
+def test_an_id_that_is_no_text(run, caplog):
+    """What an nsqd sends for an id is its own affair: the message is given up, or shown, like any other."""
+    identity = bytes(range(0xF0, 0x100))
+    told = []
+
+    async def script(peer):
+        await peer.subscribe()
+        await peer.expect("RDY")
+        peer.deliver(1, attempts=9, identity=identity)
+        peer.deliver(2, identity=identity)
+        line = await peer.reader.readuntil(b"FIN " + identity + b"\n")
+        told.append(line)
+        await peer.read_to_end()
+
+    async def main():
+        async with (
+            FakeNsqd(script) as fake,
+            Consumer("t", "c", nsqd=fake.address, config=Config(max_in_flight=2)) as consumer,
+        ):
+            message = await anext(aiter(consumer))
+            assert "\\xf0" in repr(message)
+            await until(lambda: told)
+
+    run(main())
+    assert "giving up \\xf0" in caplog.text
 
 
 def test_giving_up(run, broker, address, topic):

@@ -1,7 +1,5 @@
 """Direct against real brokers of both implementations (tests/ext/test_direct.py has every way it can end)."""
 
-import os
-import signal
 import threading
 import time
 
@@ -20,12 +18,6 @@ def connect(server, **fields):
     client = Client(server.tcp)
     client.identify(**{"heartbeat_interval": -1, "feature_negotiation": True, **fields})
     return Direct(client.socket.detach())
-
-
-def freeze(server):
-    """It does nothing any more when this returns; a signal alone may take a moment."""
-    server.process.send_signal(signal.SIGSTOP)
-    os.waitid(os.P_PID, server.process.pid, os.WSTOPPED)
 
 
 @pytest.fixture
@@ -113,7 +105,7 @@ def test_a_broker_that_died(implementation, tmp_path, topic):
 def test_a_broker_that_dies_while_it_is_waited_for(implementation, tmp_path, topic):
     with start_nsqd(implementation, tmp_path) as server:
         direct = connect(server)
-        freeze(server)
+        server.freeze()
         killing = threading.Timer(0.05, server.kill)
         killing.start()
         with pytest.raises(OutcomeUnknownError):
@@ -125,9 +117,5 @@ def test_a_broker_that_dies_while_it_is_waited_for(implementation, tmp_path, top
 def test_a_broker_that_does_nothing(implementation, tmp_path, topic, size):
     with start_nsqd(implementation, tmp_path) as server:
         direct = connect(server)
-        freeze(server)
-        try:
-            with pytest.raises(OutcomeUnknownError, match="in time"):
-                direct.ask(b"PUB %s\n" % topic.encode(), b"x" * size, 0.05)
-        finally:
-            server.process.send_signal(signal.SIGCONT)
+        with server.frozen(), pytest.raises(OutcomeUnknownError, match="in time"):
+            direct.ask(b"PUB %s\n" % topic.encode(), b"x" * size, 0.05)

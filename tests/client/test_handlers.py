@@ -18,17 +18,6 @@ async def publish(address, topic, count):
         await producer.publish_many(topic, [b"%d" % number for number in range(count)])
 
 
-@pytest.fixture
-def dead():
-    """An address where nobody listens."""
-
-    async def find():
-        async with FakeNsqd(lambda _: asyncio.sleep(0)) as fake:
-            return fake.address
-
-    return asyncio.run(find())
-
-
 def test_a_handler_that_waits_for_a_cancelled_task(run_anywhere, broker, address, topic, caplog):
     """Each message that meets it is requeued; no worker ends, and all messages are handled in the end."""
     handled, met = set(), set()

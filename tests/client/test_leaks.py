@@ -7,7 +7,7 @@ import tracemalloc
 
 import pytest
 
-from nsqfast.client import Config, Consumer, Producer
+from nsqfast.client import Config, Consumer, NotConnectedError, Producer, UndeliveredError
 from nsqfast.client.backoff import ReconnectDelays
 from support.fake_nsqd import FakeNsqd, until
 
@@ -110,5 +110,81 @@ def test_messages_and_futures_go(run, address, topic):
             last, _ = tracemalloc.get_traced_memory()
             tracemalloc.stop()
             assert last - first < 100_000
+
+    run(main())
+
+
+def futures():
+    """Those that somebody keeps, whether or not somebody still waits for them."""
+    gc.collect()
+    found = [one for one in gc.get_objects() if isinstance(one, asyncio.Future)]
+    return sum(not isinstance(one, asyncio.Task) for one in found)
+
+
+@pytest.mark.parametrize("way", ["take", "anext", "batches", "arrays"])
+def test_waiting_in_vain(run, address, topic, way):
+    """Whoever asks again and again, and gets less than asked for, leaves nothing behind that each read looks at."""
+
+    async def ask(consumer, count):
+        for _ in range(count):
+            if way == "take":
+                assert await consumer.take(1, timeout_s=0.0005) == []
+            else:
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0.0005):
+                        await anext(aiter(consumer))
+
+    async def gather(consumer, producer, count):
+        found = getattr(consumer, way)(100, max_wait_s=0.0005)
+        for _ in range(count):
+            await producer.publish(topic, b"x")
+            (await anext(found)).finish()
+
+    async def wait(consumer, producer, count):
+        if way in {"take", "anext"}:
+            await ask(consumer, count)
+        else:
+            await gather(consumer, producer, count)
+
+    # Go's nsqd would hold each message back for 250 ms.
+    config = Config(max_in_flight=200, output_buffer_size=-1)
+
+    async def main():
+        async with (
+            Producer(address) as producer,
+            Consumer(topic, "c", nsqd=address, config=config) as consumer,
+        ):
+            await wait(consumer, producer, 10)
+            before = futures()
+            await wait(consumer, producer, 100)
+            assert futures() - before < 10
+
+    run(main())
+
+
+@pytest.mark.parametrize("way", ["ping", "drain"])
+def test_waiting_in_vain_for_nsqd(run, dead, way):
+    async def wait(producer, count):
+        for _ in range(count):
+            if way == "ping":
+                with pytest.raises(NotConnectedError):
+                    await producer.ping(timeout_s=0.0005)
+            else:
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0.0005):
+                        await producer.drain()
+
+    async def main():
+        producer = Producer(dead, buffer_count_max=2, close_timeout_s=0)
+        await producer.start()
+        producer.send("t", b"x")
+        producer.send("t", b"x")
+        assert not producer._dispatcher.has_room()
+        await wait(producer, 10)
+        waiting = futures()
+        await wait(producer, 100)
+        assert futures() - waiting < 10
+        with pytest.raises(UndeliveredError):
+            await producer.close()
 
     run(main())

@@ -1,12 +1,16 @@
 """Publishing to real brokers, and to one that refuses, is silent, or goes away."""
 
 import asyncio
+import socket
 
+import numpy as np
 import pytest
+from nsqfast._ext.records import encode
 
 from nsqfast.client import (
     BufferFullError,
     ClosedError,
+    Middleware,
     NotConnectedError,
     OptionsError,
     OutcomeUnknownError,
@@ -481,3 +485,50 @@ def test_what_flush_raises_says_how_many(run, address, topic):
             ]
 
     run(main())
+
+
+def test_what_waits_for_a_connection_can_be_failed(run, topic):
+    """None of it was sent, and what comes later waits again."""
+
+    async def main():
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            address = "{}:{}".format(*listener.getsockname())
+        async with Producer(address, close_timeout_s=0) as producer:
+            waiting = [asyncio.ensure_future(producer.publish(topic, b"x")) for _ in range(3)]
+            await until(lambda: producer.stats().waiting == 3)
+            producer.fail_waiting()
+            for one in waiting:
+                with pytest.raises(NotConnectedError, match="no connection: "):
+                    await one
+            assert producer.stats().waiting == 0
+            later = asyncio.ensure_future(producer.publish(topic, b"x"))
+            await until(lambda: producer.stats().waiting == 1)
+            producer.fail_waiting()
+            with pytest.raises(NotConnectedError):
+                await later
+
+    run(main())
+
+
+@pytest.mark.parametrize("has_middleware", [False, True])
+def test_bodies_that_stand_in_one_block(run, broker, address, topic, has_middleware):
+    """As the utilities publish them; a middleware gets them one by one."""
+    bodies, _ = encode(
+        b"one.two",
+        np.array([0, 4], np.int64),
+        np.array([3, 7], np.int64),
+        np.ones(2, np.uint8),
+        0,
+        10,
+        1000,
+    )
+
+    async def main():
+        around = [Middleware()] if has_middleware else []
+        async with Producer(address, middleware=around) as producer:
+            await producer.send_encoded(topic, bodies)
+            with pytest.raises(PublishRefusedError):
+                await producer.send_encoded("no good", bodies)
+
+    run(main())
+    assert bodies_in(broker, topic, 2) == [b"one", b"two"]

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -66,13 +66,10 @@ def take_bodies(address, topic, count):
 @contextmanager
 def hung(*brokers):
     """They keep their connections and answer nothing, as on a machine that is too busy."""
-    for broker in brokers:
-        broker.process.send_signal(signal.SIGSTOP)
-    try:
-        yield
-    finally:
+    with ExitStack() as stack:
         for broker in brokers:
-            broker.process.send_signal(signal.SIGCONT)
+            stack.enter_context(broker.frozen())
+        yield
 
 
 @pytest.fixture

@@ -408,3 +408,133 @@ def test_a_forked_child(run, address, topic):
         return 0 if told == 4 else 1
 
     run(main())
+
+
+@pytest.mark.parametrize("kind", ["producer", "consumer"])
+def test_two_that_add_the_same(run, topic, kind):
+    """Whoever gives up waiting does not take the attempt from the other one, and a refusal is told to both."""
+
+    async def main():
+        connected, refuse = asyncio.Event(), asyncio.Event()
+
+        async def script(peer):
+            assert await peer.reader.readexactly(4) == b"  V2"
+            await peer.expect("IDENTIFY")
+            connected.set()
+            await refuse.wait()
+            peer.refuse("E_BAD_BODY not you")
+            await peer.read_to_end()
+
+        async def work(peer):
+            await (peer.greet() if kind == "producer" else peer.subscribe())
+            await peer.read_to_end()
+
+        async with FakeNsqd(work) as first, FakeNsqd(script) as other:
+            make = {"producer": Producer, "consumer": lambda a: Consumer(topic, "c", nsqd=a)}[kind]
+            async with make(first.address) as thing:
+                adding = [asyncio.create_task(thing.add_nsqd(other.address)) for _ in range(3)]
+                await connected.wait()
+                adding[0].cancel()
+                await asyncio.wait([adding[0]])
+                assert not adding[1].done()
+                refuse.set()
+                for one in adding[1:]:
+                    with pytest.raises(RefusedError, match="not you"):
+                        await one
+                assert list(thing.stats().connections) == [first.address]
+                if kind == "consumer":
+                    thing._flow.lanes[0].link.fail(ConnectionError("nobody answers CLS here"))
+
+    run(main())
+
+
+def test_a_drop_behind_a_request_to_stop(run, two, topic):
+    """CLS was sent already, and nsqd hangs up at a second one."""
+    first, second = map(place, two)
+
+    async def main():
+        await publish(first, topic, 1)
+        async with Consumer(topic, "c", nsqd=[first, second], config=CONFIG) as consumer:
+            message = await anext(aiter(consumer))
+            consumer.request_stop()
+            await until(lambda: all(lane.link.is_leaving for lane in consumer._flow.lanes))
+            dropping = asyncio.create_task(consumer.drop_nsqd(first))
+            await until(lambda: consumer._flow._idle_waiters != [])
+            await until(lambda: channel(two[0], topic)["in_flight_count"] == 1)
+            assert message.finish()
+            await dropping
+        await until(lambda: channel(two[0], topic)["client_count"] == 0)
+        assert channel(two[0], topic)["depth"] == 0
+        assert channel(two[0], topic)["requeue_count"] == 0
+
+    run(main())
+
+
+def test_an_nsqlookupd_that_is_added_during_a_poll(run, address, topic):
+    """The others are being asked at that moment: it is next, and does not wait for the interval."""
+
+    async def main():
+        async with Lookupd() as slow, Lookupd(address) as added:
+            slow.release = asyncio.Event()
+            config = Config(lookupd_poll_interval="5m", lookupd_poll_jitter=0)
+            async with Consumer(topic, "c", nsqlookupd=slow.address, config=config) as consumer:
+                assert len(slow.requests) == 1
+                await consumer.add_nsqlookupd(added.address)
+                slow.release.set()
+                await until(lambda: len(consumer.stats().connections) == 1)
+
+    run(main())
+
+
+def test_a_request_to_stop_before_the_start(run, broker, address, topic):
+    """Nothing is delivered to a consumer that gives out nothing."""
+
+    async def main():
+        await publish(address, topic, 3)
+        consumer = Consumer(topic, "c", nsqd=address, config=CONFIG)
+        consumer.request_stop()
+        async with consumer:
+            assert [message async for message in consumer] == []
+            async with Consumer(topic, "c", nsqd=address, config=CONFIG) as other:
+                for _ in range(3):
+                    (await anext(aiter(other))).finish()
+            assert consumer.stats().connections == {}
+            assert consumer.stats().received == 0
+
+    run(main())
+
+
+def test_an_answer_to_sub_that_is_none(run, topic, caplog):
+    """No connection, and not said to be one."""
+    caplog.set_level("INFO")
+
+    async def main():
+        async def script(peer):
+            await peer.greet()
+            await peer.expect("SUB")
+            peer.respond(b"PERHAPS")
+            await peer.read_to_end()
+
+        async with FakeNsqd(script) as fake, Consumer(topic, "c", nsqd=fake.address) as consumer:
+            assert consumer.stats().connects == 0
+        assert "no connection: b'PERHAPS' instead of OK to SUB" in caplog.text
+        assert "connected" not in caplog.text
+
+    run(main())
+
+
+def test_a_batch_that_fails_in_part(run, address, topic):
+    """Whichever of its messages was finished before, the rest is a failure to the backoff."""
+
+    async def main():
+        await publish(address, topic, 3)
+        config = Config(max_in_flight=3, max_backoff_duration="1m", output_buffer_size=-1)
+        async with Consumer(topic, "c", nsqd=address, config=config) as consumer:
+            async for batch in consumer.batches(3, max_wait_s=10):
+                assert len(batch) == 3
+                assert batch.messages[0].finish()
+                assert batch.requeue(0) == 2
+                break
+            assert consumer.stats().backoff_level == 1
+
+    run(main())

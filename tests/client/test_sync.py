@@ -52,6 +52,7 @@ def test_publish_and_consume(broker, address, topic):
             assert message.attempts == 1
             assert len(message.id) == 16
             assert message.timestamp_ns > 0
+            assert message.nsqd == address
             message.touch()
             message.finish()
             found.append(message.body)

@@ -1,6 +1,9 @@
 """Publishing one at a time from a program thread: the connection of its own, when there is one, and when it breaks."""
 
 import asyncio
+import errno
+import gc
+import os
 import signal
 import subprocess
 import sys
@@ -63,6 +66,32 @@ def test_only_for_those_who_need_it(own, topic):
         assert producer.stats().connects == 1
     eventually(lambda: producers(own) == 0)
     assert topic_stats(own.http, topic)["message_count"] == 103 + count
+
+
+def test_no_descriptor_is_left(own, topic, monkeypatch, caplog):
+    """It is published by the loop then, and the connection that was meant for it is closed."""
+
+    def fail(_fd):
+        tries.append(1)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with Producer(place(own)) as producer:
+        producer.publish(topic, b"x")
+        tries = []
+        monkeypatch.setattr(os, "dup", fail)
+
+        def has_tried():
+            producer._route._refresh_at_s = 0.0
+            producer.publish(topic, b"x")
+            return len(tries) >= 3 and not producer._route._is_refreshing
+
+        eventually(has_tried)
+        eventually(lambda: producers(own) == 1)
+        monkeypatch.undo()
+        gc.collect()
+        assert producer._route.published == 0
+        until_direct(producer, topic)
+    assert "never retrieved" not in caplog.text
 
 
 @pytest.mark.parametrize("packing", ["snappy", "deflate"])

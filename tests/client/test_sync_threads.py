@@ -141,6 +141,12 @@ def test_a_stop_before_the_first_use(address, topic):
 
 # -- callbacks --------------------------------------------------------------------------------------------------------
 
+ONE_ATTEMPT = Config(max_attempts=1, default_requeue_delay_s=0, max_backoff_duration_s=0)
+
+
+def fail(_message):
+    raise ValueError
+
 
 def test_giving_up_may_ask_the_consumer(address, topic):
     """It runs where nothing that it calls can wait for itself."""
@@ -153,13 +159,9 @@ def test_giving_up_may_ask_the_consumer(address, topic):
             producer.publish(f"{topic}-dead", message.body)
         consumer.request_stop()
 
-    def handler(_message):
-        raise ValueError
-
     publish(address, topic, 1)
-    config = Config(max_attempts=1, default_requeue_delay_s=0, max_backoff_duration_s=0)
-    with Consumer(topic, "c", nsqd=address, config=config, giving_up=give_up) as consumer:
-        consumer.run(handler)
+    with Consumer(topic, "c", nsqd=address, config=ONE_ATTEMPT, giving_up=give_up) as consumer:
+        consumer.run(fail)
         eventually(lambda: consumer.stats().finished == 1)
     ((body, attempts, given_up, text),) = found
     assert (body, attempts, given_up) == (b"0", 2, 1)
@@ -176,13 +178,9 @@ def test_giving_up_that_fails_requeues(address, topic):
             raise OSError("down")
         consumer.request_stop()
 
-    def handler(_message):
-        raise ValueError
-
     publish(address, topic, 1)
-    config = Config(max_attempts=1, default_requeue_delay_s=0, max_backoff_duration_s=0)
-    with Consumer(topic, "c", nsqd=address, config=config, giving_up=give_up) as consumer:
-        consumer.run(handler)
+    with Consumer(topic, "c", nsqd=address, config=ONE_ATTEMPT, giving_up=give_up) as consumer:
+        consumer.run(fail)
     assert attempts == [2, 3]
 
 

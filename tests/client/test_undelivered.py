@@ -25,17 +25,6 @@ from support.server import start_nsqd
 SLACK_S = 4.0  # of a busy machine
 
 
-@pytest.fixture
-def dead():
-    """An address where nobody listens."""
-
-    async def find():
-        async with FakeNsqd(lambda _: asyncio.sleep(0)) as fake:
-            return fake.address
-
-    return asyncio.run(find())
-
-
 def errors(caplog):
     return [record.message for record in caplog.records if record.levelname == "ERROR"]
 

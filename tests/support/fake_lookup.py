@@ -14,11 +14,12 @@ V1 = {"X-NSQ-Content-Type": "nsq; version=1.0"}
 
 
 class Lookupd:
-    """Answers /lookup with the addresses it is given."""
+    """Answers /lookup with the addresses it is given, and /topics with its topics."""
 
     def __init__(self, *addresses: str, old: bool = False) -> None:
         self.addresses = list(addresses)
         self.old = old
+        self.topics: list[str] = []
         self.requests: list[web.Request] = []
         self.answer: Callable[[], web.Response] | None = None  # instead of the usual one
         self.release: asyncio.Event | None = None  # an event to wait for
@@ -46,7 +47,7 @@ class Lookupd:
         for address in self.addresses:
             host, port = address.rsplit(":", 1)
             producers.append({"broadcast_address": host, "tcp_port": int(port), "http_port": 1})
-        found = {"channels": [], "producers": producers}
+        found = {"channels": [], "producers": producers, "topics": self.topics}
         if self.old:
             return web.json_response({"status_code": 200, "status_txt": "OK", "data": found})
         return web.json_response(found, headers=V1)

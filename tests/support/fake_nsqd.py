@@ -65,9 +65,15 @@ class Peer:
     def refuse(self, text: str) -> None:
         self.writer.write(encode_frame(ERROR, text.encode()))
 
-    def deliver(self, number: int, body: bytes = b"body", attempts: int = 1) -> None:
+    def deliver(
+        self,
+        number: int,
+        body: bytes = b"body",
+        attempts: int = 1,
+        identity: bytes | None = None,
+    ) -> None:
         head = (1_700_000_000_000_000_000 + number).to_bytes(8, "big") + attempts.to_bytes(2, "big")
-        self.writer.write(encode_frame(MESSAGE, head + b"%016x" % number + body))
+        self.writer.write(encode_frame(MESSAGE, head + (identity or b"%016x" % number) + body))
 
     async def part(self) -> list[tuple[str, list[str]]]:
         """What a consumer says until it leaves, which is answered; its CLS not included."""

@@ -1,6 +1,7 @@
 """Consuming in program threads."""
 
 import asyncio
+import contextlib
 import threading
 import time
 import weakref
@@ -86,7 +87,10 @@ class Consumer(Owner):
         return self
 
     def _make(self) -> None:
+        before: asynchronous.Consumer | None = getattr(self, "_consumer", None)
         self._consumer = self._build()
+        if before is not None and before.is_paused:
+            self._consumer.pause()
         self._last_stats: ConsumerStats | None = None
 
     def _before_start(self) -> None:
@@ -101,7 +105,8 @@ class Consumer(Owner):
 
     async def _end(self) -> None:
         await self._consumer.stop()
-        self._last_stats = self._consumer.stats()
+        with contextlib.suppress(ClosedError):  # it had not begun
+            self._last_stats = self._consumer.stats()
 
     # -- ways to consume
 
@@ -170,6 +175,21 @@ class Consumer(Owner):
             else:
                 if not (message.is_answered or message.is_kept):
                     message.finish()
+
+    def _wait_stopped(self) -> None:
+        """Until nothing more is given out."""
+
+        async def wait() -> None:
+            await aiter(self._consumer).wait_stopped()
+
+        with contextlib.suppress(ClosedError):
+            self._ready().call(wait())
+
+    def _warn_of_left(self, count: int, grace_s: float) -> None:
+        if count:
+            self._log.warning(
+                "%s: handlers that have not ended in %g s: %d", self._name, grace_s, count
+            )
 
     def request_stop(self) -> None:
         """Have iterators and `run` end, or not begin; from any thread, at any time, also in a signal handler."""
@@ -250,17 +270,23 @@ class Threads:
         try:
             for thread in self._threads:
                 thread.start()
-            for thread in self._threads:
-                thread.join()
+            self._consumer._wait_stopped()  # noqa: SLF001 - of this module
         except BaseException:
             self._consumer.request_stop()
-            deadline_s = time.monotonic() + grace_s
-            for thread in self._threads:
-                if thread.ident is not None:  # it was started
-                    thread.join(max(0.0, deadline_s - time.monotonic()))
             raise
+        finally:
+            self._join(grace_s)
         if self._error is not None:
             raise self._error
+
+    def _join(self, grace_s: float) -> None:
+        deadline_s = time.monotonic() + grace_s
+        for thread in self._threads:
+            if thread.ident is not None:  # it was started
+                thread.join(max(0.0, deadline_s - time.monotonic()))
+        self._consumer._warn_of_left(  # noqa: SLF001 - of this module
+            sum(thread.is_alive() for thread in self._threads), grace_s
+        )
 
     def _work(self) -> None:
         try:

@@ -6,6 +6,7 @@ the thread along; whoever owns an engine asks `is_ours`.
 
 import asyncio
 import concurrent.futures
+import inspect
 import os
 import sys
 import threading
@@ -20,6 +21,7 @@ from nsqfast.errors import ClosedError, OptionsError
 T = TypeVar("T")
 
 TURNS_TO_CLOSE = 5
+SIGNAL_LOOK_S = 0.1
 
 
 def check_threads() -> None:
@@ -47,6 +49,7 @@ class Engine:
         self._loop = uvloop.new_event_loop()
         self._posted: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._is_woken = False
+        self._calls: set[concurrent.futures.Future[Any]] = set()  # somebody waits for each
         self._callbacks: concurrent.futures.ThreadPoolExecutor | None = None
         self._callback_thread_id = 0
         # A daemon: a program that forgets to close is not kept from ending.
@@ -66,10 +69,14 @@ class Engine:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
-            self._loop.run_forever()
-            self._loop.run_until_complete(_cancel_all())
+            try:
+                self._loop.run_forever()
+                self._loop.run_until_complete(_cancel_all())
+            finally:
+                self._loop.close()
         finally:
-            self._loop.close()
+            for call in list(self._calls):  # the loop did not come to it any more
+                call.cancel()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run it on the loop, after all that was posted; wait for its result, or raise what it raised.
@@ -87,16 +94,19 @@ class Engine:
         except RuntimeError:
             if not self._loop.is_closed():
                 raise
-            ordered.close()
-            work.close()
-            raise ClosedError("its connections were closed") from None
+            raise _closed(ordered, work) from None
+        self._calls.add(future)
+        if self._loop.is_closed():  # perhaps `_run` had looked before
+            future.cancel()
         try:
-            return future.result()
+            return _wait_done(future)
         except concurrent.futures.CancelledError:
-            raise ClosedError("its connections were closed") from None
+            raise _closed(ordered, work) from None
         except BaseException:
             future.cancel()  # Ctrl-C while waiting
             raise
+        finally:
+            self._calls.discard(future)
 
     async def _after_posted(self, work: Coroutine[Any, Any, T]) -> T:
         self._do_posted()
@@ -149,22 +159,51 @@ class Engine:
         self._callback_thread_id = threading.get_ident()
 
     def stop(self) -> None:
-        """End the thread; who still waits for a call gets ClosedError."""
+        """End the thread, if it has not ended; who still waits for a call gets ClosedError."""
         if self._callbacks is not None:
             self._callbacks.shutdown(wait=False, cancel_futures=True)
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        try:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        except RuntimeError:
+            if not self._loop.is_closed():
+                raise
         if not self.is_current:
             self._thread.join()
 
 
+def _wait_done(future: "concurrent.futures.Future[T]") -> T:
+    """Its result, and signal handlers run meanwhile.
+
+    Python runs them in the main thread, and a signal that another thread got, or that came just before the wait began,
+    does not end a wait: it has to end by itself now and then.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return future.result()
+    while True:
+        try:
+            return future.result(SIGNAL_LOOK_S)
+        except TimeoutError:
+            if future.done():  # it may be that of the work itself
+                return future.result()
+
+
 async def _cancel_all() -> None:
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
     # A connection that was broken off is closed some turns later, and one that is open holds up the end of the loop.
+    # Calls may come meanwhile.
     for _ in range(TURNS_TO_CLOSE):
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.sleep(0)
+
+
+def _closed(*works: Coroutine[Any, Any, Any]) -> ClosedError:
+    """What to raise to who called for these; what never began of them warns if it is not closed."""
+    for work in works:
+        if inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
+            work.close()
+    return ClosedError("its connections were closed")
 
 
 async def run_on_loop(action: Callable[[], T]) -> T:

@@ -43,6 +43,10 @@ class Message:
     def timestamp_ns(self) -> int:
         return self._message.timestamp_ns
 
+    @property
+    def nsqd(self) -> str:
+        return self._message.nsqd
+
     def finish(self) -> None:
         """FIN: it is done with."""
         self.is_answered = True
@@ -77,9 +81,10 @@ class Batch(MessageList[Message]):
 
     def requeue(self, delay_s: float | None = None, *, backoff: bool = True) -> None:
         """REQ likewise; the whole batch is one failure to the consumer's backoff."""
-        for number, message in enumerate(self.messages):
+        for message in self.messages:
             if not message.is_answered:
-                message.requeue(delay_s, backoff=backoff and number == 0)
+                message.requeue(delay_s, backoff=backoff)
+                backoff = False
 
     def touch(self) -> None:
         """TOUCH to all that are not answered yet."""
@@ -99,6 +104,8 @@ class ArrayBatch:
         self.timestamps = batch.timestamps
         self.attempts = batch.attempts
         self.ids = batch.ids
+        self.sources = batch.sources
+        self.nsqd = batch.nsqd
         self.body = batch.body
 
     def __len__(self) -> int:

@@ -8,12 +8,11 @@ import os
 import sys
 import threading
 import warnings
-import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from typing import Any, ClassVar, NoReturn, Self, TypeVar
 
-from nsqfast.client.lifetime import Logger, log
+from nsqfast.client.lifetime import Logger, Register, log
 from nsqfast.client.sync.engine import Engine, check_threads, run_on_loop
 from nsqfast.errors import ClosedError, PublishError
 
@@ -64,16 +63,16 @@ class Owner(ABC):
         warnings.warn(
             f"unclosed {self.kind} {self._name}", ResourceWarning, stacklevel=2, source=self
         )
-        self._log.warning(
-            "%s: the %s was left without close(); it is closed now", self._name, self.kind
-        )
-        # Not here: a collection may happen in the middle of anything, with any lock held.
+        # Not here: a collection may happen in the middle of anything, with any lock held, a log handler's, say.
         closing = threading.Thread(target=self._close_quietly, daemon=True)
         _closing.add(closing)
         closing.start()
 
     def _close_quietly(self) -> None:
         try:
+            self._log.warning(
+                "%s: the %s was left without close(); it is closed now", self._name, self.kind
+            )
             with contextlib.suppress(PublishError):
                 self.close()
         finally:
@@ -87,8 +86,7 @@ class Owner(ABC):
             if self._is_connected or engine.is_inside:
                 return engine
         with self._lock:
-            if self._is_closed:
-                raise ClosedError(f"the {self.kind} is closed")
+            self._check_open()
             if self._engine is not None and not self._engine.is_ours:
                 self._after_fork(self._engine)
             if self._engine is None:
@@ -96,15 +94,20 @@ class Owner(ABC):
             assert self._engine is not None
             return self._engine
 
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClosedError(f"the {self.kind} is closed")
+
     def _connect(self) -> None:
         self._engine = engine = Engine(f"nsqfast {self.kind}")
         try:
+            self._check_open()  # a signal handler may have closed it, to whom there was no engine yet
             self._before_start()
             engine.call(self._start())
             self._is_connected = True
         except BaseException:
+            engine.stop()
             if not self._is_closed:
-                engine.stop()
                 self._engine = None
                 self._make()
             raise
@@ -151,14 +154,14 @@ class Owner(ABC):
         """Hang up."""
 
 
-_open: "weakref.WeakSet[Owner]" = weakref.WeakSet()
+_open: Register[Owner] = Register()
 
 
 @atexit.register
 def _close_all() -> None:
     """What was sent leaves, and what is in flight is handed back, when a program just ends."""
     is_all_delivered = True
-    for owner in list(_open):
+    for owner in _open.list():
         try:
             owner.close()
         except PublishError:  # it was logged
@@ -209,7 +212,7 @@ def _fail_at_exit() -> None:
 def _unlock_all() -> None:
     """In a child process: another thread may have held a lock, and that thread is not here."""
     _closing.clear()
-    for owner in list(_open):
+    for owner in _open.list():
         owner._lock = threading.RLock()  # noqa: SLF001 - of this module
 
 

@@ -1,6 +1,7 @@
 """Publishing from program threads."""
 
 import asyncio
+import contextlib
 import dataclasses
 import time
 from collections import Counter, deque
@@ -15,7 +16,13 @@ from nsqfast.client.stats import ProducerStats
 from nsqfast.client.sync.engine import Engine
 from nsqfast.client.sync.owner import Owner
 from nsqfast.client.sync.route import DirectRoute
-from nsqfast.errors import BufferFullError, OutcomeUnknownError, PublishError, PublishRefusedError
+from nsqfast.errors import (
+    BufferFullError,
+    ClosedError,
+    OutcomeUnknownError,
+    PublishError,
+    PublishRefusedError,
+)
 from nsqfast.names import is_valid_name
 
 SENDS_MAX = 1024  # that the other thread has not taken yet
@@ -99,7 +106,8 @@ class Producer(Owner):
             left = Counter(topic for topic, _ in self._sends)
             self._sends.clear()
             error = await self._producer.finish(left)
-            self._last_stats = self._all_stats()
+            with contextlib.suppress(ClosedError):  # it had not begun
+                self._last_stats = self._all_stats()
         if error is not None:
             raise error
 
@@ -201,14 +209,17 @@ class Producer(Owner):
         """Pass on what was sent, as fast as answers make room for it."""
         async with self._pushing:
             while self._sends:
-                topic, body = self._sends.popleft()
+                topic, body = self._sends[
+                    0
+                ]  # it stays there until nothing can overtake it any more
                 try:
                     self._producer.send(topic, body)
                 except BufferFullError:
-                    self._sends.appendleft((topic, body))
                     await self._producer.drain()
+                    continue
                 except PublishError as error:
                     self._producer.note_lost(topic, error)
+                self._sends.popleft()
 
     def flush(self) -> None:
         """Return when all sent so far has its answer; raise the first failure of a `send` since the last time."""

@@ -69,7 +69,7 @@ class DirectRoute:
     async def _open(self, address: str) -> Direct | None:
         try:
             fd = await self._opener.open_detached(address)
-        except NsqfastError:
+        except (NsqfastError, OSError):
             return None  # the loop's own connection is told about, and tried on
         return Direct(fd) if fd >= 0 else None
 
