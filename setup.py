@@ -108,16 +108,27 @@ def remove_built():
 
 
 def link_mirror():
-    """Show _ext/ at its package path, where Cython looks for nsqfast/_ext/NAME.pxd."""
-    link = MIRROR / "nsqfast" / "_ext"
-    if not link.is_symlink():
-        link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to(Path("..", "..", "..", "_ext"), target_is_directory=True)
+    """Show folders at their package paths, where Cython looks for nsqfast/_ext/NAME.pxd, and mypy for both."""
+    for folder in ("_ext", "spark_jobs"):
+        link = MIRROR / "nsqfast" / folder
+        if not link.is_symlink():
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(Path("..", "..", "..", folder), target_is_directory=True)
 
+
+# What stands elsewhere than its name says. Spark finds a source in a top-level module pyspark_*.
+ELSEWHERE = {
+    "nsqfast._ext": "_ext",
+    "nsqfast.spark_jobs": "spark_jobs",
+    "pyspark_nsqfast": "nsqfast/spark/autoload",
+}
 
 setup(
-    packages=[*find_packages(include=["nsqfast", "nsqfast.*"]), "nsqfast._ext"],
-    package_dir={"nsqfast._ext": "_ext"},
+    packages=[
+        *find_packages(include=["nsqfast", "nsqfast.*"], exclude=["nsqfast.spark.autoload"]),
+        *ELSEWHERE,
+    ],
+    package_dir=ELSEWHERE,
     ext_modules=[
         Extension(
             f"nsqfast._ext.{path.stem}",

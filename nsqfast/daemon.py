@@ -20,8 +20,7 @@ import uvloop
 from nsqfast import logs
 from nsqfast.errors import OptionsError
 from nsqfast.options import CoercionError, FlagError, PlainError
-
-_STOPPING = (signal.SIGTERM, signal.SIGINT)
+from nsqfast.signals import watch_signals
 
 
 class Settings(Protocol):
@@ -95,28 +94,11 @@ async def serve(program: str, server: Server) -> None:
 
     loop.set_exception_handler(report)
     told_to_stop = asyncio.Event()
-    _watch_signals(loop, told_to_stop, server.reload)
+    watch_signals(loop, told_to_stop.set, server.reload)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     await server.start()
     # What was made so far stays: the collector need not look at it again.
     gc.collect()
     gc.freeze()
     await told_to_stop.wait()
     await server.stop()
-
-
-def _watch_signals(
-    loop: asyncio.AbstractEventLoop, told_to_stop: asyncio.Event, reload: Callable[[], None]
-) -> None:
-    def stop(_number: int, _frame: object) -> None:
-        # Ignored rather than counted, so that also one that comes while the interpreter winds up does no harm.
-        for number in _STOPPING:
-            signal.signal(number, signal.SIG_IGN)
-        loop.call_soon_threadsafe(told_to_stop.set)
-
-    def read_again(_number: int, _frame: object) -> None:
-        loop.call_soon_threadsafe(reload)
-
-    for number in _STOPPING:
-        signal.signal(number, stop)
-    signal.signal(signal.SIGHUP, read_again)
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)

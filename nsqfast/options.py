@@ -67,6 +67,7 @@ class Kind:
     is_bool: bool = False  # the flag stands alone: a value needs `=`
     is_list: bool = False  # the flag may be repeated: `parse` gives what one occurrence adds
     is_word: bool = False  # a config value that does not fit is `failed parsing KEY VALUE`
+    choices: tuple[str, ...] = ()  # the words that it takes, if it takes only some
 
 
 def _wrong_type(go_type: str, value: object) -> ValueError:
@@ -140,6 +141,13 @@ def _coerce_float(value: object) -> float:
         ) from None
 
 
+def _parse_float(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError("parse error") from None
+
+
 def _parse_floats(text: str) -> list[float]:
     try:
         return [float(item) for item in text.split(",")]
@@ -157,6 +165,7 @@ BOOL = Kind("bool", "", parse_bool, _coerce_bool, show=_show_bool, is_bool=True)
 DURATION = Kind(
     "time.Duration", "duration", parse_duration_ns, _coerce_duration_ns, show=format_duration
 )
+FLOAT = Kind("float64", "float", _parse_float, _coerce_float)
 STRINGS = Kind("[]string", "value", lambda text: [text], _coerce_strings, is_list=True)
 # Quantiles: largest first when given as flags, in the file's order when from there.
 FLOATS = Kind("[]float64", "value", _parse_floats, _coerce_floats, is_list=True)
@@ -184,8 +193,25 @@ def words(values: dict[str, int], complaint: Callable[[str], str], **extra: Any)
         coerce,
         show=lambda value: names.get(value, ""),
         is_word=True,
+        choices=tuple(values),
         **extra,
     )
+
+
+def one_of(*choices: str) -> Kind:
+    """A kind for one of a few words, kept as they are."""
+
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise ValueError(f"one of {', '.join(choices)}")
+        return text
+
+    return Kind("string", "string", parse, parse, show=quote, choices=choices)
+
+
+def text_such_as(*choices: str) -> Kind:
+    """A text for which these are offered by completion; what it may be is checked by those who use it."""
+    return dataclasses.replace(STRING, choices=choices)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -237,6 +263,11 @@ class HelpRequested(Exception):  # noqa: N818 - not an error
 
 def read_flags(options: Iterable[Option], argv: list[str]) -> dict[str, Any]:
     """Values by attribute of the flags that were given."""
+    return split_flags(options, argv)[0]
+
+
+def split_flags(options: Iterable[Option], argv: list[str]) -> tuple[dict[str, Any], list[str]]:
+    """Values by attribute of the flags that were given, and the words from the first one that is no flag."""
     known = {item.flag: item for item in options}
     values: dict[str, Any] = {}
     rest = list(argv)
@@ -260,7 +291,7 @@ def read_flags(options: Iterable[Option], argv: list[str]) -> dict[str, Any]:
             else:
                 raise FlagError(f"flag needs an argument: -{name}")
         _set_flag(values, item, text)
-    return values
+    return values, rest
 
 
 def _set_flag(values: dict[str, Any], item: Option, text: str) -> None:
@@ -351,18 +382,22 @@ class Common:
     version: bool = option(BOOL, False, "print version string", key="")
 
 
-def parse_options(cls: type[T], argv: list[str], program: str, version: str) -> T:
-    """Reads flags and config file; --help and --version print and leave by SystemExit."""
-    options = [*declared(Common), *declared(cls)]
-    plain = {
+def defaults(cls: type[Any]) -> dict[str, Any]:
+    """Every field's value when nobody sets it."""
+    return {
         field.name: field.default
         if field.default is not dataclasses.MISSING
         else cast("Any", field).default_factory()
-        for owner in (Common, cls)
-        for field in dataclasses.fields(cast("Any", owner))
+        for field in dataclasses.fields(cls)
     }
+
+
+def flags_or_usage(
+    options: list[Option], plain: dict[str, Any], argv: list[str], program: str
+) -> tuple[dict[str, Any], list[str]]:
+    """As `split_flags`; --help prints the usage and leaves by SystemExit, and an error has it behind."""
     try:
-        given = read_flags(options, argv)
+        return split_flags(options, argv)
     except HelpRequested:
         import sys
 
@@ -370,6 +405,12 @@ def parse_options(cls: type[T], argv: list[str], program: str, version: str) -> 
         raise SystemExit(0) from None
     except FlagError as error:
         raise FlagError(f"{error}\n{usage(options, plain, program)}") from None
+
+
+def parse_options(cls: type[T], argv: list[str], program: str, version: str) -> T:
+    """Reads flags and config file; --help and --version print and leave by SystemExit."""
+    plain = {**defaults(Common), **defaults(cls)}
+    given, _ = flags_or_usage([*declared(Common), *declared(cls)], plain, argv, program)
     if given.pop("version", False):
         print(version)
         raise SystemExit(0)

@@ -6,6 +6,7 @@ Nothing here sleeps: ports and readiness are read from the broker's own log line
 from __future__ import annotations
 
 import collections
+import contextlib
 import os
 import re
 import signal
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 Address = tuple[str, int]
 
@@ -47,6 +48,17 @@ def program(name: str, implementation: str) -> list[str]:
     if implementation == "go":
         return [go_program(name)]
     return [sys.executable, "-m", f"nsqfast.{name}.main"]
+
+
+def freeze(process: subprocess.Popen[bytes]) -> None:
+    """None of its threads runs when this returns; SIGCONT has them go on.
+
+    The signal alone is not enough: until one of the threads has taken it, the others go on.
+    """
+    process.send_signal(signal.SIGSTOP)
+    changed = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    assert changed is not None
+    assert changed.si_code == os.CLD_STOPPED
 
 
 class Server:
@@ -132,6 +144,23 @@ class Server:
         if self.process.poll() is None:
             self.process.kill()
         self._join()
+
+    def freeze(self) -> None:
+        """It keeps its connections and does nothing any more when this returns."""
+        freeze(self.process)
+
+    def thaw(self) -> None:
+        """It goes on."""
+        self.process.send_signal(signal.SIGCONT)
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """From before the first line of the block to its end."""
+        self.freeze()
+        try:
+            yield
+        finally:
+            self.thaw()
 
     def _join(self) -> None:
         try:

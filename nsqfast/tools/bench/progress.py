@@ -1,6 +1,5 @@
 """A progress bar on stderr for those who watch; nothing at all for those who do not."""
 
-import sys
 import time
 from types import TracebackType
 from typing import Self
@@ -61,8 +60,3 @@ class Meter:
         done = messages if self._goal else min(elapsed_s, self._runfor_s)
         self._bar.update(self._task, completed=done, messages=f"{messages:,}", rate=f"{rate:,.0f}")
         self._bar.refresh()
-
-
-def is_watched() -> bool:
-    """Whether a bar would be seen."""
-    return sys.stderr.isatty()

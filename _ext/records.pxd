@@ -1,0 +1,12 @@
+"""Records that stand in one block of bytes: where each begins and ends, and MPUBs made of them.
+
+No record becomes a Python object. A place is an int64 offset into the block; places come and go as blocks of them in
+native byte order, which numpy reads as they are.
+"""
+
+from libc.stdint cimport int64_t
+
+
+cdef Py_ssize_t count_pieces(const char *data, Py_ssize_t size, int delimiter) noexcept nogil
+cdef Py_ssize_t find_pieces(const char *data, Py_ssize_t size, int delimiter, int64_t *starts,
+                            int64_t *ends) noexcept nogil

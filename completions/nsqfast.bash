@@ -1,0 +1,109 @@
+# Completion for nsqfast's commands in bash; made by `nsqfast-completion bash`.
+#   source <(nsqfast-completion bash)
+
+_nsqfast_flags() {
+    case $1 in
+        nsqfast-bench) echo '--batch-size= --channel= --channels= --connections= --consumers= --count= --defer-ms= --in-air= --json --msg-timeout= --nsqd-tcp-address= --output-buffer-size= --output-buffer-timeout= --rate= --rdy= --requeue-ms= --runfor= --size= --topic= --version --workers=' ;;
+        nsqfast-nsq-spool) echo '--channel= --connections= --consumer-opt= --dedupe-memory= --drain --drain-idle= --drain-timeout= --http-client-connect-timeout= --http-client-request-timeout= --log-level= --log-prefix= --lookupd-http-address= --max-in-flight= --max-spool-bytes= --metrics-address= --min-free-bytes= --msg-timeout= --nsqd-tcp-address= --receiver= --retention= --seal-bytes= --seal-interval= --seal-rows= --spool= --status-interval= --topic= --topic-pattern= --topic-refresh= --until-eof --version' ;;
+        nsqfast-nsq-stat) echo '--channel= --count= --http-client-connect-timeout= --http-client-request-timeout= --interval= --json --lookupd-http-address= --nsqd-http-address= --sort= --topic= --version' ;;
+        nsqfast-nsq-tail) echo '--channel= --consumer-opt= --format= --lookupd-http-address= --max-in-flight= --n= --nsqd-tcp-address= --on-give-up= --print-topic --topic= --version' ;;
+        nsqfast-nsq-to-file) echo '--channel= --compression= --consumer-opt= --datetime-format= --filename-format= --format= --gzip --gzip-level= --host-identifier= --http-client-connect-timeout= --http-client-request-timeout= --log-level= --log-prefix= --lookupd-http-address= --max-in-flight= --metrics-address= --nsqd-tcp-address= --on-give-up= --output-dir= --rotate-interval= --rotate-size= --skip-empty-files --sync-interval= --topic= --topic-pattern= --topic-refresh= --version --work-dir= --zstd-level=' ;;
+        nsqfast-nsq-to-http) echo '--batch= --batch-format= --batch-timeout= --channel= --consumer-opt= --content-type= --get= --header= --http-client-connect-timeout= --http-client-request-timeout= --lookupd-http-address= --max-in-flight= --mode= --n= --nsqd-tcp-address= --on-give-up= --post= --sample= --status-every= --topic= --version' ;;
+        nsqfast-nsq-to-nsq) echo '--channel= --consumer-opt= --destination-nsqd-tcp-address= --destination-topic= --lookupd-http-address= --max-in-flight= --mode= --nsqd-tcp-address= --on-give-up= --producer-opt= --require-json-field= --require-json-value= --status-every= --topic= --version --whitelist-json-field=' ;;
+        nsqfast-nsqd) echo '--auth-http-address= --auth-http-request-method= --broadcast-address= --broadcast-http-port= --broadcast-tcp-port= --config= --data-path= --deflate --e2e-processing-latency-percentile= --e2e-processing-latency-window-time= --enable-experiment= --http-address= --http-auth-required --http-client-connect-timeout= --http-client-request-timeout= --https-address= --log-format= --log-level= --log-prefix= --lookupd-tcp-address= --max-body-size= --max-bytes-per-file= --max-channel-consumers= --max-connections= --max-deflate-level= --max-heartbeat-interval= --max-memory= --max-msg-size= --max-msg-timeout= --max-output-buffer-size= --max-output-buffer-timeout= --max-rdy-count= --max-req-timeout= --mem-queue-size= --metrics-exclude-channels --metrics-exclude-ephemeral --metrics-latency-histogram --metrics-max-series= --min-output-buffer-timeout= --msg-timeout= --node-id= --output-buffer-timeout= --queue-scan-selection-count= --queue-scan-worker-pool-max= --snappy --statsd-address= --statsd-exclude-ephemeral --statsd-interval= --statsd-mem-stats --statsd-prefix= --statsd-udp-packet-size= --sync-every= --sync-timeout= --tcp-address= --tls-cert= --tls-client-auth-policy= --tls-key= --tls-min-version= --tls-required --tls-root-ca-file= --topology-region= --topology-zone= --verbose --version --worker-id' ;;
+        nsqfast-nsqlookupd) echo '--broadcast-address= --config= --http-address= --inactive-producer-timeout= --log-format= --log-level= --log-prefix= --tcp-address= --tombstone-lifetime= --verbose --version' ;;
+        nsqfast-replay) echo '--batch-bytes= --datetime-format= --datetime-zone= --dedupe= --dedupe-memory= --dry-run --filename-format= --format= --mode= --nsqd-tcp-address= --producer-opt= --rate= --retry-for= --since= --state= --topic= --topic-map= --unterminated= --until= --version --window=' ;;
+        nsqfast-spark) echo '--assume-time= --assume-topic= --available-now --batch-bytes= --batch-files= --channel= --checkpoint= --conf= --consumer-opt= --datetime-format= --datetime-zone= --dead-letter= --dedupe --dry-run --filename-format= --format= --html= --ignore-data-loss --input= --interval= --json-schema= --lookupd-http-address= --master= --max-bad= --max-body-size= --max-bytes-per-trigger= --max-msg-size= --max-rows-per-trigger= --max-spool-bytes= --metrics-address= --metrics-file= --nsqd-tcp-address= --num-partitions= --output= --producer-opt= --rate= --receiver= --restarts= --retention= --retry-for= --salvage --settle= --since= --spark-log-level= --spool= --state= --target-size= --topic= --topic-map= --topic-pattern= --unterminated= --until= --version' ;;
+        nsqfast-to-nsq) echo '--deferred= --delimiter= --nsqd-tcp-address= --producer-opt= --rate= --topic=' ;;
+    esac
+}
+
+_nsqfast_values() {
+    case $1 in
+        'nsqfast-nsq-spool spool') echo @folder ;;
+        'nsqfast-nsq-stat sort') echo 'topic channel ingress egress total mem disk inflt def req t-o msgs clients' ;;
+        'nsqfast-nsq-tail format') echo 'text json hex' ;;
+        'nsqfast-nsq-tail on-give-up') echo 'finish requeue exit topic:' ;;
+        'nsqfast-nsq-to-file compression') echo 'none gzip zstd' ;;
+        'nsqfast-nsq-to-file format') echo 'lines jsonl parquet arrow' ;;
+        'nsqfast-nsq-to-file on-give-up') echo 'finish requeue exit topic:' ;;
+        'nsqfast-nsq-to-file output-dir') echo @folder ;;
+        'nsqfast-nsq-to-file work-dir') echo @folder ;;
+        'nsqfast-nsq-to-http batch-format') echo 'json-lines length-prefixed' ;;
+        'nsqfast-nsq-to-http mode') echo 'round-robin hostpool epsilon-greedy' ;;
+        'nsqfast-nsq-to-http on-give-up') echo 'finish requeue exit topic:' ;;
+        'nsqfast-nsq-to-nsq mode') echo 'round-robin hostpool epsilon-greedy' ;;
+        'nsqfast-nsq-to-nsq on-give-up') echo 'finish requeue exit topic:' ;;
+        'nsqfast-nsqd config') echo @file ;;
+        'nsqfast-nsqd data-path') echo @folder ;;
+        'nsqfast-nsqd log-format') echo 'text json' ;;
+        'nsqfast-nsqd log-level') echo 'debug info warn error fatal' ;;
+        'nsqfast-nsqd tls-cert') echo @file ;;
+        'nsqfast-nsqd tls-key') echo @file ;;
+        'nsqfast-nsqd tls-min-version') echo 'tls1.0 tls1.1 tls1.2 tls1.3 ' ;;
+        'nsqfast-nsqd tls-root-ca-file') echo @file ;;
+        'nsqfast-nsqlookupd config') echo @file ;;
+        'nsqfast-nsqlookupd log-format') echo 'text json' ;;
+        'nsqfast-nsqlookupd log-level') echo 'debug info warn error fatal' ;;
+        'nsqfast-replay dedupe') echo 'id body none' ;;
+        'nsqfast-replay format') echo 'auto lines jsonl parquet arrow' ;;
+        'nsqfast-replay state') echo @file ;;
+        'nsqfast-spark checkpoint') echo @folder ;;
+        'nsqfast-spark dead-letter') echo @folder ;;
+        'nsqfast-spark format') echo 'parquet delta' ;;
+        'nsqfast-spark html') echo @file ;;
+        'nsqfast-spark input') echo @folder ;;
+        'nsqfast-spark json-schema') echo @file ;;
+        'nsqfast-spark metrics-file') echo @file ;;
+        'nsqfast-spark output') echo @folder ;;
+        'nsqfast-spark receiver') echo 'embedded external' ;;
+        'nsqfast-spark spark-log-level') echo 'all trace debug info warn error fatal off' ;;
+        'nsqfast-spark spool') echo @folder ;;
+        'nsqfast-spark state') echo @file ;;
+        'nsqfast-spark unterminated') echo 'skip keep' ;;
+    esac
+}
+
+_nsqfast_words() {
+    case $1 in
+        nsqfast-bench) echo 'pub sub pubsub latency' ;;
+        nsqfast-replay) echo @file ;;
+        nsqfast-spark) echo 'ingest load-archives compact replay stats' ;;
+    esac
+}
+
+_nsqfast_complete() {
+    local program=${1##*/} current=$2 previous=$3 flag= values
+    # Bash takes the equals sign for a word of its own.
+    if [[ $current == "=" ]]; then
+        flag=$previous current=
+    elif [[ $previous == "=" ]]; then
+        flag=${COMP_WORDS[COMP_CWORD - 2]}
+    elif [[ $previous == -* ]]; then
+        local bare=${previous#-}
+        [[ " $(_nsqfast_flags "$program") " == *" --${bare#-}= "* ]] && flag=$previous
+    fi
+    if [[ -n $flag ]]; then
+        flag=${flag#-}
+        values=$(_nsqfast_values "$program ${flag#-}")
+        case $values in
+            @file) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
+            @folder) mapfile -t COMPREPLY < <(compgen -d -- "$current") ;;
+            *) mapfile -t COMPREPLY < <(compgen -W "$values" -- "$current") ;;
+        esac
+        return
+    fi
+    if [[ $current == -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$(_nsqfast_flags "$program")" -- "$current")
+        [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace
+        return
+    fi
+    values=$(_nsqfast_words "$program")
+    if [[ $values == @file ]]; then
+        mapfile -t COMPREPLY < <(compgen -f -- "$current")
+    else
+        mapfile -t COMPREPLY < <(compgen -W "$values" -- "$current")
+    fi
+}
+
+complete -F _nsqfast_complete nsqfast-bench nsqfast-nsq-spool nsqfast-nsq-stat nsqfast-nsq-tail nsqfast-nsq-to-file nsqfast-nsq-to-http nsqfast-nsq-to-nsq nsqfast-nsqd nsqfast-nsqlookupd nsqfast-replay nsqfast-spark nsqfast-to-nsq

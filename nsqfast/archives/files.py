@@ -1,0 +1,176 @@
+"""From what an operator names (files, folders, globs, `-`) to archives: which file, in which form."""
+
+import glob
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nsqfast.archives.names import FileNames, NameFacts
+from nsqfast.errors import OptionsError
+from nsqfast.gotext import os_error
+
+STDIN = "-"
+LINES, JSONL, PARQUET, ARROW = "lines", "jsonl", "parquet", "arrow"
+FORMATS = (LINES, JSONL, PARQUET, ARROW)
+GZIP, ZSTD, NONE = "gzip", "zstd", ""
+MAGIC_SIZE = 6
+# What nsq_to_file has of a Parquet or Arrow file that is not complete, or was not when its machine was lost: NAME.rows
+# has all that was finished, NAME.part is not to be relied on.
+ROWS, PART = ".rows", ".part"
+_FAR_NS = 1 << 63
+
+_PACKERS = {".gz": GZIP, ".zst": ZSTD, ".zstd": ZSTD}
+_PACKED_MAGIC = {b"\x1f\x8b": GZIP, b"\x28\xb5\x2f\xfd": ZSTD}
+_FORMATS = {
+    ".log": LINES,
+    ".txt": LINES,
+    ".lines": LINES,
+    ".jsonl": JSONL,
+    ".ndjson": JSONL,
+    ".json": JSONL,
+    ".parquet": PARQUET,
+    ".arrow": ARROW,
+    ".feather": ARROW,
+    ".ipc": ARROW,
+    ROWS: ARROW,
+}
+_FORMAT_MAGIC = {b"PAR1": PARQUET, b"ARROW1": ARROW}
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """One file."""
+
+    path: str  # as it was named, or found
+    format: str  # one of FORMATS
+    packer: str  # GZIP, ZSTD or NONE
+    size: int  # on the disk; 0 for what has none
+    facts: NameFacts
+
+    @property
+    def is_stdin(self) -> bool:
+        """Whether it is what comes through the pipe."""
+        return self.path == STDIN
+
+
+class FileFinder:
+    """`formats` is what all files are, or "" to tell from each one's name and first bytes."""
+
+    def __init__(self, names: FileNames, formats: str = "") -> None:
+        self._names = names
+        self._format = formats
+        self.skipped: list[str] = []  # in folders, because nothing says what they are
+
+    def find(self, words: Sequence[str]) -> list[Archive]:
+        """In the order of the words; within a folder or glob by time, then by path. Each file once.
+
+        OptionsError: something that was named is not there, or cannot be read.
+        """
+        found: dict[str, Archive] = {}
+        for word in words:
+            for archive in self._find_word(word):
+                found.setdefault(os.path.realpath(archive.path), archive)
+        return list(found.values())
+
+    def _find_word(self, word: str) -> list[Archive]:
+        if word == STDIN:
+            return [self._stdin()]
+        # A name that exists is that file, whatever signs it has.
+        if os.path.lexists(word):
+            if Path(word).is_dir():
+                return self._sorted(self._walk(word))
+            return [self._archive(word)]
+        if not glob.has_magic(word):
+            raise OptionsError(f"{word}: no such file or directory")
+        paths = glob.glob(word, recursive=True)  # noqa: PTH207 - as it was named
+        files = [path for path in paths if not Path(path).is_dir()]
+        if not files:
+            raise OptionsError(f"{word}: no file has such a name")
+        return self._sorted(files)
+
+    def _stdin(self) -> Archive:
+        if self._format in {PARQUET, ARROW}:
+            raise OptionsError(f"stdin may hold lines or jsonl; give {self._format} as a file")
+        return Archive(STDIN, self._format or LINES, NONE, 0, NameFacts())
+
+    def _walk(self, folder: str) -> Iterator[str]:
+        """Files that look like archives, in this folder and all below it."""
+
+        def fail(error: OSError) -> None:
+            raise OptionsError(f"{error.filename}: {os_error(error)}")
+
+        for place, folders, files in os.walk(folder, onerror=fail):
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            for name in sorted(files):
+                path = os.path.join(place, name)  # noqa: PTH118 - as it was named
+                if (
+                    name.startswith(".")
+                    or self._is_superseded(path)
+                    or not stat.S_ISREG(self._stat(path).st_mode)
+                ):
+                    continue
+                if self._is_archive(path):
+                    yield path
+                else:
+                    self.skipped.append(path)
+
+    @staticmethod
+    def _is_superseded(path: str) -> bool:
+        """Whether another file has all that is in this one."""
+        stem, suffix = os.path.splitext(path)  # noqa: PTH122 - of the text
+        return suffix == PART or (suffix == ROWS and os.path.lexists(stem))
+
+    def _is_archive(self, path: str) -> bool:
+        """Whether a name that nobody gave says what the file is."""
+        format_, _ = by_suffix(path)
+        return bool(self._format or format_ or self._names.read(path).topic)
+
+    def _sorted(self, paths: Iterator[str] | list[str]) -> list[Archive]:
+        archives = [self._archive(path) for path in paths]
+        return sorted(archives, key=lambda one: (_begin_ns(one.facts), one.path))
+
+    def _archive(self, path: str) -> Archive:
+        status = self._stat(path)
+        is_file = stat.S_ISREG(status.st_mode)
+        # A pipe is not even opened: it has one reader, and that comes later.
+        magic = self._first_bytes(path) if is_file else b""
+        format_, packer = by_suffix(path)
+        format_ = _by_magic(magic, _FORMAT_MAGIC) or format_ or LINES
+        packer = _by_magic(magic, _PACKED_MAGIC) or packer
+        return Archive(
+            path, self._format or format_, packer, status.st_size, self._names.read(path)
+        )
+
+    @staticmethod
+    def _first_bytes(path: str) -> bytes:
+        try:
+            with open(path, "rb") as file:  # noqa: PTH123 - as it was named
+                return file.read(MAGIC_SIZE)
+        except OSError as error:
+            raise OptionsError(f"{path}: {os_error(error)}") from None
+
+    @staticmethod
+    def _stat(path: str) -> os.stat_result:
+        try:
+            return os.stat(path)  # noqa: PTH116 - as it was named
+        except OSError as error:
+            raise OptionsError(f"{path}: {os_error(error)}") from None
+
+
+def _begin_ns(facts: NameFacts) -> int:
+    return _FAR_NS if facts.begin_ns is None else facts.begin_ns
+
+
+def by_suffix(path: str) -> tuple[str, str]:
+    """Format and packer, "" for what the name does not say."""
+    stem, suffix = os.path.splitext(path)  # noqa: PTH122 - of the text
+    packer = _PACKERS.get(suffix.lower(), NONE)
+    if packer:
+        suffix = os.path.splitext(stem)[1]  # noqa: PTH122 - of the text
+    return _FORMATS.get(suffix.lower(), ""), packer
+
+
+def _by_magic(magic: bytes, known: dict[bytes, str]) -> str:
+    return next((what for start, what in known.items() if magic.startswith(start)), "")

@@ -1,0 +1,1 @@
+"""Completion for bash and zsh, made from the options of every program."""

@@ -1,0 +1,90 @@
+"""Completion for bash 4 and newer, without the package bash-completion."""
+
+from collections.abc import Iterable
+from shlex import quote
+
+from nsqfast.tools.completion.programs import Flag, Program
+
+_HEAD = """\
+# Completion for nsqfast's commands in bash; made by `nsqfast-completion bash`.
+#   source <(nsqfast-completion bash)
+"""
+
+_TAIL = """\
+_nsqfast_complete() {
+    local program=${1##*/} current=$2 previous=$3 flag= values
+    # Bash takes the equals sign for a word of its own.
+    if [[ $current == "=" ]]; then
+        flag=$previous current=
+    elif [[ $previous == "=" ]]; then
+        flag=${COMP_WORDS[COMP_CWORD - 2]}
+    elif [[ $previous == -* ]]; then
+        local bare=${previous#-}
+        [[ " $(_nsqfast_flags "$program") " == *" --${bare#-}= "* ]] && flag=$previous
+    fi
+    if [[ -n $flag ]]; then
+        flag=${flag#-}
+        values=$(_nsqfast_values "$program ${flag#-}")
+        case $values in
+            @file) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
+            @folder) mapfile -t COMPREPLY < <(compgen -d -- "$current") ;;
+            *) mapfile -t COMPREPLY < <(compgen -W "$values" -- "$current") ;;
+        esac
+        return
+    fi
+    if [[ $current == -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$(_nsqfast_flags "$program")" -- "$current")
+        [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace
+        return
+    fi
+    values=$(_nsqfast_words "$program")
+    if [[ $values == @file ]]; then
+        mapfile -t COMPREPLY < <(compgen -f -- "$current")
+    else
+        mapfile -t COMPREPLY < <(compgen -W "$values" -- "$current")
+    fi
+}
+"""
+
+
+def script(programs: Iterable[Program]) -> str:
+    """What bash is to read."""
+    found = list(programs)
+    parts = [
+        _HEAD,
+        _function(
+            "_nsqfast_flags", {one.name: " ".join(map(_spelling, one.flags)) for one in found}
+        ),
+        _function("_nsqfast_values", _values(found)),
+        _function(
+            "_nsqfast_words",
+            {one.name: "@file" if one.reads_files else " ".join(one.words) for one in found},
+        ),
+        _TAIL,
+        f"complete -F _nsqfast_complete {' '.join(one.name for one in found)}\n",
+    ]
+    return "\n".join(parts)
+
+
+def _function(name: str, answers: dict[str, str]) -> str:
+    lines = [
+        f"        {quote(question)}) echo {quote(answer)} ;;"
+        for question, answer in answers.items()
+        if answer
+    ]
+    return "\n".join([f"{name}() {{", "    case $1 in", *lines, "    esac", "}\n"])
+
+
+def _values(programs: Iterable[Program]) -> dict[str, str]:
+    answers = {}
+    for program in programs:
+        for flag in program.flags:
+            if flag.values:
+                answers[f"{program.name} {flag.name}"] = " ".join(flag.values)
+            elif flag.takes_file or flag.takes_folder:
+                answers[f"{program.name} {flag.name}"] = "@file" if flag.takes_file else "@folder"
+    return answers
+
+
+def _spelling(flag: Flag) -> str:
+    return f"--{flag.name}" if flag.is_bool else f"--{flag.name}="

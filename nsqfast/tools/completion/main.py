@@ -1,0 +1,27 @@
+"""The program nsqfast-completion: prints what a shell is to read.
+
+source <(nsqfast-completion bash)
+nsqfast-completion zsh > "${fpath[1]}/_nsqfast"
+"""
+
+import sys
+
+from nsqfast.tools.completion import bash, zsh
+from nsqfast.tools.completion.programs import programs
+
+SHELLS = {"bash": bash.script, "zsh": zsh.script}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The result is the exit status."""
+    words = sys.argv[1:] if argv is None else argv
+    if len(words) != 1 or words[0] not in SHELLS:
+        is_help = words in (["--help"], ["-help"], ["-h"])
+        sys.stderr.write(f"Usage of nsqfast-completion: {'|'.join(SHELLS)}\n{__doc__ or ''}")
+        return 0 if is_help else 2
+    sys.stdout.write(SHELLS[words[0]](programs()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""nsqfast-nsq-stat: rates and depths of channels, like vmstat and top."""

@@ -1,0 +1,108 @@
+"""The nsqd that are looked at: those that were given, or those that nsqlookupd lists."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+from nsqfast.errors import ConnectError
+from nsqfast.net.addresses import PORT_MAX, format_address
+from nsqfast.tools.nsq_stat.counters import NodeStats, parse_stats
+from nsqfast.tools.nsq_stat.options import Options
+from nsqfast.tools.nsq_stat.polls import Polls
+from nsqfast.tools.shared.discovery import AnswerError, HttpClient, base_url
+from nsqfast.tools.shared.program import ToolError
+
+NS_PER_S = 1_000_000_000
+
+
+class AllFailedError(ToolError):
+    """None of them answered; `errors` says why, by address."""
+
+    def __init__(self, what: str, errors: dict[str, ConnectError]) -> None:
+        super().__init__(
+            f"ERROR: failed to query any {what}: {'; '.join(map(str, errors.values()))}"
+        )
+        self.errors = errors
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What the nsqd said, by address, and who of them and of the nsqlookupd said nothing."""
+
+    nodes: dict[str, NodeStats]
+    errors: dict[str, ConnectError]
+
+
+class Cluster:
+    """Used with `async with`."""
+
+    def __init__(self, options: Options) -> None:
+        self._topic, self._channel = options.topic, options.channel
+        self._query = {"format": "json", "include_clients": "false"}
+        for key, name in (("topic", self._topic), ("channel", self._channel)):
+            if name:
+                self._query[key] = name
+        self._nsqd = _urls(options.nsqd_http_address, "nsqd")
+        self._lookupd = _urls(options.lookupd_http_address, "lookupd")
+        self._client = HttpClient(
+            options.http_client_connect_timeout_ns / NS_PER_S,
+            options.http_client_request_timeout_ns / NS_PER_S,
+        )
+        self._stats: Polls[NodeStats] = Polls(self._ask_nsqd)
+        self._lists: Polls[set[str]] = Polls(self._ask_lookupd)
+        self._answered: set[str] = set()  # nsqd, at the last sample
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stats.close()
+        await self._lists.close()
+        await self._client.close()
+
+    async def sample(self) -> Sample:
+        """ToolError: nobody can be asked, or nobody answers."""
+        lists = await self._lists.poll(self._lookupd)
+        if self._lookupd and not (lists.found or self._answered):
+            raise AllFailedError("nsqlookupd", lists.errors)
+        nsqd = set(self._nsqd).union(*lists.found.values())
+        # One that nsqlookupd does not list any more, because it was restarted, counts for as long as it answers.
+        unlisted = self._answered - nsqd
+        stats = await self._stats.poll(sorted(nsqd | unlisted))
+        self._answered = set(stats.found)
+        if nsqd and not stats.found:
+            raise AllFailedError("nsqd", stats.errors)
+        missing = {url: error for url, error in stats.errors.items() if url not in unlisted}
+        return Sample(stats.found, {**lists.errors, **missing})
+
+    async def _ask_nsqd(self, url: str) -> NodeStats:
+        answer = await self._client.get(url, "/stats", self._query)
+        return parse_stats(url, answer, self._topic, self._channel)
+
+    async def _ask_lookupd(self, url: str) -> set[str]:
+        if not self._topic:
+            return _producers(url, await self._client.get(url, "/nodes"))
+        try:
+            return _producers(url, await self._client.get(url, "/lookup", {"topic": self._topic}))
+        except AnswerError as error:
+            if error.status == 404 and b"TOPIC_NOT_FOUND" in error.body:
+                return set()
+            raise
+
+
+def _urls(addresses: list[str], name: str) -> list[str]:
+    return list(dict.fromkeys(base_url(one, f"--{name}-http-address") for one in addresses))
+
+
+def _producers(url: str, answer: dict[str, Any]) -> set[str]:
+    """The HTTP addresses of the nsqd in an answer of nsqlookupd."""
+    try:
+        return {_producer(item) for item in answer["producers"] or ()}
+    except (KeyError, TypeError) as error:
+        raise ConnectError(f"{url}: not an answer of nsqlookupd: {error!r}") from None
+
+
+def _producer(item: dict[str, Any]) -> str:
+    host, port = item["broadcast_address"], item["http_port"]
+    if type(host) is not str or type(port) is not int or not 0 < port <= PORT_MAX:
+        raise TypeError(f"an nsqd at {host!r}, port {port!r}")
+    return f"http://{format_address((host, port))}"

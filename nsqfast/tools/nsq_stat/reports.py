@@ -1,0 +1,153 @@
+"""What is printed of a sample where nobody draws a table: Go's lines, or JSON."""
+
+import time
+from collections.abc import Mapping
+from typing import Protocol
+
+import orjson
+
+from nsqfast.errors import ConnectError
+from nsqfast.tools.nsq_stat.columns import NUMBERS, sort_rows
+from nsqfast.tools.nsq_stat.counters import NONE, Key
+from nsqfast.tools.nsq_stat.options import Options
+from nsqfast.tools.nsq_stat.rates import Row
+from nsqfast.tools.shared.output import Output
+from nsqfast.tools.shared.program import ToolError, log
+
+HEAD = (
+    b"------rate------+----------------depth----------------+--------------metadata---------------\n"
+    b"ingress  egress |   total     mem    disk inflt   def |     req     t-o         msgs clients\n"
+)
+HEAD_EVERY = 25  # samples; the first one has no line of its own
+LINE = "%7d %7d | %7d %7d %7d %5d %5d | %7d %7d %12d %7d"
+MISSING = " *"  # behind a line that not all nsqd are in
+
+
+class Report(Protocol):
+    """Where samples go."""
+
+    async def show(
+        self, rows: dict[Key, Row], node_count: int, errors: Mapping[str, ConnectError]
+    ) -> None:
+        """The next one; the first of all is what the others are compared with. `errors`: who did not answer."""
+
+    def close(self) -> None:
+        """There are no more."""
+
+
+class Lines:
+    """Byte for byte Go's, but for the mark of an incomplete line."""
+
+    def __init__(self, options: Options) -> None:
+        self._key = (options.topic, options.channel)
+        self._output = Output()
+        self._count = 0
+        self._outages = Outages(f"lines that it is not in end with{MISSING}")
+
+    async def show(
+        self, rows: dict[Key, Row], node_count: int, errors: Mapping[str, ConnectError]
+    ) -> None:
+        """See Report; ToolError: there is no such channel."""
+        del node_count
+        self._outages.tell(errors)
+        row = find_row(rows, self._key, is_whole=not errors or self._count == 0)
+        text = HEAD if self._count % HEAD_EVERY == 0 else b""
+        if self._count:
+            mark = MISSING if errors else ""
+            text += f"{format_row(row)}{mark}\n".encode()
+        self._count += 1
+        if text:
+            await self._output.write(text)
+
+    def close(self) -> None:
+        """See Report."""
+
+
+def find_row(rows: dict[Key, Row], key: Key, *, is_whole: bool) -> Row:
+    """That of the channel; ToolError if it is nowhere, and nobody who may have it is missing."""
+    if key not in rows and is_whole:
+        topic, channel = key
+        raise ToolError(
+            f"ERROR: failed to find channel({channel}) in channel stats of topic({topic})"
+        )
+    return rows.get(key, Row(NONE, None, None))
+
+
+def format_row(row: Row) -> str:
+    """Without the newline."""
+    return LINE % tuple([value(row) for value in NUMBERS.values()])
+
+
+class JsonLines:
+    """One object for each sample but the first."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._output = Output()
+        self._count = 0
+        self._outages = Outages("it is among `missing`")
+
+    async def show(
+        self, rows: dict[Key, Row], node_count: int, errors: Mapping[str, ConnectError]
+    ) -> None:
+        """See Report; ToolError: there is no such channel."""
+        options = self._options
+        self._outages.tell(errors)
+        if options.is_single:
+            find_row(rows, (options.topic, options.channel), is_whole=not errors)
+        self._count += 1
+        if self._count > 1:
+            await self._output.write(self._dump(rows, node_count, errors))
+
+    def _dump(
+        self, rows: dict[Key, Row], node_count: int, errors: Mapping[str, ConnectError]
+    ) -> bytes:
+        found = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "interval_s": self._options.interval_ns / 1e9,
+            "nsqd_count": node_count,
+            "missing": sorted(errors),
+            "channels": [to_json(*item) for item in sort_rows(rows, self._options.sort)],
+        }
+        return orjson.dumps(found, option=orjson.OPT_APPEND_NEWLINE)
+
+    def close(self) -> None:
+        """See Report."""
+
+
+def to_json(key: Key, row: Row) -> dict[str, object]:
+    """Under the names that nsqd's /stats has; the rates in messages per second, null where they are not known."""
+    topic, channel = key
+    counters = row.counters
+    return {
+        "topic": topic,
+        "channel": channel or None,
+        "ingress": row.ingress,
+        "egress": row.egress,
+        "depth": counters.depth,
+        "memory_depth": counters.memory_depth,
+        "backend_depth": counters.backend_depth,
+        "in_flight_count": counters.in_flight,
+        "deferred_count": counters.deferred,
+        "requeue_count": counters.requeued,
+        "timeout_count": counters.timed_out,
+        "message_count": counters.messages,
+        "client_count": counters.clients,
+    }
+
+
+class Outages:
+    """Says on stderr who does not answer, once each time."""
+
+    def __init__(self, consequence: str) -> None:
+        self._consequence = consequence
+        self._known: set[str] = set()
+
+    def tell(self, errors: Mapping[str, ConnectError]) -> None:
+        """Who does not answer at this sample."""
+        for address, error in errors.items():
+            if address not in self._known:
+                log.warning("%s (%s)", error, self._consequence)
+        for address in self._known - errors.keys():
+            log.info("%s: answers again", address)
+        self._known = set(errors)

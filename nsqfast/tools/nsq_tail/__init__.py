@@ -1,0 +1,1 @@
+"""nsqfast-nsq-tail: prints the messages of topics."""

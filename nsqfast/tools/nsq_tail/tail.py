@@ -1,0 +1,133 @@
+"""Prints what topics hold. A message is finished once standard output has it."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+
+from nsqfast.client import Consumer, Message
+from nsqfast.tools.nsq_tail.formats import FORMATS, Render
+from nsqfast.tools.nsq_tail.options import PROGRAM, Options
+from nsqfast.tools.shared.client import client_config, make_consumer, stop_consumers
+from nsqfast.tools.shared.give_up import GiveUp
+from nsqfast.tools.shared.output import Output
+from nsqfast.tools.shared.program import OutputClosedError, log
+
+TAKE_COUNT_MAX = 10_000  # messages that are written together
+WRITE_SIZE = 1 << 20  # bytes of bodies, from which on a write is large enough
+WRITE_GRACE_S = 1.0  # at the end, for what is being written
+EPHEMERAL = "#ephemeral"
+
+
+class Follower:
+    """One topic: `follow` prints it until `n` messages are shown (0: for ever), or the consumer is told to stop."""
+
+    def __init__(
+        self, consumer: Consumer, render: Render, output: Output, options: Options
+    ) -> None:
+        self.consumer = consumer
+        self._render = render
+        self._output = output
+        self._max_in_flight = options.max_in_flight
+        self._left = max(0, options.n)  # messages to show; 0 = no end
+
+    async def follow(self) -> None:
+        """OutputClosedError, ToolError: what is to be printed cannot be. NsqfastError: nsqd will not have us."""
+        await self.consumer.start()
+        while messages := await self.consumer.take(self._left or TAKE_COUNT_MAX):
+            for part in split(messages):
+                await self._output.write(self._render(part))
+                is_last = self._left == len(part)
+                self._count(len(part))
+                for message in part:
+                    message.finish()
+                if is_last:
+                    return
+
+    def _count(self, shown: int) -> None:
+        """Before those are finished: nsqd is not to deliver more than can still be shown.
+
+        But one for each nsqd: with fewer, those that have something would wait for their turn.
+        """
+        if not self._left:
+            return
+        self._left -= shown
+        if self._left < self._max_in_flight:
+            connections = self.consumer.stats().connections.values()
+            enough = max(self._left, sum(one.is_connected for one in connections))
+            self.consumer.set_max_in_flight(enough if self._left else 0)
+
+
+def split(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
+    """Parts with as many messages as one write is good for."""
+    first = size = 0
+    for number, message in enumerate(messages):
+        size += len(message.body)
+        if size >= WRITE_SIZE:
+            yield messages[first : number + 1]
+            first, size = number + 1, 0
+    if first < len(messages):
+        yield messages[first:]
+
+
+class Tail:
+    """`run` once; `stop` ends it early."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._output = Output()
+        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        config = client_config(PROGRAM, options.consumer_opt)
+        self._give_up = GiveUp(options.on_give_up, config, self._fail)
+        self._followers = [self._make_follower(topic) for topic in options.topic]
+
+    def _make_follower(self, topic: str) -> Follower:
+        options = self._options
+        log.info("Adding consumer for topic: %s", topic)
+        give_up = self._give_up.of(topic, lambda: consumer)
+        # A pager may keep messages waiting for longer than they may be in flight.
+        consumer = make_consumer(
+            PROGRAM, topic, options.channel, options, giving_up=give_up, auto_touch=True
+        )
+        render = FORMATS[options.format](topic, is_topic_shown=options.print_topic)
+        return Follower(consumer, render, self._output, options)
+
+    def stop(self) -> None:
+        """Print nothing more."""
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    def _fail(self, error: Exception) -> None:
+        if not self._ended.done():
+            self._ended.set_exception(error)
+
+    async def run(self) -> None:
+        """Until a topic has shown its `n` messages, or `stop`; what ends it otherwise is raised."""
+        log.info("%s", fate_of(self._options.channel))
+        self._output.watch_closed(lambda: self._fail(OutputClosedError("nobody reads any more")))
+        tasks = [asyncio.create_task(follower.follow()) for follower in self._followers]
+        try:
+            await asyncio.wait([self._ended, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await self._end(tasks)
+        if self._ended.done():
+            self._ended.result()
+        for task in tasks:
+            if not task.cancelled():
+                task.result()
+
+    async def _end(self, tasks: "list[asyncio.Task[None]]") -> None:
+        for follower in self._followers:
+            follower.consumer.request_stop()
+        # What is printed is to be finished, too; a pipe that nobody reads is not waited for.
+        await asyncio.wait(tasks, timeout=WRITE_GRACE_S)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await stop_consumers([follower.consumer for follower in self._followers])
+        await self._give_up.close()
+
+
+def fate_of(channel: str) -> str:
+    """What becomes of the channel when this ends; in the channel's own words it is deleted with its last consumer."""
+    if channel.endswith(EPHEMERAL):
+        return f"channel {channel}: ephemeral, nsqd deletes it when its last consumer is gone"
+    return f"channel {channel}: stays when this ends, and gathers messages until it is deleted"

@@ -1,0 +1,49 @@
+"""The program nsqfast-nsq-to-file."""
+
+import asyncio
+import sys
+import time
+
+from nsqfast import logs
+from nsqfast.errors import NsqfastError
+from nsqfast.signals import watch_signals
+from nsqfast.tools.nsq_to_file.options import PROGRAM, Options, parse
+from nsqfast.tools.shared import program
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Archive until it is told to stop; returns the exit status."""
+    words = sys.argv[1:] if argv is None else argv
+    return program.run(lambda: parse(words), _live)
+
+
+async def _live(options: Options) -> int:
+    # Loaded late, so that --help and a wrong flag answer at once.
+    from nsqfast.net.gate import raise_descriptor_limit
+    from nsqfast.tools.nsq_to_file.figures import ServiceFigures
+    from nsqfast.tools.nsq_to_file.opening import check_format
+    from nsqfast.tools.nsq_to_file.service import Service
+    from nsqfast.tools.shared.metrics import MetricsServer
+
+    logs.set_up(PROGRAM, options.log_prefix, logs.LEVELS[options.log_level])
+    check_format(options)
+    raise_descriptor_limit()
+    service = Service(options)
+    watch_signals(asyncio.get_running_loop(), service.stop, service.reopen)
+    metrics: MetricsServer | None = None
+    if options.metrics_address:
+        metrics = MetricsServer(options.metrics_address, ServiceFigures(service, time.time()))
+        program.log.info("metrics: listening on %s", metrics.start())
+    try:
+        await service.run()
+    except NsqfastError as error:
+        program.log.critical("%s", error)
+        return 1
+    finally:
+        if metrics is not None:
+            metrics.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

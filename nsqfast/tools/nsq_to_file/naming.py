@@ -1,0 +1,91 @@
+"""What a file of a topic is called: the tokens and strftime codes that Go's nsq_to_file knows."""
+
+import functools
+import os
+import re
+import socket
+import time
+from pathlib import Path
+
+from nsqfast.errors import OptionsError
+from nsqfast.tools.nsq_to_file.options import FILENAME_FORMAT, Options, needs_revision
+
+REVISION = "<REV>"
+DATETIME = "<DATETIME>"
+ENDINGS = {"lines": "", "jsonl": ".jsonl", "parquet": ".parquet", "arrow": ".arrow"}
+PACKED_ENDINGS = {"none": "", "gzip": ".gz", "zstd": ".zst"}
+
+# What else stands behind a % stays as it is.
+_CODES = re.compile(r"%([BbmAadHIMSYypZz%])")
+
+
+def format_time(text: str, time_s: float) -> str:
+    """Local time by strftime codes, in English whatever the locale is."""
+    moment = time.localtime(time_s)
+    return _CODES.sub(lambda found: time.strftime(found[0], moment), text)
+
+
+class Naming:
+    """The names of one topic's files, with folders in front if the format has some."""
+
+    def __init__(self, options: Options, topic: str) -> None:
+        if topic in {".", ".."}:
+            raise OptionsError(f"topic {topic!r} would be a folder, and is left out")
+        self._datetime_format = options.datetime_format
+        name = _with_ending(options)
+        if not needs_revision(options):
+            name = name.replace(REVISION, "")
+        self.has_revision = REVISION in name
+        hostname = socket.gethostname()
+        short = hostname.partition(".")[0]
+        host = options.host_identifier or short
+        host = host.replace("<SHORT_HOST>", short).replace("<HOSTNAME>", hostname)
+        self._name = name.replace("<TOPIC>", topic).replace("<HOST>", host)
+
+    def at(self, time_s: float) -> str:
+        """The name at that time, in which a revision is still to be put."""
+        name = self._name.replace("<PID>", str(os.getpid()))
+        return name.replace(DATETIME, format_time(self._datetime_format, time_s))
+
+    def has(self, name: str) -> bool:
+        """Whether it is a name of this topic, made at any time and by any process."""
+        return self._pattern.fullmatch(name) is not None
+
+    def split(self, name: str) -> tuple[str, int]:
+        """Such a name as `at` gives it, and its revision."""
+        found = self._pattern.fullmatch(name)
+        assert found is not None, f"{name} is none of this topic's files"
+        revision: str = found["revision"]
+        return name.replace(revision, REVISION), int(revision[1:])
+
+    @functools.cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        text = re.escape(self._name)
+        for token, pattern in (("<PID>", r"\d+"), (DATETIME, ".*")):
+            text = text.replace(token, pattern)
+        text = text.replace(REVISION, r"(?P<revision>-\d{6,})", 1)
+        return re.compile(text.replace(REVISION, "(?P=revision)"))
+
+
+def _with_ending(options: Options) -> str:
+    """Another format than lines has its own ending in place of the default name's `.log`."""
+    name = options.filename_format
+    ending = ENDINGS[options.format]
+    # The columns of Parquet and Arrow are compressed inside the file.
+    packed = PACKED_ENDINGS[options.compression] if options.format in {"lines", "jsonl"} else ""
+    name = name.removesuffix(packed)
+    if name == FILENAME_FORMAT and ending:
+        name = name.removesuffix(".log")
+    if not name.endswith(ending):
+        name += ending
+    return name + packed
+
+
+def put_revision(name: str, number: int) -> str:
+    """The name with `-000001`, say, where the format has <REV>."""
+    return name.replace(REVISION, f"-{number:06d}")
+
+
+def place_in(folder: str, name: str) -> Path:
+    """Its path; a name that begins with a slash stands below the folder, too."""
+    return Path(os.path.normpath(f"{folder}/{name}"))

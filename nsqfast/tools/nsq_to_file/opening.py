@@ -1,0 +1,60 @@
+"""What the flags make of a topic: how its batches are written, and how its files are opened."""
+
+from collections.abc import Callable
+from functools import partial
+
+from nsqfast.errors import OptionsError
+from nsqfast.tools.nsq_to_file.archive import Archive, OpenAt, Rules
+from nsqfast.tools.nsq_to_file.folders import append_file, create_file
+from nsqfast.tools.nsq_to_file.naming import Naming
+from nsqfast.tools.nsq_to_file.options import COLUMN_FORMATS, Options
+from nsqfast.tools.nsq_to_file.packing import packer
+from nsqfast.tools.nsq_to_file.rows import MakePieces, text_pieces
+from nsqfast.tools.nsq_to_file.text_file import TextFile
+
+NS = 1_000_000_000
+
+
+Recover = Callable[[], None]
+
+
+def make_archive(options: Options, topic: str) -> tuple[Archive, MakePieces, Recover]:
+    """OptionsError if this topic cannot be archived. What is returned last is to be called in the thread, at first."""
+    rules = Rules(
+        options.output_dir,
+        options.work_dir,
+        options.rotate_size,
+        options.rotate_interval_ns / NS,
+        options.skip_empty_files,
+    )
+    name, naming = f"{topic}/{options.channel}", Naming(options, topic)
+    if options.format not in COLUMN_FORMATS:
+        archive = Archive(name, naming, rules, _open_text(options))
+        return archive, text_pieces(options.format, topic), lambda: None
+    # Late: pyarrow takes a moment, and is an extra.
+    from nsqfast.tools.nsq_to_file.column_file import ColumnFile, Layout, recover_files
+    from nsqfast.tools.nsq_to_file.columns import column_pieces
+
+    layout = Layout(options.format, options.compression, options.level)
+    archive = Archive(name, naming, rules, partial(ColumnFile, layout=layout))
+    recover = partial(recover_files, archive, naming, options.work_dir, layout)
+    return archive, column_pieces(topic), recover
+
+
+def _open_text(options: Options) -> OpenAt:
+    pack = packer(options.compression, options.level)
+    # A packed file is never continued: its last member may be torn.
+    is_continued = pack is None and options.rotate_interval_ns <= 0
+    open_file = append_file if is_continued else create_file
+    return lambda path: TextFile(path, open_file(path), pack)
+
+
+def check_format(options: Options) -> None:
+    """OptionsError if what the format needs is not installed."""
+    if options.format in COLUMN_FORMATS:
+        try:
+            import pyarrow  # noqa: F401, ICN001 - only whether it is there
+        except ImportError:
+            raise OptionsError(
+                f"--format={options.format} needs pyarrow: pip install nsqfast[arrow]"
+            ) from None

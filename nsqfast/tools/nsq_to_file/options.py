@@ -1,0 +1,148 @@
+"""Flags of nsq_to_file 1.3.0, with their names and defaults, and those that it lacks."""
+
+import os
+from dataclasses import dataclass
+
+from nsqfast.errors import OptionsError
+from nsqfast.logs import LEVELS
+from nsqfast.names import is_valid_name
+from nsqfast.options import BOOL, DURATION, INT, STRING, STRINGS, PlainError, option, text_such_as
+from nsqfast.tools.shared.client import client_config
+from nsqfast.tools.shared.discovery import base_url
+from nsqfast.tools.shared.metrics import METRICS_HELP
+from nsqfast.tools.shared.options import SourceOptions, parse_tool
+from nsqfast.tools.shared.topics import check_topics
+
+PROGRAM = "nsq_to_file"
+FILENAME_FORMAT = "<TOPIC>.<HOST><REV>.<DATETIME>.log"
+FORMATS = ("lines", "jsonl", "parquet", "arrow")
+COLUMN_FORMATS = ("parquet", "arrow")
+COMPRESSIONS = ("none", "gzip", "zstd")
+LEVELS_MAX = {"gzip": 9, "zstd": 19}
+
+
+@dataclass(slots=True)
+class Options(SourceOptions):
+    """Durations are in nanoseconds, with `_ns` behind the name."""
+
+    # fmt: off
+    topic: list[str] = option(STRINGS, [], "topic to archive (may be given multiple times)")
+    topic_pattern: str = option(STRING, "", "archive only topics in which this regular expression is found")
+    topic_refresh_ns: int = option(DURATION, "1m", "how often nsqlookupd is asked for topics")
+    channel: str = option(STRING, PROGRAM, "channel to consume")
+    # Named, not with the usage behind it: Go's tool takes what is wrong here without a word.
+    consumer_opt: list[str] = option(
+        STRINGS, [], "setting of the consumer as <key>,<value> (may be given multiple times)")
+
+    output_dir: str = option(STRING, "/tmp", "folder of finished files")  # noqa: S108 - Go's default
+    work_dir: str = option(STRING, "", "folder of files in progress (output-dir if empty)")
+    datetime_format: str = option(STRING, "%Y-%m-%d_%H", "strftime codes for <DATETIME>")
+    filename_format: str = option(
+        STRING, FILENAME_FORMAT,
+        "name of a file; <TOPIC>, <HOST>, <PID>, <DATETIME> and <REV> are replaced, <REV> grows where a name exists")
+    host_identifier: str = option(
+        STRING, "", "what <HOST> stands for, if not the short host name; may contain <SHORT_HOST> and <HOSTNAME>")
+    format: str = option(text_such_as(*FORMATS), "lines", "what a file holds: lines, jsonl, parquet or arrow")
+    compression: str = option(text_such_as(*COMPRESSIONS), "none", "none, gzip or zstd")
+    gzip: bool = option(BOOL, False, "the same as --compression=gzip")
+    gzip_level: int = option(INT, 6, "1 (fastest) to 9 (smallest)")
+    zstd_level: int = option(INT, 3, "1 (fastest) to 19 (smallest)")
+    skip_empty_files: bool = option(BOOL, False, "open a file only when there is a message for it")
+    rotate_size: int = option(INT, 0, "begin another file when one is larger than so many bytes, uncompressed")
+    rotate_interval_ns: int = option(DURATION, "0s", "begin another file after so long")
+    sync_interval_ns: int = option(DURATION, "30s", "longest time until messages are on disk and finished")
+
+    http_client_connect_timeout_ns: int = option(DURATION, "2s", "longest time to connect to nsqlookupd")
+    http_client_request_timeout_ns: int = option(DURATION, "5s", "longest time for nsqlookupd's answer")
+    metrics_address: str = option(STRING, "", METRICS_HELP)
+    log_level: str = option(STRING, "info", "set log verbosity: debug, info, warn, error, or fatal")
+    log_prefix: str = option(STRING, f"[{PROGRAM}] ", "log message prefix")
+    # fmt: on
+
+    @property
+    def level(self) -> int:
+        """Of the compression that was chosen."""
+        return self.zstd_level if self.compression == "zstd" else self.gzip_level
+
+
+def parse(argv: list[str]) -> Options:
+    """From the words behind the program's name; OptionsError if they do not go together."""
+    options = parse_tool(Options, argv, PROGRAM, on_words=_refuse_words)
+    options.log_level = options.log_level.lower()
+    if options.log_level not in LEVELS:
+        raise PlainError("--log-level is invalid")
+    if not options.channel:
+        raise PlainError("--channel is required")
+    if not is_valid_name(options.channel):
+        raise PlainError(f"--channel: {options.channel!r} is not a valid channel name")
+    _check_durations(options)
+    options.check_source()
+    check_topics(options)
+    _check_files(options)
+    options.work_dir = options.work_dir or options.output_dir
+    _check_client(options)
+    return options
+
+
+def _refuse_words(words: list[str]) -> None:
+    if words:
+        raise PlainError(f"unknown arguments: [{' '.join(words)}]")
+
+
+def _check_durations(options: Options) -> None:
+    for name in (
+        "http_client_connect_timeout",
+        "http_client_request_timeout",
+        "sync_interval",
+        "topic_refresh",
+    ):
+        if getattr(options, f"{name}_ns") <= 0:
+            raise PlainError(f"--{name.replace('_', '-')} should be positive")
+
+
+def _check_files(options: Options) -> None:
+    for name, given, known in (
+        ("format", options.format, FORMATS),
+        ("compression", options.compression, COMPRESSIONS),
+    ):
+        if given not in known:
+            raise PlainError(f"--{name} is {given!r}; it is one of {', '.join(known)}")
+    if options.gzip:
+        if options.compression == "zstd":
+            raise PlainError("use --gzip or --compression=zstd not both")
+        options.compression = "gzip"
+    for name, last in LEVELS_MAX.items():
+        level = getattr(options, f"{name}_level")
+        if not 1 <= level <= last:
+            raise PlainError(f"invalid --{name}-level value ({level}), should be 1-{last}")
+    if options.format == "arrow" and options.compression == "gzip":
+        raise PlainError("--format=arrow knows no gzip; say --compression=zstd or none")
+    if needs_revision(options) and "<REV>" not in options.filename_format:
+        raise PlainError(
+            "missing <REV> in --filename-format when compression, columns, rotation, or work dir enabled"
+        )
+
+
+def needs_revision(options: Options) -> bool:
+    """Whether a name may be taken already by a file that cannot be continued."""
+    work, output = (
+        os.path.realpath(name or options.output_dir)
+        for name in (options.work_dir, options.output_dir)
+    )
+    return (
+        options.compression != "none"
+        or options.format in COLUMN_FORMATS
+        or options.rotate_size > 0
+        or options.rotate_interval_ns > 0
+        or work != output
+    )
+
+
+def _check_client(options: Options) -> None:
+    """A wrong address or --consumer-opt is said before anything begins."""
+    try:
+        client_config(PROGRAM, options.consumer_opt, max_in_flight=options.max_in_flight)
+    except OptionsError as error:
+        raise PlainError(f"--consumer-opt: {error}") from None
+    for address in options.lookupd_http_address:
+        base_url(address, "--lookupd-http-address")

@@ -1,0 +1,40 @@
+"""What a batch becomes on its way into a file: pieces, each as large as the file may take before it is full."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import orjson
+
+from nsqfast._ext.lines import JsonLines, Lines
+from nsqfast.client.batch import ArrayBatch
+
+
+class Pieces(Protocol):
+    """The rows of one batch, in order."""
+
+    @property
+    def count(self) -> int:
+        """Rows of the batch."""
+
+    @property
+    def next(self) -> int:
+        """The first one that was not taken."""
+
+    def take(self, size_max: int) -> Any:
+        """The next rows, up to the one with which they are larger than that."""
+
+
+MakePieces = Callable[[ArrayBatch], Pieces]
+
+
+def text_pieces(text_format: str, topic: str) -> MakePieces:
+    """For `lines` or `jsonl`."""
+    if text_format == "lines":
+        return lambda batch: Lines(batch.taken.bodies, batch.taken.offsets)
+    head = b'{"topic":' + orjson.dumps(topic) + b',"id":"'
+
+    def json_lines(batch: ArrayBatch) -> Pieces:
+        tails = [b',"nsqd":' + orjson.dumps(address) + b"," for address in batch.nsqd]
+        return JsonLines(batch.taken, head, tails)
+
+    return json_lines

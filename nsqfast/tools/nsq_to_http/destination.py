@@ -1,0 +1,87 @@
+"""One URL that messages go to: the requests to it, and how long it wants to be left alone."""
+
+import time
+from dataclasses import replace
+
+from nsqfast.tools.nsq_to_http.batch import CONTENT_TYPES
+from nsqfast.tools.nsq_to_http.client import HttpClient
+from nsqfast.tools.nsq_to_http.connection import Answer, RequestError
+from nsqfast.tools.nsq_to_http.options import CONTENT_TYPE, Options
+from nsqfast.tools.nsq_to_http.redirects import ALL, Request, follow
+from nsqfast.tools.nsq_to_http.retry_after import parse_retry_after
+from nsqfast.tools.nsq_to_http.target import Head, escape_query, parse_target, parse_template
+from nsqfast.tools.shared.timings import Timings
+
+OK = 200
+SUCCESS_END = 300
+COUNT_HEADER = "X-Nsq-Message-Count"
+
+
+class FailedError(Exception):
+    """A request was not answered as it should be."""
+
+
+class Destination:
+    """`paused_until_s` is by time.monotonic()."""
+
+    def __init__(self, url: str, client: HttpClient, options: Options, timings: Timings) -> None:
+        self.url = url
+        self.timings = timings
+        self.paused_until_s = 0.0
+        self._client = client
+        self._headers = options.headers()
+        self._is_post = bool(options.post)
+        if self._is_post:
+            self._target = parse_target(url)
+        else:
+            self._target, before, behind = parse_template(url)
+            self._before, self._behind = before.encode(), behind.encode()
+        self._head = Head("POST" if self._is_post else "GET", self._target, self._headers)
+        self._pool = client.pool(self._target.origin)
+        own = CONTENT_TYPES[options.batch_format]
+        is_chosen = self._headers.get("Content-Type") != CONTENT_TYPE
+        self._batch_headers = self._headers | ({} if is_chosen else {"Content-Type": own})
+        self._batch_heads: dict[int, Head] = {}
+
+    async def send(self, body: bytes, count: int) -> None:
+        """Return when it is answered with success, else FailedError; `count` is 0 if it is no batch."""
+        headers = self._headers
+        if not self._is_post:
+            data = self._head.with_path(self._path_with(body))
+        elif count:
+            headers = self._batch_headers | {COUNT_HEADER: str(count)}
+            head = self._batch_heads.get(count)
+            if head is None:
+                head = self._batch_heads[count] = Head("POST", self._target, headers)
+            data = head.with_body(body)
+        else:
+            data = self._head.with_body(body)
+        deadline_s = self._client.deadline_s()
+        try:
+            answer = await self._client.ask(self._pool, data, deadline_s)
+            if answer.status in ALL and answer.location:
+                request = self._request(body, headers)
+                answer = await follow(self._client, request, answer, deadline_s)
+        except RequestError as error:
+            raise FailedError(f"{self.url}: {error}") from None
+        if not self._is_success(answer.status):
+            self._heed(answer)
+            raise FailedError(f"{self.url}: got status code {answer.status}")
+
+    def _path_with(self, body: bytes) -> bytes:
+        return self._before + escape_query(body) + self._behind
+
+    def _request(self, body: bytes, headers: dict[str, str]) -> Request:
+        """The one that was sent, for whoever goes on from there."""
+        if self._is_post:
+            return Request(self._target, headers, body)
+        return Request(replace(self._target, path=self._path_with(body).decode()), headers, None)
+
+    def _is_success(self, status: int) -> bool:
+        return OK <= status < SUCCESS_END if self._is_post else status == OK
+
+    def _heed(self, answer: Answer) -> None:
+        """It may have said when it wants to be asked again."""
+        wait_s = parse_retry_after(answer.retry_after) if answer.retry_after else None
+        if wait_s is not None:
+            self.paused_until_s = max(self.paused_until_s, time.monotonic() + wait_s)

@@ -1,0 +1,117 @@
+"""Flags of nsq_to_http 1.3.0, with their names and defaults, and those that it lacks."""
+
+from dataclasses import dataclass
+
+from nsqfast.options import (
+    DURATION,
+    FLOAT,
+    INT,
+    STRING,
+    STRINGS,
+    PlainError,
+    one_of,
+    option,
+    text_such_as,
+)
+from nsqfast.tools.nsq_to_http.batch import FORMATS
+from nsqfast.tools.nsq_to_http.target import parse_header, parse_target, parse_template
+from nsqfast.tools.shared.hostpool import MODES
+from nsqfast.tools.shared.options import SourceOptions, parse_tool
+
+PROGRAM = "nsq_to_http"
+CONTENT_TYPE = "application/octet-stream"
+
+
+@dataclass(slots=True)
+class Options(SourceOptions):
+    """The command line."""
+
+    # fmt: off
+    topic: str = option(STRING, "", "nsq topic")
+    channel: str = option(STRING, "nsq_to_http", "nsq channel")
+    post: list[str] = option(
+        STRINGS, [], "URL to POST each message to, as the body (may be given multiple times)")
+    get: list[str] = option(
+        STRINGS, [], "URL to GET for each message, which stands escaped where the URL has %s; "
+                     "%% is one % (may be given multiple times)")
+    mode: str = option(
+        text_such_as(*MODES), "hostpool",
+        "which URL gets a message: round-robin, hostpool, epsilon-greedy; all of them otherwise")
+    n: int = option(INT, 100, "requests that may be under way at a time")
+    sample: float = option(FLOAT, 1.0, "share of the messages that is sent, from 0 to 1")
+    status_every: int = option(INT, 250, "requests between two lines of status, 0 = no such lines")
+    content_type: str = option(STRING, CONTENT_TYPE, "Content-Type of POST requests")
+    header: list[str] = option(
+        STRINGS, [], "header of every request, as <name>: <value> (may be given multiple times)")
+    http_client_connect_timeout_ns: int = option(DURATION, "2s", "how long connecting may take, 0 = for ever")
+    http_client_request_timeout_ns: int = option(DURATION, "20s", "how long a request may take, 0 = for ever")
+    batch: int = option(INT, 1, "messages in one POST request at most")
+    batch_format: str = option(one_of(*FORMATS), FORMATS[0], "how several messages stand in one body")
+    batch_timeout_ns: int = option(DURATION, "100ms", "how long a batch waits to be full")
+    # fmt: on
+
+    def check(self) -> None:
+        """PlainError names what cannot be honoured."""
+        for text in self.header:
+            _check(parse_header, text, "--header")
+        if not self.topic or not self.channel:
+            raise PlainError("--topic and --channel are required")
+        if self.content_type != CONTENT_TYPE:
+            if not self.post:
+                raise PlainError("--content-type only used with --post")
+            if not self.content_type:
+                raise PlainError("--content-type requires a value when used")
+            _check(parse_header, f"Content-Type: {self.content_type}", "--content-type")
+        self.check_source()
+        self._check_destinations()
+        if not 0.0 <= self.sample <= 1.0:
+            raise PlainError("ERROR: --sample must be between 0.0 and 1.0")
+        if self.n < 1:
+            raise PlainError(f"--n is {self.n}; it is 1 or more")
+        for name in ("http_client_connect_timeout", "http_client_request_timeout", "batch_timeout"):
+            if getattr(self, f"{name}_ns") < 0:
+                raise PlainError(f"--{name.replace('_', '-')} is negative")
+        self._check_batch()
+
+    def _check_destinations(self) -> None:
+        if not self.get and not self.post:
+            raise PlainError("--get or --post required")
+        if self.get and self.post:
+            raise PlainError("use --get or --post not both")
+        for url in self.post:
+            _check(parse_target, url, "--post")
+        for url in self.get:
+            _check(parse_template, url, "--get")
+
+    def _check_batch(self) -> None:
+        if self.batch < 1:
+            raise PlainError(f"--batch is {self.batch}; it is 1 or more")
+        if self.batch > 1 and self.get:
+            raise PlainError("--batch only used with --post")
+        if self.batch > self.max_in_flight:
+            raise PlainError(
+                f"--batch={self.batch} never fills with --max-in-flight={self.max_in_flight}; "
+                "let several batches be in flight"
+            )
+
+    def headers(self) -> dict[str, str]:
+        """Of every request that is no batch."""
+        found = {"User-Agent": "nsq_to_http v1.3.0"}
+        if self.post:
+            found["Content-Type"] = self.content_type
+        return found | dict(map(parse_header, self.header))
+
+
+def _check(parse: object, text: str, flag: str) -> None:
+    assert callable(parse)
+    try:
+        parse(text)
+    except ValueError as error:
+        raise PlainError(f"{flag}: {text}: {error}") from None
+
+
+def parse(argv: list[str]) -> Options:
+    """The command line; PlainError names what cannot be honoured."""
+    options = parse_tool(Options, argv, PROGRAM)
+    options.check()
+    return options

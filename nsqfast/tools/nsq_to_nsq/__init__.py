@@ -1,0 +1,1 @@
+"""nsqfast-nsq-to-nsq: what a channel gets is published to other nsqds."""

@@ -1,0 +1,151 @@
+"""nsqfast-nsq-to-nsq: publish what a channel gets to other nsqds, pipelined and in batches.
+
+A message is finished when its destination has said OK. Several topics, several sources, several destinations.
+"""
+
+import asyncio
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from nsqfast.names import is_valid_name
+from nsqfast.options import INT, STRING, STRINGS, PlainError, option, text_such_as
+from nsqfast.signals import watch_signals
+from nsqfast.tools.nsq_to_nsq.destinations import Destinations
+from nsqfast.tools.nsq_to_nsq.json_filter import JsonFilter
+from nsqfast.tools.nsq_to_nsq.relay import Relay
+from nsqfast.tools.shared.client import client_config, make_consumer, stop_consumers
+from nsqfast.tools.shared.give_up import GiveUp
+from nsqfast.tools.shared.hostpool import MODES
+from nsqfast.tools.shared.options import CLIENT_OPTIONS, SourceOptions, parse_tool
+from nsqfast.tools.shared.program import ToolError, run, set_up_log
+
+if TYPE_CHECKING:
+    from nsqfast.client import Consumer
+
+PROGRAM = "nsq_to_nsq"
+GRACE_S = 1.0  # at a stop, for the answers of the destinations
+
+
+@dataclass(slots=True)
+class Options(SourceOptions):
+    """The command line."""
+
+    # fmt: off
+    topic: list[str] = option(STRINGS, [], "nsq topic (may be given multiple times)")
+    channel: str = option(STRING, "nsq_to_nsq", "nsq channel")
+    destination_topic: str = option(
+        STRING, "", "use this destination topic for all consumed topics (default is consumed topic name)")
+    destination_nsqd_tcp_address: list[str] = option(
+        STRINGS, [], "destination nsqd TCP address (may be given multiple times)")
+    mode: str = option(
+        text_such_as(*MODES), "hostpool",
+        "the upstream request mode options: round-robin, hostpool (default), epsilon-greedy")
+    producer_opt: list[str] = option(
+        CLIENT_OPTIONS, [], "setting of the producers as <key>,<value> (may be given multiple times)")
+    require_json_field: str = option(STRING, "", "for JSON messages: only pass messages that contain this field")
+    require_json_value: str = option(
+        STRING, "", "for JSON messages: only pass messages in which the required field has this value")
+    whitelist_json_field: list[str] = option(
+        STRINGS, [], "for JSON messages: pass this field (may be given multiple times)")
+    status_every: int = option(
+        INT, 250, "the # of requests between logging status (per destination), 0 disables")
+    # fmt: on
+
+    def check(self) -> None:
+        """PlainError says what is wrong."""
+        if not self.topic or not self.channel:
+            raise PlainError("--topic and --channel are required")
+        if not all(map(is_valid_name, self.topic)):
+            raise PlainError("--topic is invalid")
+        if self.destination_topic and not is_valid_name(self.destination_topic):
+            raise PlainError("--destination-topic is invalid")
+        if not is_valid_name(self.channel):
+            raise PlainError("--channel is invalid")
+        self.check_source()
+        if not self.destination_nsqd_tcp_address:
+            raise PlainError("--destination-nsqd-tcp-address required")
+
+
+class Program:
+    """All topics of one process."""
+
+    def __init__(self, options: Options) -> None:
+        self._ending: asyncio.Future[ToolError | None] = asyncio.get_running_loop().create_future()
+        config = client_config(PROGRAM, options.producer_opt)
+        self._give_up = GiveUp(options.on_give_up, config, self.end)
+        self._destinations = Destinations(
+            options.destination_nsqd_tcp_address, options.mode, config, options.status_every
+        )
+        self._filter = JsonFilter(
+            options.require_json_field, options.require_json_value, options.whitelist_json_field
+        )
+        self._consumers: list[Consumer] = []
+        self._relays = [self._make_relay(topic, options) for topic in options.topic]
+
+    def _make_relay(self, topic: str, options: Options) -> Relay:
+        consumer = make_consumer(
+            PROGRAM,
+            topic,
+            options.channel,
+            options,
+            # A destination may be away for longer than nsqd waits for an answer.
+            auto_touch=True,
+            giving_up=self._give_up.of(topic, lambda: consumer),
+        )
+        self._consumers.append(consumer)
+        return Relay(topic, options.destination_topic or topic, self._filter, self._destinations)
+
+    def end(self, error: ToolError | None = None) -> None:
+        """Have `run` return, or raise that."""
+        if not self._ending.done():
+            self._ending.set_result(error)
+
+    async def run(self) -> None:
+        """Until `end`."""
+        work = asyncio.ensure_future(self._work())
+        try:
+            ends: list[asyncio.Future[Any]] = [work, self._ending]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                work.result()
+            error = await self._ending
+            if error is not None:
+                raise error
+        finally:
+            await stop_consumers(self._consumers, GRACE_S)
+            work.cancel()
+            await asyncio.wait([work])
+            await self._destinations.close()
+            await self._give_up.close()
+
+    async def _work(self) -> None:
+        await self._destinations.start()
+        await asyncio.gather(*[consumer.start() for consumer in self._consumers])
+        pairs = zip(self._relays, self._consumers, strict=True)
+        await asyncio.gather(*[relay.run(consumer) for relay, consumer in pairs])
+
+
+async def live(options: Options) -> int:
+    """From the start to a signal; returns the exit status."""
+    program = Program(options)
+    watch_signals(asyncio.get_running_loop(), program.end, None)
+    await program.run()
+    return 0
+
+
+def parse(argv: list[str]) -> Options:
+    """Settings that can be honoured."""
+    options = parse_tool(Options, argv, PROGRAM)
+    options.check()
+    return options
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Relay until told to stop; returns the exit status."""
+    set_up_log()
+    return run(lambda: parse(sys.argv[1:] if argv is None else argv), live)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""nsqfast-replay: publish again what nsq_to_file wrote."""

@@ -1,0 +1,297 @@
+"""From archives to batches: what is chosen of the records, put together as MPUBs.
+
+A batch is what is published at a time: records that follow each other in one file. Those of several topics are an MPUB
+for each.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsqfast._ext.publish import Encoded
+from nsqfast._ext.records import encode
+from nsqfast._ext.seen import Seen
+from nsqfast.archives import Archive, Column, Damage, Records, open_archive
+from nsqfast.archives.records import NO_TIME, Ints, OnDamage, join_texts
+from nsqfast.gotext import os_error
+from nsqfast.tools.replay.options import ID, NONE, PUBLISH, Options
+from nsqfast.tools.shared.program import log
+
+Mask = NDArray[np.uint8]
+
+COUNT_MAX = 1 << 31
+SIZE_SIZE = 4  # of an MPUB's count, and before each of its bodies
+PACE_HZ = 10  # batches per second, at least, with --rate
+
+
+@dataclass(slots=True)
+class Limits:
+    """What nsqd takes, as far as it is known: it says so only when it refuses."""
+
+    batch_size: int  # ours, of an MPUB
+    count_max: int = COUNT_MAX  # ours, with --rate
+    body_size_max: int = COUNT_MAX
+    message_size_max: int = COUNT_MAX
+
+    @property
+    def size_max(self) -> int:
+        """Of an MPUB with more than one message."""
+        return min(self.batch_size, self.body_size_max)
+
+    @property
+    def record_size_max(self) -> int:
+        """A message has to fit into an MPUB of its own, too."""
+        return min(self.message_size_max, self.body_size_max - 2 * SIZE_SIZE)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Publish:
+    """One MPUB."""
+
+    topic: str
+    bodies: Encoded
+    positions: Ints  # of its records in their file
+    record_size_max: int
+
+    @property
+    def size(self) -> int:
+        """Of the bodies alone."""
+        return len(self.bodies.data) - SIZE_SIZE * (1 + self.bodies.count)
+
+
+@dataclass(slots=True)
+class Batch:
+    """`end` is where reading goes on in its file when it was published; without publishes it is only that."""
+
+    archive: Archive
+    publishes: list[Publish]
+    end: int
+    unit: str
+    damaged: int  # records of its file that were left out until then
+    read_size: int  # of its file
+    is_last: bool = False  # nothing of its file comes behind it
+
+    @property
+    def count(self) -> int:
+        """Of messages."""
+        return sum(publish.bodies.count for publish in self.publishes)
+
+
+@dataclass(slots=True)
+class Skipped:
+    """How many records were not chosen, and why."""
+
+    outside: int = 0
+    duplicates: int = 0
+    damaged: int = 0
+
+
+class BatchMaker:
+    """The batches of one archive after the other. It may run in a thread of its own; `skipped` grows meanwhile."""
+
+    def __init__(self, options: Options, limits: Limits, on_damage: OnDamage) -> None:
+        self._options = options
+        self._limits = limits
+        self._tell = on_damage
+        self.skipped = Skipped()
+        self.seen = None if options.dedupe == NONE else Seen(options.dedupe_memory)
+        if options.rate:
+            limits.count_max = max(1, int(options.rate / PACE_HZ))
+        self._damaged = 0  # of the file that is being read
+        self._archive: Archive | None = None
+        self._has_said = False  # that the file has no ids
+
+    def batches(self, archive: Archive, position: int) -> Iterator[Batch]:
+        """From that position on; what stands before it was published in an earlier run."""
+        self._archive, self._damaged, self._has_said = archive, 0, False
+        # What was published before has to be known to tell what comes again.
+        begin = 0 if self.seen is not None else position
+        end, unit = position, "byte"
+        try:
+            with open_archive(
+                archive,
+                self._on_damage,
+                position=begin,
+                block_size=self._options.batch_bytes // 2,
+                is_last_whole=self._options.unterminated == PUBLISH,
+            ) as reader:
+                for records in reader.records:
+                    unit = records.unit
+                    for batch in self._cut(records, position):
+                        batch.read_size = reader.read_size
+                        end = batch.end
+                        yield batch
+        except OSError as error:
+            self._on_damage(Damage(archive.path, "all of it", os_error(error)))
+        yield Batch(archive, [], end, unit, self._damaged, archive.size, is_last=True)
+
+    def _on_damage(self, damage: Damage) -> None:
+        self._damaged += 1
+        self.skipped.damaged += 1
+        self._tell(damage)
+
+    # -- choosing
+
+    def _cut(self, records: Records, position: int) -> Iterator[Batch]:
+        """Those that are chosen, as many at a time as one batch may have."""
+        archive = self._archive
+        assert archive is not None
+        chosen = np.ones(len(records), np.uint8)
+        topics, numbers = self._topics(records, chosen)
+        self._drop_empty(records, chosen)
+        self._drop_outside(records, chosen)
+        self._drop_seen(records, chosen, topics, numbers)
+        chosen[records.positions < position] = 0
+        sizes = records.bodies.sizes
+        first = 0
+        while True:
+            limit = next_cut(sizes, chosen, first, self._limits)
+            part = slice(first, limit)
+            publishes = [
+                publish
+                for number in np.unique(numbers[part][chosen[part] > 0])
+                for publish in make_publishes(
+                    topics[number],
+                    part_of(records.bodies, part),
+                    records.positions[part],
+                    chosen[part] & (numbers[part] == number),
+                    self._limits,
+                )
+            ]
+            is_end = limit == len(records)
+            end = records.end if is_end else int(records.positions[limit])
+            if end > position:
+                yield Batch(archive, publishes, end, records.unit, self._damaged, 0)
+            if is_end:
+                return
+            first = limit
+
+    def _topics(self, records: Records, chosen: Mask) -> tuple[list[str], NDArray[np.int32]]:
+        """Where they go, and which of these each goes to; those that say none are dropped."""
+        assert self._archive is not None
+        numbers = np.zeros(len(records), np.int32)
+        if self._options.topic:
+            return [self._options.topic], numbers
+        names = records.topics or [""]
+        if records.topic_numbers is not None:
+            numbers = records.topic_numbers
+        # Two old topics may go to one new one, which is one for --dedupe, too.
+        merged: dict[str, int] = {}
+        renumbered = []
+        for name in names:
+            old = name or self._archive.facts.topic or ""
+            new = self._options.topics.get(old, old)
+            renumbered.append(merged.setdefault(new, len(merged)))
+        numbers = np.array(renumbered, np.int32)[numbers]
+        if "" in merged:
+            self._drop(
+                records, chosen, numbers == merged[""], "it says no topic; --topic gives one"
+            )
+        return list(merged), numbers
+
+    def _drop(self, records: Records, chosen: Mask, wrong: NDArray[np.bool_], reason: str) -> None:
+        """As damaged."""
+        assert self._archive is not None
+        for index in np.flatnonzero(wrong & (chosen > 0)).tolist():
+            self._on_damage(Damage(self._archive.path, records.place(index), reason))
+        chosen[wrong] = 0
+
+    def _drop_empty(self, records: Records, chosen: Mask) -> None:
+        empty = records.bodies.sizes == 0
+        if empty.any():
+            self._drop(records, chosen, empty, "an empty body, which nsqd does not take")
+
+    def _drop_outside(self, records: Records, chosen: Mask) -> None:
+        """What --since and --until leave out; files of plain lines were chosen by their names."""
+        options, times_ns = self._options, records.timestamps_ns
+        assert self._archive is not None
+        if not options.is_bounded or self._archive.format == "lines":
+            return
+        if times_ns is None:
+            times_ns = np.full(len(records), NO_TIME)
+        reason = "it has no timestamp_ns, which --since and --until ask for"
+        self._drop(records, chosen, times_ns == NO_TIME, reason)
+        outside = (times_ns < options.since_ns) | (times_ns >= options.until_ns)
+        self.skipped.outside += int(np.count_nonzero(outside & (chosen > 0)))
+        chosen[outside] = 0
+
+    def _drop_seen(
+        self, records: Records, chosen: Mask, topics: list[str], numbers: NDArray[np.int32]
+    ) -> None:
+        """What came before, of the same topic: the body again, or the id with its timestamp."""
+        if self.seen is None:
+            return
+        column: Column | None = records.bodies
+        stamps: Ints | None = None
+        if self._options.dedupe == ID:
+            column, stamps = records.ids, records.timestamps_ns
+        if column is None:
+            self._say_no_ids()
+            return
+        # One without an id cannot be compared, and is published.
+        asked = chosen & (column.sizes > 0)
+        for number, topic in enumerate(topics):
+            mask = asked & (numbers == number)
+            before = mask.copy()
+            self.skipped.duplicates += self.seen.unmark_seen(
+                column.data, column.starts, column.ends, mask, topic.encode(), stamps
+            )
+            chosen[(before > 0) & (mask == 0)] = 0
+
+    def _say_no_ids(self) -> None:
+        assert self._archive is not None
+        if not self._has_said:
+            self._has_said = True
+            log.warning("%s: it has no ids; --dedupe=id leaves out none of it", self._archive.path)
+
+
+def part_of(column: Column, part: slice) -> Column:
+    """Some of its texts; the block stays."""
+    return Column(column.data, column.starts[part], column.ends[part])
+
+
+def next_cut(sizes: Ints, chosen: Mask, first: int, limits: Limits) -> int:
+    """Where the batch that begins at `first` ends; a record that fits into none is one of its own."""
+    costs = np.where(chosen[first:] > 0, sizes[first:] + SIZE_SIZE, 0).cumsum()
+    limit = int(costs.searchsorted(limits.size_max - SIZE_SIZE, "right"))
+    if limits.count_max < COUNT_MAX:
+        counts = chosen[first:].cumsum(dtype=np.int64)
+        limit = min(limit, int(counts.searchsorted(limits.count_max, "right")))
+    if limit < len(costs) and not chosen[first : first + limit].any():
+        limit += 1  # one that is too large on its own
+    return first + limit
+
+
+def make_publishes(
+    topic: str, bodies: Column, positions: Ints, chosen: Mask, limits: Limits
+) -> Iterator[Publish]:
+    """As few MPUBs as hold those records; one that fits into none goes alone."""
+    first = 0
+    while True:
+        encoded, limit = encode(
+            bodies.data,
+            bodies.starts,
+            bodies.ends,
+            np.ascontiguousarray(chosen),
+            first,
+            COUNT_MAX,
+            limits.size_max,
+        )
+        if encoded is None:
+            return
+        taken = chosen[first:limit] > 0
+        sizes = bodies.sizes[first:limit][taken]
+        yield Publish(topic, encoded, positions[first:limit][taken], int(sizes.max()))
+        first = limit
+
+
+def split_publish(publish: Publish, limits: Limits) -> tuple[list[Publish], list[tuple[int, int]]]:
+    """What nsqd takes of it, and position and size of each record that is too large for it."""
+    bodies = join_texts(publish.bodies.bodies())
+    sizes = bodies.sizes
+    fits = sizes <= limits.record_size_max
+    left = [(int(publish.positions[index]), int(sizes[index])) for index in np.flatnonzero(~fits)]
+    kept = make_publishes(publish.topic, bodies, publish.positions, fits.astype(np.uint8), limits)
+    return list(kept), left

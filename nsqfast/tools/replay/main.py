@@ -1,0 +1,32 @@
+"""The program nsqfast-replay.
+
+0   all was published
+1   not all was: the operator has to change something, no nsqd took it, or it was told to stop
+2   the command line cannot be read
+3   all but damaged or refused records, each named on stderr, was published
+"""
+
+import logging
+import sys
+
+from nsqfast.tools.replay.options import Options, parse
+from nsqfast.tools.shared.program import run, set_up_log
+
+
+def main(argv: list[str] | None = None) -> int:
+    """One run; returns the exit status."""
+    words = sys.argv[1:] if argv is None else argv
+    return run(lambda: parse(words), live)
+
+
+async def live(options: Options) -> int:
+    """From the options to the exit status."""
+    # Late, so that --help and a wrong flag answer at once.
+    from nsqfast.tools.replay.replay import Replay
+
+    set_up_log(logging.WARNING)
+    return await Replay(options).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""--state: what has been published, kept in an SQLite database, one row per file.
+
+Every note is a transaction that is on the disk when it returns. The next batch is sent after that: a run that is killed
+in between leaves at most one batch that was published and not noted.
+"""
+
+import json
+import os
+import sqlite3
+from dataclasses import dataclass
+from typing import Self
+
+from nsqfast.archives import Archive
+from nsqfast.errors import OptionsError
+from nsqfast.tools.replay.options import Options
+from nsqfast.tools.shared.program import ToolError
+
+FORMAT = 1
+_TABLES = """
+    CREATE TABLE IF NOT EXISTS run (format INTEGER NOT NULL, options TEXT NOT NULL);
+    CREATE TABLE IF NOT EXISTS files (
+        path TEXT PRIMARY KEY, size INTEGER NOT NULL, position INTEGER NOT NULL,
+        damaged INTEGER NOT NULL, is_done INTEGER NOT NULL
+    ) WITHOUT ROWID;
+"""
+# What decides which messages go where; the rest may differ from run to run.
+_BINDING = ("topic", "topic_map", "since", "until", "dedupe", "format", "unterminated",
+            "filename_format", "datetime_format", "datetime_zone")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Of one file. `damaged`: records that were left out before `position`."""
+
+    size: int = 0
+    position: int = 0
+    damaged: int = 0
+    is_done: bool = False
+
+
+class State:
+    """One run at a time has it."""
+
+    def __init__(self, path: str, options: Options) -> None:
+        """OptionsError: it belongs to another run, or is none."""
+        self._path = path
+        try:
+            self._database = sqlite3.connect(path, isolation_level=None, timeout=0.0)
+            try:
+                self._open(json.dumps({name: getattr(options, name) for name in _BINDING}))
+            except BaseException:
+                self._database.close()
+                raise
+        except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_BUSY:
+                raise OptionsError(f"--state: {path}: another run uses it") from None
+            raise OptionsError(f"--state: {path}: {error}") from None
+
+    def _open(self, binding: str) -> None:
+        database = self._database
+        for pragma in ("locking_mode=EXCLUSIVE", "journal_mode=WAL", "synchronous=FULL"):
+            database.execute(f"PRAGMA {pragma}")
+        database.execute("BEGIN EXCLUSIVE")
+        for statement in filter(str.strip, _TABLES.split(";")):
+            database.execute(statement)
+        row = database.execute("SELECT format, options FROM run").fetchone()
+        if row is None:
+            database.execute("INSERT INTO run VALUES (?, ?)", (FORMAT, binding))
+        elif row[0] != FORMAT:
+            raise OptionsError(
+                f"--state: {self._path}: written by another release (format {row[0]})"
+            )
+        elif row[1] != binding:
+            changed = _changed(json.loads(row[1]), json.loads(binding))
+            raise OptionsError(f"--state: {self._path} is of a run with other flags: {changed}")
+        database.execute("COMMIT")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._database.close()
+
+    def read(self, archive: Archive) -> Progress:
+        """How far this file is; OptionsError: it is not the file that it was."""
+        row = self._database.execute(
+            "SELECT size, position, damaged, is_done FROM files WHERE path = ?", (_key(archive),)
+        ).fetchone()
+        if row is None:
+            return Progress()
+        progress = Progress(row[0], row[1], row[2], bool(row[3]))
+        is_table = archive.format in {"parquet", "arrow"}
+        if archive.size < progress.size or (is_table and archive.size != progress.size):
+            raise OptionsError(
+                f"{archive.path}: it had {progress.size} bytes when --state was written, and has {archive.size}"
+            )
+        # What was appended since then is still to be read.
+        is_done = progress.is_done and archive.size == progress.size
+        return Progress(progress.size, progress.position, progress.damaged, is_done)
+
+    def note(self, archive: Archive, position: int, damaged: int, *, is_done: bool) -> None:
+        """On the disk when it returns; ToolError: the disk does not take it."""
+        row = (_key(archive), archive.size, position, damaged, is_done)
+        try:
+            self._database.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?)", row)
+        except sqlite3.Error as error:
+            raise ToolError(f"--state: {self._path}: {error}") from None
+
+
+def _key(archive: Archive) -> str:
+    return os.path.realpath(archive.path)
+
+
+def _changed(old: dict[str, object], new: dict[str, object]) -> str:
+    return ", ".join(
+        f"--{name.replace('_', '-')} was {old.get(name)!r}"
+        for name in new
+        if old.get(name) != new[name]
+    )

@@ -1,0 +1,55 @@
+"""The client's settings and its consumers, as the flags of a tool ask for them."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from nsqfast import NSQ_VERSION, __version__
+from nsqfast.client import Config, Consumer
+from nsqfast.tools.shared.options import SourceOptions
+from nsqfast.tools.shared.program import log
+
+STOP_TIMEOUT_S = 3.0  # for an nsqd that may be frozen
+
+
+def user_agent(program: str) -> str:
+    """What nsqd's /stats show of a tool."""
+    return f"{program}/{NSQ_VERSION} nsqfast/{__version__}"
+
+
+def client_config(program: str, items: Sequence[str], **fixed: Any) -> Config:
+    """From --consumer-opt or --producer-opt; OptionsError if they do not go together.
+
+    `fixed` is what the tool itself decides, and what the flags say of it does not count, as with Go's tools.
+    """
+    fixed["user_agent"] = user_agent(program)
+    kept = [item for item in items if item.partition(",")[0].replace("-", "_") not in fixed]
+    return Config.parse(kept, Config(**fixed))
+
+
+def make_consumer(
+    program: str, topic: str, channel: str, options: SourceOptions, **more: Any
+) -> Consumer:
+    """A consumer of one topic; what else it takes is `more`."""
+    return Consumer(
+        topic,
+        channel,
+        nsqd=options.nsqd_tcp_address,
+        nsqlookupd=options.lookupd_http_address,
+        config=client_config(program, options.consumer_opt, max_in_flight=options.max_in_flight),
+        **more,
+    )
+
+
+async def stop_consumers(consumers: Iterable[Consumer], grace_s: float = 0.0) -> None:
+    """Stop all; what is in flight has `grace_s` to be answered. An nsqd that says nothing is left behind."""
+    stops = [asyncio.ensure_future(consumer.stop(grace_s)) for consumer in consumers]
+    if not stops:
+        return
+    done, late = await asyncio.wait(stops, timeout=grace_s + STOP_TIMEOUT_S)
+    for stop in late:
+        stop.cancel()
+    if late:
+        log.warning("an nsqd does not answer; ending without it")
+    for stop in done:
+        stop.result()

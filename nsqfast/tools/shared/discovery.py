@@ -1,0 +1,152 @@
+"""What tools ask nsqlookupd and nsqd over HTTP."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlencode, urlsplit
+
+import orjson
+
+from nsqfast.errors import ConnectError
+from nsqfast.gotext import os_error
+from nsqfast.names import is_valid_name
+from nsqfast.options import PlainError
+
+if TYPE_CHECKING:
+    import aiohttp
+
+OK = 200
+SHOWN_SIZE = 100  # bytes of a foreign answer in an error
+ANSWER_SIZE_MAX = 256 * 1024 * 1024
+
+
+def base_url(address: str, flag: str) -> str:
+    """`http://host:port` of `host:port` or of a URL; PlainError names the flag."""
+    parts = urlsplit(address if "://" in address else f"http://{address}")
+    try:
+        port = parts.port
+    except ValueError:
+        port = None
+    if parts.scheme not in {"http", "https"} or not parts.hostname or not port:
+        missing = "missing port" if port is None else "it is host:port"
+        raise PlainError(f"{flag}: address {address}: {missing}")
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+class AnswerError(ConnectError):
+    """A daemon answered, but with another `status` than 200."""
+
+    def __init__(self, url: str, status: int, body: bytes) -> None:
+        super().__init__(f"{url}: {status} {body[:SHOWN_SIZE]!r}")
+        self.status = status
+        self.body = body
+
+
+class HttpClient:
+    """Questions to the daemons of a cluster; every failure is a ConnectError that begins with the URL."""
+
+    def __init__(self, connect_timeout_s: float, request_timeout_s: float) -> None:
+        self._connect_timeout_s = connect_timeout_s or None
+        self._request_timeout_s = request_timeout_s or None
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        place: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close what is kept open for the next question."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def get(
+        self, base: str, path: str, query: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        """The object that the daemon at `base` answers with; one of an old release may wrap it in an envelope."""
+        # Late: it takes a moment, which --help and a wrong flag need not wait for.
+        import aiohttp
+
+        url = f"{base}{path}" + (f"?{urlencode(query)}" if query else "")
+        if self._session is None:
+            headers = {"Accept": "application/vnd.nsq; version=1.0"}
+            timeout = aiohttp.ClientTimeout(
+                total=self._request_timeout_s, connect=self._connect_timeout_s
+            )
+            self._session = aiohttp.ClientSession(headers=headers, timeout=timeout)
+        try:
+            async with self._session.get(url) as response:
+                body = await _read(url, response.content)
+                is_bare = response.headers.get("X-NSQ-Content-Type") == "nsq; version=1.0"
+                status = response.status
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise ConnectError(f"{url}: {_reason(error)}") from None
+        if status != OK:
+            raise AnswerError(url, status, body)
+        return _parse(url, body, is_bare=is_bare)
+
+
+def _reason(error: Exception) -> str:
+    import aiohttp
+
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return f"connect: {os_error(error.os_error)}"
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return str(error) or type(error).__name__
+
+
+async def _read(url: str, stream: "aiohttp.StreamReader") -> bytes:
+    parts: list[bytes] = []
+    left = ANSWER_SIZE_MAX
+    async for part in stream.iter_any():
+        parts.append(part)
+        left -= len(part)
+        if left < 0:
+            raise ConnectError(f"{url}: the answer has more than {ANSWER_SIZE_MAX} bytes")
+    return b"".join(parts)
+
+
+def _parse(url: str, body: bytes, *, is_bare: bool) -> dict[str, Any]:
+    try:
+        answer = orjson.loads(body)
+    except ValueError:
+        answer = None
+    if isinstance(answer, dict) and not is_bare and isinstance(answer.get("data"), dict):
+        answer = answer["data"]
+    if not isinstance(answer, dict):
+        raise ConnectError(f"{url}: not an answer of NSQ: {body[:SHOWN_SIZE]!r}")
+    return answer
+
+
+async def list_topics(
+    client: HttpClient, lookupds: Sequence[str]
+) -> tuple[set[str], list[ConnectError]]:
+    """The topics that any nsqlookupd (a base URL) knows, and what went wrong with the others."""
+    answers = await asyncio.gather(
+        *[client.get(base, "/topics") for base in lookupds], return_exceptions=True
+    )
+    topics: set[str] = set()
+    errors: list[ConnectError] = []
+    for base, answer in zip(lookupds, answers, strict=True):
+        if isinstance(answer, ConnectError):
+            errors.append(answer)
+        elif isinstance(answer, BaseException):
+            raise answer
+        elif isinstance(listed := answer.get("topics") or [], list):
+            topics.update(filter(_is_topic, listed))
+        else:
+            errors.append(ConnectError(f"{base}/topics: a list was expected, not {listed!r:.80}"))
+    return topics, errors
+
+
+def _is_topic(name: object) -> bool:
+    return isinstance(name, str) and is_valid_name(name)

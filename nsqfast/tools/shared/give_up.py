@@ -1,0 +1,64 @@
+"""What a tool does with a message that has had all its attempts: --on-give-up.
+
+finish      FIN, as Go's tools do
+requeue     it comes again and again, after default_requeue_delay times its attempts
+exit        it is requeued, and the tool ends with status 1
+topic:NAME  it is published there, and finished once that has its OK
+"""
+
+from collections.abc import Callable
+
+from nsqfast.client import Config, Consumer, Message, Producer
+from nsqfast.tools.shared.options import parse_give_up
+from nsqfast.tools.shared.program import ToolError, log
+
+
+class GiveUp:
+    """The `giving_up` of a tool's consumers; `count` messages so far."""
+
+    def __init__(self, text: str, config: Config, stop: Callable[[ToolError], None]) -> None:
+        self.count = 0
+        self._action, self._topic = parse_give_up(text)
+        self._config = config  # of the producer, where there is one
+        self._stop = stop
+        self._producers: dict[tuple[str, ...], Producer] = {}
+
+    def of(self, topic: str, consumer: Callable[[], Consumer]) -> Callable[[Message], object]:
+        """What a consumer of that topic is to call; the consumer itself is made with it, hence asked for later."""
+
+        async def give_up(message: Message) -> None:
+            self.count += 1
+            name = f"{topic}: {message.id.decode('ascii', 'backslashreplace')} after {message.attempts - 1} attempts"
+            log.error("giving up %s: %s", name, self._what)
+            if self._action == "exit":
+                self._stop(ToolError(f"gave up {name}"))
+            if self._action in {"exit", "requeue"}:
+                message.requeue(backoff=False)
+            elif self._action == "topic":
+                await self._publish(consumer(), message)
+
+        return give_up
+
+    @property
+    def _what(self) -> str:
+        words = {
+            "finish": "it is finished",
+            "requeue": "it is requeued",
+            "exit": "it is requeued, and the end",
+        }
+        return words.get(self._action, f"it goes to topic {self._topic}")
+
+    async def _publish(self, consumer: Consumer, message: Message) -> None:
+        """To the nsqd that the consumer is connected to; what fails has the message requeued."""
+        connections = consumer.stats().connections
+        addresses = tuple(address for address, one in connections.items() if one.is_connected)
+        producer = self._producers.get(addresses)
+        if producer is None:
+            producer = self._producers[addresses] = Producer(list(addresses), config=self._config)
+            await producer.start()
+        await producer.publish(self._topic, message.body)
+
+    async def close(self) -> None:
+        """Close what was opened to publish."""
+        for producer in self._producers.values():
+            await producer.close()

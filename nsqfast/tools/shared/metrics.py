@@ -1,0 +1,71 @@
+"""--metrics-address: a tool's figures for Prometheus."""
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING
+
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from nsqfast._ext.http_shortcut import Shortcut
+from nsqfast.net import addresses
+from nsqfast.net.gate import Gate
+from nsqfast.net.http_message import Request, Response
+from nsqfast.net.http_reply import error_answer
+from nsqfast.net.http_server import HttpProtocol
+from nsqfast.net.listener import Listener
+from nsqfast.stats.prometheus import Format
+
+if TYPE_CHECKING:
+    import socket
+
+METRICS_HELP = "<addr>:<port> on which GET /metrics is answered (none if empty)"
+
+
+class MetricsServer:
+    """GET /metrics, from `start` to `close`."""
+
+    shortcut: Shortcut | None = None
+
+    def __init__(self, address: str, *figures: Collector) -> None:
+        self._address = address
+        self._registry = CollectorRegistry()
+        for collector in figures:
+            self._registry.register(collector)
+        self._clients: set[HttpProtocol] = set()
+        self._socket: socket.socket | None = None
+        self._listener: Listener | None = None
+        self._gate: Gate | None = None
+
+    def start(self) -> str:
+        """Answers when it returns, at the address that is returned; OptionsError if it cannot be had."""
+        self._socket = addresses.listen(self._address)
+        self._gate = Gate(asyncio.get_running_loop())
+        make = partial(HttpProtocol, self, connections=self._clients)
+        self._listener = Listener("metrics", self._socket, make, self._gate)
+        self._listener.start()
+        return addresses.format_address(addresses.bound_address(self._socket))
+
+    def close(self) -> None:
+        """Answer nobody any more."""
+        if self._socket is None or self._listener is None or self._gate is None:
+            return
+        bound = addresses.bound_address(self._socket)
+        self._listener.close()
+        self._gate.close()
+        self._socket.close()
+        addresses.remove_path(bound)
+        for client in list(self._clients):
+            client.close()
+
+    def limit(self, method: str, path: str) -> int:  # noqa: ARG002 - as Handler has it
+        """No request has a use for a body."""
+        return 0
+
+    def __call__(self, request: Request) -> Response:
+        if request.path != "/metrics":
+            return error_answer(404, "NOT_FOUND")
+        if request.method not in {"GET", "HEAD"}:
+            return error_answer(405, "METHOD_NOT_ALLOWED", b"Allow: GET\r\n")
+        wanted = Format(request.headers.get(b"accept", b"").decode("latin-1"))
+        body = wanted.metrics(self._registry.collect()) + wanted.end
+        return Response(200, body, wanted.content_type)

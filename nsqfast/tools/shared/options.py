@@ -1,0 +1,127 @@
+"""Flags that several tools have, and how a tool reads its command line. Syntax and exit status are those of Go's tools.
+
+@dataclass(slots=True)
+class Options(SourceOptions):
+    topic: list[str] = option(STRINGS, [], "topic to consume (may be given multiple times)")
+
+options = parse_tool(Options, argv, "nsq_tail")
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from nsqfast import NSQ_VERSION, __version__
+from nsqfast.client.config import Config
+from nsqfast.errors import OptionsError
+from nsqfast.names import is_valid_name
+from nsqfast.options import (
+    BOOL,
+    INT,
+    STRINGS,
+    Kind,
+    PlainError,
+    declared,
+    defaults,
+    flags_or_usage,
+    option,
+    text_such_as,
+)
+
+T = TypeVar("T")
+
+
+def _parse_client_option(text: str) -> list[str]:
+    try:
+        Config.check(text)
+    except OptionsError as error:
+        raise ValueError(str(error)) from None
+    return [text]
+
+
+def _coerce_nothing(value: object) -> Any:
+    raise AssertionError(f"no tool reads {value!r} from a file")
+
+
+# `key,value` for the client library; a key alone means true.
+CLIENT_OPTIONS = Kind("[]string", "value", _parse_client_option, _coerce_nothing, is_list=True)
+
+
+@dataclass(slots=True)
+class ClientOptions:
+    """Where messages come from, and how."""
+
+    # fmt: off
+    nsqd_tcp_address: list[str] = option(STRINGS, [], "nsqd TCP address (may be given multiple times)")
+    lookupd_http_address: list[str] = option(STRINGS, [], "lookupd HTTP address (may be given multiple times)")
+    consumer_opt: list[str] = option(
+        CLIENT_OPTIONS, [], "setting of the consumer as <key>,<value> (may be given multiple times)")
+    max_in_flight: int = option(INT, 200, "messages that may be in flight at a time")
+    # fmt: on
+
+    def check_source(self) -> None:
+        """PlainError unless there is one kind of address and the rest can be honoured."""
+        if not (self.nsqd_tcp_address or self.lookupd_http_address):
+            raise PlainError("--nsqd-tcp-address or --lookupd-http-address required")
+        if self.nsqd_tcp_address and self.lookupd_http_address:
+            raise PlainError("use --nsqd-tcp-address or --lookupd-http-address not both")
+        if self.max_in_flight < 1:
+            raise PlainError(f"--max-in-flight is {self.max_in_flight}; it is 1 or more")
+
+
+@dataclass(slots=True)
+class SourceOptions(ClientOptions):
+    """Of every tool that hands messages to somebody else, who may not take them."""
+
+    # fmt: off
+    on_give_up: str = option(
+        text_such_as("finish", "requeue", "exit", "topic:"), "finish",
+        "what becomes of a message after max_attempts: finish, requeue, exit or topic:<name>")
+    # fmt: on
+
+    def check_source(self) -> None:
+        """PlainError unless there is one kind of address and the rest can be honoured."""
+        ClientOptions.check_source(self)
+        parse_give_up(self.on_give_up)
+
+
+def parse_give_up(text: str) -> tuple[str, str]:
+    """What to do and, for `topic`, which one; PlainError if it is neither."""
+    action, colon, topic = text.partition(":")
+    if action == "topic" and colon:
+        if not is_valid_name(topic):
+            raise PlainError(f"--on-give-up: {topic!r} is not a valid topic name")
+    elif colon or action not in {"finish", "requeue", "exit"}:
+        raise PlainError(f"--on-give-up is {text!r}; it is finish, requeue, exit or topic:<name>")
+    return action, topic
+
+
+@dataclass(slots=True)
+class _Common:
+    version: bool = option(BOOL, False, "print version string", key="")
+
+
+def parse_tool(
+    cls: type[T],
+    argv: list[str],
+    program: str,
+    *,
+    has_version: bool = True,
+    on_words: Callable[[list[str]], None] | None = None,
+) -> T:
+    """Settings from the words behind the program's name; --help and --version print and leave by SystemExit.
+
+    Words behind the flags are ignored, as Go's tools do, unless somebody has a use for them: `on_words`.
+    """
+    options, plain = declared(cls), defaults(cls)
+    if has_version:
+        options += declared(_Common)
+        plain.update(defaults(_Common))
+    given, words = flags_or_usage(options, plain, argv, program)
+    if given.pop("version", False):
+        sys.stdout.write(f"{program} v{NSQ_VERSION}\nnsqfast {__version__}\n")
+        raise SystemExit(0)
+    if on_words is not None:
+        on_words(words)
+    return cls(**given)

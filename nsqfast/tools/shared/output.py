@@ -1,0 +1,81 @@
+"""Standard output for tools that print on and on.
+
+A thread of its own writes: a pipe that nobody reads stops neither heartbeats nor signals, and what waits to be written
+is bounded by those who wait for it.
+"""
+
+import asyncio
+import contextlib
+import os
+import queue
+import select
+import stat
+import threading
+from collections.abc import Callable
+
+from nsqfast.gotext import os_error
+from nsqfast.tools.shared.program import OutputClosedError, ToolError
+
+STDOUT = 1
+
+
+class Output:
+    """Made in a running loop. The process may end while a write is under way; nobody waits for the thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._jobs: queue.SimpleQueue[tuple[bytes, asyncio.Future[None]]] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, daemon=True, name="nsqfast: output")
+        self._thread.start()
+
+    async def write(self, data: bytes) -> None:
+        """Return once the kernel has all of it; OutputClosedError, or a ToolError with the reason why it has not."""
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._jobs.put((data, done))
+        await done
+
+    def watch_closed(self, tell: Callable[[], None]) -> None:
+        """Call `tell` once a pipe has nobody at its other end, also when there is nothing to write."""
+        if stat.S_ISFIFO(os.fstat(STDOUT).st_mode):
+
+            def closed() -> None:
+                self._loop.remove_reader(STDOUT)
+                tell()
+
+            # The writing end of a pipe has nothing to read, so this is an error, and there is only one.
+            self._loop.add_reader(STDOUT, closed)
+
+    def _work(self) -> None:
+        while True:
+            data, done = self._jobs.get()
+            if done.cancelled():
+                continue
+            error: OSError | None = None
+            try:
+                _write_all(data)
+            except OSError as reason:
+                error = reason
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(_settle, done, error)
+
+
+def _write_all(data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        try:
+            rest = rest[os.write(STDOUT, rest) :]
+        except BlockingIOError:  # somebody who has the same terminal or pipe made it so
+            wait = select.poll()
+            wait.register(STDOUT, select.POLLOUT)
+            wait.poll()
+
+
+def _settle(done: "asyncio.Future[None]", error: OSError | None) -> None:
+    if done.done():
+        return
+    if error is None:
+        done.set_result(None)
+    elif isinstance(error, BrokenPipeError):
+        done.set_exception(OutputClosedError("nobody reads standard output"))
+    else:
+        done.set_exception(ToolError(f"failed to write to standard output - {os_error(error)}"))

@@ -1,0 +1,1 @@
+"""nsqfast-to-nsq: standard input is cut into messages, which are published."""

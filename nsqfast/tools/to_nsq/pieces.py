@@ -1,0 +1,68 @@
+"""What is read of an input, cut at a delimiter; no piece becomes a Python object."""
+
+from nsqfast._ext.publish import Encoded
+from nsqfast._ext.records import encode, split
+from nsqfast.tools.shared.program import ToolError
+
+MPUB_COUNT_MAX = 1000
+MPUB_SIZE_MAX = 128 * 1024
+PIECE_SIZE_MAX = (1 << 31) - 1024  # nsqd counts sizes in 31 bits
+
+
+class Pieces:
+    """Those that wait to be published."""
+
+    def __init__(self, data: bytes | bytearray, starts: bytes, ends: bytes) -> None:
+        self._data = data
+        self._starts = memoryview(starts).cast("q")
+        self._ends = memoryview(ends).cast("q")
+        self._chosen = b"\x01" * len(self._starts)
+        self._first = 0
+
+    def __len__(self) -> int:
+        return len(self._starts) - self._first
+
+    def take(self, count_max: int) -> Encoded:
+        """The next ones as one MPUB, up to so many; there is at least one."""
+        bodies, self._first = encode(
+            self._data,
+            self._starts,
+            self._ends,
+            self._chosen,
+            self._first,
+            min(count_max, MPUB_COUNT_MAX),
+            MPUB_SIZE_MAX,
+        )
+        assert bodies is not None
+        return bodies
+
+
+class Splitter:
+    """Blocks in, pieces out; what has no delimiter behind it yet is kept."""
+
+    def __init__(self, delimiter: bytes) -> None:
+        self._delimiter = delimiter
+        self._rest = bytearray()
+
+    @property
+    def rest_size(self) -> int:
+        """Bytes of the piece that has no end yet."""
+        return len(self._rest)
+
+    def add(self, data: bytes) -> Pieces:
+        """The pieces that end in `data`, without those that are empty."""
+        self._rest += data
+        if len(self._rest) > PIECE_SIZE_MAX:
+            raise ToolError(f"a piece of more than {PIECE_SIZE_MAX} bytes: is --delimiter right?")
+        if self._delimiter not in data:
+            return Pieces(b"", b"", b"")
+        block = self._rest
+        found = split(block, self._delimiter[0])
+        self._rest = block[found.rest :]
+        return Pieces(block, found.starts, found.ends)
+
+    def end(self) -> Pieces:
+        """The last piece, if no delimiter ended it; it is whole all the same."""
+        if not self._rest:
+            return Pieces(b"", b"", b"")
+        return self.add(self._delimiter)

@@ -1,0 +1,132 @@
+"""Runs NSQ's utilities, ours or Go's, as a script would: words in, output and exit status out."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, BinaryIO, Self
+
+from support.programs import heed_interrupts
+from support.server import ROOT, go_program
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SECONDS_MAX = 40
+
+
+def tool_command(name: str, implementation: str, *flags: object) -> list[str]:
+    """`name` is as Go has it (nsq_to_file); those that Go lacks are ours alone (replay)."""
+    words = [str(flag) for flag in flags]
+    if implementation == "go":
+        return [go_program(name), *words]
+    return [sys.executable, "-m", f"nsqfast.tools.{name}.main", *words]
+
+
+def run_tool(
+    name: str,
+    implementation: str,
+    *flags: object,
+    stdin: bytes = b"",
+    seconds_max: int = SECONDS_MAX,
+) -> subprocess.CompletedProcess[bytes]:
+    """One that ends by itself."""
+    return subprocess.run(
+        tool_command(name, implementation, *flags),
+        input=stdin,
+        capture_output=True,
+        cwd=ROOT,
+        timeout=seconds_max,
+        check=False,
+    )
+
+
+class Tool:
+    """One that runs until it is told to end; `out` and `err` are what it has written so far."""
+
+    def __init__(
+        self,
+        command: list[str],
+        *,
+        prepare: Callable[[], None] | None = None,
+        stdin: int | BinaryIO = subprocess.PIPE,
+        stderr: int = subprocess.PIPE,
+        **environment: str,
+    ) -> None:
+        def begin() -> None:
+            heed_interrupts()
+            if prepare is not None:
+                prepare()
+
+        self.out = b""
+        self.err = b""
+        self._changed = threading.Condition()
+        self.process = subprocess.Popen(
+            command,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            cwd=ROOT,
+            env=os.environ | {"PYTHONUNBUFFERED": "1"} | environment,
+            preexec_fn=begin,  # noqa: PLW1509 - it sets signals and limits
+        )
+        self._readers = [
+            threading.Thread(target=self._read, args=(name,), daemon=True)
+            for name, pipe in (("out", self.process.stdout), ("err", self.process.stderr))
+            if pipe is not None
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def _read(self, name: str) -> None:
+        pipe = self.process.stdout if name == "out" else self.process.stderr
+        assert pipe is not None
+        while data := os.read(pipe.fileno(), 1 << 16):
+            with self._changed:
+                setattr(self, name, getattr(self, name) + data)
+                self._changed.notify_all()
+        with self._changed:
+            self._changed.notify_all()
+
+    def wait_for(self, is_there: Callable[[Tool], object]) -> None:
+        """Return once that holds of what was written; fail when the tool ends before."""
+        with self._changed:
+            found = self._changed.wait_for(
+                lambda: is_there(self) or self.process.poll() is not None, SECONDS_MAX
+            )
+            assert found, f"not in {SECONDS_MAX} s:\n{self.text}"
+            assert is_there(self), f"it ended ({self.process.poll()}) before:\n{self.text}"
+
+    def end(self, number: int | None = signal.SIGTERM, seconds_max: float = SECONDS_MAX) -> int:
+        """Send the signal, if any; return how it ended, with all that it wrote in `out` and `err`."""
+        if number is not None:
+            self.process.send_signal(number)
+        status = self.process.wait(seconds_max)
+        for reader in self._readers:
+            reader.join(SECONDS_MAX)
+        return status
+
+    def kill(self) -> None:
+        """Nothing of it is left when it returns."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.kill()
+        self.process.wait(SECONDS_MAX)
+        for reader in self._readers:
+            reader.join(SECONDS_MAX)
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if pipe is not None and not pipe.closed:
+                pipe.close()
+
+    @property
+    def text(self) -> str:
+        return (self.out + self.err).decode(errors="replace")

@@ -1,0 +1,154 @@
+"""The command line: what is refused, how, and with which exit status, beside Go's tool."""
+
+import sys
+
+import pytest
+
+from nsqfast.errors import OptionsError
+from nsqfast.tools.nsq_to_file.main import main
+from nsqfast.tools.nsq_to_file.options import parse
+from support.tools import run_tool
+
+SOURCE = "--nsqd-tcp-address=127.0.0.1:1"
+TOPIC = "--topic=t"
+LOOKUP = "--lookupd-http-address=127.0.0.1:1"
+
+# What Go's tool refuses, with the words that both say it with.
+REFUSED = [
+    ([], "--nsqd-tcp-address or --lookupd-http-address required"),
+    ([TOPIC, SOURCE, LOOKUP], "use --nsqd-tcp-address or --lookupd-http-address not both"),
+    ([SOURCE], "--topic or --topic-pattern required"),
+    (["--topic-pattern=x", SOURCE], "--lookupd-http-address must be specified when no --topic"),
+    ([TOPIC, SOURCE, "--channel="], "--channel is required"),
+    ([TOPIC, SOURCE, "word", "other"], "unknown arguments: [word other]"),
+    ([TOPIC, SOURCE, "--gzip-level=0"], "invalid --gzip-level value (0), should be 1-9"),
+    ([TOPIC, SOURCE, "--gzip-level=10"], "invalid --gzip-level value (10), should be 1-9"),
+    ([TOPIC, SOURCE, "--log-level=loud"], "--log-level is invalid"),
+    (
+        [TOPIC, LOOKUP, "--http-client-connect-timeout=0"],
+        "--http-client-connect-timeout should be positive",
+    ),
+    (
+        [TOPIC, LOOKUP, "--http-client-request-timeout=-1s"],
+        "--http-client-request-timeout should be positive",
+    ),
+]
+
+
+TOOLS = pytest.mark.parametrize("tool", ["nsqfast", pytest.param("go", marks=pytest.mark.go)])
+
+
+@pytest.fixture
+def run(capfd):
+    """Runs a tool to its end: exit status, output, what it said."""
+
+    def call(tool, *flags):
+        if tool == "go":
+            done = run_tool("nsq_to_file", tool, *flags)
+            return done.returncode, done.stdout.decode(), done.stderr.decode()
+        try:
+            status = main(list(flags))
+        except SystemExit as ended:
+            status = ended.code
+        return status, *capfd.readouterr()
+
+    return call
+
+
+@TOOLS
+def test_what_is_refused(run, tool):
+    for flags, text in REFUSED:
+        status, out, err = run(tool, *flags)
+        assert (status, out) == (1, ""), flags
+        assert text in err
+        assert len(err.splitlines()) == 1
+
+
+@TOOLS
+def test_help_version_and_flags_that_cannot_be_read(run, tool):
+    status, out, err = run(tool, "--help")
+    assert (status, out) == (0, "")
+    assert "-skip-empty-files" in err
+    status, out, _ = run(tool, "-version")
+    assert (status, out.splitlines()[0][:18]) == (0, "nsq_to_file v1.3.0")
+    for flag in ("--bogus", "--gzip=perhaps", "--rotate-size=big", "--sync-interval=5", "--topic"):
+        status, out, err = run(tool, flag)
+        assert (status, out) == (2, "")
+        assert "-skip-empty-files" in err
+
+
+@pytest.mark.go
+def test_every_flag_of_go_is_there_with_its_default():
+    texts = {}
+    for tool in ("nsqfast", "go"):
+        lines = run_tool("nsq_to_file", tool, "--help").stderr.decode().splitlines()[1:]
+        found = {}
+        for head, text in zip(lines[::2], lines[1::2], strict=True):
+            name = head.split()[0]
+            found[name] = text.rpartition("(default ")[2] if "(default " in text else ""
+        texts[tool] = found
+    missing = {name for name in texts["go"] if texts["go"][name] != texts["nsqfast"].get(name)}
+    assert missing == set()
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        (["--sync-interval=0"], "--sync-interval should be positive"),
+        (["--sync-interval=-1s"], "--sync-interval should be positive"),
+        (["--consumer-opt=bogus,1"], "--consumer-opt: bogus: unknown option"),
+        (["--consumer-opt=max_attempts,x"], "--consumer-opt: max_attempts"),
+        (
+            ["--consumer-opt=heartbeat_interval,5m", "--consumer-opt=read_timeout,10s"],
+            "heartbeat_interval",
+        ),
+        (["--max-in-flight=0"], "--max-in-flight is 0"),
+        (["--topic-pattern=x("], "--topic-pattern: missing"),
+        (["--on-give-up=drop"], "--on-give-up is 'drop'"),
+        (["--format=csv"], "--format is 'csv'; it is one of lines, jsonl, parquet, arrow"),
+        (["--compression=lzo"], "--compression is 'lzo'"),
+        (["--compression=zstd", "--gzip"], "not both"),
+        (["--zstd-level=20"], "should be 1-19"),
+        (["--format=arrow", "--gzip"], "knows no gzip"),
+        (["--gzip", "--filename-format=x"], "missing <REV> in --filename-format"),
+        (["--format=parquet", "--filename-format=x"], "missing <REV>"),
+        (["--rotate-size=1", "--filename-format=x"], "missing <REV>"),
+        (["--work-dir=/w", "--filename-format=x"], "missing <REV>"),
+        (["--channel=a b"], "--channel: 'a b'"),
+    ],
+)
+def test_what_go_takes_without_a_word_is_named(flags, text):
+    with pytest.raises(OptionsError) as refused:
+        parse([TOPIC, SOURCE, *flags])
+    assert text in str(refused.value)
+
+
+def test_an_address_without_a_port():
+    with pytest.raises(OptionsError, match="missing port"):
+        parse([TOPIC, "--lookupd-http-address=127.0.0.1"])
+
+
+def test_options_that_go_together():
+    options = parse([TOPIC, SOURCE, "--gzip", "--consumer-opt=max_attempts,0", "--output-dir=/o"])
+    assert (options.compression, options.level, options.work_dir) == ("gzip", 6, "/o")
+    # The tool decides about these, whatever the flags say of them.
+    parse([TOPIC, SOURCE, "--consumer-opt=max_in_flight,5", "--consumer-opt=user-agent,x"])
+
+
+def test_columns_without_pyarrow(monkeypatch):
+    from nsqfast.tools.nsq_to_file.opening import check_format
+
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(OptionsError, match=r"pip install nsqfast\[arrow\]"):
+        check_format(parse([TOPIC, SOURCE, "--format=parquet"]))
+    check_format(parse([TOPIC, SOURCE]))
+
+
+def test_topics_of_which_none_can_be_archived(tmp_path):
+    done = run_tool(
+        "nsq_to_file", "nsqfast", "--topic=bad name", SOURCE, f"--output-dir={tmp_path}"
+    )
+    assert done.returncode == 1
+    assert b"couldn't create logger for new topic bad name" in done.stderr
+    assert b"FATAL: no topic can be archived" in done.stderr
+    assert b"Traceback" not in done.stderr

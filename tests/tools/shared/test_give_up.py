@@ -1,0 +1,64 @@
+"""What becomes of messages that had all their attempts."""
+
+import asyncio
+import itertools
+
+import pytest
+
+from nsqfast.client import Config, Consumer, Producer
+from nsqfast.tools.shared.give_up import GiveUp
+from support.server import start_nsqd
+from support.web import topic_stats
+
+NAMES = (f"topic-{number}" for number in itertools.count(1))
+SECONDS_MAX = 20
+CONFIG = Config(max_attempts=1, default_requeue_delay_s=0)
+
+
+@pytest.fixture(scope="module", params=["nsqfast", pytest.param("go", marks=pytest.mark.go)])
+def broker(request, tmp_path_factory):
+    with start_nsqd(request.param, tmp_path_factory.mktemp(request.param)) as server:
+        yield server
+
+
+async def give_up_one(broker, topic, action):
+    """Publish a message and fail it once; return what the tool was told, and how many were given up."""
+    address = "{}:{}".format(*broker.tcp)
+    told = asyncio.get_running_loop().create_future()
+    give_up = GiveUp(action, CONFIG, lambda error: told.done() or told.set_result(error))
+    async with Producer(address) as producer:
+        await producer.publish(topic, b"body")
+    decide = give_up.of(topic, lambda: consumer)
+    decided = asyncio.Event()
+
+    async def note(message):
+        await decide(message)
+        decided.set()
+
+    consumer = Consumer(topic, "c", nsqd=address, config=CONFIG, giving_up=note)
+    async with consumer, asyncio.timeout(SECONDS_MAX):
+        async for message in consumer:
+            message.requeue(0, backoff=False)
+            break
+        await decided.wait()
+    await give_up.close()
+    return told.result() if told.done() else None, give_up.count
+
+
+def count_left(broker, topic):
+    found = topic_stats(broker.http, topic)["channels"]["c"]
+    return sum(found[name] for name in ("depth", "in_flight_count", "deferred_count"))
+
+
+@pytest.mark.parametrize("action", ["finish", "requeue", "exit", "topic:dead"])
+def test_each_action(broker, action, caplog):
+    topic = next(NAMES)
+    dead = f"{topic}-dead"
+    action = action.replace("dead", dead)
+    error, count = asyncio.run(give_up_one(broker, topic, action))
+    assert count >= 1
+    assert (error is not None) == (action == "exit")
+    assert f"giving up {topic}: " in caplog.text
+    assert count_left(broker, topic) == (action in {"requeue", "exit"})
+    if action.startswith("topic:"):
+        assert topic_stats(broker.http, dead)["message_count"] == 1

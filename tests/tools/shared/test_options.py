@@ -1,0 +1,98 @@
+"""Flags that tools share are read as Go's are."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from nsqfast.errors import OptionsError
+from nsqfast.options import FLOAT, FlagError, PlainError, option
+from nsqfast.tools.shared.client import client_config
+from nsqfast.tools.shared.options import SourceOptions, parse_tool
+
+
+@dataclass(slots=True)
+class Options(SourceOptions):
+    sample: float = option(FLOAT, 1.0, "share of the messages")
+
+
+def parse(*words):
+    return parse_tool(Options, list(words), "nsq_tool")
+
+
+def test_one_hyphen_or_two_and_repeated_flags():
+    options = parse("-nsqd-tcp-address", "a:1", "--nsqd-tcp-address=b:2", "--sample", "0.5")
+    assert options.nsqd_tcp_address == ["a:1", "b:2"]
+    assert options.sample == 0.5
+    options.check_source()
+
+
+def test_version_is_printed_and_nothing_else_happens(capsys):
+    with pytest.raises(SystemExit) as ended:
+        parse("--version")
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.splitlines()[0] == "nsq_tool v1.3.0"
+
+
+def test_help_goes_to_stderr(capsys):
+    with pytest.raises(SystemExit) as ended:
+        parse("--help")
+    assert ended.value.code == 0
+    assert "-consumer-opt value" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("item", "text"),
+    [
+        ("bogus,1", "bogus: unknown option"),
+        ("max_attempts,x", "max_attempts"),
+        ("msg_timeout,1000", "msg_timeout: invalid duration"),
+        ("sample-rate,200", "sample_rate: '200' is out of bounds"),
+        ("snappy,maybe", "snappy: invalid boolean"),
+    ],
+)
+def test_a_wrong_setting_of_the_client_is_named_with_the_usage(item, text):
+    with pytest.raises(FlagError) as refused:
+        parse(f"--consumer-opt={item}")
+    first, *rest = str(refused.value).splitlines()
+    assert first.startswith(f'invalid value "{item}" for flag -consumer-opt: ')
+    assert text in first
+    assert "Usage of nsq_tool:" in rest
+
+
+def test_settings_that_only_fit_together_are_read_one_by_one():
+    items = ["heartbeat_interval,90s", "read_timeout,2m", "snappy"]
+    options = parse(*[f"--consumer-opt={item}" for item in items])
+    config = client_config("nsq_tool", options.consumer_opt, max_in_flight=7)
+    assert config.snappy
+    assert config.max_in_flight == 7
+    assert config.user_agent.startswith("nsq_tool/1.3.0 nsqfast/")
+
+
+def test_settings_that_do_not_fit_together_are_an_error():
+    with pytest.raises(OptionsError, match="heartbeat_interval"):
+        client_config("nsq_tool", ["heartbeat_interval,90s"])
+
+
+def test_what_the_tool_decides_is_not_the_users():
+    config = client_config("nsq_tool", ["max-in-flight,9", "user_agent,me"], max_in_flight=7)
+    assert config.max_in_flight == 7
+    assert config.user_agent.startswith("nsq_tool/")
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ((), "--nsqd-tcp-address or --lookupd-http-address required"),
+        (
+            ("--nsqd-tcp-address=a:1", "--lookupd-http-address=b:2"),
+            "use --nsqd-tcp-address or --lookupd-http-address not both",
+        ),
+        (("--nsqd-tcp-address=a:1", "--max-in-flight=0"), "--max-in-flight is 0"),
+        (("--nsqd-tcp-address=a:1", "--on-give-up=drop"), "--on-give-up is 'drop'"),
+        (("--nsqd-tcp-address=a:1", "--on-give-up=topic:a b"), "not a valid topic name"),
+        (("--nsqd-tcp-address=a:1", "--on-give-up=exit:now"), "--on-give-up is 'exit:now'"),
+    ],
+)
+def test_what_cannot_be_honoured_is_named(words, text):
+    with pytest.raises(PlainError, match=text):
+        parse(*words).check_source()
