@@ -9,19 +9,25 @@ BUILD_EXT := $(BIN)/python setup.py -q build_ext --inplace
 # Some tests call tools by name: cython-lint calls pycodestyle, say.
 IN_VENV := PATH="$(BIN):$$PATH"
 
-.PHONY: help up ext test test-client test-programs soak bench bench-smoke bench-clients debug-test asan-test fuzz fuzz-smoke cov html lint go-nsq \
+.PHONY: help up ext test test-spark spark-matrix test-client test-tools test-programs soak bench bench-smoke bench-clients bench-tools bench-spark debug-test asan-test fuzz fuzz-smoke cov html lint go-nsq completions \
     go-client wheel clean
 
 help:
 	@echo "make up                start nsqfast-nsqd on ports 4150 (TCP) and 4151 (HTTP), data in ./data"
 	@echo "make up ARGS=--demo    send messages through a broker of its own and show them, then stop"
-	@echo "make test              all tests but those of the next two (ARGS=... goes to pytest)"
+	@echo "make up ARGS=--demo-spark    the same with Spark: a load, an ingest, the table of what arrived; needs Java 17"
+	@echo "make test              all tests but those of the next three (ARGS=... goes to pytest)"
 	@echo "make test-client       tests of the client library, of clusters, and the fuzzer's known inputs"
+	@echo "make test-tools        tests of the utilities, of archives, and of the spool and its receiver"
 	@echo "make test-programs     the examples, and other whole programs that use the client library"
+	@echo "make test-spark        those of make test that need PySpark and Java 17 or newer"
+	@echo "make spark-matrix      the same on every PySpark that is supported: 4.0, 4.2, 4.3 (SPARKS=4.1 for another)"
 	@echo "make soak              the tests that take long"
 	@echo "make bench             measure nsqfast beside Go's nsqd: benchmarks/results/REPORT.md (a quarter of an hour)"
 	@echo "make bench-smoke       every benchmark briefly: whether it works, not how fast"
 	@echo "make bench-clients     the client library beside pynsq, ansq, asyncnsq and go-nsq (a few minutes)"
+	@echo "make bench-tools       the utilities beside Go's: benchmarks/results/TOOLS.md (a few minutes)"
+	@echo "make bench-spark       receiver, source, sink and jobs in local[2]: benchmarks/results/SPARK.md (ten minutes)"
 	@echo "make ext               build what changed in _ext/"
 	@echo "make lint              style, types, stubs, layers, lengths"
 	@echo "make debug-test        tests on the build with checks compiled in"
@@ -31,6 +37,7 @@ help:
 	@echo "make cov               line coverage, .pyx included"
 	@echo "make html              _ext/*.html: which lines touch the Python C API"
 	@echo "make go-nsq            build the NSQ programs in Go that compatibility tests talk to"
+	@echo "make completions       completions/ for bash and zsh, from the options of every program"
 	@echo "make wheel             sdist and wheel in dist/"
 	@echo "make clean             remove everything built, .venv too"
 
@@ -46,29 +53,66 @@ $(READY): pyproject.toml
 ext: $(READY)
 	@$(BUILD_EXT)
 
+# PySpark is half a gigabyte, so it is installed where it can run; what else needs it says that Java is missing.
+HAS_JAVA = $(BIN)/python .ci/check_java.py
+IF_SPARK = if $(HAS_JAVA) && ! $(BIN)/python -c 'import pyspark' 2>/dev/null; then \
+	    echo "nsqfast: installing PySpark (once; a minute or two)"; \
+	    $(BIN)/python -m pip install -q --disable-pip-version-check 'nsqfast[spark]'; \
+	fi
+
 up: ext
-	@$(BIN)/python -m nsqfast.tools.demo $(ARGS)
+	@$(if $(findstring --demo-spark,$(ARGS)),$(IF_SPARK))
+	@$(BIN)/python -m $(if $(findstring --demo-spark,$(ARGS)),nsqfast.spark_jobs.demo,nsqfast.tools.demo) $(ARGS)
 
 # Without Go, or without a way to its modules, what needs these programs is skipped.
 IF_GO = if test ! -x .go-nsq/nsqd && command -v go >/dev/null 2>&1; then \
 	    $(MAKE) --no-print-directory go-nsq || echo "nsqfast: go-nsq was not built, what needs it is skipped"; \
 	fi
 
-# Each under five minutes; ARGS may name anything.
+# Each takes minutes; ARGS may name anything.
 CLIENT_TESTS := tests/client tests/cluster tests/fuzz
-PROGRAM_TESTS := $(addprefix tests/client/test_,examples.py integrations.py programs.py)
-NOT_CLIENT = $(if $(findstring tests/,$(ARGS)),,$(CLIENT_TESTS:%=--ignore=%))
+PROGRAM_TESTS := $(addprefix tests/client/test_,examples.py spark_examples.py integrations.py programs.py)
+TOOL_TESTS := tests/tools tests/archives tests/spool
+SPARK_TESTS := tests/spark
+IS_NAMED := $(findstring tests/,$(ARGS))
+NOT_HERE = $(if $(IS_NAMED),,$(patsubst %,--ignore=%,$(CLIENT_TESTS) $(TOOL_TESTS) $(SPARK_TESTS)))
 
+# Those of Spark in a process of their own, whose JVM is no child of the others' process.
 test: ext
 	@$(IF_GO)
-	@$(IN_VENV) $(BIN)/pytest $(NOT_CLIENT) $(ARGS)
+	@$(if $(findstring $(SPARK_TESTS),$(ARGS)),$(IF_SPARK))
+	@status=0; $(IN_VENV) $(BIN)/pytest $(NOT_HERE) $(ARGS) || status=$$?; \
+	$(if $(IS_NAMED),,$(MAKE) --no-print-directory test-spark || status=$$?;) exit $$status
+
+test-spark: ext
+	@$(IF_GO)
+	@$(IF_SPARK)
+	@$(IN_VENV) $(BIN)/pytest $(SPARK_TESTS) $(ARGS)
+
+# Each in a folder of its own before that of .venv; a version whose install fails is a failure.
+SPARKS ?= 4.0 4.2 4.3
+spark-matrix: ext
+	@$(IF_GO)
+	@$(IF_SPARK)
+	@status=0; for version in $(SPARKS); do \
+	    place="$(CURDIR)/build/pyspark-$$version"; \
+	    test -e "$$place/.ready" || { rm -rf "$$place"; $(BIN)/python -m pip install -q --disable-pip-version-check \
+	        --target "$$place" "pyspark==$$version.*" && touch "$$place/.ready"; } || { status=1; continue; }; \
+	    echo "nsqfast: PySpark $$version"; \
+	    PYTHONPATH="$$place" $(IN_VENV) $(BIN)/pytest $(SPARK_TESTS) $(ARGS) || status=$$?; \
+	done; exit $$status
 
 test-client: ext
 	@$(IF_GO)
 	@$(IN_VENV) $(BIN)/pytest $(CLIENT_TESTS) $(PROGRAM_TESTS:%=--ignore=%) $(ARGS)
 
+test-tools: ext
+	@$(IF_GO)
+	@$(IN_VENV) $(BIN)/pytest $(TOOL_TESTS) $(ARGS)
+
 test-programs: ext
 	@$(IF_GO)
+	@$(IF_SPARK)
 	@$(IN_VENV) $(BIN)/pytest $(PROGRAM_TESTS) $(ARGS)
 
 soak: ext
@@ -78,7 +122,7 @@ soak: ext
 bench: ext
 	@$(IF_GO)
 	@mkdir -p build
-	@$(IN_VENV) $(BIN)/pytest benchmarks --ignore=benchmarks/client --benchmark-json=build/bench.json --benchmark-columns=median,iqr,rounds $(ARGS)
+	@$(IN_VENV) $(BIN)/pytest benchmarks --ignore=benchmarks/client --ignore=benchmarks/tools --ignore=benchmarks/spark --benchmark-json=build/bench.json --benchmark-columns=median,iqr,rounds $(ARGS)
 	@$(BIN)/python benchmarks/report.py build/bench.json benchmarks/results
 
 # The other clients are worth a try, not a failure.
@@ -90,8 +134,24 @@ bench-clients: ext
 	@$(BIN)/python benchmarks/client/table.py build/clients.json benchmarks/results/CLIENTS.md
 	@cat benchmarks/results/CLIENTS.md
 
+bench-tools: ext
+	@$(IF_GO)
+	@mkdir -p build
+	@$(IN_VENV) $(BIN)/pytest benchmarks/tools -q --benchmark-json=build/tools.json --benchmark-columns=rounds $(ARGS)
+	@$(BIN)/python benchmarks/tools/table.py build/tools.json benchmarks/results/TOOLS.md
+	@cat benchmarks/results/TOOLS.md
+
+bench-spark: ext
+	@$(IF_GO)
+	@$(IF_SPARK)
+	@mkdir -p build
+	@$(IN_VENV) $(BIN)/pytest benchmarks/spark -q --benchmark-json=build/spark.json --benchmark-columns=rounds $(ARGS)
+	@$(BIN)/python benchmarks/spark/table.py build/spark.json benchmarks/results/SPARK.md
+	@cat benchmarks/results/SPARK.md
+
 bench-smoke: ext
 	@$(IF_GO)
+	@$(IF_SPARK)
 	@$(IN_VENV) $(BIN)/pytest benchmarks --smoke --benchmark-disable -q $(ARGS)
 
 go-nsq:
@@ -145,6 +205,10 @@ html: $(READY)
 
 lint: ext
 	@$(IN_VENV) $(BIN)/pytest -q tests/source $(ARGS)
+
+completions: ext
+	@$(BIN)/python -m nsqfast.tools.completion.main bash > completions/nsqfast.bash
+	@$(BIN)/python -m nsqfast.tools.completion.main zsh > completions/_nsqfast
 
 # build/lib keeps the modules of yesterday, and whatever lies there goes into a wheel.
 wheel: $(READY)

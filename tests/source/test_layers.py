@@ -13,7 +13,7 @@ LAYERS = [
     "nsqfast nsqfast.errors nsqfast.names nsqfast.gotext nsqfast.gojson nsqfast.identify nsqfast.streams",
     "_ext.debug _ext.limits _ext.memory _ext.sockets _ext.settings _ext.health _ext.message _ext.clock _ext.guid",
     "_ext.buffer",
-    "_ext.command _ext.frame _ext.request _ext.publish",
+    "_ext.command _ext.frame _ext.request _ext.publish _ext.records _ext.seen",
     "_ext.ring _ext.heap _ext.line _ext.inflight _ext.latency _ext.histogram _ext.segment",
     "_ext.syncer _ext.ackfile _ext.recovery _ext.diskreader _ext.diskhead",
     "_ext.diskqueue",
@@ -29,14 +29,14 @@ LAYERS = [
     "_ext.guard",
     "_ext.publisher",
     "_ext.session",
-    "_ext.link _ext.columns _ext.source",
+    "_ext.link _ext.columns _ext.source _ext.lines",
     "_ext.outbox _ext.inbox _ext.direct",
     "_ext.lane",
     "_ext.load _ext.sink _ext.drill",
-    "nsqfast.options nsqfast.logs nsqfast.daemon",
-    "nsqfast.net nsqfast.stats",
+    "nsqfast.options nsqfast.logs nsqfast.signals nsqfast.daemon",
+    "nsqfast.net nsqfast.stats nsqfast.archives",
     "nsqfast.client",
-    "nsqfast.nsqd nsqfast.nsqlookupd nsqfast.nsqadmin nsqfast.tools nsqfast.spark",
+    "nsqfast.nsqd nsqfast.nsqlookupd nsqfast.nsqadmin nsqfast.tools nsqfast.spark nsqfast.spark_jobs",
 ]
 RANKS = {name: rank for rank, name in enumerate(" ".join(LAYERS).split())}
 
@@ -98,7 +98,11 @@ def upward(own: str, used: set[str]) -> list[str]:
 
 
 def sources() -> list[Path]:
-    files = [*(ROOT / "nsqfast").rglob("*.py"), *(ROOT / "_ext").glob("*.p[yx][xd]")]
+    files = [
+        *(ROOT / "nsqfast").rglob("*.py"),
+        *(ROOT / "spark_jobs").rglob("*.py"),
+        *(ROOT / "_ext").glob("*.p[yx][xd]"),
+    ]
     return sorted(
         file for file in files if "_ext" not in file.parts or file.parent == ROOT / "_ext"
     )
@@ -109,6 +113,8 @@ def test_imports_point_down(path):
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".py":
         parts = path.relative_to(ROOT).with_suffix("").parts
+        if parts[0] == "spark_jobs":
+            parts = ("nsqfast", *parts)
         package = ".".join(parts[:-1])
         module = package if parts[-1] == "__init__" else ".".join(parts)
         own, used = layer_of(module), python_imports(text, package)

@@ -38,7 +38,8 @@ def sources():
     python = [
         ROOT / "setup.py",
         *(ROOT / "nsqfast").rglob("*.py"),
-        *(ROOT / "examples").glob("*.py"),
+        *(ROOT / "examples").rglob("*.py"),
+        *(ROOT / "spark_jobs").rglob("*.py"),
     ]
     return sorted([*python, *(ROOT / "_ext").glob("*.pyx")])
 

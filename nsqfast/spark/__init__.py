@@ -1,0 +1,47 @@
+"""NSQ in Apache Spark, through PySpark: format("nsq") for spark.read, spark.readStream, df.write and df.writeStream.
+
+    import nsqfast.spark
+
+    nsqfast.spark.register(spark)
+    frame.write.format("nsq").mode("append").option("topic", "orders").option("nsqdTcpAddresses", "a:4150").save()
+
+Where nsqfast is installed from a wheel, Spark finds the format by itself, and `register` is not needed. Neither this
+module nor `nsqfast.spark.java` imports pyspark or pyarrow.
+"""
+
+from typing import TYPE_CHECKING
+
+from nsqfast.errors import OptionsError
+
+if TYPE_CHECKING:
+    import os
+
+    from pyspark.sql import SparkSession
+
+
+class PackageMissingError(OptionsError, ImportError):
+    """pyspark or pyarrow, by its name."""
+
+    def __init__(self, package: str) -> None:
+        super().__init__(
+            f"nsqfast.spark needs {package}, which is not installed: pip install 'nsqfast[spark]'"
+        )
+
+
+def release(spool_dir: "str | os.PathLike[str]") -> int:
+    """Release what the last spark.read of that spool was given, so that the next one is given what came after.
+
+    The number of messages. SpoolError: a query reads the spool, or it is none.
+    """
+    from nsqfast.spark.source.batch import release as release_handout
+
+    return release_handout(spool_dir)
+
+
+def register(spark: "SparkSession") -> None:
+    """Make format("nsq") known to this session; PackageMissingError: there is no pyspark."""
+    from nsqfast.spark.datasource import NsqDataSource
+    from nsqfast.spark.workers import warn_of_other_python
+
+    warn_of_other_python(spark)
+    spark.dataSource.register(NsqDataSource)

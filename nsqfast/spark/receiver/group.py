@@ -1,0 +1,74 @@
+"""Messages on their way into a segment: taken from nsqd, not finished, and not on disk."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from nsqfast.client.batch import ArrayBatch
+from nsqfast.spark.receiver.columns import ColumnMaker
+from nsqfast.spark.receiver.known import KnownMessages
+from nsqfast.spark.receiver.pulse import now_s
+
+FEW_ROWS = 500  # batches of fewer rows on the average are put together, which copies them
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """One batch of a topic; what was published before `unsure_before_ns` may have come already, with one attempt."""
+
+    batch: ArrayBatch
+    columns: ColumnMaker
+    unsure_before_ns: int
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether it has a message that may have come before."""
+        batch = self.batch
+        return bool(batch.attempts.max() > 1 or batch.timestamps.min() < self.unsure_before_ns)
+
+
+@dataclass(slots=True)
+class Group:
+    """What becomes one segment; `size` are bytes of bodies."""
+
+    intakes: list[Intake] = field(default_factory=list)
+    row_count: int = 0
+    size: int = 0
+    begun_s: float = field(default_factory=now_s)  # by the clock of the pulse
+
+    def add(self, intake: Intake) -> None:
+        self.intakes.append(intake)
+        self.row_count += len(intake.batch)
+        self.size += len(intake.batch.bodies)
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether any of its messages may have come before."""
+        return any(intake.is_unsure for intake in self.intakes)
+
+    def rows(self, known: KnownMessages | None) -> list[pa.RecordBatch]:
+        """As batches of the spool's schema; with `known`, without what came before."""
+        batches = [rows for rows in self._rows(known) if rows.num_rows]
+        if len(batches) > 1 and sum(rows.num_rows for rows in batches) < FEW_ROWS * len(batches):
+            return [pa.concat_batches(batches)]
+        return batches
+
+    def _rows(self, known: KnownMessages | None) -> Iterator[pa.RecordBatch]:
+        for intake in self.intakes:
+            for rows in intake.columns.make(intake.batch):
+                yield rows if known is None else known.drop_known(rows, intake.unsure_before_ns)
+
+    def oldest_ns(self) -> int | None:
+        """When the oldest of its messages was published; None: it has none."""
+        return min((int(intake.batch.timestamps.min()) for intake in self.intakes), default=None)
+
+    def finish(self) -> None:
+        """FIN to all."""
+        for intake in self.intakes:
+            intake.batch.finish()
+
+    def requeue(self) -> None:
+        """REQ to all."""
+        for intake in self.intakes:
+            intake.batch.requeue()

@@ -1,0 +1,177 @@
+"""One topic: its connections to nsqd, and what comes over them, on the way to the sealer."""
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Callable
+
+from nsqfast.client import Consumer
+from nsqfast.client.batch import ArrayBatch
+from nsqfast.spark.receiver.columns import ColumnMaker
+from nsqfast.spark.receiver.group import Intake
+from nsqfast.spark.receiver.options import Options, make_config
+from nsqfast.spark.receiver.sealer import Sealer
+
+# Messages that come one by one are taken a few at a time.
+GATHER_S = 0.001
+FIRST_IN_FLIGHT = 256  # until it is known how large messages are
+IN_FLIGHT_SIZE_MAX = (
+    64 << 20
+)  # bytes of bodies that may be in flight, for a connection of each kind
+CLOCKS_APART_NS = 60_000_000_000  # nsqd's clock and ours
+REPEAT_S = 60.0
+
+client_log = logging.getLogger("nsqfast.client.spool")
+
+
+class RepeatFilter(logging.Filter):
+    """The same thing is said once in a minute: of each of several connections, and of each attempt."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said_s: dict[tuple[str, str, str], float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether it is new."""
+        where, *rest = record.args if isinstance(record.args, tuple) and record.args else ("",)
+        # Ids, and seconds until the next attempt, make no difference.
+        text = re.sub(r"[0-9a-f]*\d[0-9a-f.]*", "", " ".join(map(str, rest)))
+        key = (record.msg, str(where), text)
+        now_s = time.monotonic()
+        if now_s - self._said_s.get(key, -REPEAT_S) < REPEAT_S:
+            return False
+        self._said_s = {
+            k: said_s for k, said_s in self._said_s.items() if now_s - said_s < REPEAT_S
+        }
+        self._said_s[key] = now_s
+        return True
+
+
+client_log.addFilter(RepeatFilter())
+
+
+class TopicIntake:
+    """From `start` until its consumers are told to stop; then `wait` returns."""
+
+    def __init__(
+        self,
+        topic: str,
+        options: Options,
+        connections: int,
+        sealer: Sealer,
+        first_unsure_ns: Callable[[], int],
+        drain_before_ns: int,
+    ) -> None:
+        """`connections` to each nsqd.
+
+        `first_unsure_ns`: what was published until then may have come before, over connections of earlier receivers.
+        `drain_before_ns`: 0, or `newest_old_s` is to tell when something came last that was published before.
+        """
+        self.topic = topic
+        self.first_unsure_ns = first_unsure_ns
+        self.received = 0
+        self.size = 0  # bytes of bodies
+        self.newest_old_s = 0.0  # by the loop's clock
+        self._drain_before_ns = drain_before_ns
+        share = max(1, options.max_in_flight // connections)
+        self.feeds = [
+            Feed(self, make_consumer(topic, options, share), share) for _ in range(connections)
+        ]
+        self._sealer = sealer
+        self._columns = ColumnMaker(topic, options.channel)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def consumers(self) -> list[Consumer]:
+        """One for each connection to an nsqd."""
+        return [feed.consumer for feed in self.feeds]
+
+    async def start(self, on_end: "Callable[[asyncio.Task[None]], object]") -> None:
+        """Return when nsqd is connected or was tried in vain; an NsqfastError says why it will never be."""
+        try:
+            await asyncio.gather(*[consumer.start() for consumer in self.consumers])
+        except BaseException:
+            await asyncio.gather(*[c.stop() for c in self.consumers], return_exceptions=True)
+            raise
+        self._tasks = [
+            asyncio.create_task(feed.run(), name=f"nsq_spool: {self.topic}") for feed in self.feeds
+        ]
+        for task in self._tasks:
+            task.add_done_callback(on_end)
+
+    def pause(self, *, is_paused: bool) -> None:
+        """RDY 0, or as before; also before the start."""
+        for consumer in self.consumers:
+            if is_paused:
+                consumer.pause()
+            else:
+                consumer.resume()
+
+    async def wait(self) -> None:
+        """Return when all has been handed to the sealer."""
+        await asyncio.gather(*self._tasks)
+
+    def take(self, feed: "Feed", batch: ArrayBatch) -> None:
+        """One more batch."""
+        self.received += len(batch)
+        self.size += len(batch.bodies)
+        if self._drain_before_ns and batch.timestamps.min() < self._drain_before_ns:
+            self.newest_old_s = asyncio.get_running_loop().time()
+        intake = Intake(batch, self._columns, feed.unsure_before_ns)
+        self._sealer.add(intake, is_last=feed.consumer.is_starved)
+
+
+class Feed:
+    """One consumer of the topic."""
+
+    def __init__(self, topic: TopicIntake, consumer: Consumer, in_flight_max: int) -> None:
+        self.consumer = consumer
+        self.unsure_before_ns = 0  # what was published before may come again with one attempt
+        self._topic = topic
+        self._in_flight_max = in_flight_max
+        self._in_flight = min(in_flight_max, FIRST_IN_FLIGHT)
+        self._links: dict[str, object] = {}  # the last connection to each nsqd
+
+    async def run(self) -> None:
+        """Until the consumer is told to stop."""
+        async for batch in self.consumer.arrays(self._in_flight_max, GATHER_S):
+            self._note_links(batch)
+            self._choose_in_flight(batch)
+            self._topic.take(self, batch)
+
+    def _note_links(self, batch: ArrayBatch) -> None:
+        """An nsqd that was killed may have forgotten that it had delivered a message."""
+        for address, link in zip(batch.nsqd, batch.taken.links, strict=True):
+            if self._links.get(address) is not link:
+                is_first = address not in self._links
+                self._links[address] = link
+                since_ns = self._topic.first_unsure_ns() if is_first else unsure_now_ns()
+                self.unsure_before_ns = max(self.unsure_before_ns, since_ns)
+
+    def _choose_in_flight(self, batch: ArrayBatch) -> None:
+        """As many as may be, unless they are so large that they would take much memory."""
+        fitting = IN_FLIGHT_SIZE_MAX * len(batch) // max(1, len(batch.bodies))
+        wanted = max(1, min(self._in_flight_max, fitting))
+        is_little_more = self._in_flight <= wanted < min(2 * self._in_flight, self._in_flight_max)
+        if wanted != self._in_flight and not is_little_more:
+            self._in_flight = wanted
+            self.consumer.set_max_in_flight(wanted)
+
+
+def unsure_now_ns() -> int:
+    """What was published until now may have come before, whatever its attempts."""
+    return time.time_ns() + CLOCKS_APART_NS
+
+
+def make_consumer(topic: str, options: Options, max_in_flight: int) -> Consumer:
+    """What is in flight for long is touched."""
+    return Consumer(
+        topic,
+        options.channel,
+        nsqd=options.nsqd_tcp_address,
+        nsqlookupd=options.lookupd_http_address,
+        config=make_config(options, min(max_in_flight, FIRST_IN_FLIGHT)),
+        auto_touch=True,
+        logger=client_log,
+    )

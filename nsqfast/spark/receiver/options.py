@@ -1,0 +1,145 @@
+"""Flags of nsqfast-nsq-spool."""
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from nsqfast.client import Config
+from nsqfast.errors import OptionsError
+from nsqfast.logs import LEVELS
+from nsqfast.names import is_valid_name
+from nsqfast.options import BOOL, DURATION, INT, STRING, STRINGS, PlainError, option
+from nsqfast.spark.receiver.child import CLIENT_OPTIONS_VARIABLE
+from nsqfast.tools.shared.client import client_config
+from nsqfast.tools.shared.discovery import base_url
+from nsqfast.tools.shared.metrics import METRICS_HELP
+from nsqfast.tools.shared.options import ClientOptions, parse_tool
+from nsqfast.tools.shared.topics import check_topics
+
+PROGRAM = "nsq_spool"
+NS = 1_000_000_000
+FREE_SIZE = 1 << 30  # bytes that are left to others, where the disk is large
+FREE_PART = 0.05  # of a small one
+
+
+@dataclass(slots=True)
+class Options(ClientOptions):
+    """Durations are in nanoseconds, with `_ns` behind the name."""
+
+    # fmt: off
+    max_in_flight: int = option(INT, 10_000, "messages of a topic that may be in flight at a time")
+    spool: str = option(STRING, "", "folder of the spool")
+    receiver: str = option(STRING, "r0", "name of this receiver; several on one spool have a name each")
+    topic: list[str] = option(STRINGS, [], "topic to take messages from (may be given multiple times)")
+    topic_pattern: str = option(STRING, "", "take only topics in which this regular expression is found")
+    topic_refresh_ns: int = option(DURATION, "15s", "how often nsqlookupd is asked for topics")
+    channel: str = option(STRING, "", "channel to consume")
+    connections: int = option(INT, 4, "connections to each nsqd, for a topic")
+    msg_timeout_ns: int = option(DURATION, "30s", "after so long nsqd delivers again what is not finished")
+
+    seal_rows: int = option(INT, 10_000, "messages after which a segment is sealed")
+    seal_bytes: int = option(INT, 8 << 20, "bytes of bodies after which a segment is sealed")
+    seal_interval_ns: int = option(DURATION, "200ms", "longest time until messages are on disk and finished")
+    max_spool_bytes: int = option(
+        INT, 10 << 30, "take nothing more while segments that Spark did not release have so many bytes")
+    min_free_bytes: int = option(
+        INT, 0, "take nothing more while the disk has less left (0 = 1 GiB, or 5 % of one of less than 20 GiB)")
+    retention_ns: int = option(DURATION, "1h", "how long segments are kept that Spark has taken")
+    dedupe_memory: int = option(
+        INT, 128 << 20, "bytes of memory for the ids of messages, to drop those that come again")
+
+    drain: bool = option(BOOL, False, "end when all that was published before the start has come")
+    drain_idle_ns: int = option(DURATION, "2s", "end a drain when nothing of that came for so long")
+    drain_timeout_ns: int = option(DURATION, "10m", "end a drain at the latest after so long")
+    until_eof: bool = option(BOOL, False, "end when standard input does")
+
+    http_client_connect_timeout_ns: int = option(DURATION, "2s", "longest time to connect to nsqlookupd")
+    http_client_request_timeout_ns: int = option(DURATION, "5s", "longest time for nsqlookupd's answer")
+    status_interval_ns: int = option(DURATION, "1m", "how often a line says what was done (0 = never)")
+    metrics_address: str = option(STRING, "", METRICS_HELP)
+    log_level: str = option(STRING, "info", "set log verbosity: debug, info, warn, error, or fatal")
+    log_prefix: str = option(STRING, f"[{PROGRAM}] ", "log message prefix")
+    # fmt: on
+
+
+def parse(argv: list[str]) -> Options:
+    """From the words behind the program's name; OptionsError if they do not go together."""
+    options = parse_tool(Options, argv, PROGRAM, on_words=_refuse_words)
+    options.log_level = options.log_level.lower()
+    if options.log_level not in LEVELS:
+        raise PlainError("--log-level is invalid")
+    for name in ("spool", "channel"):
+        if not getattr(options, name):
+            raise PlainError(f"--{name} is required")
+    if not is_valid_name(options.channel):
+        raise PlainError(f"--channel: {options.channel!r} is not a valid channel name")
+    options.check_source()
+    check_topics(options)
+    _check_topic_names(options)
+    _check_numbers(options)
+    given = os.environ.get(CLIENT_OPTIONS_VARIABLE, "")
+    options.consumer_opt = [*given.splitlines(), *options.consumer_opt]
+    _check_client(options)
+    return options
+
+
+def _refuse_words(words: list[str]) -> None:
+    if words:
+        raise PlainError(f"unknown arguments: [{' '.join(words)}]")
+
+
+def _check_topic_names(options: Options) -> None:
+    for topic in options.topic:
+        if not is_valid_name(topic):
+            raise PlainError(f"--topic: {topic!r} is not a valid topic name")
+    if options.topic and options.topic_pattern:
+        raise PlainError("use --topic or --topic-pattern not both")
+
+
+def _check_numbers(options: Options) -> None:
+    for name in ("connections", "seal_rows", "seal_bytes", "max_spool_bytes"):
+        if getattr(options, name) < 1:
+            flag = name.replace("_", "-")
+            raise PlainError(f"--{flag} is {getattr(options, name)}; it is 1 or more")
+    for name in ("min_free_bytes", "dedupe_memory", "retention_ns", "status_interval_ns"):
+        if getattr(options, name) < 0:
+            raise PlainError(f"--{name.removesuffix('_ns').replace('_', '-')} is less than 0")
+    for name in (
+        "topic_refresh_ns",
+        "msg_timeout_ns",
+        "seal_interval_ns",
+        "drain_idle_ns",
+        "drain_timeout_ns",
+        "http_client_connect_timeout_ns",
+        "http_client_request_timeout_ns",
+    ):
+        if getattr(options, name) <= 0:
+            flag = name.removesuffix("_ns").replace("_", "-")
+            raise PlainError(f"--{flag} should be positive")
+
+
+def make_config(options: Options, max_in_flight: int) -> Config:
+    """Of each consumer. No message is ever given up: that would be finishing it without having it on disk."""
+    fixed: dict[str, Any] = {"max_in_flight": max_in_flight, "max_attempts": 0}
+    if not {"msg_timeout", "msg_timeout_s"} & set(map(_key, options.consumer_opt)):
+        fixed["msg_timeout_s"] = options.msg_timeout_ns / NS
+    return client_config(PROGRAM, options.consumer_opt, **fixed)
+
+
+def _key(item: str) -> str:
+    return item.partition(",")[0].replace("-", "_")
+
+
+def _check_client(options: Options) -> None:
+    """A wrong address or --consumer-opt is said before anything begins."""
+    for item in options.consumer_opt:
+        if _key(item) == "max_attempts":
+            raise PlainError("--consumer-opt: max_attempts: a receiver gives up no message")
+        if _key(item) == "max_in_flight":
+            raise PlainError("--consumer-opt: max_in_flight: say --max-in-flight")
+    try:
+        make_config(options, options.max_in_flight)
+    except OptionsError as error:
+        raise PlainError(f"--consumer-opt: {error}") from None
+    for address in options.lookupd_http_address:
+        base_url(address, "--lookupd-http-address")

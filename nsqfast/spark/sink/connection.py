@@ -1,0 +1,87 @@
+"""Connections of a worker process. They outlive a task: Spark uses the process for the next one, and the next batch.
+
+An event loop in a thread of its own answers heartbeats while Spark has nothing to publish.
+"""
+
+import atexit
+import sys
+
+from nsqfast.client import Producer
+from nsqfast.client.sync.engine import Engine
+from nsqfast.errors import RefusedError
+from nsqfast.spark.logs import log
+from nsqfast.spark.sink.options import SinkOptions
+
+KEPT_MAX = 4  # with different options, in one process
+
+
+class Connection:
+    """To all nsqd of the options; `producer` belongs to the engine's thread.
+
+    RefusedError: no nsqd will have us. One that cannot be reached is tried again and again.
+    """
+
+    def __init__(self, options: SinkOptions) -> None:
+        self.engine = Engine("nsqfast spark sink")
+        try:
+            self.producer = self.engine.call(_connect(options))
+        except BaseException:
+            self.engine.stop()
+            raise
+
+    def close(self) -> None:
+        """Hang up; what has no answer yet is not waited for."""
+        try:
+            self.engine.call(self.producer.finish())
+        finally:
+            self.engine.stop()
+
+
+async def _connect(options: SinkOptions) -> Producer:
+    producer = Producer(
+        *options.addresses,
+        config=options.client_config(),
+        # The publisher sends again, and counts what it does.
+        retries=0,
+        timeout_s=options.timeout_ms / 1000,
+        close_timeout_s=0.0,
+        # Its window bounds what waits for an answer.
+        buffer_count_max=sys.maxsize,
+        buffer_bytes_max=sys.maxsize,
+    )
+    try:
+        await producer.start()
+    except RefusedError as error:
+        raise RefusedError(f"{error} ({', '.join(options.addresses)})") from None
+    return producer
+
+
+_kept: dict[SinkOptions, Connection] = {}
+
+
+def borrow_connection(options: SinkOptions) -> Connection:
+    """The one that this process has, or a new one. Whoever has trouble with it drops it."""
+    found = _kept.pop(options, None)
+    if found is None or not found.engine.is_ours:
+        found = Connection(options)
+    while len(_kept) >= KEPT_MAX:
+        drop_connection(next(iter(_kept)))
+    _kept[options] = found  # behind those that were used less recently
+    return found
+
+
+def drop_connection(options: SinkOptions) -> None:
+    """Hang up, if there is one."""
+    found = _kept.pop(options, None)
+    if found is not None and found.engine.is_ours:
+        try:
+            found.close()
+        except Exception:
+            log.exception("a connection could not be closed")
+
+
+@atexit.register
+def _close_all() -> None:
+    """A process that Spark does not just kill hangs up."""
+    for options in list(_kept):
+        drop_connection(options)

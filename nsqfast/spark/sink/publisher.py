@@ -1,0 +1,179 @@
+"""Publishes of one task on their way to nsqd: a window of them without an answer, each sent again where that helps.
+
+The task's thread puts them in; the engine's thread sends, waits for answers, and counts. The counts may be read when
+`finish` has returned or raised.
+"""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from nsqfast.errors import (
+    NotConnectedError,
+    OutcomeUnknownError,
+    PublishError,
+    PublishRefusedError,
+)
+from nsqfast.spark.sink.connection import Connection
+from nsqfast.spark.sink.counts import Counts
+from nsqfast.spark.sink.options import SinkOptions
+from nsqfast.spark.sink.rows import Publish
+
+FIRST_PAUSE_S = 0.2  # after a refusal that may pass; each further pause is four times as long
+PAUSE_FACTOR = 4
+PAUSE_S_MAX = 5.0
+ANSWER_MARGIN_S = 30.0
+
+# What nsqd says against a limit that the options do not know: its code, words of it, and the option.
+_LIMITS = (
+    ("E_BAD_MESSAGE", "too big", "maxMsgSize"),
+    ("E_BAD_BODY", "too big", "maxBodySize and maxBatchBytes"),
+    ("E_INVALID", "out of range", "maxReqTimeout"),
+)
+
+
+class Publisher:
+    """`put` all, then `finish`; after an error there is nothing more to put."""
+
+    def __init__(self, connection: Connection, options: SinkOptions) -> None:
+        self.counts = Counts()
+        self._engine = connection.engine
+        self._producer = connection.producer
+        self._options = options
+        self._room = threading.BoundedSemaphore(options.window)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._error: Exception | None = None
+        attempts = options.retries + 1
+        self._wait_s_max = attempts * (options.timeout_ms / 1000 + PAUSE_S_MAX) + ANSWER_MARGIN_S
+
+    def put(self, publish: Publish) -> None:
+        """Send it behind all that came before; wait while the window is full. Raises what went wrong before."""
+        self._take_room()
+        if self._error is not None:
+            self._room.release()
+            self.finish()
+        self._engine.post(self._begin, publish)
+
+    def finish(self) -> None:
+        """Return when all that was put is published; raise the first thing that went wrong."""
+        self.settle()
+        if self._error is not None:
+            raise self._error
+
+    def settle(self) -> None:
+        """Return when all that was put has an answer, or was given up."""
+        for _ in range(self._options.window):
+            self._take_room()
+        for _ in range(self._options.window):
+            self._room.release()
+
+    def _take_room(self) -> None:
+        """Every publish ends by itself; a thread that has died must not be waited for all the same."""
+        if not self._room.acquire(timeout=self._wait_s_max):
+            raise RuntimeError(f"a publish did not end in {self._wait_s_max:g} s")
+
+    # -- in the engine's thread
+
+    def _begin(self, publish: Publish) -> None:
+        if self._error is not None:
+            self._room.release()
+            return
+        task = asyncio.ensure_future(self._publish(publish))
+        self._tasks.add(task)
+        task.add_done_callback(self._end)
+
+    def _end(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            self._error = self._error or RuntimeError("the connection was closed")
+        elif (error := task.exception()) is not None:
+            self._error = self._error or _as_exception(error)
+        self._room.release()
+
+    def _publish(self, publish: Publish) -> Coroutine[Any, Any, None]:
+        if publish.delays_ms is not None:
+            return self._publish_later(publish, publish.delays_ms)
+        return self._deliver(
+            lambda: self._producer.send_encoded(publish.topic, publish.bodies),
+            publish.topic,
+            publish.count,
+            publish.size,
+        )
+
+    async def _publish_later(self, publish: Publish, delays_ms: list[int]) -> None:
+        """NSQ has no command for several messages with a delay: a DPUB for each, and all of them at once."""
+        results = await asyncio.gather(
+            *[
+                self._deliver_later(publish.topic, body, delay_ms)
+                for body, delay_ms in zip(publish.bodies.bodies(), delays_ms, strict=True)
+            ],
+            return_exceptions=True,
+        )
+        for result in results:
+            if result is not None:
+                raise result
+
+    async def _deliver_later(self, topic: str, body: bytes, delay_ms: int) -> None:
+        delay_s = delay_ms / 1000
+        await self._deliver(
+            lambda: self._producer.publish_later(topic, body, delay_s), topic, 1, len(body)
+        )
+
+    async def _deliver(
+        self, send: Callable[[], Awaitable[None]], topic: str, rows: int, size: int
+    ) -> None:
+        """Until an nsqd has taken it; a PublishError in one line if none does."""
+        pause_s = FIRST_PAUSE_S
+        sent_again = 0
+        while True:
+            try:
+                await send()
+                break
+            except PublishError as error:
+                is_passing = isinstance(error, PublishRefusedError) and error.is_passing
+                # A disk that is full may have taken a part of it.
+                may_be_there = is_passing or isinstance(error, OutcomeUnknownError)
+                if not may_be_there or sent_again == self._options.retries:
+                    self.counts.unknown_rows += rows if may_be_there or sent_again else 0
+                    raise self._explain(error, topic) from None
+            sent_again += 1
+            if is_passing:
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * PAUSE_FACTOR, PAUSE_S_MAX)
+        self.counts.resent_rows += sent_again * rows
+        self.counts.rows += rows
+        self.counts.size += size
+        self.counts.publishes += 1
+
+    def _explain(self, error: PublishError, topic: str) -> PublishError:
+        """The same, with what the operator wants to know."""
+        where = ", ".join(self._options.addresses)
+        text = f"topic {topic}: {error.reason}"
+        if isinstance(error, PublishRefusedError):
+            advice = "".join(
+                f"; see the option {option}"
+                for code, words, option in _LIMITS
+                if error.code == code and words in error.reason
+            )
+            # Its code stands first in the text.
+            return PublishRefusedError(f"{error.reason} (topic {topic}, {where}{advice})")
+        if isinstance(error, OutcomeUnknownError):
+            return OutcomeUnknownError(f"{text} ({where}, tried {self._options.retries + 1} times)")
+        if isinstance(error, NotConnectedError):
+            return NotConnectedError(f"topic {topic}: no nsqd could be reached: {self._errors()}")
+        return error
+
+    def _errors(self) -> str:
+        timeout_s = self._options.timeout_ms / 1000
+        errors = self._producer.stats().errors
+        # One may be back by now.
+        listed = [
+            f"{address}: {errors.get(address, 'connected again')}"
+            for address in self._options.addresses
+        ]
+        return f"{'; '.join(listed)} (tried for {timeout_s:g} s)"
+
+
+def _as_exception(error: BaseException) -> Exception:
+    return error if isinstance(error, Exception) else RuntimeError(repr(error))

@@ -1,0 +1,17 @@
+"""The source: Spark reads what receivers took from nsqd into a spool, in streams and in batches.
+
+    options.py      what the user says of it, and the columns
+    offset.py       how far a query has come: Spark's offsets
+    listing.py      which segments there are, without reading a folder that did not change
+    admission.py    what one batch of a stream takes
+    planning.py     which segments are between two offsets, and how they are divided into tasks
+    partition.py    a task: segments become batches
+    loss.py         what becomes of messages that are not there
+    intake.py       the receiver that a query has of its own
+    query.py        what the one query of a spool holds: its lock, its receiver
+    stream.py       spark.readStream.format("nsq")
+    batch.py        spark.read.format("nsq")
+
+Spark makes a reader in several processes. Only one of them, the runner of a stream or the planner of a batch, takes
+the lock of the spool and starts a receiver; tasks only read.
+"""

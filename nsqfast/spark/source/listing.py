@@ -1,0 +1,122 @@
+"""Which segments there are: asked for in every trigger, and read from the disk only where something changed."""
+
+import os
+import time
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from pathlib import Path
+
+from nsqfast.gotext import os_error
+from nsqfast.spark.spool.identity import SpoolError
+from nsqfast.spark.spool.release import read_released
+from nsqfast.spark.spool.segments import (
+    Segment,
+    list_done,
+    list_receivers,
+    list_segments,
+    parse_segment,
+)
+
+# A folder's time of change has a coarse clock: what changed in the same tick as it was read is not seen by it.
+CLOCK_TICK_NS = 2_000_000_000
+
+_number = attrgetter("number")
+
+
+@dataclass(slots=True)
+class _Folder:
+    """Of one receiver, as it was read last; `changed_ns` is -1 while that cannot be relied on."""
+
+    changed_ns: int = -1
+    by_name: dict[str, Segment | None] = field(default_factory=dict)  # None: of what is no segment
+    live: list[Segment] = field(default_factory=list)
+    released: int = 0
+
+    def take_names(self, path: Path, names: set[str]) -> None:
+        """It has these now. The ones that it had are not looked at again."""
+        gone = self.by_name.keys() - names
+        fresh = names - self.by_name.keys()
+        for name in gone:
+            del self.by_name[name]
+        for name in fresh:
+            self.by_name[name] = parse_segment(path, name)
+        if gone or fresh:
+            self.live = sorted(filter(None, self.by_name.values()), key=_number)
+
+
+class Listing:
+    """Of one spool, as it was at the last `refresh`. SpoolError if its folders cannot be read."""
+
+    def __init__(self, spool: Path) -> None:
+        self._spool = spool
+        self._folders: dict[str, _Folder] = {}
+
+    def refresh(self) -> None:
+        """Look at what changed."""
+        try:
+            receivers = list_receivers(self._spool)
+        except OSError as error:
+            raise SpoolError(f"spool {self._spool}: {os_error(error)}") from None
+        for receiver in self._folders.keys() - receivers:
+            del self._folders[receiver]
+        for receiver in receivers:
+            self._refresh(receiver)
+
+    def receivers(self) -> list[str]:
+        """In order of their names."""
+        return sorted(self._folders)
+
+    def released(self, receiver: str) -> int:
+        """The number of the last segment of it that was released; 0 if none was."""
+        return self._folders[receiver].released if receiver in self._folders else 0
+
+    def last(self, receiver: str) -> int:
+        """The number of the last segment that it sealed, as far as it is still known; 0 if none is."""
+        if receiver not in self._folders:
+            return 0
+        found = self._folders[receiver]
+        return max(found.released, found.live[-1].number if found.live else 0)
+
+    def segments_after(self, receiver: str, number: int) -> Sequence[Segment]:
+        """Those behind that number, in order. One that is missing among them is nowhere."""
+        if receiver not in self._folders:
+            return []
+        found = self._folders[receiver].live
+        live = found[bisect_right(found, number, key=_number) :]
+        if self.last(receiver) - number <= len(live):
+            return live
+        return self._search_after(receiver, number)
+
+    def _search_after(self, receiver: str, number: int) -> list[Segment]:
+        """With what was released, which a checkpoint that was set back finds, and what a listing can pass over.
+
+        A listing that goes on while segments are sealed may name a segment and not the one before. That one is there
+        when the next listing begins.
+        """
+        folder = self._spool / receiver
+        try:
+            found = {segment.number: segment for segment in list_segments(folder)}
+            found |= {segment.number: segment for segment in list_done(folder)}
+        except OSError as error:
+            raise SpoolError(f"{folder}: {os_error(error)}") from None
+        return [found[key] for key in sorted(found) if key > number]
+
+    def _refresh(self, receiver: str) -> None:
+        path = self._spool / receiver
+        known = self._folders.setdefault(receiver, _Folder())
+        now_ns = time.time_ns()
+        try:
+            changed_ns = path.stat().st_mtime_ns
+            if changed_ns == known.changed_ns:
+                return
+            with os.scandir(path) as entries:
+                known.take_names(path, {entry.name for entry in entries})
+            known.released = read_released(path)
+        except FileNotFoundError:
+            del self._folders[receiver]  # what was in it will be missed by whoever asks for it
+            return
+        except OSError as error:
+            raise SpoolError(f"{path}: {os_error(error)}") from None
+        known.changed_ns = changed_ns if now_ns - changed_ns > CLOCK_TICK_NS else -1

@@ -1,0 +1,107 @@
+"""A task: the segments of one partition become batches for Spark."""
+
+import socket
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from nsqfast.spark.errors import errors_as_lines
+from nsqfast.spark.source.loss import LossPolicy
+from nsqfast.spark.source.options import SourceOptions
+from nsqfast.spark.source.planning import divide
+from nsqfast.spark.spool.identity import SpoolError, read_identity
+from nsqfast.spark.spool.reading import read_batches
+from nsqfast.spark.spool.schema import SCHEMA
+from nsqfast.spark.spool.segments import Segment
+
+# A batch costs Spark as much as some thousand rows; one that is as large as this is not worth a copy.
+ROWS_MIN = 2_000
+SIZE_MIN = 1 << 20
+
+
+class SpoolPartition(InputPartition):
+    """Segments of one spool, by receiver: their numbers, rows and bytes. It goes to the executors as it is."""
+
+    def __init__(self, spool: Path, segments: Iterable[Segment], *, is_strict: bool) -> None:
+        self.spool = str(spool)
+        self.is_strict = is_strict
+        self.numbers_by_receiver: dict[str, list[tuple[int, int, int]]] = {}
+        for segment in segments:
+            known = self.numbers_by_receiver.setdefault(segment.folder.name, [])
+            known.append((segment.number, segment.row_count, segment.size))
+
+    def segments(self) -> Iterator[Segment]:
+        """In the order in which they were given, receiver by receiver."""
+        for receiver, numbers in self.numbers_by_receiver.items():
+            folder = Path(self.spool, receiver)
+            for number, row_count, size in numbers:
+                yield Segment(folder, number, row_count, size)
+
+    def __repr__(self) -> str:
+        count = sum(map(len, self.numbers_by_receiver.values()))
+        return f"SpoolPartition({self.spool}: {count} segments)"
+
+
+def make_partitions(options: SourceOptions, segments: Sequence[Segment]) -> list[SpoolPartition]:
+    """One for each task."""
+    return [
+        SpoolPartition(options.spool, task, is_strict=options.fail_on_data_loss)
+        for task in divide(segments, options.partition_count)
+    ]
+
+
+def read_partition(partition: SpoolPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Batches of exactly that schema, which has some columns of SCHEMA; one at least, if it is empty.
+
+    SpoolError names what cannot be read, unless the partition says to go on.
+    """
+    with errors_as_lines():
+        is_empty = True
+        for batch in merge_small(_read_segments(partition, schema)):
+            is_empty = False
+            yield batch
+        if is_empty:
+            yield pa.RecordBatch.from_pylist([], schema=schema)
+
+
+def _read_segments(partition: SpoolPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    spool = Path(partition.spool)
+    # Not a loss, even where losses are accepted: all of it may be there, on the machine that planned this.
+    if read_identity(spool) is None:
+        raise SpoolError(
+            f"spool {spool} is not there on {socket.gethostname()}: every executor needs the folder under this path"
+        )
+    loss = LossPolicy(is_strict=partition.is_strict)
+    names = None if schema.equals(SCHEMA) else schema.names
+    for segment in partition.segments():
+        yield from read_batches(segment, lambda text: loss.report(text, "the rest is read"), names)
+
+
+def merge_small(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in the same order. Small batches become one; large ones are given on as they are."""
+    small: list[pa.RecordBatch] = []
+    row_count = size = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        batch_size = batch.nbytes
+        is_large = batch.num_rows >= ROWS_MIN or batch_size >= SIZE_MIN
+        if small and (is_large or row_count >= ROWS_MIN or size >= SIZE_MIN):
+            yield _merged(small)
+            small, row_count, size = [], 0, 0
+        if is_large:
+            yield batch
+        else:
+            small.append(batch)
+            row_count += batch.num_rows
+            size += batch_size
+    if small:
+        yield _merged(small)
+
+
+def _merged(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]

@@ -1,0 +1,127 @@
+"""What the one query of a spool holds, in the one process that plans it: its lock, and its receiver."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from nsqfast.gotext import os_error
+from nsqfast.logs import logger
+from nsqfast.spark.source.listing import Listing
+from nsqfast.spark.source.loss import LossPolicy
+from nsqfast.spark.source.offset import Offset
+from nsqfast.spark.source.options import SourceOptions
+from nsqfast.spark.spool.identity import Identity, SpoolError, open_spool, read_identity
+from nsqfast.spark.spool.locks import QUERY, Lock
+from nsqfast.spark.spool.release import release_segments, remove_done
+from nsqfast.spark.spool.segments import list_segments
+
+if TYPE_CHECKING:
+    from nsqfast.spark.source.intake import Intake
+
+# Spark does not wait for the process of a query that was stopped, which still has its receiver to stop.
+LOCK_TIMEOUT_S = 5.0
+LOCK_POLL_S = 0.1
+REMOVE_INTERVAL_S = 60.0
+
+log = logger("nsqfast.spark.source")
+
+
+def take_lock(spool: Path) -> Lock:
+    """SpoolError if another query keeps it."""
+    deadline_s = time.monotonic() + LOCK_TIMEOUT_S
+    while True:
+        try:
+            return Lock.take(spool / QUERY, f"spool {spool} is read by another query")
+        except SpoolError:
+            if time.monotonic() >= deadline_s:
+                raise
+        time.sleep(LOCK_POLL_S)
+
+
+class SpoolQuery:
+    """From `open` to `close`."""
+
+    def __init__(
+        self, options: SourceOptions, loss: LossPolicy, identity: Identity, lock: Lock
+    ) -> None:
+        self.options = options
+        self.loss = loss
+        self.identity = identity
+        self.listing = Listing(options.spool)
+        self.intake = _make_intake(options)
+        self._lock = lock
+        self._removed_at_s = time.monotonic()
+
+    @classmethod
+    def open(
+        cls, options: SourceOptions, loss: LossPolicy, checkpoint: Offset | None = None
+    ) -> Self:
+        """The spool is made if it is not there. SpoolError: it is another's, in use, or not that of the checkpoint."""
+        if checkpoint is not None:
+            checkpoint.check_subscription(options.subscription, options.channel)
+            check_epoch(options.spool, read_identity(options.spool), checkpoint, loss)
+        identity = open_spool(options.spool, options.subscription, options.channel)
+        return cls(options, loss, identity, take_lock(options.spool))
+
+    def is_intact(self) -> bool:
+        """Whether the spool is the one that was opened. SpoolError: it is not, and that is not accepted."""
+        if read_identity(self.options.spool) == self.identity:
+            return True
+        self.loss.report(
+            f"spool {self.options.spool} was deleted or replaced while this query read it",
+            "the query goes on with what is there",
+        )
+        return False
+
+    def release(self, end: Offset) -> None:
+        """Spark has all up to there. Once a minute, what is kept after that is looked through."""
+        spool = self.options.spool
+        try:
+            for receiver, number in end.numbers.items():
+                if (spool / receiver).is_dir():
+                    release_segments(spool / receiver, number)
+            if time.monotonic() - self._removed_at_s >= REMOVE_INTERVAL_S:
+                self.remove_done()
+        except OSError as error:
+            raise SpoolError(f"spool {spool}: {os_error(error)}") from None
+
+    def remove_done(self) -> None:
+        """Released segments go when their time is over, or the spool has more bytes than it may."""
+        self._removed_at_s = time.monotonic()
+        self.listing.refresh()
+        folders = [self.options.spool / receiver for receiver in self.listing.receivers()]
+        live = sum(segment.size for folder in folders for segment in list_segments(folder))
+        size_max = max(0, self.options.max_spool_bytes - live) // max(1, len(folders))
+        for folder in folders:
+            remove_done(folder, self.options.retention_s, size_max)
+
+    def close(self) -> None:
+        """The receiver ends in order, then another query may begin. A second time does nothing."""
+        try:
+            if self.intake is not None:
+                self.intake.stop()
+        finally:
+            self._lock.release()
+
+
+def _make_intake(options: SourceOptions) -> "Intake | None":
+    if not options.is_embedded:
+        return None
+    from nsqfast.spark.source.intake import Intake
+
+    return Intake(options.receiver_settings())
+
+
+def check_epoch(
+    spool: Path, identity: Identity | None, checkpoint: Offset, loss: LossPolicy
+) -> None:
+    """`loss` is told if the spool is not the one that the checkpoint was written for."""
+    own = checkpoint.identity.epoch
+    if identity is not None and identity.epoch == own:
+        return
+    found = "there is none" if identity is None else f"that one has epoch {identity.epoch}"
+    loss.report(
+        f"spool {spool} is not the one of the checkpoint (epoch {own}; {found}): it was deleted, or spoolDir is another"
+        " folder; use a new checkpoint",
+        "the query begins with what is there",
+    )

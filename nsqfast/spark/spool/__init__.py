@@ -1,0 +1,15 @@
+"""The spool: messages on disk between a receiver, which takes them from nsqd, and Spark, which reads them.
+
+    SPOOL/
+        SPOOL.json                              what it holds, and its epoch            (identity.py)
+        QUERY.lock                              held by the one query that reads it     (locks.py)
+        <receiver>/                             of one receiver
+            LOCK                                held by it
+            RELEASED                            the number of the last released segment (release.py)
+            0000000000000042-r10000-b2600000.arrow   a segment                          (segments.py)
+            .tmp-42                             one that is being written               (writer.py)
+            done/                               released segments, kept for a while
+
+A segment is whole and on disk from the moment it has its name, and its messages are finished only after that. The
+numbers of a receiver's segments rise by one, and none is ever used twice: they are Spark's offsets.
+"""

@@ -1,0 +1,88 @@
+"""What a spool holds: the subscription that filled it, and an epoch that no other spool has.
+
+A checkpoint names the epoch. One that belongs to another spool, or to a spool that was deleted and made anew, is
+thereby found out before its numbers are taken for those of other messages.
+"""
+
+import contextlib
+import json
+import os
+import uuid
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from nsqfast.errors import NsqfastError
+from nsqfast.gotext import os_error
+from nsqfast.tools.shared.durable import sync_folder
+
+VERSION = 1
+FILE = "SPOOL.json"
+
+
+class SpoolError(NsqfastError):
+    """The operator has to change something; one line says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """`subscription` is what was subscribed to: topics in order with commas between, or /pattern/."""
+
+    subscription: str
+    channel: str
+    epoch: str
+
+
+def list_subscription(topics: list[str]) -> str:
+    """The subscription to those topics."""
+    return ",".join(sorted(set(topics)))
+
+
+def read_identity(spool: Path) -> Identity | None:
+    """None if there is no spool in that folder, or no folder; SpoolError if it cannot be read."""
+    path = spool / FILE
+    try:
+        fields = json.loads(path.read_bytes())
+        if fields.pop("version") != VERSION:
+            raise SpoolError(f"{path} is of another version of nsqfast; use another folder")
+        return Identity(**fields)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise SpoolError(f"{path}: {os_error(error)}") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise SpoolError(f"{path} cannot be read; use another folder for the spool") from None
+
+
+def open_spool(spool: Path, subscription: str, channel: str) -> Identity:
+    """The identity of that spool, which is made if it is not there; SpoolError if it is another subscription's."""
+    try:
+        spool.mkdir(parents=True, exist_ok=True)
+        identity = read_identity(spool) or _create(spool, subscription, channel)
+    except OSError as error:
+        raise SpoolError(f"spool {spool}: {os_error(error)}") from None
+    if (identity.subscription, identity.channel) != (subscription, channel):
+        raise SpoolError(
+            f"spool {spool} holds {identity.subscription} of channel {identity.channel}, not {subscription} of channel"
+            f" {channel}: each subscription has a spool (and a checkpoint) of its own"
+        )
+    return identity
+
+
+def _create(spool: Path, subscription: str, channel: str) -> Identity:
+    """A new one, or that of whoever was faster."""
+    identity = Identity(subscription, channel, str(uuid.uuid4()))
+    draft = spool / f".{FILE}.{identity.epoch}"
+    try:
+        with draft.open("x") as file:
+            json.dump({"version": VERSION} | asdict(identity), file)
+            file.flush()
+            os.fsync(file.fileno())
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, spool / FILE)
+    finally:
+        draft.unlink(missing_ok=True)
+    sync_folder(spool)
+    sync_folder(spool.parent)
+    found = read_identity(spool)
+    assert found is not None
+    return found

@@ -1,0 +1,44 @@
+"""Locks that end with their process: one query for a spool, one receiver for a folder."""
+
+import fcntl
+import os
+import socket
+from pathlib import Path
+from typing import Self
+
+from nsqfast.gotext import os_error
+from nsqfast.spark.spool.identity import SpoolError
+
+QUERY = "QUERY.lock"
+RECEIVER = "LOCK"
+_HOLDER_SIZE = 200
+
+
+class Lock:
+    """Held from `take` until `release` or the end of the process."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    @classmethod
+    def take(cls, path: Path, what: str) -> Self:
+        """SpoolError if a living process has it; `what` begins that line, the holder ends it."""
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise SpoolError(f"{path}: {os_error(error)}") from None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(fd, _HOLDER_SIZE, 0).decode(errors="replace").strip()
+            os.close(fd)
+            raise SpoolError(f"{what} ({holder or 'another process'})") from None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        return cls(fd)
+
+    def release(self) -> None:
+        """Let others have it; a second time does nothing."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1

@@ -1,0 +1,69 @@
+"""Releasing: Spark has what a segment held, and will not ask for it again.
+
+A released segment is kept for a while: a receiver looks into it when a message comes a second time, and a checkpoint
+that is set back by hand finds it.
+"""
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+from nsqfast.spark.spool.identity import SpoolError
+from nsqfast.spark.spool.segments import list_done, list_segments
+from nsqfast.tools.shared.durable import sync_folder
+
+FILE = "RELEASED"
+
+
+def read_released(folder: Path) -> int:
+    """The number of the last segment of that receiver that was released; 0 if none was."""
+    path = folder / FILE
+    try:
+        return int(path.read_bytes())
+    except FileNotFoundError:
+        return 0
+    except ValueError:
+        raise SpoolError(
+            f"{path} does not hold a number; use another folder for the spool"
+        ) from None
+
+
+def release_segments(folder: Path, number: int) -> None:
+    """All up to that one. What an earlier call that was killed left undone is done, too."""
+    released = read_released(folder)
+    if number > released:
+        _write_released(folder, number)
+    for segment in list_segments(folder):
+        if segment.number <= max(number, released):
+            segment.path.rename(segment.done_path)
+
+
+def _write_released(folder: Path, number: int) -> None:
+    draft = folder / f".{FILE}"
+    with draft.open("wb") as file:
+        file.write(b"%d\n" % number)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.rename(folder / FILE)
+    sync_folder(folder)
+
+
+def remove_done(folder: Path, retention_s: float, size_max: int) -> int:
+    """Remove released segments that are older than that, and the oldest ones if all have more bytes; returns how many.
+
+    The last one always stays: its number is never used again.
+    """
+    done = list_done(folder)
+    oldest_kept_s = time.time() - retention_s
+    excess = sum(segment.size for segment in done) - size_max
+    count = 0
+    for segment in done[:-1]:
+        # A receiver and a query may both be at it.
+        with contextlib.suppress(FileNotFoundError):
+            if excess <= 0 and segment.done_path.stat().st_mtime >= oldest_kept_s:
+                break
+            segment.done_path.unlink()
+            count += 1
+        excess -= segment.size
+    return count

@@ -1,0 +1,17 @@
+"""The columns of a message, on disk and in Spark."""
+
+import pyarrow as pa
+
+# Just what Spark makes of the columns of the source, so that it takes batches as they are.
+SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("channel", pa.string()),
+        ("id", pa.string()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("timestamp_ns", pa.int64()),
+        ("attempts", pa.int32()),
+        ("nsqd", pa.string()),
+        ("body", pa.binary()),
+    ]
+)

@@ -1,0 +1,180 @@
+"""Which files a run of load-archives takes: what was named, is not loaded yet, and is not written to any more."""
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nsqfast.archives import Archive, Damage, FileFinder, FileNames
+from nsqfast.archives.files import JSONL, LINES, PART, ROWS
+from nsqfast.errors import OptionsError
+from nsqfast.gotext import os_error
+from nsqfast.spark_jobs.archive_inspection import digest
+from nsqfast.spark_jobs.archive_options import KEEP
+from nsqfast.spark_jobs.archive_rows import ArchiveFile
+from nsqfast.tools.shared.program import log
+
+if TYPE_CHECKING:
+    from nsqfast.spark_jobs.archive_ledger import Ledger, Loaded
+    from nsqfast.spark_jobs.archive_options import Options
+
+FILES_NAMED_MAX = 5  # in one line
+
+
+@dataclass(slots=True)
+class Choice:
+    """Of one run."""
+
+    batches: list[tuple[str, list[ArchiveFile]]] = field(default_factory=list)
+    known: int = 0  # loaded before
+    growing: list[str] = field(default_factory=list)
+    damages: list[Damage] = field(default_factory=list)  # of files that cannot be loaded at all
+
+
+class Chooser:
+    """OptionsError: what was named is not there, or cannot be read."""
+
+    def __init__(self, options: "Options", ledger: "Ledger") -> None:
+        self._options = options
+        self._ledger = ledger
+        self._names = FileNames(
+            options.filename_format, options.datetime_format, options.datetime_zone
+        )
+        self._choice = Choice()
+        self._now_ns = time.time_ns()
+
+    def choose(self) -> Choice:
+        """First the batches that a run before this one did not finish, then all that is new."""
+        taken = set(self._choose_unfinished())
+        finder = FileFinder(self._names)
+        chosen = []
+        for archive in finder.find(self._options.input):
+            path = os.path.realpath(archive.path)
+            if path not in taken and (file := self._take(archive, path)) is not None:
+                chosen.append(file)
+        if finder.skipped:
+            log.warning(
+                "%d files are no archives by their names, and are left out: %s%s",
+                len(finder.skipped),
+                ", ".join(finder.skipped[:FILES_NAMED_MAX]),
+                ", ..." if len(finder.skipped) > FILES_NAMED_MAX else "",
+            )
+        for part in cut_batches(chosen, self._options.batch_files, self._options.batch_bytes):
+            self._choice.batches.append((self._ledger.next_batch(), part))
+        return self._choice
+
+    def _choose_unfinished(self) -> Iterator[str]:
+        for batch, paths in self._ledger.unfinished.items():
+            files = []
+            for path in paths:
+                yield path
+                if not Path(path).exists():
+                    self._miss(batch, path)
+                    continue
+                (archive,) = FileFinder(self._names).find([path])
+                if (file := self._file(archive, path)) is not None:
+                    files.append(file)
+            self._choice.batches.append((batch, files))
+
+    def _miss(self, batch: str, path: str) -> None:
+        """A file whose loading was not finished is gone: with it goes what was loaded of it."""
+        if not self._options.salvage:
+            raise OptionsError(
+                f"{path}: gone, and it was not yet loaded whole ({batch}); put it back, "
+                f"or give --salvage to go on without it"
+            )
+        self._choice.damages.append(Damage(path, "all of it", "gone before it was loaded whole"))
+
+    def _take(self, archive: Archive, path: str) -> ArchiveFile | None:
+        """None: it is not for this run."""
+        if not self._is_asked_for(archive):
+            return None
+        if archive.path.endswith(PART):
+            return None
+        if archive.path.endswith(ROWS) and not self._options.salvage:
+            reason = "not finished; start nsqfast-nsq-to-file again to finish it, or give --salvage"
+            self._choice.damages.append(Damage(path, "all of it", reason))
+            return None
+        if path not in self._ledger.loaded and self._is_growing(archive):
+            self._choice.growing.append(path)
+            return None
+        return self._file(archive, path)
+
+    def _is_asked_for(self, archive: Archive) -> bool:
+        """By --topic and --topic-pattern, which go by the names: nsq_to_file has one topic in a file."""
+        return self._options.is_topic(self._topic(archive))
+
+    def _topic(self, archive: Archive) -> str:
+        return archive.facts.topic or self._options.assume_topic
+
+    def _is_growing(self, archive: Archive) -> bool:
+        """Whether it was written to a moment ago, or may be written to yet, because its hour is not over."""
+        settle_ns = self._options.settle_ns
+        if not settle_ns:
+            return False
+        end_ns = max(_status(archive.path).st_mtime_ns, archive.facts.end_ns or 0)
+        return end_ns + settle_ns > self._now_ns
+
+    def _file(self, archive: Archive, path: str) -> ArchiveFile | None:
+        """From where on it is to be loaded; None: it is loaded, or it cannot be."""
+        status = _status(path)
+        before = self._ledger.loaded.get(path)
+        position = 0
+        if before is not None:
+            is_same = status.st_size == before.size and (
+                status.st_mtime_ns == before.modified_ns or digest(path, before.end) == before.tail
+            )
+            if is_same:
+                self._choice.known += 1
+                return None
+            if not _is_continued(archive, status.st_size, before):
+                reason = "it is not what was loaded before; its name was used again"
+                self._choice.damages.append(Damage(path, "all of it", reason))
+                return None
+            if self._is_growing(archive):
+                self._choice.growing.append(path)
+                return None
+            position = before.end
+        begin_ns = archive.facts.begin_ns
+        return ArchiveFile(
+            path,
+            archive.format,
+            archive.packer,
+            status.st_size,
+            status.st_mtime_ns,
+            self._topic(archive),
+            self._options.assume_time_ns if begin_ns is None else begin_ns,
+            position,
+            self._options.unterminated == KEEP,
+        )
+
+
+def _is_continued(archive: Archive, size: int, before: "Loaded") -> bool:
+    """Whether something was only put behind what was loaded; of packed files and columns nobody can take a part."""
+    is_text = archive.format in {LINES, JSONL} and not archive.packer
+    return is_text and size > before.size and digest(archive.path, before.end) == before.tail
+
+
+def _status(path: str) -> os.stat_result:
+    try:
+        return Path(path).stat()
+    except OSError as error:
+        raise OptionsError(f"{path}: {os_error(error)}") from None
+
+
+def cut_batches(
+    files: Sequence[ArchiveFile], files_max: int, bytes_max: int
+) -> Iterator[list[ArchiveFile]]:
+    """In their order; each has at least one file."""
+    part: list[ArchiveFile] = []
+    size = 0
+    for file in files:
+        if part and (len(part) >= files_max or size + file.size > bytes_max):
+            yield part
+            part, size = [], 0
+        part.append(file)
+        size += file.size
+    if part:
+        yield part

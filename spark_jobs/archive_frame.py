@@ -1,0 +1,98 @@
+"""Archives that were inspected, as rows in the layout of ingest."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from nsqfast.spark_jobs import layout
+from nsqfast.spark_jobs.archive_inspection import Inspection
+from nsqfast.spark_jobs.archive_rows import ArchiveFile
+from nsqfast.spark_jobs.archive_source import read_archives
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+NS_PER_S = 1_000_000_000
+
+
+def write_archives(
+    spark: "SparkSession", found: Sequence[Inspection], output: str, batch: str
+) -> tuple[int, int]:
+    """Write them as this batch; how many messages, and the bytes of their bodies, as Spark counted them."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as f
+
+    counted = Observation()
+    rows = archive_rows(spark, found).observe(
+        counted,
+        f.count(f.col("topic")).alias("rows"),
+        f.sum(f.octet_length("body")).alias("bytes"),
+    )
+    layout.write(rows.withColumn("batch", f.lit(batch)), output)
+    return counted.get["rows"], counted.get["bytes"] or 0
+
+
+def archive_rows(spark: "SparkSession", found: Sequence[Inspection]) -> "DataFrame":
+    """With all columns but the batch."""
+    from pyspark.sql import functions as f
+
+    some = [one for one in found if one.rows]
+    texts = [one.file for one in some if one.is_text]
+    others = [one.file for one in some if not one.is_text]
+    frames = ([_text_rows(spark, texts)] if texts else []) + (
+        [read_archives(spark, others)] if others else []
+    )
+    rows = frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+    return rows.select(
+        "topic",
+        f.lit(None).cast("string").alias("channel"),
+        "id",
+        f.timestamp_micros(f.expr("timestamp_ns div 1000")).alias("timestamp"),
+        "timestamp_ns",
+        "attempts",
+        "nsqd",
+        "body",
+        "file",
+        "date",
+        "hour",
+    )
+
+
+def _text_rows(spark: "SparkSession", files: Sequence[ArchiveFile]) -> "DataFrame":
+    """By Spark's own reader. Without lineSep it would also cut at a carriage return, and take it off."""
+    from pyspark.sql import functions as f
+
+    lines = (
+        spark.read.option("lineSep", "\n")
+        .option("recursiveFileLookup", "true")  # or a folder named a=b would be a column
+        .text([f"file://{file.path}" for file in files])
+        .select(f.col("value").cast("binary").alias("body"), f.col("_metadata.file_path"))
+        .where(f.octet_length("body") > 0)
+    )
+    # Whatever file a row came from has to be found: a row without a topic is missed in the count.
+    facts = spark.createDataFrame(
+        [(uri, *_facts(file)) for file in files for uri in _uris(file.path)],
+        "file_path string, topic string, date string, hour string, file string",
+    )
+    return lines.join(f.broadcast(facts), "file_path", "left").select(
+        "topic",
+        "date",
+        "hour",
+        f.lit(None).cast("string").alias("id"),
+        f.lit(None).cast("long").alias("timestamp_ns"),
+        f.lit(None).cast("int").alias("attempts"),
+        f.lit(None).cast("string").alias("nsqd"),
+        "body",
+        "file",
+    )
+
+
+def _uris(path: str) -> tuple[str, str]:
+    """As Spark may write the path of a file."""
+    return f"file:{path}", f"file://{path}"
+
+
+def _facts(file: ArchiveFile) -> tuple[str, str, str, str]:
+    assert file.begin_ns is not None, f"{file.path} has records without a time"
+    time = datetime.fromtimestamp(file.begin_ns // NS_PER_S, UTC)
+    return file.topic, f"{time:%Y-%m-%d}", f"{time:%H}", file.path

@@ -1,0 +1,152 @@
+"""What load-archives has loaded, in OUTPUT/_load_archives, so that a run that was killed loses and doubles nothing.
+
+    <batch>.plan.json   before the first row is written: the files of the batch
+    <batch>.done.json   behind the last: these, with size, end and a digest of what stands before it
+    <batch>.lost.json   what --salvage could not read of them
+
+A batch that has a plan and no end is loaded again from its first file: what is in its folders is deleted before.
+"""
+
+import contextlib
+import fcntl
+import os
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from nsqfast.errors import OptionsError
+from nsqfast.gotext import os_error
+from nsqfast.spark_jobs.folders import Folder
+from nsqfast.spark_jobs.partitions import delete_batches, has_batches
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from nsqfast.spark_jobs.archive_inspection import Inspection
+
+FOLDER = "_load_archives"
+PLAN, DONE, LOST = ".plan.json", ".done.json", ".lost.json"
+BATCH = "archives-"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A file as it was when it was loaded."""
+
+    path: str
+    size: int
+    modified_ns: int
+    end: int
+    tail: str
+
+
+class Ledger:
+    """Of one output. `open` comes first."""
+
+    def __init__(self, spark: "SparkSession", output: str) -> None:
+        self._spark = spark
+        self._output = Folder(spark, output)
+        self._folder = Folder(spark, f"{self._output.path}/{FOLDER}")
+        self._run = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}"
+        self._count = 0
+        self.loaded: dict[str, Loaded] = {}
+        # By batch: the paths of its files.
+        self.unfinished: dict[str, list[str]] = {}
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[None]:
+        """OptionsError: it cannot be read or written, is another run's now, or is gone while its batches are there."""
+        with self._lock():
+            names = self._folder.names()
+            done = {name.removesuffix(DONE) for name in names if name.endswith(DONE)}
+            planned = {name.removesuffix(PLAN) for name in names if name.endswith(PLAN)}
+            if not planned and has_batches(self._spark, self._output.path, f"{BATCH}*"):
+                raise OptionsError(
+                    f"{self._output.path}: it has batches of load-archives, but not {FOLDER}, which says what was "
+                    f"loaded; put that back, or give another --output"
+                )
+            for batch in sorted(done):
+                self._note(self._read(batch + DONE))
+            for batch in sorted(planned - done):
+                self.unfinished[batch] = [str(one["path"]) for one in self._read(batch + PLAN)]
+            yield
+
+    def _read(self, name: str) -> list[dict[str, Any]]:
+        content = self._folder.read_json(name)
+        files = content.get("files") if content else None
+        if not isinstance(files, list):
+            raise OptionsError(f"{self._folder.path}/{name}: damaged; load-archives wrote it")
+        return files
+
+    def _note(self, files: Sequence[dict[str, Any]]) -> None:
+        for one in files:
+            loaded = Loaded(one["path"], one["size"], one["modified_ns"], one["end"], one["tail"])
+            before = self.loaded.get(loaded.path)
+            # What was loaded of a file that grew goes further than what was loaded at first.
+            if before is None or before.end <= loaded.end:
+                self.loaded[loaded.path] = loaded
+
+    def next_batch(self) -> str:
+        """A name that no other batch has."""
+        self._count += 1
+        return f"{BATCH}{self._run}-{self._count:04d}"
+
+    def begin(self, batch: str, paths: Sequence[str]) -> None:
+        """Before anything of it is written; what an earlier try wrote is deleted."""
+        delete_batches(self._spark, self._output.path, batch)
+        self._folder.write_json(batch + PLAN, {"files": [{"path": path} for path in paths]})
+
+    def note_lost(self, batch: str, found: Sequence["Inspection"]) -> str:
+        """The report of what could not be read; where it stands."""
+        lost = [
+            {
+                "file": one.file.path,
+                "rows_loaded": one.rows,
+                "damages": one.damage_count,
+                "lost": [{"place": each.place, "reason": each.reason} for each in one.damages],
+            }
+            for one in found
+            if one.damage_count
+        ]
+        self._folder.write_json(batch + LOST, {"files": lost})
+        return f"{self._folder.path}/{batch}{LOST}"
+
+    def finish(self, batch: str, found: Sequence["Inspection"]) -> None:
+        """All of it is written."""
+        files = [
+            {
+                **asdict(
+                    Loaded(one.file.path, one.file.size, one.file.modified_ns, one.end, one.tail)
+                ),
+                "rows": one.rows,
+            }
+            for one in found
+        ]
+        self._folder.write_json(batch + DONE, {"files": files})
+        self._note(files)
+        self.unfinished.pop(batch, None)
+
+    @contextlib.contextmanager
+    def _lock(self) -> Iterator[None]:
+        """Only where the output is a folder of this machine."""
+        if not self._folder.path.startswith("file:"):
+            yield
+            return
+        folder = "/" + self._folder.path.removeprefix("file:").lstrip("/")
+        try:
+            os.makedirs(folder, exist_ok=True)  # noqa: PTH103 - as Hadoop has it
+            fd = os.open(f"{folder}/LOCK", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise OptionsError(f"{folder}: {os_error(error)}") from None
+        try:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise OptionsError(
+                    f"{folder}: another load-archives writes to this --output; wait for its end"
+                ) from None
+            yield
+        finally:
+            os.close(fd)

@@ -1,0 +1,70 @@
+"""The flags of load-archives."""
+
+import re
+from dataclasses import dataclass, field
+
+from nsqfast.archives.names import DATETIME_FORMAT, FILENAME_FORMAT, read_zone
+from nsqfast.names import is_valid_name
+from nsqfast.options import BOOL, DURATION, INT, STRING, STRINGS, PlainError, option, text_such_as
+from nsqfast.spark_jobs.options import JobOptions, TopicOptions
+from nsqfast.tools.replay.options import parse_time_ns
+
+SKIP, KEEP = "skip", "keep"
+
+
+@dataclass(slots=True)
+class Options(TopicOptions, JobOptions):
+    """Durations are in nanoseconds, with `_ns` behind the name."""
+
+    # fmt: off
+    input: list[str] = option(STRINGS, [], "file, folder or glob of archives (may be given multiple times)")
+    output: str = option(STRING, "", "folder of Parquet by topic, date, hour and batch")
+    salvage: bool = option(BOOL, False, "load what can be read of damaged files as well, and report what cannot")
+    settle_ns: int = option(
+        DURATION, "1m",
+        "leave a file for the next run if it changed within this time, or the hour in its name is not over so long; "
+        "0s takes all")
+    filename_format: str = option(STRING, FILENAME_FORMAT, "nsq_to_file's --filename-format when they were written")
+    datetime_format: str = option(STRING, DATETIME_FORMAT, "nsq_to_file's --datetime-format when they were written")
+    datetime_zone: str = option(STRING, "UTC", "time zone of the dates in the names: UTC, local, or as Europe/Berlin")
+    assume_topic: str = option(STRING, "", "topic of records that do not say one, in files whose names do not either")
+    assume_time: str = option(STRING, "", "time of records that do not say one, in files whose names do not either")
+    unterminated: str = option(
+        text_such_as(SKIP, KEEP), SKIP,
+        "what a last line without its newline is: skip (torn, and damage) or keep (a record)")
+    batch_files: int = option(INT, 1000, "files of one batch, at most")
+    batch_bytes: int = option(INT, 1 << 30, "bytes of the files of one batch, about")
+    # fmt: on
+    assume_time_ns: int | None = field(default=None, init=False)
+
+    def check(self) -> None:
+        """PlainError: something cannot be honoured, or is missing."""
+        JobOptions.check(self)
+        self.check_topics()
+        if not self.input:
+            raise PlainError("--input required")
+        if not self.output:
+            raise PlainError("--output required")
+        for word in self.input:
+            if word == "-" or "://" in word:
+                raise PlainError(
+                    f"--input: {word}: give files that each machine of Spark has under this name"
+                )
+        if self.settle_ns < 0:
+            raise PlainError("--settle is 0s or more")
+        for name in ("batch_files", "batch_bytes"):
+            if getattr(self, name) < 1:
+                raise PlainError(f"--{name.replace('_', '-')} is 1 or more")
+        if self.unterminated not in {SKIP, KEEP}:
+            raise PlainError(f"--unterminated is {self.unterminated!r}; it is {SKIP} or {KEEP}")
+        if self.assume_topic and not is_valid_name(self.assume_topic):
+            raise PlainError(f"--assume-topic: {self.assume_topic!r} is not a valid topic name")
+        if self.assume_time:
+            self.assume_time_ns = parse_time_ns("--assume-time", self.assume_time)
+        read_zone(self.datetime_zone)
+
+    def is_topic(self, topic: str) -> bool:
+        """Whether --topic and --topic-pattern ask for it."""
+        if self.topic:
+            return topic in self.topic
+        return re.search(self.topic_pattern, topic) is not None

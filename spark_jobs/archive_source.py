@@ -1,0 +1,85 @@
+"""The Spark source of archives that Spark's own readers do not read: rows of `archive_rows` in local files.
+
+The option `files` is a list of lists of `ArchiveFile` as JSON: what one task reads, for each task.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from nsqfast.spark_jobs.archive_rows import DDL, ArchiveFile, read_batches
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+NAME = "nsqfast-archives"
+
+
+@dataclass
+class FilesPartition(InputPartition):
+    """What one task reads."""
+
+    files: list[ArchiveFile]
+
+
+class ArchiveSource(DataSource):
+    """Damage was told when the files were inspected, and is passed over here."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Of the format."""
+        return NAME
+
+    def schema(self) -> str:
+        """As read_batches makes them."""
+        return DDL
+
+    def reader(self, schema: "StructType") -> DataSourceReader:
+        """For all its files."""
+        del schema
+        return ArchiveReader(json.loads(self.options["files"]))
+
+
+class ArchiveReader(DataSourceReader):
+    """One partition for each list."""
+
+    def __init__(self, parts: list[list[dict[str, object]]]) -> None:
+        self._parts = parts
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """As they were given."""
+        return [FilesPartition([ArchiveFile(**one) for one in part]) for part in self._parts]  # type: ignore[arg-type]
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        """Of one file after the other."""
+        assert isinstance(partition, FilesPartition)
+        for file in partition.files:
+            yield from read_batches(file, lambda _: None)
+
+
+def read_archives(spark: "SparkSession", files: Sequence[ArchiveFile]) -> "DataFrame":
+    """Their rows, with about as many tasks as run at a time."""
+    spark.dataSource.register(ArchiveSource)
+    parts = [[one.to_json() for one in part] for part in share_out(files, slots(spark))]
+    return spark.read.format(NAME).option("files", json.dumps(parts)).load()
+
+
+def slots(spark: "SparkSession") -> int:
+    """How many tasks run at a time, about."""
+    return max(1, int(spark.sparkContext.defaultParallelism))
+
+
+def share_out(files: Sequence[ArchiveFile], count: int) -> list[list[ArchiveFile]]:
+    """At most so many lists of about the same size, none of them empty: the largest file first, to the least."""
+    parts: list[list[ArchiveFile]] = [[] for _ in range(min(count, len(files)))]
+    sizes = [0] * len(parts)
+    for file in sorted(files, key=lambda one: one.size, reverse=True):
+        least = sizes.index(min(sizes))
+        parts[least].append(file)
+        sizes[least] += file.size + 1
+    return parts

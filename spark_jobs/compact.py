@@ -1,0 +1,95 @@
+"""The job compact: many small files become files of about one size for each topic and hour, in another folder.
+
+nsqfast-spark compact --input=/lake/messages --output=/lake/compacted --dedupe
+
+Nothing of the input is changed or deleted. What went in, and what came out, is counted in the files themselves.
+"""
+
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nsqfast.errors import OptionsError
+from nsqfast.options import BOOL, INT, STRING, STRINGS, PlainError, option
+from nsqfast.spark_jobs.job import EXIT_OK, Job, run_job
+from nsqfast.spark_jobs.options import JobOptions, TopicOptions, parser
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TARGET_SIZE = 128 << 20
+
+
+@dataclass(slots=True)
+class Options(TopicOptions, JobOptions):
+    """Of the job."""
+
+    # fmt: off
+    input: list[str] = option(
+        STRINGS, [], "folder that ingest, load-archives or compact wrote (may be given multiple times)")
+    output: str = option(STRING, "", "folder to write to; empty, or of a run of the same that did not end")
+    dedupe: bool = option(
+        BOOL, False, "leave out all but one of the messages with the same topic, id and timestamp_ns; "
+        "what has no id has no duplicates")
+    target_size: int = option(INT, TARGET_SIZE, "bytes of a file, about")
+    # fmt: on
+
+    def check(self) -> None:
+        """PlainError: something cannot be honoured, or is missing."""
+        JobOptions.check(self)
+        self.check_topics()
+        if not self.input:
+            raise PlainError("--input required")
+        if not self.output:
+            raise PlainError("--output required")
+        if self.target_size < 1:
+            raise PlainError("--target-size is 1 or more")
+
+
+def main(argv: list[str] | None = None, spark: "SparkSession | None" = None) -> int:
+    """One run; the result is the exit status."""
+    words = sys.argv[1:] if argv is None else argv
+    return run_job("compact", parser(Options, "compact", words), live, spark)
+
+
+def live(job: Job[Options]) -> int:
+    """From the folders to the other one."""
+    # Late, so that --help and a wrong flag answer at once.
+    from nsqfast.spark_jobs.compaction import Compaction, CompactState
+    from nsqfast.spark_jobs.messages import check_apart, resolve
+
+    options, spark = job.options, job.spark
+    begun_s = time.monotonic()
+    check_apart(spark, options.input, options.output)
+    state = CompactState(
+        spark, options.output, sorted(resolve(spark, one) for one in options.input)
+    )
+    state.check()
+    compaction = Compaction(spark, options)
+    files = compaction.list_files()
+    counts = compaction.write(state.begin(), files)
+    if counts.rows_in != counts.rows_out + counts.duplicates:
+        raise OptionsError(
+            f"{counts.rows_in} messages in, but {counts.rows_out} out and {counts.duplicates} duplicates: "
+            f"the output is not to be used; the same command begins it again"
+        )
+    state.finish(counts)
+    job.reports.note(
+        batch=1,
+        rows=counts.rows_in,
+        duplicates=counts.duplicates,
+        files_in=counts.files_in,
+        files_out=counts.files_out,
+        duration_s=round(time.monotonic() - begun_s, 3),
+    )
+    print(
+        f"{counts.rows_in} messages of {counts.files_in} files in, {counts.rows_out} messages of "
+        f"{counts.files_out} files out, {counts.duplicates} duplicates left out: "
+        f"{counts.rows_in} = {counts.rows_out} + {counts.duplicates}"
+    )
+    return EXIT_OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,202 @@
+"""How compact writes: one shuffle and one sort, after which each file's messages are in one task, by time.
+
+The file of a message is chosen by a hash of its id, so that duplicates meet in one file; each file has a folder of its
+own, `batch=compact-RUN-NUMBER`.
+"""
+
+import functools
+import uuid
+from collections import Counter
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from nsqfast.errors import OptionsError
+from nsqfast.spark_jobs import layout
+from nsqfast.spark_jobs.folders import Folder
+from nsqfast.spark_jobs.messages import INGESTED, read_messages
+from nsqfast.spark_jobs.partitions import delete_batches, no_pattern
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from nsqfast.spark_jobs.compact import Options
+
+STATE_FOLDER, STATE_FILE = "_compact", "state.json"
+GROUP = ("topic", "date", "hour")
+# Of these there is one in each row while it is worked on.
+ORDER, KEY, COPY = "_order", "_key", "_copy"
+PATH, SIZE = "_path", "_size"
+TASKS_MAX = 2000
+
+Group = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """Of the input; `size` in bytes."""
+
+    group: Group
+    size: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Of one run."""
+
+    rows_in: int
+    rows_out: int
+    duplicates: int
+    files_in: int
+    files_out: int
+
+
+class CompactState:
+    """What the output is of: OUTPUT/_compact/state.json. `check` comes first, then `begin`."""
+
+    def __init__(self, spark: "SparkSession", output: str, inputs: list[str]) -> None:
+        self._spark = spark
+        self._output = output
+        self._inputs = inputs
+        self._folder = Folder(spark, f"{Folder(spark, output).path}/{STATE_FOLDER}")
+        self._run = ""
+
+    def check(self) -> None:
+        """OptionsError: the output is not its own, or is done."""
+        found = self._folder.read_json(STATE_FILE)
+        if found is None:
+            if Folder(self._spark, self._output).names() - {STATE_FOLDER}:
+                raise OptionsError(
+                    f"{self._output}: not empty, and not of compact; give an empty --output"
+                )
+            return
+        if found.get("finished"):
+            raise OptionsError(
+                f"{self._output}: has what compact made at {found['finished']}; give another --output"
+            )
+        if found.get("inputs") != self._inputs:
+            raise OptionsError(
+                f"{self._output}: has an unfinished compact of {', '.join(found.get('inputs') or ['nothing'])}; "
+                f"give the same --input to begin it again, or another --output"
+            )
+        self._run = str(found["run"])
+
+    def begin(self) -> str:
+        """The name of the run; what an earlier try of it wrote is deleted."""
+        if self._run:
+            delete_batches(self._spark, self._output, f"compact-{self._run}-*")
+        else:
+            self._run = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}"
+            self._write({"finished": None})
+        return self._run
+
+    def finish(self, counts: Counts) -> None:
+        """It is whole."""
+        self._write({"finished": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", **asdict(counts)})
+
+    def _write(self, more: dict[str, object]) -> None:
+        self._folder.write_json(STATE_FILE, {"run": self._run, "inputs": self._inputs, **more})
+
+
+class Compaction:
+    """One run."""
+
+    def __init__(self, spark: "SparkSession", options: "Options") -> None:
+        self._spark = spark
+        self._options = options
+        self._run = ""
+
+    def write(self, run: str, files: "Sequence[File]") -> Counts:
+        """Write what is in these files, and count what is there then."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as f
+
+        self._run = run
+        parts = self._share_out(files)
+        observation = Observation()
+        rows = self._arranged(parts).observe(
+            observation, f.count_if(f.col(COPY) > 1).alias("duplicates")
+        )
+        layout.write(rows.where(f.col(COPY) == 1).drop(ORDER, KEY, COPY), self._options.output)
+        # By the ends of the files: not what Spark thinks it wrote, but what is there.
+        written = self._spark.read.parquet(no_pattern(self._options.output))
+        return Counts(
+            rows_in=sum(file.rows for file in files),
+            rows_out=written.count(),
+            duplicates=observation.get["duplicates"],
+            files_in=len(files),
+            files_out=len(written.inputFiles()),
+        )
+
+    @functools.cached_property
+    def _messages(self) -> "DataFrame":
+        """Listed once: what ingest writes meanwhile is for the next run."""
+        columns = ("_metadata.file_path", PATH), ("_metadata.file_size", SIZE)
+        rows = read_messages(self._spark, self._options.input, *columns)
+        return rows.where(layout.is_chosen(self._options))
+
+    def list_files(self) -> "list[File]":
+        """What there is to be read; no column of it is. OptionsError: no messages of these topics."""
+        found = self._messages.groupBy(*GROUP, PATH, SIZE).count().collect()
+        if not found:
+            raise OptionsError("--input has no messages of these topics")
+        return [File((one.topic, one.date, one.hour), one[SIZE], one["count"]) for one in found]
+
+    def _share_out(self, files: "Sequence[File]") -> dict[Group, int]:
+        """How many files each topic and hour gets."""
+        sizes: Counter[Group] = Counter()
+        for file in files:
+            sizes[file.group] += file.size
+        return {group: -(-size // self._options.target_size) for group, size in sizes.items()}
+
+    def _arranged(self, parts: dict[Group, int]) -> "DataFrame":
+        """All rows where they are to be written; COPY is above 1 for duplicates."""
+        from pyspark.sql import Window
+        from pyspark.sql import functions as f
+
+        shares = self._spark.createDataFrame(
+            [(*group, count) for group, count in parts.items()],
+            "topic string, date string, hour string, _files int",
+        )
+        rows = (
+            self._messages.drop(PATH, SIZE)
+            .withColumn(ORDER, f.monotonically_increasing_id())
+            .join(f.broadcast(shares), list(GROUP))
+            .withColumn(KEY, _identity())
+        )
+        number = f.pmod(f.coalesce(f.xxhash64(KEY), f.col(ORDER)), f.col("_files"))
+        batch = f.concat(f.lit(f"compact-{self._run}-"), f.lpad(number.cast("string"), 4, "0"))
+        place = (*GROUP, "batch")
+        tasks = min(
+            TASKS_MAX, max(sum(parts.values()), self._spark.sparkContext.defaultParallelism)
+        )
+        rows = (
+            rows.withColumn("batch", batch)
+            .drop("_files")
+            .repartition(tasks, *place)
+            .sortWithinPartitions(*place, "timestamp_ns", KEY, "attempts", ORDER)
+        )
+        if not self._options.dedupe:
+            return self._ordered(rows.withColumn(COPY, f.lit(1)))
+        # The sort above is the one that this asks for.
+        same = Window.partitionBy(*place, "timestamp_ns", KEY).orderBy("attempts", ORDER)
+        copy = f.when(f.col(KEY).isNull(), 1).otherwise(f.row_number().over(same))
+        return self._ordered(rows.withColumn(COPY, copy))
+
+    @staticmethod
+    def _ordered(rows: "DataFrame") -> "DataFrame":
+        """With the columns of a message first."""
+        first = [name.split()[0] for name in layout.MESSAGE_DDL.split(", ")]
+        last = [INGESTED, "date", "hour", "batch", ORDER, KEY, COPY]
+        others = [name for name in rows.columns if name not in {*first, *last}]
+        return rows.select(*first, *others, *last)
+
+
+def _identity() -> "Column":
+    """What a duplicate has in common with the first, beside topic and time; null: nothing says so."""
+    from pyspark.sql import functions as f
+
+    return f.when(f.col("timestamp_ns").isNotNull(), f.col("id"))

@@ -1,0 +1,136 @@
+"""What went wrong inside Spark, in one line, and whether another try may do better."""
+
+import contextlib
+import logging
+import re
+from collections.abc import Iterator
+
+from nsqfast.errors import NsqfastError
+
+SHOWN_SIZE = 500
+
+# The end of a Python traceback, which Spark carries inside the text of a Java exception.
+_PYTHON = re.compile(
+    r"^\s*(?:[\w.]+\.)?(\w+(?:Error|Exception|Exit|Interrupt)): (.+)$", re.MULTILINE
+)
+# Of what runs a source Spark has the last line alone.
+_SOURCE = re.compile(r"data source perform \w+: (?:[\w.]+\.)?(\w+(?:Error|Exception)): (.+)")
+_CONDITION = re.compile(r"^\[[A-Z0-9_.]+\] ")
+_PY4J = re.compile(r"\AAn error occurred while calling \S+\n")
+_JAVA_CLASS = re.compile(r"^(?:: )?(?:[a-z][\w$]*\.)+[A-Z][\w$]*(?:Exception|Error): ")
+_STATE = re.compile(r" ?SQLSTATE: \w+;?$")
+# What Spark puts in front of what happened.
+_WRAPPED = re.compile(
+    r"^Query \[id = [^\]]*\] terminated with exception: |^Job aborted due to stage failure: |"
+    r"^Task \d+ in stage [\d.]+ failed \d+ times, most recent failure: |"
+    r"^Lost task [\d.]+ in stage [\d.]+ \(TID \d+\) \([^)]*\): |^An exception was raised by the Python Proxy\. "
+)
+# Nobody but the operator can change these: the next try ends alike.
+_PERMANENT = frozenset(
+    {
+        "OptionsError",
+        "PlainError",
+        "FlagError",
+        "CoercionError",
+        "PackageMissingError",
+        "JavaMissingError",
+        "SpoolError",
+        "RowError",
+    }
+)
+
+
+# PySpark logs each error of a query by these, as JSON with the whole Java stack trace in it.
+_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+# And this one what a function for foreachBatch raises, which the end of the query says as well.
+_CALLBACK_LOGGER = "py4j.clientserver"
+
+
+@contextlib.contextmanager
+def without_traces() -> Iterator[None]:
+    """PySpark does not log what is raised, and said in one line, anyway."""
+    from pyspark.logger import PySparkLogger
+
+    # By its own function, which makes them what PySpark expects them to be.
+    loggers: list[logging.Logger] = [PySparkLogger.getLogger(name) for name in _LOGGERS]
+    loggers.append(logging.getLogger(_CALLBACK_LOGGER))
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
+
+
+_WAITING = "Exception thrown in awaitResult"
+_CAUSE = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
+
+
+def spark_errors() -> tuple[type[Exception], ...]:
+    """What Spark raises in the driver."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    return PySparkException, Py4JError
+
+
+def explain(error: BaseException) -> str:
+    """One line: what the Python code in a worker raised, or else what Spark says of it."""
+    if isinstance(error, NsqfastError):
+        return str(error)
+    said = _python_error(error)
+    if said is not None:
+        name, text = said
+        # Spark's own exceptions say all in their text, and so do ours.
+        is_named = not (name in _PERMANENT or name.endswith("Exception"))
+        return _shorten(f"{name}: {text}" if is_named else _unwrapped(text))
+    return _shorten(_java_text(error))
+
+
+def is_permanent(error: BaseException) -> bool:
+    """Whether a query that ended with this would end so again."""
+    from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException
+
+    if isinstance(error, AnalysisException | IllegalArgumentException | ParseException):
+        return True
+    said = _python_error(error)
+    return said is not None and said[0] in _PERMANENT
+
+
+def _python_error(error: BaseException) -> tuple[str, str] | None:
+    """The last exception of Python in the text: the name of its class, and what it says."""
+    text = str(error)
+    begin = text.find("Traceback (most recent call last)")
+    if begin < 0:
+        of_source = _SOURCE.search(text)
+        return (of_source[1], of_source[2]) if of_source else None
+    # Spark's own frames come behind it, and begin with a tab.
+    lines = [line for line in text[begin:].splitlines() if not line.startswith("\tat ")]
+    found = _PYTHON.findall("\n".join(lines))
+    return found[-1] if found else None
+
+
+def _java_text(error: BaseException) -> str:
+    # What py4j puts in front says only which call of ours it was.
+    lines = [_JAVA_CLASS.sub("", line.strip()) for line in _PY4J.sub("", str(error)).splitlines()]
+    text = _unwrapped(next((line for line in lines if line), type(error).__name__))
+    if not text.startswith(_WAITING):
+        return text
+    # What happened stands further down, in the first of the causes.
+    causes = _CAUSE.findall(str(error))
+    return _unwrapped(causes[0]) if causes else text
+
+
+def _unwrapped(text: str) -> str:
+    while True:
+        shorter = _STATE.sub("", _JAVA_CLASS.sub("", _WRAPPED.sub("", _CONDITION.sub("", text))))
+        if shorter == text:
+            return text
+        text = shorter
+
+
+def _shorten(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= SHOWN_SIZE else f"{line[:SHOWN_SIZE]} ..."

@@ -1,0 +1,97 @@
+"""Folders and small files wherever Spark can write: a disk, HDFS, S3. Through Spark's own file systems."""
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from nsqfast.errors import OptionsError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Folder:
+    """One of them; it need not be there yet. OptionsError: it cannot be read or written."""
+
+    def __init__(self, spark: "SparkSession", path: str) -> None:
+        self._jvm = spark._jvm  # noqa: SLF001 - PySpark has no other way to Hadoop's file systems
+        self._path = self._jvm.org.apache.hadoop.fs.Path(path)
+        with _operators_fault(path):
+            conf = spark._jsc.hadoopConfiguration()  # noqa: SLF001
+            self._files = self._path.getFileSystem(conf)
+            self.path: str = self._files.makeQualified(self._path).toString()
+
+    def names(self) -> set[str]:
+        """Of what is in it; empty where there is no such folder."""
+        with _operators_fault(self.path):
+            if not self._files.exists(self._path):
+                return set()
+            return {status.getPath().getName() for status in self._files.listStatus(self._path)}
+
+    def child(self, name: str) -> Any:
+        """The path of what is called so in it, as Hadoop has it."""
+        return self._jvm.org.apache.hadoop.fs.Path(self._path, name)
+
+    def subfolder_names(self, name: str) -> set[str]:
+        """Of what is in the folder `name` in it."""
+        with _operators_fault(self.path):
+            place = self.child(name)
+            if not self._files.exists(place):
+                return set()
+            return {status.getPath().getName() for status in self._files.listStatus(place)}
+
+    def read_json(self, name: str) -> dict[str, Any] | None:
+        """None: there is no such file."""
+        with _operators_fault(self.path):
+            place = self.child(name)
+            if not self._files.exists(place):
+                return None
+            stream = self._files.open(place)
+            try:
+                text = bytes(stream.readAllBytes()).decode("utf-8", "replace")
+            finally:
+                stream.close()
+        try:
+            found = json.loads(text)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise OptionsError(
+                f"{self.path}/{name}: damaged; it was written by nsqfast-spark as JSON"
+            )
+        return found
+
+    def write_json(self, name: str, content: dict[str, Any]) -> None:
+        """Whole or not at all, where the file system can rename."""
+        part = self.child(f".{name}.part")
+        with _operators_fault(self.path):
+            self._files.mkdirs(self._path)
+            stream = self._files.create(part, True)
+            try:
+                stream.write(bytearray(json.dumps(content, indent=1).encode()))
+                stream.hsync()
+            finally:
+                stream.close()
+            place = self.child(name)
+            self._files.delete(place, False)
+            if not self._files.rename(part, place):
+                raise OptionsError(f"{self.path}/{name}: cannot be written")
+
+
+class _operators_fault:  # noqa: N801 - reads as a function
+    """What Hadoop says of a path becomes one line."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: object
+    ) -> None:
+        from py4j.protocol import Py4JJavaError
+
+        if isinstance(error, Py4JJavaError):
+            reason = str(error.java_exception.getMessage()).splitlines()[0]
+            text = reason if self._path in reason else f"{self._path}: {reason}"
+            raise OptionsError(text) from None

@@ -1,0 +1,103 @@
+"""Messages as files: <folder>/topic=T/date=YYYY-MM-DD/hour=HH/batch=B/*.parquet, in UTC.
+
+The files hold channel, id, timestamp, timestamp_ns, attempts, nsqd and body, and whatever a job adds behind them; the
+rest is in the names of the folders, which any reader of Hive's layout turns into columns. `batch` says who wrote the
+files: what writes the same batch again replaces them.
+"""
+
+from typing import TYPE_CHECKING
+
+from nsqfast.options import PlainError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from nsqfast.spark_jobs.options import TopicOptions
+
+PARQUET, DELTA = "parquet", "delta"
+FORMATS = (PARQUET, DELTA)
+PARTITIONS = ("topic", "date", "hour", "batch")
+MESSAGE_DDL = (
+    "topic string, channel string, id string, timestamp timestamp, timestamp_ns long, "
+    "attempts int, nsqd string, body binary"
+)
+DELTA_CLASS = "io.delta.sql.DeltaSparkSessionExtension"
+DELTA_SPARK_MAX = (4, 2)
+
+
+def with_partitions(messages: "DataFrame", batch: str) -> "DataFrame":
+    """With date and hour of `timestamp`, by the session's time zone (UTC in every job), and the batch."""
+    from pyspark.sql import functions
+
+    time = functions.col("timestamp")
+    return messages.withColumns(
+        {
+            "date": functions.date_format(time, "yyyy-MM-dd"),
+            "hour": functions.date_format(time, "HH"),
+            "batch": functions.lit(batch),
+        }
+    )
+
+
+def write(messages: "DataFrame", folder: str, format_: str = PARQUET) -> None:
+    """Replace those folders of topic, date, hour and batch that have rows in it; all others stay."""
+    (
+        messages.write.format(format_)
+        .mode("overwrite")
+        .option("partitionOverwriteMode", "dynamic")
+        .partitionBy(*PARTITIONS)
+        .save(folder)
+    )
+
+
+def read(spark: "SparkSession", folders: "Sequence[str]", format_: str = PARQUET) -> "DataFrame":
+    """What was written to these folders; all of PARTITIONS are strings. Files may lack columns that others have.
+
+    The session is one of `open_session`, which does not guess types from names.
+    """
+    from functools import reduce
+
+    frames = [
+        spark.read.format(format_).option("mergeSchema", "true").load(folder) for folder in folders
+    ]
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+
+
+def is_chosen(topics: "TopicOptions") -> "Column":
+    """The condition of --topic and --topic-pattern; true for all without them."""
+    from pyspark.sql import functions
+
+    if topics.topic:
+        return functions.col("topic").isin(topics.topic)
+    if topics.topic_pattern:
+        return functions.col("topic").rlike(topics.topic_pattern)
+    return functions.lit(True)
+
+
+def check_format(spark: "SparkSession", format_: str) -> None:
+    """PlainError: --format delta, and Spark has no Delta Lake."""
+    if format_ != DELTA:
+        return
+    from py4j.protocol import Py4JError
+
+    try:
+        # Spark's class loader, not py4j's, is the one that has what --packages and --jars brought.
+        spark._jvm.org.apache.spark.util.Utils.classForName(DELTA_CLASS, False, False)  # noqa: SLF001
+    except (Py4JError, TypeError):
+        raise PlainError(_delta_missing(spark.version)) from None
+
+
+def _delta_missing(version: str) -> str:
+    release = tuple(int(part) for part in version.split(".")[:2])
+    if release > DELTA_SPARK_MAX:
+        newest = ".".join(map(str, DELTA_SPARK_MAX))
+        cure = f"Delta Lake needs PySpark {newest} or older, and this is {version}: use --format parquet"
+    else:
+        cure = (
+            "pip install delta-spark and add --conf spark.jars.packages=io.delta:delta-spark_2.13:<its version> "
+            "--conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension --conf "
+            "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog, or use --format parquet"
+        )
+    return f"--format delta: Delta Lake is not in this Spark; {cure}"

@@ -1,0 +1,127 @@
+"""Flags that several jobs have; syntax and exit status are those of nsqfast's other tools.
+
+    @dataclass(slots=True)
+    class Options(TopicOptions, JobOptions):
+        input: list[str] = option(STRINGS, [], "folder to read (may be given multiple times)")
+
+This module imports no pyspark: --help, completion and a wrong flag answer at once, and where Spark is not installed.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from nsqfast.names import is_valid_name
+from nsqfast.options import INT, STRING, STRINGS, PlainError, option, text_such_as
+from nsqfast.tools.shared.discovery import base_url
+from nsqfast.tools.shared.metrics import METRICS_HELP
+from nsqfast.tools.shared.options import parse_tool
+
+T = TypeVar("T", bound="JobOptions")
+
+PROGRAM = "nsqfast-spark"
+LOG_LEVELS = ("all", "trace", "debug", "info", "warn", "error", "fatal", "off")
+ANY_NUMBER = -1
+
+
+@dataclass(slots=True)
+class JobOptions:
+    """Of every job."""
+
+    # fmt: off
+    master: str = option(STRING, "", "where Spark runs; local[*] unless spark-submit says where")
+    conf: list[str] = option(STRINGS, [], "setting of Spark as <key>=<value> (may be given multiple times)")
+    spark_log_level: str = option(
+        text_such_as(*LOG_LEVELS), "",
+        "what Spark itself logs: all, trace, debug, info, warn, error, fatal or off; "
+        "fatal in local mode, else as Spark is set up")
+    metrics_file: str = option(STRING, "", "file to which a line of JSON is added for each batch")
+    metrics_address: str = option(STRING, "", METRICS_HELP)
+    max_bad: int = option(
+        INT, 0, "bad records that a run may have; with more of them its status is 3 (-1 = any number)")
+    # fmt: on
+
+    def check(self) -> None:
+        """PlainError: something cannot be honoured, or is missing. Those who extend it call it, too."""
+        self.settings()
+        if self.spark_log_level and self.spark_log_level not in LOG_LEVELS:
+            raise PlainError(
+                f"--spark-log-level is {self.spark_log_level!r}; it is one of {', '.join(LOG_LEVELS)}"
+            )
+        if self.max_bad < ANY_NUMBER:
+            raise PlainError(f"--max-bad is {self.max_bad}; it is 0 or more, or -1 for any number")
+
+    def settings(self) -> dict[str, str]:
+        """--conf, by key."""
+        found = {}
+        for item in self.conf:
+            key, equals, value = item.partition("=")
+            if not (key and equals):
+                raise PlainError(f"--conf: {item!r} is not <key>=<value>")
+            found[key] = value
+        return found
+
+    def is_too_bad(self, bad: int) -> bool:
+        """Whether so many bad records are more than --max-bad."""
+        return self.max_bad != ANY_NUMBER and bad > self.max_bad
+
+
+@dataclass
+class TopicOptions:
+    """Which topics; none is given for all, where a job can do that. Without slots, so that it goes with JobOptions."""
+
+    # fmt: off
+    topic: list[str] = option(STRINGS, [], "topic to take (may be given multiple times)")
+    topic_pattern: str = option(STRING, "", "take the topics in which this regular expression is found")
+    # fmt: on
+
+    def check_topics(self) -> None:
+        """PlainError: a name that no topic has, or both flags."""
+        if self.topic and self.topic_pattern:
+            raise PlainError("use --topic or --topic-pattern not both")
+        for name in self.topic:
+            if not is_valid_name(name):
+                raise PlainError(f"--topic: {name!r} is not a valid topic name")
+        try:
+            re.compile(self.topic_pattern)
+        except re.error as error:
+            raise PlainError(f"--topic-pattern: {self.topic_pattern!r}: {error}") from None
+
+
+@dataclass
+class AddressOptions:
+    """Where nsqd is; likewise."""
+
+    # fmt: off
+    nsqd_tcp_address: list[str] = option(STRINGS, [], "nsqd TCP address (may be given multiple times)")
+    lookupd_http_address: list[str] = option(STRINGS, [], "lookupd HTTP address (may be given multiple times)")
+    # fmt: on
+
+    def check_addresses(self) -> None:
+        """PlainError unless there is one kind of address."""
+        if not (self.nsqd_tcp_address or self.lookupd_http_address):
+            raise PlainError("--nsqd-tcp-address or --lookupd-http-address required")
+        if self.nsqd_tcp_address and self.lookupd_http_address:
+            raise PlainError("use --nsqd-tcp-address or --lookupd-http-address not both")
+        for address in self.lookupd_http_address:
+            base_url(address, "--lookupd-http-address")
+
+
+def parser(cls: type[T], job: str, argv: list[str]) -> Callable[[], T]:
+    """What reads the command line of a job and checks it: FlagError, PlainError."""
+
+    def parse() -> T:
+        options = parse_tool(cls, argv, f"{PROGRAM} {job}", on_words=refuse_words)
+        options.check()
+        return options
+
+    return parse
+
+
+def refuse_words(words: list[str]) -> None:
+    """A word that is no flag is a mistake here, and a costly one if it is passed over in silence."""
+    if words:
+        raise PlainError(
+            f"{words[0]}: every word is a flag or its value; lists are given by repeating the flag"
+        )

@@ -1,0 +1,42 @@
+"""The folders of a batch, in all topics and hours of an output. Through Spark's own file systems."""
+
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SIGNS = re.compile(r"[\[\]{}*?\\]")
+PATTERN = "topic=*/date=*/hour=*/batch="
+
+
+def has_batches(spark: "SparkSession", output: str, batch: str) -> bool:
+    """Whether there are any whose name is like this pattern."""
+    return bool(_find(spark, output, batch))
+
+
+def delete_batches(spark: "SparkSession", output: str, batch: str) -> None:
+    """What an earlier try wrote, that was not finished."""
+    files = _files(spark, output)
+    for path in _find(spark, output, batch):
+        files.delete(path, True)
+
+
+def no_pattern(path: str) -> str:
+    """A path for who takes it for a pattern, as Spark does when it reads."""
+    return _SIGNS.sub(r"\\\g<0>", path)
+
+
+def _find(spark: "SparkSession", output: str, batch: str) -> list[Any]:
+    pattern = _path(spark, no_pattern(output), PATTERN + batch)
+    found = _files(spark, output).globStatus(pattern)
+    return [status.getPath() for status in found] if found else []
+
+
+def _files(spark: "SparkSession", output: str) -> Any:
+    return _path(spark, output).getFileSystem(spark._jsc.hadoopConfiguration())  # noqa: SLF001
+
+
+def _path(spark: "SparkSession", *parts: str) -> Any:
+    # PySpark has no other way to Hadoop's file systems.
+    return spark._jvm.org.apache.hadoop.fs.Path(*parts)  # noqa: SLF001

@@ -1,0 +1,105 @@
+"""The figures of stats: one pass over the messages, without their bodies but for the size."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nsqfast.errors import OptionsError
+from nsqfast.spark_jobs import layout
+from nsqfast.spark_jobs.messages import INGESTED, read_messages
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from nsqfast.spark_jobs.stats import Options
+
+GROUP = ("topic", "date", "hour")
+PERCENTILES = (0.5, 0.95, 0.99)
+DDL = (
+    "topic string, date string, hour string, messages long, bytes long, body_bytes_max long, duplicates long, "
+    "redelivered long, attempts_mean double, attempts_max int, delay_p50_s double, delay_p95_s double, "
+    "delay_p99_s double, delay_max_s double"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Hour:
+    """Of one topic. None: the messages do not say, as those loaded from lines."""
+
+    topic: str
+    date: str
+    hour: str
+    messages: int  # duplicates among them
+    bytes: int  # of the bodies
+    body_bytes_max: int
+    duplicates: int  # more of the same topic, id and timestamp_ns
+    redelivered: int  # with more than one attempt
+    attempts_mean: float | None
+    attempts_max: int | None
+    # From publishing to the time when Spark wrote them; of duplicates, the first.
+    delay_p50_s: float | None
+    delay_p95_s: float | None
+    delay_p99_s: float | None
+    delay_max_s: float | None
+
+
+def count_messages(spark: "SparkSession", options: "Options") -> list[Hour]:
+    """By topic and time. OptionsError: there are none."""
+    messages = read_messages(spark, options.input).where(layout.is_chosen(options))
+    found = _by_hour(_by_identity(messages)).orderBy(*GROUP).collect()
+    if not found:
+        raise OptionsError("--input has no messages of these topics")
+    return [Hour(**row.asDict()) for row in found]
+
+
+def _by_identity(messages: "DataFrame") -> "DataFrame":
+    """A row for each message, however often it is there; those without an id are together in one."""
+    from pyspark.sql import functions as f
+
+    size = f.octet_length("body")
+    delay_s = (f.unix_micros(INGESTED) - f.col("timestamp_ns") / 1000) / 1e6
+    return messages.groupBy(*GROUP, "id", "timestamp_ns").agg(
+        f.count(f.lit(1)).alias("copies"),
+        f.sum(size).alias("bytes"),
+        f.max(size).alias("size_max"),
+        f.count_if(f.col("attempts") > 1).alias("redelivered"),
+        f.sum("attempts").alias("attempts"),
+        f.count("attempts").alias("attempts_count"),
+        f.max("attempts").alias("attempts_max"),
+        f.min(delay_s).alias("delay_s"),
+    )
+
+
+def _by_hour(identities: "DataFrame") -> "DataFrame":
+    from pyspark.sql import functions as f
+
+    has_identity = f.col("id").isNotNull() & f.col("timestamp_ns").isNotNull()
+    percentiles = f.percentile_approx("delay_s", list(PERCENTILES))
+    return (
+        identities.groupBy(*GROUP)
+        .agg(
+            f.sum("copies").alias("messages"),
+            f.sum("bytes").alias("bytes"),
+            f.max("size_max").cast("long").alias("body_bytes_max"),
+            f.sum(f.when(has_identity, f.col("copies") - 1).otherwise(0)).alias("duplicates"),
+            f.sum("redelivered").alias("redelivered"),
+            f.try_divide(f.sum("attempts"), f.sum("attempts_count")).alias("attempts_mean"),
+            f.max("attempts_max").alias("attempts_max"),
+            percentiles.alias("delays"),
+            f.max("delay_s").alias("delay_max_s"),
+        )
+        .select(
+            *GROUP,
+            "messages",
+            "bytes",
+            "body_bytes_max",
+            "duplicates",
+            "redelivered",
+            "attempts_mean",
+            "attempts_max",
+            *(
+                f.col("delays")[number].alias(f"delay_p{round(share * 100)}_s")
+                for number, share in enumerate(PERCENTILES)
+            ),
+            "delay_max_s",
+        )
+    )

@@ -1,0 +1,114 @@
+"""One Spark session for all tests; without Java 17 or pyspark the whole folder is skipped."""
+
+import importlib.util
+import itertools
+import logging
+import os
+import sys
+from importlib.metadata import version
+
+import pytest
+
+from nsqfast.errors import OptionsError
+from nsqfast.spark import PackageMissingError
+from nsqfast.spark.java import find_java
+from support.server import start_nsqd
+
+# A JVM that lives for minutes gains nothing from the second compiler or a collector with threads of its own.
+JVM_FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+
+TOPIC_NUMBERS = itertools.count(1)
+
+
+def why_skipped():
+    """One line, or ''."""
+    try:
+        for package in ("pyspark", "pyarrow"):
+            if importlib.util.find_spec(package) is None:
+                raise PackageMissingError(package)
+        find_java()
+    except OptionsError as error:
+        return f"tests/spark: {error}"
+    return ""
+
+
+WHY_SKIPPED = why_skipped()
+
+
+def pytest_configure(config):
+    """PySpark 4.0 and 4.1 leave sockets and files to the garbage collection."""
+    if not WHY_SKIPPED and version("pyspark").startswith(("4.0.", "4.1.")):
+        for warning in ("ResourceWarning", "pytest.PytestUnraisableExceptionWarning"):
+            config.addinivalue_line("filterwarnings", f"ignore::{warning}")
+
+
+class SkippedModule(pytest.Module):
+    """It is not even imported, since it may import what is missing."""
+
+    def collect(self):
+        pytest.skip(WHY_SKIPPED, allow_module_level=True)
+
+
+def pytest_pycollect_makemodule(module_path, parent):
+    return SkippedModule.from_parent(parent, path=module_path) if WHY_SKIPPED else None
+
+
+@pytest.fixture(scope="module", params=["nsqfast", pytest.param("go", marks=pytest.mark.go)])
+def implementation(request):
+    """Whose daemons a test talks to."""
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def broker(implementation, tmp_path_factory):
+    """An nsqd that the tests of a module share."""
+    with start_nsqd(implementation, tmp_path_factory.mktemp(implementation)) as server:
+        yield server
+
+
+@pytest.fixture
+def topic():
+    """A topic that no other test has."""
+    return f"topic-{next(TOPIC_NUMBERS)}"
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory):
+    """With four attempts for each task. The source "nsq" is registered."""
+    from pyspark.sql import SparkSession
+
+    import nsqfast.spark
+
+    folder = tmp_path_factory.mktemp("spark")
+    # Both are read when the first session starts its JVM.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f"{JVM_FLAGS} -Dderby.system.home={folder}",
+        "spark.local.dir": str(folder / "local"),
+        "spark.log.level": "WARN",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.streaming.stopTimeout": "60s",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+    }
+    builder = SparkSession.builder.master("local[2,4]").appName("nsqfast tests")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    nsqfast.spark.register(session)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def quiet_log():
+    """A job writes its log to stderr; afterwards the log is what it was."""
+    log = logging.getLogger("nsqfast")
+    before = log.handlers[:], log.propagate
+    level = log.level
+    yield
+    log.handlers[:], log.propagate = before
+    log.setLevel(level)

@@ -1,0 +1,221 @@
+"""kill -9 of everything in turn while `nsqfast-spark ingest` runs: nothing is missing, nothing is there twice."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import psutil
+import pyarrow.dataset
+import pyarrow.parquet
+import pyspark
+import pytest
+
+from nsqfast.client.sync import Producer
+from support.server import Server, start_nsqd
+from support.tools import Tool
+from support.web import topic_stats
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.timeout(280)
+
+TOPIC, CHANNEL = "orders", "lake"
+PART = 40_000
+BATCH = 1000
+SECONDS_MAX = 120.0
+POLL_S = 0.002
+# One that lives for half a minute gains nothing from the second compiler, or a collector with threads of its own.
+FAST_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# What is acknowledged is written: kill -9 of either broker loses nothing that it has not handed out. Ours waits for the
+# disk, too; Go's would sync each message by itself, which takes minutes. It reads again what it had not noted as read.
+DURABLE = {"nsqfast": ("--mem-queue-size=0", "--sync-every=1"), "go": ("--mem-queue-size=0",)}
+
+
+def wait_until(what: str, is_so: Callable[[], object], ingest: Ingest) -> None:
+    deadline_s = time.monotonic() + SECONDS_MAX
+    while not is_so():
+        assert ingest.tool.process.poll() is None, ingest.text
+        assert time.monotonic() < deadline_s, f"not within {SECONDS_MAX} s: {what}\n{ingest.text}"
+        time.sleep(POLL_S)
+
+
+class Ingest:
+    """The job as a user starts it, and the processes that belong to it."""
+
+    def __init__(self, folder: Path, address: str, master: str) -> None:
+        self.output = folder / "lake"
+        self.checkpoint = folder / "checkpoint"
+        self.spool = folder / "spool"
+        words = [
+            sys.executable, "-m", "nsqfast.spark_jobs.main", "ingest", f"--master={master}",
+            f"--topic={TOPIC}", f"--channel={CHANNEL}", f"--nsqd-tcp-address={address}",
+            f"--spool={self.spool}", f"--output={self.output}", f"--checkpoint={self.checkpoint}",
+            f"--conf=spark.driver.extraJavaOptions={FAST_JVM}",
+            f"--conf=spark.executor.extraJavaOptions={FAST_JVM}",
+        ]  # fmt: skip
+        home = str(
+            next(iter(pyspark.__path__))
+        )  # for a cluster's executors, which are started by its scripts
+        self.tool = Tool(words, SPARK_HOME=home, PYSPARK_PYTHON=sys.executable)
+
+    @property
+    def text(self) -> str:
+        return self.tool.err.decode(errors="replace")
+
+    def processes(self, *marks: str) -> list[psutil.Process]:
+        """Those below the job whose command line has all of that in it."""
+        found = []
+        for process in psutil.Process(self.tool.process.pid).children(recursive=True):
+            try:
+                line = " ".join(process.cmdline())
+            except psutil.NoSuchProcess:
+                continue
+            if all(mark in line for mark in marks):
+                found.append(process)
+        return found
+
+    def workers(self) -> list[psutil.Process]:
+        """Where tasks run: the forks of Spark's daemons."""
+        daemons = self.processes("pyspark.daemon", "pyspark.worker")
+        pids = {process.pid for process in daemons}
+        return [process for process in daemons if process.ppid() in pids]
+
+    def count(self) -> int:
+        """Messages in what was written as a whole."""
+        if not self.output.exists():
+            return 0
+        paths = self.output.glob("topic=*/date=*/hour=*/batch=*/*.parquet")
+        return sum(pyarrow.parquet.ParquetFile(path).metadata.num_rows for path in paths)
+
+    def wait_count(self, count: int) -> None:
+        wait_until(f"{count} messages in Parquet", lambda: self.count() >= count, self)
+
+    def segments(self) -> int:
+        return len(list(self.spool.glob("*/*.arrow"))) + len(
+            list(self.spool.glob("*/done/*.arrow"))
+        )
+
+    def is_between_write_and_commit(self) -> bool:
+        """Whether the newest batch is in the output, and Spark has not noted that it is."""
+        begun = sorted(int(path.name) for path in (self.checkpoint / "offsets").glob("[0-9]*"))
+        if not begun or (self.checkpoint / "commits" / str(begun[-1])).exists():
+            return False
+        return any(self.output.glob(f"topic=*/date=*/hour=*/batch=*-{begun[-1]}/*.parquet"))
+
+    def kill(self) -> None:
+        """All of the driver at once; nothing, if it has ended."""
+        if self.tool.process.poll() is None:
+            for process in self.processes("java"):
+                process.kill()
+        self.tool.kill()
+
+    def bodies(self) -> Iterator[int]:
+        table = pyarrow.dataset.dataset(self.output, partitioning="hive").to_table(columns=["body"])
+        for body in table.column("body").to_pylist():
+            yield int(body)
+
+
+def publish(address: str, first: int, count: int) -> None:
+    with Producer(address) as producer:
+        for start in range(first, first + count, BATCH):
+            producer.publish_many(TOPIC, [b"%d" % n for n in range(start, start + BATCH)])
+
+
+def address_of(server: Server) -> str:
+    return "{}:{}".format(*server.tcp)
+
+
+def restart(implementation: str, folder: Path, server: Server) -> Server:
+    """On the same ports and data."""
+    tcp, http = server.tcp[1], server.http[1]
+    ports = [f"--tcp-address=127.0.0.1:{tcp}", f"--http-address=127.0.0.1:{http}"]
+    return start_nsqd(implementation, folder, *DURABLE[implementation], *ports)
+
+
+def check(ingest: Ingest, server: Server, count: int) -> None:
+    """Every message once, and none left behind."""
+    assert ingest.tool.end() == 0, ingest.text
+    bodies = list(ingest.bodies())
+    missing = set(range(count)) - set(bodies)
+    assert (len(missing), len(bodies) - len(set(bodies))) == (0, 0), "missing, doubled"
+    left = topic_stats(server.http, TOPIC)["channels"][CHANNEL]
+    assert (left["depth"], left["in_flight_count"]) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "implementation",
+    ["nsqfast", pytest.param("go", marks=[pytest.mark.go, pytest.mark.soak])],
+)
+def test_everything_is_killed_in_turn(implementation: str, tmp_path: Path) -> None:
+    """Receiver, worker, executor, nsqd, driver: each while a part of 200,000 messages is on its way.
+
+    The executors are JVMs of their own; the driver that takes over is on another cluster, which is no matter.
+    """
+    data = tmp_path / "nsqd"
+    data.mkdir()
+    server = start_nsqd(implementation, data, *DURABLE[implementation])
+    try:
+        ingest = Ingest(tmp_path, address_of(server), "local-cluster[2,1,1024]")
+        wait_until("the receiver", lambda: ingest.processes("nsqfast.spark.receiver"), ingest)
+        kill_receiver(ingest, server)
+        kill_worker(ingest, server)
+        kill_executor(ingest, server)
+        server = kill_nsqd(implementation, data, ingest, server)
+        ingest = kill_driver(ingest, server, tmp_path)
+        check(ingest, server, 5 * PART)
+    finally:
+        ingest.kill()
+        server.kill()
+
+
+def kill_receiver(ingest: Ingest, server: Server) -> None:
+    """As soon as a segment has its name: its messages are on disk, and most of them not finished."""
+    segments = ingest.segments()
+    publish(address_of(server), 0, PART)
+    wait_until("a segment", lambda: ingest.segments() > segments, ingest)
+    for process in ingest.processes("nsqfast.spark.receiver"):
+        process.kill()
+    ingest.wait_count(PART)
+
+
+def kill_worker(ingest: Ingest, server: Server) -> None:
+    publish(address_of(server), PART, PART)
+    wait_until("a batch", lambda: ingest.count() > PART or ingest.workers(), ingest)
+    for process in ingest.workers():
+        process.kill()
+    ingest.wait_count(2 * PART)
+
+
+def kill_executor(ingest: Ingest, server: Server) -> None:
+    publish(address_of(server), 2 * PART, PART)
+    ingest.processes("ExecutorBackend")[0].kill()
+    ingest.wait_count(3 * PART)
+
+
+def kill_nsqd(implementation: str, data: Path, ingest: Ingest, server: Server) -> Server:
+    """Ours in the middle of its deliveries; Go's forgets what is in flight then, and so dies when nothing is."""
+    segments = ingest.segments()
+    publish(address_of(server), 3 * PART, PART)
+    if implementation == "go":
+        ingest.wait_count(4 * PART)
+    else:
+        wait_until("a segment", lambda: ingest.segments() > segments, ingest)
+    server.kill()
+    server = restart(implementation, data, server)
+    ingest.wait_count(4 * PART)
+    return server
+
+
+def kill_driver(ingest: Ingest, server: Server, folder: Path) -> Ingest:
+    """Behind the sink's write, in front of Spark's commit log."""
+    publish(address_of(server), 4 * PART, PART)
+    wait_until("a batch that is written", ingest.is_between_write_and_commit, ingest)
+    ingest.kill()
+    ingest = Ingest(folder, address_of(server), "local[2,4]")
+    wait_until("a commit", lambda: not ingest.is_between_write_and_commit(), ingest)
+    ingest.wait_count(5 * PART)
+    return ingest
