@@ -10,6 +10,7 @@ from nsqfast.options import STRING, STRINGS, Common, Option, declared
 _DAEMONS = {
     "nsqfast-nsqd": "nsqfast.nsqd.options",
     "nsqfast-nsqlookupd": "nsqfast.nsqlookupd.options",
+    "nsqfast-nsqadmin": "nsqfast.nsqadmin.options",
 }
 _TOOLS = {
     "nsqfast-bench": "nsqfast.tools.bench.options",

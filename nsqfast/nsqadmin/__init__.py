@@ -1,0 +1,1 @@
+"""nsqadmin: see and steer a cluster in a browser, and NSQ's JSON API for scripts."""

@@ -1,0 +1,1 @@
+"""Changing the cluster: what an action touches, doing it, and what became of it."""

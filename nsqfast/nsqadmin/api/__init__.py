@@ -1,0 +1,1 @@
+"""NSQ's own JSON API, for scripts."""

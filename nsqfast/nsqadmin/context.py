@@ -1,0 +1,38 @@
+"""What every part of one nsqadmin shares."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from nsqfast.nsqadmin.options import Options
+from nsqfast.nsqadmin.web.urls import Urls
+
+if TYPE_CHECKING:
+    from nsqfast.nsqadmin.access.audit import Audit
+    from nsqfast.nsqadmin.live.history import History
+    from nsqfast.nsqadmin.live.poller import Poller
+    from nsqfast.nsqadmin.live.problems import Problems
+    from nsqfast.nsqadmin.upstream.client import Upstream
+
+
+@dataclass(slots=True)
+class Context:
+    """Made by the server before it listens."""
+
+    options: Options
+    urls: Urls
+    upstream: "Upstream"
+    poller: "Poller"
+    history: "History"
+    problems: "Problems"
+    audit: "Audit"
+    start_time: float  # unix
+
+
+CONTEXT: web.AppKey[Context] = web.AppKey("nsqadmin.context", Context)
+
+
+def context_of(request: web.Request) -> Context:
+    """Of the nsqadmin that was asked."""
+    return request.config_dict[CONTEXT]

@@ -1,0 +1,192 @@
+"""The cluster at one tick: what pages, problems, charts and exports read. Nothing here is changed once it is made.
+
+A number is summed over the nodes that are known; a node that did not answer at this tick counts with its last numbers
+and says so (`Node.state`). A rate is per second since the tick before, from the numbers of each node alone, so a node
+that comes or goes makes none of its own; None where it is not known (first tick, restart of nsqd, no answer).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class NodeState(StrEnum):
+    """What is known of an nsqd."""
+
+    UP = "up"
+    STALE = "stale"  # did not answer at the last tick or two: shown with its last numbers
+    DOWN = "down"  # three ticks without an answer, or never one
+
+
+@dataclass(slots=True)
+class Counts:
+    """Numbers as nsqd gives them, or their sum over nodes. For a topic: no in-flight and what follows."""
+
+    depth: int = 0
+    backend_depth: int = 0
+    message_count: int = 0
+    in_flight_count: int = 0
+    deferred_count: int = 0
+    requeue_count: int = 0
+    timeout_count: int = 0
+    client_count: int = 0
+
+    @property
+    def memory_depth(self) -> int:
+        """What of the depth is in memory."""
+        return self.depth - self.backend_depth
+
+
+@dataclass(slots=True)
+class Rates:
+    """Per second. `out` is what left a channel: messages in, less what its depth, in-flight and deferred grew by."""
+
+    in_s: float
+    out_s: float = 0.0
+    requeue_s: float = 0.0
+    timeout_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Part:
+    """A topic's or channel's share on one node."""
+
+    node: str  # key of Cluster.nodes
+    counts: Counts
+    paused: bool
+    rates: Rates | None
+
+
+@dataclass(slots=True)
+class Channel:
+    """One channel, over all nodes."""
+
+    topic: str
+    name: str
+    counts: Counts
+    parts: list[Part]
+    rates: Rates | None
+    depth_slope: float | None = (
+        None  # messages a second over the last five minutes; None: too young
+    )
+    oldest_s: float | None = (
+        None  # estimated age of the oldest message that waits; None: none waits, or unknown
+    )
+    oldest_is_minimum: bool = False  # it is at least that old: beyond what history reaches
+
+    @property
+    def is_ephemeral(self) -> bool:
+        """Goes with its last consumer."""
+        return self.name.endswith("#ephemeral")
+
+    @property
+    def paused_parts(self) -> int:
+        """Nodes on which it is paused."""
+        return sum(part.paused for part in self.parts)
+
+
+@dataclass(slots=True)
+class Topic:
+    """One topic, over all nodes. Without a part it is known to nsqlookupd alone ("inactive")."""
+
+    name: str
+    counts: Counts
+    parts: list[Part]
+    channels: dict[str, Channel]
+    rates: Rates | None
+    depth_slope: float | None = None  # of the topic's own queue
+    message_bytes: int | None = None  # published since the start; None where a node does not say
+
+    @property
+    def is_ephemeral(self) -> bool:
+        """Goes with its last channel."""
+        return self.name.endswith("#ephemeral")
+
+    @property
+    def paused_parts(self) -> int:
+        """Nodes on which it is paused."""
+        return sum(part.paused for part in self.parts)
+
+    @property
+    def total_depth(self) -> int:
+        """What waits in it and in all of its channels."""
+        return self.counts.depth + sum(channel.counts.depth for channel in self.channels.values())
+
+
+@dataclass(slots=True)
+class Node:
+    """One nsqd. Its key is `broadcast_address:http_port`, the address at which it is asked."""
+
+    key: str
+    hostname: str
+    broadcast_address: str
+    tcp_port: int
+    http_port: int
+    version: str
+    state: NodeState
+    since: float  # unix time of the last change of state
+    answered_at: float | None  # unix time of the last answer; None: never
+    error: str  # why the last question failed; '' if it did not
+    health: str  # as nsqd says it: "OK", or "NOK - ..."
+    start_time: int  # unix time; 0: unknown
+    is_out_of_date: bool  # some other node has a higher version
+    counts: Counts  # of its topics' own queues, and of all its channels
+    rates: Rates | None
+    topic_count: int
+    memory_bytes: int | None  # None: it was not asked, or does not say
+    topology_zone: str = ""
+    topology_region: str = ""
+    lookupds: tuple[str, ...] = ()  # addresses of the nsqlookupd that know it
+    remote_addresses: tuple[str, ...] = ()
+    tombstones: frozenset[str] = frozenset()  # topics for which some nsqlookupd hides it
+
+
+@dataclass(slots=True)
+class Lookupd:
+    """One nsqlookupd."""
+
+    address: str
+    is_up: bool
+    since: float
+    answered_at: float | None
+    error: str
+    version: str = ""
+    nodes: frozenset[str] = frozenset()  # keys of Cluster.nodes
+    topics: Mapping[str, Sequence[str]] = field(
+        default_factory=dict
+    )  # its inactive topics with their channels
+
+
+@dataclass(slots=True)
+class Totals:
+    """The six numbers of the first page."""
+
+    in_s: float | None = None
+    out_s: float | None = None
+    depth: int = 0
+    in_flight_count: int = 0
+    requeue_s: float | None = None
+    nodes_up: int = 0
+    nodes_known: int = 0
+
+
+@dataclass(slots=True)
+class Cluster:
+    """One tick. `tick` grows by one each; 0 means that nothing was asked yet."""
+
+    tick: int
+    at: float  # unix time
+    totals: Totals
+    topics: dict[str, Topic]  # sorted by name
+    nodes: dict[str, Node]  # sorted by hostname, then key
+    lookupds: dict[str, Lookupd]  # by address, in the order of the flags
+    has_lookupds: bool  # configured with --lookupd-http-address
+    warnings: list[str] = field(default_factory=list)  # what could not be asked, a line each
+
+    def channel(self, topic: str, channel: str) -> Channel | None:
+        """One by its names; None if nobody has it."""
+        found = self.topics.get(topic)
+        return found.channels.get(channel) if found else None
+
+
+EMPTY = Cluster(0, 0.0, Totals(), {}, {}, {}, has_lookupds=False)

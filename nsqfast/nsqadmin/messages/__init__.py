@@ -1,0 +1,1 @@
+"""Looking at messages: those that wait, and those that arrive."""

@@ -1,0 +1,94 @@
+"""A whole nsqadmin: what every part of it shares, the listener, and the order in which they start and stop."""
+
+import contextlib
+import logging
+import time
+
+from aiohttp import web
+
+from nsqfast.errors import OptionsError
+from nsqfast.net import addresses
+from nsqfast.nsqadmin.access.audit import Audit
+from nsqfast.nsqadmin.context import CONTEXT, Context
+from nsqfast.nsqadmin.live.history import History
+from nsqfast.nsqadmin.live.poller import Poller
+from nsqfast.nsqadmin.live.problems import Problems
+from nsqfast.nsqadmin.options import VERSION_LINE, Options
+from nsqfast.nsqadmin.upstream.client import Upstream
+from nsqfast.nsqadmin.web.app import make_app
+from nsqfast.nsqadmin.web.urls import Urls
+
+log = logging.getLogger("nsqadmin")
+
+SHUTDOWN_TIMEOUT_S = 2.0  # for requests that are under way
+
+
+class Server:
+    """Started once, stopped once."""
+
+    context: Context
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self._stack = contextlib.AsyncExitStack()
+
+    async def start(self) -> None:
+        """Serves when it returns; OptionsError says what the operator has to change, and nothing is left behind."""
+        log.info(VERSION_LINE)
+        try:
+            await self._start()
+        except BaseException as error:
+            await self._stack.aclose()
+            if isinstance(error, OptionsError):
+                raise OptionsError(f"failed to instantiate nsqadmin - {error}") from None
+            raise
+
+    async def _start(self) -> None:
+        options = self.options
+        check_addresses(options)
+        upstream = await self._stack.enter_async_context(Upstream(options))
+        self.context = Context(
+            options=options,
+            urls=Urls(options.base_path),
+            upstream=upstream,
+            poller=Poller(options, upstream),
+            history=History(options),
+            problems=Problems(options),
+            audit=Audit(options),
+            start_time=time.time(),
+        )
+        await self._listen()
+        poller = self.context.poller
+        poller.listen(self.context.history.take)
+        poller.listen(self.context.problems.take)
+        poller.start()
+        self._stack.push_async_callback(poller.stop)
+
+    async def _listen(self) -> None:
+        app = web.Application()
+        app[CONTEXT] = self.context
+        make_app(app, self.context)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
+        await runner.setup()
+        self._stack.push_async_callback(runner.cleanup)
+        bound = self._stack.enter_context(addresses.listen(self.options.http_address))
+        address = addresses.format_address(addresses.bound_address(bound))
+        await web.SockSite(runner, bound).start()
+        self._stack.callback(log.info, "HTTP: closing %s", address)
+        log.info("HTTP: listening on %s", address)
+
+    def reload(self) -> None:
+        """SIGHUP."""
+        log.info("SIGHUP: nothing to reload")
+
+    async def stop(self) -> None:
+        """Nobody is answered any more, then nobody asked."""
+        await self._stack.aclose()
+
+
+def check_addresses(options: Options) -> None:
+    """Either nsqlookupd or nsqd, not both, not none."""
+    if not options.nsqd_http_addresses and not options.nsqlookupd_http_addresses:
+        raise OptionsError("--nsqd-http-address or --lookupd-http-address required")
+    if options.nsqd_http_addresses and options.nsqlookupd_http_addresses:
+        raise OptionsError("use --nsqd-http-address or --lookupd-http-address not both")

@@ -1,0 +1,1 @@
+"""Asking and telling nsqd and nsqlookupd over HTTP."""

@@ -1,0 +1,141 @@
+"""What nsqd and nsqlookupd answer, as far as nsqadmin reads it. Unknown keys are skipped, missing ones have Go's zero.
+
+A list that Go leaves nil comes as null. Decoding raises msgspec.DecodeError (ValidationError is one) for anything else.
+"""
+
+from typing import Any
+
+import msgspec
+
+
+class Percentiles(msgspec.Struct, gc=False):
+    """From publishing to FIN, as nsqd measures it."""
+
+    count: int = 0
+    percentiles: list[dict[str, float]] | None = None
+
+
+class Client(msgspec.Struct, gc=False):
+    """A consumer of a channel."""
+
+    client_id: str = ""
+    hostname: str = ""
+    version: str = ""
+    remote_address: str = ""
+    state: int = 0
+    ready_count: int = 0
+    in_flight_count: int = 0
+    message_count: int = 0
+    finish_count: int = 0
+    requeue_count: int = 0
+    connect_ts: int = 0
+    sample_rate: int = 0
+    deflate: bool = False
+    snappy: bool = False
+    user_agent: str = ""
+    authed: bool = False
+    auth_identity: str = ""
+    auth_identity_url: str = ""
+    topology_zone: str = ""
+    topology_region: str = ""
+    tls: bool = False
+    tls_cipher_suite: str = ""
+    tls_version: str = ""
+    tls_negotiated_protocol: str = ""
+    tls_negotiated_protocol_is_mutual: bool = False
+
+
+class ChannelStats(msgspec.Struct, gc=False):
+    """A channel on one nsqd."""
+
+    channel_name: str
+    depth: int = 0
+    backend_depth: int = 0
+    in_flight_count: int = 0
+    deferred_count: int = 0
+    message_count: int = 0
+    requeue_count: int = 0
+    timeout_count: int = 0
+    client_count: int = 0
+    zone_local_msg_count: int = 0
+    region_local_msg_count: int = 0
+    global_msg_count: int = 0
+    clients: list[Client] | None = None
+    paused: bool = False
+    e2e_processing_latency: Percentiles | None = None
+
+
+class TopicStats(msgspec.Struct, gc=False):
+    """A topic on one nsqd."""
+
+    topic_name: str
+    channels: list[ChannelStats] | None = None
+    depth: int = 0
+    backend_depth: int = 0
+    message_count: int = 0
+    message_bytes: int = 0
+    paused: bool = False
+    e2e_processing_latency: Percentiles | None = None
+
+
+class NsqdStats(msgspec.Struct, gc=False):
+    """/stats?format=json"""
+
+    version: str = ""
+    health: str = ""
+    start_time: int = 0
+    topics: list[TopicStats] | None = None
+    memory: dict[str, Any] | None = None
+
+
+class NsqdInfo(msgspec.Struct, gc=False):
+    """/info of nsqd"""
+
+    version: str = ""
+    broadcast_address: str = ""
+    hostname: str = ""
+    http_port: int = 0
+    tcp_port: int = 0
+    start_time: int = 0
+    topology_zone: str = ""
+    topology_region: str = ""
+
+
+class Producer(msgspec.Struct, gc=False):
+    """An nsqd, as /nodes and /lookup of nsqlookupd show it; the last two come from /nodes alone."""
+
+    broadcast_address: str = ""
+    hostname: str = ""
+    remote_address: str = ""
+    tcp_port: int = 0
+    http_port: int = 0
+    version: str = ""
+    topology_zone: str = ""
+    topology_region: str = ""
+    tombstones: list[bool] | None = None
+    topics: list[str] | None = None
+
+
+class Nodes(msgspec.Struct, gc=False):
+    """/nodes"""
+
+    producers: list[Producer] | None = None
+
+
+class Lookup(msgspec.Struct, gc=False):
+    """/lookup?topic="""
+
+    channels: list[str] | None = None
+    producers: list[Producer] | None = None
+
+
+class Topics(msgspec.Struct, gc=False):
+    """/topics"""
+
+    topics: list[str] | None = None
+
+
+class Channels(msgspec.Struct, gc=False):
+    """/channels?topic="""
+
+    channels: list[str] | None = None

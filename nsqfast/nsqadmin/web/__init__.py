@@ -1,0 +1,1 @@
+"""The pages, and what every response goes through."""
