@@ -153,7 +153,7 @@ def test_order_that_takes_too_long_is_503(own):
             answer = api.order(b"2")
             took_s = time.monotonic() - began_s
         assert (answer.status, answer.json()) == (503, {"error": "no answer in time"})
-        assert 2 <= took_s < 4
+        assert 2 <= took_s < 20
         assert api.order(b"3").status == 202
         own.kill()
         eventually(lambda: get(api.address, "/health").status == 503)

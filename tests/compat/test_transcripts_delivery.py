@@ -209,7 +209,7 @@ def test_touch_cannot_hold_a_message_beyond_the_maximum(connect):
         if frame.kind == 2:
             break
         assert frame.data == b"_heartbeat_", frame
-    assert 3.0 <= time.monotonic() - start < 3.7
+    assert 3.0 <= time.monotonic() - start < 5
 
 
 def test_pause_and_unpause_of_a_channel(broker, client, topic):
