@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Self
 
 from support.programs import heed_interrupts
@@ -42,6 +45,18 @@ def run_tool(
         timeout=seconds_max,
         check=False,
     )
+
+
+def await_handler(process: subprocess.Popen[bytes]) -> None:
+    """Return once SIGTERM does not simply kill it any more: a program that just began has no handler yet."""
+    bit = 1 << (signal.SIGTERM - 1)
+    deadline_s = time.monotonic() + SECONDS_MAX
+    while process.poll() is None:
+        caught = re.search(r"SigCgt:\s*(\w+)", Path(f"/proc/{process.pid}/status").read_text())
+        if caught is None or int(caught[1], 16) & bit:
+            return
+        assert time.monotonic() < deadline_s, "it never heeds SIGTERM"
+        time.sleep(0.01)
 
 
 class Tool:
@@ -109,6 +124,7 @@ class Tool:
     def end(self, number: int | None = signal.SIGTERM, seconds_max: float = SECONDS_MAX) -> int:
         """Send the signal, if any; return how it ended, with all that it wrote in `out` and `err`."""
         if number is not None:
+            await_handler(self.process)
             self.process.send_signal(number)
         status = self.process.wait(seconds_max)
         for reader in self._readers:
