@@ -1,9 +1,14 @@
 """Who asks, and what they may do. The middleware of `access` puts a User into every request; handlers ask here."""
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from nsqfast.nsqadmin.context import context_of
 
 USER_KEY = "nsqadmin.user"
 
@@ -33,3 +38,57 @@ def user_of(request: web.Request) -> User:
     """Set by the middleware before any handler runs."""
     user: User = request[USER_KEY]
     return user
+
+
+def may_see_bodies(request: web.Request) -> bool:
+    """Admins, and viewers with --viewer-sees-bodies."""
+    user = user_of(request)
+    return user.is_admin or (
+        user.role is Role.VIEWER and context_of(request).options.viewer_sees_bodies
+    )
+
+
+def may_export(request: web.Request) -> bool:
+    """Everybody who may read, but nobody with --no-export."""
+    return user_of(request).role is not Role.NOBODY and not context_of(request).options.no_export
+
+
+def admin_only(handler: Handler) -> Handler:
+    """403 for everybody else, which is audited; every handler that changes something is registered through this."""
+    return _guard(handler, lambda request: user_of(request).is_admin)
+
+
+def bodies_only(handler: Handler) -> Handler:
+    """As admin_only for those who may see the bodies of messages."""
+    return _guard(handler, may_see_bodies)
+
+
+def export_only(handler: Handler) -> Handler:
+    """As admin_only for those who may export."""
+    return _guard(handler, may_export)
+
+
+def _guard(handler: Handler, is_allowed: Callable[[web.Request], bool]) -> Handler:
+    @functools.wraps(handler)
+    async def guarded(request: web.Request) -> web.StreamResponse:
+        if not is_allowed(request):
+            await note_refusal(request)
+            # The word that nsqadmin's JSON API has for it; the error page shows it as a sentence.
+            raise web.HTTPForbidden(text="FORBIDDEN")
+        return await handler(request)
+
+    return guarded
+
+
+async def note_refusal(request: web.Request, reason: str = "") -> None:
+    """The action is the route that was asked for, the target what its placeholders stand for."""
+    resource = request.match_info.route.resource
+    path = resource.canonical if resource else request.path
+    effect: dict[str, object] | None = {"reason": reason} if reason else None
+    await context_of(request).audit.note(
+        request,
+        f"{request.method} {path}",
+        dict(request.match_info),
+        effect=effect,
+        outcome="refused",
+    )
