@@ -23,6 +23,11 @@ async def _live(options: Options) -> None:
             f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed: "
             "run pip install 'nsqfast[admin]'"
         )
+    if options.hash_password:
+        from nsqfast.nsqadmin.access.hashing import print_account
+
+        print_account()
+        return
     # Loaded late, so that --help and a wrong flag answer at once.
     from nsqfast.net.gate import raise_descriptor_limit
     from nsqfast.nsqadmin.server import Server

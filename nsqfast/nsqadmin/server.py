@@ -9,6 +9,8 @@ from aiohttp import web
 from nsqfast.errors import OptionsError
 from nsqfast.net import addresses
 from nsqfast.nsqadmin.access.audit import Audit
+from nsqfast.nsqadmin.access.connection import serve
+from nsqfast.nsqadmin.access.identity import ACCESS
 from nsqfast.nsqadmin.context import CONTEXT, Context
 from nsqfast.nsqadmin.live.history import History
 from nsqfast.nsqadmin.live.poller import Poller
@@ -57,6 +59,8 @@ class Server:
             audit=Audit(options),
             start_time=time.time(),
         )
+        # Pushed before the listener: what the last requests did is still written.
+        self._stack.push_async_callback(self.context.audit.close)
         await self._listen()
         poller = self.context.poller
         poller.listen(self.context.history.take)
@@ -65,7 +69,7 @@ class Server:
         self._stack.push_async_callback(poller.stop)
 
     async def _listen(self) -> None:
-        app = web.Application()
+        app = self._app = web.Application()
         app[CONTEXT] = self.context
         make_app(app, self.context)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
@@ -73,13 +77,13 @@ class Server:
         self._stack.push_async_callback(runner.cleanup)
         bound = self._stack.enter_context(addresses.listen(self.options.http_address))
         address = addresses.format_address(addresses.bound_address(bound))
-        await web.SockSite(runner, bound).start()
+        await self._stack.enter_async_context(serve(runner, bound, self.options))
         self._stack.callback(log.info, "HTTP: closing %s", address)
         log.info("HTTP: listening on %s", address)
 
     def reload(self) -> None:
         """SIGHUP."""
-        log.info("SIGHUP: nothing to reload")
+        self._app[ACCESS].reload()
 
     async def stop(self) -> None:
         """Nobody is answered any more, then nobody asked."""

@@ -3,18 +3,24 @@
 import collections
 import datetime as dt
 import itertools
+import time
 from typing import Final, Literal
 
 import msgspec
 from aiohttp import web
 
+from nsqfast.nsqadmin.access.audit_file import AuditFile
+from nsqfast.nsqadmin.access.proxy import Proxies
 from nsqfast.nsqadmin.access.roles import user_of
+from nsqfast.nsqadmin.access.webhook import Webhook
 from nsqfast.nsqadmin.options import Options
 
 Outcome = Literal["ok", "failed", "partial", "refused"]
 
 ENTRIES_KEPT: Final = 1000
 TEXT_LENGTH_MAX: Final = 512  # of each text in an entry: names and errors come from others
+RESULTS_KEPT: Final = 200  # of each entry in memory; the file gets them all
+CLOSE_S: Final = 2.0
 REQUEST_ID_KEY: Final = "nsqadmin.request_id"
 
 
@@ -45,8 +51,12 @@ class Audit:
     """One of each nsqadmin."""
 
     def __init__(self, options: Options) -> None:
-        self._options = options
+        """OptionsError for a file that cannot be opened, or an endpoint that is no URL."""
         self._entries: collections.deque[Entry] = collections.deque(maxlen=ENTRIES_KEPT)
+        self._proxies = Proxies(options.acl_trusted_cidr)
+        self._file = AuditFile(options.audit_file) if options.audit_file else None
+        endpoint = options.notification_http_endpoint
+        self._webhook = Webhook(endpoint) if endpoint else None
 
     async def note(
         self,
@@ -64,25 +74,46 @@ class Audit:
         `target` has some of the keys topic, channel, node; `effect` is what the action was to touch.
         """
         user = user_of(request)
-        self._entries.append(
-            Entry(
-                time=dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"),
-                user=_cut(user.name),
-                role=user.role.value,
-                ip=request.remote or "",
-                action=_cut(action),
-                target={name: _cut(value) for name, value in target.items()},
-                effect=effect or {},
-                results=[Result(r.node, r.ok, _cut(r.text)) for r in results or ()],
-                outcome=outcome,
-                request_id=request.get(REQUEST_ID_KEY, ""),
-            )
+        entry = Entry(
+            time=dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            user=_cut(user.name),
+            role=user.role.value,
+            ip=self._proxies.address_of(request),
+            action=_cut(action),
+            target={name: _cut(value) for name, value in target.items()},
+            effect=effect or {},
+            results=[Result(r.node, r.ok, _cut(r.text)) for r in results or ()],
+            outcome=outcome,
+            request_id=request.get(REQUEST_ID_KEY, ""),
         )
+        self._entries.append(_shorten(entry))
+        if self._file is not None:
+            self._file.add(msgspec.json.encode(entry) + b"\n")
+        if self._webhook is not None:
+            self._webhook.tell(request, action, target, outcome)
 
     def last(self, count: int = ENTRIES_KEPT) -> list[Entry]:
         """The newest first, at most ENTRIES_KEPT."""
         return list(itertools.islice(reversed(self._entries), count))
 
+    async def close(self) -> None:
+        """What waits is written and sent, for CLOSE_S at most."""
+        ends_at = time.monotonic() + CLOSE_S
+        if self._file is not None:
+            await self._file.close(CLOSE_S)
+        if self._webhook is not None:
+            await self._webhook.close(max(0.0, ends_at - time.monotonic()))
+
+
+def _shorten(entry: Entry) -> Entry:
+    if len(entry.results) <= RESULTS_KEPT:
+        return entry
+    # What failed is what somebody will look for.
+    results = sorted(entry.results, key=lambda result: result.ok)[:RESULTS_KEPT]
+    return msgspec.structs.replace(entry, results=results)
+
 
 def _cut(text: str) -> str:
+    # A lone surrogate, from a header's bytes that are no UTF-8, is nothing that JSON can hold.
+    text = text.encode("utf-8", "replace").decode()
     return text if len(text) <= TEXT_LENGTH_MAX else text[: TEXT_LENGTH_MAX - 1] + "…"

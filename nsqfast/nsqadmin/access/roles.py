@@ -11,6 +11,7 @@ from aiohttp.typedefs import Handler
 from nsqfast.nsqadmin.context import context_of
 
 USER_KEY = "nsqadmin.user"
+DOUBT_KEY = "nsqadmin.doubt"  # why less was believed of the request than it says
 
 
 class Role(StrEnum):
@@ -84,6 +85,7 @@ async def note_refusal(request: web.Request, reason: str = "") -> None:
     """The action is the route that was asked for, the target what its placeholders stand for."""
     resource = request.match_info.route.resource
     path = resource.canonical if resource else request.path
+    reason = reason or request.get(DOUBT_KEY, "")
     effect: dict[str, object] | None = {"reason": reason} if reason else None
     await context_of(request).audit.note(
         request,

@@ -1,0 +1,181 @@
+"""What every request goes through first: an id, a line in the log, and an answer also when something went wrong.
+
+Scripts get NSQ's `{"message": "..."}`, browsers a page. What we did wrong is logged with its traceback and shown to
+nobody.
+"""
+
+import html
+import logging
+import re
+import secrets
+import time
+from http import HTTPStatus
+from typing import Final, Protocol
+from urllib.parse import unquote
+
+import orjson
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from nsqfast.gotext import format_duration
+from nsqfast.nsqadmin.access.audit import REQUEST_ID_KEY
+from nsqfast.nsqadmin.access.proxy import Proxies, peer_of
+from nsqfast.nsqadmin.context import context_of
+
+log = logging.getLogger("nsqadmin")
+
+PREPARED_KEY: Final = "nsqadmin.prepared"
+REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+JSON_PATHS: Final = ("/api/", "/ui/", "/config/")
+QUIET_PATHS: Final = ("/ui/", "/static/", "/ping", "/metrics")  # asked all the time
+API_HEADERS: Final = {"X-NSQ-Content-Type": "nsq; version=1.0"}
+SENTENCES: Final = {
+    "FORBIDDEN": "You may not do this. Who may is said by the operator of this nsqadmin.",
+    "NOT_FOUND": "There is no such page.",
+    "METHOD_NOT_ALLOWED": "This address does not take such requests.",
+    "UNAUTHORIZED": "Log in first.",
+    "INTERNAL_ERROR": "Something went wrong here. The log of nsqadmin has the cause.",
+}
+
+
+class Pages(Protocol):
+    """Whoever renders the pages of errors and of the login; both give whole HTML documents."""
+
+    def error(self, request: web.Request, status: int, title: str, text: str) -> str:
+        """For a request that failed, perhaps before it was known who asks."""
+
+    def login(self, request: web.Request, then: str, name: str, text: str) -> str:
+        """A form that posts name, password and next (= `then`); `text` is why the last try failed, or ''."""
+
+
+class PlainPages:
+    """Without any template."""
+
+    def error(self, _request: web.Request, _status: int, title: str, text: str) -> str:
+        """See Pages."""
+        return _document(title, f"<h1>{html.escape(title)}</h1><p>{html.escape(text)}</p>")
+
+    def login(self, _request: web.Request, then: str, name: str, text: str) -> str:
+        """See Pages."""
+        then, name, text = (html.escape(value) for value in (then, name, text))
+        return _document(
+            "Log in",
+            f'<h1>Log in</h1><p role="alert">{text}</p><form method="post">'
+            f'<input type="hidden" name="next" value="{then}">'
+            f'<p><label>Name <input name="name" value="{name}" autocomplete="username" required></label></p>'
+            '<p><label>Password <input name="password" type="password" autocomplete="current-password" required>'
+            "</label></p><p><button>Log in</button></p></form>",
+        )
+
+
+PAGES: Final[web.AppKey[Pages]] = web.AppKey("nsqadmin.pages", Pages)
+
+
+def _document(title: str, body: str) -> str:
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width">'
+        f"<title>{html.escape(title)} - nsqadmin</title></head><body><main>{body}</main></body></html>\n"
+    )
+
+
+def own_path(request: web.Request) -> str:
+    """The path below --base-path, decoded."""
+    return request.path.removeprefix(unquote(context_of(request).urls.base))
+
+
+class Answers:
+    """One of each nsqadmin."""
+
+    def __init__(self, proxies: Proxies) -> None:
+        self._proxies = proxies
+
+    async def on_prepare(self, request: web.Request, response: web.StreamResponse) -> None:
+        """From here on no other answer can be given."""
+        request[PREPARED_KEY] = True
+        response.headers.setdefault("X-Request-Id", self.request_id(request))
+
+    def request_id(self, request: web.Request) -> str:
+        """A proxy's, so that its log and ours can be matched, or one of our own."""
+        known: str | None = request.get(REQUEST_ID_KEY)
+        if known is None:
+            known = request.headers.get("X-Request-Id", "") if self._proxies.has(request) else ""
+            if not REQUEST_ID.fullmatch(known):
+                known = secrets.token_hex(8)
+            request[REQUEST_ID_KEY] = known
+        return known
+
+    @web.middleware
+    async def answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """The outermost middleware."""
+        self.request_id(request)
+        begun_ns = time.perf_counter_ns()
+        status = 0
+        try:
+            response = await self._answer(request, handler)
+            status = response.status
+        except web.HTTPException as redirection:
+            status = redirection.status
+            raise
+        finally:
+            self._log(request, status, time.perf_counter_ns() - begun_ns)
+        return response
+
+    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except web.HTTPException as error:
+            if error.status < 400 or request.get(PREPARED_KEY):
+                raise
+            return self._error(request, error)
+        except ConnectionError:
+            raise
+        except Exception:
+            log.exception(
+                "HTTP: %s %s failed (request %s)",
+                request.method,
+                request.rel_url,
+                request[REQUEST_ID_KEY],
+            )
+            if request.get(PREPARED_KEY):
+                raise ConnectionError("the answer had begun") from None
+            return self._error(request, web.HTTPInternalServerError(text="INTERNAL_ERROR"))
+
+    def _error(self, request: web.Request, error: web.HTTPException) -> web.Response:
+        word = HTTPStatus(error.status).name
+        plain = f"{error.status}: {error.reason}"
+        text = error.text if error.text and error.text != plain else word
+        kept = {
+            name: value
+            for name, value in error.headers.items()
+            if name.lower() in ("allow", "retry-after", "www-authenticate")
+        }
+        path = own_path(request)
+        if not path.startswith(JSON_PATHS) and "text/html" in request.headers.get("Accept", ""):
+            title = f"{error.status} {error.reason}"
+            page = request.config_dict[PAGES].error(
+                request, error.status, title, SENTENCES.get(text, text)
+            )
+            return web.Response(
+                status=error.status, text=page, content_type="text/html", headers=kept
+            )
+        return web.Response(
+            status=error.status,
+            body=orjson.dumps({"message": text}),
+            content_type="application/json",
+            charset="utf-8",
+            headers={**kept, **API_HEADERS},
+        )
+
+    def _log(self, request: web.Request, status: int, duration_ns: int) -> None:
+        path = own_path(request)
+        level = logging.DEBUG if path.startswith(QUIET_PATHS) and status < 400 else logging.INFO
+        log.log(
+            level,
+            "%d %s %s (%s) %s",
+            status,
+            request.method,
+            request.rel_url,
+            peer_of(request),
+            format_duration(duration_ns),
+        )

@@ -1,0 +1,196 @@
+"""Who asks, by what is configured:
+
+nothing        everybody is an admin, as in NSQ
+--admin-user   the users that a proxy names in --acl-http-header are; everybody else is a viewer
+--auth-file    our own login: a cookie for browsers, HTTP Basic for scripts; without it nobody reads anything
+"""
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import logging
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from aiohttp import web
+
+from nsqfast.errors import OptionsError
+from nsqfast.nsqadmin.access.passwords import Passwords
+from nsqfast.nsqadmin.access.proxy import FLAG as TRUSTED_FLAG
+from nsqfast.nsqadmin.access.proxy import Proxies
+from nsqfast.nsqadmin.access.roles import Role, User
+from nsqfast.nsqadmin.access.sessions import Session, Sessions
+from nsqfast.nsqadmin.access.users import Account, read_users
+from nsqfast.nsqadmin.options import Options
+
+log = logging.getLogger("nsqadmin")
+
+SESSION_KEY: Final = "nsqadmin.session"
+NOBODY: Final = User("", Role.NOBODY)
+
+
+class Mode(StrEnum):
+    """What tells who somebody is."""
+
+    OPEN = "open"
+    HEADER = "header"
+    FILE = "file"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a request says of its sender; `doubt` is why less was believed than it says."""
+
+    user: User
+    session: Session | None = None
+    doubt: str = ""
+
+
+class Access:
+    """One of each nsqadmin; `mode` is for the footer of pages."""
+
+    def __init__(self, options: Options) -> None:
+        self.mode = _mode(options)
+        self.proxies = Proxies(options.acl_trusted_cidr)
+        self.sessions = Sessions(options.session_lifetime_ns / 1e9)
+        self.cookie = _cookie_name(options)
+        self._options = options
+        self._reading: asyncio.Task[None] | None = None
+        self.passwords = (
+            Passwords(read_users(options.auth_file)) if self.mode is Mode.FILE else None
+        )
+
+    @property
+    def config_needs_admin(self) -> bool:
+        """Whether an address is not enough for /config: behind a proxy of this machine all have the same."""
+        return self.mode is Mode.FILE or (self.mode is Mode.HEADER and self.proxies.are_named())
+
+    async def identify(self, request: web.Request) -> Identity:
+        """TooManyTriesError if it tries passwords."""
+        if self.passwords is None:
+            return self._from_header(request)
+        if "Authorization" in request.headers:
+            return await self._from_basic(request, self.passwords)
+        session = self._from_cookie(request)
+        if session is None:
+            return Identity(NOBODY)
+        account = self.passwords.users.get(session.name)
+        assert account is not None
+        return Identity(User(account.name, account.role), session)
+
+    def _from_cookie(self, request: web.Request) -> Session | None:
+        """The login that the cookie stands for, if its user is still there and has the same password."""
+        if self.passwords is None:
+            return None
+        session = self.sessions.read(request.cookies.get(self.cookie, ""), time.time())
+        account = self.passwords.users.get(session.name) if session else None
+        if session is None or account is None:
+            return None
+        return session if self.sessions.mark(account.hash) == session.password_mark else None
+
+    def _from_header(self, request: web.Request) -> Identity:
+        header, admins = self._options.acl_http_header, self._options.admin_users
+        given = request.headers.getall(header, [])
+        named, doubt = (given[0] if given else ""), ""
+        if self.proxies.are_named() and not self.proxies.has(request):
+            doubt = f"{header} came from an address outside {TRUSTED_FLAG}" if given else ""
+            named = ""
+        elif len(given) > 1:
+            # One of them is the browser's own, and nobody knows which.
+            named, doubt = "", f"{header} was sent {len(given)} times"
+        if self.mode is Mode.HEADER:
+            return Identity(
+                User(named, Role.ADMIN if named in admins else Role.VIEWER), doubt=doubt
+            )
+        # Without --admin-user a name is only shown, and only if somebody vouches for it.
+        return Identity(User(named if self.proxies.are_named() else "", Role.ADMIN), doubt=doubt)
+
+    async def _from_basic(self, request: web.Request, passwords: Passwords) -> Identity:
+        name, colon, password = basic_of(request).partition(":")
+        if not colon:
+            return Identity(NOBODY)
+        account = await self.check_password(request, passwords, name, password)
+        if account is None:
+            return Identity(User(name, Role.NOBODY), doubt="wrong name or password")
+        return Identity(User(account.name, account.role))
+
+    async def check_password(
+        self, request: web.Request, passwords: Passwords, name: str, password: str
+    ) -> Account | None:
+        """None if it is wrong; TooManyTriesError."""
+        return await passwords.check(name, password, self.proxies.address_of(request))
+
+    def reload(self) -> None:
+        """Reads --auth-file again, in a thread; a file with a fault changes nothing and is logged."""
+        if self.passwords is None:
+            log.info("SIGHUP: nothing to reload")
+        elif self._reading is None or self._reading.done():
+            self._reading = asyncio.get_running_loop().create_task(self._read_users(self.passwords))
+
+    async def _read_users(self, passwords: Passwords) -> None:
+        try:
+            passwords.replace(await asyncio.to_thread(read_users, self._options.auth_file))
+        except OptionsError as error:
+            log.error("SIGHUP: the users stay as they were: %s", error)  # noqa: TRY400 - the operator's fault
+        else:
+            log.info("SIGHUP: read %d users from --auth-file", len(passwords.users))
+
+    async def close(self) -> None:
+        """Nobody asks any more."""
+        if self._reading is not None:
+            await asyncio.wait([self._reading])
+        if self.passwords is not None:
+            self.passwords.close()
+
+
+ACCESS: Final[web.AppKey[Access]] = web.AppKey("nsqadmin.access", Access)
+
+
+def access_of(request: web.Request) -> Access:
+    """Of the nsqadmin that was asked."""
+    return request.config_dict[ACCESS]
+
+
+def session_of(request: web.Request) -> Session | None:
+    """The login by cookie that the request belongs to, as the middleware found it."""
+    session: Session | None = request.get(SESSION_KEY)
+    return session
+
+
+def csrf_token(request: web.Request) -> str:
+    """For the header X-CSRF-Token or the field `csrf` of every form that changes something; '' where none is needed."""
+    session = session_of(request)
+    return access_of(request).sessions.token(session) if session else ""
+
+
+def basic_of(request: web.Request) -> str:
+    """NAME:PASSWORD of HTTP Basic (RFC 7617); '' without it."""
+    scheme, _, text = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "basic":
+        return ""
+    try:
+        return base64.b64decode(text.strip(), validate=True).decode()
+    except (binascii.Error, ValueError):
+        return ""
+
+
+def _mode(options: Options) -> Mode:
+    if options.auth_file and options.admin_users:
+        raise OptionsError("use --auth-file or --admin-user, not both")
+    if options.admin_users and not all(options.admin_users):
+        # It would stand for everybody who has no such header.
+        raise OptionsError("--admin-user must not be empty")
+    if options.session_lifetime_ns <= 0:
+        raise OptionsError("--session-lifetime must be more than 0")
+    if options.auth_file:
+        return Mode.FILE
+    return Mode.HEADER if options.admin_users else Mode.OPEN
+
+
+def _cookie_name(options: Options) -> str:
+    # Cookies know no ports: two nsqadmins of one machine must not take each other's for their own.
+    where = f"{options.http_address} {options.base_path} {options.auth_file}"
+    return f"nsqadmin_{hashlib.sha256(where.encode()).hexdigest()[:8]}"

@@ -1,0 +1,128 @@
+"""Puts all of access into an application: what a request goes through, from the outside in.
+
+answers       an id, a line in the log, an answer also for errors
+know_user     who asks; whoever has to log in first gets no further
+check_origin  what another site had a browser send is refused
+a handler     asks access.roles whether this user may
+"""
+
+from typing import Final
+from urllib.parse import quote
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from nsqfast.nsqadmin.access.answers import PAGES, Answers, PlainPages, own_path
+from nsqfast.nsqadmin.access.headers import SecurityHeaders
+from nsqfast.nsqadmin.access.identity import ACCESS, NOBODY, SESSION_KEY, Access, session_of
+from nsqfast.nsqadmin.access.login import RETRY_AFTER_S, TOO_MANY, Login
+from nsqfast.nsqadmin.access.passwords import TooManyTriesError
+from nsqfast.nsqadmin.access.roles import DOUBT_KEY, USER_KEY, Role, note_refusal, user_of
+from nsqfast.nsqadmin.access.sameorigin import (
+    FORM,
+    SAFE_METHODS,
+    foreign_reason,
+    has_known_type,
+)
+from nsqfast.nsqadmin.context import Context
+
+OPEN_PATHS: Final = frozenset(("/login", "/ping", "/favicon.ico"))
+OPEN_FOLDERS: Final = ("/static/",)  # the login page looks like the others
+JSON_PATHS: Final = ("/api/", "/ui/", "/config/", "/metrics")
+
+
+def add_access(app: web.Application, context: Context) -> Access:
+    """Call it before any other part adds its routes; OptionsError."""
+    access = Access(context.options)
+    app[ACCESS] = access
+    app[PAGES] = PlainPages()
+    answers = Answers(access.proxies)
+    guard = Guard(access, context)
+    app.middlewares.extend((answers.answer, guard.know_user, guard.check_origin))
+    app.on_response_prepare.append(SecurityHeaders(context.options).on_prepare)
+    app.on_response_prepare.append(answers.on_prepare)
+
+    async def close(_app: web.Application) -> None:
+        await access.close()
+
+    app.on_cleanup.append(close)
+    login = Login(access, context)
+    app.router.add_get(context.urls.to("/login"), login.show)
+    app.router.add_post(context.urls.to("/login"), login.enter)
+    app.router.add_post(context.urls.to("/logout"), login.leave)
+    return access
+
+
+class Guard:
+    """What stands before every handler."""
+
+    def __init__(self, access: Access, context: Context) -> None:
+        self._access = access
+        self._base = context.urls.base
+        self._audit = context.audit
+
+    @web.middleware
+    async def know_user(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Handlers and templates read it with user_of(request)."""
+        path = own_path(request)
+        request[USER_KEY] = NOBODY
+        try:
+            found = await self._access.identify(request)
+        except TooManyTriesError:
+            headers = {"Retry-After": str(RETRY_AFTER_S)}
+            raise web.HTTPTooManyRequests(text=TOO_MANY, headers=headers) from None
+        request[USER_KEY] = found.user
+        request[SESSION_KEY] = found.session
+        request[DOUBT_KEY] = found.doubt
+        if found.user.role is Role.NOBODY and found.doubt:
+            effect: dict[str, object] = {"reason": found.doubt}
+            await self._audit.note(request, "login", {}, effect=effect, outcome="refused")
+        if found.user.role is Role.NOBODY and not _is_open(path):
+            self._ask_to_log_in(request, path)
+        return await handler(request)
+
+    def _ask_to_log_in(self, request: web.Request, path: str) -> None:
+        if path.startswith(JSON_PATHS):
+            # /ui is our own pages': a browser must not ask for the password in a window of its own.
+            headers = (
+                {} if path.startswith("/ui/") else {"WWW-Authenticate": 'Basic realm="nsqadmin"'}
+            )
+            raise web.HTTPUnauthorized(text="UNAUTHORIZED", headers=headers)
+        if request.method not in SAFE_METHODS:
+            raise web.HTTPUnauthorized(text="UNAUTHORIZED")
+        then = quote(request.rel_url.raw_path_qs, safe="")
+        raise web.HTTPSeeOther(f"{self._base}/login?next={then}")
+
+    @web.middleware
+    async def check_origin(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Only for requests that may change something."""
+        if request.method in SAFE_METHODS:
+            return await handler(request)
+        reason = foreign_reason(request, self._access.proxies)
+        if not reason and not await self._has_token(request):
+            reason = "the token of the page (X-CSRF-Token or csrf) is missing or old: load it again"
+        path = own_path(request)
+        if not reason and path.startswith("/config/") and not self._may_configure(request):
+            reason = "FORBIDDEN"
+        if reason:
+            await note_refusal(request, reason)
+            raise web.HTTPForbidden(text=reason)
+        if path.startswith("/ui/") and not has_known_type(request):
+            raise web.HTTPUnsupportedMediaType(text=f"The body has to be JSON or {FORM}.")
+        return await handler(request)
+
+    async def _has_token(self, request: web.Request) -> bool:
+        session = session_of(request)
+        if session is None:
+            return True
+        token = request.headers.get("X-CSRF-Token", "")
+        if not token and request.content_type == FORM:
+            token = str((await request.post()).get("csrf", ""))
+        return self._access.sessions.is_token(session, token)
+
+    def _may_configure(self, request: web.Request) -> bool:
+        return user_of(request).is_admin or not self._access.config_needs_admin
+
+
+def _is_open(path: str) -> bool:
+    return path in OPEN_PATHS or path.startswith(OPEN_FOLDERS)

@@ -1,0 +1,62 @@
+"""What a proxy in front of us says about the browser behind it: believed from --acl-trusted-cidr alone."""
+
+from typing import Final
+
+from aiohttp import web
+
+from nsqfast.net import addresses
+from nsqfast.nsqadmin.access.cidr import Networks, read_address
+
+FLAG: Final = "--acl-trusted-cidr"
+FORWARDED_COUNT_MAX: Final = 32  # addresses of X-Forwarded-For that are looked at
+
+
+def peer_of(request: web.Request) -> str:
+    """ADDRESS:PORT of the other end of the connection."""
+    transport = request.transport
+    return addresses.peer_text(transport.get_extra_info("peername") if transport else None)
+
+
+class Proxies:
+    """Those whose headers are believed. Without the flag nobody's X-Forwarded-* is."""
+
+    def __init__(self, networks: list[str]) -> None:
+        self._networks = Networks(networks, FLAG)
+
+    def are_named(self) -> bool:
+        """Whether the flag was given."""
+        return bool(self._networks)
+
+    def has(self, request: web.Request) -> bool:
+        """Whether the request came through one of them."""
+        return (request.remote or "") in self._networks
+
+    def address_of(self, request: web.Request) -> str:
+        """The client's: of X-Forwarded-For the last that is no proxy's, for what is left of it anybody can send."""
+        peer = request.remote or ""
+        if not self.has(request):
+            return peer
+        given = ",".join(request.headers.getall("X-Forwarded-For", []))
+        for text in reversed(given.split(",")[-FORWARDED_COUNT_MAX:]):
+            address = read_address(text.strip())
+            if address is None:
+                return peer
+            if str(address) not in self._networks:
+                return str(address)
+        return peer
+
+    def is_https(self, request: web.Request) -> bool:
+        """Whether the browser's connection is encrypted."""
+        if request.secure:
+            return True
+        return self.has(request) and "https" in {
+            request.headers.get(name, "").partition(",")[0].strip().lower()
+            for name in ("X-Forwarded-Proto", "X-Scheme")
+        }
+
+    def hosts_of(self, request: web.Request) -> list[str]:
+        """HOST or HOST:PORT as the browser may have asked for us."""
+        hosts = [request.host]
+        if self.has(request):
+            hosts += request.headers.get("X-Forwarded-Host", "").split(",")
+        return [host.strip().lower() for host in hosts if host.strip()]

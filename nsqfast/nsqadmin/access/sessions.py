@@ -1,0 +1,90 @@
+"""Who is logged in: a signed cookie, and the token that a page's own forms carry.
+
+The key is made at each start, so a restart logs everybody out. A key derived from --auth-file would keep logins, but
+then whoever reads that file (it holds no passwords) could make a login for any user.
+
+A cookie says who, until when, and which password it was made with: a user that was removed, or has a new password,
+is out as soon as the file is read again. One that was logged out is remembered until it would have ended by itself.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import secrets
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+COOKIE_LENGTH_MAX: Final = 1024
+ENDED_MAX: Final = 10_000  # logged out and not yet expired
+SIGNATURE_BYTES: Final = hashlib.sha256().digest_size
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One login."""
+
+    id: str
+    name: str
+    password_mark: str  # see Sessions.mark
+    ends_at: float  # unix time
+
+
+class Sessions:
+    """All of one nsqadmin."""
+
+    def __init__(self, lifetime_s: float) -> None:
+        self.lifetime_s = lifetime_s
+        self._key = secrets.token_bytes(32)
+        self._ended: dict[str, float] = {}
+
+    def mark(self, password_hash: str) -> str:
+        """Differs when the hash does, and does not give it away."""
+        return self._sign(b"password " + password_hash.encode()).hex()[:16]
+
+    def begin(self, name: str, password_hash: str, now_s: float) -> str:
+        """The cookie's value."""
+        session = Session(
+            secrets.token_hex(8), name, self.mark(password_hash), now_s + self.lifetime_s
+        )
+        body = msgspec.json.encode(session)
+        return base64.urlsafe_b64encode(self._sign(b"cookie " + body) + body).decode().rstrip("=")
+
+    def read(self, cookie: str, now_s: float) -> Session | None:
+        """None for one that is not ours, was changed, is over, or was logged out."""
+        if len(cookie) > COOKIE_LENGTH_MAX:
+            return None
+        try:
+            data = base64.b64decode(
+                cookie + "=" * (-len(cookie) % 4), altchars=b"-_", validate=True
+            )
+        except (binascii.Error, ValueError):
+            return None
+        signature, body = data[:SIGNATURE_BYTES], data[SIGNATURE_BYTES:]
+        if not hmac.compare_digest(signature, self._sign(b"cookie " + body)):
+            return None
+        session = msgspec.json.decode(body, type=Session)
+        if session.ends_at <= now_s or session.id in self._ended:
+            return None
+        return session
+
+    def end(self, session: Session, now_s: float) -> None:
+        """Its cookie is good for nothing from now on."""
+        if len(self._ended) >= ENDED_MAX:
+            self._ended = {key: ends for key, ends in self._ended.items() if ends > now_s}
+        while len(self._ended) >= ENDED_MAX:
+            self._ended.pop(next(iter(self._ended)))
+        self._ended[session.id] = session.ends_at
+
+    def token(self, session: Session) -> str:
+        """What forms and scripts of this login send along, because another site cannot read it."""
+        return self._sign(b"token " + session.id.encode()).hex()
+
+    def is_token(self, session: Session, token: str) -> bool:
+        """In constant time."""
+        return hmac.compare_digest(token.encode("utf-8", "replace"), self.token(session).encode())
+
+    def _sign(self, data: bytes) -> bytes:
+        return hmac.digest(self._key, data, "sha256")

@@ -1,0 +1,131 @@
+"""--notification-http-endpoint: a POST for each action of NSQ's own, as its nsqadmin sends it.
+
+One after the other, in the background. An endpoint that does not answer is logged and does no harm.
+"""
+
+import asyncio
+import collections
+import logging
+import os
+import socket
+import time
+from typing import Final
+from urllib.parse import urlsplit
+
+import aiohttp
+import orjson
+from aiohttp import web
+
+from nsqfast.errors import OptionsError
+from nsqfast.nsqadmin.access.identity import basic_of
+from nsqfast.nsqadmin.access.proxy import peer_of
+from nsqfast.nsqadmin.access.roles import user_of
+
+log = logging.getLogger("nsqadmin")
+
+# Go tells of these also when no node did what it was asked to; of the others only when one did.
+TOLD_WHEN_FAILED: Final = frozenset(
+    f"{verb}_{thing}" for verb in ("pause", "unpause", "empty") for thing in ("topic", "channel")
+)
+ACTIONS: Final = TOLD_WHEN_FAILED | {
+    "create_topic",
+    "create_channel",
+    "delete_topic",
+    "delete_channel",
+    "tombstone_topic_producer",
+}
+QUEUE_MAX: Final = 1000
+TIMEOUT_S: Final = 5.0
+
+
+class Webhook:
+    """One of each nsqadmin that has an endpoint."""
+
+    def __init__(self, endpoint: str) -> None:
+        """OptionsError if it is no URL."""
+        try:
+            parts = urlsplit(endpoint)
+            is_url = parts.scheme in ("http", "https") and bool(parts.hostname)
+        except ValueError:
+            is_url = False
+        if not is_url:
+            raise OptionsError(
+                f"--notification-http-endpoint has to be http://... or https://...: {endpoint}"
+            )
+        self._endpoint = endpoint
+        self._bodies: collections.deque[bytes] = collections.deque()
+        self._task: asyncio.Task[None] | None = None
+
+    def tell(self, request: web.Request, action: str, target: dict[str, str], outcome: str) -> None:
+        """Waits for nothing. Actions that NSQ does not know, and refused ones, are not sent."""
+        if action not in ACTIONS or outcome == "refused":
+            return
+        if outcome == "failed" and action not in TOLD_WHEN_FAILED:
+            return
+        if len(self._bodies) >= QUEUE_MAX:
+            log.error("webhook: %s of %s was not sent: %d wait", action, target, QUEUE_MAX)
+            return
+        self._bodies.append(orjson.dumps(notification(request, action, target)))
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._send_all())
+
+    async def close(self, wait_s: float) -> None:
+        """Sends what waits, but not for longer than this."""
+        if self._task is None:
+            return
+        _, pending = await asyncio.wait([self._task], timeout=wait_s)
+        if pending:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            # The one that was under way has gone from the queue, too.
+            log.error("webhook: %d notifications were not sent", len(self._bodies) + 1)
+
+    async def _send_all(self) -> None:
+        # A session per burst: actions are rare, and nothing is kept open between them.
+        timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
+        async with aiohttp.ClientSession(timeout=timeout) as session:
+            while self._bodies:
+                await self._send(session, self._bodies.popleft())
+
+    async def _send(self, session: aiohttp.ClientSession, body: bytes) -> None:
+        headers = {"Content-Type": "application/json"}
+        try:
+            async with session.post(
+                self._endpoint, data=body, headers=headers, allow_redirects=False
+            ) as answer:
+                if answer.status >= 300:
+                    log.error("webhook: %s answered %d", self._shown, answer.status)
+        except TimeoutError:
+            log.error("webhook: %s did not answer within %g s", self._shown, TIMEOUT_S)  # noqa: TRY400
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            log.error("webhook: %s: %s", self._shown, error)  # noqa: TRY400 - not our fault
+
+    @property
+    def _shown(self) -> str:
+        # Without the user, password and query that it may have.
+        parts = urlsplit(self._endpoint)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def notification(request: web.Request, action: str, target: dict[str, str]) -> dict[str, str | int]:
+    """The keys of Go's nsqadmin, in its order. `user` is that of HTTP Basic as there, else the one who is logged in."""
+    is_https = request.secure or request.headers.get("X-Scheme") == "https"
+    user = basic_of(request).partition(":")[0] or user_of(request).name
+    told: dict[str, str | int] = {"action": action, "topic": target.get("topic", "")}
+    told |= {key: target[key] for key in ("channel", "node") if target.get(key)}
+    told["timestamp"] = int(time.time())
+    if user:
+        told["user"] = user
+    return told | {
+        "remote_ip": peer_of(request),
+        "user_agent": request.headers.get("User-Agent", ""),
+        "url": f"{'https' if is_https else 'http'}://{request.host}{request.rel_url}",
+        "via": _hostname(),
+    }
+
+
+def _hostname() -> str:
+    try:
+        return socket.gethostname() or os.uname().nodename
+    except OSError:
+        return ""
