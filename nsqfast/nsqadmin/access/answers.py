@@ -24,7 +24,7 @@ from nsqfast.nsqadmin.context import context_of
 
 log = logging.getLogger("nsqadmin")
 
-PREPARED_KEY: Final = "nsqadmin.prepared"
+PREPARED_KEY: Final[web.RequestKey[bool]] = web.RequestKey("nsqadmin.prepared", bool)
 REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 JSON_PATHS: Final = ("/api/", "/ui/", "/config/")
 QUIET_PATHS: Final = ("/ui/", "/static/", "/ping", "/metrics")  # asked all the time
@@ -80,8 +80,8 @@ def _document(title: str, body: str) -> str:
 
 
 def own_path(request: web.Request) -> str:
-    """The path below --base-path, decoded."""
-    return request.path.removeprefix(unquote(context_of(request).urls.base))
+    """The path below --base-path, decoded as the router reads it: an encoded slash is no slash."""
+    return request.rel_url.path_safe.removeprefix(unquote(context_of(request).urls.base))
 
 
 class Answers:
@@ -97,7 +97,7 @@ class Answers:
 
     def request_id(self, request: web.Request) -> str:
         """A proxy's, so that its log and ours can be matched, or one of our own."""
-        known: str | None = request.get(REQUEST_ID_KEY)
+        known = request.get(REQUEST_ID_KEY)
         if known is None:
             known = request.headers.get("X-Request-Id", "") if self._proxies.has(request) else ""
             if not REQUEST_ID.fullmatch(known):

@@ -21,7 +21,7 @@ ENTRIES_KEPT: Final = 1000
 TEXT_LENGTH_MAX: Final = 512  # of each text in an entry: names and errors come from others
 RESULTS_KEPT: Final = 200  # of each entry in memory; the file gets them all
 CLOSE_S: Final = 2.0
-REQUEST_ID_KEY: Final = "nsqadmin.request_id"
+REQUEST_ID_KEY: Final[web.RequestKey[str]] = web.RequestKey("nsqadmin.request_id", str)
 
 
 class Result(msgspec.Struct, frozen=True):

@@ -28,7 +28,7 @@ from nsqfast.nsqadmin.options import Options
 
 log = logging.getLogger("nsqadmin")
 
-SESSION_KEY: Final = "nsqadmin.session"
+SESSION_KEY: Final[web.RequestKey[Session]] = web.RequestKey("nsqadmin.session", Session)
 NOBODY: Final = User("", Role.NOBODY)
 
 
@@ -156,8 +156,7 @@ def access_of(request: web.Request) -> Access:
 
 def session_of(request: web.Request) -> Session | None:
     """The login by cookie that the request belongs to, as the middleware found it."""
-    session: Session | None = request.get(SESSION_KEY)
-    return session
+    return request.get(SESSION_KEY)
 
 
 def csrf_token(request: web.Request) -> str:

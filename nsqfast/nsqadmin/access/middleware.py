@@ -72,7 +72,8 @@ class Guard:
             headers = {"Retry-After": str(RETRY_AFTER_S)}
             raise web.HTTPTooManyRequests(text=TOO_MANY, headers=headers) from None
         request[USER_KEY] = found.user
-        request[SESSION_KEY] = found.session
+        if found.session is not None:
+            request[SESSION_KEY] = found.session
         request[DOUBT_KEY] = found.doubt
         if found.user.role is Role.NOBODY and found.doubt:
             effect: dict[str, object] = {"reason": found.doubt}

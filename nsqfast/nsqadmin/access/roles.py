@@ -10,9 +10,6 @@ from aiohttp.typedefs import Handler
 
 from nsqfast.nsqadmin.context import context_of
 
-USER_KEY = "nsqadmin.user"
-DOUBT_KEY = "nsqadmin.doubt"  # why less was believed of the request than it says
-
 
 class Role(StrEnum):
     """What somebody may do."""
@@ -35,10 +32,14 @@ class User:
         return self.role is Role.ADMIN
 
 
+USER_KEY: web.RequestKey[User] = web.RequestKey("nsqadmin.user", User)
+# Why less was believed of a request than it says.
+DOUBT_KEY: web.RequestKey[str] = web.RequestKey("nsqadmin.doubt", str)
+
+
 def user_of(request: web.Request) -> User:
     """Set by the middleware before any handler runs."""
-    user: User = request[USER_KEY]
-    return user
+    return request[USER_KEY]
 
 
 def may_see_bodies(request: web.Request) -> bool:

@@ -1,0 +1,234 @@
+"""Headers that every response has, and answers for what went wrong."""
+
+import logging
+import re
+import socket
+import subprocess
+import sys
+
+import pytest
+from aiohttp import web
+
+from nsqfast.nsqadmin.access.headers import security_headers
+from nsqfast.nsqadmin.options import Options
+from support.access import NOWHERE, log_in, probed, start_admin, write_users
+from support.web import request
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
+    "trusted-types 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+HTML = {"Accept": "text/html,*/*"}
+SECRET = "what the browser must not see"
+
+
+def add_probes(app, context):
+    async def fail(_request):
+        raise RuntimeError(SECRET)
+
+    async def stream(asked):
+        answer = web.StreamResponse()
+        answer.headers["Content-Security-Policy"] = "default-src *"
+        await answer.prepare(asked)
+        await answer.write(b"part")
+        if "fails" in asked.query:
+            raise RuntimeError(SECRET)
+        return answer
+
+    async def hostile(_request):
+        raise web.HTTPBadRequest(text="<img src=x onerror=alert(1)>")
+
+    app.router.add_get(context.urls.to("/probe/fail"), fail)
+    app.router.add_get(context.urls.to("/api/probe/fail"), fail)
+    app.router.add_get(context.urls.to("/probe/stream"), stream)
+    app.router.add_get(context.urls.to("/probe/hostile"), hostile)
+
+
+@pytest.fixture
+def address(monkeypatch, tmp_path):
+    with probed(monkeypatch, add_probes, audit_file=str(tmp_path / "audit")) as address:
+        yield address
+
+
+def raw(address, data):
+    """What comes back until the other end closes."""
+    with socket.create_connection(address, timeout=10) as connection:
+        connection.sendall(data)
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def check(headers):
+    assert {name: headers.get(name) for name in HEADERS} == HEADERS
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "status"),
+    [
+        ("GET", "/ping", 200),
+        ("HEAD", "/ping", 200),
+        ("GET", "/nowhere", 404),
+        ("GET", "/api/nowhere", 404),
+        ("DELETE", "/ping", 405),
+        ("GET", "/login", 404),
+        ("GET", "/probe/fail", 500),
+        ("GET", "/api/probe/fail", 500),
+        ("GET", "/probe/stream", 200),
+        ("GET", "/probe/hostile", 400),
+    ],
+)
+@pytest.mark.parametrize("accept", ["text/html", "*/*"])
+def test_every_response_has_them(address, method, target, status, accept):
+    answer = request(address, method, target, headers={"Accept": accept})
+    assert answer.status == status
+    check(answer.headers)
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert re.fullmatch("[0-9a-f]{16}", answer.headers["X-Request-Id"])
+
+
+def test_answers_before_and_after_the_login_have_them(tmp_path):
+    users = write_users(tmp_path / "users", ("ana", "admin", "right"))
+    with start_admin(f"--auth-file={users}") as admin:
+        answers = [
+            request(admin.http, "GET", "/"),
+            request(admin.http, "GET", "/login"),
+            request(admin.http, "GET", "/api/topics"),
+            request(admin.http, "POST", "/nowhere"),
+            log_in(admin.http, "ana", "wrong"),
+            log_in(admin.http, "ana", "right"),
+        ]
+    assert [answer.status for answer in answers] == [303, 200, 401, 401, 403, 303]
+    for answer in answers:
+        check(answer.headers)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GARBAGE\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"x" * 20_000 + b"\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 this is TLS",
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+    ],
+)
+def test_what_is_no_request_has_them_and_leaves_no_traceback(data):
+    with start_admin() as admin:
+        answer = raw(admin.http, data)
+        head = answer.decode().split("\r\n\r\n")[0].split("\r\n")
+        assert re.fullmatch(r"HTTP/1.\d 400 .*", head[0])
+        check(dict(line.split(": ", 1) for line in head[1:]))
+        admin.wait_for_line("sent what is no request")
+    assert "Traceback" not in admin.stderr
+
+
+def test_pictures_of_graphite_are_allowed_where_the_browser_loads_them():
+    def policy(**options):
+        return security_headers(Options(**options))["Content-Security-Policy"]
+
+    with_graphite = policy(graphite_url="https://graphite.example:8080/render?x=1")
+    assert "img-src 'self' data: https://graphite.example:8080;" in with_graphite
+    assert with_graphite.replace(" https://graphite.example:8080", "") == POLICY
+    assert policy(graphite_url="http://g", proxy_graphite=True) == POLICY
+
+
+@pytest.mark.parametrize(
+    "url", ["http://a;script-src *", "http://a b", "g.example", "javascript:1"]
+)
+def test_an_address_of_graphite_that_would_change_the_policy_is_refused(url):
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "nsqfast.nsqadmin.main", "--http-address=127.0.0.1:0"),
+            *(f"--nsqd-http-address={NOWHERE}", f"--graphite-url={url}"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "--graphite-url has to be http://HOST" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_our_fault_is_logged_once_and_shown_to_nobody(address, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("nsqadmin"), "propagate", True)
+    page = request(address, "GET", "/probe/fail", headers=HTML)
+    script = request(address, "GET", "/api/probe/fail")
+    for answer in (page, script):
+        assert answer.status == 500
+        assert SECRET.encode() not in answer.body
+        assert b"Traceback" not in answer.body
+    assert b"<h1>500 Internal Server Error</h1>" in page.body
+    assert script.json() == {"message": "INTERNAL_ERROR"}
+    failed = [record for record in caplog.records if record.exc_info]
+    assert [record.getMessage() for record in failed] == [
+        f"HTTP: GET /probe/fail failed (request {page.headers['X-Request-Id']})",
+        f"HTTP: GET /api/probe/fail failed (request {script.headers['X-Request-Id']})",
+    ]
+
+
+def test_an_answer_that_fails_after_it_began_is_cut_off(address):
+    answer = raw(address, b"GET /probe/stream?fails HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert answer.count(b"HTTP/1.1") == 1
+    assert answer.endswith(b"4\r\npart\r\n")  # and not the last, empty piece
+    assert SECRET.encode() not in answer
+
+
+def test_pages_show_texts_of_others_as_text(address):
+    answer = request(address, "GET", "/probe/hostile", headers=HTML)
+    assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert b"<img" not in answer.body
+    assert b"&lt;img" in answer.body
+
+
+def test_scripts_get_the_words_of_nsq(address):
+    answer = request(address, "GET", "/api/nowhere", headers=HTML)
+    assert answer.json() == {"message": "NOT_FOUND"}
+    assert answer.headers["Content-Type"] == "application/json; charset=utf-8"
+    assert answer.headers["X-NSQ-Content-Type"] == "nsq; version=1.0"
+    answer = request(address, "POST", "/ping")
+    assert answer.json() == {"message": "METHOD_NOT_ALLOWED"}
+    assert answer.headers["Allow"] == "GET,HEAD"
+
+
+def test_a_request_is_one_line_of_the_log_in_the_form_of_nsq():
+    with start_admin() as admin:
+        request(admin.http, "GET", "/a%0d%0a[nsqadmin]?x=%0a&y=%1b")
+        admin.wait_for_line(" 404 GET ")
+        lines = [line for line in admin.lines if "404" in line]
+    form = r".* INFO: 404 GET /a%0d%0a\[nsqadmin\]\?x=%0a&y=%1b \(127\.0\.0\.1:\d+\) [\d.]+(µs|ms)"
+    assert len(lines) == 1
+    assert re.fullmatch(form, lines[0])
+
+
+def test_a_request_id_is_taken_from_named_proxies_alone():
+    given = {"X-Request-Id": "of-the-proxy.1"}
+    with start_admin() as admin:
+        assert (
+            request(admin.http, "GET", "/ping", headers=given).headers["X-Request-Id"]
+            != given["X-Request-Id"]
+        )
+    with start_admin("--acl-trusted-cidr=127.0.0.1/32") as admin:
+        answer = request(admin.http, "GET", "/ping", headers=given)
+        assert answer.headers["X-Request-Id"] == given["X-Request-Id"]
+        answer = request(admin.http, "GET", "/ping", headers={"X-Request-Id": "two words"})
+        assert re.fullmatch("[0-9a-f]{16}", answer.headers["X-Request-Id"])
+
+
+def test_a_base_path_does_not_change_what_is_open(tmp_path):
+    users = write_users(tmp_path / "users", ("ana", "admin", "right"))
+    with start_admin(f"--auth-file={users}", "--base-path=/nsq/admin") as admin:
+        base = "/nsq/admin"
+        assert request(admin.http, "GET", f"{base}/ping").status == 200
+        assert request(admin.http, "GET", f"{base}/login").status == 200
+        assert request(admin.http, "GET", f"{base}/api/topics").status == 401
+        answer = request(admin.http, "GET", f"{base}/topics")
+        assert answer.headers["Location"].startswith(f"{base}/login?next={base}/topics")
