@@ -1,12 +1,40 @@
 """Asks the whole cluster again and again, once for all viewers, and keeps what it last looked like."""
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Protocol
 
-from nsqfast.nsqadmin.live.model import EMPTY, Cluster
+from nsqfast.nsqadmin.live.aggregate import aggregate
+from nsqfast.nsqadmin.live.members import Members
+from nsqfast.nsqadmin.live.model import EMPTY, Cluster, NodeState
+from nsqfast.nsqadmin.live.nodes import NodeWatch
+from nsqfast.nsqadmin.live.question import Question
 from nsqfast.nsqadmin.options import Options
 from nsqfast.nsqadmin.upstream.client import Upstream
+
+log = logging.getLogger("nsqadmin")
+
+INTERVAL_S = 2.0
+CPU_SHARE = 12  # intervals last this many times the CPU time of a poll: under a tenth of a core
+UNSEEN_INTERVAL_S = 10.0
+UNSEEN_AFTER_S = 30.0
+PAUSE_S_MIN = 0.05  # between two polls, however slow the first was
+
+ANSWER_S = 1.5  # whoever has not answered then is late; its answer counts at the tick after
+SUSPECT_ANSWER_S = 0.2  # whoever did not answer the last time is not waited for any longer
+NODES_AT_ONCE = 50
+SUSPECTS_AT_ONCE = 20  # apart from the others: a frozen node must not take a place from a live one
+
+
+class Watch(Protocol):
+    """A node, or an nsqlookupd."""
+
+    question: Question
+
+    async def ask(self) -> str:
+        """See Question.ask."""
 
 
 class Poller:
@@ -14,12 +42,17 @@ class Poller:
 
     def __init__(self, options: Options, upstream: Upstream) -> None:
         self.cluster: Cluster = EMPTY
-        self.interval_s = max(2.0, options.poll_interval_ns / 1e9)
-        self._upstream = upstream
+        self.interval_s = INTERVAL_S
+        self.cpu_s = 0.0  # of the last poll
+        self._options = options
+        self._members = Members(options, upstream)
         self._listeners: list[Callable[[Cluster], None]] = []
         self._ticked = asyncio.Event()
         self._wanted = asyncio.Event()
+        self._seen_s = time.monotonic()
         self._task: asyncio.Task[None] | None = None
+        self._gate = asyncio.Semaphore(NODES_AT_ONCE)
+        self._suspect_gate = asyncio.Semaphore(SUSPECTS_AT_ONCE)
 
     def listen(self, listener: Callable[[Cluster], None]) -> None:
         """Call it with each new tick, on the loop, in the order of registration."""
@@ -34,10 +67,28 @@ class Poller:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+        for question in [*self._members.questions(), *self._members.retired()]:
+            await question.cancel()
 
     def ask_now(self) -> None:
         """Something was changed: do not wait for the rest of the interval."""
         self._wanted.set()
+
+    def seen(self) -> None:
+        """A viewer asked; while none does, the cluster is asked more rarely."""
+        was_unseen = self._is_unseen()
+        self._seen_s = time.monotonic()
+        if was_unseen:
+            self.ask_now()
+
+    def note_emptied(self, topic: str, channel: str = "", node: str = "") -> None:
+        """A channel was emptied by us: its rates are unknown over this time. To be called before and after it is done.
+
+        Without a node: on all of them.
+        """
+        nodes = self._members.nodes
+        for watch in [nodes[node]] if node in nodes else [] if node else nodes.values():
+            watch.note_emptied(topic, channel)
 
     async def next_tick(self) -> Cluster:
         """The tick that comes after now."""
@@ -46,22 +97,87 @@ class Poller:
 
     async def _run(self) -> None:
         while True:
-            self._publish(await self._ask())
             self._wanted.clear()
+            began_s, began_cpu_s = time.monotonic(), time.thread_time()
             try:
-                async with asyncio.timeout(self.interval_s):
+                self._publish(await self._ask())
+            except Exception:
+                log.exception("the cluster could not be asked")
+            self.cpu_s = time.thread_time() - began_cpu_s
+            self.interval_s = self._interval_s()
+            pause_s = max(self.interval_s - (time.monotonic() - began_s), PAUSE_S_MIN)
+            try:
+                async with asyncio.timeout(pause_s):
                     await self._wanted.wait()
             except TimeoutError:
                 pass
 
+    def _interval_s(self) -> float:
+        if self._options.poll_interval_ns:
+            return self._options.poll_interval_ns / 1e9
+        interval_s = max(INTERVAL_S, CPU_SHARE * self.cpu_s)
+        return max(interval_s, UNSEEN_INTERVAL_S) if self._is_unseen() else interval_s
+
+    def _is_unseen(self) -> bool:
+        return time.monotonic() - self._seen_s > UNSEEN_AFTER_S
+
     async def _ask(self) -> Cluster:
-        return Cluster(
-            self.cluster.tick + 1, time.time(), EMPTY.totals, {}, {}, {}, has_lookupds=False
-        )
+        members = self._members
+        members.read_options()
+        for question in members.retired():
+            await question.cancel()
+        await self._ask_lists()
+        members.read_lists()
+        await _wait({node.question: self._ask_node(node) for node in members.nodes.values()})
+        now = time.time()
+        for node in members.nodes.values():
+            node.settle(now)
+        lookupds = list(members.lookupds.values())
+        return await aggregate(self.cluster.tick + 1, now, members.nodes.values(), lookupds)
+
+    async def _ask_lists(self) -> None:
+        members = self._members
+        watches: list[Watch] = [*members.lookupds.values()]
+        for given in members.given.values():
+            node = members.nodes.get(given.identity.key)
+            # Somebody else may answer there after a restart.
+            if node is None or node.question.state is not NodeState.UP:
+                watches.append(given)
+        await _wait({watch.question: watch.ask for watch in watches})
+        now = time.time()
+        for watch in watches:
+            watch.question.settle(now)
+
+    def _ask_node(self, node: NodeWatch) -> Callable[[], Coroutine[Any, Any, str]]:
+        gate = self._suspect_gate if node.question.is_suspect else self._gate
+
+        async def ask() -> str:
+            async with gate:
+                return await node.ask()
+
+        return ask
 
     def _publish(self, cluster: Cluster) -> None:
-        self.cluster = cluster
         for listener in self._listeners:
-            listener(cluster)
+            try:
+                listener(cluster)
+            except Exception:
+                log.exception("a tick could not be taken")
+        self.cluster = cluster
         ticked, self._ticked = self._ticked, asyncio.Event()
         ticked.set()
+
+
+async def _wait(asked: dict[Question, Callable[[], Coroutine[Any, Any, str]]]) -> None:
+    """Ask all; those that answered the last time have longer for it."""
+    began_s = time.monotonic()
+    trusted = [q.ask(ask) for q, ask in asked.items() if not q.is_suspect]
+    suspects = [q.ask(ask) for q, ask in asked.items() if q.is_suspect]
+    await _wait_for(trusted, ANSWER_S)
+    await _wait_for(suspects, max(SUSPECT_ANSWER_S - (time.monotonic() - began_s), 0))
+
+
+async def _wait_for(tasks: Iterable[asyncio.Task[str]], timeout_s: float) -> None:
+    waited = list(tasks)
+    if waited:
+        await asyncio.wait(waited, timeout=timeout_s)

@@ -1,0 +1,105 @@
+"""The nsqlookupd of the cluster: which nsqd each of them knows, and the topics that no nsqd has ("inactive")."""
+
+import asyncio
+import time
+from urllib.parse import quote
+
+from nsqfast.nsqadmin.live.model import Lookupd, NodeState
+from nsqfast.nsqadmin.live.nodes import Identity, join
+from nsqfast.nsqadmin.live.question import Question
+from nsqfast.nsqadmin.upstream.client import Upstream, UpstreamError
+from nsqfast.nsqadmin.upstream.messages import Channels, NsqdInfo, Producer, Topics
+from nsqfast.nsqadmin.upstream.messages import Nodes as NodesMessage
+
+CHANNELS_KEPT_S = 30.0  # of an inactive topic; nothing happens to them but by hand
+CHANNELS_ASKED_MAX = 100  # of one nsqlookupd in one tick
+CHANNELS_AT_ONCE = 4
+
+
+class LookupdWatch:
+    """One nsqlookupd: what it answered last, and how asking it went."""
+
+    def __init__(self, address: str, upstream: Upstream) -> None:
+        self.address = address
+        self.question = Question()
+        self.version = ""
+        self.producers: dict[str, Producer] = {}  # by the key of the node
+        self.topics: list[str] = []
+        self.inactive: frozenset[str] = frozenset()  # topics whose channels are asked for
+        self._channels: dict[str, tuple[float, list[str]]] = {}  # when, names
+        self._upstream = upstream
+
+    async def ask(self) -> str:
+        """Its nodes and topics; the error, or '' when they are here."""
+        try:
+            nodes = await self._upstream.read(self.address, "/nodes", NodesMessage)
+            topics = await self._upstream.read(self.address, "/topics", Topics)
+            if not self.version:
+                info = await self._upstream.read(self.address, "/info", NsqdInfo)
+                self.version = info.version
+            await self._ask_channels()
+        except UpstreamError as error:
+            self.version = ""  # whoever comes back may be another one
+            return str(error).removeprefix(f"http://{self.address}")
+        self.producers = {
+            join(producer.broadcast_address, producer.http_port): producer
+            for producer in nodes.producers or ()
+        }
+        self.topics = topics.topics or []
+        return ""
+
+    async def _ask_channels(self) -> None:
+        now = time.monotonic()
+        self._channels = {t: known for t, known in self._channels.items() if t in self.inactive}
+        old = [
+            topic
+            for topic in sorted(self.inactive)
+            if topic not in self._channels or now - self._channels[topic][0] > CHANNELS_KEPT_S
+        ]
+        gate = asyncio.Semaphore(CHANNELS_AT_ONCE)
+        await asyncio.gather(*(self._ask_topic(topic, gate) for topic in old[:CHANNELS_ASKED_MAX]))
+
+    async def _ask_topic(self, topic: str, gate: asyncio.Semaphore) -> None:
+        async with gate:
+            path = "/channels?topic=" + quote(topic, safe="")
+            found = await self._upstream.read(self.address, path, Channels)
+        self._channels[topic] = (time.monotonic(), sorted(set(found.channels or ())))
+
+    def view(self) -> Lookupd:
+        """As it is at this tick; what it said last while it does not answer."""
+        question = self.question
+        known = set(self.topics)
+        topics = {
+            topic: self._channels[topic][1] if topic in self._channels else []
+            for topic in sorted(self.inactive)
+            if topic in known
+        }
+        return Lookupd(
+            address=self.address,
+            is_up=question.state is NodeState.UP,
+            since=question.since,
+            answered_at=question.answered_at,
+            error=question.error,
+            version=self.version,
+            nodes=frozenset(self.producers),
+            topics=topics,
+        )
+
+
+def identity_of(producer: Producer) -> Identity:
+    """As it told nsqlookupd."""
+    return Identity(
+        hostname=producer.hostname,
+        broadcast_address=producer.broadcast_address,
+        tcp_port=producer.tcp_port,
+        http_port=producer.http_port,
+        version=producer.version,
+        topology_zone=producer.topology_zone,
+        topology_region=producer.topology_region,
+    )
+
+
+def tombstones_of(producer: Producer) -> list[str]:
+    """Topics for which this nsqlookupd hides it."""
+    pairs = zip(producer.topics or (), producer.tombstones or (), strict=False)
+    return [topic for topic, is_hidden in pairs if is_hidden]

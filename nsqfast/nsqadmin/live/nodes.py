@@ -1,0 +1,219 @@
+"""The nsqd of the cluster: each is asked for its numbers, and keeps the last ones that it gave."""
+
+import time
+from dataclasses import dataclass, field
+
+import msgspec
+
+from nsqfast.nsqadmin.live.figures import NodeFigures, TopicFigures, decode
+from nsqfast.nsqadmin.live.model import Counts, Node, NodeState, Rates
+from nsqfast.nsqadmin.live.question import Question
+from nsqfast.nsqadmin.live.rates import IDLE
+from nsqfast.nsqadmin.live.shares import Share, share_of, without_rates
+from nsqfast.nsqadmin.live.slices import Slices
+from nsqfast.nsqadmin.upstream.client import Upstream, UpstreamError
+
+STATS = "/stats?format=json&include_clients=false&include_mem="
+MEMORY_TICKS = 30  # nsqd stops for a moment to count its memory
+# An answer that was under way while a channel was emptied may show it before or after.
+EMPTIED_MARGIN_S = 1.0
+
+
+@dataclass(slots=True)
+class Identity:
+    """Who an nsqd says that it is, in /info or to nsqlookupd."""
+
+    hostname: str
+    broadcast_address: str
+    tcp_port: int
+    http_port: int
+    version: str = ""
+    topology_zone: str = ""
+    topology_region: str = ""
+
+    @property
+    def key(self) -> str:
+        """The address at which it is asked."""
+        return join(self.broadcast_address, self.http_port)
+
+
+def join(host: str, port: int) -> str:
+    """host:port, with brackets for IPv6."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+@dataclass(slots=True)
+class Listing:
+    """What nsqlookupd say of one nsqd; empty in direct mode."""
+
+    lookupds: list[str] = field(default_factory=list)
+    remote_addresses: list[str] = field(default_factory=list)
+    tombstones: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Sums:
+    """Over the topics and channels of a node."""
+
+    counts: Counts
+    rates: Rates | None
+
+
+class NodeWatch:
+    """One nsqd: what it answered last, and how asking it went."""
+
+    def __init__(self, identity: Identity, upstream: Upstream, index: int) -> None:
+        self.identity = identity
+        self.listing = Listing()
+        self.listed_s = time.monotonic()  # when it was last in a list
+        self.listed_by: list[str] = []  # at that time
+        self.question = Question()
+        self.shares: dict[str, Share] = {}
+        self.sums = Sums(Counts(), None)
+        self.health = ""
+        self.start_time = 0
+        self.memory_bytes: int | None = None
+        self.restarts = 0  # that were seen
+        self._upstream = upstream
+        self._index = index
+        self._ticks = 0
+        self._sampled_s = 0.0  # time.monotonic of the last answer
+        self._emptied: list[tuple[float, str, str]] = []  # when, topic, channel
+
+    @property
+    def key(self) -> str:
+        """See Identity."""
+        return self.identity.key
+
+    def note_emptied(self, topic: str, channel: str) -> None:
+        """Now, by us; '' is the topic's own queue."""
+        self._emptied.append((time.monotonic(), topic, channel))
+
+    async def ask(self) -> str:
+        """Its numbers; the error, or '' when they are here."""
+        wants_memory = (self._ticks + self._index) % MEMORY_TICKS == 0 or not self._ticks
+        self._ticks += 1
+        began_s = time.monotonic()
+        path = STATS + ("true" if wants_memory else "false")
+        try:
+            body = await self._upstream.get(self.key, path)
+            sampled_s = (began_s + time.monotonic()) / 2
+            await self._take(body, sampled_s)
+        except UpstreamError as error:
+            return str(error).removeprefix(f"http://{self.key}{path}: ")
+        except (msgspec.DecodeError, RecursionError) as error:
+            return f"its answer is not what nsqd says: {error}"
+        return ""
+
+    async def _take(self, body: bytes, sampled_s: float) -> None:
+        slices = Slices()
+        pieces: list[tuple[TopicFigures, ...]] = []
+        figures = NodeFigures()
+        for piece in decode(body):
+            if isinstance(piece, NodeFigures):
+                figures = piece
+                pieces.append(piece.topics or ())
+            else:
+                pieces.append(piece)
+            await slices.pause()
+        if figures.version is None:
+            raise msgspec.DecodeError("it has no version")
+        is_comparable = self.start_time == figures.start_time and self._sampled_s > 0
+        if self._sampled_s and not is_comparable:
+            self.restarts += 1
+        elapsed_s = max(sampled_s - self._sampled_s, 1e-3) if is_comparable else 0.0
+        emptied = self._take_emptied(sampled_s)
+        shares: dict[str, Share] = {}
+        for piece in pieces:
+            for topic in piece:
+                name = topic.topic_name
+                if name not in shares:
+                    old = self.shares.get(name)
+                    gone = emptied.get(name, frozenset())
+                    shares[name] = share_of(self.key, topic, old, elapsed_s, gone)
+                    await slices.pause()
+        sums = await _sums(shares, slices, is_known=elapsed_s > 0)
+        self.shares, self.sums, self._sampled_s = shares, sums, sampled_s
+        self.health, self.start_time = figures.health, figures.start_time
+        self.identity.version = figures.version
+        if figures.memory is not None:
+            self.memory_bytes = figures.memory.heap_in_use_bytes or None
+
+    def _take_emptied(self, sampled_s: float) -> dict[str, frozenset[str]]:
+        """What was emptied since the answer before; what was emptied after this one stays for the next."""
+        found: dict[str, frozenset[str]] = {}
+        for at_s, topic, channel in self._emptied:
+            if at_s >= self._sampled_s - EMPTIED_MARGIN_S:
+                found[topic] = found.get(topic, frozenset()) | {channel}
+        self._emptied = [n for n in self._emptied if n[0] >= sampled_s - EMPTIED_MARGIN_S]
+        return found
+
+    def settle(self, now: float) -> None:
+        """At the end of a tick."""
+        if self.question.settle(now) or self.question.state is not NodeState.DOWN:
+            return
+        if self.sums.rates is not None:
+            self.shares = {name: without_rates(share) for name, share in self.shares.items()}
+            self.sums = Sums(self.sums.counts, None)
+
+    def view(self, version_max: tuple[int, ...]) -> Node:
+        """As it is at this tick."""
+        identity, question, listing = self.identity, self.question, self.listing
+        return Node(
+            key=identity.key,
+            hostname=identity.hostname,
+            broadcast_address=identity.broadcast_address,
+            tcp_port=identity.tcp_port,
+            http_port=identity.http_port,
+            version=identity.version,
+            state=question.state,
+            since=question.since,
+            answered_at=question.answered_at,
+            error=question.error,
+            health=self.health,
+            start_time=self.start_time,
+            is_out_of_date=parse_version(identity.version) < version_max,
+            counts=self.sums.counts,
+            rates=self.sums.rates if question.state is NodeState.UP else None,
+            topic_count=len(self.shares),
+            memory_bytes=self.memory_bytes,
+            topology_zone=identity.topology_zone,
+            topology_region=identity.topology_region,
+            lookupds=tuple(listing.lookupds),
+            remote_addresses=tuple(listing.remote_addresses),
+            tombstones=frozenset(listing.tombstones),
+        )
+
+
+def parse_version(text: str) -> tuple[int, ...]:
+    """Three numbers to compare; zeros for what is no version."""
+    numbers = text.split("-", maxsplit=1)[0].split("+", maxsplit=1)[0].split(".")
+    if len(numbers) != 3 or not all(part.isascii() and part.isdigit() for part in numbers):
+        return (0, 0, 0)
+    return tuple(int(part[:9]) for part in numbers)
+
+
+async def _sums(shares: dict[str, Share], slices: Slices, *, is_known: bool) -> Sums:
+    counts, total = Counts(), Rates(0.0)
+    for share in shares.values():
+        topic = share.figures
+        counts.depth += topic.depth
+        counts.backend_depth += topic.backend_depth
+        counts.message_count += topic.message_count
+        if share.part.rates is not None:
+            total.in_s += share.part.rates.in_s
+        for part in share.channels:
+            channel, rates = part.counts, part.rates or IDLE
+            counts.depth += channel.depth
+            counts.backend_depth += channel.backend_depth
+            counts.in_flight_count += channel.in_flight_count
+            counts.deferred_count += channel.deferred_count
+            counts.requeue_count += channel.requeue_count
+            counts.timeout_count += channel.timeout_count
+            counts.client_count += channel.client_count
+            if rates is not IDLE:
+                total.out_s += rates.out_s
+                total.requeue_s += rates.requeue_s
+                total.timeout_s += rates.timeout_s
+        await slices.pause()
+    return Sums(counts, total if is_known else None)
