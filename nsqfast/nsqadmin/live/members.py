@@ -4,6 +4,7 @@ An nsqd that leaves the lists of all nsqlookupd (it died, or a whole nsqlookupd 
 more: otherwise a node that crashes would vanish from the pages without a word.
 """
 
+import asyncio
 import time
 
 from nsqfast.nsqadmin.live.lookupds import LookupdWatch, identity_of, tombstones_of
@@ -54,6 +55,7 @@ class Members:
         self.given: dict[str, GivenNode] = {}
         self._options = options
         self._upstream = upstream
+        self._turn = asyncio.Lock()
         self._count = 0
         self._retired: list[Question] = []
 
@@ -86,7 +88,9 @@ class Members:
         for key, (identity, listing) in listed.items():
             node = self.nodes.get(key)
             if node is None:
-                node = self.nodes[key] = NodeWatch(identity, self._upstream, self._count)
+                node = self.nodes[key] = NodeWatch(
+                    identity, self._upstream, self._turn, self._count
+                )
                 self._count += 1
             else:
                 # /stats says the version of the one that runs now.

@@ -1,5 +1,6 @@
 """The nsqd of the cluster: each is asked for its numbers, and keeps the last ones that it gave."""
 
+import asyncio
 import time
 from dataclasses import dataclass, field
 
@@ -62,7 +63,9 @@ class Sums:
 class NodeWatch:
     """One nsqd: what it answered last, and how asking it went."""
 
-    def __init__(self, identity: Identity, upstream: Upstream, index: int) -> None:
+    def __init__(
+        self, identity: Identity, upstream: Upstream, turn: asyncio.Lock, index: int
+    ) -> None:
         self.identity = identity
         self.listing = Listing()
         self.listed_s = time.monotonic()  # when it was last in a list
@@ -75,6 +78,7 @@ class NodeWatch:
         self.memory_bytes: int | None = None
         self.restarts = 0  # that were seen
         self._upstream = upstream
+        self._turn = turn
         self._index = index
         self._ticks = 0
         self._sampled_s = 0.0  # time.monotonic of the last answer
@@ -98,7 +102,9 @@ class NodeWatch:
         try:
             body = await self._upstream.get(self.key, path)
             sampled_s = (began_s + time.monotonic()) / 2
-            await self._take(body, sampled_s)
+            # One at a time: the slices of many, one after another, would be a long time for everybody else.
+            async with self._turn:
+                await self._take(body, sampled_s)
         except UpstreamError as error:
             return str(error).removeprefix(f"http://{self.key}{path}: ")
         except (msgspec.DecodeError, RecursionError) as error:

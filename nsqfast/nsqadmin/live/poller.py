@@ -8,9 +8,10 @@ from typing import Any, Protocol
 
 from nsqfast.nsqadmin.live.aggregate import aggregate
 from nsqfast.nsqadmin.live.members import Members
-from nsqfast.nsqadmin.live.model import EMPTY, Cluster, NodeState
+from nsqfast.nsqadmin.live.model import EMPTY, Cluster, NodeState, Topic
 from nsqfast.nsqadmin.live.nodes import NodeWatch
 from nsqfast.nsqadmin.live.question import Question
+from nsqfast.nsqadmin.live.slices import Slices
 from nsqfast.nsqadmin.options import Options
 from nsqfast.nsqadmin.upstream.client import Upstream
 
@@ -24,8 +25,8 @@ PAUSE_S_MIN = 0.05  # between two polls, however slow the first was
 
 ANSWER_S = 1.5  # whoever has not answered then is late; its answer counts at the tick after
 SUSPECT_ANSWER_S = 0.2  # whoever did not answer the last time is not waited for any longer
-NODES_AT_ONCE = 50
-SUSPECTS_AT_ONCE = 20  # apart from the others: a frozen node must not take a place from a live one
+NODES_AT_ONCE = 16
+SUSPECTS_AT_ONCE = 16  # apart from the others: a frozen node must not take a place from a live one
 
 
 class Watch(Protocol):
@@ -99,10 +100,12 @@ class Poller:
         while True:
             self._wanted.clear()
             began_s, began_cpu_s = time.monotonic(), time.thread_time()
+            last = list(self.cluster.topics.values())
             try:
                 self._publish(await self._ask())
             except Exception:
                 log.exception("the cluster could not be asked")
+            await _release(last)
             self.cpu_s = time.thread_time() - began_cpu_s
             self.interval_s = self._interval_s()
             pause_s = max(self.interval_s - (time.monotonic() - began_s), PAUSE_S_MIN)
@@ -166,6 +169,14 @@ class Poller:
         self.cluster = cluster
         ticked, self._ticked = self._ticked, asyncio.Event()
         ticked.set()
+
+
+async def _release(topics: list[Topic]) -> None:
+    """To free a hundred thousand objects takes a while, too."""
+    slices = Slices()
+    while topics:
+        topics.pop()
+        await slices.pause()
 
 
 async def _wait(asked: dict[Question, Callable[[], Coroutine[Any, Any, str]]]) -> None:

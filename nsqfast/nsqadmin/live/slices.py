@@ -4,7 +4,7 @@ import asyncio
 import time
 from typing import TypeVar
 
-SLICE_S = 0.002
+SLICE_S = 0.001
 
 T = TypeVar("T")
 
