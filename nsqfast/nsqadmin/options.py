@@ -82,18 +82,35 @@ class Options:
     problem_no_consumers_ns: int = option(
         DURATION, "60s", "report a channel with messages and no consumers after this time")
     problem_stuck_ns: int = option(
-        DURATION, "2m", "report a channel whose messages in flight are not finished after this time")
+        DURATION, "2m",
+        "report a channel with messages in flight of which none is finished after this time; use twice --msg-timeout")
+    problem_backlog_time_ns: int = option(DURATION, "1m", "report a growing backlog after this time")
     problem_backlog_depth: int = option(INT, 1000, "report a growing backlog beyond this depth")
+    problem_backlog_growth: float = option(
+        FLOAT, 0.1, "report a growing backlog that grows by this many messages a second, over five minutes")
     problem_backlog_age_ns: int = option(
         DURATION, "10m", "a growing backlog whose oldest message is older is critical")
+    problem_window_ns: int = option(
+        DURATION, "5m", "time over which requeues, timeouts and dead letters are counted")
+    problem_rate: float = option(
+        FLOAT, 1.0, "report requeues and timeouts only if there are this many a second")
     problem_requeue_warning: float = option(
         FLOAT, 0.2, "report a channel that requeues this share of what it delivers")
-    problem_requeue_critical: float = option(FLOAT, 0.5, "share from which that is critical")
+    problem_requeue_critical: float = option(FLOAT, 0.5, "share of requeues from which that is critical")
     problem_timeout_warning: float = option(FLOAT, 0.2, "report a channel of whose deliveries this share times out")
-    problem_timeout_critical: float = option(FLOAT, 0.5, "share from which that is critical")
-    problem_paused_ns: int = option(DURATION, "15m", "report a paused topic or channel that fills after this time")
+    problem_timeout_critical: float = option(FLOAT, 0.5, "share of timeouts from which that is critical")
+    problem_paused_ns: int = option(
+        DURATION, "15m", "report a paused topic or channel that fills after this time")
     problem_no_channel_ns: int = option(
         DURATION, "60s", "report a topic with messages and no channel after this time")
+    problem_not_ready_ns: int = option(
+        DURATION, "60s", "report a channel with messages whose consumers all have RDY 0 after this time")
+    problem_lookupd_disagree_ns: int = option(
+        DURATION, "30s", "report an nsqd that only some nsqlookupd know after this time")
+    problem_dead_letter_suffix: str = option(
+        STRING, "-dead", "ending of the topics that take the dead letters of others ('' = there are none)")
+    problem_disk_free: float = option(
+        FLOAT, 0.1, "report an nsqd whose data path has less than this share of its disk free (only nsqfast-nsqd says)")
     # fmt: on
 
 

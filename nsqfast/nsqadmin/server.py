@@ -55,13 +55,14 @@ class Server:
             upstream=upstream,
             poller=Poller(options, upstream),
             history=History(options),
-            problems=Problems(options),
+            problems=Problems(options, upstream),
             audit=Audit(options),
             start_time=time.time(),
         )
         # Pushed before the listener: what the last requests did is still written.
         self._stack.push_async_callback(self.context.audit.close)
         await self._listen()
+        self._stack.push_async_callback(self.context.problems.stop)
         poller = self.context.poller
         poller.listen(self.context.history.take)
         poller.listen(self.context.problems.take)

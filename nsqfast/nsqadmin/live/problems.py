@@ -1,14 +1,162 @@
-"""What is wrong now: the rules, and since when each of them is broken."""
+"""What is wrong now: the rules are applied to each tick, and what they find is kept for pages and /metrics.
 
+    Problems.take ─► Rules.judge ─► Cases ─► found, counts
+                        └ Probes: what only some channels are asked for
+
+A tick is judged in slices, the first of them at once: the list of a small cluster belongs to its tick, that of a large
+one comes a little later. A tick that comes while another is judged waits, and only the newest.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from nsqfast.nsqadmin.live.cases import Case, Key, Severity
 from nsqfast.nsqadmin.live.model import Cluster
+from nsqfast.nsqadmin.live.probes import Probes
+from nsqfast.nsqadmin.live.rules import Rules
 from nsqfast.nsqadmin.options import Options
+
+if TYPE_CHECKING:
+    from nsqfast.nsqadmin.upstream.client import Upstream
+
+__all__ = ["Problem", "Problems", "Severity"]
+
+SLICE_S = 0.002
+FOUND_MAX = 1000
+STEPS_PER_LOOK = 16  # at the clock
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One row. `text` is the evidence, `check` says how to look into it; a line each."""
+
+    id: str  # the same as long as it lasts
+    rule: str
+    severity: Severity
+    topic: str  # '' if it is none of a topic's
+    channel: str
+    node: str  # key of Cluster.nodes, or address of an nsqlookupd
+    since: float  # unix time
+    text: str
+    check: str
+    muted_until: float = 0.0  # unix time; 0: not muted
 
 
 class Problems:
     """Takes each tick after History did."""
 
-    def __init__(self, options: Options) -> None:
-        self._options = options
+    def __init__(self, options: Options, upstream: "Upstream | None" = None) -> None:
+        self.found: list[Problem] = []  # the first FOUND_MAX, by severity, then by time
+        self.counts = dict.fromkeys(Severity, 0)  # of all
+        self.tick = 0  # that was judged
+        self._probes = Probes(upstream)
+        self._rules = Rules(options, self._probes)
+        self._mutes: dict[str, float] = {}
+        self._next: Cluster | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def total(self) -> int:
+        """How many there are; `found` has no more than FOUND_MAX."""
+        return sum(self.counts.values())
 
     def take(self, cluster: Cluster) -> None:
         """One more tick."""
+        if self._task is not None and not self._task.done():
+            self._next = cluster
+            return
+        steps = self._judge(cluster)
+        if not _run_slice(steps):
+            self._task = asyncio.get_running_loop().create_task(self._go_on(steps))
+
+    async def stop(self) -> None:
+        """Judges and asks no more."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        await self._probes.stop()
+
+    def find(self, problem_id: str) -> Problem | None:
+        """None: it is over, or beyond FOUND_MAX."""
+        return next((problem for problem in self.found if problem.id == problem_id), None)
+
+    def mute(self, problem_id: str, for_s: float) -> Problem | None:
+        """It counts as known until then, also if it goes and comes back; None if there is no such problem."""
+        return self._set_mute(problem_id, time.time() + for_s)
+
+    def unmute(self, problem_id: str) -> Problem | None:
+        """As `mute`."""
+        return self._set_mute(problem_id, 0.0)
+
+    def _set_mute(self, problem_id: str, until: float) -> Problem | None:
+        for place, problem in enumerate(self.found):
+            if problem.id == problem_id:
+                self._mutes.pop(problem_id, None)
+                if until:
+                    self._mutes[problem_id] = until
+                muted = replace(problem, muted_until=until)
+                self.found = [*self.found[:place], muted, *self.found[place + 1 :]]
+                return muted
+        return None
+
+    async def _go_on(self, steps: Iterator[None]) -> None:
+        while True:
+            await asyncio.sleep(0)
+            if not _run_slice(steps):
+                continue
+            if self._next is None:
+                return
+            cluster, self._next = self._next, None
+            steps = self._judge(cluster)
+
+    def _judge(self, cluster: Cluster) -> Iterator[None]:
+        yield from self._rules.judge(cluster)
+        now, found = time.time(), []
+        self._mutes = {name: until for name, until in self._mutes.items() if until > now}
+        # Nothing changes the cases between the steps: the next tick waits.
+        for key, case in islice(self._rules.cases.reported(), FOUND_MAX):
+            found.append(self._problem(key, case))
+            yield
+        # Whoever muted one between two steps is heeded, too.
+        self.found = [self._with_mute(problem) for problem in found]
+        self.counts = dict(self._rules.cases.reported_counts)
+        self.tick = cluster.tick
+        self._probes.ask(cluster)
+
+    def _problem(self, key: Key, case: Case) -> Problem:
+        finding = case.finding
+        return Problem(
+            id="/".join([quote(part, safe="", errors="replace") for part in key]),
+            rule=key.rule,
+            severity=finding.severity,
+            topic=key.topic,
+            channel=key.channel,
+            node=key.node,
+            since=case.since,
+            text=finding.text(case.since),
+            check=self._rules.by_name[key.rule].check,
+        )
+
+    def _with_mute(self, problem: Problem) -> Problem:
+        until = self._mutes.get(problem.id)
+        return replace(problem, muted_until=until) if until else problem
+
+
+def _run_slice(steps: Iterator[None]) -> bool:
+    """Whether all is done; else there is more to do."""
+    due_s = time.perf_counter() + SLICE_S
+    while True:
+        for _ in islice(steps, STEPS_PER_LOOK):
+            pass
+        done = object()
+        if next(steps, done) is done:
+            return True
+        if time.perf_counter() >= due_s:
+            return False

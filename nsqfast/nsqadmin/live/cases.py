@@ -1,0 +1,202 @@
+"""Which rules are broken, since when, and whether for long enough to be told: hysteresis, and nothing else.
+
+    broken ──► waiting ──hold_s, ticks_min──► reported ──3 good ticks in a row──► gone
+                  └──── one good tick ────► gone          (three, for a patient rule)
+
+What is not known at a tick (its node does not answer) is neither good nor bad: what waits goes on to wait and the time
+does not count, what is reported stays reported. What does not exist any more is gone at once.
+"""
+
+import bisect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from typing import NamedTuple
+
+CLEAR_TICKS = 3
+# A clock that was set, or a machine that slept, is not time in which anything was seen.
+GAP_S_MAX = 60.0
+
+
+class Severity(StrEnum):
+    """How bad it is."""
+
+    CRIT = "crit"
+    WARN = "warn"
+    INFO = "info"
+
+
+RANKS = {severity: rank for rank, severity in enumerate(Severity)}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """When it is told, and how an operator looks into it."""
+
+    name: str
+    check: str
+    hold_s: float = 0.0
+    ticks_min: int = 1
+    is_patient: bool = False  # one good tick does not end the wait
+    has_to_grow: bool = False  # told when `measure` is above its least since it began
+    needs_rates: bool = False  # not known where rates are not
+
+
+class Key(NamedTuple):
+    """What has the problem; '' for what does not matter to the rule."""
+
+    rule: str
+    topic: str = ""
+    channel: str = ""
+    node: str = ""
+
+
+class Finding(NamedTuple):
+    """A rule is broken at this tick. `text` gets the time since when."""
+
+    severity: Severity
+    text: Callable[[float], str]
+    since: float | None = None  # unix time, if it is known better than from what was seen
+    measure: float = 0.0
+
+
+class Known(Enum):
+    """What a tick says of something for which no rule was found broken."""
+
+    GOOD = 1
+    UNKNOWN = 2
+    GONE = 3
+
+
+class Case:
+    """One rule, broken for one thing."""
+
+    __slots__ = (
+        "finding",
+        "good_ticks",
+        "is_reported",
+        "least",
+        "rank",
+        "round",
+        "seen_s",
+        "since",
+        "ticks",
+    )
+
+    def __init__(self, since: float, seen_s: float, finding: Finding) -> None:
+        self.since = since  # unix time
+        self.seen_s = seen_s  # on the clock of Cases
+        self.finding = finding
+        self.least = finding.measure
+        self.round = 0
+        self.ticks = 0
+        self.good_ticks = 0
+        self.is_reported = False
+        self.rank = 0  # while it is reported, that with which it stands in the order
+
+
+class Cases:
+    """All of one nsqadmin. Each tick: `begin`, `add` for each finding, `settle`."""
+
+    def __init__(self) -> None:
+        self._cases: dict[Key, Case] = {}
+        self._order: list[tuple[int, float, Key]] = []
+        self._round = 0
+        self._at = 0.0
+        self.now_s = 0.0  # seconds in which something was seen
+        self.step_s = 0.0  # of them, since the tick before
+        self.reported_counts = dict.fromkeys(Severity, 0)
+
+    def __len__(self) -> int:
+        return len(self._cases)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._cases
+
+    def begin(self, at: float) -> None:
+        """The next tick, at this unix time."""
+        self.step_s = min(max(at - self._at, 0.0), GAP_S_MAX) if self._round else 0.0
+        self.now_s += self.step_s
+        self._at = at
+        self._round += 1
+
+    def add(self, rule: Rule, key: Key, finding: Finding) -> None:
+        """The rule is broken."""
+        case = self._cases.get(key)
+        if case is None:
+            since = self._at if finding.since is None else finding.since
+            case = self._cases[key] = Case(since, self.now_s, finding)
+        case.round = self._round
+        case.finding = finding
+        case.ticks += 1
+        case.least = min(case.least, finding.measure)
+        if rule.has_to_grow and case.is_reported and finding.measure <= case.least:
+            self._count_good(rule, key, case)
+            return
+        case.good_ticks = 0
+        if case.is_reported:
+            self._reorder(key, case)
+        elif self._is_due(rule, case):
+            self._report(key, case)
+
+    def keep(self, key: Key) -> None:
+        """Nobody knows at this tick."""
+        case = self._cases.get(key)
+        if case is not None:
+            self._wait(case)
+
+    def settle(self, rules: dict[str, Rule], look: Callable[[Key], Known]) -> Iterator[None]:
+        """What becomes of all that no finding was added for, a case at a step."""
+        for key, case in list(self._cases.items()):
+            if case.round == self._round:
+                continue
+            known = look(key)
+            if known is Known.UNKNOWN:
+                self._wait(case)
+            elif known is Known.GONE:
+                self._drop(key, case)
+            else:
+                self._count_good(rules[key.rule], key, case)
+            yield
+
+    def reported(self) -> Iterator[tuple[Key, Case]]:
+        """By severity, then by time."""
+        for _, _, key in self._order:
+            yield key, self._cases[key]
+
+    def _is_due(self, rule: Rule, case: Case) -> bool:
+        if self.now_s - case.seen_s < rule.hold_s or case.ticks < rule.ticks_min:
+            return False
+        return not rule.has_to_grow or case.finding.measure > case.least
+
+    def _wait(self, case: Case) -> None:
+        case.round = self._round
+        if not case.is_reported:
+            case.seen_s += self.step_s
+
+    def _count_good(self, rule: Rule, key: Key, case: Case) -> None:
+        case.good_ticks += 1
+        is_over = case.good_ticks >= CLEAR_TICKS
+        if is_over or not (case.is_reported or rule.is_patient):
+            self._drop(key, case)
+
+    def _report(self, key: Key, case: Case) -> None:
+        case.is_reported = True
+        case.rank = RANKS[case.finding.severity]
+        self.reported_counts[case.finding.severity] += 1
+        bisect.insort(self._order, (case.rank, case.since, key))
+
+    def _reorder(self, key: Key, case: Case) -> None:
+        if case.rank != RANKS[case.finding.severity]:
+            self._remove(key, case)
+            self._report(key, case)
+
+    def _remove(self, key: Key, case: Case) -> None:
+        place = bisect.bisect_left(self._order, (case.rank, case.since, key))
+        del self._order[place]
+        self.reported_counts[list(Severity)[case.rank]] -= 1
+
+    def _drop(self, key: Key, case: Case) -> None:
+        if case.is_reported:
+            self._remove(key, case)
+        del self._cases[key]

@@ -1,0 +1,275 @@
+"""Rules for channels. Ephemeral ones break none: they may lose what nobody reads, and end with their consumers."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from nsqfast.nsqadmin.live.cases import Cases, Finding, Key, Known, Rule, Severity
+from nsqfast.nsqadmin.live.model import Channel, Part, Rates
+from nsqfast.nsqadmin.live.moment import Moment, Share
+from nsqfast.nsqadmin.live.probes import Probes
+from nsqfast.nsqadmin.live.texts import clock, count, number, percent, span
+from nsqfast.nsqadmin.live.windows import Window
+from nsqfast.nsqadmin.options import Options
+
+NO_CONSUMERS = "no_consumers"
+STUCK = "stuck_in_flight"
+BACKLOG = "backlog_grows"
+REQUEUES = "high_requeue"
+TIMEOUTS = "high_timeouts"
+PAUSED = "paused_and_filling"
+PARTLY_PAUSED = "paused_on_some_nodes"
+NOT_READY = "consumers_not_ready"
+
+
+def channel_rules(options: Options) -> list[Rule]:
+    """With the times of the flags."""
+    return [
+        Rule(
+            NO_CONSUMERS,
+            "See whether the program that reads this channel runs, and whether its log tells of errors from nsqd "
+            "or nsqlookupd.",
+            options.problem_no_consumers_ns / 1e9,
+        ),
+        Rule(
+            STUCK,
+            "Look at the channel's clients: which of them holds the messages, and what does that program wait for?",
+            options.problem_stuck_ns / 1e9,
+            needs_rates=True,
+        ),
+        Rule(
+            BACKLOG,
+            "Compare the rates in and out on the channel's page: add consumers, raise their max_in_flight, or find "
+            "out what slows them down.",
+            options.problem_backlog_time_ns / 1e9,
+            is_patient=True,
+            needs_rates=True,
+        ),
+        Rule(
+            REQUEUES,
+            "Read in the consumers' log why they requeue, and look at the attempts of the messages in flight.",
+            needs_rates=True,
+        ),
+        Rule(
+            TIMEOUTS,
+            "Compare the time that the handler takes with --msg-timeout: let it touch long jobs, or lower "
+            "max_in_flight.",
+            needs_rates=True,
+        ),
+        Rule(
+            PAUSED,
+            "Find in the audit who paused it and whether the reason holds; unpause it if not.",
+            options.problem_paused_ns / 1e9,
+            has_to_grow=True,
+        ),
+        Rule(
+            PARTLY_PAUSED,
+            "Pause or unpause it on all nodes; a node that was added after the pause does not know of it.",
+        ),
+        Rule(
+            NOT_READY,
+            "See in the consumers' log whether they back off after errors, or have a max_in_flight below the number "
+            "of nsqd.",
+            options.problem_not_ready_ns / 1e9,
+            needs_rates=True,
+        ),
+    ]
+
+
+class ChannelRules:
+    """Holds the sums of the channels that requeue or time out, and nothing of the others."""
+
+    def __init__(
+        self, options: Options, rules: dict[str, Rule], cases: Cases, probes: Probes
+    ) -> None:
+        self._options = options
+        self._rules = rules
+        self._cases = cases
+        self._probes = probes
+        self._span_s = options.problem_window_ns / 1e9
+        self._windows: dict[tuple[str, str], Window] = {}
+        self._dead_letter_ending = options.problem_dead_letter_suffix
+
+    def judge(self, moment: Moment, channel: Channel) -> None:
+        """One that does something, and is not ephemeral."""
+        share = moment.share(channel)
+        self._judge_pause(moment, channel, share)
+        if not share.parts:
+            return
+        if share.depth and not share.clients and not self.is_store(moment, channel.topic):
+            text = partial(_no_consumers, share.depth, channel, moment.at)
+            self._add(NO_CONSUMERS, channel, Finding(Severity.CRIT, text))
+        if share.rates is not None:
+            self._judge_flow(moment, channel, share, share.rates)
+
+    def is_store(self, moment: Moment, topic: str) -> bool:
+        """A topic of dead letters: they wait for a person, not for a consumer."""
+        ending = self._dead_letter_ending
+        return (
+            bool(ending)
+            and topic.endswith(ending)
+            and topic.removesuffix(ending) in moment.cluster.topics
+        )
+
+    def look(self, moment: Moment, key: Key) -> Known:
+        """What is known of a channel that breaks this rule no more."""
+        channel = moment.cluster.channel(key.topic, key.channel)
+        if channel is None:
+            return Known.GONE
+        share = moment.share(channel)
+        if not share.parts and not share.paused:
+            return Known.UNKNOWN
+        if self._rules[key.rule].needs_rates and share.parts and share.rates is None:
+            return Known.UNKNOWN
+        return Known.GOOD
+
+    def forget(self, moment: Moment) -> Iterator[None]:
+        """Drop the sums of channels that are gone, or did nothing of the kind for the whole window."""
+        for names, window in list(self._windows.items()):
+            sums = window.sums()
+            if moment.cluster.channel(*names) is None or not (sums.requeued or sums.timed_out):
+                del self._windows[names]
+            yield
+
+    def has_window(self, names: tuple[str, str]) -> bool:
+        """It requeued, or timed out, in the last minutes."""
+        return names in self._windows
+
+    def _add(self, rule: str, channel: Channel, finding: Finding) -> None:
+        self._cases.add(self._rules[rule], Key(rule, channel.topic, channel.name), finding)
+
+    def _judge_pause(self, moment: Moment, channel: Channel, share: Share) -> None:
+        if share.paused and share.parts:
+            text = partial(
+                partly_paused_text, len(share.paused) + len(share.parts), share.paused, moment.at
+            )
+            self._add(PARTLY_PAUSED, channel, Finding(Severity.WARN, text))
+        elif share.paused:
+            depth = sum(part.counts.depth for part in share.paused)
+            text = partial(paused_text, depth, moment.at)
+            self._add(PAUSED, channel, Finding(Severity.WARN, text, measure=depth))
+
+    def _judge_flow(self, moment: Moment, channel: Channel, share: Share, rates: Rates) -> None:
+        is_still = rates.out_s <= 0
+        if share.in_flight and is_still:
+            text = partial(_stuck, share, rates, moment.at)
+            self._add(STUCK, channel, Finding(Severity.CRIT, text))
+        if share.depth and share.clients and not share.in_flight and is_still:
+            self._judge_ready(moment, channel, share)
+        self._judge_backlog(channel, share, rates)
+        self._judge_window(channel, rates)
+
+    def _judge_backlog(self, channel: Channel, share: Share, rates: Rates) -> None:
+        options, slope = self._options, channel.depth_slope
+        if slope is None:
+            self._cases.keep(Key(BACKLOG, channel.topic, channel.name))
+            return
+        is_growing = slope > 0 and slope >= options.problem_backlog_growth
+        if is_growing and share.depth > options.problem_backlog_depth and rates.in_s > rates.out_s:
+            is_old = (channel.oldest_s or 0.0) > options.problem_backlog_age_ns / 1e9
+            severity = Severity.CRIT if is_old else Severity.WARN
+            text = partial(_backlog, share.depth, slope, channel)
+            self._add(BACKLOG, channel, Finding(severity, text))
+
+    def _judge_ready(self, moment: Moment, channel: Channel, share: Share) -> None:
+        """Of nodes that hold messages for consumers and give them none: is any consumer ready?"""
+        ready = [
+            self._probes.ready_count(channel.topic, channel.name, part.node)
+            for part in share.parts
+            if part.counts.depth and part.counts.client_count
+        ]
+        if any(ready):
+            return
+        if not ready or None in ready:
+            self._cases.keep(Key(NOT_READY, channel.topic, channel.name))
+            return
+        text = partial(_not_ready, share, moment.at)
+        self._add(NOT_READY, channel, Finding(Severity.WARN, text))
+
+    def _judge_window(self, channel: Channel, rates: Rates) -> None:
+        names, step_s, now_s = (channel.topic, channel.name), self._cases.step_s, self._cases.now_s
+        window = self._windows.get(names)
+        if window is None:
+            if not (rates.requeue_s or rates.timeout_s):
+                return
+            window = self._windows[names] = Window(self._span_s, now_s - step_s)
+        requeued, timed_out = rates.requeue_s * step_s, rates.timeout_s * step_s
+        delivered = max(rates.out_s, 0.0) * step_s + requeued + timed_out
+        window.add(now_s, requeued, timed_out, delivered)
+        if window.is_young:
+            return
+        options, sums = self._options, window.sums()
+        warning, critical = options.problem_requeue_warning, options.problem_requeue_critical
+        self._judge_share(REQUEUES, channel, window, sums.requeued, (warning, critical))
+        warning, critical = options.problem_timeout_warning, options.problem_timeout_critical
+        self._judge_share(TIMEOUTS, channel, window, sums.timed_out, (warning, critical))
+
+    def _judge_share(
+        self,
+        rule: str,
+        channel: Channel,
+        window: Window,
+        total: float,
+        shares: tuple[float, float],
+    ) -> None:
+        delivered = window.sums().delivered
+        if not delivered or total / window.age_s < self._options.problem_rate:
+            return
+        share = total / delivered
+        if share >= min(shares):
+            severity = Severity.CRIT if share >= shares[1] else Severity.WARN
+            text = partial(_high_share, SHARE_WORDS[rule], total, delivered, window.age_s)
+            self._add(rule, channel, Finding(severity, text))
+
+
+SHARE_WORDS = {REQUEUES: "were requeued", TIMEOUTS: "timed out"}
+NODES_SHOWN = 5
+
+
+def _no_consumers(depth: int, channel: Channel, now: float, since: float) -> str:
+    waits = "waits" if depth == 1 else "wait"
+    return f"{count(depth, 'message')} {waits}{_oldest(channel)}; no consumers since {clock(since, now)}"
+
+
+def _oldest(channel: Channel) -> str:
+    if channel.oldest_s is None:
+        return ""
+    least = "at least " if channel.oldest_is_minimum else ""
+    return f", the oldest for {least}{span(channel.oldest_s)}"
+
+
+def _stuck(share: Share, rates: Rates, now: float, since: float) -> str:
+    tail = f", {number(rates.timeout_s)}/s time out" if rates.timeout_s else ""
+    return (
+        f"{count(share.in_flight, 'message')} in flight at {count(share.clients, 'consumer')}, "
+        f"none finished since {clock(since, now)}{tail}; {count(share.depth, 'message')} wait behind"
+    )
+
+
+def _backlog(depth: int, slope: float, channel: Channel, _since: float) -> str:
+    return f"{count(depth, 'message')} wait{_oldest(channel)}; {number(slope)}/s more over the last 5 min"
+
+
+def _high_share(done: str, total: float, delivered: float, span_s: float, _since: float) -> str:
+    return (
+        f"{number(round(total))} of {number(round(delivered))} deliveries in the last {span(span_s)} "
+        f"{done}: {percent(total / delivered)}"
+    )
+
+
+def partly_paused_text(total: int, paused: Sequence[Part], now: float, since: float) -> str:
+    """For topics, too."""
+    nodes = ", ".join(part.node for part in paused[:NODES_SHOWN])
+    more = f" and {len(paused) - NODES_SHOWN} more" if len(paused) > NODES_SHOWN else ""
+    return f"paused on {len(paused)} of {total} nodes since {clock(since, now)}: {nodes}{more}"
+
+
+def paused_text(depth: int, now: float, since: float) -> str:
+    """For topics, too."""
+    return f"paused since {clock(since, now)}; {count(depth, 'message')} wait, and they become more"
+
+
+def _not_ready(share: Share, now: float, since: float) -> str:
+    return (
+        f"{count(share.depth, 'message')} wait; {count(share.clients, 'consumer')} connected, "
+        f"none ready (RDY 0) since {clock(since, now)}"
+    )

@@ -1,0 +1,149 @@
+"""Rules for nsqd and nsqlookupd."""
+
+from functools import partial
+
+from nsqfast.nsqadmin.live.cases import Cases, Finding, Key, Known, Rule, Severity
+from nsqfast.nsqadmin.live.model import Cluster, Lookupd, Node, NodeState
+from nsqfast.nsqadmin.live.moment import Moment
+from nsqfast.nsqadmin.live.probes import Disk, Probes
+from nsqfast.nsqadmin.live.texts import clock, percent, size
+from nsqfast.nsqadmin.options import Options
+
+NODE_DOWN = "node_down"
+UNHEALTHY = "node_unhealthy"
+OUT_OF_DATE = "version_behind"
+LOOKUPD_DOWN = "lookupd_down"
+DISAGREE = "lookupd_disagree"
+DISK_LOW = "disk_low"
+
+
+def node_rules(options: Options) -> list[Rule]:
+    """With the times of the flags."""
+    return [
+        Rule(
+            NODE_DOWN,
+            "Ask it from this machine (curl http://ADDRESS/ping); if it runs, look at the network, else at the end "
+            "of its log.",
+        ),
+        Rule(
+            UNHEALTHY,
+            "Its last write to disk failed: look at the free space of its data path, the rights, and its log.",
+        ),
+        Rule(
+            OUT_OF_DATE,
+            "Upgrade it when it suits; nodes of two versions work together.",
+        ),
+        Rule(
+            LOOKUPD_DOWN,
+            "Ask it from this machine (curl http://ADDRESS/ping); consumers find new nsqd through the others only.",
+            ticks_min=2,
+        ),
+        Rule(
+            DISAGREE,
+            "Compare --lookupd-tcp-address of this nsqd with that of the others, and look in its log for the "
+            "nsqlookupd that does not know it.",
+            options.problem_lookupd_disagree_ns / 1e9,
+            ticks_min=2,
+        ),
+        Rule(
+            DISK_LOW,
+            "Find the channels with the largest backlogs on this node, and whatever else fills the file system of "
+            "its data path.",
+        ),
+    ]
+
+
+class NodeRules:
+    """Has no state of its own."""
+
+    def __init__(
+        self, options: Options, rules: dict[str, Rule], cases: Cases, probes: Probes
+    ) -> None:
+        self._options = options
+        self._rules = rules
+        self._cases = cases
+        self._probes = probes
+
+    def judge(self, moment: Moment) -> None:
+        """All nsqd and nsqlookupd: hundreds at most."""
+        cluster = moment.cluster
+        for node in cluster.nodes.values():
+            self._judge_node(moment, node)
+        asked = [lookupd for lookupd in cluster.lookupds.values() if lookupd.is_up]
+        for lookupd in cluster.lookupds.values():
+            if not lookupd.is_up:
+                text = partial(_silent, lookupd.error, moment.at)
+                self._add(
+                    LOOKUPD_DOWN, lookupd.address, Finding(Severity.WARN, text, lookupd.since)
+                )
+        if len(asked) > 1:
+            for node in cluster.nodes.values():
+                self._judge_agreement(node, asked)
+
+    def look(self, moment: Moment, key: Key) -> Known:
+        """What is known of a node that breaks this rule no more."""
+        cluster = moment.cluster
+        if key.rule == LOOKUPD_DOWN:
+            return Known.GOOD if key.node in cluster.lookupds else Known.GONE
+        if key.node not in cluster.nodes:
+            return Known.GONE
+        if key.rule == DISAGREE and _answering(cluster) < 2:
+            return Known.UNKNOWN if len(cluster.lookupds) > 1 else Known.GONE
+        is_silent = key.rule != NODE_DOWN and key.node in moment.silent
+        return Known.UNKNOWN if is_silent else Known.GOOD
+
+    def _add(self, rule: str, node: str, finding: Finding) -> None:
+        self._cases.add(self._rules[rule], Key(rule, node=node), finding)
+
+    def _judge_node(self, moment: Moment, node: Node) -> None:
+        if node.state is NodeState.DOWN:
+            text = partial(_silent, node.error, moment.at)
+            self._add(NODE_DOWN, node.key, Finding(Severity.CRIT, text, node.since))
+        if node.state is not NodeState.UP:
+            return
+        if node.health not in ("OK", ""):
+            text = partial(_unhealthy, node.health, moment.at)
+            self._add(UNHEALTHY, node.key, Finding(Severity.CRIT, text))
+        if node.is_out_of_date:
+            self._add(
+                OUT_OF_DATE, node.key, Finding(Severity.INFO, partial(_version, node.version))
+            )
+        disk = self._probes.disk(node.key)
+        if disk is not None and disk.free_bytes < self._options.problem_disk_free * disk.size_bytes:
+            self._add(DISK_LOW, node.key, Finding(Severity.CRIT, partial(_disk, disk)))
+
+    def _judge_agreement(self, node: Node, asked: list[Lookupd]) -> None:
+        missing = [lookupd.address for lookupd in asked if node.key not in lookupd.nodes]
+        if node.state is NodeState.UP and 0 < len(missing) < len(asked):
+            text = partial(_disagree, missing, len(asked))
+            self._add(DISAGREE, node.key, Finding(Severity.WARN, text))
+
+
+def _answering(cluster: Cluster) -> int:
+    return sum(lookupd.is_up for lookupd in cluster.lookupds.values())
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _silent(error: str, now: float, since: float) -> str:
+    cause = f": {_one_line(error)}" if error else ""
+    return f"no answer since {clock(since, now)}{cause}"
+
+
+def _unhealthy(health: str, now: float, since: float) -> str:
+    return f"it says since {clock(since, now)}: {_one_line(health)}"
+
+
+def _version(version: str, _since: float) -> str:
+    return f"it runs {version}, and another nsqd runs a later version"
+
+
+def _disagree(missing: list[str], total: int, _since: float) -> str:
+    return f"{len(missing)} of {total} nsqlookupd do not know it: {', '.join(missing)}"
+
+
+def _disk(disk: Disk, _since: float) -> str:
+    share = percent(disk.free_bytes / disk.size_bytes) if disk.size_bytes else percent(0)
+    return f"{size(disk.free_bytes)} of {size(disk.size_bytes)} are free, {share}"

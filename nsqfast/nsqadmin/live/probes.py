@@ -1,0 +1,195 @@
+"""Questions that the poll does not ask, because of what they cost: a few at a time, beside it.
+
+RDY of consumers    of channels whose messages wait though consumers are there and have nothing in flight
+free disk space     of each nsqd that tells it on /metrics, as ours do; once a minute
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from nsqfast.nsqadmin.live.model import Cluster, NodeState
+from nsqfast.nsqadmin.upstream.client import UpstreamError
+from nsqfast.nsqadmin.upstream.messages import NsqdStats
+
+if TYPE_CHECKING:
+    from nsqfast.nsqadmin.upstream.client import Upstream
+
+log = logging.getLogger("nsqadmin")
+
+ASKED_PER_TICK = 4
+WANTED_MAX = 1000
+READY_AGE_S = 10.0  # after which it is asked again
+DISK_AGE_S = 60.0
+# A broker with thousands of topics takes milliseconds to say what it measures.
+DISK_PAUSE_S = 1.0
+
+DISK_FREE, DISK_SIZE = b"\nnsqd_disk_free_bytes ", b"\nnsqd_disk_size_bytes "
+
+Names = tuple[str, str, str]  # topic, channel, key of the node
+
+
+@dataclass(slots=True)
+class Ready:
+    """The sum of its consumers' RDY; None: not known yet."""
+
+    count: int | None
+    asked_s: float  # monotonic; -inf: never
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """Of the file system with nsqd's data path."""
+
+    free_bytes: float
+    size_bytes: float
+
+
+@dataclass(slots=True)
+class _Measured:
+    disk: Disk | None  # None: it does not say
+    start_time: int  # of the nsqd that was asked; what another one says may differ
+    asked_s: float
+
+
+class Probes:
+    """Without `upstream` nothing is ever asked, and nothing known."""
+
+    def __init__(self, upstream: "Upstream | None") -> None:
+        self._upstream = upstream
+        self._ready: dict[Names, Ready] = {}
+        self._wanted: dict[Names, Ready] = {}
+        self._disks: dict[str, _Measured] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._disk_asked_s = 0.0
+
+    def ready_count(self, topic: str, channel: str, node: str) -> int | None:
+        """Wants to know it; None until somebody was asked."""
+        names = (topic, channel, node)
+        ready = self._ready.get(names) or Ready(None, float("-inf"))
+        if len(self._wanted) < WANTED_MAX:
+            self._wanted[names] = ready
+        return ready.count
+
+    def disk(self, node: str) -> Disk | None:
+        """None: it does not say, or was not asked yet."""
+        found = self._disks.get(node)
+        return found.disk if found else None
+
+    def ask(self, cluster: Cluster) -> None:
+        """At the end of a tick. What was not wanted at this tick is dropped."""
+        self._ready, self._wanted = self._wanted, {}
+        for key in self._disks.keys() - cluster.nodes.keys():
+            del self._disks[key]
+        if self._upstream is None or (self._task is not None and not self._task.done()):
+            return
+        names, node = self._due_ready(), self._due_disk(cluster)
+        if names or node:
+            self._task = asyncio.get_running_loop().create_task(
+                self._ask(self._upstream, names, node)
+            )
+
+    async def stop(self) -> None:
+        """Asks no more."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    def _due_ready(self) -> list[Names]:
+        """Those asked longest ago."""
+        oldest_s = time.monotonic() - READY_AGE_S
+        due = [
+            (ready.asked_s, names)
+            for names, ready in self._ready.items()
+            if ready.asked_s < oldest_s
+        ]
+        return [names for _, names in sorted(due)[:ASKED_PER_TICK]]
+
+    def _due_disk(self, cluster: Cluster) -> tuple[str, int] | None:
+        """The nsqd asked longest ago; one at a time, and none that has said that it does not know."""
+        now_s = time.monotonic()
+        if now_s - self._disk_asked_s < DISK_PAUSE_S:
+            return None
+        due = []
+        for node in cluster.nodes.values():
+            known = self._disks.get(node.key)
+            if node.state is not NodeState.UP:
+                continue
+            if known is None or known.start_time != node.start_time:
+                due.append((float("-inf"), node.key, node.start_time))
+            elif known.disk is not None and now_s - known.asked_s > DISK_AGE_S:
+                due.append((known.asked_s, node.key, node.start_time))
+        if not due:
+            return None
+        self._disk_asked_s = now_s
+        _, key, start_time = min(due)
+        return key, start_time
+
+    async def _ask(
+        self, upstream: "Upstream", names: list[Names], node: tuple[str, int] | None
+    ) -> None:
+        questions = [self._ask_ready(upstream, one) for one in names]
+        if node:
+            questions.append(self._ask_disk(upstream, *node))
+        await asyncio.gather(*questions)
+
+    async def _ask_ready(self, upstream: "Upstream", names: Names) -> None:
+        topic, channel, node = names
+        path = (
+            f"/stats?format=json&include_mem=false&topic={quote(topic, safe='')}"
+            f"&channel={quote(channel, safe='')}"
+        )
+        count = None
+        try:
+            count = ready_count(await upstream.read(node, path, NsqdStats))
+        except UpstreamError as error:
+            log.debug("RDY of %s/%s: %s", topic, channel, error)
+        # Gone if nobody wants to know any more.
+        ready = Ready(count, time.monotonic())
+        for known in (self._ready, self._wanted):
+            if names in known:
+                known[names] = ready
+
+    async def _ask_disk(self, upstream: "Upstream", node: str, start_time: int) -> None:
+        disk = None
+        try:
+            disk = read_disk(await upstream.get(node, "/metrics"))
+        except UpstreamError as error:
+            if not error.status:
+                return  # it is asked again
+        self._disks[node] = _Measured(disk, start_time, time.monotonic())
+
+
+def ready_count(stats: NsqdStats) -> int | None:
+    """The RDY of all consumers of the one channel that was asked for; None without any."""
+    clients = [
+        client
+        for topic in stats.topics or ()
+        for channel in topic.channels or ()
+        for client in channel.clients or ()
+    ]
+    return sum(client.ready_count for client in clients) if clients else None
+
+
+def read_disk(metrics: bytes) -> Disk | None:
+    """From what our nsqd says on /metrics; None from anything else."""
+    free, whole = _sample(metrics, DISK_FREE), _sample(metrics, DISK_SIZE)
+    return Disk(free, whole) if free is not None and whole else None
+
+
+def _sample(metrics: bytes, name: bytes) -> float | None:
+    start = metrics.find(name)
+    if start < 0:
+        return None
+    start += len(name)
+    end = metrics.find(b"\n", start)
+    try:
+        value = float(metrics[start:end])
+    except ValueError:
+        return None
+    return value if value >= 0 else None

@@ -1,0 +1,81 @@
+"""All rules of "what is wrong now", and the order in which a tick is looked at.
+
+rule                     severity    of                 module
+node_down                crit        nsqd               node_rules
+node_unhealthy           crit        nsqd
+disk_low                 crit        nsqd
+version_behind           info        nsqd
+lookupd_disagree         warn        nsqd
+lookupd_down             warn        nsqlookupd
+topic_without_channel    warn        topic              topic_rules
+dead_letters             warn        topic
+paused_and_filling       warn        topic or channel   channel_rules
+paused_on_some_nodes     warn        topic or channel
+no_consumers             crit        channel
+stuck_in_flight          crit        channel
+consumers_not_ready      warn        channel
+backlog_grows            warn, crit  channel
+high_requeue             warn, crit  channel
+high_timeouts            warn, crit  channel
+"""
+
+from collections.abc import Iterator
+
+from nsqfast.nsqadmin.live.cases import Cases, Key, Known
+from nsqfast.nsqadmin.live.channel_rules import ChannelRules, channel_rules
+from nsqfast.nsqadmin.live.model import Channel, Cluster, Topic
+from nsqfast.nsqadmin.live.moment import Moment, is_paused
+from nsqfast.nsqadmin.live.node_rules import NodeRules, node_rules
+from nsqfast.nsqadmin.live.probes import Probes
+from nsqfast.nsqadmin.live.topic_rules import TopicRules, topic_rules
+from nsqfast.nsqadmin.options import Options
+
+
+class Rules:
+    """Judges one tick after the other; `cases` has what was found."""
+
+    def __init__(self, options: Options, probes: Probes) -> None:
+        every = [*node_rules(options), *topic_rules(options), *channel_rules(options)]
+        self.by_name = {rule.name: rule for rule in every}
+        self.cases = Cases()
+        self._nodes = NodeRules(options, self.by_name, self.cases, probes)
+        self._topics = TopicRules(options, self.by_name, self.cases)
+        self._channels = ChannelRules(options, self.by_name, self.cases, probes)
+
+    def judge(self, cluster: Cluster) -> Iterator[None]:
+        """In steps, between which the caller may let others run: a topic, a channel or a case each."""
+        moment = Moment(cluster)
+        self.cases.begin(cluster.at)
+        self._nodes.judge(moment)
+        yield
+        for topic in cluster.topics.values():
+            if topic.parts and not topic.is_ephemeral:
+                yield from self._judge_topic(moment, topic)
+        yield from self.cases.settle(self.by_name, lambda key: self._look(moment, key))
+        yield from self._channels.forget(moment)
+        yield from self._topics.forget(moment)
+
+    def _judge_topic(self, moment: Moment, topic: Topic) -> Iterator[None]:
+        channels = self._channels
+        self._topics.judge(moment, topic, is_store=channels.is_store(moment, topic.name))
+        yield
+        for name, channel in topic.channels.items():
+            is_busy = _does_something(channel) or channels.has_window((topic.name, name))
+            if is_busy and not channel.is_ephemeral:
+                channels.judge(moment, channel)
+                yield
+
+    def _look(self, moment: Moment, key: Key) -> Known:
+        if key.channel:
+            return self._channels.look(moment, key)
+        return self._topics.look(moment, key) if key.topic else self._nodes.look(moment, key)
+
+
+def _does_something(channel: Channel) -> bool:
+    """No rule can be broken by any other: asked of each channel at each tick, so it has to be cheap."""
+    counts, rates = channel.counts, channel.rates
+    if counts.depth or counts.in_flight_count:
+        return True
+    if rates is not None and (rates.requeue_s or rates.timeout_s):
+        return True
+    return is_paused(channel.parts)
