@@ -116,7 +116,7 @@ class ChannelRules:
         if channel is None:
             return Known.GONE
         share = moment.share(channel)
-        if not share.parts and not share.paused:
+        if moment.is_unclear(channel.parts) or not (share.parts or share.paused):
             return Known.UNKNOWN
         if self._rules[key.rule].needs_rates and share.parts and share.rates is None:
             return Known.UNKNOWN

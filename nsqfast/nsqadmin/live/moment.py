@@ -29,6 +29,8 @@ class Moment:
         self.silent = frozenset(
             key for key, node in cluster.nodes.items() if node.state is not NodeState.UP
         )
+        # They may answer again at the next tick.
+        self._stale = {key for key, node in cluster.nodes.items() if node.state is NodeState.STALE}
         # Consumers are kept from a tombstoned topic, so nobody misses them there.
         self._hidden: dict[str, set[str]] = {}
         for key, node in cluster.nodes.items():
@@ -39,6 +41,10 @@ class Moment:
         """Nodes that do not count for it."""
         hidden = self._hidden.get(topic)
         return self.silent | hidden if hidden else self.silent
+
+    def is_unclear(self, parts: Sequence[Part]) -> bool:
+        """One of these nodes may still have what was there before."""
+        return bool(self._stale) and any(part.node in self._stale for part in parts)
 
     def topic_parts(self, topic: Topic) -> list[Part]:
         """Those that count."""

@@ -62,7 +62,9 @@ class TopicRules:
             return Known.GONE
         if not topic.parts:
             return Known.GOOD
-        return Known.GOOD if moment.topic_parts(topic) else Known.UNKNOWN
+        if moment.is_unclear(topic.parts) or not moment.topic_parts(topic):
+            return Known.UNKNOWN
+        return Known.GOOD
 
     def forget(self, moment: Moment) -> Iterator[None]:
         """Drop the sums of topics that are gone, or got nothing for the whole window."""

@@ -1,0 +1,802 @@
+"""The rules of "what is wrong now", tick by tick on clusters built by hand; no sockets, no clock."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsqfast.nsqadmin.live.model import (
+    Channel,
+    Cluster,
+    Counts,
+    Lookupd,
+    Node,
+    NodeState,
+    Part,
+    Rates,
+    Topic,
+    Totals,
+)
+from nsqfast.nsqadmin.live.probes import Disk, Probes
+from nsqfast.nsqadmin.live.problems import Problems, Severity
+from nsqfast.nsqadmin.options import parse
+
+STEP_S = 2.0
+START = 1_700_000_000.0
+A, B, C = "a:4151", "b:4151", "c:4151"
+
+
+class Known(Probes):
+    """What would have been asked for, told by the test."""
+
+    def __init__(self):
+        super().__init__(None)
+        self.ready, self.disks, self.wanted = {}, {}, []
+
+    def ready_count(self, topic, channel, node):
+        self.wanted.append((topic, channel, node))
+        return self.ready.get((topic, channel, node))
+
+    def disk(self, node):
+        return self.disks.get(node)
+
+
+class Scene:
+    """A cluster of nodes A and B that a test changes between ticks."""
+
+    def __init__(self, *flags, nodes=(A, B)):
+        self.problems = Problems(parse(list(flags)))
+        self.probes = Known()
+        self.problems._probes = self.probes
+        for group in ("_channels", "_nodes"):
+            getattr(self.problems._rules, group)._probes = self.probes
+        self.nodes = {key: node(key) for key in nodes}
+        self.topics, self.lookupds = {}, {}
+        self.tick, self.at = 0, START
+
+    def topic(self, name, *channels, parts=None, **counts):
+        parts = parts or [part(key) for key in self.nodes]
+        total = Counts(**counts) if counts else add(parts)
+        self.topics[name] = Topic(
+            name, total, parts, {one.name: one for one in channels}, add_rates(parts)
+        )
+
+    def channel(self, *parts, topic="orders", name="billing", slope=None, oldest_s=None):
+        made = Channel(topic, name, add(parts), list(parts), add_rates(parts))
+        made.depth_slope, made.oldest_s = slope, oldest_s
+        self.topic(topic, made)
+
+    def run(self, seconds=0.0, step_s=STEP_S):
+        """As many ticks as begin in that time, one at least; then what is reported."""
+        end = self.at + seconds
+        while True:
+            self.tick += 1
+            self.at += step_s
+            cluster = Cluster(
+                self.tick,
+                self.at,
+                Totals(),
+                dict(self.topics),
+                dict(self.nodes),
+                dict(self.lookupds),
+                has_lookupds=bool(self.lookupds),
+            )
+            self.problems.take(cluster)
+            if self.at + step_s > end:
+                return self.rules()
+
+    def rules(self):
+        return [problem.rule for problem in self.problems.found]
+
+    @property
+    def only(self):
+        [problem] = self.problems.found
+        return problem
+
+    def state(self, key, state, error="connection refused"):
+        self.nodes[key] = replace(
+            self.nodes[key],
+            state=state,
+            since=self.at,
+            error="" if state is NodeState.UP else error,
+        )
+
+
+def node(key):
+    host, port = key.split(":")
+    return Node(
+        key, host, host, 4150, int(port), "1.3.0", NodeState.UP, START, START, "", "OK", 1,
+        is_out_of_date=False, counts=Counts(), rates=None, topic_count=0, memory_bytes=None,
+    )  # fmt: skip
+
+
+def part(key, *, paused=False, rates=None, known=True, **counts):
+    return Part(key, Counts(**counts), paused, (rates or Rates(0.0)) if known else None)
+
+
+def add(parts):
+    names = ("depth", "in_flight_count", "client_count", "message_count")
+    return Counts(**{name: sum(getattr(one.counts, name) for one in parts) for name in names})
+
+
+def add_rates(parts):
+    if any(one.rates is None for one in parts):
+        return None
+    return Rates(
+        *(
+            sum(getattr(one.rates, name) for one in parts)
+            for name in ("in_s", "out_s", "requeue_s", "timeout_s")
+        )
+    )
+
+
+# ---- no consumers
+
+
+def test_no_consumers_is_told_after_its_time_and_clears_after_three_good_ticks():
+    scene = Scene()
+    scene.channel(part(A, depth=184_000), part(B, depth=201), oldest_s=840)
+    assert scene.run(60) == []
+    assert scene.run() == ["no_consumers"]
+    problem = scene.only
+    assert problem.severity is Severity.CRIT
+    assert (problem.topic, problem.channel, problem.node) == ("orders", "billing", "")
+    assert problem.since == START + STEP_S
+    assert problem.text == (
+        "184,201 messages wait, the oldest for 14 min; no consumers since 22:13 UTC"
+    )
+    assert problem.check
+    scene.channel(part(A, depth=184_000, client_count=1), part(B, depth=201))
+    assert [scene.run() for _ in range(3)] == [["no_consumers"], ["no_consumers"], []]
+
+
+def test_the_id_lasts_and_tells_names_apart():
+    scene = Scene("--problem-no-consumers=0s")
+    one, two = (
+        Channel("a/b", name, Counts(depth=1), [part(A, depth=1)], Rates(0.0))
+        for name in ("c", "c/d")
+    )
+    three = Channel("a", "b/c", Counts(depth=1), [part(A, depth=1)], Rates(0.0))
+    scene.topic("a/b", one, two)
+    scene.topic("a", three)
+    scene.run()
+    before = {problem.id for problem in scene.problems.found}
+    assert len(before) == 3
+    scene.run(10)
+    assert {problem.id for problem in scene.problems.found} == before
+
+
+def test_a_good_tick_while_it_waits_begins_anew():
+    scene = Scene()
+    for _ in range(4):
+        scene.channel(part(A, depth=5))
+        assert scene.run(50) == []
+        scene.channel(part(A, depth=5, client_count=1))
+        assert scene.run() == []
+
+
+def test_a_problem_that_comes_back_within_three_ticks_never_went():
+    scene = Scene()
+    scene.channel(part(A, depth=5))
+    scene.run(70)
+    since = scene.only.since
+    for _ in range(5):
+        scene.channel(part(A, depth=5, client_count=1))
+        assert scene.run(4) == ["no_consumers"]
+        scene.channel(part(A, depth=5))
+        assert scene.run() == ["no_consumers"]
+    assert scene.only.since == since
+
+
+@pytest.mark.parametrize(
+    ("topic", "channel"),
+    [("orders", "tail#ephemeral"), ("orders#ephemeral", "billing"), ("x#ephemeral", "y#ephemeral")],
+)
+def test_what_is_ephemeral_has_no_problems(topic, channel):
+    scene = Scene()
+    rates = Rates(9, 0, 9, 9)
+    scene.channel(
+        part(A, depth=5000, in_flight_count=3, rates=rates),
+        part(B, depth=5000, paused=True, rates=rates),
+        topic=topic,
+        name=channel,
+        slope=99,
+    )
+    assert scene.run(1000) == []
+
+
+def test_messages_on_a_node_that_hides_the_topic_miss_no_consumers():
+    scene = Scene()
+    scene.nodes[B] = replace(scene.nodes[B], tombstones=frozenset(["orders"]))
+    scene.channel(part(A), part(B, depth=100))
+    scene.topic(
+        "orders", scene.topics["orders"].channels["billing"], parts=[part(A), part(B, depth=9)]
+    )
+    assert scene.run(120) == []
+    scene.nodes[B] = replace(scene.nodes[B], tombstones=frozenset(["clicks"]))
+    assert scene.run(120) == ["no_consumers"]
+
+
+def test_a_channel_that_is_gone_has_no_problem_at_once_and_leaves_nothing():
+    scene = Scene()
+    scene.channel(part(A, depth=5, rates=Rates(0, 0, 5, 5)))
+    assert scene.run(70) != []
+    scene.topic("orders")
+    assert scene.run() == []
+    assert len(scene.problems._rules.cases) == 0
+    assert scene.problems._rules._channels._windows == {}
+
+
+# ---- what is not known
+
+
+def test_the_numbers_of_a_node_that_does_not_answer_prove_nothing():
+    """They stand still: in flight and nothing finished, but nobody knows."""
+    scene = Scene()
+    scene.channel(part(A, depth=9, in_flight_count=3, client_count=1, rates=Rates(5, 5)), part(B))
+    scene.run(60)
+    scene.channel(part(A, depth=9, in_flight_count=3, client_count=1, rates=Rates(0)), part(B))
+    scene.state(A, NodeState.STALE)
+    assert scene.run(600) == []
+    scene.state(A, NodeState.DOWN)
+    assert scene.run(600) == ["node_down"]
+
+
+def test_time_without_an_answer_does_not_count_as_waiting():
+    scene = Scene()
+    scene.channel(part(A, in_flight_count=3, client_count=1), part(B))
+    scene.run(100)
+    scene.state(A, NodeState.STALE)
+    scene.run(60)
+    scene.state(A, NodeState.UP)
+    scene.channel(part(A, in_flight_count=3, client_count=1, known=False), part(B))
+    assert scene.run() == []
+    scene.channel(part(A, in_flight_count=3, client_count=1), part(B))
+    assert scene.run(16) == []
+    assert scene.run(20) == ["stuck_in_flight"]
+
+
+def test_a_reported_problem_stays_while_nobody_knows():
+    scene = Scene()
+    scene.channel(part(A, depth=5))
+    scene.run(70)
+    scene.state(A, NodeState.STALE)
+    assert scene.run(100) == ["no_consumers"]
+    scene.state(A, NodeState.UP)
+    scene.channel(part(A))
+    assert scene.run(6) == []
+
+
+def test_a_clock_that_is_set_forward_does_not_count_as_waiting():
+    scene = Scene("--problem-no-consumers=5m")
+    scene.channel(part(A, depth=5))
+    scene.run(10)
+    scene.at += 7200
+    assert scene.run() == []
+    scene.at -= 7200
+    assert scene.run(100) == []
+
+
+# ---- stuck
+
+
+def test_stuck_in_flight():
+    scene = Scene()
+    held = {"in_flight_count": 6, "client_count": 1, "depth": 4}
+    scene.channel(part(A, **held, rates=Rates(1.5, 0, 0, 0.2)), part(B))
+    assert scene.run(120) == []
+    assert scene.run() == ["stuck_in_flight"]
+    assert scene.only.severity is Severity.CRIT
+    assert scene.only.text == (
+        "6 messages in flight at 1 consumer, none finished since 22:13 UTC, 0.2/s time out; "
+        "4 messages wait behind"
+    )
+    scene.channel(part(A, **held, rates=Rates(1.5, 0.5)), part(B))
+    assert scene.run(6) == []
+
+
+def test_a_slow_consumer_that_finishes_now_and_then_is_not_stuck():
+    scene = Scene()
+    held = {"in_flight_count": 1, "client_count": 1, "depth": 4}
+    for _ in range(10):
+        scene.channel(part(A, **held))
+        assert scene.run(100) == []
+        scene.channel(part(A, **held, rates=Rates(0, 0.5)))
+        assert scene.run() == []
+
+
+# ---- backlog
+
+
+def grow(scene, slope=12.0, depth=1500, in_s=100, out_s=88, oldest_s=None):
+    scene.channel(
+        part(A, depth=depth, client_count=2, in_flight_count=1, rates=Rates(in_s, out_s)),
+        slope=slope,
+        oldest_s=oldest_s,
+    )
+
+
+def test_a_growing_backlog_is_a_warning_and_critical_when_it_is_old():
+    scene = Scene()
+    grow(scene)
+    assert scene.run(60) == []
+    assert scene.run() == ["backlog_grows"]
+    assert scene.only.severity is Severity.WARN
+    assert scene.only.text == "1,500 messages wait; 12/s more over the last 5 min"
+    since = scene.only.since
+    grow(scene, oldest_s=601)
+    scene.run()
+    assert (scene.only.severity, scene.only.since) == (Severity.CRIT, since)
+    assert "the oldest for 10 min" in scene.only.text
+    assert scene.problems.counts == {Severity.CRIT: 1, Severity.WARN: 0, Severity.INFO: 0}
+    grow(scene, oldest_s=3)
+    scene.run()
+    assert scene.only.severity is Severity.WARN
+    grow(scene, slope=-5, in_s=80)
+    assert scene.run(6) == []
+
+
+def test_two_ticks_in_which_more_left_than_came_do_not_end_it():
+    scene = Scene()
+    for _ in range(12):
+        grow(scene)
+        scene.run(8)
+        grow(scene, in_s=80)
+        scene.run(4)
+    assert scene.rules() == ["backlog_grows"]
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {"slope": 0.0},
+        {"slope": -3},
+        {"slope": 0.05},
+        {"depth": 1000},
+        {"in_s": 88},
+        {"slope": None},
+    ],
+)
+def test_no_backlog_grows(numbers):
+    scene = Scene()
+    grow(scene, **numbers)
+    assert scene.run(600) == []
+
+
+# ---- requeues and timeouts
+
+
+def flow(scene, out_s, requeue_s=0.0, timeout_s=0.0):
+    rates = Rates(out_s, out_s, requeue_s, timeout_s)
+    scene.channel(part(A, depth=1, in_flight_count=1, client_count=1, rates=rates))
+
+
+@pytest.mark.parametrize("rule", ["high_requeue", "high_timeouts"])
+def test_high_shares(rule):
+    name = {"high_requeue": "requeue_s", "high_timeouts": "timeout_s"}[rule]
+    scene = Scene()
+    flow(scene, 70, **{name: 30})
+    assert scene.run(58) == []
+    assert scene.run(10) == [rule]
+    assert scene.only.severity is Severity.WARN
+    assert "30 %" in scene.only.text
+    flow(scene, 30, **{name: 70})
+    scene.run(300)
+    assert scene.only.severity is Severity.CRIT
+    assert "70 %" in scene.only.text
+    assert "in the last 5 min" in scene.only.text
+    flow(scene, 100)
+    scene.run(250)
+    assert scene.rules() == []
+
+
+@pytest.mark.parametrize(("out_s", "requeue_s"), [(100, 20), (0.2, 0.9), (1000, 200)])
+def test_few_requeues_are_no_problem(out_s, requeue_s):
+    """Below the share, or too rare to matter."""
+    scene = Scene("--problem-stuck=1h")
+    flow(scene, out_s, requeue_s)
+    assert scene.run(900) == []
+
+
+def test_a_burst_of_requeues_in_a_busy_channel_is_no_problem():
+    scene = Scene()
+    flow(scene, 1000)
+    scene.run(100)
+    flow(scene, 400, requeue_s=600)
+    scene.run(4)
+    flow(scene, 1000)
+    assert scene.run(600) == []
+    assert scene.problems._rules._channels._windows == {}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50)),
+        min_size=5,
+        max_size=80,
+    )
+)
+def test_shares_are_those_of_all_deliveries_in_the_window(ticks):
+    """Against sums over the whole list: the window is longer than it."""
+    scene = Scene("--problem-window=200s", "--problem-stuck=1h")
+    begun = next((i for i, (_, requeue, timeout) in enumerate(ticks) if requeue or timeout), None)
+    for out_s, requeue_s, timeout_s in ticks:
+        flow(scene, out_s, requeue_s, timeout_s)
+        scene.run()
+    if begun is None:
+        assert scene.rules() == []
+        return
+    # At the first tick of all nothing is known to have passed.
+    seen = ticks[max(begun, 1) if begun == 0 else begun :]
+    delivered = sum(map(sum, seen)) * STEP_S
+    requeued = sum(tick[1] for tick in seen) * STEP_S
+    age_s = len(seen) * STEP_S
+    is_high = age_s >= 40 and delivered and requeued / delivered >= 0.2 and requeued / age_s >= 1
+    if is_high:
+        assert "high_requeue" in scene.rules()
+
+
+# ---- pauses
+
+
+def test_paused_on_some_nodes_is_told_at_once():
+    scene = Scene()
+    scene.channel(part(A, paused=True), part(B))
+    assert scene.run() == ["paused_on_some_nodes"]
+    assert scene.only.text == "paused on 1 of 2 nodes since 22:13 UTC: a:4151"
+    scene.channel(part(A), part(B))
+    assert scene.run(6) == []
+
+
+def test_a_topic_that_is_paused_on_some_nodes():
+    scene = Scene()
+    scene.topic("orders", parts=[part(A, paused=True), part(B)])
+    assert scene.run() == ["paused_on_some_nodes"]
+    assert (scene.only.topic, scene.only.channel) == ("orders", "")
+
+
+def test_a_node_that_does_not_answer_has_no_say_in_pauses():
+    scene = Scene()
+    scene.channel(part(A, paused=True), part(B))
+    scene.state(B, NodeState.STALE)
+    assert scene.run(100) == []
+
+
+@pytest.mark.parametrize("of_channel", [True, False])
+def test_paused_and_filling(of_channel):
+    scene = Scene()
+
+    def pause(depth):
+        parts = [part(A, paused=True, depth=depth), part(B, paused=True)]
+        if of_channel:
+            scene.channel(*parts)
+        else:
+            scene.topic("orders", parts=parts)
+
+    pause(10)
+    assert scene.run(1200) == []  # it does not fill
+    pause(11)
+    assert scene.run() == ["paused_and_filling"]
+    pause(400)
+    scene.run()
+    assert scene.only.text == "paused since 22:13 UTC; 400 messages wait, and they become more"
+    pause(0)  # emptied
+    assert scene.run(6) == []
+    pause(5)
+    assert scene.run(800) == []
+    pause(9)
+    assert scene.run(200) == ["paused_and_filling"]
+
+
+def test_what_is_paused_everywhere_has_no_other_problem():
+    scene = Scene()
+    scene.channel(
+        part(A, paused=True, depth=5000, in_flight_count=2, rates=Rates(9)), slope=9, oldest_s=9999
+    )
+    assert scene.run(800) == []
+
+
+# ---- topics
+
+
+def test_a_topic_with_messages_and_no_channel():
+    scene = Scene()
+    scene.topic("orders", parts=[part(A, depth=3), part(B)])
+    assert scene.run(60) == []
+    assert scene.run() == ["topic_without_channel"]
+    assert scene.only.text == (
+        "3 messages wait in the topic on a:4151; it has no channel since 22:13 UTC"
+    )
+    scene.channel(part(A))
+    assert scene.run(6) == []
+
+
+def test_a_topic_without_its_channel_on_one_node():
+    scene = Scene()
+    scene.topic(
+        "orders",
+        Channel("orders", "c", Counts(), [part(A)], Rates(0)),
+        parts=[part(A), part(B, depth=3)],
+    )
+    assert scene.run(70) == ["topic_without_channel"]
+    assert "on b:4151; it has no channel there" in scene.only.text
+
+
+def test_an_empty_topic_and_an_inactive_one_are_no_problem():
+    scene = Scene()
+    scene.topic("orders")
+    scene.topics["old"] = Topic("old", Counts(), [], {}, None)
+    assert scene.run(600) == []
+
+
+def test_dead_letters_that_arrive():
+    scene = Scene()
+    scene.topic("orders")
+    scene.topic("orders-dead", parts=[part(A, depth=40, message_count=40), part(B)])
+    assert scene.run(200) == []  # they are there, none comes
+    scene.topic("orders-dead", parts=[part(A, depth=42, message_count=42, rates=Rates(1)), part(B)])
+    assert scene.run() == ["dead_letters"]
+    assert scene.only.text == "2 dead letters in the last 2 s; 42 since nsqd began"
+    scene.topic("orders-dead", parts=[part(A, depth=42, message_count=42), part(B)])
+    assert scene.run(250) == ["dead_letters"]
+    assert scene.run(100) == []
+
+
+def test_a_topic_is_one_of_dead_letters_only_beside_its_own():
+    scene = Scene()
+    scene.topic("walking-dead", parts=[part(A, depth=4, rates=Rates(1))])
+    assert scene.run(70) == ["topic_without_channel"]
+    scene.topic("walking", parts=[part(A)])
+    scene.run(6)
+    assert scene.rules() == ["dead_letters"]
+
+
+def test_without_an_ending_there_are_no_dead_letters():
+    scene = Scene("--problem-dead-letter-suffix=")
+    scene.topic("orders")
+    scene.topic("orders-dead", parts=[part(A, depth=4, rates=Rates(1))])
+    assert scene.run(70) == ["topic_without_channel"]
+
+
+# ---- consumers that are not ready
+
+
+def test_consumers_that_are_not_ready():
+    scene = Scene()
+    scene.channel(part(A, depth=4, client_count=2), part(B, client_count=2))
+    assert scene.run(100) == []
+    assert set(scene.probes.wanted) == {("orders", "billing", A)}
+    scene.probes.ready["orders", "billing", A] = 0
+    assert scene.run(60) == []
+    assert scene.run() == ["consumers_not_ready"]
+    assert "4 consumers connected, none ready (RDY 0)" in scene.only.text
+    scene.probes.ready["orders", "billing", A] = 3
+    assert scene.run(6) == []
+
+
+def test_only_suspicious_channels_are_asked_for():
+    scene = Scene()
+    for share in (
+        part(A),
+        part(A, client_count=1),
+        part(A, depth=4),
+        part(A, depth=4, client_count=1, in_flight_count=1),
+        part(A, depth=4, client_count=1, rates=Rates(1, 1)),
+        part(A, depth=4, client_count=1, paused=True),
+    ):
+        scene.channel(share)
+        scene.run()
+    assert scene.probes.wanted == []
+
+
+# ---- nodes
+
+
+def test_a_node_that_is_down_is_told_at_once_with_its_cause():
+    scene = Scene()
+    scene.run(10)
+    scene.state(A, NodeState.STALE)
+    assert scene.run() == []
+    scene.state(A, NodeState.DOWN, "http://a:4151/stats: connection\nrefused")
+    assert scene.run() == ["node_down"]
+    assert (scene.only.node, scene.only.severity) == (A, Severity.CRIT)
+    assert scene.only.since == scene.nodes[A].since
+    assert scene.only.text == ("no answer since 22:13 UTC: http://a:4151/stats: connection refused")
+    scene.state(A, NodeState.UP)
+    assert scene.run(6) == []
+
+
+def test_a_node_that_left_is_no_problem():
+    scene = Scene()
+    scene.state(A, NodeState.DOWN)
+    scene.run()
+    del scene.nodes[A]
+    assert scene.run() == []
+
+
+def test_a_node_that_says_that_it_is_not_well():
+    scene = Scene()
+    scene.nodes[A] = replace(scene.nodes[A], health="NOK - no space left on device")
+    assert scene.run() == ["node_unhealthy"]
+    assert scene.only.severity is Severity.CRIT
+    assert "NOK - no space left on device" in scene.only.text
+    scene.nodes[A] = replace(scene.nodes[A], health="OK")
+    assert scene.run(6) == []
+
+
+def test_an_old_version_is_worth_a_word():
+    scene = Scene()
+    scene.nodes[A] = replace(scene.nodes[A], version="1.2.1", is_out_of_date=True)
+    assert scene.run() == ["version_behind"]
+    assert scene.only.severity is Severity.INFO
+    assert "1.2.1" in scene.only.text
+
+
+def test_a_disk_that_is_nearly_full():
+    scene = Scene()
+    scene.probes.disks = {A: Disk(9, 100), B: Disk(10, 100)}
+    assert scene.run() == ["disk_low"]
+    assert (scene.only.node, scene.only.severity) == (A, Severity.CRIT)
+    assert scene.only.text == "9 B of 100 B are free, 9 %"
+
+
+def lookupd(address, *nodes, is_up=True):
+    return Lookupd(
+        address, is_up, START, START, "" if is_up else "timed out", nodes=frozenset(nodes)
+    )
+
+
+def test_a_lookupd_that_is_down_for_two_ticks():
+    scene = Scene()
+    scene.lookupds = {"l:4161": lookupd("l:4161", is_up=False)}
+    assert scene.run() == []
+    assert scene.run() == ["lookupd_down"]
+    assert scene.only.node == "l:4161"
+    assert "timed out" in scene.only.text
+    scene.lookupds = {"l:4161": lookupd("l:4161", A, B)}
+    assert scene.run(6) == []
+
+
+def test_lookupds_that_disagree():
+    scene = Scene()
+    scene.lookupds = {"l:1": lookupd("l:1", A, B), "m:1": lookupd("m:1", A)}
+    assert scene.run(30) == []
+    assert scene.run() == ["lookupd_disagree"]
+    assert (scene.only.node, scene.only.severity) == (B, Severity.WARN)
+    assert scene.only.text == "1 of 2 nsqlookupd do not know it: m:1"
+    # One that does not answer neither knows nor denies it.
+    scene.lookupds["m:1"] = lookupd("m:1", is_up=False)
+    scene.run(20)
+    assert sorted(scene.rules()) == ["lookupd_disagree", "lookupd_down"]
+    scene.lookupds["m:1"] = lookupd("m:1", A, B)
+    assert scene.run(6) == []
+
+
+def test_a_lookupd_that_begins_anew_is_given_time_to_be_told():
+    """nsqd comes back to it within 15 s."""
+    scene = Scene()
+    scene.lookupds = {"l:1": lookupd("l:1", A, B), "m:1": lookupd("m:1")}
+    assert scene.run(16) == []
+    scene.lookupds["m:1"] = lookupd("m:1", A, B)
+    assert scene.run(100) == []
+
+
+# ---- all of them
+
+
+def test_an_idle_cluster_has_no_problem():
+    scene = Scene(nodes=(A, B, C))
+    scene.channel(part(A, client_count=1), part(B, client_count=1), part(C))
+    scene.topic("empty")
+    scene.lookupds = {"l:1": lookupd("l:1", A, B, C)}
+    assert scene.run(1200) == []
+    assert len(scene.problems._rules.cases) == 0
+
+
+def test_a_busy_cluster_has_no_problem():
+    scene = Scene()
+    busy = {"depth": 900, "in_flight_count": 40, "client_count": 4, "rates": Rates(500, 501, 5, 1)}
+    scene.channel(part(A, **busy), part(B, **busy), slope=0.01, oldest_s=2)
+    assert scene.run(1200) == []
+
+
+def test_they_are_sorted_by_severity_then_time():
+    scene = Scene("--problem-no-consumers=0s")
+    scene.nodes[A] = replace(scene.nodes[A], is_out_of_date=True)
+    scene.run()
+    scene.topic("clicks", parts=[part(A, paused=True), part(B)])
+    scene.run()
+    scene.channel(part(A, depth=1))
+    assert scene.run() == ["no_consumers", "paused_on_some_nodes", "version_behind"]
+
+
+def test_the_list_is_bounded_and_the_counts_are_whole():
+    scene = Scene("--problem-no-consumers=0s")
+    channels = [
+        Channel("t", f"c{i}", Counts(depth=1), [part(A, depth=1)], Rates(0.0)) for i in range(1500)
+    ]
+    scene.topic("t", *channels)
+    steps = scene.problems._judge(
+        Cluster(1, START, Totals(), scene.topics, scene.nodes, {}, has_lookupds=False)
+    )
+    assert sum(1 for _ in steps) > 1500  # each is a chance for others to run
+    assert len(scene.problems.found) == 1000
+    assert scene.problems.total == 1500
+
+
+def test_a_mute_lasts_while_the_problem_comes_and_goes():
+    scene = Scene("--problem-no-consumers=0s")
+    scene.channel(part(A, depth=1))
+    scene.run()
+    problem = scene.only
+    assert problem.muted_until == 0
+    muted = scene.problems.mute(problem.id, 3600)
+    assert muted.muted_until > 0
+    assert scene.only == muted
+    scene.channel(part(A))
+    assert scene.run(6) == []
+    scene.channel(part(A, depth=1))
+    scene.run()
+    assert scene.only.muted_until == muted.muted_until
+    scene.problems.unmute(problem.id)
+    assert scene.only.muted_until == 0
+    scene.run()
+    assert scene.only.muted_until == 0
+    assert scene.problems.mute("no/such", 3600) is None
+
+
+def test_a_mute_ends():
+    scene = Scene("--problem-no-consumers=0s")
+    scene.channel(part(A, depth=1))
+    scene.run()
+    scene.problems.mute(scene.only.id, -1)
+    scene.run()
+    assert scene.only.muted_until == 0
+    assert scene.problems._mutes == {}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 3),
+            st.integers(0, 3),
+            st.integers(0, 2),
+            st.booleans(),
+            st.sampled_from(NodeState),
+            st.sampled_from([None, Rates(0.0), Rates(5, 0, 0, 0), Rates(0, 5, 5, 5)]),
+            st.booleans(),
+        ),
+        max_size=120,
+    )
+)
+def test_whatever_happens_the_books_are_right(ticks):
+    scene = Scene(
+        "--problem-no-consumers=4s",
+        "--problem-stuck=4s",
+        "--problem-window=20s",
+        "--problem-paused=4s",
+    )
+    for depth, in_flight, clients, paused, state, rates, is_there in ticks:
+        counts = {"depth": depth, "in_flight_count": in_flight, "client_count": clients}
+        scene.state(B, state)
+        if is_there:
+            scene.channel(
+                part(A, **counts, paused=paused, rates=rates),
+                part(B, **counts, known=rates is not None),
+            )
+        else:
+            scene.topics.clear()
+        scene.run()
+        found = scene.problems.found
+        ranks = [(list(Severity).index(one.severity), one.since) for one in found]
+        assert ranks == sorted(ranks)
+        assert scene.problems.total == len(found) == len({one.id for one in found})
+        assert is_there or all(one.rule == "node_down" for one in found)
+        assert all("\n" not in one.text and one.since <= scene.at for one in found)
+    scene.topics.clear()
+    scene.nodes.clear()
+    assert scene.run() == []
+    assert len(scene.problems._rules.cases) == 0
