@@ -1,5 +1,6 @@
 """One HTTP client for all nsqd and nsqlookupd: time limits, the way to HTTPS, errors that name their cause."""
 
+import errno
 import ssl
 from types import TracebackType
 from typing import Self, TypeVar
@@ -7,27 +8,21 @@ from typing import Self, TypeVar
 import aiohttp
 import msgspec
 
+from nsqfast import gotext, names
 from nsqfast.errors import OptionsError
-from nsqfast.gotext import quote
+from nsqfast.gotext import os_error
 from nsqfast.nsqadmin.options import Options
+from nsqfast.nsqadmin.upstream.decoding import decode_in_slices
+from nsqfast.nsqadmin.upstream.errors import UpstreamError
+
+__all__ = ["Upstream", "UpstreamError", "tls_context"]
 
 T = TypeVar("T")
 
 HEADERS = {"Accept": "application/vnd.nsq; version=1.0", "User-Agent": "nsqadmin"}
 BODY_SIZE_MAX = 512 << 20
+SHOWN_SIZE_MAX = 1024  # of an error's body
 CONNECTIONS_PER_HOST = 4
-
-
-class UpstreamError(Exception):
-    """A node did not answer as it should; the text says what was asked and why it failed. `status` is 0 without one."""
-
-    def __init__(self, text: str, status: int = 0) -> None:
-        super().__init__(text)
-        self.status = status
-
-
-class _HttpsPort(msgspec.Struct):
-    https_port: int = 0
 
 
 class Upstream:
@@ -35,14 +30,23 @@ class Upstream:
 
     def __init__(self, options: Options) -> None:
         self._ssl = tls_context(options)
-        self._session = aiohttp.ClientSession(
+        self._timeout = aiohttp.ClientTimeout(
+            total=options.http_client_request_timeout_ns / 1e9 or None,
+            sock_connect=options.http_client_connect_timeout_ns / 1e9 or None,
+        )
+        self._reader = self._session(is_kept_open=True)
+        # A command is sent once, and the end of a connection that was idle cannot be told from a refusal.
+        self._writer = self._session(is_kept_open=False)
+
+    def _session(self, *, is_kept_open: bool) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                limit=0, limit_per_host=CONNECTIONS_PER_HOST, ssl=self._ssl
+                limit=0,
+                limit_per_host=CONNECTIONS_PER_HOST,
+                ssl=self._ssl,
+                force_close=not is_kept_open,
             ),
-            timeout=aiohttp.ClientTimeout(
-                total=options.http_client_request_timeout_ns / 1e9,
-                sock_connect=options.http_client_connect_timeout_ns / 1e9,
-            ),
+            timeout=self._timeout,
             headers=HEADERS,
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=True,
@@ -61,49 +65,107 @@ class Upstream:
 
     async def close(self) -> None:
         """Ends all connections."""
-        await self._session.close()
+        await self._reader.close()
+        await self._writer.close()
 
     async def get(self, address: str, path: str) -> bytes:
         """The body of http://ADDRESS/PATH; UpstreamError for anything but status 200."""
         return await self._ask("GET", address, path, b"")
 
     async def post(self, address: str, path: str, body: bytes = b"") -> bytes:
-        """As `get`."""
+        """As `get`; over a connection of its own, and never sent twice."""
         return await self._ask("POST", address, path, body)
+
+    async def get_url(self, url: str, headers: dict[str, str] | None = None) -> bytes:
+        """As `get`, for something that is no node, with its whole URL."""
+        status, reason, answer = await self._send("GET", url, b"", headers)
+        return _checked(url, status, reason, answer)
 
     async def read(self, address: str, path: str, kind: type[T]) -> T:
         """What `get` gives, decoded as one of upstream.messages."""
         body = await self.get(address, path)
         try:
-            return msgspec.json.decode(body, type=kind)
-        except msgspec.DecodeError as error:
-            raise UpstreamError(f"http://{address}{path}: {error}") from None
+            return await decode_in_slices(body, kind)
+        except UpstreamError as error:
+            url = f"http://{address}{path}"
+            raise UpstreamError(f"{url}: {error}", message=error.message) from None
 
     async def _ask(self, method: str, address: str, path: str, body: bytes) -> bytes:
         url = f"http://{address}{path}"
         status, reason, answer = await self._send(method, url, body)
         port = _https_port(status, answer)
         if port:
-            host = address.rsplit(":", 1)[0]
+            host = address.rpartition(":")[0]
             url = f"https://{host}:{port}{path}"
             status, reason, answer = await self._send(method, url, body)
-        if status != 200:
-            shown = quote(answer[:1024].decode("utf-8", "replace"))
-            raise UpstreamError(f"{url}: got response {status} {reason} {shown}", status)
-        return answer
+        return _checked(url, status, reason, answer)
 
-    async def _send(self, method: str, url: str, body: bytes) -> tuple[int, str, bytes]:
+    async def _send(
+        self, method: str, url: str, body: bytes, headers: dict[str, str] | None = None
+    ) -> tuple[int, str, bytes]:
+        session = self._reader if method == "GET" else self._writer
         try:
-            async with self._session.request(
-                method, url, data=body or None, allow_redirects=False
+            async with session.request(
+                method, url, data=body or None, headers=headers, allow_redirects=False
             ) as answer:
-                return answer.status, answer.reason or "", await answer.read()
-        except TimeoutError:
-            raise UpstreamError(f"{url}: no answer in time") from None
+                return answer.status, answer.reason or "", await _read_body(answer, url)
+        except TimeoutError as error:
+            raise UpstreamError(
+                f"{url}: no answer in time", message=_in_go(method, url, error)
+            ) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
-            text = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(cause)
-            raise UpstreamError(f"{url}: {text or type(cause).__name__}") from None
+            raise UpstreamError(
+                f"{url}: {_cause(error)}", message=_in_go(method, url, error)
+            ) from None
+
+
+async def _read_body(answer: aiohttp.ClientResponse, url: str) -> bytes:
+    size, pieces = 0, []
+    async for piece in answer.content.iter_any():
+        size += len(piece)
+        if size > BODY_SIZE_MAX:
+            raise UpstreamError(f"{url}: the answer is larger than {BODY_SIZE_MAX >> 20} MiB")
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _checked(url: str, status: int, reason: str, answer: bytes) -> bytes:
+    if status != 200:
+        told = f"got response {status} {reason} {names.quote(answer[:SHOWN_SIZE_MAX])}"
+        raise UpstreamError(f"{url}: {told}", status, told)
+    return answer
+
+
+def _cause(error: Exception) -> str:
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    text = os_error(cause) if isinstance(cause, OSError) else str(cause)
+    return text or type(cause).__name__
+
+
+def _in_go(method: str, url: str, error: Exception) -> str:
+    """The text of Go's HTTP client, as far as it can be told from the error."""
+    if isinstance(error, aiohttp.ConnectionTimeoutError):
+        cause = f"dial tcp {_address(url)}: i/o timeout"
+    elif isinstance(error, TimeoutError):
+        cause = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+    elif isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno:
+        if error.os_error.errno == errno.ECONNREFUSED:
+            cause = f"dial tcp {_address(url)}: connect: connection refused"
+        else:
+            cause = f"dial tcp {_address(url)}: {_cause(error)}"
+    elif isinstance(error, aiohttp.ServerDisconnectedError):
+        cause = "EOF"
+    else:
+        cause = _cause(error)
+    return f"{method.title()} {gotext.quote(url)}: {cause}"
+
+
+def _address(url: str) -> str:
+    return url.split("/", 3)[2]
+
+
+class _HttpsPort(msgspec.Struct):
+    https_port: int = 0
 
 
 def _https_port(status: int, answer: bytes) -> int:
@@ -112,27 +174,40 @@ def _https_port(status: int, answer: bytes) -> int:
         return 0
     try:
         return msgspec.json.decode(answer, type=_HttpsPort).https_port
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         return 0
 
 
 def tls_context(options: Options) -> ssl.SSLContext:
     """As the flags --http-client-tls-* say."""
     cert, key = options.http_client_tls_cert, options.http_client_tls_key
-    if bool(cert) != bool(key):
-        missing, given = ("key", "cert") if cert else ("cert", "key")
-        raise OptionsError(
-            f"--http-client-tls-{missing} must be specified with --http-client-tls-{given}"
-        )
-    context = ssl.create_default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if options.http_client_tls_insecure_skip_verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    try:
-        if options.http_client_tls_root_ca_file:
-            context.load_verify_locations(options.http_client_tls_root_ca_file)
-        if cert:
+    if cert:
+        try:
             context.load_cert_chain(cert, key)
-    except (OSError, ssl.SSLError) as error:
-        raise OptionsError(f"failed to load the files of --http-client-tls-*: {error}") from None
+        except (OSError, ssl.SSLError) as error:
+            raise OptionsError(f"failed to LoadX509KeyPair {cert}, {key} - {_why(error)}") from None
+    if options.http_client_tls_root_ca_file:
+        _trust(context, options.http_client_tls_root_ca_file)
+    else:
+        context.load_default_certs()
     return context
+
+
+def _trust(context: ssl.SSLContext, path: str) -> None:
+    try:
+        context.load_verify_locations(path)
+    except ssl.SSLError:
+        raise OptionsError(f"failed to AppendCertsFromPEM {path}") from None
+    except OSError as error:
+        text = f"failed to read TLS root CA file {path} - open {path}: {os_error(error)}"
+        raise OptionsError(text) from None
+
+
+def _why(error: OSError) -> str:
+    if isinstance(error, ssl.SSLError):
+        return f"{error.reason or error}".replace("_", " ").lower()
+    return os_error(error)

@@ -1,0 +1,99 @@
+"""How the JSON API answers: headers, errors, warnings, and a log line for each request, as nsqadmin has them."""
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+import orjson
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from nsqfast.net.addresses import peer_text
+from nsqfast.net.http_query import parse_query
+from nsqfast.nsqadmin.upstream.errors import NobodyAnsweredError, Result
+
+log = logging.getLogger("nsqadmin")
+
+V1 = {"X-NSQ-Content-Type": "nsq; version=1.0"}
+JSON = {"Content-Type": "application/json; charset=utf-8", **V1}
+
+Ask = Callable[[web.Request], Awaitable[web.Response]]
+
+
+class ApiError(Exception):
+    """The request cannot be served: `{"message": text}` with this status."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+def answer(value: Any) -> web.Response:
+    """As JSON."""
+    return answer_bytes(orjson.dumps(value))
+
+
+def answer_bytes(body: bytes) -> web.Response:
+    """What is JSON already."""
+    return web.Response(body=body, headers=JSON)
+
+
+def refusal(status: int, text: str) -> web.Response:
+    """An error."""
+    return web.Response(status=status, body=orjson.dumps({"message": text}), headers=JSON)
+
+
+def warn(*steps: Iterable[Result]) -> str:
+    """The message of an answer: failures of one step are lines, steps are parted by semicolons; '' for none."""
+    texts = ["\n".join(one.text for one in step if not one.ok) for step in steps]
+    given = [text for text in texts if text]
+    for text in given:
+        log.warning("%s", text)
+    return "WARNING: " + "; ".join(given) if given else ""
+
+
+def query_of(request: web.Request) -> dict[str, str]:
+    """First value of each parameter; a query that cannot be read is the asker's fault."""
+    try:
+        return parse_query(request.raw_path.partition("?")[2].encode())
+    except ValueError as error:
+        raise ApiError(400, str(error)) from None
+
+
+def as_api(ask: Ask) -> Handler:
+    """A handler whose errors are JSON, and which is logged."""
+
+    async def handle(request: web.Request) -> web.Response:
+        start = time.perf_counter()
+        response = await _answer_or_refuse(ask, request)
+        log_request(request, response.status, time.perf_counter() - start)
+        return response
+
+    return handle
+
+
+async def _answer_or_refuse(ask: Ask, request: web.Request) -> web.Response:
+    try:
+        return await ask(request)
+    except ApiError as error:
+        return refusal(error.status, str(error))
+    except NobodyAnsweredError as error:
+        log.error("%s", error)  # noqa: TRY400 - a node's fault: its text says all
+        return refusal(502, f"UPSTREAM_ERROR: {error}")
+    except web.HTTPException:
+        raise
+    except Exception:
+        log.exception("%s %s failed", request.method, request.path)
+        return refusal(500, "INTERNAL_ERROR")
+
+
+def log_request(request: web.Request, status: int, taken_s: float) -> None:
+    """A line as nsqadmin writes it."""
+    if log.isEnabledFor(logging.INFO):
+        peer = peer_text(
+            request.transport.get_extra_info("peername") if request.transport else None
+        )
+        log.info(
+            "%d %s %s (%s) %.3fms", status, request.method, request.raw_path, peer, taken_s * 1e3
+        )

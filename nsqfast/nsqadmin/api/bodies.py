@@ -1,0 +1,79 @@
+"""Bodies of requests, read as Go's decoder reads them: the first JSON value counts, whatever its type is called."""
+
+import json
+
+from aiohttp import web
+
+from nsqfast.gojson import decode_record
+from nsqfast.nsqadmin.api.answers import ApiError
+from nsqfast.nsqadmin.upstream.decoding import quote_character
+
+BODY_SIZE_MAX = 1 << 20
+
+_GO_TYPES = {
+    dict: "object",
+    list: "array",
+    str: "string",
+    bool: "bool",
+    int: "number",
+    float: "number",
+}
+
+
+async def read_body(request: web.Request) -> bytes:
+    """All of it; one byte more than BODY_SIZE_MAX says that it is too large."""
+    body = bytearray()
+    while len(body) <= BODY_SIZE_MAX:
+        piece = await request.content.read(BODY_SIZE_MAX + 1 - len(body))
+        if not piece:
+            break
+        body += piece
+    return bytes(body)
+
+
+async def read_strings(request: web.Request, *names: str) -> dict[str, str]:
+    """These members of a JSON object, '' for what is missing; ApiError 400 with the decoder's text."""
+    body = await read_body(request)
+    if len(body) > BODY_SIZE_MAX:
+        raise ApiError(413, "BODY_TOO_BIG")
+    text = body.decode("utf-8", "replace").lstrip(" \t\r\n")
+    if not text:
+        raise ApiError(400, "EOF")
+    try:
+        value, end = json.JSONDecoder().raw_decode(text)
+    except json.JSONDecodeError as error:
+        raise ApiError(400, _syntax_text(text, error)) from None
+    except RecursionError:
+        raise ApiError(400, "exceeded max depth") from None
+    _check_types(value, names)
+    return decode_record(text[:end].encode(), names, {})
+
+
+def _check_types(value: object, names: tuple[str, ...]) -> None:
+    if value is None:
+        return
+    if not isinstance(value, dict):
+        fields = "; ".join(f'{name.title()} string "json:\\"{name}\\""' for name in names)
+        kind = _GO_TYPES[type(value)]
+        raise ApiError(
+            400, f"json: cannot unmarshal {kind} into Go value of type struct {{ {fields} }}"
+        )
+    for key, member in value.items():
+        if key.lower() in names and member is not None and not isinstance(member, str):
+            kind = _GO_TYPES[type(member)]
+            field = f".{key.lower()} of type string"
+            raise ApiError(400, f"json: cannot unmarshal {kind} into Go struct field {field}")
+
+
+def _syntax_text(text: str, error: json.JSONDecodeError) -> str:
+    rest = text[error.pos :].lstrip(" \t\r\n")
+    if not rest or error.msg.startswith("Unterminated string"):
+        return "unexpected EOF"
+    where = {
+        "Expecting ',' delimiter": "after object key:value pair",
+        "Expecting ':' delimiter": "after object key",
+        "Expecting property name enclosed in double quotes": (
+            "looking for beginning of object key string"
+        ),
+    }.get(error.msg, "looking for beginning of value")
+    return f"invalid character {quote_character(rest[0])} {where}"

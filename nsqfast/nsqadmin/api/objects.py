@@ -1,0 +1,189 @@
+"""Topics, channels, clients and nodes as the JSON API shows them, with nsqadmin's keys in nsqadmin's order."""
+
+import time
+from collections.abc import Iterable
+from operator import itemgetter
+from typing import Any
+
+from nsqfast.nsqadmin.api.latency import latency_of, merge_latencies
+from nsqfast.nsqadmin.upstream.messages import ChannelStats, Client, TopicStats
+from nsqfast.nsqadmin.upstream.nodes import Nsqd
+
+Json = dict[str, Any]
+
+TOPIC_SUMS = ("depth", "memory_depth", "backend_depth", "message_count")
+CHANNEL_SUMS = (
+    "depth",
+    "memory_depth",
+    "backend_depth",
+    "in_flight_count",
+    "deferred_count",
+    "requeue_count",
+    "timeout_count",
+    "message_count",
+    "client_count",
+)
+DELIVERIES = ("zone_local_msg_count", "region_local_msg_count", "global_msg_count")
+CLIENT_KEYS = (
+    "remote_address",
+    "version",
+    "client_id",
+    "hostname",
+    "user_agent",
+    "connect_ts",
+    "connected",
+    "in_flight_count",
+    "ready_count",
+    "finish_count",
+    "requeue_count",
+    "message_count",
+    "sample_rate",
+    "deflate",
+    "snappy",
+    "authed",
+    "auth_identity",
+    "auth_identity_url",
+)
+CLIENT_TLS_KEYS = (
+    "tls",
+    "tls_cipher_suite",
+    "tls_version",
+    "tls_negotiated_protocol",
+    "tls_negotiated_protocol_is_mutual",
+)
+TOPOLOGY = ("topology_zone", "topology_region")
+
+
+def node_object(node: Nsqd) -> Json:
+    """NODE."""
+    return {
+        "remote_addresses": node.remote_addresses,
+        "remote_address": node.remote_address,
+        "hostname": node.hostname,
+        "broadcast_address": node.broadcast_address,
+        "tcp_port": node.tcp_port,
+        "http_port": node.http_port,
+        "version": node.version,
+        **_known_topology(node),
+        "topics": [{"topic": name, "tombstoned": hidden} for name, hidden in node.topics] or None,
+        "out_of_date": node.is_out_of_date,
+    }
+
+
+def topic_object(node: Nsqd, topic: TopicStats) -> Json:
+    """TOPIC on one node."""
+    return {
+        "node": node.key,
+        "hostname": node.hostname,
+        "topic_name": topic.topic_name,
+        "depth": topic.depth,
+        "memory_depth": topic.depth - topic.backend_depth,
+        "backend_depth": topic.backend_depth,
+        "message_count": topic.message_count,
+        "nodes": None,
+        "channels": (
+            None
+            if topic.channels is None
+            else [channel_object(node, topic.topic_name, one) for one in topic.channels]
+        ),
+        "paused": topic.paused,
+        "e2e_processing_latency": latency_of(topic.e2e_processing_latency),
+    }
+
+
+def channel_object(node: Nsqd, topic: str, channel: ChannelStats) -> Json:
+    """CHANNEL on one node."""
+    clients = channel.clients
+    return {
+        "node": node.key,
+        "hostname": node.hostname,
+        "topic_name": topic,
+        "channel_name": channel.channel_name,
+        "depth": channel.depth,
+        "memory_depth": channel.depth - channel.backend_depth,
+        "backend_depth": channel.backend_depth,
+        "in_flight_count": channel.in_flight_count,
+        "deferred_count": channel.deferred_count,
+        "requeue_count": channel.requeue_count,
+        "timeout_count": channel.timeout_count,
+        "message_count": channel.message_count,
+        **_deliveries({name: getattr(channel, name) for name in DELIVERIES}),
+        "client_count": channel.client_count,
+        "nodes": None,
+        "clients": None if clients is None else [client_object(node, one) for one in clients],
+        "paused": channel.paused,
+        "e2e_processing_latency": latency_of(channel.e2e_processing_latency),
+    }
+
+
+def client_object(node: Nsqd, client: Client) -> Json:
+    """CLIENT; `connected` is in nanoseconds, by our clock."""
+    connected_ns = (int(time.time()) - client.connect_ts) * 1_000_000_000
+    return {
+        "node": node.key,
+        **{
+            name: connected_ns if name == "connected" else getattr(client, name)
+            for name in CLIENT_KEYS
+        },
+        **{f"node_{name}": text for name, text in _known_topology(node).items()},
+        **_known_topology(client),
+        **{name: getattr(client, name) for name in CLIENT_TLS_KEYS},
+    }
+
+
+def merge_topics(name: str, parts: list[Json]) -> Json:
+    """TOPIC over all nodes; one that no node has is empty."""
+    channels: dict[str, list[Json]] = {}
+    for part in parts:
+        for one in part["channels"] or ():
+            channels.setdefault(one["channel_name"], []).append(one)
+    merged = [merge_channels(name, one, channels[one]) for one in sorted(channels)]
+    return {
+        "node": "*" if parts else "",
+        "hostname": "",
+        "topic_name": name,
+        **_sums(parts, TOPIC_SUMS),
+        "nodes": parts or None,
+        "channels": merged or None,
+        "paused": any(part["paused"] for part in parts),
+        "e2e_processing_latency": _merged_latency(parts, name, "") if parts else None,
+    }
+
+
+def merge_channels(topic: str, name: str, parts: list[Json]) -> Json:
+    """CHANNEL over all nodes."""
+    clients = [client for part in parts for client in part["clients"] or ()]
+    clients.sort(key=itemgetter("hostname", "node", "remote_address"))
+    sums = _sums(parts, CHANNEL_SUMS)
+    client_count = sums.pop("client_count")
+    return {
+        "node": "*" if parts else "",
+        "hostname": "",
+        "topic_name": topic,
+        "channel_name": name,
+        **sums,
+        **_deliveries({kind: sum(part.get(kind, 0) for part in parts) for kind in DELIVERIES}),
+        "client_count": client_count,
+        "nodes": parts or None,
+        "clients": clients or None,
+        "paused": any(part["paused"] for part in parts),
+        "e2e_processing_latency": _merged_latency(parts, topic, name) if parts else None,
+    }
+
+
+def _merged_latency(parts: list[Json], topic: str, channel: str) -> Json:
+    return merge_latencies([part["e2e_processing_latency"] for part in parts], topic, channel)
+
+
+def _sums(parts: Iterable[Json], names: Iterable[str]) -> dict[str, int]:
+    return {name: sum(part[name] for part in parts) for name in names}
+
+
+def _deliveries(counts: dict[str, int]) -> dict[str, int]:
+    """Shown where nsqd counts them, which is with its topology experiment alone."""
+    given = {name: count for name, count in counts.items() if count}
+    return {"delivery_msg_count": sum(given.values()), **given} if given else {}
+
+
+def _known_topology(one: Nsqd | Client) -> dict[str, str]:
+    return {name: text for name in TOPOLOGY if (text := getattr(one, name))}

@@ -1,0 +1,182 @@
+"""GET /api/topics, /api/nodes and what is below them, /api/counter: the cluster as it is at this moment."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from nsqfast.nsqadmin.api.answers import ApiError, answer_bytes, query_of, warn
+from nsqfast.nsqadmin.api.objects import (
+    Json,
+    channel_object,
+    merge_channels,
+    merge_topics,
+    node_object,
+    topic_object,
+)
+from nsqfast.nsqadmin.api.rounds import Rounds
+from nsqfast.nsqadmin.upstream.decoding import Slicer
+from nsqfast.nsqadmin.upstream.discovery import NSQD, Discovery, Found
+from nsqfast.nsqadmin.upstream.errors import NobodyAnsweredError, Result
+from nsqfast.nsqadmin.upstream.messages import NsqdStats
+from nsqfast.nsqadmin.upstream.nodes import Nsqd
+
+Stats = list[tuple[Nsqd, NsqdStats]]
+
+
+class Reads:
+    """Handlers; each question is asked anew, see api.rounds."""
+
+    def __init__(self, discovery: Discovery) -> None:
+        self._discovery = discovery
+        self._rounds = Rounds()
+
+    async def _share(
+        self, request: web.Request, question: Callable[[], Awaitable[bytes]]
+    ) -> web.Response:
+        return answer_bytes(await self._rounds.ask(request.raw_path, question))
+
+    async def topics(self, request: web.Request) -> web.Response:
+        """All names, or with `inactive=true` those that no nsqd has, with their channels."""
+        is_inactive = query_of(request).get("inactive") == "true"
+        return await self._share(request, self._inactive if is_inactive else self._topics)
+
+    async def _topics(self) -> bytes:
+        found = await self._discovery.topics()
+        return _encode({"topics": found.value or None, "message": warn(found.failures)})
+
+    async def _inactive(self) -> bytes:
+        found = await self._discovery.inactive_topics()
+        topics = {topic: channels or None for topic, channels in found.value.items()}
+        return _encode({"topics": topics, "message": warn(found.failures)})
+
+    async def nodes(self, request: web.Request) -> web.Response:
+        """All nsqd."""
+        return await self._share(request, self._nodes)
+
+    async def _nodes(self) -> bytes:
+        found = await self._discovery.nodes()
+        slicer, pieces = Slicer(), []
+        for node in found.value:
+            pieces.append(_encode(node_object(node)))
+            await slicer.rest()
+        return _join_list(b'{"nodes":', pieces, {"message": warn(found.failures)})
+
+    async def node(self, request: web.Request) -> web.Response:
+        """One nsqd with its topics, channels and clients."""
+        key = request.match_info["node"]
+        return await self._share(request, lambda: self._node(key))
+
+    async def _node(self, key: str) -> bytes:
+        known = await self._discovery.nodes()
+        node = next((one for one in known.value if one.key == key), None)
+        if node is None:
+            raise ApiError(404, "NODE_NOT_FOUND")
+        found = await self._discovery.stats([node], with_clients=True)
+        topics = found.value[0][1].topics or []
+        slicer, pieces = Slicer(), []
+        for topic in topics:
+            pieces.append(_encode(topic_object(node, topic)))
+            await slicer.rest()
+        totals = {
+            "total_messages": sum(topic.message_count for topic in topics),
+            "total_clients": sum(
+                len(channel.clients or ()) for topic in topics for channel in topic.channels or ()
+            ),
+        }
+        head = b'{"node":' + _encode(key) + b',"topics":'
+        return _join_list(head, pieces, totals | {"message": warn(known.failures)})
+
+    async def topic(self, request: web.Request) -> web.Response:
+        """One topic, over all nodes and on each."""
+        topic = request.match_info["topic"]
+        return await self._share(request, lambda: self._topic(topic))
+
+    async def _topic(self, name: str) -> bytes:
+        found, stats, _ = await self._stats(name, "")
+        parts = []
+        for node, numbers in stats.value:
+            parts += [
+                topic_object(node, one) for one in numbers.topics or () if one.topic_name == name
+            ]
+        return _with_message(merge_topics(name, parts), found, stats)
+
+    async def channel(self, request: web.Request) -> web.Response:
+        """One channel, over all nodes and on each, with its clients."""
+        topic, channel = request.match_info["topic"], request.match_info["channel"]
+        return await self._share(request, lambda: self._channel(topic, channel))
+
+    async def _channel(self, topic: str, name: str) -> bytes:
+        found, stats, registered = await self._stats(topic, name)
+        parts = []
+        for node, numbers in stats.value:
+            for one in numbers.topics or ():
+                if one.topic_name == topic:
+                    parts += [
+                        channel_object(node, topic, channel)
+                        for channel in one.channels or ()
+                        if channel.channel_name == name
+                    ]
+        if not parts and name not in registered:
+            raise ApiError(404, "CHANNEL_NOT_FOUND")
+        return _with_message(merge_channels(topic, name, parts), found, stats)
+
+    async def _stats(
+        self, topic: str, channel: str
+    ) -> tuple[Found[list[Nsqd]], Found[Stats], list[str]]:
+        """Who has a topic, its numbers there, and the channels that nsqlookupd knows of it.
+
+        nsqlookupd may know a topic that no nsqd has: it has no numbers, and is no error.
+        """
+        discovery, channels = self._discovery, list[str]()
+        if discovery.lookupds:
+            found, channels = await discovery.look_up(topic)
+            if not found.value:
+                return found, Found([], []), channels
+        else:
+            found = await discovery.producers(topic)
+        if not found.value:
+            raise NobodyAnsweredError(NSQD, [])
+        stats = await discovery.stats(found.value, topic, channel, with_clients=bool(channel))
+        return found, stats, channels
+
+    async def counter(self, request: web.Request) -> web.Response:
+        """The messages of every channel on every node."""
+        return await self._share(request, self._counter)
+
+    async def _counter(self) -> bytes:
+        known = await self._discovery.nodes()
+        if not known.value:
+            return _encode({"stats": {}, "message": warn(known.failures)})
+        found = await self._discovery.stats(known.value)
+        slicer, pieces = Slicer(), []
+        for node, numbers in found.value:
+            for topic in numbers.topics or ():
+                for channel in topic.channels or ():
+                    key = f"{topic.topic_name}:{channel.channel_name}:{node.key}"
+                    value = {
+                        "node": node.key,
+                        "topic_name": topic.topic_name,
+                        "channel_name": channel.channel_name,
+                        "message_count": channel.message_count,
+                    }
+                    pieces.append(_encode(key) + b":" + _encode(value))
+                await slicer.rest()
+        message = _encode(warn(known.failures, found.failures))
+        return b'{"stats":{' + b",".join(pieces) + b'},"message":' + message + b"}"
+
+
+def _encode(value: Any) -> bytes:
+    return orjson.dumps(value)
+
+
+def _join_list(head: bytes, pieces: list[bytes], rest: Json) -> bytes:
+    """An object: `head` up to a list, null if it is empty, then the members of `rest`."""
+    listed = b"[" + b",".join(pieces) + b"]" if pieces else b"null"
+    return head + listed + b"," + _encode(rest)[1:]
+
+
+def _with_message(value: Json, found: Found[Any], stats: Found[Any]) -> bytes:
+    failures: tuple[list[Result], list[Result]] = found.failures, stats.failures
+    return _encode(value | {"message": warn(*failures)})

@@ -1,0 +1,47 @@
+"""Who asks the same thing at the same time shares one round of questions to the cluster.
+
+No answer is older than its request: a round serves only those who asked before it began. While one is under way, the
+next gathers those who come, and begins when that one ends, or after `GATHER_S`, so that a node which does not answer
+holds up nobody twice.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+GATHER_S = 0.1
+
+
+class Rounds:
+    """Keys are whatever tells the questions apart."""
+
+    def __init__(self) -> None:
+        self._gathering: dict[str, asyncio.Task[bytes]] = {}
+        self._asking: dict[str, asyncio.Task[bytes]] = {}
+
+    async def ask(self, key: str, question: Callable[[], Awaitable[bytes]]) -> bytes:
+        """What `question` gives, asked after this call began."""
+        round_ = self._gathering.get(key)
+        if round_ is None:
+            round_ = asyncio.get_running_loop().create_task(self._run(key, question))
+            round_.add_done_callback(_forget_error)
+            self._gathering[key] = round_
+        # The round goes on for the others when one of them leaves.
+        return await asyncio.shield(round_)
+
+    async def _run(self, key: str, question: Callable[[], Awaitable[bytes]]) -> bytes:
+        before = self._asking.get(key)
+        if before is not None:
+            await asyncio.wait([before], timeout=GATHER_S)
+        this = self._gathering.pop(key)
+        self._asking[key] = this
+        try:
+            return await question()
+        finally:
+            if self._asking.get(key) is this:
+                del self._asking[key]
+
+
+def _forget_error(round_: asyncio.Task[bytes]) -> None:
+    """Nobody may be left to hear it."""
+    if not round_.cancelled():
+        round_.exception()

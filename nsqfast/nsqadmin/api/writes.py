@@ -1,0 +1,117 @@
+"""POST and DELETE below /api: create, delete, pause, unpause, empty, tombstone. Admins only, and audited."""
+
+from collections.abc import Awaitable
+from typing import get_args
+
+from aiohttp import web
+
+from nsqfast.names import is_valid_name
+from nsqfast.nsqadmin.access.roles import user_of
+from nsqfast.nsqadmin.api.answers import ApiError, Ask, answer, warn
+from nsqfast.nsqadmin.api.bodies import read_strings
+from nsqfast.nsqadmin.context import Context
+from nsqfast.nsqadmin.upstream.errors import NobodyAnsweredError, Result
+from nsqfast.nsqadmin.upstream.steps import Steps, Verb
+
+VERBS = {verb: verb for verb in get_args(Verb)}
+
+Target = dict[str, str]
+
+
+class Writes:
+    """Handlers. An action that nobody could be asked about is 502; one that failed here or there is a warning."""
+
+    def __init__(self, context: Context, steps: Steps) -> None:
+        self._context = context
+        self._steps = steps
+
+    def only_admin(self, ask: Ask) -> Ask:
+        """Refuses all others before anything of the request is looked at."""
+
+        async def check(request: web.Request) -> web.Response:
+            if not user_of(request).is_admin:
+                action = f"{request.method.lower()}_{request.path.rpartition('/api/')[2]}"
+                await self._context.audit.note(
+                    request, action, dict(request.match_info), outcome="refused"
+                )
+                raise ApiError(403, "FORBIDDEN")
+            return await ask(request)
+
+        return check
+
+    async def create(self, request: web.Request) -> web.Response:
+        """A topic, and a channel of it if one is named."""
+        given = await read_strings(request, "topic", "channel")
+        topic, channel = given["topic"], given["channel"]
+        if not is_valid_name(topic):
+            raise ApiError(400, "INVALID_TOPIC")
+        if channel and not is_valid_name(channel):
+            raise ApiError(400, "INVALID_CHANNEL")
+        steps = self._steps
+        results = await self._do(
+            request, "create_topic", {"topic": topic}, steps.create_topic(topic)
+        )
+        if channel:
+            target = {"topic": topic, "channel": channel}
+            done = steps.create_channel(topic, channel)
+            results += await self._do(request, "create_channel", target, done)
+        return self._answer(results)
+
+    async def act(self, request: web.Request) -> web.Response:
+        """Pause, unpause or empty a topic or a channel."""
+        verb = VERBS.get((await read_strings(request, "action"))["action"])
+        if verb is None:
+            raise ApiError(400, "INVALID_ACTION")
+        target = dict(request.match_info)
+        action = f"{verb}_{_kind(target)}"
+        return self._answer(
+            await self._do(request, action, target, self._steps.act(verb, **target))
+        )
+
+    async def delete(self, request: web.Request) -> web.Response:
+        """A topic or a channel."""
+        target = dict(request.match_info)
+        done = self._steps.delete(**target)
+        return self._answer(await self._do(request, f"delete_{_kind(target)}", target, done))
+
+    async def tombstone(self, request: web.Request) -> web.Response:
+        """Hides a node from the consumers of a topic, and deletes the topic there."""
+        try:
+            topic = (await read_strings(request, "topic"))["topic"]
+        except ApiError:
+            raise ApiError(400, "INVALID_BODY") from None
+        if not is_valid_name(topic):
+            raise ApiError(400, "INVALID_TOPIC")
+        node = request.match_info["node"]
+        done = self._steps.tombstone(topic, node)
+        target = {"topic": topic, "node": node}
+        return self._answer(await self._do(request, "tombstone_topic_producer", target, done))
+
+    async def _do(
+        self, request: web.Request, action: str, target: Target, steps: Awaitable[list[Result]]
+    ) -> list[Result]:
+        note = self._context.audit.note
+        try:
+            results = await steps
+        except NobodyAnsweredError as error:
+            results = error.results + error.failures
+            await note(request, action, target, results=results, outcome="failed")
+            raise
+        await note(request, action, target, results=results, outcome=outcome_of(results))
+        return results
+
+    def _answer(self, results: list[Result]) -> web.Response:
+        self._context.poller.ask_now()
+        return answer({"message": warn(results)})
+
+
+def outcome_of(results: list[Result]) -> str:
+    """In a word."""
+    failed = sum(not one.ok for one in results)
+    if not failed:
+        return "ok"
+    return "failed" if failed == len(results) else "partial"
+
+
+def _kind(target: Target) -> str:
+    return "channel" if "channel" in target else "topic"

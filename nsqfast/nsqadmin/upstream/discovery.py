@@ -1,0 +1,255 @@
+"""Which topics and nodes there are, and who has a topic: from nsqlookupd, or from the nsqd that are configured.
+
+All are asked at once. If some do not answer, the rest counts and the failures are told; if none does, that is
+NobodyAnsweredError. Nodes are the same if they announce the same address; the first nsqlookupd in the order of the
+flags tells most of a node, later ones only add their connection to it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+from urllib.parse import quote_plus
+
+import msgspec
+
+from nsqfast.nsqadmin.options import Options
+from nsqfast.nsqadmin.upstream.client import Upstream
+from nsqfast.nsqadmin.upstream.decoding import Slicer, decode, join_sorted
+from nsqfast.nsqadmin.upstream.errors import NobodyAnsweredError, Result, UpstreamError
+from nsqfast.nsqadmin.upstream.messages import (
+    Channels,
+    Lookup,
+    NsqdInfo,
+    NsqdStats,
+    Producer,
+    Topics,
+)
+from nsqfast.nsqadmin.upstream.nodes import Nsqd, by_host, node_of_info, node_of_producer
+from nsqfast.nsqadmin.upstream.versions import parse_version
+
+T = TypeVar("T")
+
+NSQLOOKUPD, NSQD = "nsqlookupd", "nsqd"
+BARE = "/stats?format=json&include_clients=false&include_mem=false"
+INACTIVE_AT_ONCE = 16  # topics that each nsqlookupd is asked for at a time
+
+
+class _Name(msgspec.Struct, gc=False):
+    topic_name: str
+
+
+class _Names(msgspec.Struct, gc=False):
+    """/stats, as far as the names of its topics."""
+
+    topics: list[_Name] | None = None
+
+
+class _RawNodes(msgspec.Struct):
+    """/nodes, its nodes not looked at yet."""
+
+    producers: list[msgspec.Raw] | None = None
+
+
+class _Where(msgspec.Struct, gc=False):
+    """What a later nsqlookupd tells of a node that another one told already."""
+
+    broadcast_address: str = ""
+    tcp_port: int = 0
+    remote_address: str = ""
+
+
+@dataclass(slots=True)
+class Found(Generic[T]):
+    """What those who answered know, and who did not."""
+
+    value: T
+    failures: list[Result]
+
+    @property
+    def warning(self) -> str:
+        """A line for each failure; '' if there is none."""
+        return "\n".join(one.text for one in self.failures)
+
+
+async def ask_all(
+    kind: str, addresses: Sequence[str], ask: Callable[[str], Awaitable[T]]
+) -> Found[list[tuple[str, T]]]:
+    """Every address with its answer, in the given order. NobodyAnsweredError also if there is none to ask."""
+    answers = await asyncio.gather(*map(ask, addresses), return_exceptions=True)
+    found, failures = [], []
+    for address, answer in zip(addresses, answers, strict=True):
+        if isinstance(answer, UpstreamError):
+            failures.append(Result(address, ok=False, text=answer.message))
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            found.append((address, answer))
+    if not found:
+        raise NobodyAnsweredError(kind, failures)
+    return Found(found, failures)
+
+
+class Discovery:
+    """Asks when it is asked; keeps nothing."""
+
+    def __init__(self, options: Options, upstream: Upstream) -> None:
+        self._options = options
+        self._upstream = upstream
+
+    @property
+    def lookupds(self) -> list[str]:
+        """Addresses of nsqlookupd; without one the nsqd that are configured are the cluster."""
+        return self._options.nsqlookupd_http_addresses or []
+
+    async def topics(self) -> Found[list[str]]:
+        """The names of all topics, sorted."""
+        if self.lookupds:
+            found = await self._read_all(NSQLOOKUPD, self.lookupds, "/topics", Topics)
+            return Found(
+                join_sorted(answer.topics or () for _, answer in found.value), found.failures
+            )
+        names = await self._read_all(NSQD, self._options.nsqd_http_addresses, BARE, _Names)
+        return Found(
+            join_sorted(
+                [one.topic_name for one in answer.topics or ()] for _, answer in names.value
+            ),
+            names.failures,
+        )
+
+    async def inactive_topics(self) -> Found[dict[str, list[str]]]:
+        """Topics that no nsqd has, with their channels; only nsqlookupd knows such."""
+        known = await self.topics()
+        if not self.lookupds:
+            return Found({}, known.failures)
+        gate = asyncio.Semaphore(INACTIVE_AT_ONCE)
+
+        async def look(topic: str) -> tuple[str, list[str]] | None:
+            async with gate:
+                try:
+                    return (
+                        None if (await self.producers(topic)).value else await with_channels(topic)
+                    )
+                except NobodyAnsweredError:
+                    return await with_channels(topic)
+
+        async def with_channels(topic: str) -> tuple[str, list[str]]:
+            try:
+                return topic, (await self.channels(topic)).value
+            except NobodyAnsweredError:
+                return topic, []
+
+        looked = await asyncio.gather(*map(look, known.value))
+        return Found(dict(filter(None, looked)), known.failures)
+
+    async def channels(self, topic: str) -> Found[list[str]]:
+        """Names of the channels that nsqlookupd knows of a topic, sorted."""
+        path = "/channels?topic=" + quote_plus(topic)
+        found = await self._read_all(NSQLOOKUPD, self.lookupds, path, Channels)
+        return Found(
+            join_sorted(answer.channels or () for _, answer in found.value), found.failures
+        )
+
+    async def nodes(self) -> Found[list[Nsqd]]:
+        """Every nsqd, sorted by hostname, then address."""
+        if self.lookupds:
+            answers = await ask_all(
+                NSQLOOKUPD, self.lookupds, lambda one: self._upstream.get(one, "/nodes")
+            )
+            return await _join_nodes(answers)
+        return await self.nodes_at(self._options.nsqd_http_addresses)
+
+    async def nodes_at(self, addresses: Sequence[str]) -> Found[list[Nsqd]]:
+        """The nsqd at these addresses, as they describe themselves."""
+
+        async def describe(address: str) -> Nsqd:
+            info = await self._upstream.read(address, "/info", NsqdInfo)
+            stats = await self._upstream.read(address, BARE, _Names)
+            return node_of_info(info, address, [one.topic_name for one in stats.topics or ()])
+
+        found = await ask_all(NSQD, addresses, describe)
+        return Found(sorted((node for _, node in found.value), key=by_host), found.failures)
+
+    async def producers(self, topic: str) -> Found[list[Nsqd]]:
+        """Every nsqd that has a topic; none at all is an answer, too."""
+        if self.lookupds:
+            return (await self.look_up(topic))[0]
+        path = f"{BARE}&topic={quote_plus(topic)}"
+
+        async def describe(address: str) -> Nsqd | None:
+            stats = await self._upstream.read(address, path, _Names)
+            names = [one.topic_name for one in stats.topics or ()]
+            if topic not in names:
+                return None
+            return node_of_info(
+                await self._upstream.read(address, "/info", NsqdInfo), address, names
+            )
+
+        found = await ask_all(NSQD, self._options.nsqd_http_addresses, describe)
+        nodes = {node.key: node for _, node in found.value if node is not None}
+        return Found(sorted(nodes.values(), key=by_host), found.failures)
+
+    async def look_up(self, topic: str) -> tuple[Found[list[Nsqd]], list[str]]:
+        """What nsqlookupd knows of a topic: who has it, and its channels."""
+        path = "/lookup?topic=" + quote_plus(topic)
+        found = await self._read_all(NSQLOOKUPD, self.lookupds, path, Lookup)
+        nodes: dict[str, Nsqd] = {}
+        for _, answer in found.value:
+            for one in answer.producers or ():
+                node = node_of_producer(one)
+                nodes.setdefault(node.key, node)
+        channels = join_sorted(answer.channels or () for _, answer in found.value)
+        return Found(sorted(nodes.values(), key=by_host), found.failures), channels
+
+    async def stats(
+        self,
+        nodes: Iterable[Nsqd],
+        topic: str = "",
+        channel: str = "",
+        *,
+        with_clients: bool = False,
+    ) -> Found[list[tuple[Nsqd, NsqdStats]]]:
+        """The numbers of these nodes: of everything, or of one topic or channel."""
+        path = "/stats?format=json&include_mem=false"
+        path += "&topic=" + quote_plus(topic) if topic else ""
+        path += "&channel=" + quote_plus(channel) if channel else ""
+        path += "" if with_clients else "&include_clients=false"
+        known = {node.key: node for node in nodes}
+        found = await self._read_all(NSQD, list(known), path, NsqdStats)
+        return Found([(known[key], stats) for key, stats in found.value], found.failures)
+
+    async def _read_all(
+        self, kind: str, addresses: Sequence[str], path: str, message: type[T]
+    ) -> Found[list[tuple[str, T]]]:
+        return await ask_all(kind, addresses, lambda one: self._upstream.read(one, path, message))
+
+
+async def _join_nodes(answers: Found[list[tuple[str, bytes]]]) -> Found[list[Nsqd]]:
+    known: dict[tuple[str, int], Nsqd] = {}
+    failures = list(answers.failures)
+    slicer = Slicer()
+    for address, body in answers.value:
+        try:
+            for piece in decode(body, _RawNodes).producers or ():
+                _add_node(known, address, piece)
+                await slicer.rest()
+        except UpstreamError as error:
+            failures.append(Result(address, ok=False, text=error.message))
+    if len(failures) == len(answers.value) + len(answers.failures):
+        raise NobodyAnsweredError(NSQLOOKUPD, failures)
+    nodes = sorted(known.values(), key=by_host)
+    newest = max((parse_version(node.version) for node in nodes), default=None)
+    for node in nodes:
+        node.is_out_of_date = parse_version(node.version) != newest
+    return Found(nodes, failures)
+
+
+def _add_node(known: dict[tuple[str, int], Nsqd], address: str, piece: msgspec.Raw) -> None:
+    where = decode(piece, _Where)
+    key = where.broadcast_address, where.tcp_port
+    node = known.get(key)
+    if node is None:
+        node = known[key] = node_of_producer(decode(piece, Producer))
+        node.remote_addresses = []
+    assert node.remote_addresses is not None
+    node.remote_addresses.append(f"{address}/{where.remote_address or 'N/A'}")

@@ -1,0 +1,178 @@
+"""Starts nsqadmin, nsqfast's or Go's, beside a living cluster of both kinds of nodes."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from support.http import Answer, get, post, request
+from support.server import Server, program, start_nsqd, start_nsqlookupd
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from support.server import Address
+
+SECONDS_MAX = 15.0
+BOTH = ("nsqfast", "go")
+
+
+def text_of(address: Address) -> str:
+    """`host:port`."""
+    return "{}:{}".format(*address)
+
+
+def start_nsqadmin(
+    implementation: str,
+    *flags: str,
+    lookupds: Sequence[Server] = (),
+    nsqds: Sequence[Server] = (),
+) -> Server:
+    """On a free port; `http` is its address."""
+    command = [
+        *program("nsqadmin", implementation),
+        "--http-address=127.0.0.1:0",
+        *(f"--lookupd-http-address={text_of(one.http)}" for one in lookupds),
+        *(f"--nsqd-http-address={text_of(one.http)}" for one in nsqds),
+        *flags,
+    ]
+    return Server(command, ("HTTP",))
+
+
+def wait_until(reached: Callable[[], bool], what: str, seconds_max: float = SECONDS_MAX) -> None:
+    """Looks again and again; AssertionError with `what` when the time is up."""
+    deadline = time.monotonic() + seconds_max
+    while not reached():
+        assert time.monotonic() < deadline, f"not in {seconds_max} s: {what}"
+        time.sleep(0.01)
+
+
+class LiveCluster:
+    """Two nsqd of ours and one of Go's at two nsqlookupd, one ours and one Go's, unless told otherwise."""
+
+    def __init__(
+        self,
+        folder: Path,
+        nsqds: Sequence[str] = ("nsqfast", "nsqfast", "go"),
+        lookupds: Sequence[str] = ("nsqfast", "go"),
+        *nsqd_flags: str,
+    ) -> None:
+        self.folder = folder
+        self.kinds = nsqds
+        self.lookupd_kinds = lookupds
+        self.nsqd_flags = nsqd_flags
+        self.nsqds: list[Server] = []
+        self.lookupds: list[Server] = []
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as stack:
+            for kind in self.lookupd_kinds:
+                self.lookupds.append(stack.enter_context(start_nsqlookupd(kind)))
+            told = [f"--lookupd-tcp-address={text_of(one.tcp)}" for one in self.lookupds]
+            for number, kind in enumerate(self.kinds):
+                path = self.folder / f"nsqd-{number}"
+                path.mkdir(parents=True, exist_ok=True)
+                self.nsqds.append(
+                    stack.enter_context(start_nsqd(kind, path, *told, *self.nsqd_flags))
+                )
+            self.wait_for_nodes(len(self.kinds))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, kind: object, *rest: Any) -> None:
+        self._stack.__exit__(kind, *rest)  # type: ignore[arg-type]
+
+    def admin(self, implementation: str, *flags: str, direct: bool = False) -> Server:
+        """An nsqadmin for it, to be entered: through nsqlookupd, or straight to its nsqd."""
+        if direct:
+            return start_nsqadmin(implementation, *flags, nsqds=self.nsqds)
+        return start_nsqadmin(implementation, *flags, lookupds=self.lookupds)
+
+    def admins(self, *flags: str, direct: bool = False) -> Pair:
+        """Ours and Go's side by side."""
+        return Pair(*(self.admin(kind, *flags, direct=direct) for kind in BOTH))
+
+    def wait_for_nodes(self, count: int) -> None:
+        """Until every nsqlookupd knows so many."""
+        for lookupd in self.lookupds:
+            wait_until(
+                lambda one=lookupd: len(get(one.http, "/nodes").json()["producers"] or []) == count,
+                f"{count} nsqd at nsqlookupd",
+            )
+
+    def wait_for_topic(self, topic: str, count: int, channels: int = 0) -> None:
+        """Until every nsqlookupd knows so many nsqd that have it, and at least so many channels of it."""
+        target = "/lookup?topic=" + topic.replace("#", "%23")
+
+        def known(lookupd: Server) -> bool:
+            answer = get(lookupd.http, target)
+            if answer.status != 200:
+                return False
+            found = answer.json()
+            producers, names = found["producers"] or [], found["channels"] or []
+            return len(producers) == count and len(names) >= channels
+
+        for lookupd in self.lookupds:
+            wait_until(lambda one=lookupd: known(one), f"{topic} on {count} nsqd")
+
+    def make(self, topic: str, *channels: str, on: Sequence[int] = ()) -> None:
+        """A topic with these channels on these nsqd (all if none is named), and known everywhere."""
+        nodes = [self.nsqds[number] for number in on] or self.nsqds
+        name = topic.replace("#", "%23")
+        for node in nodes:
+            told(node, f"/topic/create?topic={name}")
+            for channel in channels:
+                told(node, f"/channel/create?topic={name}&channel={channel.replace('#', '%23')}")
+        self.wait_for_topic(topic, len(nodes), len(channels))
+
+    def publish(self, topic: str, count: int, on: int = 0, body: bytes = b"hello") -> None:
+        """So many messages to one nsqd."""
+        target = "/mpub?topic=" + topic.replace("#", "%23")
+        told(self.nsqds[on], target, b"\n".join([body] * count))
+
+
+def told(server: Server, target: str, body: bytes = b"") -> Answer:
+    """POST, and it was done."""
+    answer = post(server.http, target, body)
+    assert answer.status == 200, (target, answer)
+    return answer
+
+
+class Both(NamedTuple):
+    """What the two said to the same question."""
+
+    ours: Answer
+    theirs: Answer
+
+
+class Pair:
+    """Our nsqadmin and Go's; every question goes to both, ours first."""
+
+    def __init__(self, ours: Server, theirs: Server) -> None:
+        self.ours = ours
+        self.theirs = theirs
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *rest: object) -> None:
+        with self.ours, self.theirs:
+            pass
+
+    def ask(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> Both:
+        """The answers of both."""
+        first = request(self.ours.http, method, target, body, headers)
+        return Both(first, request(self.theirs.http, method, target, body, headers))
+
+    def get(self, target: str) -> Both:
+        """As `ask`."""
+        return self.ask("GET", target)
