@@ -11,6 +11,7 @@ from nsqfast.net import addresses
 from nsqfast.nsqadmin.access.audit import Audit
 from nsqfast.nsqadmin.access.connection import serve
 from nsqfast.nsqadmin.access.identity import ACCESS
+from nsqfast.nsqadmin.checks import check_addresses, check_options
 from nsqfast.nsqadmin.context import CONTEXT, Context
 from nsqfast.nsqadmin.live.history import History
 from nsqfast.nsqadmin.live.poller import Poller
@@ -47,8 +48,9 @@ class Server:
 
     async def _start(self) -> None:
         options = self.options
-        check_addresses(options)
+        check_options(options)
         upstream = await self._stack.enter_async_context(Upstream(options))
+        check_addresses(options)
         self.context = Context(
             options=options,
             urls=Urls(options.base_path),
@@ -89,11 +91,3 @@ class Server:
     async def stop(self) -> None:
         """Nobody is answered any more, then nobody asked."""
         await self._stack.aclose()
-
-
-def check_addresses(options: Options) -> None:
-    """Either nsqlookupd or nsqd, not both, not none."""
-    if not options.nsqd_http_addresses and not options.nsqlookupd_http_addresses:
-        raise OptionsError("--nsqd-http-address or --lookupd-http-address required")
-    if options.nsqd_http_addresses and options.nsqlookupd_http_addresses:
-        raise OptionsError("use --nsqd-http-address or --lookupd-http-address not both")

@@ -6,11 +6,12 @@ from typing import get_args
 from aiohttp import web
 
 from nsqfast.names import is_valid_name
-from nsqfast.nsqadmin.access.roles import user_of
+from nsqfast.nsqadmin.access.audit import Outcome, Result
+from nsqfast.nsqadmin.access.roles import note_refusal, user_of
 from nsqfast.nsqadmin.api.answers import ApiError, Ask, answer, warn
 from nsqfast.nsqadmin.api.bodies import read_strings
 from nsqfast.nsqadmin.context import Context
-from nsqfast.nsqadmin.upstream.errors import NobodyAnsweredError, Result
+from nsqfast.nsqadmin.upstream.errors import NobodyAnsweredError
 from nsqfast.nsqadmin.upstream.steps import Steps, Verb
 
 VERBS = {verb: verb for verb in get_args(Verb)}
@@ -30,10 +31,7 @@ class Writes:
 
         async def check(request: web.Request) -> web.Response:
             if not user_of(request).is_admin:
-                action = f"{request.method.lower()}_{request.path.rpartition('/api/')[2]}"
-                await self._context.audit.note(
-                    request, action, dict(request.match_info), outcome="refused"
-                )
+                await note_refusal(request)
                 raise ApiError(403, "FORBIDDEN")
             return await ask(request)
 
@@ -105,7 +103,7 @@ class Writes:
         return answer({"message": warn(results)})
 
 
-def outcome_of(results: list[Result]) -> str:
+def outcome_of(results: list[Result]) -> Outcome:
     """In a word."""
     failed = sum(not one.ok for one in results)
     if not failed:

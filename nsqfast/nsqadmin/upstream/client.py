@@ -2,8 +2,9 @@
 
 import errno
 import ssl
+from collections.abc import Mapping
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 import aiohttp
 import msgspec
@@ -23,6 +24,16 @@ HEADERS = {"Accept": "application/vnd.nsq; version=1.0", "User-Agent": "nsqadmin
 BODY_SIZE_MAX = 512 << 20
 SHOWN_SIZE_MAX = 1024  # of an error's body
 CONNECTIONS_PER_HOST = 4
+NO_HEADERS: Mapping[str, str] = {}
+
+
+class Answer(NamedTuple):
+    """Of any status."""
+
+    status: int
+    reason: str
+    headers: Mapping[str, str]
+    body: bytes
 
 
 class Upstream:
@@ -76,10 +87,14 @@ class Upstream:
         """As `get`; over a connection of its own, and never sent twice."""
         return await self._ask("POST", address, path, body)
 
-    async def get_url(self, url: str, headers: dict[str, str] | None = None) -> bytes:
+    async def get_url(self, url: str) -> bytes:
         """As `get`, for something that is no node, with its whole URL."""
-        status, reason, answer = await self._send("GET", url, b"", headers)
-        return _checked(url, status, reason, answer)
+        given = await self.get_whole(url, {})
+        return _checked(url, given)
+
+    async def get_whole(self, url: str, headers: Mapping[str, str]) -> Answer:
+        """Whatever is answered, with any status."""
+        return await self._send("GET", url, b"", headers)
 
     async def read(self, address: str, path: str, kind: type[T]) -> T:
         """What `get` gives, decoded as one of upstream.messages."""
@@ -92,23 +107,24 @@ class Upstream:
 
     async def _ask(self, method: str, address: str, path: str, body: bytes) -> bytes:
         url = f"http://{address}{path}"
-        status, reason, answer = await self._send(method, url, body)
-        port = _https_port(status, answer)
+        answer = await self._send(method, url, body)
+        port = _https_port(answer)
         if port:
             host = address.rpartition(":")[0]
             url = f"https://{host}:{port}{path}"
-            status, reason, answer = await self._send(method, url, body)
-        return _checked(url, status, reason, answer)
+            answer = await self._send(method, url, body)
+        return _checked(url, answer)
 
     async def _send(
-        self, method: str, url: str, body: bytes, headers: dict[str, str] | None = None
-    ) -> tuple[int, str, bytes]:
+        self, method: str, url: str, body: bytes, headers: Mapping[str, str] = NO_HEADERS
+    ) -> Answer:
         session = self._reader if method == "GET" else self._writer
         try:
             async with session.request(
                 method, url, data=body or None, headers=headers, allow_redirects=False
             ) as answer:
-                return answer.status, answer.reason or "", await _read_body(answer, url)
+                body = await _read_body(answer, url)
+                return Answer(answer.status, answer.reason or "", answer.headers, body)
         except TimeoutError as error:
             raise UpstreamError(
                 f"{url}: no answer in time", message=_in_go(method, url, error)
@@ -129,11 +145,12 @@ async def _read_body(answer: aiohttp.ClientResponse, url: str) -> bytes:
     return b"".join(pieces)
 
 
-def _checked(url: str, status: int, reason: str, answer: bytes) -> bytes:
-    if status != 200:
-        told = f"got response {status} {reason} {names.quote(answer[:SHOWN_SIZE_MAX])}"
-        raise UpstreamError(f"{url}: {told}", status, told)
-    return answer
+def _checked(url: str, answer: Answer) -> bytes:
+    if answer.status != 200:
+        shown = names.quote(answer.body[:SHOWN_SIZE_MAX])
+        told = f"got response {answer.status} {answer.reason} {shown}"
+        raise UpstreamError(f"{url}: {told}", answer.status, told)
+    return answer.body
 
 
 def _cause(error: Exception) -> str:
@@ -168,12 +185,12 @@ class _HttpsPort(msgspec.Struct):
     https_port: int = 0
 
 
-def _https_port(status: int, answer: bytes) -> int:
+def _https_port(answer: Answer) -> int:
     """nsqd with --tls-required answers 403 to HTTP and says where HTTPS is."""
-    if status != 403:
+    if answer.status != 403:
         return 0
     try:
-        return msgspec.json.decode(answer, type=_HttpsPort).https_port
+        return msgspec.json.decode(answer.body, type=_HttpsPort).https_port
     except (ValueError, RecursionError):
         return 0
 

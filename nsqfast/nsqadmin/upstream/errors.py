@@ -1,7 +1,10 @@
 """What goes wrong on the way to nsqd and nsqlookupd."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from nsqfast.nsqadmin.access.audit import Result
+
+__all__ = ["NobodyAnsweredError", "Result", "UpstreamError"]
 
 
 class UpstreamError(Exception):
@@ -14,15 +17,6 @@ class UpstreamError(Exception):
         super().__init__(text)
         self.status = status
         self.message = message or text
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What one node made of one step. `text` is '' when all is well, else why not, in nsqadmin's words."""
-
-    node: str  # host:port of its HTTP side
-    ok: bool
-    text: str = ""
 
 
 class NobodyAnsweredError(Exception):

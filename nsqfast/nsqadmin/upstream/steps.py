@@ -13,7 +13,6 @@ from urllib.parse import urlencode
 from nsqfast.nsqadmin.upstream.client import Upstream
 from nsqfast.nsqadmin.upstream.discovery import NSQLOOKUPD, Discovery
 from nsqfast.nsqadmin.upstream.errors import NobodyAnsweredError, Result, UpstreamError
-from nsqfast.nsqadmin.upstream.nodes import Nsqd
 
 __all__ = ["Result", "Steps", "Verb"]
 
@@ -41,15 +40,16 @@ class Steps:
         if not lookupds and not on:
             raise NobodyAnsweredError(NSQLOOKUPD, [])
         results = await self.tell(lookupds, "channel/create", topic, channel)
-        producers: list[Nsqd] = []
+        keys: list[str] = []
         if lookupds:
             try:
                 found = await self._discovery.producers(topic)
             except NobodyAnsweredError as error:
                 error.results = results
                 raise
-            producers, results = found.value, results + found.failures
-        nodes = dict.fromkeys([*on, *(node.key for node in producers)])
+            keys = [node.key for node in found.value]
+            results += found.failures
+        nodes = dict.fromkeys([*on, *keys])
         return results + await self.tell(nodes, "channel/create", topic, channel)
 
     async def delete(

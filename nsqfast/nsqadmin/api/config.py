@@ -1,0 +1,101 @@
+"""GET and PUT /config/NAME: one setting by its config key, for those whose address may; changes end with the program."""
+
+import logging
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from nsqfast import logs
+from nsqfast.nsqadmin.access.cidr import read_address
+from nsqfast.nsqadmin.access.roles import note_refusal, user_of
+from nsqfast.nsqadmin.api.answers import V1, ApiError, answer
+from nsqfast.nsqadmin.api.bodies import BODY_SIZE_MAX, read_body
+from nsqfast.nsqadmin.checks import parse_cidr
+from nsqfast.nsqadmin.context import Context
+from nsqfast.nsqadmin.options import PROGRAM, Options
+from nsqfast.options import by_key
+
+log = logging.getLogger(PROGRAM)
+
+
+class Config:
+    """Handlers around the settings that the program runs with."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._options = context.options
+        self._network = (
+            parse_cidr(self._options.allow_config_from_cidr)
+            if self._options.allow_config_from_cidr
+            else None
+        )
+        self._known = by_key(Options)
+
+    async def get(self, request: web.Request) -> web.Response:
+        """A string as it is, anything else as JSON, durations in nanoseconds."""
+        self._check_address(request)
+        return self._answer(request.match_info["name"])
+
+    async def put(self, request: web.Request) -> web.Response:
+        """Only what can change while it runs."""
+        self._check_address(request)
+        await self._check_user(request)
+        body = await read_body(request)
+        if not body or len(body) > BODY_SIZE_MAX:
+            raise ApiError(413, "INVALID_VALUE")
+        name = request.match_info["name"]
+        if name == "log_level":
+            self._set_log_level(body)
+        elif name == "nsqlookupd_http_addresses":
+            self._options.nsqlookupd_http_addresses = _read_addresses(body)
+            self._context.poller.ask_now()
+        else:
+            raise ApiError(400, "INVALID_OPTION")
+        log.info("/config/%s was set", name)
+        effect: dict[str, object] = {"name": name, "value": body[:1024].decode("utf-8", "replace")}
+        await self._context.audit.note(request, "set_config", {}, effect=effect, outcome="ok")
+        return self._answer(name)
+
+    def _check_address(self, request: web.Request) -> None:
+        if self._network is None:
+            return
+        peer = read_address(request.remote or "")
+        if peer is None:
+            raise ApiError(400, "INVALID_REMOTE_ADDR")
+        if peer not in self._network:
+            raise ApiError(403, "FORBIDDEN")
+
+    async def _check_user(self, request: web.Request) -> None:
+        """A login is more than an address: behind a proxy on this machine everybody comes from 127.0.0.1."""
+        if self._options.auth_file and not user_of(request).is_admin:
+            await note_refusal(request)
+            raise ApiError(403, "FORBIDDEN")
+
+    def _answer(self, name: str) -> web.Response:
+        option = self._known.get(name)
+        if option is None:
+            raise ApiError(400, "INVALID_OPTION")
+        value: Any = getattr(self._options, option.attribute)
+        if isinstance(value, str):
+            return web.Response(text=value, headers=V1)
+        return answer(value)
+
+    def _set_log_level(self, body: bytes) -> None:
+        level = logs.LEVELS.get(body.decode("latin-1").lower())
+        if level is None:
+            raise ApiError(400, "INVALID_VALUE")
+        self._options.log_level = level
+        logs.set_level(PROGRAM, level)
+
+
+def _read_addresses(body: bytes) -> list[str]:
+    try:
+        value: Any = orjson.loads(body)
+    except ValueError:
+        raise ApiError(400, "INVALID_VALUE") from None
+    if value is None:
+        return []
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return value
+    raise ApiError(400, "INVALID_VALUE")

@@ -1,0 +1,45 @@
+"""Paths and methods that nobody serves: what a script gets, as from nsqadmin. A browser is left to the pages."""
+
+from aiohttp import hdrs, web
+from aiohttp.typedefs import Handler
+
+from nsqfast.nsqadmin.api.answers import log_request, refusal
+from nsqfast.nsqadmin.context import context_of
+
+OURS = ("/api/", "/config/", "/ping/", "/render/")
+
+
+@web.middleware
+async def answer_misses(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """JSON for 404 and 405, a redirect for a slash too many, the methods for OPTIONS."""
+    miss = request.match_info.http_exception
+    if miss is None or _is_for_a_browser(request):
+        return await handler(request)
+    if await _is_known_without_slash(request):
+        status = 301 if request.method == hdrs.METH_GET else 308
+        path, _, query = request.raw_path.partition("?")
+        target = path.rstrip("/") + ("?" + query if query else "")
+        return web.Response(status=status, headers={"Location": target})
+    if not isinstance(miss, web.HTTPMethodNotAllowed):
+        log_request(request, 404, 0.0)
+        return refusal(404, "NOT_FOUND")
+    allowed = ", ".join(sorted([*miss.allowed_methods, "OPTIONS"]))
+    if request.method == hdrs.METH_OPTIONS:
+        return web.Response(headers={"Allow": allowed})
+    log_request(request, 405, 0.0)
+    response = refusal(405, "METHOD_NOT_ALLOWED")
+    response.headers["Allow"] = allowed
+    return response
+
+
+def _is_for_a_browser(request: web.Request) -> bool:
+    below = request.path.removeprefix(context_of(request).urls.base)
+    return "text/html" in request.headers.get("Accept", "") and not (below + "/").startswith(OURS)
+
+
+async def _is_known_without_slash(request: web.Request) -> bool:
+    path = request.rel_url.raw_path
+    if not path.endswith("/") or path == "/" or path.startswith("//"):
+        return False
+    shorter = request.clone(rel_url=request.rel_url.with_path(path.rstrip("/"), encoded=True))
+    return (await request.app.router.resolve(shorter)).http_exception is None

@@ -1,0 +1,55 @@
+"""The paths of the JSON API."""
+
+from aiohttp import web
+
+from nsqfast.nsqadmin.api.answers import Ask, as_api
+from nsqfast.nsqadmin.api.compression import compress
+from nsqfast.nsqadmin.api.config import Config
+from nsqfast.nsqadmin.api.graphite import Graphite
+from nsqfast.nsqadmin.api.misses import answer_misses
+from nsqfast.nsqadmin.api.reads import Reads
+from nsqfast.nsqadmin.api.writes import Writes
+from nsqfast.nsqadmin.context import Context
+from nsqfast.nsqadmin.upstream.discovery import Discovery
+from nsqfast.nsqadmin.upstream.steps import Steps
+
+TOPIC = "/api/topics/{topic:[^/]+}"
+CHANNEL = TOPIC + "/{channel:[^/]+}"
+NODE = "/api/nodes/{node:[^/]+}"
+CONFIG = "/config/{name:[^/]+}"
+
+
+def add_routes(app: web.Application, context: Context) -> None:
+    """Scripts use these; our pages have paths of their own."""
+    app.middlewares.append(compress)
+    app.middlewares.append(answer_misses)
+    discovery = Discovery(context.options, context.upstream)
+    reads = Reads(discovery)
+    writes = Writes(context, Steps(discovery, context.upstream))
+    config, graphite = Config(context), Graphite(context)
+
+    def add(method: str, path: str, ask: Ask) -> None:
+        app.router.add_route(method, context.urls.to(path), as_api(ask))
+
+    add("GET", "/ping", ping)
+    add("GET", "/api/topics", reads.topics)
+    add("GET", TOPIC, reads.topic)
+    add("GET", CHANNEL, reads.channel)
+    add("GET", "/api/nodes", reads.nodes)
+    add("GET", NODE, reads.node)
+    add("GET", "/api/counter", reads.counter)
+    add("GET", "/api/graphite", graphite.rate)
+    add("GET", CONFIG, config.get)
+    add("PUT", CONFIG, config.put)
+    add("POST", "/api/topics", writes.only_admin(writes.create))
+    for path in (TOPIC, CHANNEL):
+        add("POST", path, writes.only_admin(writes.act))
+        add("DELETE", path, writes.only_admin(writes.delete))
+    add("DELETE", NODE, writes.only_admin(writes.tombstone))
+    if context.options.proxy_graphite:
+        add("GET", "/render", graphite.render)
+
+
+async def ping(_request: web.Request) -> web.Response:
+    """Always well."""
+    return web.Response(text="OK")

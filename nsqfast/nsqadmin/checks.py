@@ -1,0 +1,109 @@
+"""Settings that cannot work are refused before anything is opened, in nsqadmin's order and words."""
+
+import ipaddress
+import socket
+from urllib.parse import urlsplit
+
+from nsqfast.errors import OptionsError
+from nsqfast.nsqadmin.options import Options
+
+PORT_MAX = 65535
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def check_options(options: Options) -> None:
+    """OptionsError for the first that is wrong. Certificates are read by upstream.client, which comes next."""
+    if not options.nsqd_http_addresses and not options.nsqlookupd_http_addresses:
+        raise OptionsError("--nsqd-http-address or --lookupd-http-address required")
+    if options.nsqd_http_addresses and options.nsqlookupd_http_addresses:
+        raise OptionsError("use --nsqd-http-address or --lookupd-http-address not both")
+    _check_pair(options)
+
+
+def check_addresses(options: Options) -> None:
+    """As `check_options`, for what follows the certificates."""
+    for flag, addresses in (
+        ("--lookupd-http-address", options.nsqlookupd_http_addresses),
+        ("--nsqd-http-address", options.nsqd_http_addresses),
+    ):
+        for address in addresses:
+            try:
+                resolve(address)
+            except ValueError as error:
+                raise OptionsError(f"failed to resolve {flag} ({address}) - {error}") from None
+    _check_graphite(options)
+    if options.allow_config_from_cidr:
+        parse_cidr(options.allow_config_from_cidr)
+
+
+def _check_pair(options: Options) -> None:
+    cert, key = options.http_client_tls_cert, options.http_client_tls_key
+    if bool(cert) != bool(key):
+        missing, given = ("key", "cert") if cert else ("cert", "key")
+        raise OptionsError(
+            f"--http-client-tls-{missing} must be specified with --http-client-tls-{given}"
+        )
+
+
+def _check_graphite(options: Options) -> None:
+    if not options.proxy_graphite:
+        return
+    try:
+        parts = urlsplit(options.graphite_url)
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname)
+        _ = parts.port
+    except ValueError:
+        is_address = False
+    if not is_address:
+        raise OptionsError(
+            f"failed to parse --graphite-url ({options.graphite_url}) - "
+            "--proxy-graphite needs one that begins with http:// or https://"
+        )
+
+
+def resolve(address: str) -> None:
+    """ValueError, in Go's words, unless it is `host:port` and the host has an address."""
+    host, port = _split(address)
+    number = _port_number(port)
+    try:
+        socket.getaddrinfo(host or "127.0.0.1", number, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise ValueError(f"lookup {host}: no such host") from None
+
+
+def _split(address: str) -> tuple[str, str]:
+    host, colon, port = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        return host[1:-1], port
+    if not colon or address.endswith("]"):
+        raise ValueError(f"address {address}: missing port in address")
+    if ":" in host:
+        raise ValueError(f"address {address}: too many colons in address")
+    return host, port
+
+
+def _port_number(text: str) -> int:
+    if text.isascii() and text.isdigit():
+        if int(text) > PORT_MAX:
+            raise ValueError(f"address {text}: invalid port")
+        return int(text)
+    if not text:
+        return 0
+    try:
+        return socket.getservbyname(text, "tcp")
+    except (OSError, UnicodeError):
+        raise ValueError(f"lookup tcp/{text}: unknown port") from None
+
+
+def parse_cidr(text: str) -> Network:
+    """A network such as 127.0.0.1/8; OptionsError names the flag."""
+    try:
+        # Go wants the number of bits: no bare address, no mask such as /255.0.0.0.
+        return ipaddress.ip_network(
+            text if text.partition("/")[2].isdecimal() else "", strict=False
+        )
+    except ValueError:
+        raise OptionsError(
+            f"failed to parse --allow-config-from-cidr ({text}) - invalid CIDR address: {text}"
+        ) from None
