@@ -1,6 +1,7 @@
 """Settings that cannot work are refused before anything is opened, in nsqadmin's order and words."""
 
 import ipaddress
+import posixpath
 import socket
 from urllib.parse import urlsplit
 
@@ -13,12 +14,16 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def check_options(options: Options) -> None:
-    """OptionsError for the first that is wrong. Certificates are read by upstream.client, which comes next."""
+    """OptionsError for the first that is wrong; --base-path gets its final form.
+
+    Certificates are read by upstream.client, which comes next.
+    """
     if not options.nsqd_http_addresses and not options.nsqlookupd_http_addresses:
         raise OptionsError("--nsqd-http-address or --lookupd-http-address required")
     if options.nsqd_http_addresses and options.nsqlookupd_http_addresses:
         raise OptionsError("use --nsqd-http-address or --lookupd-http-address not both")
     _check_pair(options)
+    options.base_path = posixpath.normpath("/" + options.base_path.lstrip("/"))
 
 
 def check_addresses(options: Options) -> None:
@@ -35,6 +40,7 @@ def check_addresses(options: Options) -> None:
     _check_graphite(options)
     if options.allow_config_from_cidr:
         parse_cidr(options.allow_config_from_cidr)
+    _check_listener(options.http_address)
 
 
 def _check_pair(options: Options) -> None:
@@ -44,6 +50,14 @@ def _check_pair(options: Options) -> None:
         raise OptionsError(
             f"--http-client-tls-{missing} must be specified with --http-client-tls-{given}"
         )
+
+
+def _check_listener(address: str) -> None:
+    """nsqadmin listens on TCP only: what is no `host:port` is not taken for the path of a Unix socket."""
+    try:
+        _split(address)
+    except ValueError as error:
+        raise OptionsError(f"listen ({address}) failed - listen tcp: {error}") from None
 
 
 def _check_graphite(options: Options) -> None:
@@ -76,6 +90,8 @@ def _split(address: str) -> tuple[str, str]:
     host, colon, port = address.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         return host[1:-1], port
+    if host.startswith("[") and "]" not in host:
+        raise ValueError(f"address {address}: missing ']' in address")
     if not colon or address.endswith("]"):
         raise ValueError(f"address {address}: missing port in address")
     if ":" in host:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
-from support.http import Answer, get, post, request
 from support.server import Server, program, start_nsqd, start_nsqlookupd
+from support.web import Answer, get, post, request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -82,7 +82,7 @@ class LiveCluster:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(self, kind: object, *rest: Any) -> None:
+    def __exit__(self, kind: object, *rest: object) -> None:
         self._stack.__exit__(kind, *rest)  # type: ignore[arg-type]
 
     def admin(self, implementation: str, *flags: str, direct: bool = False) -> Server:

@@ -1,6 +1,7 @@
 """How the JSON API answers: headers, errors, warnings, and a log line for each request, as nsqadmin has them."""
 
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
@@ -9,6 +10,7 @@ import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from nsqfast.gotext import quote
 from nsqfast.net.addresses import peer_text
 from nsqfast.net.http_query import parse_query
 from nsqfast.nsqadmin.upstream.errors import NobodyAnsweredError, Result
@@ -17,6 +19,8 @@ log = logging.getLogger("nsqadmin")
 
 V1 = {"X-NSQ-Content-Type": "nsq; version=1.0"}
 JSON = {"Content-Type": "application/json; charset=utf-8", **V1}
+
+BROKEN_ESCAPE = re.compile("%(?![0-9a-fA-F]{2}).{0,2}")
 
 Ask = Callable[[web.Request], Awaitable[web.Response]]
 
@@ -55,10 +59,12 @@ def warn(*steps: Iterable[Result]) -> str:
 
 def query_of(request: web.Request) -> dict[str, str]:
     """First value of each parameter; a query that cannot be read is the asker's fault."""
+    query = request.raw_path.partition("?")[2]
     try:
-        return parse_query(request.raw_path.partition("?")[2].encode())
+        return parse_query(query.encode("utf-8", "surrogateescape"))
     except ValueError as error:
-        raise ApiError(400, str(error)) from None
+        broken = BROKEN_ESCAPE.search(query)
+        raise ApiError(400, f"{error} {quote(broken[0])}" if broken else str(error)) from None
 
 
 def as_api(ask: Ask) -> Handler:

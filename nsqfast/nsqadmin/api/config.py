@@ -1,4 +1,4 @@
-"""GET and PUT /config/NAME: one setting by its config key, for those whose address may; changes end with the program."""
+"""GET and PUT /config/NAME: a setting by its config key, for those whose address may; changes end with the program."""
 
 import logging
 from typing import Any

@@ -3,6 +3,7 @@
 import errno
 import ssl
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 
@@ -206,7 +207,9 @@ def tls_context(options: Options) -> ssl.SSLContext:
         try:
             context.load_cert_chain(cert, key)
         except (OSError, ssl.SSLError) as error:
-            raise OptionsError(f"failed to LoadX509KeyPair {cert}, {key} - {_why(error)}") from None
+            raise OptionsError(
+                f"failed to LoadX509KeyPair {cert}, {key} - {_why(error, cert, key)}"
+            ) from None
     if options.http_client_tls_root_ca_file:
         _trust(context, options.http_client_tls_root_ca_file)
     else:
@@ -224,7 +227,8 @@ def _trust(context: ssl.SSLContext, path: str) -> None:
         raise OptionsError(text) from None
 
 
-def _why(error: OSError) -> str:
+def _why(error: OSError, cert: str, key: str) -> str:
     if isinstance(error, ssl.SSLError):
-        return f"{error.reason or error}".replace("_", " ").lower()
-    return os_error(error)
+        return f"{error.reason or 'no PEM data'}".replace("_", " ").lower()
+    missing = next((path for path in (cert, key) if not Path(path).exists()), cert)
+    return f"open {missing}: {os_error(error)}"
