@@ -481,7 +481,7 @@ def test_paused_and_filling(of_channel):
     assert scene.run() == ["paused_and_filling"]
     pause(400)
     scene.run()
-    assert scene.only.text == "paused since 22:13 UTC; 400 messages wait, and they become more"
+    assert scene.only.text == "paused since 22:13 UTC; 400 messages wait, and more come"
     pause(0)  # emptied
     assert scene.run(6) == []
     pause(5)

@@ -34,7 +34,7 @@ class Rule:
     """When it is told, and how an operator looks into it."""
 
     name: str
-    check: str
+    check: str  # one sentence; {node} stands for the node
     hold_s: float = 0.0
     ticks_min: int = 1
     is_patient: bool = False  # one good tick does not end the wait

@@ -7,7 +7,7 @@ from nsqfast.nsqadmin.live.cases import Cases, Finding, Key, Known, Rule, Severi
 from nsqfast.nsqadmin.live.model import Channel, Part, Rates
 from nsqfast.nsqadmin.live.moment import Moment, Share
 from nsqfast.nsqadmin.live.probes import Probes
-from nsqfast.nsqadmin.live.texts import clock, count, number, percent, span
+from nsqfast.nsqadmin.live.texts import clock, count, number, percent, span, waiting
 from nsqfast.nsqadmin.live.windows import Window
 from nsqfast.nsqadmin.options import Options
 
@@ -226,8 +226,7 @@ NODES_SHOWN = 5
 
 
 def _no_consumers(depth: int, channel: Channel, now: float, since: float) -> str:
-    waits = "waits" if depth == 1 else "wait"
-    return f"{count(depth, 'message')} {waits}{_oldest(channel)}; no consumers since {clock(since, now)}"
+    return f"{waiting(depth)}{_oldest(channel)}; no consumers since {clock(since, now)}"
 
 
 def _oldest(channel: Channel) -> str:
@@ -241,12 +240,12 @@ def _stuck(share: Share, rates: Rates, now: float, since: float) -> str:
     tail = f", {number(rates.timeout_s)}/s time out" if rates.timeout_s else ""
     return (
         f"{count(share.in_flight, 'message')} in flight at {count(share.clients, 'consumer')}, "
-        f"none finished since {clock(since, now)}{tail}; {count(share.depth, 'message')} wait behind"
+        f"none finished since {clock(since, now)}{tail}; {waiting(share.depth)} behind"
     )
 
 
 def _backlog(depth: int, slope: float, channel: Channel, _since: float) -> str:
-    return f"{count(depth, 'message')} wait{_oldest(channel)}; {number(slope)}/s more over the last 5 min"
+    return f"{waiting(depth)}{_oldest(channel)}; {number(slope)}/s more over the last 5 min"
 
 
 def _high_share(done: str, total: float, delivered: float, span_s: float, _since: float) -> str:
@@ -265,11 +264,11 @@ def partly_paused_text(total: int, paused: Sequence[Part], now: float, since: fl
 
 def paused_text(depth: int, now: float, since: float) -> str:
     """For topics, too."""
-    return f"paused since {clock(since, now)}; {count(depth, 'message')} wait, and they become more"
+    return f"paused since {clock(since, now)}; {waiting(depth)}, and more come"
 
 
 def _not_ready(share: Share, now: float, since: float) -> str:
     return (
-        f"{count(share.depth, 'message')} wait; {count(share.clients, 'consumer')} connected, "
+        f"{waiting(share.depth)}; {count(share.clients, 'consumer')} connected, "
         f"none ready (RDY 0) since {clock(since, now)}"
     )

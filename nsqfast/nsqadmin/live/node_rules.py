@@ -16,13 +16,15 @@ LOOKUPD_DOWN = "lookupd_down"
 DISAGREE = "lookupd_disagree"
 DISK_LOW = "disk_low"
 
+TEXT_LENGTH_MAX = 400
+
 
 def node_rules(options: Options) -> list[Rule]:
     """With the times of the flags."""
     return [
         Rule(
             NODE_DOWN,
-            "Ask it from this machine (curl http://ADDRESS/ping); if it runs, look at the network, else at the end "
+            "Ask it from this machine (curl http://{node}/ping); if it runs, look at the network, else at the end "
             "of its log.",
         ),
         Rule(
@@ -35,7 +37,7 @@ def node_rules(options: Options) -> list[Rule]:
         ),
         Rule(
             LOOKUPD_DOWN,
-            "Ask it from this machine (curl http://ADDRESS/ping); consumers find new nsqd through the others only.",
+            "Ask it from this machine (curl http://{node}/ping); consumers find new nsqd through the others only.",
             ticks_min=2,
         ),
         Rule(
@@ -124,7 +126,9 @@ def _answering(cluster: Cluster) -> int:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    """What a peer said. A lone surrogate, from bytes that are no UTF-8, is nothing that JSON can hold."""
+    line = " ".join(text.encode("utf-8", "replace").decode().split())
+    return line if len(line) <= TEXT_LENGTH_MAX else line[: TEXT_LENGTH_MAX - 1] + "…"
 
 
 def _silent(error: str, now: float, since: float) -> str:

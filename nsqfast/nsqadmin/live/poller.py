@@ -45,6 +45,7 @@ class Poller:
         self.cluster: Cluster = EMPTY
         self.interval_s = INTERVAL_S
         self.cpu_s = 0.0  # of the last poll
+        self.took_s = 0.0  # the last poll, waiting included
         self._options = options
         self._members = Members(options, upstream)
         self._listeners: list[Callable[[Cluster], None]] = []
@@ -107,6 +108,7 @@ class Poller:
                 log.exception("the cluster could not be asked")
             await _release(last)
             self.cpu_s = time.thread_time() - began_cpu_s
+            self.took_s = time.monotonic() - began_s
             self.interval_s = self._interval_s()
             pause_s = max(self.interval_s - (time.monotonic() - began_s), PAUSE_S_MIN)
             try:

@@ -141,7 +141,7 @@ class Problems:
             node=key.node,
             since=case.since,
             text=finding.text(case.since),
-            check=self._rules.by_name[key.rule].check,
+            check=self._rules.by_name[key.rule].check.replace("{node}", key.node),
         )
 
     def _with_mute(self, problem: Problem) -> Problem:

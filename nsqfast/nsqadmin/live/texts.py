@@ -15,6 +15,11 @@ def count(value: int, noun: str) -> str:
     return f"{value:,} {noun}" if value == 1 else f"{value:,} {noun}s"
 
 
+def waiting(depth: int) -> str:
+    """ "1 message waits", "184,201 messages wait"."""
+    return count(depth, "message") + (" waits" if depth == 1 else " wait")
+
+
 def percent(share: float) -> str:
     """ "37 %"."""
     return f"{share:.0%}".replace("%", " %")

@@ -12,7 +12,7 @@ from nsqfast.nsqadmin.live.channel_rules import (
 )
 from nsqfast.nsqadmin.live.model import Part, Topic
 from nsqfast.nsqadmin.live.moment import Moment, add_rates
-from nsqfast.nsqadmin.live.texts import clock, count, number, span
+from nsqfast.nsqadmin.live.texts import clock, number, span, waiting
 from nsqfast.nsqadmin.live.windows import Window
 from nsqfast.nsqadmin.options import Options
 
@@ -115,9 +115,7 @@ class TopicRules:
 def _no_channel(depth: int, alone: list[Part], has_others: bool, now: float, since: float) -> str:
     where = f" on {alone[0].node}" if len(alone) == 1 else f" on {len(alone)} nodes"
     missing = "it has no channel there" if has_others else "it has no channel"
-    return (
-        f"{count(depth, 'message')} wait in the topic{where}; {missing} since {clock(since, now)}"
-    )
+    return f"{waiting(depth)} in the topic{where}; {missing} since {clock(since, now)}"
 
 
 def _letters(arrived: float, span_s: float, total: int, _since: float) -> str:

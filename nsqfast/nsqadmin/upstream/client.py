@@ -41,6 +41,8 @@ class Upstream:
     """Opened once with the server, closed with it."""
 
     def __init__(self, options: Options) -> None:
+        self.asked_count = 0
+        self.failed_count = 0  # of them, no answer or an error
         self._ssl = tls_context(options)
         self._timeout = aiohttp.ClientTimeout(
             total=options.http_client_request_timeout_ns / 1e9 or None,
@@ -107,6 +109,14 @@ class Upstream:
             raise UpstreamError(f"{url}: {error}", message=error.message) from None
 
     async def _ask(self, method: str, address: str, path: str, body: bytes) -> bytes:
+        self.asked_count += 1
+        try:
+            return await self._ask_node(method, address, path, body)
+        except UpstreamError:
+            self.failed_count += 1
+            raise
+
+    async def _ask_node(self, method: str, address: str, path: str, body: bytes) -> bytes:
         url = f"http://{address}{path}"
         answer = await self._send(method, url, body)
         port = _https_port(answer)

@@ -3,6 +3,7 @@
 from aiohttp import web
 
 from nsqfast.nsqadmin.access.middleware import add_access
+from nsqfast.nsqadmin.alerts import routes as alerts
 from nsqfast.nsqadmin.api import routes as api
 from nsqfast.nsqadmin.context import Context
 
@@ -11,3 +12,4 @@ def make_app(app: web.Application, context: Context) -> None:
     """Gives `app` its middlewares and routes, below --base-path."""
     add_access(app, context)
     api.add_routes(app, context)
+    alerts.add_routes(app, context)

@@ -1,0 +1,1 @@
+"""What other programs are told: what is wrong now, as JSON, and figures for Prometheus."""
