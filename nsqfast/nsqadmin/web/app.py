@@ -6,6 +6,7 @@ from nsqfast.nsqadmin.access.middleware import add_access
 from nsqfast.nsqadmin.alerts import routes as alerts
 from nsqfast.nsqadmin.api import routes as api
 from nsqfast.nsqadmin.context import Context
+from nsqfast.nsqadmin.web import site
 
 
 def make_app(app: web.Application, context: Context) -> None:
@@ -13,3 +14,4 @@ def make_app(app: web.Application, context: Context) -> None:
     add_access(app, context)
     api.add_routes(app, context)
     alerts.add_routes(app, context)
+    site.add_routes(app, context)

@@ -1,0 +1,76 @@
+"""Scripts and styles, below a folder that is named after what they hold, so that browsers may keep them for ever.
+
+All of them share the folder, because modules import one another by relative addresses.
+"""
+
+import hashlib
+import mimetypes
+from pathlib import Path
+
+from aiohttp import web
+
+from nsqfast.errors import OptionsError
+from nsqfast.nsqadmin.web.urls import Urls
+
+FOLDER = Path(__file__).resolve().parent.parent / "static"
+TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".png": "image/png"}
+FOR_EVER = "public, max-age=31536000, immutable"
+
+
+class Assets:
+    """Read once at the start; with --dev-static-dir at each request."""
+
+    def __init__(self, urls: Urls, dev_folder: str) -> None:
+        self._urls = urls
+        self._dev_folder = Path(dev_folder).resolve() if dev_folder else None
+        if self._dev_folder is not None and not self._dev_folder.is_dir():
+            raise OptionsError(f"--dev-static-dir {dev_folder} is not a folder")
+        self._files = read_files(self._dev_folder or FOLDER)
+        self.version = hash_files(self._files)
+
+    def url(self, name: str) -> str:
+        """Of `js/main.js`, say; KeyError where there is none."""
+        if self._dev_folder is None:
+            self._files[name]
+        return self._urls.to(f"/static/{self.version}/{name}")
+
+    def add_routes(self, app: web.Application) -> None:
+        """/static/VERSION/NAME"""
+        app.router.add_get(self._urls.to("/static/{version}/{name:.+}"), self.serve)
+
+    async def serve(self, request: web.Request) -> web.Response:
+        """A page from before an upgrade asks for another version: it gets what there is, and does not keep it."""
+        name = request.match_info["name"]
+        body = self._read(name)
+        if body is None:
+            raise web.HTTPNotFound
+        is_same = request.match_info["version"] == self.version and self._dev_folder is None
+        kind = TYPES.get(Path(name).suffix) or mimetypes.guess_type(name)[0]
+        return web.Response(
+            body=body,
+            content_type=kind or "application/octet-stream",
+            charset="utf-8" if kind and kind.startswith("text/") else None,
+            headers={"Cache-Control": FOR_EVER if is_same else "no-cache"},
+        )
+
+    def _read(self, name: str) -> bytes | None:
+        if self._dev_folder is None:
+            return self._files.get(name)
+        return read_files(self._dev_folder).get(name)
+
+
+def read_files(folder: Path) -> dict[str, bytes]:
+    """All below `folder` by their names in it."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def hash_files(files: dict[str, bytes]) -> str:
+    """Another one whenever a name or a byte differs."""
+    digest = hashlib.sha256()
+    for name, body in files.items():
+        digest.update(f"{name}\0{len(body)}\0".encode() + body)
+    return digest.hexdigest()[:12]

@@ -1,0 +1,133 @@
+"""What tables say of topics, added up over their channels: once per tick, in slices."""
+
+import asyncio
+from dataclasses import dataclass
+
+from nsqfast.nsqadmin.live.model import Channel, Cluster, Topic
+from nsqfast.nsqadmin.web.view import State
+
+SLICE = 200
+GROWS_S_MIN = 0.05  # messages a second: below that it is noise
+
+
+@dataclass(slots=True, eq=False)
+class TopicFacts:
+    """A row of the topics page."""
+
+    topic: Topic
+    name: str
+    depth: int
+    in_flight_count: int
+    deferred_count: int
+    in_s: float | None
+    out_s: float | None
+    slope: float | None
+    oldest_s: float | None
+    oldest_is_minimum: bool
+    channel_count: int
+    consumer_count: int
+    idle_channels: int  # with messages and without a consumer
+    paused_parts: int
+    is_inactive: bool
+
+    @property
+    def is_growing(self) -> bool:
+        """Over the last minutes."""
+        return self.slope is not None and self.slope > GROWS_S_MIN
+
+
+class FactsOfTick:
+    """Kept for the last cluster that was asked for."""
+
+    def __init__(self) -> None:
+        self._cluster: Cluster | None = None
+        self._facts: asyncio.Task[list[TopicFacts]] | None = None
+
+    async def topics(self, cluster: Cluster) -> list[TopicFacts]:
+        """Sorted by name; the list is shared, so nobody may change it."""
+        if self._facts is None or self._cluster is not cluster:
+            self._cluster = cluster
+            self._facts = asyncio.get_running_loop().create_task(add_up(cluster))
+        return await asyncio.shield(self._facts)
+
+
+async def add_up(cluster: Cluster) -> list[TopicFacts]:
+    """Gives others their turn after each SLICE topics."""
+    facts = []
+    for number, topic in enumerate(cluster.topics.values(), 1):
+        facts.append(sum_topic(topic))
+        if number % SLICE == 0:
+            await asyncio.sleep(0)
+    return facts
+
+
+def sum_topic(topic: Topic) -> TopicFacts:
+    """Depth, in-flight and deferred with the channels'; `out` is what left all channels together."""
+    channels = topic.channels.values()
+    oldest = max(
+        (channel for channel in channels if channel.oldest_s is not None),
+        key=lambda channel: channel.oldest_s or 0.0,
+        default=None,
+    )
+    outs = [channel.rates.out_s for channel in channels if channel.rates is not None]
+    slopes = [channel.depth_slope for channel in channels if channel.depth_slope is not None]
+    if topic.depth_slope is not None:
+        slopes.append(topic.depth_slope)
+    counts = [channel.counts for channel in channels]
+    return TopicFacts(
+        topic=topic,
+        name=topic.name,
+        depth=topic.counts.depth + sum(each.depth for each in counts),
+        in_flight_count=sum(each.in_flight_count for each in counts),
+        deferred_count=sum(each.deferred_count for each in counts),
+        in_s=topic.rates.in_s if topic.rates else None,
+        out_s=sum(outs) if outs else None,
+        slope=sum(slopes) if slopes else None,
+        oldest_s=oldest.oldest_s if oldest else None,
+        oldest_is_minimum=oldest.oldest_is_minimum if oldest else False,
+        channel_count=len(counts),
+        consumer_count=sum(each.client_count for each in counts),
+        idle_channels=sum(each.depth > 0 and each.client_count == 0 for each in counts),
+        paused_parts=topic.paused_parts,
+        is_inactive=not topic.parts,
+    )
+
+
+def paused_state(item: Topic | Channel) -> State | None:
+    """On how many of its nodes; None if on none."""
+    paused, parts = item.paused_parts, len(item.parts)
+    if not paused:
+        return None
+    word = "paused" if paused == parts else f"paused on {paused} of {parts}"
+    return State("warn", word)
+
+
+def topic_states(facts: TopicFacts) -> list[State]:
+    """The chips of a topic's row, the worst first."""
+    states = []
+    if facts.idle_channels:
+        title = f"channels with messages and without a consumer: {facts.idle_channels}"
+        states.append(State("crit", "no consumers", title))
+    if paused := paused_state(facts.topic):
+        states.append(paused)
+    if facts.is_growing:
+        states.append(State("warn", "growing"))
+    if facts.is_inactive:
+        states.append(State("off", "inactive", "only nsqlookupd knows it: no nsqd has it"))
+    if facts.topic.is_ephemeral:
+        states.append(State("info", "ephemeral"))
+    return states
+
+
+def channel_states(channel: Channel) -> list[State]:
+    """The chips of a channel."""
+    states = []
+    if channel.counts.depth > 0 and channel.counts.client_count == 0:
+        states.append(State("crit", "no consumers"))
+    if paused := paused_state(channel):
+        states.append(paused)
+    if channel.depth_slope is not None and channel.depth_slope > GROWS_S_MIN:
+        states.append(State("warn", "growing"))
+    if channel.is_ephemeral:
+        states.append(State("info", "ephemeral"))
+    return states

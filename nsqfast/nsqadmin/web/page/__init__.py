@@ -1,0 +1,5 @@
+"""The pages, a module each."""
+
+from nsqfast.nsqadmin.web.page import topics
+
+PAGES = (topics.PAGE,)

@@ -1,0 +1,68 @@
+"""What a page is, and what its `build` gets. The pages themselves are the modules of web.page."""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from nsqfast.nsqadmin.access.roles import Role
+from nsqfast.nsqadmin.context import Context
+from nsqfast.nsqadmin.live.model import Cluster
+from nsqfast.nsqadmin.web.facts import FactsOfTick, TopicFacts
+from nsqfast.nsqadmin.web.query import Query
+from nsqfast.nsqadmin.web.view import View
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """A page, as far as its View depends on who asks: the role, not the name.
+
+    `match` has the parts of the route, unquoted. All that depends on time reckons from `cluster.at`.
+    """
+
+    context: Context
+    cluster: Cluster
+    role: Role
+    match: Mapping[str, str]
+    query: Query
+    facts: FactsOfTick
+
+    async def topic_facts(self) -> list[TopicFacts]:
+        """Of all topics, sorted by name; the list is shared, so nobody may change it."""
+        return await self.facts.topics(self.cluster)
+
+    @property
+    def is_admin(self) -> bool:
+        """Actions are shown."""
+        return self.role is Role.ADMIN
+
+
+class PageNotFoundError(Exception):
+    """There is no such topic, channel or node; `near` are links to names that are like it."""
+
+    def __init__(self, kind: str, name: str, near: list[tuple[str, str]]) -> None:
+        super().__init__(f"No {kind} {name}")
+        self.kind = kind
+        self.name = name
+        self.near = near
+
+
+Build = Callable[[PageRequest], Awaitable[View]]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """`route` is below --base-path: `/topics/{topic}`. `section` is the entry of the navigation that it belongs to."""
+
+    name: str
+    route: str
+    build: Build
+    template: str
+    section: str = ""
+    is_live: bool = True  # `/ui/live` knows it, and its Views are shared
+
+    def match(self, path: str) -> dict[str, str] | None:
+        """The parts of a quoted path without --base-path; None if it is another page's."""
+        pattern = re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", self.route)
+        found = re.fullmatch(pattern, path)
+        return {name: unquote(part) for name, part in found.groupdict().items()} if found else None

@@ -1,0 +1,49 @@
+"""Templates: everything is escaped, and a name that a template misspells is an error."""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from nsqfast import NSQ_VERSION, __version__
+from nsqfast.nsqadmin.context import Context
+from nsqfast.nsqadmin.web import texts
+from nsqfast.nsqadmin.web.assets import Assets
+
+FOLDER = Path(__file__).resolve().parent.parent / "templates"
+SLICE_S = 0.002
+
+
+def make_environment(context: Context, assets: Assets) -> Environment:
+    """One for all pages."""
+    environment = Environment(
+        loader=FileSystemLoader(FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=bool(context.options.dev_static_dir),
+    )
+    environment.globals.update(
+        urls=context.urls,
+        asset=assets.url,
+        options=context.options,
+        texts=texts,
+        version=__version__,
+        nsq_version=NSQ_VERSION,
+    )
+    return environment
+
+
+async def render(environment: Environment, template: str, values: dict[str, Any]) -> str:
+    """The text; others get their turn every few milliseconds."""
+    pieces: list[str] = []
+    started = time.perf_counter()
+    for piece in environment.get_template(template).generate(values):
+        pieces.append(piece)
+        if time.perf_counter() - started > SLICE_S:
+            await asyncio.sleep(0)
+            started = time.perf_counter()
+    return "".join(pieces)

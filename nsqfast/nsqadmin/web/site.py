@@ -1,0 +1,132 @@
+"""The pages' routes: a View for the address, its template around it; and what is shown where there is no page."""
+
+import functools
+from typing import Any
+
+from aiohttp import web
+
+from nsqfast.nsqadmin.access.answers import PAGES as PAGES_KEY
+from nsqfast.nsqadmin.access.identity import NOBODY, csrf_token, session_of
+from nsqfast.nsqadmin.access.roles import USER_KEY, user_of
+from nsqfast.nsqadmin.context import Context
+from nsqfast.nsqadmin.web.assets import Assets
+from nsqfast.nsqadmin.web.export import Export
+from nsqfast.nsqadmin.web.live import Live
+from nsqfast.nsqadmin.web.page import PAGES
+from nsqfast.nsqadmin.web.pages import Page, PageNotFoundError
+from nsqfast.nsqadmin.web.query import Query
+from nsqfast.nsqadmin.web.render import make_environment, render
+from nsqfast.nsqadmin.web.theme import set_theme, theme_of
+from nsqfast.nsqadmin.web.view import View
+from nsqfast.nsqadmin.web.views import Views
+
+SECTIONS = (
+    ("overview", "Overview", "/"),
+    ("topics", "Topics", "/topics"),
+    ("nodes", "Nodes", "/nodes"),
+    ("lookup", "Lookup", "/lookup"),
+    ("problems", "Problems", "/problems"),
+    ("counter", "Counter", "/counter"),
+    ("audit", "Audit", "/audit"),
+)
+
+
+class Site:
+    """One of each nsqadmin."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.assets = Assets(context.urls, context.options.dev_static_dir)
+        self.views = Views(context)
+        self.live = Live(context, PAGES, self.views)
+        self._environment = make_environment(context, self.assets)
+
+    def add_routes(self, app: web.Application) -> None:
+        """Pages, assets, and what the pages ask for."""
+        urls = self._context.urls
+        for page in PAGES:
+            app.router.add_get(urls.to(page.route), functools.partial(self.serve, page))
+        if urls.base:
+            app.router.add_get(urls.base, self._go_home)
+        self.assets.add_routes(app)
+        app.router.add_get(urls.to("/ui/live"), self.live.serve)
+        app.router.add_get(urls.to("/ui/theme"), set_theme)
+        Export(self._context, self.live, self.views).add_routes(app)
+        app[PAGES_KEY] = self
+
+    async def serve(self, page: Page, request: web.Request) -> web.Response:
+        """A page."""
+        query = Query(request.query.items())
+        match = dict(request.match_info)
+        self._context.poller.seen()
+        try:
+            made = await self.views.get(page, match, query, user_of(request).role)
+        except PageNotFoundError as error:
+            return await self._not_found(request, error)
+        values = {"page": page, "query": query, "tick": made.changed, "at": made.cluster.at}
+        return await self.respond(request, page.template, made.view, values)
+
+    async def respond(
+        self,
+        request: web.Request,
+        template: str,
+        view: View,
+        values: dict[str, Any],
+        status: int = 200,
+    ) -> web.Response:
+        """A template with what all of them need."""
+        everywhere = self.values_for(request, view)
+        text = await render(self._environment, template, everywhere | values)
+        return web.Response(
+            text=text,
+            status=status,
+            content_type="text/html",
+            charset="utf-8",
+            headers={"Cache-Control": "no-store"},
+        )
+
+    def values_for(self, request: web.Request, view: View) -> dict[str, Any]:
+        """What base.html needs; also for a request that failed before it was known who asks."""
+        poller = self._context.poller
+        return {
+            "view": view,
+            "page": None,
+            "tick": 0,
+            "at": 0.0,
+            "query": Query(()),
+            "user": request.get(USER_KEY, NOBODY),
+            "theme": theme_of(request),
+            "csrf": csrf_token(request),
+            "has_login": session_of(request) is not None,
+            "sections": SECTIONS,
+            "here": request.raw_path,
+            "cluster": poller.cluster,
+            "interval_s": poller.interval_s,
+            "next_ms": self.live.next_ms(),
+        }
+
+    def error(self, request: web.Request, status: int, title: str, text: str) -> str:
+        """The page of an error."""
+        values = {"text": text, "near": [], "status": status}
+        everywhere = self.values_for(request, View(title))
+        return self._environment.get_template("error.html").render(everywhere | values)
+
+    def login(self, request: web.Request, then: str, name: str, text: str) -> str:
+        """The page with the form that posts name, password and next (= `then`); `text` says why the last try failed."""
+        values = {"then": then, "name": name, "text": text}
+        everywhere = self.values_for(request, View("Log in"))
+        return self._environment.get_template("login.html").render(everywhere | values)
+
+    async def _not_found(self, request: web.Request, error: PageNotFoundError) -> web.Response:
+        text = f"The cluster has no {error.kind} with the name {error.name}."
+        values = {"text": text, "near": error.near, "status": 404}
+        view = View(f"No such {error.kind}")
+        return await self.respond(request, "error.html", view, values, 404)
+
+    async def _go_home(self, _request: web.Request) -> web.Response:
+        raise web.HTTPFound(self._context.urls.to("/"))
+
+
+def add_routes(app: web.Application, context: Context) -> None:
+    """All that people look at."""
+    Site(context).add_routes(app)

@@ -1,0 +1,256 @@
+"""Tables: declared once per page as columns, filtered, sorted and cut into pages here, shown and exported alike."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+from nsqfast.nsqadmin.web.query import Query, TableQuery
+from nsqfast.nsqadmin.web.search import Searchable, parse_search
+from nsqfast.nsqadmin.web.view import Kind, Link, State
+
+if TYPE_CHECKING:
+    from nsqfast.nsqadmin.web.pages import PageRequest
+
+T = TypeVar("T")
+Value = str | int | float | bool | None
+
+ROWS_PER_PAGE = 100
+SPARK_WIDTH, SPARK_HEIGHT = 60, 16
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[T]):
+    """`value` is what is sorted and exported, `text` what is read; a State or a sparkline comes in place of the text.
+
+    Columns of priority 1 are always shown. Those of 2, 3 and 4 leave the table as its place gets narrower (first 4),
+    and are then named in the second line of the row's head. The first column is the row's head.
+    """
+
+    key: str
+    label: str
+    value: Callable[[T], Value]
+    text: Callable[[Any], str] = str
+    kind: Literal["text", "number", "chips", "spark"] = "text"
+    priority: int = 1
+    href: "Callable[[PageRequest, T], str] | None" = None
+    chips: Callable[[T], Sequence[State]] | None = None
+    spark: "Callable[[PageRequest, T], Sequence[float | None]] | None" = None
+    title: Callable[[T], str] | None = None
+    help: str = ""  # of the column's head
+    can_sort: bool = True
+
+
+@dataclass(slots=True)
+class Cell:
+    """What a template or a script needs of one."""
+
+    text: str
+    href: str = ""
+    title: str = ""
+    chips: Sequence[State] = ()
+    points: str = ""
+
+    def to_json(self) -> str | dict[str, Any]:
+        """See web.view."""
+        if not (self.href or self.title or self.chips or self.points):
+            return self.text
+        whole: dict[str, Any] = {"text": self.text}
+        if self.href:
+            whole["href"] = self.href
+        if self.title:
+            whole["title"] = self.title
+        if self.chips:
+            whole["chips"] = [chip.to_json() for chip in self.chips]
+        if self.points:
+            whole["points"] = self.points
+        return whole
+
+
+@dataclass(slots=True)
+class Row:
+    """`data` becomes data-NAME attributes, by which actions know what they are for."""
+
+    key: str
+    cells: list[Cell]
+    data: dict[str, str]
+    kind: Kind | Literal[""] = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """See web.view."""
+        cells = [cell.to_json() for cell in self.cells]
+        return {"key": self.key, "data": self.data, "kind": self.kind, "cells": cells}
+
+
+@dataclass(frozen=True, slots=True)
+class TableSpec(Generic[T]):
+    """Of one kind of table, at module level of its page."""
+
+    name: str
+    caption: str
+    columns: Sequence[Column[T]]
+    key: Callable[[T], str]
+    searchable: Searchable[T] | None = None
+    filters: Sequence[tuple[str, str]] = ()  # (label, term) of the chips above the table
+    data: Callable[[T], dict[str, str]] | None = None
+    kind: Callable[[T], Kind | Literal[""]] | None = None
+    can_select: bool = False  # admins get a checkbox per row
+    has_actions: bool = False  # admins get a cell `[data-actions]` per row
+    is_main: bool = True  # its parameters have no prefix
+    empty: str = "Nothing here."
+    rows_per_page: int = ROWS_PER_PAGE
+    search_label: str = "Search"
+
+
+@dataclass(slots=True)
+class Table(Generic[T]):
+    """One table of one View. `matched` are all that the search found, sorted; `rows` those of this page."""
+
+    spec: TableSpec[T]
+    query: TableQuery
+    state: Query
+    known: int  # without the search
+    matched: list[T]
+    rows: list[Row]
+    page: int
+    pages: int
+    errors: list[str] = field(default_factory=list)
+    is_admin: bool = False
+
+    @property
+    def name(self) -> str:
+        """Of the spec."""
+        return self.spec.name
+
+    @property
+    def has_boxes(self) -> bool:
+        """Each row begins with a checkbox."""
+        return self.spec.can_select and self.is_admin
+
+    @property
+    def has_actions(self) -> bool:
+        """Each row ends with a place for its menu."""
+        return self.spec.has_actions and self.is_admin
+
+    @property
+    def total_text(self) -> str:
+        """How many there are, and how many of them match."""
+        if len(self.matched) == self.known:
+            return f"{self.known:,}"
+        return f"{len(self.matched):,} of {self.known:,}"
+
+    def sort_of(self, column: Column[T]) -> str:
+        """The value of aria-sort."""
+        if self.query.sort != column.key:
+            return "none"
+        return "descending" if self.query.is_descending else "ascending"
+
+    def sort_link(self, column: Column[T]) -> str:
+        """Sorts by it; numbers the largest first, and the other way round the second time."""
+        first_down = column.kind in ("number", "spark", "chips")
+        is_down = not self.query.is_descending if self.query.sort == column.key else first_down
+        prefix = self.query.prefix
+        order = ("-" if is_down else "") + column.key
+        return self.state.with_({prefix + "sort": order, prefix + "page": ""})
+
+    def page_link(self, page: int) -> str:
+        """Another page of the same."""
+        return self.state.with_({self.query.prefix + "page": page if page > 1 else ""})
+
+    def filter_links(self) -> list[Link]:
+        """The chips above the table: each adds its term to the search, or takes it away."""
+        links = []
+        terms = self.query.text.split()
+        for label, term in self.spec.filters:
+            is_set = term in terms
+            left = [word for word in terms if word != term] if is_set else [*terms, term]
+            prefix = self.query.prefix
+            href = self.state.with_({prefix + "q": " ".join(left), prefix + "page": ""})
+            links.append(Link(label, href, is_set))
+        return links
+
+    def blank_row(self) -> Row:
+        """What scripts make new rows of."""
+        return Row("", [Cell("") for _ in self.spec.columns], {})
+
+    def to_json(self) -> dict[str, Any]:
+        """See web.view."""
+        return {"rows": [row.to_json() for row in self.rows]}
+
+
+def make_table(request: "PageRequest", spec: TableSpec[T], items: Sequence[T]) -> Table[T]:
+    """`items` in the order that counts where two are equal."""
+    query = request.query.table("" if spec.is_main else spec.name)
+    errors: list[str] = []
+    matched = list(items)
+    if spec.searchable is not None and query.text:
+        search = parse_search(query.text, spec.searchable)
+        errors = search.errors
+        if search.tests:
+            matched = [item for item in matched if search.matches(item)]
+    matched = sort_items(spec, query, matched)
+    size = spec.rows_per_page
+    pages = max(1, -(-len(matched) // size))
+    page = min(query.page, pages)
+    shown = matched[(page - 1) * size : page * size]
+    return Table(
+        spec=spec,
+        query=query,
+        state=request.query,
+        known=len(items),
+        matched=matched,
+        rows=[make_row(request, spec, item) for item in shown],
+        page=page,
+        pages=pages,
+        errors=errors,
+        is_admin=request.is_admin,
+    )
+
+
+def sort_items(spec: TableSpec[T], query: TableQuery, items: list[T]) -> list[T]:
+    """The unknown comes last, whichever way it is sorted."""
+    column = next((c for c in spec.columns if c.key == query.sort and c.can_sort), None)
+    if column is None:
+        return items
+    get_value = column.value
+    valued = [(get_value(item), item) for item in items]
+    known: list[tuple[Any, T]] = [pair for pair in valued if pair[0] is not None]
+    known.sort(key=lambda pair: pair[0], reverse=query.is_descending)
+    return [item for _, item in known] + [item for value, item in valued if value is None]
+
+
+def make_row(request: "PageRequest", spec: TableSpec[T], item: T) -> Row:
+    """What is shown of one."""
+    return Row(
+        key=spec.key(item),
+        cells=[make_cell(request, column, item) for column in spec.columns],
+        data=spec.data(item) if spec.data else {},
+        kind=spec.kind(item) if spec.kind else "",
+    )
+
+
+def make_cell(request: "PageRequest", column: Column[T], item: T) -> Cell:
+    """One of them."""
+    title = column.title(item) if column.title else ""
+    if column.chips is not None:
+        chips = column.chips(item)
+        return Cell(", ".join(chip.word for chip in chips), title=title, chips=chips)
+    if column.spark is not None:
+        return Cell("", title=title, points=spark_points(column.spark(request, item)))
+    href = column.href(request, item) if column.href else ""
+    value = column.value(item)
+    return Cell(column.text(value), href, title)
+
+
+def spark_points(values: Sequence[float | None]) -> str:
+    """The points of an SVG polyline, from zero at the bottom to the largest; '' for fewer than two."""
+    known = [value for value in values if value is not None]
+    if len(known) < 2:
+        return ""
+    top = max(*known, 1e-9)
+    step = SPARK_WIDTH / (len(values) - 1)
+    height = SPARK_HEIGHT - 2
+    return " ".join(
+        f"{index * step:.1f},{1 + height * (1 - value / top):.1f}"
+        for index, value in enumerate(values)
+        if value is not None
+    )

@@ -1,0 +1,102 @@
+"""How numbers, rates, sizes, durations and times read; pages, /ui/live and problems all take them from here.
+
+The unknown is an en dash. Times are those of the server's zone; ages are relative, so that they need none.
+"""
+
+import time
+
+UNKNOWN = "–"
+_SHORT = ((10**12, "T"), (10**9, "G"), (10**6, "M"))
+_SIZES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+_SPANS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+def count(number: int | None) -> str:
+    """184,201"""
+    return UNKNOWN if number is None else f"{number:,}"
+
+
+def short(number: float | None) -> str:
+    """For tiles: 184,201 and 1.84 M."""
+    if number is None:
+        return UNKNOWN
+    for unit, letter in _SHORT:
+        if abs(number) >= unit:
+            return f"{number / unit:.3g} {letter}" if number < 1000 * unit else f"{number:.2g}"
+    return f"{number:,.0f}"
+
+
+def rate(per_second: float | None) -> str:
+    """0/s, 0.4/s, 4,021/s"""
+    if per_second is None:
+        return UNKNOWN
+    return f"{_rounded(per_second)}/s"
+
+
+def slope(per_second: float | None) -> str:
+    """A rate with its sign: +1,240/s"""
+    if per_second is None:
+        return UNKNOWN
+    sign = "+" if per_second > 0 and _rounded(per_second) != "0" else ""
+    return f"{sign}{_rounded(per_second)}/s"
+
+
+def _rounded(number: float) -> str:
+    shown = f"{number:.1f}" if abs(number) < 10 else f"{number:,.0f}"
+    return "0" if shown in ("0.0", "-0.0") else shown.removesuffix(".0")
+
+
+def size(size_bytes: int | None) -> str:
+    """640 B, 12.5 MiB"""
+    if size_bytes is None:
+        return UNKNOWN
+    for unit, name in _SIZES:
+        if size_bytes >= unit:
+            return (
+                f"{size_bytes / unit:.3g} {name}"
+                if size_bytes < 1000 * unit
+                else f"{size_bytes / unit:.0f} {name}"
+            )
+    return f"{size_bytes} B"
+
+
+def share(ratio: float | None) -> str:
+    """0 to 1 as a percentage."""
+    return UNKNOWN if ratio is None else f"{ratio * 100:.3g} %"
+
+
+def duration(seconds: float | None) -> str:
+    """The two largest units: 42 s, 14 min, 3 h 12 min, 2 d 3 h"""
+    if seconds is None:
+        return UNKNOWN
+    left = int(max(0.0, seconds))
+    if 60 <= left < 3600:
+        return f"{left // 60} min"
+    for index, (unit, name) in enumerate(_SPANS):
+        if left >= unit:
+            main, rest = divmod(left, unit)
+            lower = _SPANS[index + 1] if index + 1 < len(_SPANS) else None
+            less = rest // lower[0] if lower else 0
+            return f"{main} {name} {less} {lower[1]}" if less and lower else f"{main} {name}"
+    return "0 s"
+
+
+def age(seconds: float | None, *, is_minimum: bool = False) -> str:
+    """A duration, with a sign before one that is only known to be at least that long."""
+    shown = duration(seconds)
+    return f"≥ {shown}" if is_minimum and seconds is not None else shown
+
+
+def clock(unix: float | None) -> str:
+    """11:24:03"""
+    return UNKNOWN if not unix else time.strftime("%H:%M:%S", time.localtime(unix))
+
+
+def stamp(unix: float | None) -> str:
+    """2026-11-22 11:24:03 UTC"""
+    return UNKNOWN if not unix else time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(unix))
+
+
+def plural(number: int, one: str, many: str = "") -> str:
+    """1 node, 2 nodes"""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -1,0 +1,148 @@
+"""Clusters made by hand, for what reads them: pages, searches, exports. No poller, no nsqd."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from nsqfast.nsqadmin.live.model import (
+    Channel,
+    Cluster,
+    Counts,
+    Lookupd,
+    Node,
+    NodeState,
+    Part,
+    Rates,
+    Topic,
+    Totals,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+AT = 1_700_000_000.0  # 2023-11-14 22:13:20 UTC
+
+
+def make_node(number: int = 0, state: NodeState = NodeState.UP, **changes) -> Node:
+    given = {
+        "key": f"10.0.0.{number + 1}:4151",
+        "hostname": f"w{number + 1}",
+        "broadcast_address": f"10.0.0.{number + 1}",
+        "tcp_port": 4150,
+        "http_port": 4151,
+        "version": "1.3.0",
+        "state": state,
+        "since": AT - 3600,
+        "answered_at": AT if state is NodeState.UP else AT - 14,
+        "error": "" if state is NodeState.UP else "connection refused",
+        "health": "OK",
+        "start_time": int(AT - 86400),
+        "is_out_of_date": False,
+        "counts": Counts(depth=1234, message_count=99_000, client_count=7),
+        "rates": Rates(120.5, 118.0),
+        "topic_count": 3,
+        "memory_bytes": 48 << 20,
+        "lookupds": ("10.0.1.1:4161",),
+        "remote_addresses": (f"10.0.1.1:4161/10.0.0.{number + 1}:40000",),
+    }
+    return Node(**(given | changes))
+
+
+def make_channel(
+    topic: str,
+    name: str,
+    *,
+    nodes: Sequence[str] = ("10.0.0.1:4151",),
+    paused_nodes: int = 0,
+    rates: Rates | None = None,
+    slope: float | None = None,
+    oldest_s: float | None = None,
+    **counts: int,
+) -> Channel:
+    """`counts` are those of the whole; the first node has all of them."""
+    whole = Counts(**counts)
+    parts = [
+        Part(node, whole if index == 0 else Counts(), index < paused_nodes, rates)
+        for index, node in enumerate(nodes)
+    ]
+    return Channel(topic, name, whole, parts, rates, slope, oldest_s)
+
+
+def make_topic(
+    name: str,
+    channels: Iterable[Channel] = (),
+    *,
+    nodes: Sequence[str] = ("10.0.0.1:4151",),
+    paused_nodes: int = 0,
+    rates: Rates | None = None,
+    **counts: int,
+) -> Topic:
+    """Without nodes it is an inactive one."""
+    whole = Counts(**counts)
+    parts = [
+        Part(node, whole if index == 0 else Counts(), index < paused_nodes, rates)
+        for index, node in enumerate(nodes)
+    ]
+    return Topic(name, whole, parts, {each.name: each for each in channels}, rates)
+
+
+def make_cluster(
+    topics: Iterable[Topic] = (),
+    nodes: Iterable[Node] | None = None,
+    lookupds: Iterable[Lookupd] = (),
+    tick: int = 1,
+    at: float = AT,
+    warnings: Sequence[str] = (),
+) -> Cluster:
+    """Totals are those of what is given."""
+    known = {node.key: node for node in (nodes if nodes is not None else [make_node(0)])}
+    named = {topic.name: topic for topic in sorted(topics, key=lambda topic: topic.name)}
+    channels = [channel for topic in named.values() for channel in topic.channels.values()]
+    totals = Totals(
+        in_s=sum(topic.rates.in_s for topic in named.values() if topic.rates),
+        out_s=sum(channel.rates.out_s for channel in channels if channel.rates),
+        depth=sum(topic.total_depth for topic in named.values()),
+        in_flight_count=sum(channel.counts.in_flight_count for channel in channels),
+        requeue_s=0.0,
+        nodes_up=sum(node.state is NodeState.UP for node in known.values()),
+        nodes_known=len(known),
+    )
+    found = {each.address: each for each in lookupds}
+    return Cluster(tick, at, totals, named, known, found, bool(found), list(warnings))
+
+
+def make_lookupd(number: int = 0, *, is_up: bool = True, **changes) -> Lookupd:
+    given = {
+        "address": f"10.0.1.{number + 1}:4161",
+        "is_up": is_up,
+        "since": AT - 600,
+        "answered_at": AT if is_up else AT - 60,
+        "error": "" if is_up else "connection refused",
+        "version": "1.3.0",
+        "nodes": frozenset({"10.0.0.1:4151"}),
+    }
+    return Lookupd(**(given | changes))
+
+
+def many_topics(count: int, seed: int, **changes) -> Cluster:
+    """Each with up to three channels and numbers by `seed`."""
+    dice = random.Random(seed)
+    topics = []
+    for number in range(count):
+        name = f"topic-{number:05d}"
+        channels = [
+            make_channel(
+                name,
+                channel,
+                rates=Rates(dice.random() * 100, dice.random() * 100),
+                oldest_s=dice.choice([None, dice.random() * 9000]),
+                depth=dice.randrange(10_000),
+                client_count=dice.randrange(4),
+                in_flight_count=dice.randrange(100),
+            )
+            for channel in ["archive", "billing", "metrics#ephemeral"][: dice.randrange(4)]
+        ]
+        rates = Rates(dice.random() * 100)
+        topics.append(make_topic(name, channels, rates=rates, depth=dice.randrange(100)))
+    return make_cluster(topics, **changes)

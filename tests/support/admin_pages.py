@@ -1,0 +1,133 @@
+"""An nsqadmin in this process whose cluster a test makes: all of its pages over real sockets, and no poller."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from typing import TYPE_CHECKING, Self
+
+from aiohttp import web
+
+from nsqfast.nsqadmin.access.audit import Audit
+from nsqfast.nsqadmin.context import CONTEXT, Context
+from nsqfast.nsqadmin.live.history import History
+from nsqfast.nsqadmin.live.problems import Problems
+from nsqfast.nsqadmin.options import parse
+from nsqfast.nsqadmin.upstream.client import Upstream
+from nsqfast.nsqadmin.web.app import make_app
+from nsqfast.nsqadmin.web.urls import Urls
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from types import TracebackType
+    from typing import Any
+
+    from nsqfast.nsqadmin.live.model import Cluster
+
+START_SECONDS_MAX = 20.0
+
+
+class StillPoller:
+    """Has the last tick that a test published."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.interval_s = 2.0
+        self.times_seen = 0
+        self._ticked = asyncio.Event()
+
+    def seen(self) -> None:
+        self.times_seen += 1
+
+    def ask_now(self) -> None:
+        """There is nobody to ask."""
+
+    async def next_tick(self) -> Cluster:
+        await self._ticked.wait()
+        return self.cluster
+
+    def publish(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        ticked, self._ticked = self._ticked, asyncio.Event()
+        ticked.set()
+
+
+class AdminPages:
+    """Serves while it is entered; `url` has no slash at its end."""
+
+    def __init__(self, cluster: Cluster, *flags: str) -> None:
+        self.options = parse(["--nsqd-http-address=127.0.0.1:1", *flags])
+        self._first = cluster
+        self._started = threading.Event()
+        self._stop: asyncio.Event | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._started.wait(START_SECONDS_MAX)
+        if self._error is not None:
+            raise self._error
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        if self._stop is not None:
+            self.loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(START_SECONDS_MAX)
+
+    def publish(self, cluster: Cluster) -> None:
+        """The next tick."""
+        self.call(self._publish(cluster))
+
+    async def _publish(self, cluster: Cluster) -> None:
+        self.context.problems.take(cluster)
+        self.poller.publish(cluster)
+
+    def call(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Runs it on the server's loop."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(START_SECONDS_MAX)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._started.set()
+
+    async def _serve(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        stop = asyncio.Event()
+        options = self.options
+        async with contextlib.AsyncExitStack() as stack:
+            upstream = await stack.enter_async_context(Upstream(options))
+            self.poller = StillPoller(self._first)
+            self.context = Context(
+                options=options,
+                urls=Urls(options.base_path),
+                upstream=upstream,
+                poller=self.poller,  # type: ignore[arg-type]
+                history=History(options),
+                problems=Problems(options),
+                audit=Audit(options),
+                start_time=time.time(),
+            )
+            app = web.Application()
+            app[CONTEXT] = self.context
+            make_app(app, self.context)
+            runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+            await runner.setup()
+            stack.push_async_callback(runner.cleanup)
+            site = web.TCPSite(runner, "127.0.0.1", 0)
+            await site.start()
+            self.port = runner.addresses[0][1]
+            self.root = f"http://127.0.0.1:{self.port}"
+            self.url = self.root + self.context.urls.base
+            await self._publish(self._first)
+            self._stop = stop
+            self._started.set()
+            await stop.wait()
