@@ -231,4 +231,4 @@ def test_a_base_path_does_not_change_what_is_open(tmp_path):
         assert request(admin.http, "GET", f"{base}/login").status == 200
         assert request(admin.http, "GET", f"{base}/api/topics").status == 401
         answer = request(admin.http, "GET", f"{base}/topics")
-        assert answer.headers["Location"].startswith(f"{base}/login?next={base}/topics")
+        assert answer.headers["Location"] == f"{base}/login?next=%2Fnsq%2Fadmin%2Ftopics"

@@ -24,7 +24,7 @@ def print_account() -> None:
         name, role, password = _ask() if sys.stdin.isatty() else _read()
     except (KeyboardInterrupt, EOFError):
         raise OptionsError("no name, role and password were given") from None
-    except UnicodeDecodeError:
+    except UnicodeError:
         raise OptionsError("name, role and password have to be UTF-8 text") from None
     finally:
         signal.signal(signal.SIGINT, before)
@@ -68,4 +68,5 @@ def _line(*, strips: bool = True) -> str:
     line = sys.stdin.readline(FIELD_LENGTH_MAX)
     if not line:
         raise EOFError
+    line.encode()  # Python may have let other bytes through
     return line.strip() if strips else line.rstrip("\r\n")

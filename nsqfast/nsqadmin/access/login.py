@@ -4,6 +4,7 @@ import time
 from typing import Final
 
 from aiohttp import web
+from yarl import URL
 
 from nsqfast.nsqadmin.access.answers import PAGES
 from nsqfast.nsqadmin.access.identity import Access, session_of
@@ -50,7 +51,7 @@ class Login:
         self._require_file()
         then = local_path(request.query.get("next", ""), self._base)
         if session_of(request) is not None:
-            raise web.HTTPSeeOther(then)
+            raise web.HTTPSeeOther(URL(then, encoded=True))
         return self._page(request, 200, then, "", "")
 
     async def enter(self, request: web.Request) -> web.Response:
@@ -78,7 +79,7 @@ class Login:
     async def _begin(self, request: web.Request, account: Account, then: str) -> web.Response:
         request[USER_KEY] = User(account.name, account.role)
         await self._context.audit.note(request, "login", {}, outcome="ok")
-        answer = web.HTTPSeeOther(then)
+        answer = web.HTTPSeeOther(URL(then, encoded=True))
         answer.set_cookie(
             self._access.cookie,
             self._access.sessions.begin(account.name, account.hash, time.time()),

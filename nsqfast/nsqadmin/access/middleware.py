@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
+from yarl import URL
 
 from nsqfast.nsqadmin.access.answers import PAGES, Answers, PlainPages, own_path
 from nsqfast.nsqadmin.access.headers import SecurityHeaders
@@ -92,7 +93,7 @@ class Guard:
         if request.method not in SAFE_METHODS:
             raise web.HTTPUnauthorized(text="UNAUTHORIZED")
         then = quote(request.rel_url.raw_path_qs, safe="")
-        raise web.HTTPSeeOther(f"{self._base}/login?next={then}")
+        raise web.HTTPSeeOther(URL(f"{self._base}/login?next={then}", encoded=True))
 
     @web.middleware
     async def check_origin(self, request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -1,0 +1,350 @@
+"""What is written down of every attempt, and who is told of it."""
+
+import collections
+import http.server
+import json
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from aiohttp import web
+
+from nsqfast.nsqadmin.access.audit import ENTRIES_KEPT, RESULTS_KEPT, TEXT_LENGTH_MAX, Result
+from nsqfast.nsqadmin.access.audit_file import LINES_MAX, AuditFile
+from nsqfast.nsqadmin.access.webhook import ACTIONS, QUEUE_MAX
+from support.access import (
+    NOWHERE,
+    log_in,
+    probed,
+    start_admin,
+    wait_until,
+    write_users,
+)
+from support.web import request
+
+KEYS = [
+    *("time", "user", "role", "ip", "action", "target"),
+    *("effect", "results", "outcome", "request_id"),
+]
+
+
+class Noter:
+    """A route that notes what it is told to; and the audit itself."""
+
+    def __init__(self):
+        self.audit = None
+
+    def __call__(self, app, context):
+        self.audit = context.audit
+        app.router.add_post(context.urls.to("/api/note"), self.note)
+
+    async def note(self, asked):
+        given = await asked.json()
+        results = [Result(**result) for result in given.pop("results", [])]
+        for _ in range(given.pop("times", 1)):
+            await self.audit.note(
+                asked,
+                given["action"],
+                given.get("target", {}),
+                effect=given.get("effect"),
+                results=results,
+                outcome=given["outcome"],
+            )
+        return web.json_response({})
+
+
+@pytest.fixture
+def noter():
+    return Noter()
+
+
+def note(address, action, target=None, outcome="ok", **more):
+    body = {"action": action, "target": target or {}, "outcome": outcome, **more}
+    begun = time.monotonic()
+    answer = request(address, "POST", "/api/note", json.dumps(body).encode())
+    assert answer.status == 200
+    return answer, time.monotonic() - begun
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+class Endpoint(http.server.ThreadingHTTPServer):
+    """Keeps what is posted to it."""
+
+    daemon_threads = True
+
+    def __init__(self, status=200):
+        self.bodies = []
+        self.kinds = []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                self.server.kinds.append(self.headers["Content-Type"])
+                self.server.bodies.append(json.loads(body))
+                self.send_response(status)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_args):
+                pass
+
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server_address[1]}/hook?key=secret"
+        self._thread = threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.shutdown()
+        self.server_close()
+        self._thread.join()
+
+
+def test_an_attempt_is_one_line(monkeypatch, tmp_path, noter):
+    path = tmp_path / "audit"
+    path.write_text('{"older":1}\n')
+    results = [{"node": "a:4151", "ok": True}, {"node": "b:4151", "ok": False, "text": "refused"}]
+    with probed(monkeypatch, noter, audit_file=str(path)) as address:
+        answer, _ = note(
+            address,
+            "empty_channel",
+            {"topic": "t", "channel": "c\n"},
+            "partial",
+            effect={"depth": 3},
+            results=results,
+        )
+    first, line = lines(path)
+    assert first == {"older": 1}
+    assert list(line) == KEYS
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line["time"])
+    assert line | {"time": ""} == {
+        "time": "",
+        "user": "",
+        "role": "admin",
+        "ip": "127.0.0.1",
+        "action": "empty_channel",
+        "target": {"topic": "t", "channel": "c\n"},
+        "effect": {"depth": 3},
+        "results": [results[0] | {"text": ""}, results[1]],
+        "outcome": "partial",
+        "request_id": answer.headers["X-Request-Id"],
+    }
+
+
+def test_logins_are_in_it_and_passwords_are_not(tmp_path):
+    path = tmp_path / "audit"
+    users = write_users(tmp_path / "users", ("ana", "admin", "the-right-one"))
+    with start_admin(f"--auth-file={users}", f"--audit-file={path}") as admin:
+        log_in(admin.http, "ana", "the-wrong-one")
+        log_in(admin.http, "somebody\r\nelse", "x" * 9000)
+        log_in(admin.http, "ana", "the-right-one")
+        basic = {"Authorization": "Basic YW5hOm5vdC1ldmVuLWNsb3Nl"}
+        assert request(admin.http, "GET", "/api/topics", headers=basic).status == 401
+    found = [(line["action"], line["user"], line["outcome"]) for line in lines(path)]
+    assert found == [
+        ("login", "ana", "refused"),
+        ("login", "somebody\r\nelse", "refused"),
+        ("login", "ana", "ok"),
+        ("login", "ana", "refused"),
+    ]
+    for password in ("the-wrong-one", "the-right-one", "not-even-close", "xxx"):
+        assert password not in path.read_text()
+
+
+def test_a_flood_of_logins_does_not_fill_it(tmp_path):
+    path = tmp_path / "audit"
+    users = write_users(tmp_path / "users", ("ana", "admin", "right"))
+    with start_admin(f"--auth-file={users}", f"--audit-file={path}") as admin:
+        for number in range(60):
+            log_in(admin.http, f"name{number}", "wrong")
+    assert len(lines(path)) == 20  # as many as one address may try
+
+
+def test_the_last_thousand_are_kept_and_are_no_burden(monkeypatch, noter):
+    results = [
+        {"node": str(number), "ok": number != 299, "text": "x" * 2000} for number in range(300)
+    ]
+    with probed(monkeypatch, noter) as address:
+        note(address, "peek", {"topic": "é" * 2000}, times=ENTRIES_KEPT + 5)
+        note(address, "pause_topic", {"topic": "t"}, "partial", results=results)
+        entries = noter.audit.last()
+        assert len(entries) == ENTRIES_KEPT
+        assert len(noter.audit.last(3)) == 3
+        assert entries[0].action == "pause_topic"
+        assert len(entries[0].results) == RESULTS_KEPT
+        assert entries[0].results[0].node == "299"  # what failed is kept
+        assert len(entries[0].results[0].text) == TEXT_LENGTH_MAX
+        assert len(entries[1].target["topic"]) == TEXT_LENGTH_MAX
+
+
+def test_a_full_disk_is_logged_and_does_no_harm():
+    with start_admin("--admin-user=ana", "--audit-file=/dev/full") as admin:
+        for _ in range(3):
+            headers = {"Sec-Fetch-Site": "cross-site"}
+            assert request(admin.http, "POST", "/api/x", headers=headers).status == 403
+        admin.wait_for_line("ERROR: /dev/full: no space left on device; ")
+        assert request(admin.http, "GET", "/ping").status == 200
+    assert "Traceback" not in admin.stderr
+
+
+def test_a_file_that_can_be_written_again_goes_on_with_a_whole_line(tmp_path, monkeypatch):
+    import asyncio
+    import os
+
+    path = tmp_path / "audit"
+    room = [7]
+    real = os.write
+
+    def write(file, data):
+        if room[0] == 0:
+            raise OSError(28, "No space left on device")
+        part = bytes(data)[: room[0]] if room[0] > 0 else data
+        written = real(file, part)
+        room[0] = max(0, room[0] - written) if room[0] > 0 else room[0]
+        return written
+
+    async def live():
+        file = AuditFile(str(path))
+        monkeypatch.setattr(os, "write", write)
+        file.add(b'{"first":1}\n')
+        await file.close(5.0)
+        room[0] = -1
+        file.add(b'{"second":2}\n')
+        await file.close(5.0)
+
+    asyncio.run(live())
+    assert path.read_bytes() == b'{"first\n{"second":2}\n'
+
+
+def test_lines_that_wait_for_a_disk_do_not_grow(tmp_path):
+    import asyncio
+
+    async def live():
+        file = AuditFile(str(tmp_path / "audit"))
+        for number in range(LINES_MAX + 5):
+            file.add(b"%d\n" % number)
+        await file.close(5.0)
+
+    asyncio.run(live())
+    assert len((tmp_path / "audit").read_bytes().split()) == LINES_MAX
+
+
+def test_a_file_may_be_renamed_at_any_time(monkeypatch, tmp_path, noter):
+    path = tmp_path / "audit"
+    with probed(monkeypatch, noter, audit_file=str(path)) as address:
+        note(address, "first")
+        wait_until(lambda: path.read_text().endswith("\n"))
+        path.rename(tmp_path / "audit.1")
+        note(address, "second")
+    assert [line["action"] for line in lines(tmp_path / "audit.1")] == ["first"]
+    assert [line["action"] for line in lines(path)] == ["second"]
+
+
+@pytest.mark.parametrize(
+    ("flag", "text"),
+    [
+        ("--audit-file=/nowhere/audit", "failed to open --audit-file /nowhere/audit: no such file"),
+        ("--audit-file=/tmp", "failed to open --audit-file /tmp: is a directory"),
+        ("--notification-http-endpoint=nonsense", "--notification-http-endpoint has to be http://"),
+    ],
+)
+def test_what_cannot_work_is_said_at_the_start(flag, text):
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "nsqfast.nsqadmin.main", "--http-address=127.0.0.1:0"),
+            *(f"--nsqd-http-address={NOWHERE}", flag),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert text in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_endpoint_is_told_of_actions_of_nsq_in_their_order(monkeypatch, noter):
+    with Endpoint() as endpoint:
+        options = {"notification_http_endpoint": endpoint.url}
+        with probed(monkeypatch, noter, **options) as address:
+            for action in sorted(ACTIONS):
+                for outcome in ("ok", "partial", "failed", "refused"):
+                    note(address, action, {"topic": outcome, "channel": ""}, outcome)
+            for action in ("login", "peek", "export", "mute"):
+                note(address, action, {"topic": "t"})
+    told = collections.defaultdict(list)
+    for body in endpoint.bodies:
+        told[body["action"]].append(body["topic"])
+    assert set(told) == ACTIONS
+    for action, outcomes in told.items():
+        # NSQ tells of these even when they failed on every node.
+        always = action.startswith(("pause_", "unpause_", "empty_"))
+        assert outcomes == ["ok", "partial", *(["failed"] if always else [])]
+    assert set(endpoint.kinds) == {"application/json"}
+
+
+def test_a_dead_endpoint_does_no_harm(monkeypatch, noter, caplog):
+    import logging
+
+    monkeypatch.setattr(logging.getLogger("nsqadmin"), "propagate", True)
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://user:secret@127.0.0.1:{closed.getsockname()[1]}/hook?key=secret"
+        with probed(monkeypatch, noter, notification_http_endpoint=url) as address:
+            for _ in range(3):
+                _, seconds = note(address, "create_topic", {"topic": "t"})
+                assert seconds < 2
+            wait_until(lambda: "webhook: " in caplog.text)
+    assert "Cannot connect" in caplog.text
+    assert "secret" not in caplog.text
+
+
+def test_an_endpoint_that_says_no_is_logged(monkeypatch, noter, caplog):
+    import logging
+
+    monkeypatch.setattr(logging.getLogger("nsqadmin"), "propagate", True)
+    with Endpoint(status=500) as endpoint:
+        url = endpoint.url
+        with probed(monkeypatch, noter, notification_http_endpoint=url) as address:
+            note(address, "create_topic", {"topic": "t"})
+            wait_until(lambda: "answered 500" in caplog.text)
+    assert "secret" not in caplog.text
+
+
+def test_a_slow_endpoint_delays_neither_actions_nor_the_stop(monkeypatch, noter, caplog):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
+        with probed(monkeypatch, noter, notification_http_endpoint=url) as address:
+            _, seconds = note(address, "create_topic", {"topic": "t"}, times=QUEUE_MAX + 50)
+            assert seconds < 5
+            begun = time.monotonic()
+        assert time.monotonic() - begun < 8  # two seconds, and what a loaded machine adds
+    assert "was not sent: 1000 wait" in caplog.text
+    assert "1000 notifications were not sent" in caplog.text
+
+
+def actions(address):
+    """The eleven of them, as scripts ask for them."""
+    return [
+        ("POST", "/api/topics", {"topic": "t"}),
+        ("POST", "/api/topics", {"topic": "t", "channel": "c"}),
+        ("POST", "/api/topics/t", {"action": "pause"}),
+        ("POST", "/api/topics/t", {"action": "unpause"}),
+        ("POST", "/api/topics/t", {"action": "empty"}),
+        ("POST", "/api/topics/t/c", {"action": "pause"}),
+        ("POST", "/api/topics/t/c", {"action": "unpause"}),
+        ("POST", "/api/topics/t/c", {"action": "empty"}),
+        ("DELETE", "/api/topics/t/c", None),
+        ("DELETE", f"/api/nodes/{address}", {"topic": "t"}),
+        ("DELETE", "/api/topics/t", None),
+    ]

@@ -1,0 +1,497 @@
+"""The built-in login: passwords, cookies, limits, and where it leads to."""
+
+import base64
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+
+import argon2
+import pytest
+from aiohttp import web
+
+from nsqfast.errors import OptionsError
+from nsqfast.nsqadmin.access.login import local_path
+from nsqfast.nsqadmin.access.roles import Role, user_of
+from nsqfast.nsqadmin.access.sessions import ENDED_MAX, Session, Sessions
+from nsqfast.nsqadmin.access.tries import (
+    ADDRESS_TRIES_MAX,
+    KEYS_MAX,
+    PAIR_TRIES_MAX,
+    WINDOW_S,
+    Tries,
+)
+from nsqfast.nsqadmin.access.users import read_users
+from support.access import (
+    CHEAP,
+    FORM,
+    cookie_header,
+    cookie_of,
+    log_in,
+    probed,
+    start_admin,
+    wait_until,
+    write_users,
+)
+from support.web import request
+
+HTML = {"Accept": "text/html"}
+RIGHT = "right horse"
+
+
+def add_probes(app, context):
+    async def who(asked):
+        user = user_of(asked)
+        return web.json_response({"name": user.name, "role": user.role})
+
+    app.router.add_get(context.urls.to("/ui/who"), who)
+    app.router.add_get(context.urls.to("/api/who"), who)
+    app.router.add_get(context.urls.to("/topics"), who)
+
+
+@pytest.fixture
+def users(tmp_path):
+    return write_users(
+        tmp_path / "users", ("ana", "admin", RIGHT), ("Vic Ö.", "viewer", "pässword")
+    )
+
+
+@pytest.fixture
+def address(monkeypatch, users):
+    with probed(monkeypatch, add_probes, auth_file=users) as address:
+        yield address
+
+
+def basic(name, password):
+    given = base64.b64encode(f"{name}:{password}".encode()).decode()
+    return {"Authorization": f"Basic {given}"}
+
+
+def test_pages_lead_to_the_login_and_back(address):
+    answer = request(address, "GET", "/topics?q=a%26b&x=%2F", headers=HTML)
+    assert answer.status == 303
+    to = answer.headers["Location"]
+    assert to.startswith("/login?next=")
+    form = request(address, "GET", to, headers=HTML)
+    assert form.status == 200
+    assert b'value="/topics?q=a%26b&amp;x=%2F"' in form.body
+    answer = log_in(address, "ana", RIGHT, then="/topics?q=a%26b&x=%2F")
+    assert (answer.status, answer.headers["Location"]) == (303, "/topics?q=a%26b&x=%2F")
+    session = cookie_header(answer)
+    assert request(address, "GET", "/topics", headers=session).json()["name"] == "ana"
+    assert request(address, "GET", to, headers=session).status == 303  # is logged in already
+
+
+def test_scripts_are_told_that_they_have_to_log_in(address):
+    for path, challenge in (("/api/who", 'Basic realm="nsqadmin"'), ("/ui/who", None)):
+        answer = request(address, "GET", path)
+        assert (answer.status, answer.json()) == (401, {"message": "UNAUTHORIZED"})
+        assert answer.headers.get("WWW-Authenticate") == challenge
+    assert request(address, "POST", "/topics").status == 401
+    assert request(address, "GET", "/ping").status == 200
+
+
+def test_the_cookie_is_for_our_server_and_our_path_alone(users, monkeypatch):
+    with probed(monkeypatch, add_probes, auth_file=users, base_path="/nsq/admin") as address:
+        body = f"name=ana&password={RIGHT.replace(' ', '+')}".encode()
+        answer = request(address, "POST", "/nsq/admin/login", body, FORM)
+        assert answer.headers["Location"] == "/nsq/admin/"
+        (cookie,) = cookie_of(answer).values()
+        assert cookie["httponly"]
+        assert cookie["samesite"] == "Lax"
+        assert cookie["path"] == "/nsq/admin"
+        assert cookie["max-age"] == str(12 * 3600)
+        assert not cookie["domain"]
+        assert not cookie["secure"]
+        assert RIGHT not in base64.urlsafe_b64decode(cookie.value + "==").decode("latin-1")
+
+
+@pytest.mark.parametrize(
+    ("trusted", "headers", "is_secure"),
+    [
+        (["127.0.0.1/32"], {"X-Forwarded-Proto": "https"}, True),
+        (["127.0.0.1/32"], {"X-Forwarded-Proto": "https, http"}, True),
+        (["127.0.0.1/32"], {"X-Scheme": "HTTPS"}, True),
+        (["127.0.0.1/32"], {"X-Forwarded-Proto": "http"}, False),
+        (["192.0.2.1/32"], {"X-Forwarded-Proto": "https"}, False),
+        ([], {"X-Forwarded-Proto": "https"}, False),
+    ],
+)
+def test_the_cookie_is_secure_where_a_named_proxy_says_https(
+    monkeypatch, users, trusted, headers, is_secure
+):
+    options = {"auth_file": users, "acl_trusted_cidr": trusted}
+    with probed(monkeypatch, add_probes, **options) as address:
+        (cookie,) = cookie_of(log_in(address, "ana", RIGHT, headers=headers)).values()
+        assert bool(cookie["secure"]) is is_secure
+
+
+@pytest.mark.parametrize(
+    ("name", "password"),
+    [
+        ("ana", "wrong"),
+        ("nobody", RIGHT),
+        ("", ""),
+        ("ana", ""),
+        ("ANA", RIGHT),
+        ("ana", RIGHT * 200),
+    ],
+)
+def test_a_wrong_name_and_a_wrong_password_look_the_same(address, name, password):
+    answer = log_in(address, name, password)
+    assert answer.status == 403
+    assert "Set-Cookie" not in answer.headers
+    assert b"This name and this password do not belong together." in answer.body
+
+
+def test_names_and_passwords_may_have_any_letters(address):
+    session = cookie_header(log_in(address, "Vic Ö.", "pässword"))
+    answer = request(address, "GET", "/ui/who", headers=session)
+    assert answer.json() == {"name": "Vic Ö.", "role": "viewer"}
+
+
+def test_an_unknown_name_costs_as_much_as_a_known_one(users, monkeypatch):
+    asked = []
+    real = argon2.PasswordHasher.verify
+
+    def verify(self, known, password):
+        asked.append(argon2.extract_parameters(known))
+        return real(self, known, password)
+
+    monkeypatch.setattr(argon2.PasswordHasher, "verify", verify)
+    found = read_users(users)
+    assert found.verify("ana", "wrong") is None
+    assert found.verify("nobody", RIGHT) is None
+    assert len(asked) == 2
+    assert asked[0] == asked[1]
+
+
+def test_tries_are_limited_for_each_user_and_address(address):
+    statuses = [log_in(address, "ana", "wrong").status for _ in range(PAIR_TRIES_MAX)]
+    assert statuses == [403] * PAIR_TRIES_MAX
+    answer = log_in(address, "ana", RIGHT)
+    assert answer.status == 429
+    assert answer.headers["Retry-After"] == "60"
+    assert b"Wait a minute" in answer.body
+    assert request(address, "GET", "/api/who", headers=basic("ana", RIGHT)).status == 429
+    assert log_in(address, "Vic Ö.", "pässword").status == 303
+
+
+def test_a_right_password_is_no_try(address):
+    for _ in range(PAIR_TRIES_MAX + 2):
+        assert log_in(address, "ana", RIGHT).status == 303
+        assert log_in(address, "ana", "wrong").status == 403
+        assert log_in(address, "Vic Ö.", "pässword").status == 303
+        if _ == PAIR_TRIES_MAX - 2:
+            break
+
+
+def test_the_table_of_tries():
+    tries = Tries()
+    for number in range(PAIR_TRIES_MAX):
+        assert tries.take("ana", "192.0.2.1", float(number))
+    assert not tries.take("ana", "192.0.2.1", 59.0)
+    assert tries.take("ana", "192.0.2.2", 59.0)
+    assert tries.take("ana", "192.0.2.1", WINDOW_S)  # the first one is a minute ago
+    assert not tries.take("ana", "192.0.2.1", WINDOW_S)
+    tries.forgive("ana", "192.0.2.1")
+    assert tries.take("ana", "192.0.2.1", WINDOW_S)
+
+
+def test_one_address_cannot_try_many_names():
+    tries = Tries()
+    taken = [tries.take(f"name{number}", "192.0.2.1", 0.0) for number in range(100)]
+    assert taken == [True] * ADDRESS_TRIES_MAX + [False] * (100 - ADDRESS_TRIES_MAX)
+    tries = Tries()
+    # All of one network of IPv6, which one customer has.
+    taken = [tries.take(f"name{number}", f"2001:db8::{number:x}", 0.0) for number in range(100)]
+    assert sum(taken) == ADDRESS_TRIES_MAX
+
+
+def test_the_table_of_tries_does_not_grow():
+    tries = Tries()
+    for number in range(KEYS_MAX + 100):
+        assert tries.take("ana", f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", 0.0)
+    assert len(tries.pairs) == KEYS_MAX
+    assert len(tries.addresses) == KEYS_MAX
+
+
+def test_a_cookie_is_what_we_signed_or_nothing(address):
+    (value,) = (morsel.value for morsel in cookie_of(log_in(address, "ana", RIGHT)).values())
+    (name,) = cookie_of(log_in(address, "ana", RIGHT))
+    body = base64.urlsafe_b64decode(value + "==")
+    changed = base64.urlsafe_b64encode(body.replace(b'"ana"', b'"bob"')).decode().rstrip("=")
+    for forged in (
+        changed,
+        value[:-1],
+        value[::-1],
+        value + "x",
+        "",
+        "x",
+        "%%%",
+        "A" * 5000,
+        base64.urlsafe_b64encode(bytes(32) + body[32:]).decode(),
+        base64.urlsafe_b64encode(body[32:]).decode(),
+    ):
+        answer = request(address, "GET", "/ui/who", headers={"Cookie": f"{name}={forged}"})
+        assert answer.status == 401, forged
+    assert request(address, "GET", "/ui/who", headers={"Cookie": f"{name}={value}"}).status == 200
+
+
+def test_a_login_ends():
+    sessions = Sessions(lifetime_s=60.0)
+    cookie = sessions.begin("ana", "hash", 1000.0)
+    session = sessions.read(cookie, 1059.9)
+    assert isinstance(session, Session)
+    assert (session.name, session.ends_at) == ("ana", 1060.0)
+    assert sessions.read(cookie, 1060.0) is None
+    assert Sessions(lifetime_s=60.0).read(cookie, 1000.0) is None  # another start, another key
+
+
+def test_an_expired_login_leads_to_the_login_and_back(monkeypatch, users):
+    options = {"auth_file": users, "session_lifetime_ns": 300_000_000}
+    with probed(monkeypatch, add_probes, **options) as address:
+        session = cookie_header(log_in(address, "ana", RIGHT))
+        wait_until(lambda: request(address, "GET", "/topics?p=2", headers=session).status == 303)
+        answer = request(address, "GET", "/topics?p=2", headers=session)
+        assert answer.headers["Location"] == "/login?next=%2Ftopics%3Fp%3D2"
+        assert request(address, "GET", "/ui/who", headers=session).status == 401
+
+
+def test_logins_that_were_left_do_not_grow():
+    sessions = Sessions(lifetime_s=60.0)
+    for number in range(ENDED_MAX + 10):
+        sessions.end(Session(str(number), "ana", "", 60.0), 0.0)
+    assert len(sessions._ended) == ENDED_MAX
+    sessions.end(Session("late", "ana", "", 200.0), 100.0)
+    assert sessions._ended == {"late": 200.0}
+
+
+def test_leaving_ends_the_login_also_for_a_copy_of_its_cookie(monkeypatch, users):
+    from nsqfast.nsqadmin.access.identity import csrf_token
+
+    def add(app, context):
+        async def token(asked):
+            return web.Response(text=csrf_token(asked))
+
+        app.router.add_get(context.urls.to("/ui/token"), token)
+        add_probes(app, context)
+
+    with probed(monkeypatch, add, auth_file=users) as address:
+        session = cookie_header(log_in(address, "ana", RIGHT))
+        token = request(address, "GET", "/ui/token", headers=session).body
+        body = b"csrf=" + token
+        answer = request(address, "POST", "/logout", body, session | FORM)
+        assert (answer.status, answer.headers["Location"]) == (303, "/login")
+        assert [morsel["max-age"] for morsel in cookie_of(answer).values()] == ["0"]
+        assert request(address, "GET", "/ui/who", headers=session).status == 401
+        assert request(address, "GET", "/logout", headers=session).status in (303, 405)
+
+
+def test_the_file_is_read_again_at_sighup(tmp_path):
+    path = tmp_path / "users"
+    write_users(path, ("ana", "admin", RIGHT), ("bo", "admin", RIGHT), ("vic", "viewer", RIGHT))
+    with start_admin(f"--auth-file={path}") as admin:
+        sessions = {name: cookie_header(log_in(admin.http, name, RIGHT)) for name in ("ana", "bo")}
+
+        def status(name):
+            return request(admin.http, "GET", "/api/nothing", headers=sessions[name]).status
+
+        assert (status("ana"), status("bo")) == (404, 404)
+        assert request(admin.http, "GET", "/api/x", headers=basic("vic", RIGHT)).status == 404
+        # One has gone, one has another password.
+        write_users(path, ("bo", "admin", "another"), ("cy", "viewer", RIGHT))
+        admin.process.send_signal(signal.SIGHUP)
+        admin.wait_for_line("SIGHUP: read 2 users from --auth-file")
+        assert (status("ana"), status("bo")) == (401, 401)
+        assert request(admin.http, "GET", "/api/x", headers=basic("vic", RIGHT)).status == 401
+        assert log_in(admin.http, "cy", RIGHT).status == 303
+        path.write_text("nonsense\n")
+        admin.process.send_signal(signal.SIGHUP)
+        admin.wait_for_line("SIGHUP: the users stay as they were: ")
+        assert log_in(admin.http, "bo", "another").status == 303
+
+
+def test_scripts_log_in_by_http_basic(address):
+    def who(headers):
+        return request(address, "GET", "/api/who", headers=headers)
+
+    assert who(basic("ana", RIGHT)).json() == {"name": "ana", "role": "admin"}
+    assert who(basic("Vic Ö.", "pässword")).json()["role"] == "viewer"
+    for headers in (
+        {"Authorization": "Basic"},
+        {"Authorization": "Basic !!"},
+        {"Authorization": "Basic " + base64.b64encode(b"ana").decode()},
+        {"Authorization": "Bearer x"},
+        basic("ana", "wrong"),
+    ):
+        assert who(headers).status == 401
+
+
+def test_a_password_that_was_right_is_not_hashed_for_each_request(address, monkeypatch):
+    asked = []
+    real = argon2.PasswordHasher.verify
+
+    def verify(self, known, password):
+        asked.append(password)
+        return real(self, known, password)
+
+    monkeypatch.setattr(argon2.PasswordHasher, "verify", verify)
+    for _ in range(10):
+        assert request(address, "GET", "/api/who", headers=basic("ana", RIGHT)).status == 200
+    assert asked == [RIGHT]
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        "//evil.example",
+        "///evil.example",
+        "/\\evil.example",
+        "\\\\evil.example",
+        "https:evil.example",
+        "https://evil.example/",
+        "javascript:alert(1)",
+        "evil.example",
+        "/\tevil",
+        "/\n/evil.example",
+        "\t//evil.example",
+        " //evil.example",
+        "/a\r\nSet-Cookie: x=y",
+        "/é",
+        "/" + "a" * 3000,
+        "",
+        "/login?next=/",
+        "/logout",
+    ],
+)
+def test_a_login_leads_to_no_other_site(address, then):
+    answer = log_in(address, "ana", RIGHT, then=then)
+    assert (answer.status, answer.headers["Location"]) == (303, "/")
+    assert "x=y" not in answer.headers["Set-Cookie"]
+
+
+def test_a_login_stays_below_the_base_path():
+    assert local_path("/nsq/topics?q=1", "/nsq") == "/nsq/topics?q=1"
+    assert local_path("/nsq", "/nsq") == "/nsq"
+    for text in ("/topics", "/nsqx", "/nsq//login"[:4] + "evil", "/nsq/login"):
+        assert local_path(text, "/nsq") == "/nsq/"
+
+
+def test_a_name_cannot_split_a_header_or_a_line(address):
+    name = "ana\r\nSet-Cookie: x=y\r\n\r\n<script>"
+    answer = log_in(address, name, "wrong")
+    assert answer.status == 403
+    assert "Set-Cookie" not in answer.headers
+    assert b"<script>" not in answer.body
+
+
+def test_only_a_form_logs_in(address):
+    body = b'{"name":"ana","password":"right horse"}'
+    answer = request(address, "POST", "/login", body, {"Content-Type": "application/json"})
+    assert answer.status == 415
+    # What the form does not have is as good as empty.
+    assert request(address, "POST", "/login", b"%zz&&=", FORM).status == 403
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("ana", "expected name:role:hash"),
+        ("ana:admin", "expected name:role:hash"),
+        ("ana:admin:", "the hash is no argon2id hash"),
+        ("ana:admin:$2b$12$abcdefghijklmnopqrstuv", "the hash is no argon2id hash"),
+        ("ana:root:x", "a role is viewer or admin"),
+        (":admin:x", "a user's name has"),
+        ("a\x07b:admin:x", "a user's name has"),
+    ],
+)
+def test_a_line_that_is_wrong_is_named_and_not_shown(tmp_path, line, text):
+    path = tmp_path / "users"
+    path.write_text(f"# users\n\nok:viewer:{CHEAP.hash('x')}\n{line}\n")
+    with pytest.raises(OptionsError, match=f"line 4: .*{text}") as caught:
+        read_users(str(path))
+    assert "$2b" not in str(caught.value)
+
+
+def test_a_user_stands_in_the_file_once(tmp_path):
+    path = write_users(tmp_path / "users", ("ana", "admin", "a"), ("ana", "viewer", "b"))
+    with pytest.raises(OptionsError, match="line 2: this user stands there twice"):
+        read_users(path)
+    (tmp_path / "users").write_text("# nobody\n")
+    with pytest.raises(OptionsError, match="has no users"):
+        read_users(path)
+
+
+def hash_password(data):
+    return subprocess.run(
+        [sys.executable, "-m", "nsqfast.nsqadmin.main", "--hash-password"],
+        input=data,
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def test_hash_password_makes_a_line_that_logs_in(tmp_path):
+    done = hash_password("Zoë\nviewer\n with spaces \n".encode())
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(b"\n") == 1
+    (tmp_path / "users").write_bytes(done.stdout)
+    users = read_users(str(tmp_path / "users"))
+    account = users.verify("Zoë", " with spaces ")
+    assert account is not None
+    assert account.role is Role.VIEWER
+    assert users.verify("Zoë", "with spaces") is None
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"", b"no name, role and password were given"),
+        (b"ana\nadmin\n", b"no name, role and password were given"),
+        (b"ana\nadmin\n\n", b"the password is empty"),
+        (b"a:b\nadmin\nx\n", b"a user's name has"),
+        (b"ana\nroot\nx\n", b"a role is viewer or admin"),
+        (b"\xff\nadmin\nx\n", b"UTF-8"),
+        (b"ana\nadmin\n" + b"x" * 2000 + b"\n", b"more than 1024 bytes"),
+    ],
+)
+def test_hash_password_says_what_it_cannot_use(data, text):
+    done = hash_password(data)
+    assert done.returncode == 1
+    assert done.stdout == b""
+    assert text in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_hash_password_asks_at_a_terminal_without_showing_the_password():
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "nsqfast.nsqadmin.main", "--hash-password"],
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    seen = b""
+    for question, answer in (
+        (b"name: ", b"ana\n"),
+        (b"admin): ", b"admin\n"),
+        (b"password: ", b"hidden\n"),
+        (b"again: ", b"hidden\n"),
+    ):
+        ends_at = time.monotonic() + 20
+        while question not in seen:
+            assert time.monotonic() < ends_at, seen
+            seen += os.read(ours, 1000)
+        seen = b""
+        os.write(ours, answer)
+    line, _ = process.communicate(timeout=30)
+    os.close(ours)
+    assert process.returncode == 0
+    assert line.startswith(b"ana:admin:$argon2id$")
+    assert b"hidden" not in seen

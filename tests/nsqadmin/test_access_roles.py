@@ -1,0 +1,239 @@
+"""Who is an admin, and that nobody else gets through."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from aiohttp import web
+
+from nsqfast.nsqadmin.access.roles import admin_only, bodies_only, export_only
+from support.access import (
+    NOWHERE,
+    cookie_header,
+    log_in,
+    probed,
+    start_admin,
+    wait_until,
+    write_users,
+)
+from support.web import request
+
+HEADER = "X-Forwarded-User"
+SAFE = {"GET", "HEAD", "OPTIONS"}
+# Whoever has to log in must be able to; and a viewer may leave.
+FOR_ALL = {("POST", "/login"), ("POST", "/logout")}
+
+
+def add_probes(app, context):
+    async def do(asked):
+        return web.json_response({"did": asked.path})
+
+    for path, guard in (
+        ("/api/probe", admin_only),
+        ("/probe", admin_only),
+        ("/ui/bodies", bodies_only),
+        ("/ui/export", export_only),
+    ):
+        app.router.add_route("*", context.urls.to(path), guard(do))
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def ask(address, method, target, name=None):
+    headers = {} if name is None else {HEADER: name}
+    return request(address, method, target, headers=headers).status
+
+
+def test_everybody_is_admin_where_nothing_is_configured(monkeypatch):
+    with probed(monkeypatch, add_probes) as address:
+        assert ask(address, "POST", "/api/probe") == 200
+        assert ask(address, "POST", "/api/probe", "whoever") == 200
+
+
+def test_the_header_names_the_admins(monkeypatch, tmp_path):
+    audit = tmp_path / "audit"
+    with probed(monkeypatch, add_probes, admin_users=["ana", "bo"], audit_file=str(audit)) as at:
+        statuses = [ask(at, "POST", "/api/probe", name) for name in ("ana", "bo", "vic", "", None)]
+        assert statuses == [200, 200, 403, 403, 403]
+        assert request(at, "POST", "/api/probe").json() == {"message": "FORBIDDEN"}
+        page = request(at, "GET", "/probe", headers={"Accept": "text/html"})
+        assert page.status == 403
+        assert b"You may not do this" in page.body
+        assert ask(at, "GET", "/ui/export", "vic") == 200
+        assert ask(at, "GET", "/ui/bodies", "vic") == 403
+        assert ask(at, "GET", "/ui/bodies", "ana") == 200
+    refused = [line for line in lines(audit) if line["outcome"] == "refused"]
+    assert [line["action"] for line in refused] == [
+        *["POST /api/probe"] * 4,
+        "GET /probe",
+        "GET /ui/bodies",
+    ]
+    assert refused[0]["user"] == "vic"
+    assert {line["role"] for line in refused} == {"viewer"}
+
+
+@pytest.mark.parametrize("name", ["ANA", "ana ,", "ana, vic", "vic, ana", "ana\tx"])
+def test_a_name_is_compared_whole(monkeypatch, name):
+    with probed(monkeypatch, add_probes, admin_users=["ana"]) as address:
+        assert ask(address, "POST", "/api/probe", name) == 403
+
+
+def test_a_header_that_is_sent_twice_names_nobody(monkeypatch, tmp_path):
+    import http.client
+
+    audit = tmp_path / "audit"
+    with probed(monkeypatch, add_probes, admin_users=["ana"], audit_file=str(audit)) as address:
+        connection = http.client.HTTPConnection(*address, timeout=10)
+        connection.putrequest("POST", "/api/probe")
+        for name in ("ana", "vic"):
+            connection.putheader(HEADER, name)
+        connection.endheaders()
+        assert connection.getresponse().status == 403
+        connection.close()
+    (line,) = lines(audit)
+    assert line["effect"] == {"reason": f"{HEADER} was sent 2 times"}
+
+
+def test_a_header_from_elsewhere_is_ignored_and_audited(monkeypatch, tmp_path):
+    audit = tmp_path / "audit"
+    options = {"admin_users": ["ana"], "audit_file": str(audit)}
+    with probed(monkeypatch, add_probes, acl_trusted_cidr=["192.0.2.0/24"], **options) as address:
+        assert ask(address, "POST", "/api/probe", "ana") == 403
+        assert ask(address, "GET", "/ui/export", "ana") == 200
+    (line,) = lines(audit)
+    assert (line["user"], line["role"], line["outcome"]) == ("", "viewer", "refused")
+    assert line["effect"] == {"reason": f"{HEADER} came from an address outside --acl-trusted-cidr"}
+
+
+def test_a_header_from_a_named_proxy_is_believed_and_so_is_the_address_that_it_saw(
+    monkeypatch, tmp_path
+):
+    audit = tmp_path / "audit"
+    options = {"admin_users": ["ana"], "audit_file": str(audit)}
+    with probed(monkeypatch, add_probes, acl_trusted_cidr=["127.0.0.0/8"], **options) as address:
+        assert ask(address, "POST", "/api/probe", "ana") == 200
+        for given in ("203.0.113.9, 198.51.100.4, 127.0.0.2", "198.51.100.4", "not an address"):
+            headers = {"X-Forwarded-For": given}
+            assert request(address, "POST", "/api/probe", headers=headers).status == 403
+    assert [line["ip"] for line in lines(audit)] == ["198.51.100.4", "198.51.100.4", "127.0.0.1"]
+
+
+def test_addresses_that_somebody_claims_are_not_believed(monkeypatch, tmp_path):
+    audit = tmp_path / "audit"
+    options = {"admin_users": ["ana"], "audit_file": str(audit)}
+    with probed(monkeypatch, add_probes, **options) as address:
+        headers = {"X-Forwarded-For": "198.51.100.4"}
+        assert request(address, "POST", "/api/probe", headers=headers).status == 403
+    assert lines(audit)[0]["ip"] == "127.0.0.1"
+
+
+def test_a_viewer_sees_bodies_only_with_the_flag(monkeypatch):
+    with probed(monkeypatch, add_probes, admin_users=["ana"], viewer_sees_bodies=True) as address:
+        assert ask(address, "GET", "/ui/bodies", "vic") == 200
+        assert ask(address, "POST", "/api/probe", "vic") == 403
+
+
+def test_nobody_exports_where_exports_are_switched_off(monkeypatch):
+    with probed(monkeypatch, add_probes, no_export=True) as address:
+        assert ask(address, "GET", "/ui/export") == 403
+        assert ask(address, "POST", "/api/probe") == 200
+
+
+def fill(path):
+    return re.sub(r"\{[^{}]*\}", "x", path)
+
+
+def routes_of_all_parts(monkeypatch):
+    """(method, path) of every route that changes something."""
+    found = set()
+
+    def look(app, _context):
+        for route in app.router.routes():
+            if route.method not in SAFE:
+                method = "POST" if route.method == "*" else route.method
+                found.add((method, fill(route.resource.canonical)))
+
+    with probed(monkeypatch, look):
+        pass
+    assert found >= FOR_ALL
+    return sorted(found - FOR_ALL)
+
+
+def test_a_viewer_by_header_gets_through_no_route_that_changes_something(monkeypatch):
+    routes = routes_of_all_parts(monkeypatch)
+    flags = ("--admin-user=ana", "--acl-trusted-cidr=127.0.0.1/32")
+    with start_admin(*flags) as admin:
+        for method, path in routes:
+            headers = {HEADER: "vic", "Content-Type": "application/json"}
+            answer = request(admin.http, method, path, b"{}", headers)
+            assert (method, path, answer.status) == (method, path, 403)
+
+
+def test_a_viewer_by_login_gets_through_no_route_that_changes_something(monkeypatch, tmp_path):
+    routes = routes_of_all_parts(monkeypatch)
+    users = write_users(tmp_path / "users", ("vic", "viewer", "right"))
+    with start_admin(f"--auth-file={users}") as admin:
+        basic = {"Authorization": "Basic dmljOnJpZ2h0", "Content-Type": "application/json"}
+        without = {"Content-Type": "application/json"}
+        for method, path in routes:
+            answer = request(admin.http, method, path, b"{}", basic)
+            assert (method, path, answer.status) == (method, path, 403)
+            answer = request(admin.http, method, path, b"{}", without)
+            assert (method, path, answer.status) == (method, path, 401)
+        session = cookie_header(log_in(admin.http, "vic", "right"))
+        for method, path in routes:
+            answer = request(admin.http, method, path, b"{}", session | without)
+            assert (method, path, answer.status) == (method, path, 403)
+
+
+def test_settings_are_not_changed_by_a_viewer_behind_a_proxy_of_the_same_machine():
+    path, body = "/config/log_level", b"debug"
+    with start_admin("--admin-user=ana", "--acl-trusted-cidr=127.0.0.1/32") as admin:
+        assert request(admin.http, "PUT", path, body).status == 403
+        assert request(admin.http, "PUT", path, body, {HEADER: "vic"}).status == 403
+        assert request(admin.http, "PUT", path, body, {HEADER: "ana"}).status != 403
+    with start_admin("--admin-user=ana") as admin:  # as in NSQ, where only the address counts
+        assert request(admin.http, "PUT", path, body, {HEADER: "vic"}).status != 403
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        (("--admin-user=",), "--admin-user must not be empty"),
+        (("--admin-user=a", "--auth-file=x"), "use --auth-file or --admin-user, not both"),
+        (("--auth-file=/nowhere/users",), "failed to read --auth-file /nowhere/users: no such"),
+        (("--acl-trusted-cidr=x/8",), "failed to parse --acl-trusted-cidr: 'x/8'"),
+        (("--session-lifetime=0s",), "--session-lifetime must be more than 0"),
+    ],
+)
+def test_settings_that_cannot_be_meant_are_refused(flags, text):
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "nsqfast.nsqadmin.main", "--http-address=127.0.0.1:0"),
+            *(f"--nsqd-http-address={NOWHERE}", *flags),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert text in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_refusals_are_kept_in_memory_too(monkeypatch):
+    kept = []
+
+    def add(app, context):
+        add_probes(app, context)
+        kept.append(context.audit)
+
+    with probed(monkeypatch, add, admin_users=["ana"]) as address:
+        assert ask(address, "POST", "/api/probe", "vic") == 403
+        wait_until(lambda: kept[0].last())
+        assert kept[0].last()[0].action == "POST /api/probe"
