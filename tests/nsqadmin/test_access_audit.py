@@ -24,6 +24,7 @@ from support.access import (
     wait_until,
     write_users,
 )
+from support.admin import LiveCluster, text_of
 from support.web import request
 
 KEYS = [
@@ -333,18 +334,55 @@ def test_a_slow_endpoint_delays_neither_actions_nor_the_stop(monkeypatch, noter,
     assert "1000 notifications were not sent" in caplog.text
 
 
-def actions(address):
-    """The eleven of them, as scripts ask for them."""
-    return [
-        ("POST", "/api/topics", {"topic": "t"}),
-        ("POST", "/api/topics", {"topic": "t", "channel": "c"}),
+HEADERS = {
+    "Authorization": "Basic YW5hOm5vYm9keSBjaGVja3MgaXQ=",
+    "User-Agent": "a-script/1.0",
+    "X-Scheme": "https",
+    "Content-Type": "application/json",
+}
+
+
+def act(address, node):
+    """The eleven actions of NSQ, as scripts ask for them, on a topic that is there."""
+    for method, path, body in (
+        ("POST", "/api/topics", {"topic": "new"}),
+        ("POST", "/api/topics?x=%2F", {"topic": "t", "channel": "d"}),
         ("POST", "/api/topics/t", {"action": "pause"}),
         ("POST", "/api/topics/t", {"action": "unpause"}),
         ("POST", "/api/topics/t", {"action": "empty"}),
         ("POST", "/api/topics/t/c", {"action": "pause"}),
         ("POST", "/api/topics/t/c", {"action": "unpause"}),
         ("POST", "/api/topics/t/c", {"action": "empty"}),
+        ("POST", "/api/topics/t/missing", {"action": "empty"}),
         ("DELETE", "/api/topics/t/c", None),
-        ("DELETE", f"/api/nodes/{address}", {"topic": "t"}),
-        ("DELETE", "/api/topics/t", None),
-    ]
+        ("DELETE", f"/api/nodes/{node}", {"topic": "t"}),
+        ("DELETE", "/api/topics/new", None),
+        ("DELETE", "/api/topics/never-there", None),
+    ):
+        data = json.dumps(body).encode() if body is not None else None
+        request(address, method, path, data, HEADERS)
+
+
+@pytest.mark.go
+def test_the_endpoint_is_told_what_nsqadmin_of_go_tells(tmp_path):
+    """Field by field, in the same order; what must differ has the same form."""
+    told = {}
+    with LiveCluster(tmp_path, ("go",), ("go",)) as cluster:
+        for kind in ("nsqfast", "go"):
+            cluster.make("t", "c")
+            with Endpoint() as endpoint:
+                flag = f"--notification-http-endpoint={endpoint.url}"
+                with cluster.admin(kind, flag) as admin:
+                    act(admin.http, text_of(cluster.nsqds[0].http))
+                    wait_until(lambda known=endpoint: "delete_topic" in str(known.bodies))
+                    address = text_of(admin.http)
+            told[kind] = endpoint.bodies
+            for body in endpoint.bodies:
+                assert abs(body["timestamp"] - time.time()) < 60
+                assert re.fullmatch(r"127\.0\.0\.1:\d+", body["remote_ip"])
+                body["url"] = body["url"].replace(address, "HOST")
+                body["remote_ip"] = body["timestamp"] = ""
+            told[kind].sort(key=json.dumps)
+    assert [list(body) for body in told["nsqfast"]] == [list(body) for body in told["go"]]
+    assert told["nsqfast"] == told["go"]
+    assert {body["action"] for body in told["go"]} == ACTIONS

@@ -73,7 +73,7 @@ def check(headers):
     ("method", "target", "status"),
     [
         ("GET", "/ping", 200),
-        ("HEAD", "/ping", 200),
+        ("HEAD", "/ping", 405),
         ("GET", "/nowhere", 404),
         ("GET", "/api/nowhere", 404),
         ("DELETE", "/ping", 405),
@@ -196,7 +196,7 @@ def test_scripts_get_the_words_of_nsq(address):
     assert answer.headers["X-NSQ-Content-Type"] == "nsq; version=1.0"
     answer = request(address, "POST", "/ping")
     assert answer.json() == {"message": "METHOD_NOT_ALLOWED"}
-    assert answer.headers["Allow"] == "GET,HEAD"
+    assert answer.headers["Allow"] == "GET, OPTIONS"
 
 
 def test_a_request_is_one_line_of_the_log_in_the_form_of_nsq():

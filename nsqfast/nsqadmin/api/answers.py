@@ -1,8 +1,7 @@
-"""How the JSON API answers: headers, errors, warnings, and a log line for each request, as nsqadmin has them."""
+"""How the JSON API answers: headers, errors and warnings, as nsqadmin has them."""
 
 import logging
 import re
-import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
@@ -11,7 +10,6 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from nsqfast.gotext import quote
-from nsqfast.net.addresses import peer_text
 from nsqfast.net.http_query import parse_query
 from nsqfast.nsqadmin.upstream.errors import NobodyAnsweredError, Result
 
@@ -68,13 +66,10 @@ def query_of(request: web.Request) -> dict[str, str]:
 
 
 def as_api(ask: Ask) -> Handler:
-    """A handler whose errors are JSON, and which is logged."""
+    """A handler whose errors are JSON."""
 
     async def handle(request: web.Request) -> web.Response:
-        start = time.perf_counter()
-        response = await _answer_or_refuse(ask, request)
-        log_request(request, response.status, time.perf_counter() - start)
-        return response
+        return await _answer_or_refuse(ask, request)
 
     return handle
 
@@ -92,14 +87,3 @@ async def _answer_or_refuse(ask: Ask, request: web.Request) -> web.Response:
     except Exception:
         log.exception("%s %s failed", request.method, request.path)
         return refusal(500, "INTERNAL_ERROR")
-
-
-def log_request(request: web.Request, status: int, taken_s: float) -> None:
-    """A line as nsqadmin writes it."""
-    if log.isEnabledFor(logging.INFO):
-        peer = peer_text(
-            request.transport.get_extra_info("peername") if request.transport else None
-        )
-        log.info(
-            "%d %s %s (%s) %.3fms", status, request.method, request.raw_path, peer, taken_s * 1e3
-        )

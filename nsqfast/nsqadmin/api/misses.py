@@ -3,7 +3,7 @@
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
 
-from nsqfast.nsqadmin.api.answers import log_request, refusal
+from nsqfast.nsqadmin.api.answers import refusal
 from nsqfast.nsqadmin.context import context_of
 
 OURS = ("/api/", "/config/", "/ping/", "/render/")
@@ -21,12 +21,10 @@ async def answer_misses(request: web.Request, handler: Handler) -> web.StreamRes
         target = path.rstrip("/") + ("?" + query if query else "")
         return web.Response(status=status, headers={"Location": target})
     if not isinstance(miss, web.HTTPMethodNotAllowed):
-        log_request(request, 404, 0.0)
         return refusal(404, "NOT_FOUND")
     allowed = ", ".join(sorted([*miss.allowed_methods, "OPTIONS"]))
     if request.method == hdrs.METH_OPTIONS:
         return web.Response(headers={"Allow": allowed})
-    log_request(request, 405, 0.0)
     response = refusal(405, "METHOD_NOT_ALLOWED")
     response.headers["Allow"] = allowed
     return response
