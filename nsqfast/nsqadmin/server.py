@@ -63,6 +63,8 @@ class Server:
         )
         # Pushed before the listener: what the last requests did is still written.
         self._stack.push_async_callback(self.context.audit.close)
+        await self.context.history.start()
+        self._stack.push_async_callback(self.context.history.stop)
         await self._listen()
         self._stack.push_async_callback(self.context.problems.stop)
         poller = self.context.poller

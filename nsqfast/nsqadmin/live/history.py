@@ -1,7 +1,39 @@
-"""What the numbers of topics, channels and nodes were, for charts: rings of fixed size."""
+"""What the numbers of topics, channels and nodes were, for charts: rings of fixed size.
 
-from nsqfast.nsqadmin.live.model import Cluster
+A fine ring has the last hour, a coarse one all of --history; their steps are the smallest for which everything fits
+into --history-memory.
+"""
+
+import asyncio
+import collections
+import logging
+import time
+
+import numpy as np
+
+from nsqfast.nsqadmin.live.history_file import HistoryFileError, Kept, is_ours, load, save, snapshot
+from nsqfast.nsqadmin.live.model import Channel, Cluster, Node, NodeState, Rates, Topic
+from nsqfast.nsqadmin.live.rings import BLOCK, Doubles
+from nsqfast.nsqadmin.live.series import (
+    CHANNEL_COLUMNS,
+    NODE_COLUMNS,
+    TOPIC_COLUMNS,
+    Key,
+    Mark,
+    Series,
+)
+from nsqfast.nsqadmin.live.table import Table
+from nsqfast.nsqadmin.live.trends import oldest, slopes
 from nsqfast.nsqadmin.options import Options
+
+log = logging.getLogger("nsqadmin")
+
+FINE_RANGE_S = 3600
+STEPS_S = ((10, 60), (10, 120), (20, 120), (20, 300), (30, 300), (60, 300), (60, 600))
+MARKS_MAX = 1000
+SPARKLINE_POINTS = 30
+SAVE_INTERVAL_S = 300.0
+UNKNOWN = float("nan")
 
 
 class History:
@@ -9,10 +41,309 @@ class History:
 
     def __init__(self, options: Options) -> None:
         self._options = options
+        self._history_s = max(options.history_ns // 1_000_000_000, FINE_RANGE_S)
+        self.topics = Table(TOPIC_COLUMNS, has_counts=False)
+        self.channels = Table(CHANNEL_COLUMNS, has_counts=True)
+        self.nodes = Table(NODE_COLUMNS, has_counts=False)
+        self.marks: collections.deque[Mark] = collections.deque(maxlen=MARKS_MAX)
+        self._plan = -1  # index of STEPS_S
+        self._is_full = False
+        self._start_times: dict[str, int] = {}
+        self._topic_slopes: Doubles = np.zeros(0)
+        self._channel_slopes: Doubles = np.zeros(0)
+        self._saver: asyncio.Task[None] | None = None
+        self._use_plan(0)
+
+    @property
+    def tables(self) -> tuple[Table, Table, Table]:
+        """Of all kinds."""
+        return self.topics, self.channels, self.nodes
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all rings."""
+        return sum(table.fine.size_bytes + table.coarse.size_bytes for table in self.tables)
+
+    # The ticks
 
     def take(self, cluster: Cluster) -> None:
-        """One more tick."""
+        """One more tick; fills the slopes and the oldest ages of its topics and channels."""
+        now = cluster.at
+        up = _up(cluster)
+        self._find_restarts(cluster)
+        topics = [topic for topic in cluster.topics.values() if topic.parts]
+        channels = [channel for topic in topics for channel in topic.channels.values()]
+        topic_keys: list[Key] = [("topic", topic.name) for topic in topics]
+        channel_keys: list[Key] = [("channel", c.topic, c.name) for c in channels]
+        node_keys: list[Key] = [(), *(("node", key) for key in cluster.nodes)]
+        self._make_room([topic_keys, channel_keys, node_keys], now)
+        step = self.channels.fine.last
+        topic_values = _array([_topic_row(topic, up) for topic in topics], len(TOPIC_COLUMNS))
+        channel_values = _array([_channel_row(c, up) for c in channels], len(CHANNEL_COLUMNS))
+        counts = np.array([channel.counts.message_count for channel in channels], np.float64)
+        node_values = _array(
+            [
+                _cluster_row(cluster, topic_values, channel_values),
+                *(_node_row(node) for node in cluster.nodes.values()),
+            ],
+            len(NODE_COLUMNS),
+        )
+        self.topics.take(topic_keys, topic_values, None, now)
+        self.channels.take(channel_keys, channel_values, counts, now)
+        self.nodes.take(node_keys, node_values, None, now)
+        if step != self.channels.fine.last or len(self._channel_slopes) != self.channels.capacity:
+            self._topic_slopes = slopes(self.topics.fine, 1, 2)
+            self._channel_slopes = slopes(self.channels.fine, 4, 5)
+        self._tell(topics, channels, now)
 
-    def sparkline(self, _key: tuple[str, ...]) -> list[float | None]:
-        """For a cell of a table."""
-        return []
+    def _tell(self, topics: list[Topic], channels: list[Channel], now: float) -> None:
+        known = [*self._topic_slopes.tolist(), None]  # the last one is for slot -1
+        for topic, slot in zip(topics, self.topics.index.tolist(), strict=True):
+            topic.depth_slope = _known(known[slot])
+        table = self.channels
+        depth = np.zeros(table.capacity + 1)
+        depth[table.index] = [channel.counts.depth for channel in channels]
+        ages, is_minimum = oldest([table.fine, table.coarse], depth[:-1], table.totals, now)
+        facts = list(
+            zip(self._channel_slopes.tolist(), ages.tolist(), is_minimum.tolist(), strict=True)
+        )
+        for channel, slot in zip(channels, table.index.tolist(), strict=True):
+            if slot >= 0:
+                slope, age, channel.oldest_is_minimum = facts[slot]
+                channel.depth_slope, channel.oldest_s = _known(slope), _known(age)
+
+    def _find_restarts(self, cluster: Cluster) -> None:
+        for key, node in cluster.nodes.items():
+            before = self._start_times.get(key)
+            if before and node.start_time and node.start_time != before:
+                self.mark(f"nsqd {node.hostname} ({key}) restarted", ("node", key))
+        self._start_times = {key: node.start_time for key, node in cluster.nodes.items()}
+
+    # Room
+
+    def _make_room(self, keys: list[list[Key]], now: float) -> None:
+        missing = [
+            table.missing(wanted, now) for table, wanted in zip(self.tables, keys, strict=True)
+        ]
+        if not any(missing):
+            return
+        blocks = [-(-number // BLOCK) for number in missing]
+        while self._bytes(self._plan, blocks) > self.memory_max:
+            if self._plan + 1 == len(STEPS_S):
+                if not self._is_full:
+                    log.warning("charts: --history-memory is too small for all topics and channels")
+                    self._is_full = True
+                return
+            self._use_plan(self._plan + 1)
+        for table, number in zip(self.tables, blocks, strict=True):
+            for _ in range(number):
+                table.grow()
+
+    def _bytes(self, plan: int, blocks: list[int]) -> int:
+        fine_s, coarse_s = STEPS_S[plan]
+        steps = FINE_RANGE_S // fine_s + self._history_s // coarse_s
+        return sum(
+            (table.capacity + number * BLOCK)
+            * Table.bytes_of(len(table.columns), steps, has_counts=table.has_counts)
+            for table, number in zip(self.tables, blocks, strict=True)
+        )
+
+    def _use_plan(self, plan: int) -> None:
+        self._plan = plan
+        fine_s, coarse_s = STEPS_S[plan]
+        for table in self.tables:
+            table.set_steps(fine_s, FINE_RANGE_S // fine_s, coarse_s, self._history_s // coarse_s)
+
+    @property
+    def memory_max(self) -> int:
+        """--history-memory."""
+        return self._options.history_memory
+
+    def adopt(self, kept: list[Kept]) -> None:
+        """What a file knew, before the first tick."""
+        for table, part in zip(self.tables, kept, strict=True):
+            table.adopt(part, time.time())
+        plan = 0
+        while self._bytes(plan, [0, 0, 0]) > self.memory_max and plan + 1 < len(STEPS_S):
+            plan += 1
+        self._use_plan(plan)
+
+    # What it gives
+
+    def mark(self, text: str, key: Key = ()) -> None:
+        """Something happened now."""
+        self.marks.append(Mark(time.time(), text, key))
+
+    def _table(self, key: Key) -> Table:
+        kind = key[0] if key else "node"
+        return {"topic": self.topics, "channel": self.channels, "node": self.nodes}[kind]
+
+    def series(self, key: Key, range_s: int) -> Series:
+        """The last `range_s` seconds of one entity; nothing for one that is not known."""
+        table = self._table(key)
+        ring = table.fine if range_s <= FINE_RANGE_S else table.coarse
+        slot = table.slots.get(key)
+        last_at = table.last_at()
+        if slot is None:
+            nothing = np.zeros(0, np.float32)
+            return Series(ring.step_s, np.zeros(0), dict.fromkeys(table.columns, nothing))
+        count = min(range_s // ring.step_s, ring.length)
+        values = np.concatenate([ring.read(slot, count), table.pending()[slot : slot + 1]])
+        steps = np.arange(ring.last - count + 1, ring.last + 1)
+        times = np.append((steps + 1.0) * ring.step_s, last_at)
+        kept = times >= last_at - range_s
+        columns = {name: values[kept, index] for index, name in enumerate(table.columns)}
+        marks = [m for m in self.marks if m.at >= last_at - range_s and m.is_about(key)]
+        return Series(ring.step_s, times[kept], columns, marks)
+
+    def sparkline(self, key: Key) -> list[float | None]:
+        """Thirty means of the depth over the last hour, oldest first; None where it is not known."""
+        table = self._table(key)
+        slot = table.slots.get(key)
+        ring = table.fine
+        per_point = ring.points // SPARKLINE_POINTS
+        wanted = per_point * SPARKLINE_POINTS
+        depth = np.full(wanted, np.nan)
+        if slot is not None and ring.length:
+            memory = table.columns.index("memory_depth")
+            known = ring.read(slot, wanted)[:, memory : memory + 2].sum(axis=1)
+            depth[wanted - len(known) :] = known
+        points = depth.reshape(SPARKLINE_POINTS, per_point)
+        is_known = ~np.isnan(points)
+        number = is_known.sum(axis=1)
+        total = np.where(is_known, points, 0).sum(axis=1)
+        return [
+            float(value) if count else None
+            for value, count in zip(
+                (total / np.maximum(number, 1)).tolist(), number.tolist(), strict=True
+            )
+        ]
+
+    def slope(self, key: Key) -> float | None:
+        """Messages a second by which the depth of a topic or channel grew over the last five minutes."""
+        table = self._table(key)
+        known = self._topic_slopes if table is self.topics else self._channel_slopes
+        slot = table.slots.get(key)
+        if table is self.nodes or slot is None or slot >= len(known):
+            return None
+        return _known(float(known[slot]))
+
+    # The file
+
+    async def start(self) -> None:
+        """Read --history-file, and begin to save it from time to time."""
+        path = self._options.history_file
+        if not path:
+            return
+        if not await asyncio.to_thread(is_ours, path):
+            log.warning("charts: --history-file %s is something else, and left as it is", path)
+            return
+        try:
+            await asyncio.to_thread(load, self, path)
+        except FileNotFoundError:
+            pass
+        except HistoryFileError as error:
+            log.warning("charts: --history-file %s is ignored: %s", path, error)
+        self._saver = asyncio.get_running_loop().create_task(self._save_often())
+
+    async def stop(self) -> None:
+        """Save for the last time."""
+        if self._saver is not None:
+            self._saver.cancel()
+            await asyncio.wait([self._saver])
+            self._saver = None
+            await self.save()
+
+    async def save(self) -> None:
+        """Into --history-file, in a thread; trouble is one line in the log."""
+        path = self._options.history_file
+        try:
+            await asyncio.to_thread(save, snapshot(self), path)
+        except OSError as error:
+            log.warning("charts: --history-file %s could not be written: %s", path, error)
+
+    async def _save_often(self) -> None:
+        while True:
+            await asyncio.sleep(SAVE_INTERVAL_S)
+            await self.save()
+
+
+def _up(cluster: Cluster) -> frozenset[str] | None:
+    """Nodes that are up; None for all of them."""
+    up = frozenset(key for key, node in cluster.nodes.items() if node.state is NodeState.UP)
+    return None if len(up) == len(cluster.nodes) else up
+
+
+def _array(rows: list[tuple[float, ...]], width: int) -> Doubles:
+    return np.array(rows, np.float64).reshape(len(rows), width)
+
+
+def _known(value: float | None) -> float | None:
+    return value if value is not None and value == value else None  # noqa: PLR0124 - nan is not itself
+
+
+NO_RATES = Rates(UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN)
+GAP = (UNKNOWN,) * len(NODE_COLUMNS)
+
+
+def _topic_row(topic: Topic, up: frozenset[str] | None) -> tuple[float, ...]:
+    if up is not None and not any(part.node in up for part in topic.parts):
+        return GAP[: len(TOPIC_COLUMNS)]
+    counts, rates = topic.counts, topic.rates or NO_RATES
+    return rates.in_s, counts.depth - counts.backend_depth, counts.backend_depth
+
+
+def _channel_row(channel: Channel, up: frozenset[str] | None) -> tuple[float, ...]:
+    if up is not None and not any(part.node in up for part in channel.parts):
+        return GAP[: len(CHANNEL_COLUMNS)]
+    counts, rates = channel.counts, channel.rates or NO_RATES
+    return (
+        rates.in_s,
+        rates.out_s,
+        rates.requeue_s,
+        rates.timeout_s,
+        counts.depth - counts.backend_depth,
+        counts.backend_depth,
+        counts.in_flight_count,
+        counts.deferred_count,
+    )
+
+
+def _node_row(node: Node) -> tuple[float, ...]:
+    if node.state is not NodeState.UP:
+        return GAP
+    counts, rates = node.counts, node.rates or NO_RATES
+    memory = UNKNOWN if node.memory_bytes is None else node.memory_bytes
+    return (
+        rates.in_s,
+        rates.out_s,
+        rates.requeue_s,
+        rates.timeout_s,
+        counts.depth - counts.backend_depth,
+        counts.backend_depth,
+        counts.in_flight_count,
+        counts.deferred_count,
+        counts.client_count,
+        memory,
+    )
+
+
+def _cluster_row(cluster: Cluster, topics: Doubles, channels: Doubles) -> tuple[float, ...]:
+    if not cluster.totals.nodes_up:
+        return GAP
+    totals = cluster.totals
+    timeouts = channels[:, 3]
+    nodes = [node for node in cluster.nodes.values() if node.state is NodeState.UP]
+    memory = [node.memory_bytes for node in nodes if node.memory_bytes is not None]
+    return (
+        UNKNOWN if totals.in_s is None else totals.in_s,
+        UNKNOWN if totals.out_s is None else totals.out_s,
+        UNKNOWN if totals.requeue_s is None else totals.requeue_s,
+        UNKNOWN if totals.out_s is None else float(np.nansum(timeouts)),
+        float(np.nansum(topics[:, 1]) + np.nansum(channels[:, 4])),
+        float(np.nansum(topics[:, 2]) + np.nansum(channels[:, 5])),
+        float(totals.in_flight_count),
+        float(np.nansum(channels[:, 7])),
+        float(sum(node.counts.client_count for node in nodes)),
+        float(sum(memory)) if memory else UNKNOWN,
+    )

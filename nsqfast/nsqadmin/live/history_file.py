@@ -1,0 +1,215 @@
+"""--history-file: the rings over a restart of nsqadmin.
+
+A zip file (as of numpy.savez), so its parts have checksums: `about.json`, and an array for each block of each ring, the
+rows oldest first. It is written beside the old one and takes its place at once.
+"""
+
+import os
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from nsqfast.nsqadmin.live.rings import BLOCK, Ring
+from nsqfast.nsqadmin.live.series import Key, Mark
+
+if TYPE_CHECKING:
+    from nsqfast.nsqadmin.live.history import History
+    from nsqfast.nsqadmin.live.table import Table
+
+VERSION = 1
+ABOUT = "about.json"
+# While it is written, the loop may write as many rows again, over the oldest ones.
+ROWS_LEFT_OUT = 4
+POINTS_MAX = 1 << 20
+BLOCKS_MAX = 1 << 12
+
+
+# What damage may end in: zipfile and numpy say it in many ways.
+TROUBLE = (
+    OSError,
+    ValueError,
+    KeyError,
+    EOFError,
+    RuntimeError,
+    MemoryError,
+    zipfile.BadZipFile,
+    zlib.error,
+    msgspec.MsgspecError,
+)
+
+
+class HistoryFileError(Exception):
+    """It is damaged, or something else."""
+
+
+class _RingAbout(msgspec.Struct):
+    step_s: int
+    first: int
+    last: int
+    blocks: int
+
+
+class _TableAbout(msgspec.Struct):
+    columns: tuple[str, ...]
+    slots: list[tuple[Key, int]]
+    fine: _RingAbout
+    coarse: _RingAbout
+
+
+class _About(msgspec.Struct):
+    nsqadmin_history: int
+    tables: list[_TableAbout]
+    marks: list[tuple[float, str, Key]]
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """What is to be written; the rings may go on meanwhile."""
+
+    about: _About
+    rings: list[tuple[str, Ring, int, int]]  # name, ring, first, last
+    arrays: list[tuple[str, NDArray[np.float64]]]
+
+
+def snapshot(history: "History") -> Snapshot:
+    """On the loop."""
+    tables: list[_TableAbout] = []
+    rings: list[tuple[str, Ring, int, int]] = []
+    arrays = []
+    for number, table in enumerate(history.tables):
+        abouts = []
+        for name, ring in (("fine", table.fine), ("coarse", table.coarse)):
+            first = max(ring.first, ring.last - ring.points + 1 + ROWS_LEFT_OUT)
+            rings.append((f"{number}.{name}", ring, first, ring.last))
+            abouts.append(_RingAbout(ring.step_s, first, ring.last, len(ring.blocks)))
+        tables.append(_TableAbout(table.columns, list(table.slots.items()), *abouts))
+        arrays += [(f"{number}.totals", table.totals.copy()), (f"{number}.raw", table.raw.copy())]
+    marks = [(mark.at, mark.text, mark.key) for mark in history.marks]
+    return Snapshot(_About(VERSION, tables, marks), rings, arrays)
+
+
+def save(taken: Snapshot, path: str) -> None:
+    """In a thread; OSError says why not."""
+    beside = Path(f"{path}.new")
+    with beside.open("wb") as stream:
+        with zipfile.ZipFile(stream, "w") as archive:
+            archive.writestr(ABOUT, msgspec.json.encode(taken.about))
+            for name, array in taken.arrays:
+                _write(archive, name, array)
+            for name, ring, first, last in taken.rings:
+                rows = np.arange(first, last + 1 if last >= 0 else first) % ring.points
+                for index, block in enumerate(ring.blocks):
+                    _write(archive, f"{name}.{index}", block[rows])
+                for index, counts in enumerate(ring.counts):
+                    _write(archive, f"{name}.counts.{index}", counts[rows])
+        stream.flush()
+        os.fsync(stream.fileno())
+    beside.replace(path)
+    folder = os.open(Path(path).parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _write(archive: zipfile.ZipFile, name: str, array: NDArray[Any]) -> None:
+    with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
+        np.lib.format.write_array(stream, array, allow_pickle=False)
+
+
+def is_ours(path: str) -> bool:
+    """It is not there, empty, or began as one of these files; anything else is not to be written over."""
+    try:
+        with Path(path).open("rb") as stream:
+            begin = stream.read(64)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return not begin or (begin[:4] == b"PK\x03\x04" and ABOUT.encode() in begin)
+
+
+def load(history: "History", path: str) -> None:
+    """In a thread, before the first tick: fills the tables, or raises HistoryFileError and changes nothing."""
+    try:
+        if Path(path).stat().st_size > 2 * history.memory_max + (1 << 20):
+            raise HistoryFileError("it is larger than --history-memory allows")
+        with zipfile.ZipFile(path) as archive:
+            about = msgspec.json.decode(archive.read(ABOUT), type=_About)
+            if about.nsqadmin_history != VERSION or len(about.tables) != len(history.tables):
+                raise HistoryFileError("it is of another version")
+            read = [
+                _read_table(archive, number, table, said)
+                for number, (table, said) in enumerate(
+                    zip(history.tables, about.tables, strict=True)
+                )
+            ]
+    except FileNotFoundError:
+        raise
+    except TROUBLE as error:
+        raise HistoryFileError(str(error) or type(error).__name__) from None
+    history.adopt(read)
+    history.marks.extend(Mark(*mark) for mark in about.marks)
+
+
+@dataclass(slots=True)
+class Kept:
+    """Of one table."""
+
+    slots: dict[Key, int]
+    fine: Ring
+    coarse: Ring
+    totals: NDArray[np.float64]
+    raw: NDArray[np.float64]
+
+
+def _read_table(archive: zipfile.ZipFile, number: int, table: "Table", about: _TableAbout) -> Kept:
+    blocks = about.fine.blocks
+    capacity = blocks * BLOCK
+    slots = dict(about.slots)
+    is_sound = (
+        about.columns == table.columns
+        and blocks == about.coarse.blocks <= BLOCKS_MAX
+        and len(slots) == len(about.slots) == len(set(slots.values()))
+        and all(0 <= slot < capacity for slot in slots.values())
+    )
+    if not is_sound:
+        raise HistoryFileError("its parts do not fit together")
+    rings = []
+    for name, said in (("fine", about.fine), ("coarse", about.coarse)):
+        rings.append(_read_ring(archive, f"{number}.{name}", table, said))
+    totals = _read(archive, f"{number}.totals", (capacity,), np.float64)
+    raw = _read(archive, f"{number}.raw", (capacity,), np.float64)
+    return Kept(slots, rings[0], rings[1], totals, raw)
+
+
+def _read_ring(archive: zipfile.ZipFile, name: str, table: "Table", about: _RingAbout) -> Ring:
+    width, length = len(table.columns), about.last - about.first + 1 if about.last >= 0 else 0
+    if about.step_s < 1 or not 0 <= length <= POINTS_MAX:
+        raise HistoryFileError("its times are impossible")
+    ring = Ring(about.step_s, max(length, 1), width, has_counts=table.has_counts)
+    for _ in range(about.blocks):
+        ring.add_block()
+    if length:
+        ring.first, ring.last = about.first, about.last
+    rows = ring.rows(length)
+    for index, block in enumerate(ring.blocks):
+        block[rows] = _read(archive, f"{name}.{index}", (length, BLOCK, width), np.float32)
+    for index, counts in enumerate(ring.counts):
+        counts[rows] = _read(archive, f"{name}.counts.{index}", (length, BLOCK), np.float64)
+    return ring
+
+
+def _read(archive: zipfile.ZipFile, name: str, shape: tuple[int, ...], kind: Any) -> NDArray[Any]:
+    with archive.open(f"{name}.npy") as stream:
+        array: NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
+        stream.read(1)  # the end: only there the checksum is compared
+    if array.shape != shape or array.dtype != kind:
+        raise HistoryFileError("its parts do not fit together")
+    return array

@@ -1,0 +1,131 @@
+"""Numbers of many entities at regular times: the last `points` steps, in arrays of fixed size.
+
+Step number s is the time from s * step_s to (s + 1) * step_s and stands in row s % points. Entities have slots; those
+of a block share an array [points, BLOCK, columns], so that more of them need a new block and no copy.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+BLOCK = 64  # entities
+NAN = np.float32(np.nan)
+
+Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
+
+
+class Ring:
+    """`counts` are running totals at the ends of the steps, for kinds that have them."""
+
+    def __init__(self, step_s: int, points: int, width: int, *, has_counts: bool) -> None:
+        self.step_s, self.points, self.width = step_s, points, width
+        self.blocks: list[Floats] = []
+        self.counts: list[Doubles] = []
+        self.has_counts = has_counts
+        self.first = self.last = -1  # numbers of the steps that are known; -1: none
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all arrays."""
+        return sum(block.nbytes for block in self.blocks) + sum(c.nbytes for c in self.counts)
+
+    @property
+    def length(self) -> int:
+        """Steps that are known."""
+        return self.last - self.first + 1 if self.last >= 0 else 0
+
+    def add_block(self) -> None:
+        """Room for BLOCK more entities, of which nothing is known."""
+        # What was never written is not read, so only the rows that are known have to say that they are not.
+        rows = self.rows(self.length)
+        block = np.zeros((self.points, BLOCK, self.width), np.float32)
+        block[rows] = NAN
+        self.blocks.append(block)
+        if self.has_counts:
+            counts = np.zeros((self.points, BLOCK), np.float64)
+            counts[rows] = np.nan
+            self.counts.append(counts)
+
+    def rows(self, count: int) -> NDArray[np.int64]:
+        """Of the last `count` known steps, oldest first."""
+        count = min(count, self.length)
+        return np.arange(self.last - count + 1, self.last + 1) % self.points
+
+    def advance(self, step: int) -> None:
+        """The next row to be written is that of `step`; what is skipped is unknown."""
+        if self.last < 0 or step - self.last > self.points:
+            self.first = self.last = step
+            return
+        assert step > self.last
+        skipped = np.arange(self.last + 1, step) % self.points
+        for block in self.blocks:
+            block[skipped] = NAN
+        for counts in self.counts:
+            counts[skipped] = counts[self.last % self.points]
+        self.last = step
+        self.first = max(self.first, step - self.points + 1)
+
+    def write(self, values: Floats, counts: Doubles | None) -> None:
+        """Into the last row: [slots, columns], and [slots]."""
+        row = self.last % self.points
+        for index, block in enumerate(self.blocks):
+            block[row] = values[index * BLOCK : (index + 1) * BLOCK]
+        if counts is not None:
+            for index, totals in enumerate(self.counts):
+                totals[row] = counts[index * BLOCK : (index + 1) * BLOCK]
+
+    def forget(self, slot: int) -> None:
+        """It belongs to somebody else from now on."""
+        block, offset = divmod(slot, BLOCK)
+        self.blocks[block][:, offset] = NAN
+        if self.has_counts:
+            self.counts[block][:, offset] = np.nan
+
+    def read(self, slot: int, count: int) -> Floats:
+        """[steps, columns] of the last `count` known steps, oldest first."""
+        block, offset = divmod(slot, BLOCK)
+        values: Floats = self.blocks[block][self.rows(count), offset]
+        return values
+
+    def time_of(self, step: int) -> float:
+        """The unix time of its end."""
+        return float((step + 1) * self.step_s)
+
+    def condense(self, fine: "Ring", step: int) -> None:
+        """Write row `step` from those of a finer ring: means of what is known, the last totals."""
+        self.advance(step)
+        ratio = self.step_s // fine.step_s
+        steps = np.arange(max(step * ratio, fine.first), min((step + 1) * ratio - 1, fine.last) + 1)
+        row = self.last % self.points
+        for index, block in enumerate(self.blocks):
+            block[row] = mean(fine.blocks[index][steps % fine.points])
+        for index, totals in enumerate(self.counts):
+            totals[row] = fine.counts[index][steps[-1] % fine.points] if len(steps) else np.nan
+
+
+def mean(values: Floats) -> Floats:
+    """Over the first axis, of what is known; nan where nothing is."""
+    known = ~np.isnan(values)
+    number = known.sum(axis=0)
+    total = np.where(known, values, 0).sum(axis=0, dtype=np.float64)
+    return np.where(number > 0, total / np.maximum(number, 1), np.nan).astype(np.float32)
+
+
+def resample(old: Ring, new: Ring) -> None:
+    """Fill `new`, which is empty, with what `old` knows; its blocks are made as well."""
+    for _ in old.blocks:
+        new.add_block()
+    if not old.length:
+        return
+    first = max(old.first * old.step_s, (old.last + 1) * old.step_s - new.points * new.step_s)
+    for step in range(first // new.step_s, old.last * old.step_s // new.step_s + 1):
+        begin = max(step * new.step_s // old.step_s, old.first)
+        end = min(-(-(step + 1) * new.step_s // old.step_s), old.last + 1)
+        if end <= begin:
+            continue
+        new.advance(step)
+        rows, row = np.arange(begin, end) % old.points, new.last % new.points
+        for index, block in enumerate(new.blocks):
+            block[row] = mean(old.blocks[index][rows])
+        for index, totals in enumerate(new.counts):
+            totals[row] = old.counts[index][rows[-1]]

@@ -1,0 +1,97 @@
+"""What rings tell about a backlog: how fast it grows, and since when its oldest message waits."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsqfast.nsqadmin.live.rings import BLOCK, Doubles, Floats, Ring
+
+SLOPE_S = 300
+SLOPE_POINTS_MIN = 3
+
+
+def slopes(ring: Ring, memory: int, backend: int) -> Doubles:
+    """Messages a second by which depth grew over the last five minutes, by regression; [slots], nan if too young.
+
+    Depth is the sum of the columns `memory` and `backend`.
+    """
+    rows = ring.rows(SLOPE_S // ring.step_s + 1)
+    found = np.full(len(ring.blocks) * BLOCK, np.nan)
+    if len(rows) < SLOPE_POINTS_MIN:
+        return found
+    times = np.arange(len(rows), dtype=np.float64) * ring.step_s
+    centred = times - times.mean()
+    weights = centred / (centred @ centred)
+    for index, block in enumerate(ring.blocks):
+        depth = block[rows, :, memory] + block[rows, :, backend]
+        slope = weights @ depth
+        unknown = np.flatnonzero(np.isnan(slope))
+        if len(unknown):
+            slope[unknown] = _slopes_with_gaps(times, depth[:, unknown])
+        found[index * BLOCK : (index + 1) * BLOCK] = slope
+    return found
+
+
+def _slopes_with_gaps(times: Doubles, depth: Floats) -> Doubles:
+    known = ~np.isnan(depth)
+    number = known.sum(axis=0)
+    x = np.where(known, times[:, None], 0.0)
+    y = np.where(known, depth, 0.0)
+    sum_x, sum_y = x.sum(axis=0), y.sum(axis=0)
+    above = number * (x * y).sum(axis=0) - sum_x * sum_y
+    below = number * (x * x).sum(axis=0) - sum_x * sum_x
+    return np.where(number >= SLOPE_POINTS_MIN, above / np.where(below > 0, below, 1), np.nan)
+
+
+def oldest(
+    rings: list[Ring], depth: Doubles, totals: Doubles, now: float
+) -> tuple[Doubles, NDArray[np.bool_]]:
+    """Ages in seconds of the oldest message that waits, and whether it is at least that old; [slots].
+
+    First in, first out: it came when the total passed (total now - depth). nan where none waits. The rings are asked
+    one after another, so the finest comes first.
+    """
+    ages = np.full(len(depth), np.nan)
+    is_minimum = np.zeros(len(depth), bool)
+    open_slots = np.flatnonzero(depth > 0)
+    for ring in rings:
+        if not len(open_slots):
+            break
+        for index in np.unique(open_slots // BLOCK):
+            slots = open_slots[open_slots // BLOCK == index]
+            goals = totals[slots] - depth[slots]
+            found, is_minimum[slots] = _search(
+                ring, int(index), slots % BLOCK, goals, totals[slots], now
+            )
+            # Another ring that does not reach back as far knows no more than the first.
+            is_less = is_minimum[slots] & (ages[slots] > found)
+            ages[slots] = np.where(is_less, ages[slots], found)
+        open_slots = open_slots[is_minimum[open_slots]]
+    return ages, is_minimum
+
+
+def _search(
+    ring: Ring, index: int, offsets: NDArray[np.int64], goals: Doubles, totals: Doubles, now: float
+) -> tuple[Doubles, NDArray[np.bool_]]:
+    if not ring.length:
+        return np.zeros(len(offsets)), np.ones(len(offsets), bool)
+    counts = ring.counts[index]
+    # The last step whose total was not beyond the goal; nothing is known before a slot's first one (nan).
+    low = np.full(len(offsets), ring.first - 1)
+    high = np.full(len(offsets), ring.last + 1)
+    while True:
+        undecided = high - low > 1
+        if not undecided.any():
+            break
+        middle = np.where(undecided, (low + high) // 2, low)
+        beyond = counts[middle % ring.points, offsets] > goals
+        high = np.where(undecided & beyond, middle, high)
+        low = np.where(undecided & ~beyond, middle, low)
+    before = np.where(low >= ring.first, counts[low % ring.points, offsets], np.nan)
+    is_now = high > ring.last
+    after = np.where(is_now, totals, counts[np.minimum(high, ring.last) % ring.points, offsets])
+    until = np.where(is_now, now, (high + 1.0) * ring.step_s)
+    since = np.minimum((low + 1.0) * ring.step_s, until)
+    is_minimum = np.isnan(before)
+    share = (goals - before) / np.where(after > before, after - before, 1.0)
+    times = np.where(is_minimum, until, since + np.clip(share, 0, 1) * (until - since))
+    return np.maximum(now - times, 0.0), is_minimum

@@ -1,0 +1,419 @@
+"""Rings for charts: what they know of each entity, compared with a list that keeps everything."""
+
+import asyncio
+import logging
+import math
+import random
+import time
+
+import numpy as np
+import pytest
+
+from nsqfast.nsqadmin.live.history import History
+from nsqfast.nsqadmin.live.model import (
+    Channel,
+    Cluster,
+    Counts,
+    Node,
+    NodeState,
+    Part,
+    Rates,
+    Topic,
+    Totals,
+)
+from nsqfast.nsqadmin.live.rings import BLOCK
+from nsqfast.nsqadmin.live.table import Table
+from nsqfast.nsqadmin.options import Options
+from support.seeds import seeds
+
+START = 1_800_000_000.0
+NODE = "127.0.0.1:4151"
+
+
+def node(state=NodeState.UP, start_time=1, rates=None, **counts):
+    return Node(
+        key=NODE,
+        hostname="w1",
+        broadcast_address="127.0.0.1",
+        tcp_port=4150,
+        http_port=4151,
+        version="1.3.0",
+        state=state,
+        since=START,
+        answered_at=START,
+        error="",
+        health="OK",
+        start_time=start_time,
+        is_out_of_date=False,
+        counts=Counts(**counts),
+        rates=rates or Rates(0.0),
+        topic_count=1,
+        memory_bytes=1000,
+    )
+
+
+def channel(topic="t", name="c", rates=None, **counts):
+    part = Part(NODE, Counts(**counts), False, rates)
+    return Channel(topic, name, Counts(**counts), [part], rates)
+
+
+def cluster(at, *channels, state=NodeState.UP, start_time=1):
+    topics = {}
+    for one in channels:
+        part = Part(NODE, Counts(), False, Rates(0.0))
+        found = topics.setdefault(
+            one.topic,
+            Topic(one.topic, Counts(), [part], {}, Rates(one.rates.in_s if one.rates else 0)),
+        )
+        found.channels[one.name] = one
+    is_up = state is NodeState.UP
+    totals = Totals(in_s=1.0, out_s=2.0, requeue_s=0.0, nodes_up=int(is_up), nodes_known=1)
+    return Cluster(1, at, totals, topics, {NODE: node(state, start_time)}, {}, has_lookupds=False)
+
+
+def run(history, seconds, make, step=2.0, start=START):
+    """Ticks of a channel whose state at each second `make` says; the last channel."""
+    last = None
+    at = start
+    while at <= start + seconds:
+        last = make(at - start)
+        history.take(cluster(at, last))
+        at += step
+    return last
+
+
+def test_a_series_has_the_means_of_its_steps_and_what_is_now():
+    history = History(Options())
+    run(history, 60, lambda s: channel(rates=Rates(s, 2.0, 3.0, 4.0), depth=10, backend_depth=4))
+    series = history.series(("channel", "t", "c"), 900)
+    assert series.step_s == 10
+    assert series.times.tolist() == [START + s for s in (10, 20, 30, 40, 50, 60, 60)]
+    assert series.columns["in_s"].tolist() == [4, 14, 24, 34, 44, 54, 60]
+    assert set(series.columns["memory_depth"].tolist()) == {6}
+    assert set(series.columns["backend_depth"].tolist()) == {4}
+    assert series.columns["out_s"].dtype == np.float32
+    assert history.series((), 900).columns["out_s"].tolist() == [2.0] * 7
+    assert history.series(("node", NODE), 900).columns["memory"].tolist() == [1000.0] * 7
+
+
+def test_what_is_not_known_is_a_gap_and_no_zero():
+    history = History(Options())
+
+    def make(s):
+        return channel(rates=Rates(5.0), depth=1)
+
+    at = START
+    while at <= START + 60:
+        state = NodeState.STALE if START + 20 <= at < START + 40 else NodeState.UP
+        history.take(cluster(at, make(at), state=state))
+        at += 2
+    for key in ((), ("topic", "t"), ("channel", "t", "c"), ("node", NODE)):
+        rates = history.series(key, 900).columns["in_s"]
+        assert [math.isnan(value) for value in rates] == [False] * 2 + [True] * 2 + [False] * 3
+    assert history.series(("channel", "t", "other"), 900).times.tolist() == []
+
+
+def test_a_long_pause_is_a_gap_and_a_short_one_is_not():
+    history = History(Options())
+    for at in (0, 2, 25, 27, 90, 92, 101):
+        history.take(cluster(START + at, channel(rates=Rates(1.0), depth=1)))
+    rates = history.series(("channel", "t", "c"), 900).columns["in_s"]
+    expected = [1, 1, 1, None, None, None, None, None, None, 1, 1]
+    assert [None if math.isnan(value) else value for value in rates] == expected
+
+
+def test_a_day_is_read_from_the_coarse_ring():
+    history = History(Options(history_ns=2 * 3600 * 10**9))
+    run(history, 3 * 3600, lambda s: channel(rates=Rates(s // 60), depth=1), step=10.0)
+    series = history.series(("channel", "t", "c"), 24 * 3600)
+    assert series.step_s == 60
+    assert len(series.times) == 121
+    assert series.columns["in_s"][:3].tolist() == [59, 60, 61]
+
+
+def test_the_slope_is_that_of_the_last_five_minutes():
+    history = History(Options())
+    last = run(history, 600, lambda s: channel(rates=Rates(9.0), depth=int(max(0, s - 200) * 3)))
+    assert last.depth_slope == pytest.approx(3.0, rel=0.01)
+    assert history.slope(("channel", "t", "c")) == last.depth_slope
+    assert history.slope(("channel", "t", "nobody")) is None
+
+
+def test_the_slope_is_right_over_a_gap_and_unknown_when_young():
+    history = History(Options())
+    young = run(history, 15, lambda s: channel(rates=Rates(9.0), depth=int(s * 3)))
+    assert young.depth_slope is None
+    later = run(
+        history, 300, lambda s: channel(rates=Rates(9.0), depth=int(s + 120) * 3), start=START + 120
+    )
+    assert later.depth_slope == pytest.approx(3.0, rel=0.01)
+
+
+def test_the_oldest_age_of_a_stopped_consumer_is_within_one_step():
+    history = History(Options())
+    for stop in (100, 333, 1000, 3000):
+
+        def make(s, stop=stop):
+            count = int(7 * s)
+            return channel(rates=Rates(7.0), message_count=count, depth=max(0, count - 7 * stop))
+
+        history = History(Options())
+        last = run(history, stop + 400, make)
+        assert last.oldest_s == pytest.approx(400, abs=10)
+        assert not last.oldest_is_minimum
+
+
+def test_the_oldest_age_beyond_the_fine_ring_comes_from_the_coarse_one():
+    history = History(Options(history_ns=4 * 3600 * 10**9))
+
+    def make(s):
+        count = int(5 * s)
+        return channel(rates=Rates(5.0), message_count=count, depth=max(0, count - 5 * 3600))
+
+    last = run(history, 3 * 3600, make, step=5.0)
+    assert last.oldest_s == pytest.approx(2 * 3600, abs=60)
+    assert not last.oldest_is_minimum
+    last = run(history, 6 * 3600, lambda s: make(s + 3 * 3600), step=5.0, start=START + 3 * 3600)
+    assert last.oldest_is_minimum
+    assert last.oldest_s == pytest.approx(4 * 3600, abs=120)
+
+
+def test_what_waited_before_we_came_is_at_least_as_old_as_we_are():
+    history = History(Options())
+    last = run(
+        history,
+        100,
+        lambda s: channel(rates=Rates(1.0), message_count=int(s) + 5, depth=500 + int(s)),
+    )
+    assert last.oldest_is_minimum
+    assert last.oldest_s == pytest.approx(100, abs=10)
+    empty = run(
+        history, 2, lambda s: channel(rates=Rates(1.0), message_count=200), start=START + 102
+    )
+    assert (empty.oldest_s, empty.oldest_is_minimum) == (None, False)
+
+
+def test_counts_that_begin_anew_or_jump_do_not_spoil_the_age():
+    history = History(Options())
+
+    def make(s):
+        count = 10 * int(s)
+        jump = 1_000_000 if 100 < s <= 150 else -10 * 150 if s > 150 else 0
+        return channel(rates=Rates(10.0), message_count=count + jump, depth=max(0, count - 500))
+
+    last = run(history, 350, make)
+    assert last.oldest_s == pytest.approx(300, abs=10)
+
+
+def test_marks_belong_to_what_they_are_about():
+    history = History(Options())
+    at = time.time()
+    for start_time in (7, 7, 8):
+        history.take(cluster(at, channel(rates=Rates(1.0)), start_time=start_time))
+    history.mark("empty by ana", ("channel", "t", "c"))
+    assert [m.text for m in history.series(("channel", "t", "c"), 900).marks] == [
+        f"nsqd w1 ({NODE}) restarted",
+        "empty by ana",
+    ]
+    assert len(history.series(("topic", "t"), 900).marks) == 2
+    assert len(history.series(("node", NODE), 900).marks) == 1
+    assert len(history.series((), 900).marks) == 2
+
+
+def test_a_sparkline_has_thirty_points():
+    history = History(Options())
+    run(history, 600, lambda s: channel(rates=Rates(1.0), depth=int(s)))
+    points = history.sparkline(("channel", "t", "c"))
+    assert len(points) == 30
+    assert points[:25] == [None] * 25
+    assert points[-1] == pytest.approx(540, abs=5)
+    assert history.sparkline(("topic", "nobody")) == [None] * 30
+
+
+def test_steps_grow_until_everything_fits_and_what_was_known_stays():
+    history = History(Options(history_memory=24 << 20))
+    run(history, 120, lambda s: channel(rates=Rates(3.0), depth=2))
+    assert history.channels.fine.step_s == 10
+    sizes = []
+    for at in range(122, 160, 2):
+        many = [channel("t", f"c{n}", Rates(3.0), depth=2) for n in range(600)]
+        history.take(cluster(START + at, channel(rates=Rates(3.0), depth=2), *many))
+        sizes.append(history.size_bytes)
+    assert history.channels.fine.step_s > 10
+    assert max(sizes) <= 24 << 20
+    series = history.series(("channel", "t", "c"), 900)
+    assert series.times[0] <= START + 20
+    assert set(series.columns["in_s"].tolist()) == {3.0}
+
+
+def test_without_room_the_rest_has_no_history_and_one_line_says_so(caplog):
+    history = History(Options(history_memory=2 << 20))
+    many = [channel("t", f"c{n}", Rates(3.0), depth=2) for n in range(5 * BLOCK)]
+    for at in range(0, 30, 2):
+        history.take(cluster(START + at, *many))
+    assert history.size_bytes <= 2 << 20
+    assert len([r for r in caplog.records if "--history-memory" in r.message]) == 1
+
+
+def test_entities_that_come_and_go_reuse_slots_and_inherit_nothing():
+    history = History(Options())
+    sizes = []
+    for turn in range(20):
+        at = START + turn * 700
+        for tick in range(3):
+            fleeting = [
+                channel("t", f"c{turn}-{n}", Rates(1.0 + turn), depth=turn) for n in range(200)
+            ]
+            history.take(cluster(at + tick * 10, *fleeting))
+        sizes.append(history.size_bytes)
+        series = history.series(("channel", "t", f"c{turn}-7"), 3600)
+        known = series.columns["in_s"][~np.isnan(series.columns["in_s"])]
+        assert set(known.tolist()) == {1.0 + turn}
+    assert len(set(sizes[2:])) == 1
+    assert history.channels.capacity <= 200 + BLOCK
+
+
+@pytest.mark.parametrize("seed", seeds("history rings", 3))
+def test_rings_know_what_a_list_of_all_ticks_knows(seed):
+    print("seed", seed)
+    rolls = random.Random(seed)
+    table = Table(("a", "b"), has_counts=False)
+    table.set_steps(10, 36, 60, 20)
+    kept = {}
+    now, steps = START, {}
+    for _ in range(rolls.randrange(100, 600)):
+        now += rolls.choice([1, 2, 2, 2, 5, 29, 31, 200])
+        alive = sorted(rolls.sample(range(40), rolls.randrange(1, 40)))
+        keys = [("topic", str(n)) for n in alive]
+        values = np.array([[rolls.choice([1.0, 2.0, math.nan]), rolls.random()] for _ in keys])
+        if table.missing(keys, now):
+            table.grow()
+        previous = table.last_at()
+        table.take(keys, values, None, now)
+        step = int(now // 10)
+        if previous and now - previous <= 30:
+            for missed in range(int(previous // 10) + 1, step):
+                steps[missed] = [dict(zip(keys, values.tolist(), strict=True))]
+        steps.setdefault(step, []).append(dict(zip(keys, values.tolist(), strict=True)))
+        kept.update(dict.fromkeys(keys))
+    last = int(now // 10)
+    assert table.fine.last in {last - 1, max(s for s in steps if s < last)}
+    for key in kept:
+        found = table.fine.read(table.slots[key], 36)
+        begin = table.fine.last - len(found) + 1
+        for offset, row in enumerate(found.tolist()):
+            ticks = [tick[key] for tick in steps.get(begin + offset, []) if key in tick]
+            for column, value in enumerate(row):
+                known = [tick[column] for tick in ticks if not math.isnan(tick[column])]
+                expected = sum(known) / len(known) if known else math.nan
+                assert value == pytest.approx(expected, nan_ok=True), (key, begin + offset)
+
+
+def test_the_file_brings_everything_back(tmp_path):
+    path = str(tmp_path / "history")
+
+    async def keep():
+        history = History(Options(history_file=path))
+        await history.start()
+        run(
+            history,
+            7200,
+            lambda s: channel(rates=Rates(s), message_count=int(s), depth=30),
+            step=10.0,
+        )
+        history.mark("here")
+        await history.stop()
+        return history
+
+    async def bring_back(**changed):
+        history = History(Options(history_file=path, **changed))
+        await history.start()
+        await history.stop()
+        return history
+
+    before, after = asyncio.run(keep()), asyncio.run(bring_back())
+    for key in (("channel", "t", "c"), ("topic", "t"), (), ("node", NODE)):
+        for range_s in (3600, 86400):
+            old, new = before.series(key, range_s), after.series(key, range_s)
+            # The oldest rows may be written over while the file is.
+            shared = min(len(old.times), len(new.times)) - 1
+            assert shared >= len(old.times) - 6
+            for name, column in old.columns.items():
+                assert (
+                    new.columns[name][-shared - 1 : -1].tolist()
+                    == column[-shared - 1 : -1].tolist()
+                )
+    assert [mark.text for mark in after.marks] == ["here"]
+    # The total goes on where it was, so ages do, too.
+    last = run(
+        after,
+        60,
+        lambda s: channel(rates=Rates(1.0), message_count=7201 + int(s), depth=100),
+        start=START + 7201,
+    )
+    assert last.oldest_s == pytest.approx(100, abs=11)
+    small = asyncio.run(bring_back(history_memory=8 << 20))
+    assert small.size_bytes <= 8 << 20
+    assert len(small.series(("channel", "t", "c"), 3600).times) > 10
+
+
+def test_a_damaged_or_foreign_file_is_one_warning(tmp_path, caplog):
+    path = tmp_path / "history"
+
+    async def write():
+        history = History(Options(history_file=str(path)))
+        run(history, 60, lambda s: channel(rates=Rates(1.0), depth=1))
+        await history.save()
+
+    async def read():
+        history = History(Options(history_file=str(path)))
+        await history.start()
+        if history._saver is not None:
+            history._saver.cancel()
+        return history
+
+    asyncio.run(write())
+    whole = path.read_bytes()
+    [seed] = seeds("history file", 1)
+    print("seed", seed)
+    rolls = random.Random(seed)
+    damaged = [b"", b"hello", whole[: len(whole) // 2], b"PK\x05\x06" + bytes(18)]
+    for _ in range(20):
+        place = rolls.randrange(len(whole))
+        damaged.append(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+    for data in damaged:
+        path.write_bytes(data)
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            history = asyncio.run(read())
+        lines = [record.getMessage() for record in caplog.records]
+        if lines:
+            assert len(lines) == 1
+            assert str(path) in lines[0]
+            assert history.channels.capacity == 0
+        else:  # a byte that says nothing, a time stamp of zip for example
+            assert history.channels.capacity == BLOCK
+
+
+def test_a_file_that_is_something_else_is_not_written_over(tmp_path, caplog):
+    path = tmp_path / "passwd"
+    path.write_text("root:x:0:0")
+
+    async def live():
+        history = History(Options(history_file=str(path)))
+        await history.start()
+        await history.stop()
+
+    asyncio.run(live())
+    assert path.read_text() == "root:x:0:0"
+    assert len(caplog.records) == 1
+
+
+def test_ticks_need_no_more_memory():
+    history = History(Options())
+    many = [channel("t", f"c{n}", Rates(3.0), depth=2) for n in range(300)]
+    history.take(cluster(START, *many))
+    size = history.size_bytes
+    for tick in range(1, 500):
+        history.take(cluster(START + 2 * tick, *many))
+    assert history.size_bytes == size
