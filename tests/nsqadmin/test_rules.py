@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nsqfast.errors import OptionsError
 from nsqfast.nsqadmin.live.model import (
     Channel,
     Cluster,
@@ -800,3 +801,8 @@ def test_whatever_happens_the_books_are_right(ticks):
     scene.nodes.clear()
     assert scene.run() == []
     assert len(scene.problems._rules.cases) == 0
+
+
+def test_a_window_has_to_last():
+    with pytest.raises(OptionsError, match="--problem-window must be above 0s"):
+        Scene("--problem-window=0s")

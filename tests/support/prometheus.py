@@ -47,8 +47,8 @@ class Scrape(NamedTuple):
         return set(found)
 
 
-def scrape(address: tuple[str, int], accept: str = "") -> Scrape:
-    answer = request(address, "GET", "/metrics", headers={"Accept": accept} if accept else {})
+def scrape(address: tuple[str, int], accept: str = "", target: str = "/metrics") -> Scrape:
+    answer = request(address, "GET", target, headers={"Accept": accept} if accept else {})
     assert answer.status == 200, answer
     content_type, text = answer.headers["Content-Type"], answer.body.decode()
     return read(content_type, text)

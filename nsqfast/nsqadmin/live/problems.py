@@ -16,6 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from nsqfast.errors import OptionsError
 from nsqfast.nsqadmin.live.cases import Case, Key, Severity
 from nsqfast.nsqadmin.live.model import Cluster
 from nsqfast.nsqadmin.live.probes import Probes
@@ -52,6 +53,7 @@ class Problems:
     """Takes each tick after History did."""
 
     def __init__(self, options: Options, upstream: "Upstream | None" = None) -> None:
+        check_options(options)
         self.found: list[Problem] = []  # the first FOUND_MAX, by severity, then by time
         self.counts = dict.fromkeys(Severity, 0)  # of all
         self.tick = 0  # that was judged
@@ -147,6 +149,12 @@ class Problems:
     def _with_mute(self, problem: Problem) -> Problem:
         until = self._mutes.get(problem.id)
         return replace(problem, muted_until=until) if until else problem
+
+
+def check_options(options: Options) -> None:
+    """OptionsError for what no rule can use."""
+    if options.problem_window_ns <= 0:
+        raise OptionsError("--problem-window must be above 0s")
 
 
 def _run_slice(steps: Iterator[None]) -> bool:
