@@ -14,8 +14,6 @@ from enum import Enum, StrEnum
 from typing import NamedTuple
 
 CLEAR_TICKS = 3
-# A clock that was set, or a machine that slept, is not time in which anything was seen.
-GAP_S_MAX = 60.0
 
 
 class Severity(StrEnum):
@@ -98,7 +96,9 @@ class Case:
 class Cases:
     """All of one nsqadmin. Each tick: `begin`, `add` for each finding, `settle`."""
 
-    def __init__(self) -> None:
+    def __init__(self, gap_s_max: float) -> None:
+        # A clock that was set, or a machine that slept, is not time in which anything was seen.
+        self._gap_s_max = gap_s_max
         self._cases: dict[Key, Case] = {}
         self._order: list[tuple[int, float, Key]] = []
         self._round = 0
@@ -115,7 +115,7 @@ class Cases:
 
     def begin(self, at: float) -> None:
         """The next tick, at this unix time."""
-        self.step_s = min(max(at - self._at, 0.0), GAP_S_MAX) if self._round else 0.0
+        self.step_s = min(max(at - self._at, 0.0), self._gap_s_max) if self._round else 0.0
         self.now_s += self.step_s
         self._at = at
         self._round += 1

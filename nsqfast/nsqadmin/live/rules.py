@@ -30,6 +30,8 @@ from nsqfast.nsqadmin.live.probes import Probes
 from nsqfast.nsqadmin.live.topic_rules import TopicRules, topic_rules
 from nsqfast.nsqadmin.options import Options
 
+GAP_S_MIN = 60.0  # between two ticks: more is no time in which anything was seen
+
 
 class Rules:
     """Judges one tick after the other; `cases` has what was found."""
@@ -37,7 +39,7 @@ class Rules:
     def __init__(self, options: Options, probes: Probes) -> None:
         every = [*node_rules(options), *topic_rules(options), *channel_rules(options)]
         self.by_name = {rule.name: rule for rule in every}
-        self.cases = Cases()
+        self.cases = Cases(max(GAP_S_MIN, 3 * options.poll_interval_ns / 1e9))
         self._nodes = NodeRules(options, self.by_name, self.cases, probes)
         self._topics = TopicRules(options, self.by_name, self.cases)
         self._channels = ChannelRules(options, self.by_name, self.cases, probes)

@@ -1,0 +1,243 @@
+"""What is asked beside the poll: how much at a time, and what is kept of the answers; no sockets."""
+
+import asyncio
+import functools
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from nsqfast.nsqadmin.live.model import (
+    Channel,
+    Cluster,
+    Counts,
+    Node,
+    NodeState,
+    Part,
+    Rates,
+    Topic,
+    Totals,
+)
+from nsqfast.nsqadmin.live.probes import ASKED_PER_TICK, WANTED_MAX, Disk, Probes, read_disk
+from nsqfast.nsqadmin.live.problems import Problems
+from nsqfast.nsqadmin.options import parse
+from nsqfast.nsqadmin.upstream.client import UpstreamError
+from nsqfast.nsqadmin.upstream.messages import NsqdStats
+
+METRICS = (
+    b"# HELP nsqd_disk_free_bytes x\nnsqd_disk_free_bytes 2.5e+09\nnsqd_disk_size_bytes 1e+10\n"
+)
+
+
+def on_loop(work):
+    """The test is a coroutine; what fails in its tasks fails it."""
+
+    @functools.wraps(work)
+    def test():
+        async def run():
+            errors = []
+            asyncio.get_running_loop().set_exception_handler(
+                lambda _, context: errors.append(context)
+            )
+            await work()
+            assert errors == []
+
+        asyncio.run(run())
+
+    return test
+
+
+class Upstream:
+    """Answers at once; keeps what was asked."""
+
+    def __init__(self, ready=0, metrics=METRICS):
+        self.ready, self.metrics = ready, metrics
+        self.stats_asked, self.metrics_asked = [], []
+
+    async def read(self, address, path, kind):
+        assert kind is NsqdStats
+        self.stats_asked.append((address, path))
+        if self.ready is None:
+            raise UpstreamError("no answer in time")
+        client = b'{"ready_count": %d}' % self.ready
+        return msgspec.json.decode(
+            b'{"topics":[{"topic_name":"t","channels":[{"channel_name":"c","clients":[%s,%s]}]}]}'
+            % (client, client),
+            type=NsqdStats,
+        )
+
+    async def get(self, address, path):
+        assert path == "/metrics"
+        self.metrics_asked.append(address)
+        if isinstance(self.metrics, Exception):
+            raise self.metrics
+        return self.metrics
+
+
+def node(key, start_time=1):
+    return Node(
+        key, key, key, 1, 2, "1.3.0", NodeState.UP, 0.0, 0.0, "", "OK", start_time,
+        is_out_of_date=False, counts=Counts(), rates=None, topic_count=0, memory_bytes=None,
+    )  # fmt: skip
+
+
+def cluster(*nodes, topics=None, tick=1):
+    return Cluster(
+        tick,
+        1e9 + tick,
+        Totals(),
+        topics or {},
+        {one.key: one for one in nodes},
+        {},
+        has_lookupds=False,
+    )
+
+
+async def settle(probes):
+    if probes._task is not None:
+        await probes._task
+
+
+@on_loop
+async def test_few_channels_are_asked_for_at_a_tick_and_each_in_its_turn():
+    upstream = Upstream(ready=2)
+    probes = Probes(upstream)
+    names = [("t", f"c{number}", "a:1") for number in range(10)]
+    for tick in range(3):
+        for one in names:
+            probes.ready_count(*one)
+        probes.ask(cluster())
+        await settle(probes)
+        assert len(upstream.stats_asked) == min(10, ASKED_PER_TICK * (tick + 1))
+    assert [probes.ready_count(*one) for one in names] == [4] * 10
+    assert len({path for _, path in upstream.stats_asked}) == 10
+    probes.ask(cluster())
+    assert len(upstream.stats_asked) == 10  # they are known, for a while
+
+
+@on_loop
+async def test_what_is_not_suspicious_any_more_is_forgotten():
+    probes = Probes(Upstream(ready=2))
+    probes.ready_count("t", "c", "a:1")
+    probes.ask(cluster())
+    await settle(probes)
+    assert probes.ready_count("t", "c", "a:1") == 4
+    probes.ask(cluster())
+    probes.ask(cluster())
+    assert probes._ready == {}
+    assert probes.ready_count("t", "c", "a:1") is None
+
+
+@on_loop
+async def test_a_node_that_does_not_answer_leaves_it_unknown():
+    probes = Probes(Upstream(ready=None))
+    probes.ready_count("t", "c", "a:1")
+    probes.ask(cluster())
+    await settle(probes)
+    assert probes.ready_count("t", "c", "a:1") is None
+
+
+@on_loop
+async def test_names_are_quoted():
+    upstream = Upstream()
+    probes = Probes(upstream)
+    probes.ready_count("t&x=1", "c#ephemeral", "a:1")
+    probes.ask(cluster())
+    await settle(probes)
+    [(address, path)] = upstream.stats_asked
+    assert address == "a:1"
+    assert path.endswith("&topic=t%26x%3D1&channel=c%23ephemeral")
+
+
+def test_what_waits_for_a_question_is_bounded():
+    probes = Probes(None)
+    for number in range(WANTED_MAX + 50):
+        probes.ready_count("t", str(number), "a:1")
+    probes.ask(cluster())
+    assert len(probes._ready) == WANTED_MAX
+
+
+@on_loop
+async def test_each_node_tells_of_its_disk_one_at_a_time():
+    upstream = Upstream()
+    probes = Probes(upstream)
+    found = cluster(node("a:1"), node("b:1"), replace(node("c:1"), state=NodeState.DOWN))
+    for expected in (["a:1"], ["a:1", "b:1"], ["a:1", "b:1"]):
+        probes._disk_asked_s = 0.0
+        probes.ask(found)
+        await settle(probes)
+        assert sorted(upstream.metrics_asked) == expected
+    assert probes.disk("a:1") == Disk(2.5e9, 1e10)
+    assert probes.disk("c:1") is None
+    probes.ask(cluster(node("b:1")))
+    assert probes.disk("a:1") is None
+
+
+@on_loop
+async def test_a_node_without_figures_is_asked_again_only_after_it_began_anew():
+    upstream = Upstream(metrics=UpstreamError("got response 404", 404))
+    probes = Probes(upstream)
+    for start_time, expected in ((1, 1), (1, 1), (2, 2), (2, 2)):
+        probes._disk_asked_s = 0.0
+        probes.ask(cluster(node("a:1", start_time)))
+        await settle(probes)
+        assert len(upstream.metrics_asked) == expected
+
+
+@pytest.mark.parametrize(
+    "metrics",
+    [
+        b"",
+        b"404 page not found\n",
+        b"\nnsqd_disk_free_bytes NaN\nnsqd_disk_size_bytes NaN\n",
+        b"\nnsqd_disk_free_bytes 1\nnsqd_disk_size_bytes 0\n",
+        b"\nnsqd_disk_free_bytes -1\nnsqd_disk_size_bytes 9\n",
+        b"\nnsqd_disk_free_bytes x\nnsqd_disk_size_bytes 9\n",
+        b"\nnsqd_disk_free_bytes 1\n",
+    ],
+)
+def test_what_says_nothing_of_a_disk(metrics):
+    assert read_disk(metrics) is None
+
+
+def crowd(tick, count=5000):
+    channels = {
+        f"c{number}": Channel("t", f"c{number}", Counts(depth=1), [Part("a:1", Counts(depth=1), False, None)], None)
+        for number in range(count)
+    }  # fmt: skip
+    topic = Topic("t", Counts(), [Part("a:1", Counts(), False, None)], channels, Rates(0.0))
+    return cluster(node("a:1"), topics={"t": topic}, tick=tick)
+
+
+@on_loop
+async def test_a_large_cluster_is_judged_while_others_run_and_the_newest_tick_is_next():
+    problems = Problems(parse(["--problem-no-consumers=0s"]))
+    problems.take(crowd(1))
+    assert problems.tick == 0
+    for tick in (2, 3):
+        problems.take(crowd(tick))
+    turns, ticks = 0, set()
+    async with asyncio.timeout(20):
+        while problems.tick < 3:
+            await asyncio.sleep(0)
+            turns += 1
+            ticks.add(problems.tick)
+    assert turns > 3
+    assert ticks == {0, 1, 3}
+    assert problems.total == 5000
+    await problems.stop()
+
+
+@on_loop
+async def test_a_small_cluster_is_judged_at_once():
+    problems = Problems(parse(["--problem-no-consumers=0s"]))
+    problems.take(crowd(1, count=3))
+    assert (problems.tick, problems.total) == (1, 3)
+
+
+@on_loop
+async def test_it_stops_in_the_middle():
+    problems = Problems(parse([]))
+    problems.take(crowd(1))
+    await problems.stop()
+    assert problems.tick == 0
