@@ -18,7 +18,8 @@ def latency_of(one: Percentiles | None) -> dict[str, Any] | None:
 def _filled(given: dict[str, float], count: int) -> dict[str, float]:
     value = _whole(given.get("value", 0))
     filled = {name: _whole(number) for name, number in given.items()}
-    return filled | {"min": value, "max": value, "average": value, "count": count}
+    filled |= {"min": value, "max": value, "average": value, "count": count}
+    return dict(sorted(filled.items()))
 
 
 def merge_latencies(parts: list[dict[str, Any] | None], topic: str, channel: str) -> dict[str, Any]:
@@ -43,11 +44,11 @@ def _merge(merged: dict[float, dict[str, float]], one: dict[str, float]) -> None
     known = merged.get(quantile)
     if known is None:
         known = merged[quantile] = {
-            "quantile": quantile,
-            "min": one["min"],
-            "max": one["max"],
-            "count": 0,
             "average": 0,
+            "count": 0,
+            "max": one["max"],
+            "min": one["min"],
+            "quantile": quantile,
         }
     known["min"] = min(known["min"], one["min"])
     known["max"] = max(known["max"], one["max"])
