@@ -48,7 +48,7 @@ def decode(body: bytes | msgspec.Raw, kind: type[T]) -> T:
     except UnicodeDecodeError:
         body = bytes(body).decode("utf-8", "replace").encode()
     except (ValueError, RecursionError) as error:
-        raise UpstreamError(_decoder_text(bytes(body[:64]), error)) from None
+        raise UpstreamError(_decoder_text(bytes(body)[:64], error)) from None
     try:
         return msgspec.json.decode(body, type=kind)
     except (ValueError, RecursionError) as error:
