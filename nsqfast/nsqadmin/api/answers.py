@@ -1,4 +1,4 @@
-"""How the JSON API answers: headers, errors and warnings, as nsqadmin has them."""
+"""How the JSON API answers: headers, errors and warnings as nsqadmin has them."""
 
 import logging
 import re
@@ -66,24 +66,15 @@ def query_of(request: web.Request) -> dict[str, str]:
 
 
 def as_api(ask: Ask) -> Handler:
-    """A handler whose errors are JSON."""
+    """A handler whose errors are JSON; the request is logged by whoever serves it."""
 
     async def handle(request: web.Request) -> web.Response:
-        return await _answer_or_refuse(ask, request)
+        try:
+            return await ask(request)
+        except ApiError as error:
+            return refusal(error.status, str(error))
+        except NobodyAnsweredError as error:
+            log.error("%s", error)  # noqa: TRY400 - a node's fault: its text says all
+            return refusal(502, f"UPSTREAM_ERROR: {error}")
 
     return handle
-
-
-async def _answer_or_refuse(ask: Ask, request: web.Request) -> web.Response:
-    try:
-        return await ask(request)
-    except ApiError as error:
-        return refusal(error.status, str(error))
-    except NobodyAnsweredError as error:
-        log.error("%s", error)  # noqa: TRY400 - a node's fault: its text says all
-        return refusal(502, f"UPSTREAM_ERROR: {error}")
-    except web.HTTPException:
-        raise
-    except Exception:
-        log.exception("%s %s failed", request.method, request.path)
-        return refusal(500, "INTERNAL_ERROR")
