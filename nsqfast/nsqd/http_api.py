@@ -18,6 +18,7 @@ from nsqfast.net.metrics_page import MetricsPage
 from nsqfast.nsqd import http_debug
 from nsqfast.nsqd.http_admin import Admin
 from nsqfast.nsqd.http_config import Config
+from nsqfast.nsqd.http_peek import Peek
 from nsqfast.nsqd.http_publish import Publisher
 from nsqfast.nsqd.options import TLS_REQUIRED
 from nsqfast.nsqd.server import Server
@@ -77,8 +78,9 @@ class HttpApi:
         else:
             refusal = None
         answer = refusal or self._routes.run(route, request)
-        # The handlers that wait are those that are not logged.
-        if begun_ns and isinstance(answer, Response):
+        if begun_ns:
+            if not isinstance(answer, Response):
+                return self._log_later(request, answer, begun_ns)
             self._routes.log_access(request, answer, begun_ns)
         return answer
 
@@ -91,6 +93,13 @@ class HttpApi:
             answer = await answer
         if begun_ns:
             self._routes.log_access(request, answer, begun_ns)
+        return answer
+
+    async def _log_later(
+        self, request: Request, waiting: Awaitable[Response], begun_ns: int
+    ) -> Response:
+        answer = await waiting
+        self._routes.log_access(request, answer, begun_ns)
         return answer
 
     def _refuse_plain(self) -> Response:
@@ -121,6 +130,7 @@ def _routes(
     options = server.options
     admin = Admin(server)
     config = Config(options, server.lookup.configure)
+    peek = Peek(server.registry)
     routes: Routes[Route] = Routes(log)
     for method, pattern, route in (
         ("POST", "/pub", Route(publisher.pub, options.max_msg_size, is_logged=False, need="topic")),
@@ -143,6 +153,11 @@ def _routes(
         ("POST", "/channel/empty", Route(admin.empty_channel, need="channel")),
         ("POST", "/channel/pause", Route(admin.pause_channel, need="channel")),
         ("POST", "/channel/unpause", Route(admin.unpause_channel, need="channel")),
+        ("GET", "/channel/peek", Route(peek.peek_channel, need="channel")),
+        ("POST", "/channel/deferred/run", Route(peek.run_deferred, need="channel")),
+        ("POST", "/channel/deferred/cancel", Route(peek.cancel_deferred, need="channel")),
+        # What a topic holds goes to all of its channels, so no permission for a channel covers it.
+        ("GET", "/topic/peek", Route(peek.peek_topic, need="everything")),
         ("GET", "/config/:opt", Route(config.get, need="everything")),
         ("PUT", "/config/:opt", Route(config.put, options.max_msg_size, need="everything")),
         ("GET", "/debug/pprof/", Route(http_debug.index, need="everything")),

@@ -1,0 +1,68 @@
+"""A member of a heap is never earlier than its parent, so the earliest of those not given out yet is a child of one that
+was: k of them cost k log k, however many there are. The heap must not change meanwhile.
+"""
+
+from libc.stdlib cimport free, realloc
+
+
+cdef class DueOrder:
+
+    def __cinit__(self, DeadlineHeap heap not None):
+        self.heap = heap
+        self.add(0)
+
+    def __dealloc__(self):
+        free(self.candidates)
+
+    cdef HeapNode *peek(self) noexcept:
+        """What `next` gives, or NULL."""
+        return self.heap.nodes[self.candidates[0].index] if self.size else NULL
+
+    cdef HeapNode *next(self) except? NULL:
+        """The earliest of those not given out yet, or NULL."""
+        cdef uint32_t index
+        if self.size == 0:
+            return NULL
+        index = self.candidates[0].index
+        self.drop_first()
+        self.add(2 * index + 1)
+        self.add(2 * index + 2)
+        return self.heap.nodes[index]
+
+    cdef int add(self, uint32_t index) except -1:
+        cdef Candidate *candidates = self.candidates
+        cdef uint32_t at = self.size, parent, capacity = self.capacity * 2 or 64
+        cdef int64_t deadline_ns
+        if index >= self.heap.size:
+            return 0
+        if self.size == self.capacity:
+            candidates = <Candidate *> realloc(self.candidates, capacity * sizeof(Candidate))
+            if candidates is NULL:
+                raise MemoryError
+            self.candidates, self.capacity = candidates, capacity
+        self.size += 1
+        deadline_ns = self.heap.nodes[index].deadline_ns
+        while at:
+            parent = (at - 1) >> 1
+            if candidates[parent].deadline_ns <= deadline_ns:
+                break
+            candidates[at] = candidates[parent]
+            at = parent
+        candidates[at] = Candidate(deadline_ns, index)
+        return 0
+
+    cdef void drop_first(self) noexcept:
+        cdef Candidate *candidates = self.candidates
+        cdef Candidate last
+        cdef uint32_t at = 0, child = 1
+        self.size -= 1
+        last = candidates[self.size]
+        while child < self.size:
+            if child + 1 < self.size and candidates[child + 1].deadline_ns < candidates[child].deadline_ns:
+                child += 1
+            if candidates[child].deadline_ns >= last.deadline_ns:
+                break
+            candidates[at] = candidates[child]
+            at = child
+            child = 2 * at + 1
+        candidates[at] = last

@@ -1,0 +1,225 @@
+"""What waits in a topic or channel, to look at; and single deferred messages, to be queued now or dropped.
+
+nsqd has none of this. A look changes nothing: no attempt is counted, nothing is taken, moved or finished. It is of one
+moment, and made in slices, between which the loop serves others (see nsqfast._ext.picture).
+"""
+
+import asyncio
+import base64
+import re
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from nsqfast._ext.backlog import Queue
+from nsqfast._ext.channel import Channel
+from nsqfast._ext.deferral import Deferral
+from nsqfast._ext.picture import (
+    LIMIT_MAX,
+    NEEDLE_SIZE_MAX,
+    OFFSET_MAX,
+    PIECE_SIZE_MAX,
+    STATES,
+    Picture,
+)
+from nsqfast._ext.registry import Registry
+from nsqfast._ext.topic import Topic
+from nsqfast.net.http_message import JSON, Request, Response
+from nsqfast.net.http_reply import (
+    VERSION_HEADER,
+    HttpError,
+    encode_json,
+    error_answer,
+    parameters,
+    required,
+    text_answer,
+    topic_and_channel_name,
+    topic_name,
+)
+
+LIMIT_DEFAULT = 20
+SLICE_S = 0.002
+# Each may hold LIMIT_MAX bodies' pieces, and a thread while it reads the disk.
+PEEKS_MAX = 4
+EMPTY = text_answer("")
+MESSAGE_NOT_FOUND = error_answer(404, "MESSAGE_NOT_FOUND")
+
+_NUMBER = re.compile(r"[0-9]{1,9}")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a request asks for."""
+
+    state: str
+    limit: int
+    offset: int
+    piece_max: int
+    needle: bytes
+
+    def picture_of(self, queue: Queue) -> Picture:
+        """As it is now."""
+        return Picture(queue, self.state, self.limit, self.offset, self.piece_max, self.needle)
+
+
+class Peek:
+    """Handlers of /channel/peek, /topic/peek and /channel/deferred/..."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._turns = asyncio.Semaphore(PEEKS_MAX)
+
+    def peek_channel(self, request: Request) -> Awaitable[Response]:
+        """JSON of what is ready, in flight or deferred; see docs/PEEK.md."""
+        values = parameters(request)
+        channel = self._channel(values)
+        names = {"topic": channel.topic_name, "channel": channel.name}
+        return self._show(channel, names, _read_look(values, STATES))
+
+    def peek_topic(self, request: Request) -> Awaitable[Response]:
+        """The same of what a topic itself holds: it has no channel, or is paused."""
+        values = parameters(request)
+        topic = self._topic(topic_name(values))
+        return self._show(topic, {"topic": topic.name}, _read_look(values, ("ready",)))
+
+    def run_deferred(self, request: Request) -> Awaitable[Response]:
+        """Queues it now, as if its delay were over."""
+        return self._change_deferred(request, Deferral.run)
+
+    def cancel_deferred(self, request: Request) -> Awaitable[Response]:
+        """Drops it; it counts as finished and does not come back after a restart."""
+        return self._change_deferred(request, Deferral.cancel)
+
+    def _change_deferred(
+        self, request: Request, change: Callable[[Deferral], bool]
+    ) -> Awaitable[Response]:
+        values = parameters(request)
+        channel = self._channel(values)
+        identity = required(values, "id").encode("utf-8", "surrogateescape")
+        if channel.exiting:
+            raise HttpError(503, "EXITING")
+        try:
+            deferral = Deferral(channel, identity)
+        except ValueError:
+            raise HttpError(400, "INVALID_ARG_ID") from None
+        return _apply(deferral, change)
+
+    def _channel(self, values: dict[str, str]) -> Channel:
+        topic, name = topic_and_channel_name(values)
+        channel = self._topic(topic).find_channel(name)
+        if channel is None:
+            raise HttpError(404, "CHANNEL_NOT_FOUND")
+        return channel
+
+    def _topic(self, name: str) -> Topic:
+        topic = self._registry.find_topic(name)
+        if topic is None:
+            raise HttpError(404, "TOPIC_NOT_FOUND")
+        return topic
+
+    async def _show(self, queue: Queue, names: dict[str, str], look: Look) -> Response:
+        async with self._turns:
+            picture = look.picture_of(queue)
+            if picture.needs_thread:
+                # A cold disk may take its time; what is searched is copied or kept alive by the picture.
+                await asyncio.get_running_loop().run_in_executor(None, picture.develop)
+            messages = await _encode_messages(picture)
+        head = encode_json(
+            {
+                **names,
+                "state": look.state,
+                "taken_at": picture.taken_ns,
+                "depth": picture.depth,
+                "offset": look.offset,
+                "scanned": picture.scanned,
+                "is_complete": picture.is_complete,
+                "next_offset": picture.next_offset,
+                "note": picture.remark,
+            }
+        )
+        body = b'%b,"messages":[%b]}' % (head[:-1], b",".join(messages))
+        return Response(200, body, JSON, VERSION_HEADER)
+
+
+async def _apply(deferral: Deferral, change: Callable[[Deferral], bool]) -> Response:
+    while not change(deferral):
+        if deferral.is_over:
+            return MESSAGE_NOT_FOUND
+        await asyncio.sleep(0)
+    return EMPTY
+
+
+async def _encode_messages(picture: Picture) -> list[bytes]:
+    """In slices of time: bodies can be large."""
+    encoded = []
+    due_s = time.perf_counter() + SLICE_S
+    for index in range(len(picture)):
+        encoded.append(encode_json(_message(picture.row(index), picture.taken_ns)))
+        if time.perf_counter() >= due_s:
+            await asyncio.sleep(0)
+            due_s = time.perf_counter() + SLICE_S
+    return encoded
+
+
+def _message(row: dict[str, Any], now_ns: int) -> dict[str, Any]:
+    due_ns, consumer = row["due_ns"], row["consumer"]
+    is_truncated = len(row["piece"]) < row["size"]
+    body, encoding = _encode_body(row["piece"], is_truncated)
+    return {
+        "id": row["id"],
+        "timestamp": row["timestamp_ns"],
+        "age_ms": max(now_ns - row["timestamp_ns"], 0) // 1_000_000,
+        "attempts": row["attempts"],
+        "size": row["size"],
+        "where": row["where"],
+        "due": due_ns,
+        "due_in_ms": None if due_ns is None else (due_ns - now_ns) // 1_000_000,
+        "client": None if consumer is None else _client(consumer),
+        "body": body,
+        "encoding": encoding,
+        "is_truncated": is_truncated,
+    }
+
+
+def _client(consumer: Any) -> dict[str, str]:
+    return {
+        "client_id": consumer.client_id,
+        "hostname": consumer.hostname,
+        "remote_address": consumer.remote_address,
+    }
+
+
+def _encode_body(piece: bytes, is_truncated: bool) -> tuple[str, str]:
+    """(text, "text") where it is UTF-8, but for a last character that was cut in two; else (..., "base64")."""
+    try:
+        return piece.decode(), "text"
+    except UnicodeDecodeError as error:
+        if is_truncated and error.reason == "unexpected end of data":
+            return piece[: error.start].decode(), "text"
+    return base64.b64encode(piece).decode("ascii"), "base64"
+
+
+def _read_look(values: dict[str, str], states: tuple[str, ...]) -> Look:
+    state = values.get("state", "ready")
+    if state not in states:
+        raise HttpError(400, "INVALID_ARG_STATE")
+    needle = values.get("filter", "").encode("utf-8", "surrogateescape")
+    if len(needle) > NEEDLE_SIZE_MAX:
+        raise HttpError(400, "INVALID_ARG_FILTER")
+    return Look(
+        state,
+        _read_number(values, "limit", LIMIT_DEFAULT, 1, LIMIT_MAX),
+        _read_number(values, "offset", 0, 0, OFFSET_MAX),
+        _read_number(values, "max_body", PIECE_SIZE_MAX, 0, PIECE_SIZE_MAX),
+        needle,
+    )
+
+
+def _read_number(values: dict[str, str], key: str, default: int, least: int, most: int) -> int:
+    text = values.get(key)
+    if text is None:
+        return default
+    if not _NUMBER.fullmatch(text) or not least <= int(text) <= most:
+        raise HttpError(400, f"INVALID_ARG_{key.upper()}")
+    return int(text)
