@@ -1,18 +1,15 @@
-"""Deferred messages stand in a heap by their time and in no table by their id, which would cost every one of them. So all
-have to be looked at, a part of them in each call, while the heap goes on.
+"""Deferred messages stand in a heap by their time and in no table by their id, which would cost every one of them. So
+all have to be looked at, a part of them in each call, while the heap goes on.
 
-Only pointers are kept meanwhile. Deliveries come from slabs that are never given back (see `message`), so such a pointer
-can always be followed, to whatever stands there now: whether that is deferred in this channel is asked at the moment.
+Only pointers are kept meanwhile. Deliveries come from slabs that are never given back (see `message`), so such a
+pointer can always be followed, to whatever stands there now: whether that is deferred in this channel is asked then.
 """
 
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from nsqfast._ext.heap cimport HeapNode
-from nsqfast._ext.message cimport id_from_hex
-
-cdef extern from *:
-    void prefetch "__builtin_prefetch"(const void *place) nogil
+from nsqfast._ext.message cimport id_from_hex, prefetch
 
 cdef enum:
     # Looked at in one call.

@@ -1,8 +1,10 @@
-"""A member of a heap is never earlier than its parent, so the earliest of those not given out yet is a child of one that
-was: k of them cost k log k, however many there are. The heap must not change meanwhile.
+"""A member of a heap is never earlier than its parent, so the earliest of those not given out yet is a child of one
+that was: k of them cost k log k, however many there are. The heap must not change meanwhile.
 """
 
 from libc.stdlib cimport free, realloc
+
+from nsqfast._ext.message cimport prefetch
 
 
 cdef class DueOrder:
@@ -41,6 +43,10 @@ cdef class DueOrder:
                 raise MemoryError
             self.candidates, self.capacity = candidates, capacity
         self.size += 1
+        if 2 * index + 2 < self.heap.size:
+            # Its children are asked for their deadlines when it was given out.
+            prefetch(self.heap.nodes[2 * index + 1])
+            prefetch(self.heap.nodes[2 * index + 2])
         deadline_ns = self.heap.nodes[index].deadline_ns
         while at:
             parent = (at - 1) >> 1

@@ -18,6 +18,7 @@ cdef extern from "message.h" nogil:
     bint id_from_hex "nsq_id_from_hex"(const char *text, uint64_t *id)
     uint64_t id_of_record "nsq_id_of_record"(const char *payload)
     void message_fetch "nsq_message_fetch"(const Message *m)
+    void prefetch "__builtin_prefetch"(const void *place)
 
     void put_be16 "nsq_put_be16"(char *p, uint16_t v)
     void put_be32 "nsq_put_be32"(char *p, uint32_t v)

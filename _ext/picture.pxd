@@ -38,6 +38,7 @@ cdef class Picture:
     cdef Glance *glances
     cdef uint32_t glance_max
     cdef uint32_t glance_count
+    cdef uint32_t kept_count         # of them, whose references we hold
     cdef uint32_t *found             # indexes of glances
     cdef uint32_t found_count
     cdef DiskScan scan               # None: what is on disk is not asked for
@@ -48,6 +49,7 @@ cdef class Picture:
     cdef int look_at_deferred(self, Channel channel) except -1
     cdef void look_at_ring(self, Ring ring, int64_t *skip, Where where) noexcept
     cdef void note(self, Message *message, Delivery *delivery, Where where) noexcept
+    cdef void keep(self) noexcept
     cdef void search(self) noexcept nogil
     cdef dict row_of_glance(self, Glance *glance)
     cdef dict row_of_record(self, size_t index)

@@ -1,13 +1,14 @@
 """Taken within one call on the loop, so that all of it is of one moment; developed elsewhere if need be.
 
-    Picture(queue, state)   references to messages in memory, and where the reader on disk stands: at most SCAN_MAX steps
-    develop()               searches bodies and reads records, without the interpreter's lock; in a thread if needs_thread
+    Picture(queue, state)   references to messages in memory, and where the reader on disk stands: about SCAN_MAX steps
+    develop()               searches bodies, reads records, without the interpreter's lock; in a thread if needs_thread
     row(i)                  copies, one message at a time
 
 A reference keeps a body alive while its queue goes on, and is all that is left behind; books on who has a message and
 when it is due are copied. The last reference may be dropped in the thread: both hold the interpreter's lock for that.
 """
 
+from libc.stdint cimport uintptr_t
 from libc.stdlib cimport free, malloc
 
 import os
@@ -18,7 +19,6 @@ from nsqfast._ext.diskscan cimport (AT_END, AT_LIMIT, DAMAGED, GONE, NO_MEMORY, 
 from nsqfast._ext.due cimport DueOrder
 from nsqfast._ext.message cimport id_to_hex, message_drop, message_fetch, message_keep
 from nsqfast._ext.topic cimport Topic
-from libc.stdint cimport uintptr_t
 
 cdef enum:
     # Messages that one picture looks at.
@@ -62,10 +62,12 @@ cdef class Picture:
         self.limit, self.offset, self.needle = limit, offset, needle
         self.quest.piece_max = piece_max
         self.quest.wanted = limit
-        self.quest.scans = SCAN_MAX if needle else limit
+        self.quest.scans = limit
         self.quest.bytes = SEARCH_MAX
         if needle:
             self.quest.needle, self.quest.needle_size = needle, len(needle)
+            # To pass over one is a step for a ring, but not for what stands in the order of its time.
+            self.quest.scans = SCAN_MAX if state == "ready" else max(limit, SCAN_MAX - offset)
         self.glance_max = self.quest.scans
         self.glances = <Glance *> malloc(self.glance_max * sizeof(Glance))
         self.found = <uint32_t *> malloc(limit * sizeof(uint32_t))
@@ -78,12 +80,13 @@ cdef class Picture:
         else:
             assert state == "deferred"
             self.look_at_deferred(queue)
+        self.keep()
         if not self.needs_thread:
             self.search()
 
     def __dealloc__(self):
         cdef uint32_t i
-        for i in range(self.glance_count):
+        for i in range(self.kept_count):
             message_drop(self.glances[i].message)
         free(self.glances)
         free(self.found)
@@ -163,15 +166,25 @@ cdef class Picture:
 
     cdef void note(self, Message *message, Delivery *delivery, Where where) noexcept:
         cdef Glance *glance = &self.glances[self.glance_count]
-        message_keep(message)
         glance.message = message
         glance.due_ns = glance.owner = 0
-        glance.attempts, glance.where = message.attempts, where
-        if delivery is not NULL:
+        glance.where = where
+        if delivery is NULL:
+            glance.attempts = message.attempts
+        else:
             glance.attempts = delivery.attempts
             if where == IN_FLIGHT or where == DEFERRED:
                 glance.due_ns, glance.owner = delivery.deadline_ns, delivery.owner
         self.glance_count += 1
+
+    cdef void keep(self) noexcept:
+        """A reference to each of them. They are scattered over memory: all together takes less time than one by one."""
+        cdef uint32_t i
+        for i in range(self.glance_count):
+            if i + AHEAD_COUNT < self.glance_count:
+                message_fetch(self.glances[i + AHEAD_COUNT].message)
+            message_keep(self.glances[i].message)
+        self.kept_count = self.glance_count
 
     # -- anywhere ------------------------------------------------------------------------------------------------------
 
@@ -240,7 +253,7 @@ cdef class Picture:
         return self.found_count + (0 if self.scan is None else self.scan.found_count)
 
     def row(self, size_t index):
-        """id, timestamp_ns, attempts, size, where, due_ns (Unix time or None), consumer (or None), piece of the body."""
+        """id, timestamp_ns, attempts, size, where, due_ns (Unix time) and consumer (or None), piece of the body."""
         if index < self.found_count:
             return self.row_of_glance(&self.glances[self.found[index]])
         if self.scan is None or index - self.found_count >= self.scan.found_count:

@@ -449,8 +449,13 @@ def test_a_hundred_thousand_deferred_in_the_order_of_their_time(open_registry):
             100_000,
             None if offset == OFFSET_MAX else offset + LIMIT_MAX,
         )
-    picture = develop(channel, "deferred", offset=OFFSET_MAX, needle=b"12345")
-    assert bodies(rows(picture)) == [b"12345"]
+    picture = develop(channel, "deferred", offset=2000, needle=b"9999")
+    assert bodies(rows(picture)) == [b"9999"]
+    # From the front, it is ten thousand that are looked at; or a page.
+    assert (picture.scanned, picture.next_offset) == (8000, 10000)
+    picture = develop(channel, "deferred", offset=OFFSET_MAX, limit=50, needle=b"1001")
+    assert bodies(rows(picture)) == [b"10010", *(b"1001%d" % n for n in range(1, 10))]
+    assert (picture.scanned, picture.next_offset, picture.is_complete) == (50, None, False)
 
 
 def test_in_flight_with_different_timeouts(open_registry):
