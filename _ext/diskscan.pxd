@@ -20,6 +20,7 @@ cdef enum Ended:
     TOO_MANY_RECORDS = 6
     TOO_LATE = 7
     NO_MEMORY = 8
+    TOO_LARGE = 9        # what was found does not fit into one answer
 
 
 ctypedef struct Quest:
@@ -40,6 +41,7 @@ ctypedef struct Record:
     int64_t size             # of the body
     char *piece              # its first bytes
     size_t piece_size
+    int64_t scans_left       # of the quest, when it was found
     uint16_t attempts
 
 

@@ -64,13 +64,14 @@ cdef class DiskScan:
         return 0
 
     cdef int note_passed(self, DiskReader reader) except -1:
-        cdef uint64_t i, number, first = reader.next_read
-        for number in range(<uint64_t> self.record_count):
+        cdef uint64_t i, number, first = reader.next_read, count = <uint64_t> self.record_count
+        cdef uint64_t finished = reader.acks.count(first, first + count)
+        for number in range(count if finished else 0):
             if reader.acks.test(first + number):
                 self.passed[number >> 6] |= <uint64_t> 1 << (number & 63)
         for i in range(reader.taken_head, reader.taken_tail):
             number = reader.taken[i & reader.taken_mask].index - first
-            if number >= <uint64_t> self.record_count:
+            if number >= count:
                 break
             self.passed[number >> 6] |= <uint64_t> 1 << (number & 63)
         return 0
@@ -111,6 +112,7 @@ cdef class DiskScan:
             return False
         quest.scans -= 1
         quest.wanted -= 1
+        self.found[self.found_count - 1].scans_left = quest.scans
         return True
 
     cdef int64_t next_size(self) noexcept nogil:

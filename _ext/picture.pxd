@@ -32,6 +32,7 @@ cdef class Picture:
     cdef int64_t offset
     cdef int64_t limit
     cdef readonly int64_t scanned
+    cdef int64_t scan_max            # what could be scanned
     cdef int ended                   # an Ended
     cdef bytes needle
     cdef Quest quest

@@ -14,8 +14,8 @@ from libc.stdlib cimport free, malloc
 import os
 
 from nsqfast._ext.clock cimport monotonic_ns, now_monotonic, wall_ns
-from nsqfast._ext.diskscan cimport (AT_END, AT_LIMIT, DAMAGED, GONE, NO_MEMORY, TOO_LATE, TOO_MANY_BYTES,
-                                    TOO_MANY_RECORDS, UNREADABLE, Record, memmem)
+from nsqfast._ext.diskscan cimport (AT_END, AT_LIMIT, DAMAGED, GONE, NO_MEMORY, TOO_LARGE, TOO_LATE,
+                                    TOO_MANY_BYTES, TOO_MANY_RECORDS, UNREADABLE, Record, memmem)
 from nsqfast._ext.due cimport DueOrder
 from nsqfast._ext.message cimport id_to_hex, message_drop, message_fetch, message_keep
 from nsqfast._ext.topic cimport Topic
@@ -45,6 +45,7 @@ REMARKS = {
     TOO_MANY_RECORDS: "too many records on disk are finished or deferred already",
     TOO_LATE: f"the disk was read for {READ_NS_MAX // 1000000000} s",
     NO_MEMORY: "memory is short",
+    TOO_LARGE: "no more bodies fit into one answer",
 }
 
 
@@ -68,7 +69,7 @@ cdef class Picture:
             self.quest.needle, self.quest.needle_size = needle, len(needle)
             # To pass over one is a step for a ring, but not for what stands in the order of its time.
             self.quest.scans = SCAN_MAX if state == "ready" else max(limit, SCAN_MAX - offset)
-        self.glance_max = self.quest.scans
+        self.glance_max = self.scan_max = self.quest.scans
         self.glances = <Glance *> malloc(self.glance_max * sizeof(Glance))
         self.found = <uint32_t *> malloc(limit * sizeof(uint32_t))
         if self.glances is NULL or self.found is NULL:
@@ -201,7 +202,6 @@ cdef class Picture:
 
     cdef void search(self) noexcept nogil:
         cdef Quest *quest = &self.quest
-        cdef int64_t scans = quest.scans
         cdef Message *message
         cdef uint32_t i
         self.ended = AT_LIMIT
@@ -224,7 +224,7 @@ cdef class Picture:
             quest.until_ns = now_monotonic() + READ_NS_MAX
             self.scan.run(quest)
             self.ended = self.scan.ended
-        self.scanned = scans - quest.scans
+        self.scanned = self.scan_max - quest.scans
 
     # -- what is seen --------------------------------------------------------------------------------------------------
 
@@ -237,7 +237,7 @@ cdef class Picture:
     def next_offset(self):
         """Where to go on, or None: everything was looked at, or nothing beyond can be."""
         cdef int64_t next_offset = self.offset + self.scanned
-        can_go_on = self.ended in (AT_LIMIT, TOO_MANY_BYTES, TOO_LATE) and self.scanned > 0
+        can_go_on = self.ended in (AT_LIMIT, TOO_MANY_BYTES, TOO_LATE, TOO_LARGE) and self.scanned > 0
         return next_offset if can_go_on and not self.is_complete and next_offset <= OFFSET_MAX else None
 
     @property
@@ -259,6 +259,15 @@ cdef class Picture:
         if self.scan is None or index - self.found_count >= self.scan.found_count:
             raise IndexError(index)
         return self.row_of_record(index - self.found_count)
+
+    def cut(self, size_t count):
+        """Only so many rows are shown, at least one; the others are for the next picture."""
+        assert 0 < count < <size_t> len(self)
+        if count <= self.found_count:
+            self.scanned = self.found[count - 1] + 1
+        else:
+            self.scanned = self.scan_max - self.scan.found[count - 1 - self.found_count].scans_left
+        self.ended = TOO_LARGE
 
     cdef dict row_of_glance(self, Glance *glance):
         cdef Message *message = glance.message

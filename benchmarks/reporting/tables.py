@@ -133,6 +133,13 @@ _OTHER: dict[str, tuple[str, Callable[[float], str]]] = {
     "lookup_p99_us": ("p99 of GET /lookup, ms", milliseconds),
     "nodes_seconds": ("seconds of GET /nodes", number),
     "ping_max_us": ("longest PING during GET /nodes, ms", milliseconds),
+    "peek_p50_us": ("p50 of GET /channel/peek, ms", milliseconds),
+    "peek_p99_us": ("p99 of GET /channel/peek, ms", milliseconds),
+    "peek_deep_p50_us": ("p50 of it behind 10,000 others, ms", milliseconds),
+    "peek_filter_p50_us": ("p50 of it with a filter over 10,000, ms", milliseconds),
+    "cancel_p50_us": ("p50 of POST /channel/deferred/cancel, ms", milliseconds),
+    "calm_p99_us": ("p99 of a message, nobody looks, ms", milliseconds),
+    "others_p99_us": ("p99 of a message, 20 looks a second, ms", milliseconds),
 }
 
 

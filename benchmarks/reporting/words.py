@@ -25,6 +25,8 @@ METRICS = {
     "lookup_p99_us": "p99 of GET /lookup, µs",
     "nodes_seconds": "seconds of GET /nodes",
     "ping_max_us": "longest PING during GET /nodes, µs",
+    "peek_p99_us": "p99 of GET /channel/peek, µs",
+    "others_p99_us": "p99 of a message meanwhile, µs",
 }
 RELATIONS = {">=": "≥", "<=": "≤", "<": "<"}
 

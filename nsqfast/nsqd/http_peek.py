@@ -40,6 +40,8 @@ from nsqfast.net.http_reply import (
 
 LIMIT_DEFAULT = 20
 SLICE_S = 0.002
+# Bytes of JSON, after which an answer ends early: it is put together and handed to the socket in one go.
+ANSWER_SIZE_MAX = 2 << 20
 # Each may hold LIMIT_MAX bodies' pieces, and a thread while it reads the disk.
 PEEKS_MAX = 4
 EMPTY = text_answer("")
@@ -151,11 +153,16 @@ async def _apply(deferral: Deferral, change: Callable[[Deferral], bool]) -> Resp
 
 
 async def _encode_messages(picture: Picture) -> list[bytes]:
-    """In slices of time: bodies can be large."""
-    encoded = []
+    """In slices of time: bodies can be large. Those that do not fit into the answer are cut off the picture."""
+    encoded: list[bytes] = []
+    size, count = 0, len(picture)
     due_s = time.perf_counter() + SLICE_S
-    for index in range(len(picture)):
+    for index in range(count):
         encoded.append(encode_json(_message(picture.row(index), picture.taken_ns)))
+        size += len(encoded[-1])
+        if size >= ANSWER_SIZE_MAX and index + 1 < count:
+            picture.cut(index + 1)
+            break
         if time.perf_counter() >= due_s:
             await asyncio.sleep(0)
             due_s = time.perf_counter() + SLICE_S

@@ -344,6 +344,31 @@ def test_a_filter_searches_so_many_bytes_and_no_more(open_registry, memory):
     assert bodies(rows(develop(channel, needle=b"needle", offset=64))) == [b"needle"]
 
 
+@pytest.mark.parametrize("memory", MEMORY_SIZES)
+def test_what_is_cut_off_a_picture_is_in_the_next(open_registry, memory):
+    registry = open_registry(mem_queue_size=memory)
+    channel = channel_of(registry)
+    published = [b"%d" % number for number in range(200)]
+    for body in published:
+        registry.topic("t").put(body)
+    for needle in (b"", b"7"):
+        expected = [body for body in published if needle in body]
+        for count in (1, 2, 3, 5, 9):
+            found, offset = [], 0
+            while offset is not None:
+                picture = develop(channel, limit=10, offset=offset, needle=needle)
+                if len(picture) > count:
+                    picture.cut(count)
+                    assert not picture.is_complete
+                    assert picture.remark == "no more bodies fit into one answer"
+                    assert picture.next_offset == offset + picture.scanned
+                    found += rows(picture)[:count]
+                else:
+                    found += rows(picture)
+                offset = picture.next_offset
+            assert bodies(found) == expected
+
+
 def test_a_topic_without_a_channel_and_a_paused_one(open_registry):
     registry = open_registry(mem_queue_size=2)
     topic = registry.topic("t")

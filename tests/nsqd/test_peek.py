@@ -183,14 +183,41 @@ def test_a_hundred_bodies_of_a_mebibyte(tmp_path, where):
         make(server, "t")
         for number in range(100):
             publish(server, "t", bytes([number]) * (1 << 20))
-        found = peek(server, "t", limit=100)["messages"]
+        found = peek_all(server, "t")
         assert len(found) == 100
         for number, message in enumerate(found):
             assert message["where"] == where
-            piece = bytes([number]) * PIECE_SIZE_MAX
             is_text = message["encoding"] == "text"
             body = message["body"].encode() if is_text else base64.b64decode(message["body"])
-            assert body == piece
+            assert body == bytes([number]) * PIECE_SIZE_MAX
+
+
+def peek_all(broker, topic, **wanted):
+    """Pages of a hundred, of which none is larger than is good for the others."""
+    found, offset = [], 0
+    while offset is not None:
+        query = "".join(f"&{name}={value}" for name, value in wanted.items())
+        target = f"/channel/peek?topic={topic}&channel=c&limit=100&offset={offset}{query}"
+        answer = get(broker.http, target)
+        assert len(answer.body) < 3_000_000
+        page = answer.json()
+        found += page["messages"]
+        offset = page["next_offset"]
+        assert page["note"] == (None if offset is None else "no more bodies fit into one answer")
+        assert page["is_complete"] == (offset is None)
+    return found
+
+
+@pytest.mark.parametrize("where", ["memory", "disk"])
+def test_a_filter_goes_on_where_an_answer_was_full(tmp_path, where):
+    flags = ["--max-msg-size=2000000", f"--mem-queue-size={20 if where == 'memory' else 0}"]
+    with start_nsqd("nsqfast", tmp_path, *flags) as server:
+        make(server, "t")
+        for number in range(60):
+            publish(server, "t", b"%02d%s" % (number, b"<" * PIECE_SIZE_MAX))
+            publish(server, "t", b"small")
+        found = peek_all(server, "t", filter="%3C%3C")
+        assert [message["body"][:2] for message in found] == [f"{n:02d}" for n in range(60)]
 
 
 def test_a_filter_is_of_bytes(broker, topic):
