@@ -5,3 +5,4 @@ import "./theme.js";
 import "./select.js";
 import "./menus.js";
 import "./copy.js";
+import "./mute.js";

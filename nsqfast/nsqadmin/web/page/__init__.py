@@ -1,5 +1,27 @@
 """The pages, a module each."""
 
-from nsqfast.nsqadmin.web.page import topics
+from nsqfast.nsqadmin.web.page import (
+    audit,
+    channel,
+    counter,
+    lookup,
+    node,
+    nodes,
+    overview,
+    problems,
+    topic,
+    topics,
+)
 
-PAGES = (topics.PAGE,)
+PAGES = (
+    overview.PAGE,
+    topics.PAGE,
+    topic.PAGE,
+    channel.PAGE,
+    nodes.PAGE,
+    node.PAGE,
+    lookup.PAGE,
+    counter.PAGE,
+    problems.PAGE,
+    audit.PAGE,
+)

@@ -1,0 +1,224 @@
+"""/nodes/N: one nsqd: its state, what each nsqlookupd says of it, and its topics, tombstoned or not."""
+
+import asyncio
+from dataclasses import dataclass
+
+from nsqfast.nsqadmin.live.model import Cluster, Node, Part, Topic
+from nsqfast.nsqadmin.web import texts
+from nsqfast.nsqadmin.web.near import near_names
+from nsqfast.nsqadmin.web.page.parts import node_state
+from nsqfast.nsqadmin.web.pages import Page, PageNotFoundError, PageRequest
+from nsqfast.nsqadmin.web.search import Searchable
+from nsqfast.nsqadmin.web.tables import Column, TableSpec, make_table
+from nsqfast.nsqadmin.web.view import Link, State, View
+
+SLICE = 200
+
+
+@dataclass(slots=True, eq=False)
+class NodeTopic:
+    """A topic's share on this node; without a part it was tombstoned and is gone."""
+
+    name: str
+    part: Part | None
+    channel_count: int
+    channels_depth: int
+    clients: int
+    is_tombstoned: bool
+
+    @property
+    def states(self) -> list[State]:
+        """The worst first."""
+        found = []
+        if self.part and self.part.paused:
+            found.append(State("warn", "paused"))
+        if self.is_tombstoned:
+            found.append(State("off", "tombstoned", "nsqlookupd hides the topic on this node"))
+        return found
+
+
+@dataclass(slots=True, eq=False)
+class Registration:
+    """What one nsqlookupd knows of the node."""
+
+    address: str
+    is_known: bool
+    remote_address: str
+
+    @property
+    def states(self) -> list[State]:
+        """Known or not."""
+        return [State("ok", "known") if self.is_known else State("warn", "not known")]
+
+
+TOPICS: TableSpec[NodeTopic] = TableSpec(
+    name="topics",
+    caption="Topics",
+    columns=(
+        Column(
+            "name",
+            "Topic",
+            lambda topic: topic.name,
+            href=lambda request, topic: request.context.urls.topic(topic.name),
+        ),
+        Column(
+            "state",
+            "State",
+            lambda topic: ", ".join(state.word for state in topic.states),
+            chips=lambda topic: topic.states,
+            kind="chips",
+            priority=2,
+            can_sort=False,
+        ),
+        Column(
+            "depth",
+            "Depth",
+            lambda topic: topic.part.counts.depth + topic.channels_depth if topic.part else None,
+            texts.count,
+            "number",
+            help="Messages that wait in the topic and in its channels on this node",
+        ),
+        Column(
+            "in",
+            "In",
+            lambda topic: topic.part.rates.in_s if topic.part and topic.part.rates else None,
+            texts.rate,
+            "number",
+            2,
+        ),
+        Column(
+            "messages",
+            "Messages",
+            lambda topic: topic.part.counts.message_count if topic.part else None,
+            texts.count,
+            "number",
+            3,
+        ),
+        Column("channels", "Channels", lambda topic: topic.channel_count, texts.count, "number", 3),
+        Column("clients", "Clients", lambda topic: topic.clients, texts.count, "number", 3),
+    ),
+    key=lambda topic: topic.name,
+    data=lambda topic: {"topic": topic.name, "tombstoned": "yes" if topic.is_tombstoned else ""},
+    searchable=Searchable(
+        text=lambda topic: topic.name,
+        flags={
+            "is:paused": lambda topic: topic.part is not None and topic.part.paused,
+            "is:tombstoned": lambda topic: topic.is_tombstoned,
+        },
+        numbers={
+            "depth": lambda topic: (
+                topic.part.counts.depth + topic.channels_depth if topic.part else None
+            ),
+            "clients": lambda topic: topic.clients,
+            "channels": lambda topic: topic.channel_count,
+        },
+    ),
+    filters=(("paused", "is:paused"), ("tombstoned", "is:tombstoned")),
+    has_actions=True,
+    empty="This node has no topic.",
+    search_label="Search topics of this node",
+)
+
+REGISTRATIONS: TableSpec[Registration] = TableSpec(
+    name="lookupds",
+    caption="nsqlookupd that know this node",
+    columns=(
+        Column("address", "nsqlookupd", lambda each: each.address),
+        Column(
+            "state",
+            "State",
+            lambda each: each.states[0].word,
+            chips=lambda each: each.states,
+            kind="chips",
+        ),
+        Column("remote", "Connected from", lambda each: each.remote_address, priority=2),
+    ),
+    key=lambda each: each.address,
+    is_main=False,
+    empty="No nsqlookupd is configured.",
+)
+
+
+def registrations(cluster: Cluster, node: Node) -> list[Registration]:
+    """One of each nsqlookupd."""
+    remotes = {}
+    for text in node.remote_addresses:
+        address, _, remote = text.partition("/")
+        remotes[address] = remote
+    return [
+        Registration(address, address in node.lookupds, remotes.get(address, ""))
+        for address in cluster.lookupds
+    ]
+
+
+async def topics_of(cluster: Cluster, node: Node) -> list[NodeTopic]:
+    """By name; others get their turn after each SLICE."""
+    found = []
+    for number, topic in enumerate(cluster.topics.values(), 1):
+        if (share := share_of(topic, node)) is not None:
+            found.append(share)
+        if number % SLICE == 0:
+            await asyncio.sleep(0)
+    return found
+
+
+def share_of(topic: Topic, node: Node) -> NodeTopic | None:
+    """None if the node has nothing to do with it."""
+    part = next((part for part in topic.parts if part.node == node.key), None)
+    is_tombstoned = topic.name in node.tombstones
+    if part is None and not is_tombstoned:
+        return None
+    parts = [
+        part
+        for channel in topic.channels.values()
+        for part in channel.parts
+        if part.node == node.key
+    ]
+    return NodeTopic(
+        name=topic.name,
+        part=part,
+        channel_count=len(parts),
+        channels_depth=sum(part.counts.depth for part in parts),
+        clients=sum(part.counts.client_count for part in parts),
+        is_tombstoned=is_tombstoned,
+    )
+
+
+async def build(request: PageRequest) -> View:
+    """State, tiles, what nsqlookupd knows, topics."""
+    cluster, key = request.cluster, request.match["node"]
+    urls = request.context.urls
+    node = cluster.nodes.get(key)
+    if node is None:
+        near = await near_names(key, cluster.nodes)
+        raise PageNotFoundError("node", key, [(each, urls.node(each)) for each in near])
+    rates = node.rates
+    up_s = cluster.at - node.start_time if node.start_time else None
+    return View(
+        title=node.key,
+        crumbs=[Link("Nodes", urls.to("/nodes"))],
+        texts={
+            "in": texts.rate(rates.in_s if rates else None),
+            "out": texts.rate(rates.out_s if rates else None),
+            "depth": texts.short(node.counts.depth),
+            "messages": texts.short(node.counts.message_count),
+            "clients": texts.count(node.counts.client_count),
+            "memory": texts.size(node.memory_bytes),
+            "host": node.hostname,
+            "version": node.version,
+            "tcp": f"{node.broadcast_address}:{node.tcp_port}",
+            "up": texts.duration(up_s),
+            "since": texts.stamp(node.since),
+            "error": node.error or ("" if node.health in ("", "OK") else node.health),
+        },
+        states={"node": node_state(node, cluster.at)},
+        shown={"error": bool(node.error) or node.health not in ("", "OK")},
+        tables={
+            "topics": make_table(request, TOPICS, await topics_of(cluster, node)),
+            "lookupds": make_table(request, REGISTRATIONS, registrations(cluster, node)),
+        },
+        facts={"node": node},
+    )
+
+
+PAGE = Page("node", "/nodes/{node}", build, "node.html", "nodes")

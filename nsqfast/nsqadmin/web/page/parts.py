@@ -1,0 +1,281 @@
+"""Tables that several pages have: channels, and a topic's or channel's share on each node."""
+
+from dataclasses import dataclass
+
+from nsqfast.nsqadmin.live.model import Channel, Cluster, Counts, Node, NodeState, Part
+from nsqfast.nsqadmin.web import texts
+from nsqfast.nsqadmin.web.facts import GROWS_S_MIN, channel_states
+from nsqfast.nsqadmin.web.pages import PageRequest
+from nsqfast.nsqadmin.web.search import Searchable
+from nsqfast.nsqadmin.web.tables import Column, TableSpec
+from nsqfast.nsqadmin.web.view import State
+
+
+def node_state(node: Node, at: float) -> State:
+    """Up, stale for so long, or down; NOK if nsqd says so itself."""
+    if node.state is NodeState.DOWN:
+        return State("crit", "down", node.error)
+    if node.state is NodeState.STALE:
+        late_s = at - node.answered_at if node.answered_at else None
+        return State("warn", f"stale {texts.duration(late_s)}", node.error)
+    if node.health and node.health != "OK":
+        return State("crit", "not well", node.health)
+    return State("ok", "up")
+
+
+def memory_and_disk(counts: Counts) -> str:
+    """How the depth is split."""
+    return f"{texts.count(counts.memory_depth)} + {texts.count(counts.backend_depth)}"
+
+
+def oldest_title(channel: Channel) -> str:
+    """Says that a number is a lower bound."""
+    return "at least" if channel.oldest_is_minimum else ""
+
+
+CHANNELS: TableSpec[Channel] = TableSpec(
+    name="channels",
+    caption="Channels",
+    columns=(
+        Column(
+            "name",
+            "Channel",
+            lambda channel: channel.name,
+            href=lambda request, channel: request.context.urls.channel(channel.topic, channel.name),
+        ),
+        Column(
+            "state",
+            "State",
+            lambda channel: ", ".join(state.word for state in channel_states(channel)),
+            chips=channel_states,
+            kind="chips",
+            priority=2,
+            can_sort=False,
+        ),
+        Column("depth", "Depth", lambda channel: channel.counts.depth, texts.count, "number"),
+        Column(
+            "disk",
+            "On disk",
+            lambda channel: channel.counts.backend_depth,
+            texts.count,
+            "number",
+            4,
+            help="What of the depth is on disk",
+        ),
+        Column(
+            "in_flight",
+            "In flight",
+            lambda channel: channel.counts.in_flight_count,
+            texts.count,
+            "number",
+            3,
+        ),
+        Column(
+            "deferred",
+            "Deferred",
+            lambda channel: channel.counts.deferred_count,
+            texts.count,
+            "number",
+            4,
+        ),
+        Column(
+            "out",
+            "Out",
+            lambda channel: channel.rates.out_s if channel.rates else None,
+            texts.rate,
+            "number",
+            2,
+        ),
+        Column(
+            "requeue",
+            "Requeue",
+            lambda channel: channel.rates.requeue_s if channel.rates else None,
+            texts.rate,
+            "number",
+            4,
+        ),
+        Column(
+            "oldest",
+            "Oldest",
+            lambda channel: channel.oldest_s,
+            texts.duration,
+            "number",
+            3,
+            title=oldest_title,
+            help="Estimated age of the message that waits longest",
+        ),
+        Column(
+            "consumers",
+            "Consumers",
+            lambda channel: channel.counts.client_count,
+            texts.count,
+            "number",
+            2,
+        ),
+        Column(
+            "trend",
+            "Depth, last half hour",
+            lambda channel: channel.depth_slope,
+            kind="spark",
+            priority=4,
+            spark=lambda request, channel: request.context.history.sparkline(
+                ("channel", channel.topic, channel.name)
+            ),
+        ),
+    ),
+    key=lambda channel: channel.name,
+    data=lambda channel: {"topic": channel.topic, "channel": channel.name},
+    searchable=Searchable(
+        text=lambda channel: channel.name,
+        flags={
+            "is:paused": lambda channel: channel.paused_parts > 0,
+            "is:ephemeral": lambda channel: channel.is_ephemeral,
+            "is:growing": lambda channel: (channel.depth_slope or 0.0) > GROWS_S_MIN,
+            "no:consumers": lambda channel: channel.counts.client_count == 0,
+        },
+        numbers={
+            "depth": lambda channel: channel.counts.depth,
+            "consumers": lambda channel: channel.counts.client_count,
+            "in_flight": lambda channel: channel.counts.in_flight_count,
+            "deferred": lambda channel: channel.counts.deferred_count,
+            "oldest": lambda channel: channel.oldest_s,
+            "rate": lambda channel: channel.rates.out_s if channel.rates else None,
+        },
+    ),
+    can_select=True,
+    has_actions=True,
+    empty="No channel: messages wait in the topic until there is one.",
+    search_label="Search channels",
+)
+
+
+@dataclass(slots=True, eq=False)
+class Share:
+    """A topic's or channel's part, with its node; None for one that the cluster no longer lists."""
+
+    part: Part
+    node: Node | None
+    at: float
+    is_tombstoned: bool
+
+    @property
+    def states(self) -> list[State]:
+        """Of the node, and of the part on it."""
+        found = [node_state(self.node, self.at)] if self.node else []
+        if self.part.paused:
+            found.append(State("warn", "paused"))
+        if self.is_tombstoned:
+            found.append(State("off", "tombstoned", "nsqlookupd hides the topic on this node"))
+        return found
+
+
+def make_shares(cluster: Cluster, topic: str, parts: list[Part]) -> list[Share]:
+    """In the order of the cluster's nodes."""
+    order = {key: index for index, key in enumerate(cluster.nodes)}
+    shares = []
+    for part in sorted(parts, key=lambda part: order.get(part.node, len(order))):
+        node = cluster.nodes.get(part.node)
+        hidden = node is not None and topic in node.tombstones
+        shares.append(Share(part, node, cluster.at, hidden))
+    return shares
+
+
+def _node_address(request: PageRequest, share: Share) -> str:
+    return request.context.urls.node(share.part.node) if share.node else ""
+
+
+def _host(share: Share) -> str:
+    return share.node.hostname if share.node else ""
+
+
+_NODE_COLUMNS: tuple[Column[Share], ...] = (
+    Column("node", "Node", lambda share: share.part.node, href=_node_address),
+    Column("host", "Host", _host, priority=3),
+    Column(
+        "state",
+        "State",
+        lambda share: ", ".join(state.word for state in share.states),
+        chips=lambda share: share.states,
+        kind="chips",
+        priority=2,
+        can_sort=False,
+    ),
+    Column("depth", "Depth", lambda share: share.part.counts.depth, texts.count, "number"),
+    Column(
+        "disk", "On disk", lambda share: share.part.counts.backend_depth, texts.count, "number", 4
+    ),
+)
+_MESSAGES: Column[Share] = Column(
+    "messages", "Messages", lambda share: share.part.counts.message_count, texts.count, "number", 4
+)
+
+
+def _in_s(share: Share) -> float | None:
+    return share.part.rates.in_s if share.part.rates else None
+
+
+def _out_s(share: Share) -> float | None:
+    return share.part.rates.out_s if share.part.rates else None
+
+
+def _spec(columns: tuple[Column[Share], ...]) -> TableSpec[Share]:
+    return TableSpec(
+        name="nodes",
+        caption="Nodes",
+        columns=columns,
+        key=lambda share: share.part.node,
+        data=lambda share: {"node": share.part.node},
+        has_actions=True,
+        is_main=False,
+        empty="No nsqd has it.",
+    )
+
+
+TOPIC_NODES = _spec((*_NODE_COLUMNS, Column("in", "In", _in_s, texts.rate, "number", 2), _MESSAGES))
+CHANNEL_NODES = _spec(
+    (
+        *_NODE_COLUMNS,
+        Column(
+            "in_flight",
+            "In flight",
+            lambda share: share.part.counts.in_flight_count,
+            texts.count,
+            "number",
+            3,
+        ),
+        Column(
+            "deferred",
+            "Deferred",
+            lambda share: share.part.counts.deferred_count,
+            texts.count,
+            "number",
+            4,
+        ),
+        Column(
+            "requeued",
+            "Requeued",
+            lambda share: share.part.counts.requeue_count,
+            texts.count,
+            "number",
+            4,
+        ),
+        Column(
+            "timed_out",
+            "Timed out",
+            lambda share: share.part.counts.timeout_count,
+            texts.count,
+            "number",
+            4,
+        ),
+        Column("out", "Out", _out_s, texts.rate, "number", 2),
+        Column(
+            "consumers",
+            "Consumers",
+            lambda share: share.part.counts.client_count,
+            texts.count,
+            "number",
+            3,
+        ),
+        _MESSAGES,
+    )
+)

@@ -1,0 +1,90 @@
+"""/problems: what is wrong now; the same table stands on other pages with what concerns them."""
+
+from nsqfast.nsqadmin.live.problems import Problem
+from nsqfast.nsqadmin.web import texts
+from nsqfast.nsqadmin.web.pages import Page, PageRequest
+from nsqfast.nsqadmin.web.search import Searchable
+from nsqfast.nsqadmin.web.tables import Column, TableSpec, make_table
+from nsqfast.nsqadmin.web.view import State, View
+
+WORDS = {"crit": "Critical", "warn": "Warning", "info": "Note"}
+ORDER = {"crit": 3, "warn": 2, "info": 1}
+
+
+def rule_text(problem: Problem) -> str:
+    """no_consumers reads: No consumers."""
+    words = problem.rule.replace("_", " ")
+    return (words[:1].upper() + words[1:]).replace("Lookupd", "nsqlookupd")
+
+
+def where_text(problem: Problem) -> str:
+    """What it concerns."""
+    name = f"{problem.topic}/{problem.channel}" if problem.channel else problem.topic
+    return f"{name} on {problem.node}" if name and problem.node else name or problem.node
+
+
+def where_address(request: PageRequest, problem: Problem) -> str:
+    """The page of what it concerns."""
+    urls = request.context.urls
+    if problem.channel:
+        return urls.channel(problem.topic, problem.channel)
+    if problem.topic:
+        return urls.topic(problem.topic)
+    if problem.node in request.cluster.nodes:
+        return urls.node(problem.node)
+    return urls.to("/lookup")
+
+
+def severity_states(problem: Problem) -> list[State]:
+    """How bad it is."""
+    states = [State(problem.severity.value, WORDS[problem.severity.value])]
+    if problem.muted_until:
+        until = texts.clock(problem.muted_until)
+        states.append(State("off", "muted", f"until {until}"))
+    return states
+
+
+COLUMNS = (
+    Column[Problem]("where", "Where", where_text, href=where_address),
+    Column[Problem](
+        "severity",
+        "Severity",
+        lambda problem: ORDER[problem.severity.value],
+        chips=severity_states,
+        kind="chips",
+    ),
+    Column[Problem]("rule", "Problem", rule_text),
+    Column[Problem]("since", "Since", lambda problem: problem.since, texts.clock, "number", 2),
+    Column[Problem]("text", "Evidence", lambda problem: problem.text, priority=2),
+    Column[Problem]("check", "How to check", lambda problem: problem.check, priority=3),
+)
+
+TABLE: TableSpec[Problem] = TableSpec(
+    name="problems",
+    caption="What is wrong now",
+    columns=COLUMNS,
+    key=lambda problem: problem.id,
+    data=lambda problem: {"problem": problem.id, "muted": "yes" if problem.muted_until else ""},
+    kind=lambda problem: problem.severity.value,
+    searchable=Searchable(
+        text=lambda problem: f"{problem.rule} {where_text(problem)} {problem.text}",
+        flags={
+            "is:critical": lambda problem: problem.severity.value == "crit",
+            "is:warning": lambda problem: problem.severity.value == "warn",
+            "is:muted": lambda problem: problem.muted_until > 0,
+        },
+    ),
+    filters=(("critical", "is:critical"), ("warning", "is:warning"), ("muted", "is:muted")),
+    has_actions=True,
+    empty="Nothing is wrong.",
+    search_label="Search problems",
+)
+
+
+async def build(request: PageRequest) -> View:
+    """All of them, the worst first."""
+    found = request.context.problems.found
+    return View("Problems", tables={"problems": make_table(request, TABLE, found)})
+
+
+PAGE = Page("problems", "/problems", build, "problems.html", "problems")
