@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
+from nsqfast.nsqadmin.access.audit import Entry, Result
 from nsqfast.nsqadmin.live.model import (
     Channel,
     Cluster,
@@ -17,6 +18,7 @@ from nsqfast.nsqadmin.live.model import (
     Topic,
     Totals,
 )
+from nsqfast.nsqadmin.live.problems import Problem, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -146,3 +148,162 @@ def many_topics(count: int, seed: int, **changes) -> Cluster:
         rates = Rates(dice.random() * 100)
         topics.append(make_topic(name, channels, rates=rates, depth=dice.randrange(100)))
     return make_cluster(topics, **changes)
+
+
+def example_cluster(**changes) -> Cluster:
+    """Of everything something: what a page can show."""
+    up, late, down = (
+        make_node(0),
+        make_node(1, NodeState.STALE, is_out_of_date=True, version="1.2.1"),
+        make_node(2, NodeState.DOWN, rates=None, memory_bytes=None, lookupds=()),
+    )
+    keys = [up.key, late.key, down.key]
+    up.tombstones = frozenset({"clicks"})
+    topics = [
+        make_topic(
+            "orders",
+            [
+                make_channel(
+                    "orders",
+                    "billing",
+                    nodes=keys,
+                    rates=Rates(80.0),
+                    depth=184_201,
+                    backend_depth=174_201,
+                    oldest_s=840.0,
+                    slope=12.0,
+                ),
+                make_channel(
+                    "orders",
+                    "archive",
+                    nodes=keys,
+                    paused_nodes=1,
+                    rates=Rates(80.0, 79.5, 0.5),
+                    depth=12,
+                    client_count=3,
+                    in_flight_count=40,
+                ),
+                make_channel("orders", "tail#ephemeral", rates=Rates(80.0, 80.0), client_count=1),
+            ],
+            nodes=keys,
+            rates=Rates(80.0),
+            message_count=88_000_000,
+        ),
+        make_topic(
+            "clicks",
+            [
+                make_channel(
+                    "clicks",
+                    "etl",
+                    rates=Rates(1240.0, 900.0),
+                    depth=91_000,
+                    client_count=2,
+                    slope=340.0,
+                    deferred_count=12,
+                )
+            ],
+            paused_nodes=1,
+            rates=Rates(1240.0),
+            depth=5,
+        ),
+        make_topic(
+            "x#ephemeral",
+            [make_channel("x#ephemeral", "c#ephemeral", client_count=1)],
+            rates=Rates(0.0),
+        ),
+        make_topic("n" * 64, [make_channel("n" * 64, "c" * 64, depth=1)], rates=Rates(0.1)),
+        make_topic("old", [make_channel("old", "gone", nodes=())], nodes=()),
+    ]
+    lookupds = [
+        make_lookupd(0, nodes=frozenset(keys[:2]), topics={"old": ["gone"]}),
+        make_lookupd(1, nodes=frozenset(keys[:1])),
+        make_lookupd(2, is_up=False, nodes=frozenset()),
+    ]
+    return make_cluster(
+        topics,
+        [up, late, down],
+        lookupds,
+        warnings=["10.0.0.3:4151: connection refused"],
+        **changes,
+    )
+
+
+def make_problem(number: int = 0, severity: Severity = Severity.CRIT, **changes) -> Problem:
+    given = {
+        "id": f"p{number}",
+        "rule": "no_consumers",
+        "severity": severity,
+        "topic": "orders",
+        "channel": "billing",
+        "node": "",
+        "since": AT - 840,
+        "text": "184,201 messages wait, no consumer for 14 min",
+        "check": "Is the consumer running? Look for its last address in the channel's clients.",
+        "muted_until": 0.0,
+    }
+    return Problem(**(given | changes))
+
+
+def example_problems() -> list[Problem]:
+    return [
+        make_problem(0),
+        make_problem(
+            1,
+            rule="node_down",
+            topic="",
+            channel="",
+            node="10.0.0.3:4151",
+            text="connection refused since 21:13",
+        ),
+        make_problem(
+            2,
+            Severity.WARN,
+            rule="backlog_grows",
+            topic="clicks",
+            channel="etl",
+            text="+340/s for 6 min",
+            muted_until=AT + 3600,
+        ),
+        make_problem(
+            3,
+            Severity.INFO,
+            rule="version_behind",
+            topic="",
+            channel="",
+            node="10.0.0.2:4151",
+            text="1.2.1, others have 1.3.0",
+        ),
+    ]
+
+
+def make_entry(number: int = 0, **changes) -> Entry:
+    given = {
+        "time": f"2023-11-14T22:{number:02d}:00Z",
+        "user": "ana",
+        "role": "admin",
+        "ip": "10.1.2.3",
+        "action": "pause_channel",
+        "target": {"topic": "orders", "channel": "billing"},
+        "effect": {},
+        "results": [
+            Result("10.0.0.1:4151", ok=True),
+            Result("10.0.0.3:4151", ok=False, text="connection refused"),
+        ],
+        "outcome": "partial",
+        "request_id": f"r{number}",
+    }
+    return Entry(**(given | changes))
+
+
+def example_entries() -> list[Entry]:
+    return [
+        make_entry(0),
+        make_entry(1, action="login", target={}, results=[], outcome="refused", user="bob"),
+        make_entry(
+            2,
+            action="export",
+            target={"view": "/topics", "table": "topics"},
+            results=[],
+            outcome="ok",
+        ),
+    ]

@@ -20,11 +20,13 @@ from nsqfast.nsqadmin.web.app import make_app
 from nsqfast.nsqadmin.web.urls import Urls
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Sequence
     from types import TracebackType
     from typing import Any
 
+    from nsqfast.nsqadmin.access.audit import Entry
     from nsqfast.nsqadmin.live.model import Cluster
+    from nsqfast.nsqadmin.live.problems import Problem
 
 START_SECONDS_MAX = 20.0
 
@@ -57,9 +59,17 @@ class StillPoller:
 class AdminPages:
     """Serves while it is entered; `url` has no slash at its end."""
 
-    def __init__(self, cluster: Cluster, *flags: str) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        *flags: str,
+        problems: Sequence[Problem] = (),
+        entries: Sequence[Entry] = (),
+    ) -> None:
         self.options = parse(["--nsqd-http-address=127.0.0.1:1", *flags])
         self._first = cluster
+        self._problems = problems
+        self._entries = entries
         self._started = threading.Event()
         self._stop: asyncio.Event | None = None
         self._error: BaseException | None = None
@@ -84,7 +94,6 @@ class AdminPages:
         self.call(self._publish(cluster))
 
     async def _publish(self, cluster: Cluster) -> None:
-        self.context.problems.take(cluster)
         self.poller.publish(cluster)
 
     def call(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
@@ -116,6 +125,8 @@ class AdminPages:
                 audit=Audit(options),
                 start_time=time.time(),
             )
+            self.context.problems.found = list(self._problems)
+            self.context.audit._entries.extend(self._entries)
             app = web.Application()
             app[CONTEXT] = self.context
             make_app(app, self.context)

@@ -44,19 +44,19 @@ def severity_states(problem: Problem) -> list[State]:
     return states
 
 
-COLUMNS = (
-    Column[Problem]("where", "Where", where_text, href=where_address),
-    Column[Problem](
+COLUMNS: tuple[Column[Problem], ...] = (
+    Column("where", "Where", where_text, href=where_address),
+    Column(
         "severity",
         "Severity",
         lambda problem: ORDER[problem.severity.value],
         chips=severity_states,
         kind="chips",
     ),
-    Column[Problem]("rule", "Problem", rule_text),
-    Column[Problem]("since", "Since", lambda problem: problem.since, texts.clock, "number", 2),
-    Column[Problem]("text", "Evidence", lambda problem: problem.text, priority=2),
-    Column[Problem]("check", "How to check", lambda problem: problem.check, priority=3),
+    Column("rule", "Problem", rule_text),
+    Column("since", "Since", lambda problem: problem.since, texts.clock, "number", 2),
+    Column("text", "Evidence", lambda problem: problem.text, priority=2),
+    Column("check", "How to check", lambda problem: problem.check, priority=3),
 )
 
 TABLE: TableSpec[Problem] = TableSpec(

@@ -1,0 +1,137 @@
+"""A real Chromium for each session, and a page of its own for each test that fails when something is amiss in it.
+
+What fails a test: an error in the console, an exception of a script, a violation of the content security policy, a
+request to another host.
+"""
+
+import hashlib
+import json
+import shutil
+from urllib.parse import urlsplit
+
+import pytest
+
+from support.admin_cluster import example_cluster, example_entries, example_problems
+from support.admin_pages import AdminPages
+from support.server import ROOT
+
+NO_CHROMIUM = "no Chromium: apt install chromium"
+AXE = ROOT / "tests" / "vendor" / "axe-core" / "axe.min.js"
+AXE_SHA256 = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c"
+AXE_TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+WIDE, NARROW = 1300, 375
+CONTEXT = {
+    "reduced_motion": "reduce",
+    "timezone_id": "UTC",
+    "locale": "en-GB",
+    "viewport": {"width": WIDE, "height": 900},
+}
+# In the page from before its first script: the policy's reports do not all come by the console.
+REPORT = """
+    addEventListener("securitypolicyviolation", (event) =>
+        console.error(`policy: ${event.violatedDirective} ${event.blockedURI} ${event.sample}`));
+"""
+
+
+@pytest.fixture(scope="session")
+def browser():
+    program = shutil.which("chromium")
+    if program is None:
+        pytest.skip(NO_CHROMIUM)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=program)
+        yield running
+        running.close()
+
+
+class Watch:
+    """What went wrong in pages; a test that expects something removes it from `faults`."""
+
+    def __init__(self, browser):
+        self._browser = browser
+        self._contexts = []
+        self.faults = []
+
+    def page(self, **changes):
+        """A page in a context of its own, cookies and all."""
+        context = self._browser.new_context(**(CONTEXT | changes))
+        context.set_default_timeout(10_000)
+        context.add_init_script(REPORT)
+        self._contexts.append(context)
+        page = context.new_page()
+        self.watch(page)
+        return page
+
+    def watch(self, page):
+        hosts = set()
+
+        def note_request(request):
+            parts = urlsplit(request.url)
+            if parts.scheme not in ("data", "blob"):
+                hosts.add(parts.hostname)
+            if hosts - {"127.0.0.1"}:
+                self.faults.append(f"request to another host: {request.url}")
+
+        page.on("request", note_request)
+        page.on("pageerror", lambda error: self.faults.append(f"exception: {error}"))
+        page.on("console", self._note_console)
+
+    def _note_console(self, message):
+        if message.type in ("error", "warning"):
+            self.faults.append(f"console: {message.text} {message.location}")
+
+    def take_faults(self):
+        """Those until now, which are then not amiss."""
+        taken, self.faults = self.faults, []
+        return taken
+
+    def close(self):
+        for context in self._contexts:
+            context.close()
+
+
+@pytest.fixture
+def watch(browser):
+    watching = Watch(browser)
+    yield watching
+    watching.close()
+    assert watching.faults == []
+
+
+@pytest.fixture
+def page(watch):
+    return watch.page()
+
+
+@pytest.fixture(scope="session")
+def axe():
+    """axe.check(page) gives what is against the guidelines, as lines."""
+    source = AXE.read_text(encoding="utf-8")
+    assert hashlib.sha256(source.encode()).hexdigest() == AXE_SHA256
+
+    class Axe:
+        @staticmethod
+        def check(page):
+            if not page.evaluate("() => 'axe' in window"):
+                page.evaluate(source)
+            found = page.evaluate(
+                "(tags) => axe.run(document, {runOnly: {type: 'tag', values: tags}, resultTypes: ['violations']})",
+                AXE_TAGS,
+            )
+            return [
+                f"{each['id']}: {each['help']} {json.dumps([node['target'] for node in each['nodes'][:5]])}"
+                for each in found["violations"]
+            ]
+
+    return Axe
+
+
+@pytest.fixture(scope="session")
+def site():
+    """An nsqadmin whose cluster has something of everything; nobody changes it."""
+    with AdminPages(
+        example_cluster(), problems=example_problems(), entries=example_entries()
+    ) as pages:
+        yield pages

@@ -1,0 +1,98 @@
+"""Every page and dialog at both widths and in both themes: within its width, and without a finding of axe."""
+
+import pytest
+
+from support.admin_ui_pages import DIALOGS, PAGES
+
+pytestmark = pytest.mark.slow
+
+WIDTHS = (1300, 375)
+THEMES = ("light", "dark")
+OVERFLOW = "() => document.scrollingElement.scrollWidth - window.innerWidth"
+
+
+def set_theme(page, theme):
+    page.evaluate("(theme) => { document.documentElement.dataset.theme = theme }", theme)
+
+
+def look(page, axe):
+    """What is wrong in any of the widths and themes."""
+    found = []
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 900})
+        over = page.evaluate(OVERFLOW)
+        if over > 0:
+            found.append(f"{width}: {over} px too wide")
+        for theme in THEMES:
+            set_theme(page, theme)
+            found += [f"{width} {theme}: {line}" for line in axe.check(page)]
+    return found
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_page_is_accessible_and_fits(site, page, watch, axe, name):
+    page.goto(site.url + PAGES[name])
+    if name == "not-found":
+        assert all("404" in fault for fault in watch.take_faults())
+    assert look(page, axe) == []
+    assert page.locator("h1").count() == 1
+
+
+@pytest.mark.parametrize("name", DIALOGS)
+def test_dialog_is_accessible_and_fits(site, page, axe, name):
+    path, opener, dialog = DIALOGS[name]
+    page.goto(site.url + path)
+    page.locator(opener).first.click()
+    page.locator(dialog).wait_for(state="visible")
+    assert look(page, axe) == []
+
+
+def test_axe_finds_what_is_wrong(site, page, axe):
+    page.goto(site.url + "/topics")
+    page.evaluate(
+        """() => {
+            const line = document.createElement("p");
+            line.textContent = "hardly to be read";
+            line.style.setProperty("color", "#999");
+            line.style.setProperty("background", "#aaa");
+            document.querySelector("main").append(line, document.createElement("input"));
+        }"""
+    )
+    found = " ".join(axe.check(page))
+    assert "color-contrast" in found
+    assert "label" in found
+
+
+@pytest.mark.parametrize("name", ["topics", "topic", "channel", "nodes", "problems"])
+def test_zoom_of_200_percent_keeps_every_control_and_number(site, page, name):
+    """1300 px at 200 % are 650 of them."""
+    page.goto(site.url + PAGES[name])
+    wide = page.locator("main").evaluate("(main) => main.innerText.replace(/\\s+/g, ' ').length")
+    boxes = page.locator("main input:visible").count()
+    page.set_viewport_size({"width": 650, "height": 450})
+    assert page.evaluate(OVERFLOW) <= 0
+    assert page.locator("main input:visible").count() == boxes
+    # Columns that leave the table are named in the rows, and can still be sorted by.
+    assert (
+        page.locator("main").evaluate("(main) => main.innerText.replace(/\\s+/g, ' ').length")
+        >= wide
+    )
+    table = page.locator("[data-table]:visible").first
+    table.locator("details.sort summary").click()
+    assert table.locator("details.sort a:visible").count() >= 3
+
+
+def test_targets_are_24_pixels_or_spaced(site, page):
+    page.goto(site.url + "/topics")
+    small = page.evaluate(
+        """() => [...document.querySelectorAll("main button, main summary, main input, main .filters a, nav a")]
+            .filter((each) => each.checkVisibility() && !each.matches("input[type=checkbox]"))
+            .filter((each) => { const box = each.getBoundingClientRect(); return box.height < 24 || box.width < 24; })
+            .map((each) => each.outerHTML)"""
+    )
+    assert small == []
+    boxes = page.locator("main .box label").evaluate_all(
+        "(all) => all.map((each) => each.getBoundingClientRect().height)"
+    )
+    assert boxes
+    assert min(boxes) >= 24
