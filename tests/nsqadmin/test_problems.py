@@ -137,6 +137,27 @@ def test_a_consumer_that_requeues_all_it_gets(nsqd):
         wait_for(admin)
 
 
+@pytest.mark.timeout(120)
+def test_a_producer_that_is_faster_than_its_consumer(nsqd):
+    """Half of what comes is finished; how fast a backlog grows is known after some tens of seconds."""
+    flags = ["--problem-backlog-depth=20", "--problem-backlog-time=1s", "--problem-backlog-age=1h"]
+    with (
+        start_nsqadmin("nsqfast", QUICK, *flags, nsqds=[nsqd]) as admin,
+        Client(nsqd.tcp) as consumer,
+    ):
+        consumer.sub("orders", "billing", 1)
+
+        def work():
+            post(nsqd.http, "/mpub?topic=orders", b"1\n2")
+            consumer.fin(consumer.read_message())
+            time.sleep(0.02)  # fifty messages a second more
+
+        with at_work(work):
+            found = wait_for(admin, "backlog_grows", seconds_max=60)
+            assert found["severity"] == "warn"
+            assert re.search(r"messages wait.*; [\d.]+/s more over the last 5 min", found["text"])
+
+
 def test_messages_that_time_out(tmp_path):
     flags = ["--problem-window=2s", "--problem-stuck=1h"]
     with (
