@@ -141,6 +141,33 @@ def test_an_attempt_is_one_line(monkeypatch, tmp_path, noter):
     }
 
 
+def test_an_effect_that_is_no_json_is_noted_as_text(tmp_path):
+    from nsqfast.nsqadmin.access.audit import _plain
+
+    assert _plain({"names": {"a"}, "n": 1}) == {"names": ["a"], "n": 1}
+    assert _plain({"where": tmp_path}) == {"where": str(tmp_path)}
+    assert list(_plain({"name": "\udcff"})) == ["text"]
+    assert len(_plain({"name": "x" * 100_000})["text"]) == TEXT_LENGTH_MAX
+
+
+def test_bytes_that_are_no_text_are_noted_and_told_all_the_same(monkeypatch, tmp_path, noter):
+    path = tmp_path / "audit"
+    with Endpoint() as endpoint:
+        options = {"audit_file": str(path), "notification_http_endpoint": endpoint.url}
+        options |= {"acl_trusted_cidr": ["127.0.0.1/32"], "admin_users": ["x"]}
+        with probed(monkeypatch, noter, **options) as address:
+            body = b'{"action":"pause_topic","target":{"topic":"t"},"outcome":"ok"}'
+            with socket.create_connection(address, timeout=10) as connection:
+                connection.sendall(
+                    b"POST /api/note HTTP/1.1\r\nUser-Agent: \xff\r\nX-Forwarded-User: \xfe\r\n"
+                    b"Host: \xfd\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+                )
+                assert connection.recv(1000).startswith(b"HTTP/1.1 200 ")
+            wait_until(lambda: endpoint.bodies)
+    assert lines(path)[0]["user"] == "?"
+    assert endpoint.bodies[0]["user_agent"] == "?"
+
+
 def test_logins_are_in_it_and_passwords_are_not(tmp_path):
     path = tmp_path / "audit"
     users = write_users(tmp_path / "users", ("ana", "admin", "the-right-one"))
@@ -374,7 +401,10 @@ def test_the_endpoint_is_told_what_nsqadmin_of_go_tells(tmp_path):
                 flag = f"--notification-http-endpoint={endpoint.url}"
                 with cluster.admin(kind, flag) as admin:
                     act(admin.http, text_of(cluster.nsqds[0].http))
-                    wait_until(lambda known=endpoint: "delete_topic" in str(known.bodies))
+                    wait_until(
+                        lambda known=endpoint: "delete_topic" in str(known.bodies),
+                        show=lambda known=endpoint: (known.bodies, admin.stderr),
+                    )
                     address = text_of(admin.http)
             told[kind] = endpoint.bodies
             for body in endpoint.bodies:

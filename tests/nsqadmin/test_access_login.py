@@ -330,6 +330,21 @@ def test_scripts_log_in_by_http_basic(address):
         assert who(headers).status == 401
 
 
+def test_a_password_that_is_meant_for_a_proxy_does_not_keep_anybody_from_logging_in(address):
+    foreign = basic("proxy", "user")
+    for _ in range(PAIR_TRIES_MAX * 2):
+        assert request(address, "GET", "/login", headers=foreign).status == 200
+    session = cookie_header(log_in(address, "ana", RIGHT, headers=foreign))
+    for _ in range(PAIR_TRIES_MAX * 2):
+        answer = request(address, "GET", "/ui/who", headers=session | foreign)
+        assert answer.json()["name"] == "ana"
+
+
+def test_the_header_of_a_proxy_logs_nobody_in(address):
+    answer = request(address, "GET", "/ui/who", headers={"X-Forwarded-User": "ana"})
+    assert answer.status == 401
+
+
 def test_a_password_that_was_right_is_not_hashed_for_each_request(address, monkeypatch):
     asked = []
     real = argon2.PasswordHasher.verify

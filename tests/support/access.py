@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 NOWHERE = "127.0.0.1:1"  # an nsqd that does not answer
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
-WAIT_S = 10.0
+WAIT_S = 20.0
 CHEAP = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 
 
@@ -149,9 +149,13 @@ def cookie_header(answer: Answer) -> dict[str, str]:
     return {"Cookie": "; ".join(f"{n}={m.value}" for n, m in cookie_of(answer).items())}
 
 
-def wait_until(reached: Callable[[], object], seconds_max: float = WAIT_S) -> None:
+def wait_until(
+    reached: Callable[[], object],
+    seconds_max: float = WAIT_S,
+    show: Callable[[], object] = lambda: "",
+) -> None:
     """For what another process does."""
     ends_at = time.monotonic() + seconds_max
     while not reached():
-        assert time.monotonic() < ends_at, "it did not happen in time"
+        assert time.monotonic() < ends_at, f"it did not happen in time {show()}"
         time.sleep(0.01)

@@ -19,7 +19,7 @@ from aiohttp.typedefs import Handler
 
 from nsqfast.gotext import format_duration
 from nsqfast.nsqadmin.access.audit import REQUEST_ID_KEY
-from nsqfast.nsqadmin.access.proxy import Proxies, peer_of
+from nsqfast.nsqadmin.access.proxy import Proxies, peer_of, readable
 from nsqfast.nsqadmin.context import context_of
 
 log = logging.getLogger("nsqadmin")
@@ -161,7 +161,7 @@ class Answers:
             )
         return web.Response(
             status=error.status,
-            body=orjson.dumps({"message": text}),
+            body=orjson.dumps({"message": readable(text)}),
             content_type="application/json",
             charset="utf-8",
             headers={**kept, **API_HEADERS},

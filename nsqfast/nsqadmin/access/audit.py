@@ -10,7 +10,7 @@ import msgspec
 from aiohttp import web
 
 from nsqfast.nsqadmin.access.audit_file import AuditFile
-from nsqfast.nsqadmin.access.proxy import Proxies
+from nsqfast.nsqadmin.access.proxy import Proxies, readable
 from nsqfast.nsqadmin.access.roles import user_of
 from nsqfast.nsqadmin.access.webhook import Webhook
 from nsqfast.nsqadmin.options import Options
@@ -19,6 +19,7 @@ Outcome = Literal["ok", "failed", "partial", "refused"]
 
 ENTRIES_KEPT: Final = 1000
 TEXT_LENGTH_MAX: Final = 512  # of each text in an entry: names and errors come from others
+EFFECT_BYTES_MAX: Final = 64 << 10  # the names of 500 topics
 RESULTS_KEPT: Final = 200  # of each entry in memory; the file gets them all
 CLOSE_S: Final = 2.0
 REQUEST_ID_KEY: Final[web.RequestKey[str]] = web.RequestKey("nsqadmin.request_id", str)
@@ -81,7 +82,7 @@ class Audit:
             ip=self._proxies.address_of(request),
             action=_cut(action),
             target={name: _cut(value) for name, value in target.items()},
-            effect=effect or {},
+            effect=_plain(effect or {}),
             results=[Result(r.node, r.ok, _cut(r.text)) for r in results or ()],
             outcome=outcome,
             request_id=request.get(REQUEST_ID_KEY, ""),
@@ -113,7 +114,17 @@ def _shorten(entry: Entry) -> Entry:
     return msgspec.structs.replace(entry, results=results)
 
 
+def _plain(effect: dict[str, object]) -> dict[str, object]:
+    """A copy that is surely JSON and not too long; an attempt is noted whatever it was to touch."""
+    try:
+        data = msgspec.json.encode(effect, enc_hook=str)
+    except (TypeError, ValueError):
+        data = b""
+    if not data or len(data) > EFFECT_BYTES_MAX:
+        return {"text": _cut(repr(effect))}
+    return msgspec.json.decode(data, type=dict[str, object])
+
+
 def _cut(text: str) -> str:
-    # A lone surrogate, from a header's bytes that are no UTF-8, is nothing that JSON can hold.
-    text = text.encode("utf-8", "replace").decode()
+    text = readable(text)
     return text if len(text) <= TEXT_LENGTH_MAX else text[: TEXT_LENGTH_MAX - 1] + "…"

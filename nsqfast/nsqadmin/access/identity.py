@@ -20,7 +20,7 @@ from aiohttp import web
 from nsqfast.errors import OptionsError
 from nsqfast.nsqadmin.access.passwords import Passwords
 from nsqfast.nsqadmin.access.proxy import FLAG as TRUSTED_FLAG
-from nsqfast.nsqadmin.access.proxy import Proxies
+from nsqfast.nsqadmin.access.proxy import Proxies, readable
 from nsqfast.nsqadmin.access.roles import Role, User
 from nsqfast.nsqadmin.access.sessions import Session, Sessions
 from nsqfast.nsqadmin.access.users import Account, read_users
@@ -68,15 +68,14 @@ class Access:
         """Whether an address is not enough for /config: behind a proxy of this machine all have the same."""
         return self.mode is Mode.FILE or (self.mode is Mode.HEADER and self.proxies.are_named())
 
-    async def identify(self, request: web.Request) -> Identity:
-        """TooManyTriesError if it tries passwords."""
+    async def identify(self, request: web.Request, *, tries_password: bool) -> Identity:
+        """TooManyTriesError if it tries passwords, which only counts where nobody is logged in by cookie."""
         if self.passwords is None:
             return self._from_header(request)
-        if "Authorization" in request.headers:
-            return await self._from_basic(request, self.passwords)
         session = self._from_cookie(request)
         if session is None:
-            return Identity(NOBODY)
+            asks = tries_password and "Authorization" in request.headers
+            return await self._from_basic(request, self.passwords) if asks else Identity(NOBODY)
         account = self.passwords.users.get(session.name)
         assert account is not None
         return Identity(User(account.name, account.role), session)
@@ -101,12 +100,12 @@ class Access:
         elif len(given) > 1:
             # One of them is the browser's own, and nobody knows which.
             named, doubt = "", f"{header} was sent {len(given)} times"
+        shown = readable(named)
         if self.mode is Mode.HEADER:
-            return Identity(
-                User(named, Role.ADMIN if named in admins else Role.VIEWER), doubt=doubt
-            )
+            role = Role.ADMIN if named in admins else Role.VIEWER
+            return Identity(User(shown, role), doubt=doubt)
         # Without --admin-user a name is only shown, and only if somebody vouches for it.
-        return Identity(User(named if self.proxies.are_named() else "", Role.ADMIN), doubt=doubt)
+        return Identity(User(shown if self.proxies.are_named() else "", Role.ADMIN), doubt=doubt)
 
     async def _from_basic(self, request: web.Request, passwords: Passwords) -> Identity:
         name, colon, password = basic_of(request).partition(":")

@@ -68,7 +68,7 @@ class Guard:
         path = own_path(request)
         request[USER_KEY] = NOBODY
         try:
-            found = await self._access.identify(request)
+            found = await self._access.identify(request, tries_password=not _is_open(path))
         except TooManyTriesError:
             headers = {"Retry-After": str(RETRY_AFTER_S)}
             raise web.HTTPTooManyRequests(text=TOO_MANY, headers=headers) from None

@@ -17,6 +17,16 @@ def peer_of(request: web.Request) -> str:
     return addresses.peer_text(transport.get_extra_info("peername") if transport else None)
 
 
+def host_of(request: web.Request) -> str:
+    """The header, '' without it: `request.host` would ask the name server instead, and all others would wait."""
+    return request.headers.get("Host", "")
+
+
+def readable(text: str) -> str:
+    """Bytes of a header that are no UTF-8 become a replacement character, so that JSON and pages can show the rest."""
+    return text.encode("utf-8", "replace").decode()
+
+
 class Proxies:
     """Those whose headers are believed. Without the flag nobody's X-Forwarded-* is."""
 
@@ -56,7 +66,7 @@ class Proxies:
 
     def hosts_of(self, request: web.Request) -> list[str]:
         """HOST or HOST:PORT as the browser may have asked for us."""
-        hosts = [request.host]
+        hosts = [host_of(request)]
         if self.has(request):
             hosts += request.headers.get("X-Forwarded-Host", "").split(",")
         return [host.strip().lower() for host in hosts if host.strip()]

@@ -18,7 +18,7 @@ from aiohttp import web
 
 from nsqfast.errors import OptionsError
 from nsqfast.nsqadmin.access.identity import basic_of
-from nsqfast.nsqadmin.access.proxy import peer_of
+from nsqfast.nsqadmin.access.proxy import host_of, peer_of, readable
 from nsqfast.nsqadmin.access.roles import user_of
 
 log = logging.getLogger("nsqadmin")
@@ -116,11 +116,14 @@ def notification(request: web.Request, action: str, target: dict[str, str]) -> d
     told["timestamp"] = int(time.time())
     if user:
         told["user"] = user
-    return told | {
+    told |= {
         "remote_ip": peer_of(request),
         "user_agent": request.headers.get("User-Agent", ""),
-        "url": f"{'https' if is_https else 'http'}://{request.host}{request.rel_url}",
+        "url": f"{'https' if is_https else 'http'}://{host_of(request)}{request.rel_url}",
         "via": _hostname(),
+    }
+    return {
+        key: readable(value) if isinstance(value, str) else value for key, value in told.items()
     }
 
 
