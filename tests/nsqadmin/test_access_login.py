@@ -48,7 +48,7 @@ def add_probes(app, context):
 
     app.router.add_get(context.urls.to("/ui/who"), who)
     app.router.add_get(context.urls.to("/api/who"), who)
-    app.router.add_get(context.urls.to("/topics"), who)
+    app.router.add_get(context.urls.to("/probe/who"), who)
 
 
 @pytest.fixture
@@ -70,17 +70,17 @@ def basic(name, password):
 
 
 def test_pages_lead_to_the_login_and_back(address):
-    answer = request(address, "GET", "/topics?q=a%26b&x=%2F", headers=HTML)
+    answer = request(address, "GET", "/probe/who?q=a%26b&x=%2F", headers=HTML)
     assert answer.status == 303
     to = answer.headers["Location"]
     assert to.startswith("/login?next=")
     form = request(address, "GET", to, headers=HTML)
     assert form.status == 200
-    assert b'value="/topics?q=a%26b&amp;x=%2F"' in form.body
-    answer = log_in(address, "ana", RIGHT, then="/topics?q=a%26b&x=%2F")
-    assert (answer.status, answer.headers["Location"]) == (303, "/topics?q=a%26b&x=%2F")
+    assert b'value="/probe/who?q=a%26b&amp;x=%2F"' in form.body
+    answer = log_in(address, "ana", RIGHT, then="/probe/who?q=a%26b&x=%2F")
+    assert (answer.status, answer.headers["Location"]) == (303, "/probe/who?q=a%26b&x=%2F")
     session = cookie_header(answer)
-    assert request(address, "GET", "/topics", headers=session).json()["name"] == "ana"
+    assert request(address, "GET", "/probe/who", headers=session).json()["name"] == "ana"
     assert request(address, "GET", to, headers=session).status == 303  # is logged in already
 
 
@@ -89,7 +89,7 @@ def test_scripts_are_told_that_they_have_to_log_in(address):
         answer = request(address, "GET", path)
         assert (answer.status, answer.json()) == (401, {"message": "UNAUTHORIZED"})
         assert answer.headers.get("WWW-Authenticate") == challenge
-    assert request(address, "POST", "/topics").status == 401
+    assert request(address, "POST", "/probe/who").status == 401
     assert request(address, "GET", "/ping").status == 200
 
 
@@ -254,9 +254,9 @@ def test_an_expired_login_leads_to_the_login_and_back(monkeypatch, users):
     options = {"auth_file": users, "session_lifetime_ns": 300_000_000}
     with probed(monkeypatch, add_probes, **options) as address:
         session = cookie_header(log_in(address, "ana", RIGHT))
-        wait_until(lambda: request(address, "GET", "/topics?p=2", headers=session).status == 303)
-        answer = request(address, "GET", "/topics?p=2", headers=session)
-        assert answer.headers["Location"] == "/login?next=%2Ftopics%3Fp%3D2"
+        wait_until(lambda: request(address, "GET", "/probe/who?p=2", headers=session).status == 303)
+        answer = request(address, "GET", "/probe/who?p=2", headers=session)
+        assert answer.headers["Location"] == "/login?next=%2Fprobe%2Fwho%3Fp%3D2"
         assert request(address, "GET", "/ui/who", headers=session).status == 401
 
 
