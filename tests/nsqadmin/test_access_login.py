@@ -27,6 +27,7 @@ from nsqfast.nsqadmin.access.users import read_users
 from support.access import (
     CHEAP,
     FORM,
+    NOWHERE,
     cookie_header,
     cookie_of,
     log_in,
@@ -82,6 +83,19 @@ def test_pages_lead_to_the_login_and_back(address):
     session = cookie_header(answer)
     assert request(address, "GET", "/probe/who", headers=session).json()["name"] == "ana"
     assert request(address, "GET", to, headers=session).status == 303  # is logged in already
+
+
+def test_the_login_page_tells_nothing_of_the_cluster(users):
+    with start_admin(f"--auth-file={users}") as admin:
+
+        def page(path, headers):
+            return request(admin.http, "GET", path, headers=HTML | headers).body
+
+        session = cookie_header(log_in(admin.http, "ana", RIGHT))
+        wait_until(lambda: NOWHERE.encode() in page("/topics", session))
+        assert NOWHERE.encode() not in page("/login", {})
+        assert NOWHERE.encode() not in page("/nowhere", {})
+        assert request(admin.http, "GET", "/ui/theme?to=dark&next=/login").status == 303
 
 
 def test_scripts_are_told_that_they_have_to_log_in(address):

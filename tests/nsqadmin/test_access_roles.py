@@ -143,6 +143,14 @@ def test_nobody_exports_where_exports_are_switched_off(monkeypatch):
         assert ask(address, "POST", "/api/probe") == 200
 
 
+@pytest.mark.parametrize(("flags", "says_so"), [((), True), (("--admin-user=ana",), False)])
+def test_pages_say_where_no_login_is_configured(flags, says_so):
+    with start_admin(*flags) as admin:
+        page = request(admin.http, "GET", "/topics", headers={"Accept": "text/html"})
+        assert page.status == 200
+        assert (b"No login configured" in page.body) is says_so
+
+
 def fill(path):
     return re.sub(r"\{[^{}]*\}", "x", path)
 

@@ -27,7 +27,7 @@ from nsqfast.nsqadmin.access.sameorigin import (
 )
 from nsqfast.nsqadmin.context import Context
 
-OPEN_PATHS: Final = frozenset(("/login", "/ping", "/favicon.ico"))
+OPEN_PATHS: Final = frozenset(("/login", "/ping", "/favicon.ico", "/ui/theme"))
 OPEN_FOLDERS: Final = ("/static/",)  # the login page looks like the others
 JSON_PATHS: Final = ("/api/", "/ui/", "/config/", "/metrics")
 

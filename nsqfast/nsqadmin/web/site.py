@@ -6,9 +6,10 @@ from typing import Any
 from aiohttp import web
 
 from nsqfast.nsqadmin.access.answers import PAGES as PAGES_KEY
-from nsqfast.nsqadmin.access.identity import NOBODY, csrf_token, session_of
-from nsqfast.nsqadmin.access.roles import USER_KEY, user_of
+from nsqfast.nsqadmin.access.identity import NOBODY, access_of, csrf_token, session_of
+from nsqfast.nsqadmin.access.roles import USER_KEY, Role, user_of
 from nsqfast.nsqadmin.context import Context
+from nsqfast.nsqadmin.live.model import EMPTY
 from nsqfast.nsqadmin.web.assets import Assets
 from nsqfast.nsqadmin.web.export import Export
 from nsqfast.nsqadmin.web.live import Live
@@ -88,19 +89,22 @@ class Site:
     def values_for(self, request: web.Request, view: View) -> dict[str, Any]:
         """What base.html needs; also for a request that failed before it was known who asks."""
         poller = self._context.poller
+        user = request.get(USER_KEY, NOBODY)
         return {
             "view": view,
             "page": None,
             "tick": 0,
             "at": 0.0,
             "query": Query(()),
-            "user": request.get(USER_KEY, NOBODY),
+            "user": user,
             "theme": theme_of(request),
             "csrf": csrf_token(request),
             "has_login": session_of(request) is not None,
+            "access_mode": access_of(request).mode.value,
             "sections": SECTIONS,
             "here": request.raw_path,
-            "cluster": poller.cluster,
+            # Who has to log in first is not told what is wrong, for that names nodes.
+            "cluster": EMPTY if user.role is Role.NOBODY else poller.cluster,
             "interval_s": poller.interval_s,
             "next_ms": self.live.next_ms(),
         }
