@@ -74,6 +74,8 @@ class Login:
             effect: dict[str, object] = {"reason": "wrong name or password"}
             await self._context.audit.note(request, "login", {}, effect=effect, outcome="refused")
             return self._page(request, 403, then, name, WRONG)
+        # Also where the password was known to be right: a person who logs in has stopped guessing.
+        passwords.tries.forgive(name, self._access.proxies.address_of(request))
         return await self._begin(request, account, then)
 
     async def _begin(self, request: web.Request, account: Account, then: str) -> web.Response:
