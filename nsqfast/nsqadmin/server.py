@@ -68,7 +68,7 @@ class Server:
         await self._listen()
         self._stack.push_async_callback(self.context.problems.stop)
         poller = self.context.poller
-        poller.listen(self.context.history.take)
+        poller.listen(self.context.history.take_in_slices)
         poller.listen(self.context.problems.take)
         poller.start()
         self._stack.push_async_callback(poller.stop)

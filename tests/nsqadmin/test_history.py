@@ -287,7 +287,7 @@ def test_rings_know_what_a_list_of_all_ticks_knows(seed):
         keys = [("topic", str(n)) for n in alive]
         values = np.array([[rolls.choice([1.0, 2.0, math.nan]), rolls.random()] for _ in keys])
         if table.missing(keys, now):
-            table.grow()
+            table.grow(1)
         previous = table.last_at()
         table.take(keys, values, None, now)
         step = int(now // 10)

@@ -8,6 +8,8 @@ import asyncio
 import collections
 import logging
 import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -34,6 +36,9 @@ MARKS_MAX = 1000
 SPARKLINE_POINTS = 30
 SAVE_INTERVAL_S = 300.0
 UNKNOWN = float("nan")
+SLICE = 256  # entities between two looks at the clock
+
+T = TypeVar("T")
 
 
 class History:
@@ -68,49 +73,69 @@ class History:
 
     def take(self, cluster: Cluster) -> None:
         """One more tick; fills the slopes and the oldest ages of its topics and channels."""
-        now = cluster.at
-        up = _up(cluster)
+        for _ in self.take_in_slices(cluster):
+            pass
+
+    def take_in_slices(self, cluster: Cluster) -> Iterator[None]:
+        """As `take`; whenever it yields, others may run."""
+        now, up = cluster.at, _up(cluster)
         self._find_restarts(cluster)
         topics = [topic for topic in cluster.topics.values() if topic.parts]
         channels = [channel for topic in topics for channel in topic.channels.values()]
+        topic_values = yield from _rows(topics, lambda one: _topic_row(one, up), TOPIC_COLUMNS)
+        channel_values = yield from _rows(
+            channels, lambda one: _channel_row(one, up), CHANNEL_COLUMNS
+        )
+        node_values = yield from _rows(list(cluster.nodes.values()), _node_row, NODE_COLUMNS)
+        total = _cluster_row(cluster, topic_values, channel_values)
+        node_values = np.concatenate([np.array([total]), node_values])
+        counts = np.array([channel.counts.message_count for channel in channels], np.float64)
         topic_keys: list[Key] = [("topic", topic.name) for topic in topics]
         channel_keys: list[Key] = [("channel", c.topic, c.name) for c in channels]
         node_keys: list[Key] = [(), *(("node", key) for key in cluster.nodes)]
+        yield
         self._make_room([topic_keys, channel_keys, node_keys], now)
         step = self.channels.fine.last
-        topic_values = _array([_topic_row(topic, up) for topic in topics], len(TOPIC_COLUMNS))
-        channel_values = _array([_channel_row(c, up) for c in channels], len(CHANNEL_COLUMNS))
-        counts = np.array([channel.counts.message_count for channel in channels], np.float64)
-        node_values = _array(
-            [
-                _cluster_row(cluster, topic_values, channel_values),
-                *(_node_row(node) for node in cluster.nodes.values()),
-            ],
-            len(NODE_COLUMNS),
-        )
         self.topics.take(topic_keys, topic_values, None, now)
+        yield
         self.channels.take(channel_keys, channel_values, counts, now)
+        yield
         self.nodes.take(node_keys, node_values, None, now)
         if step != self.channels.fine.last or len(self._channel_slopes) != self.channels.capacity:
             self._topic_slopes = slopes(self.topics.fine, 1, 2)
             self._channel_slopes = slopes(self.channels.fine, 4, 5)
-        self._tell(topics, channels, now)
+        yield
+        yield from self._tell(topics, channels, now)
 
-    def _tell(self, topics: list[Topic], channels: list[Channel], now: float) -> None:
+    def _tell(self, topics: list[Topic], channels: list[Channel], now: float) -> Iterator[None]:
         known = [*self._topic_slopes.tolist(), None]  # the last one is for slot -1
         for topic, slot in zip(topics, self.topics.index.tolist(), strict=True):
             topic.depth_slope = _known(known[slot])
+        yield
         table = self.channels
-        depth = np.zeros(table.capacity + 1)
-        depth[table.index] = [channel.counts.depth for channel in channels]
-        ages, is_minimum = oldest([table.fine, table.coarse], depth[:-1], table.totals, now)
-        facts = list(
-            zip(self._channel_slopes.tolist(), ages.tolist(), is_minimum.tolist(), strict=True)
-        )
-        for channel, slot in zip(channels, table.index.tolist(), strict=True):
-            if slot >= 0:
-                slope, age, channel.oldest_is_minimum = facts[slot]
-                channel.depth_slope, channel.oldest_s = _known(slope), _known(age)
+        known = [*self._channel_slopes.tolist(), None]
+        index = table.index.tolist()
+        for begin in range(0, len(channels), SLICE):
+            waiting = []
+            for channel, slot in zip(
+                channels[begin : begin + SLICE], index[begin : begin + SLICE], strict=True
+            ):
+                channel.depth_slope = _known(known[slot])
+                if slot >= 0 and channel.counts.depth > 0:
+                    waiting.append((channel, slot))
+            self._tell_ages(waiting, now)
+            yield
+
+    def _tell_ages(self, waiting: list[tuple[Channel, int]], now: float) -> None:
+        if not waiting:
+            return
+        table = self.channels
+        slots = np.array([slot for _, slot in waiting])
+        depth = np.array([channel.counts.depth for channel, _ in waiting], np.float64)
+        found = oldest([table.fine, table.coarse], slots, depth, table.totals[slots], now)
+        ages, is_minimum = found[0].tolist(), found[1].tolist()
+        for (channel, _), age, at_least in zip(waiting, ages, is_minimum, strict=True):
+            channel.oldest_s, channel.oldest_is_minimum = age, at_least
 
     def _find_restarts(self, cluster: Cluster) -> None:
         for key, node in cluster.nodes.items():
@@ -136,8 +161,8 @@ class History:
                 return
             self._use_plan(self._plan + 1)
         for table, number in zip(self.tables, blocks, strict=True):
-            for _ in range(number):
-                table.grow()
+            if number:
+                table.grow(number)
 
     def _bytes(self, plan: int, blocks: list[int]) -> int:
         fine_s, coarse_s = STEPS_S[plan]
@@ -274,8 +299,15 @@ def _up(cluster: Cluster) -> frozenset[str] | None:
     return None if len(up) == len(cluster.nodes) else up
 
 
-def _array(rows: list[tuple[float, ...]], width: int) -> Doubles:
-    return np.array(rows, np.float64).reshape(len(rows), width)
+def _rows(
+    entities: Sequence[T], row: Callable[[T], tuple[float, ...]], columns: tuple[str, ...]
+) -> Generator[None, None, Doubles]:
+    values = np.empty((len(entities), len(columns)))
+    for begin in range(0, len(entities), SLICE):
+        part = entities[begin : begin + SLICE]
+        values[begin : begin + len(part)] = [row(one) for one in part]
+        yield
+    return values
 
 
 def _known(value: float | None) -> float | None:

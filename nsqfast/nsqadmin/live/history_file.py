@@ -69,24 +69,33 @@ class _About(msgspec.Struct):
 
 
 @dataclass(slots=True)
+class _RingPart:
+    name: str
+    blocks: list[NDArray[np.float32]]
+    counts: NDArray[np.float64] | None
+    rows: NDArray[np.int64]  # oldest first
+
+
+@dataclass(slots=True)
 class Snapshot:
     """What is to be written; the rings may go on meanwhile."""
 
     about: _About
-    rings: list[tuple[str, Ring, int, int]]  # name, ring, first, last
+    rings: list[_RingPart]
     arrays: list[tuple[str, NDArray[np.float64]]]
 
 
 def snapshot(history: "History") -> Snapshot:
     """On the loop."""
     tables: list[_TableAbout] = []
-    rings: list[tuple[str, Ring, int, int]] = []
+    rings: list[_RingPart] = []
     arrays = []
     for number, table in enumerate(history.tables):
         abouts = []
         for name, ring in (("fine", table.fine), ("coarse", table.coarse)):
             first = max(ring.first, ring.last - ring.points + 1 + ROWS_LEFT_OUT)
-            rings.append((f"{number}.{name}", ring, first, ring.last))
+            rows = np.arange(first, ring.last + 1 if ring.last >= 0 else first) % ring.points
+            rings.append(_RingPart(f"{number}.{name}", list(ring.blocks), ring.counts, rows))
             abouts.append(_RingAbout(ring.step_s, first, ring.last, len(ring.blocks)))
         tables.append(_TableAbout(table.columns, list(table.slots.items()), *abouts))
         arrays += [(f"{number}.totals", table.totals.copy()), (f"{number}.raw", table.raw.copy())]
@@ -102,12 +111,11 @@ def save(taken: Snapshot, path: str) -> None:
             archive.writestr(ABOUT, msgspec.json.encode(taken.about))
             for name, array in taken.arrays:
                 _write(archive, name, array)
-            for name, ring, first, last in taken.rings:
-                rows = np.arange(first, last + 1 if last >= 0 else first) % ring.points
+            for ring in taken.rings:
                 for index, block in enumerate(ring.blocks):
-                    _write(archive, f"{name}.{index}", block[rows])
-                for index, counts in enumerate(ring.counts):
-                    _write(archive, f"{name}.counts.{index}", counts[rows])
+                    _write(archive, f"{ring.name}.{index}", block[ring.rows])
+                if ring.counts is not None:
+                    _write(archive, f"{ring.name}.counts", ring.counts[ring.rows])
         stream.flush()
         os.fsync(stream.fileno())
     beside.replace(path)
@@ -194,15 +202,15 @@ def _read_ring(archive: zipfile.ZipFile, name: str, table: "Table", about: _Ring
     if about.step_s < 1 or not 0 <= length <= POINTS_MAX:
         raise HistoryFileError("its times are impossible")
     ring = Ring(about.step_s, max(length, 1), width, has_counts=table.has_counts)
-    for _ in range(about.blocks):
-        ring.add_block()
+    ring.add_blocks(about.blocks)
     if length:
         ring.first, ring.last = about.first, about.last
     rows = ring.rows(length)
     for index, block in enumerate(ring.blocks):
         block[rows] = _read(archive, f"{name}.{index}", (length, BLOCK, width), np.float32)
-    for index, counts in enumerate(ring.counts):
-        counts[rows] = _read(archive, f"{name}.counts.{index}", (length, BLOCK), np.float64)
+    if ring.counts is not None:
+        capacity = about.blocks * BLOCK
+        ring.counts[rows] = _read(archive, f"{name}.counts", (length, capacity), np.float64)
     return ring
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import Any, Protocol
 
 from nsqfast.nsqadmin.live.aggregate import aggregate
@@ -29,6 +29,10 @@ NODES_AT_ONCE = 16
 SUSPECTS_AT_ONCE = 16  # apart from the others: a frozen node must not take a place from a live one
 
 
+# What it gives, if anything, is gone through before the next one is called: work in slices.
+Listener = Callable[[Cluster], Iterator[None] | None]
+
+
 class Watch(Protocol):
     """A node, or an nsqlookupd."""
 
@@ -48,7 +52,7 @@ class Poller:
         self.took_s = 0.0  # the last poll, waiting included
         self._options = options
         self._members = Members(options, upstream)
-        self._listeners: list[Callable[[Cluster], None]] = []
+        self._listeners: list[Listener] = []
         self._ticked = asyncio.Event()
         self._wanted = asyncio.Event()
         self._seen_s = time.monotonic()
@@ -56,8 +60,8 @@ class Poller:
         self._gate = asyncio.Semaphore(NODES_AT_ONCE)
         self._suspect_gate = asyncio.Semaphore(SUSPECTS_AT_ONCE)
 
-    def listen(self, listener: Callable[[Cluster], None]) -> None:
-        """Call it with each new tick, on the loop, in the order of registration."""
+    def listen(self, listener: Listener) -> None:
+        """Call it with each new tick, on the loop, in the order of registration; see Listener."""
         self._listeners.append(listener)
 
     def start(self) -> None:
@@ -103,7 +107,7 @@ class Poller:
             began_s, began_cpu_s = time.monotonic(), time.thread_time()
             last = list(self.cluster.topics.values())
             try:
-                self._publish(await self._ask())
+                await self._publish(await self._ask())
             except Exception:
                 log.exception("the cluster could not be asked")
             await _release(last)
@@ -162,10 +166,12 @@ class Poller:
 
         return ask
 
-    def _publish(self, cluster: Cluster) -> None:
+    async def _publish(self, cluster: Cluster) -> None:
+        slices = Slices()
         for listener in self._listeners:
             try:
-                listener(cluster)
+                for _ in listener(cluster) or ():
+                    await slices.pause()
             except Exception:
                 log.exception("a tick could not be taken")
         self.cluster = cluster

@@ -1,7 +1,8 @@
 """Numbers of many entities at regular times: the last `points` steps, in arrays of fixed size.
 
 Step number s is the time from s * step_s to (s + 1) * step_s and stands in row s % points. Entities have slots; those
-of a block share an array [points, BLOCK, columns], so that more of them need a new block and no copy.
+of a block share an array [points, BLOCK, columns], so that more of them need a new block and no copy. The running
+totals are one array, which is copied then: they are searched for many slots at once.
 """
 
 import numpy as np
@@ -20,31 +21,35 @@ class Ring:
     def __init__(self, step_s: int, points: int, width: int, *, has_counts: bool) -> None:
         self.step_s, self.points, self.width = step_s, points, width
         self.blocks: list[Floats] = []
-        self.counts: list[Doubles] = []
-        self.has_counts = has_counts
+        self.counts: Doubles | None = np.zeros((points, 0)) if has_counts else None
         self.first = self.last = -1  # numbers of the steps that are known; -1: none
 
     @property
     def size_bytes(self) -> int:
         """Of all arrays."""
-        return sum(block.nbytes for block in self.blocks) + sum(c.nbytes for c in self.counts)
+        return sum(block.nbytes for block in self.blocks) + (
+            self.counts.nbytes if self.counts is not None else 0
+        )
 
     @property
     def length(self) -> int:
         """Steps that are known."""
         return self.last - self.first + 1 if self.last >= 0 else 0
 
-    def add_block(self) -> None:
-        """Room for BLOCK more entities, of which nothing is known."""
+    def add_blocks(self, number: int) -> None:
+        """Room for so many times BLOCK more entities, of which nothing is known."""
         # What was never written is not read, so only the rows that are known have to say that they are not.
         rows = self.rows(self.length)
-        block = np.zeros((self.points, BLOCK, self.width), np.float32)
-        block[rows] = NAN
-        self.blocks.append(block)
-        if self.has_counts:
-            counts = np.zeros((self.points, BLOCK), np.float64)
-            counts[rows] = np.nan
-            self.counts.append(counts)
+        for _ in range(number):
+            block = np.zeros((self.points, BLOCK, self.width), np.float32)
+            block[rows] = NAN
+            self.blocks.append(block)
+        if self.counts is not None:
+            had = self.counts.shape[1]
+            counts = np.zeros((self.points, had + number * BLOCK))
+            counts[rows, :had] = self.counts[rows]
+            counts[rows, had:] = np.nan
+            self.counts = counts
 
     def rows(self, count: int) -> NDArray[np.int64]:
         """Of the last `count` known steps, oldest first."""
@@ -60,8 +65,8 @@ class Ring:
         skipped = np.arange(self.last + 1, step) % self.points
         for block in self.blocks:
             block[skipped] = NAN
-        for counts in self.counts:
-            counts[skipped] = counts[self.last % self.points]
+        if self.counts is not None:
+            self.counts[skipped] = self.counts[self.last % self.points]
         self.last = step
         self.first = max(self.first, step - self.points + 1)
 
@@ -70,16 +75,15 @@ class Ring:
         row = self.last % self.points
         for index, block in enumerate(self.blocks):
             block[row] = values[index * BLOCK : (index + 1) * BLOCK]
-        if counts is not None:
-            for index, totals in enumerate(self.counts):
-                totals[row] = counts[index * BLOCK : (index + 1) * BLOCK]
+        if self.counts is not None:
+            self.counts[row] = counts
 
     def forget(self, slot: int) -> None:
         """It belongs to somebody else from now on."""
         block, offset = divmod(slot, BLOCK)
         self.blocks[block][:, offset] = NAN
-        if self.has_counts:
-            self.counts[block][:, offset] = np.nan
+        if self.counts is not None:
+            self.counts[:, slot] = np.nan
 
     def read(self, slot: int, count: int) -> Floats:
         """[steps, columns] of the last `count` known steps, oldest first."""
@@ -99,8 +103,8 @@ class Ring:
         row = self.last % self.points
         for index, block in enumerate(self.blocks):
             block[row] = mean(fine.blocks[index][steps % fine.points])
-        for index, totals in enumerate(self.counts):
-            totals[row] = fine.counts[index][steps[-1] % fine.points] if len(steps) else np.nan
+        if self.counts is not None and fine.counts is not None:
+            self.counts[row] = fine.counts[steps[-1] % fine.points] if len(steps) else np.nan
 
 
 def mean(values: Floats) -> Floats:
@@ -113,8 +117,7 @@ def mean(values: Floats) -> Floats:
 
 def resample(old: Ring, new: Ring) -> None:
     """Fill `new`, which is empty, with what `old` knows; its blocks are made as well."""
-    for _ in old.blocks:
-        new.add_block()
+    new.add_blocks(len(old.blocks))
     if not old.length:
         return
     first = max(old.first * old.step_s, (old.last + 1) * old.step_s - new.points * new.step_s)
@@ -127,5 +130,5 @@ def resample(old: Ring, new: Ring) -> None:
         rows, row = np.arange(begin, end) % old.points, new.last % new.points
         for index, block in enumerate(new.blocks):
             block[row] = mean(old.blocks[index][rows])
-        for index, totals in enumerate(new.counts):
-            totals[row] = old.counts[index][rows[-1]]
+        if new.counts is not None and old.counts is not None:
+            new.counts[row] = old.counts[rows[-1]]

@@ -70,19 +70,19 @@ class Table:
         taken = set(self.slots.values())
         self._free = [slot for slot in range(capacity - 1, -1, -1) if slot not in taken]
 
-    def grow(self) -> None:
-        """BLOCK more slots."""
-        first = self.capacity
-        self.fine.add_block()
-        self.coarse.add_block()
-        unknown = np.full(BLOCK, np.nan)
+    def grow(self, blocks: int) -> None:
+        """So many times BLOCK more slots."""
+        first, size = self.capacity, blocks * BLOCK
+        self.fine.add_blocks(blocks)
+        self.coarse.add_blocks(blocks)
+        unknown = np.full(size, np.nan)
         self.totals = np.concatenate([self.totals, unknown])
         self.raw = np.concatenate([self.raw, unknown])
-        self._seen = np.concatenate([self._seen, np.zeros(BLOCK)])
+        self._seen = np.concatenate([self._seen, np.zeros(size)])
         width = len(self.columns)
-        self._sums = np.concatenate([self._sums, np.zeros((BLOCK, width))])
-        self._numbers = np.concatenate([self._numbers, np.zeros((BLOCK, width), np.int64)])
-        self._free += range(first + BLOCK - 1, first - 1, -1)
+        self._sums = np.concatenate([self._sums, np.zeros((size, width))])
+        self._numbers = np.concatenate([self._numbers, np.zeros((size, width), np.int64)])
+        self._free += range(first + size - 1, first - 1, -1)
 
     def missing(self, keys: list[Key], now: float) -> int:
         """Slots that are missing for these, after those of entities long gone were freed if need be."""

@@ -5,6 +5,8 @@ from numpy.typing import NDArray
 
 from nsqfast.nsqadmin.live.rings import BLOCK, Doubles, Floats, Ring
 
+Slots = NDArray[np.int64]
+
 SLOPE_S = 300
 SLOPE_POINTS_MIN = 3
 
@@ -43,52 +45,46 @@ def _slopes_with_gaps(times: Doubles, depth: Floats) -> Doubles:
 
 
 def oldest(
-    rings: list[Ring], depth: Doubles, totals: Doubles, now: float
+    rings: list[Ring], slots: Slots, depth: Doubles, totals: Doubles, now: float
 ) -> tuple[Doubles, NDArray[np.bool_]]:
-    """Ages in seconds of the oldest message that waits, and whether it is at least that old; [slots].
+    """Ages in seconds of the oldest message that waits in each of `slots`, and whether it is at least that old.
 
-    First in, first out: it came when the total passed (total now - depth). nan where none waits. The rings are asked
-    one after another, so the finest comes first.
+    First in, first out: it came when the total passed (total now - depth). The rings are asked one after another, so
+    the finest comes first.
     """
-    ages = np.full(len(depth), np.nan)
-    is_minimum = np.zeros(len(depth), bool)
-    open_slots = np.flatnonzero(depth > 0)
+    goals = totals - depth
+    ages, is_minimum = np.zeros(len(slots)), np.ones(len(slots), bool)
     for ring in rings:
-        if not len(open_slots):
+        left = np.flatnonzero(is_minimum)
+        if not len(left):
             break
-        for index in np.unique(open_slots // BLOCK):
-            slots = open_slots[open_slots // BLOCK == index]
-            goals = totals[slots] - depth[slots]
-            found, is_minimum[slots] = _search(
-                ring, int(index), slots % BLOCK, goals, totals[slots], now
-            )
-            # Another ring that does not reach back as far knows no more than the first.
-            is_less = is_minimum[slots] & (ages[slots] > found)
-            ages[slots] = np.where(is_less, ages[slots], found)
-        open_slots = open_slots[is_minimum[open_slots]]
+        found, is_minimum[left] = _search(ring, slots[left], goals[left], totals[left], now)
+        # Another ring that does not reach back as far knows no more than the first.
+        ages[left] = np.where(is_minimum[left], np.maximum(ages[left], found), found)
     return ages, is_minimum
 
 
 def _search(
-    ring: Ring, index: int, offsets: NDArray[np.int64], goals: Doubles, totals: Doubles, now: float
+    ring: Ring, slots: Slots, goals: Doubles, totals: Doubles, now: float
 ) -> tuple[Doubles, NDArray[np.bool_]]:
+    counts = ring.counts
+    assert counts is not None
     if not ring.length:
-        return np.zeros(len(offsets)), np.ones(len(offsets), bool)
-    counts = ring.counts[index]
+        return np.zeros(len(slots)), np.ones(len(slots), bool)
     # The last step whose total was not beyond the goal; nothing is known before a slot's first one (nan).
-    low = np.full(len(offsets), ring.first - 1)
-    high = np.full(len(offsets), ring.last + 1)
+    low = np.full(len(slots), ring.first - 1)
+    high = np.full(len(slots), ring.last + 1)
     while True:
         undecided = high - low > 1
         if not undecided.any():
             break
         middle = np.where(undecided, (low + high) // 2, low)
-        beyond = counts[middle % ring.points, offsets] > goals
+        beyond = counts[middle % ring.points, slots] > goals
         high = np.where(undecided & beyond, middle, high)
         low = np.where(undecided & ~beyond, middle, low)
-    before = np.where(low >= ring.first, counts[low % ring.points, offsets], np.nan)
+    before = np.where(low >= ring.first, counts[low % ring.points, slots], np.nan)
     is_now = high > ring.last
-    after = np.where(is_now, totals, counts[np.minimum(high, ring.last) % ring.points, offsets])
+    after = np.where(is_now, totals, counts[np.minimum(high, ring.last) % ring.points, slots])
     until = np.where(is_now, now, (high + 1.0) * ring.step_s)
     since = np.minimum((low + 1.0) * ring.step_s, until)
     is_minimum = np.isnan(before)
