@@ -101,7 +101,9 @@ class History:
         self.channels.take(channel_keys, channel_values, counts, now)
         yield
         self.nodes.take(node_keys, node_values, None, now)
-        if step != self.channels.fine.last or len(self._channel_slopes) != self.channels.capacity:
+        is_grown = len(self._channel_slopes) != self.channels.capacity
+        is_grown = is_grown or len(self._topic_slopes) != self.topics.capacity
+        if step != self.channels.fine.last or is_grown:
             self._topic_slopes = slopes(self.topics.fine, 1, 2)
             self._channel_slopes = slopes(self.channels.fine, 4, 5)
         yield

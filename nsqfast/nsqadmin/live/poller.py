@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Protocol
 
 from nsqfast.nsqadmin.live.aggregate import aggregate
@@ -137,7 +137,12 @@ class Poller:
             await question.cancel()
         await self._ask_lists()
         members.read_lists()
-        await _wait({node.question: self._ask_node(node) for node in members.nodes.values()})
+        await _wait(
+            [
+                (node.question.ask(self._ask_node(node)), node.question.is_suspect)
+                for node in members.nodes.values()
+            ]
+        )
         now = time.time()
         for node in members.nodes.values():
             node.settle(now)
@@ -147,12 +152,15 @@ class Poller:
     async def _ask_lists(self) -> None:
         members = self._members
         watches: list[Watch] = [*members.lookupds.values()]
+        suspects: set[Question] = {w.question for w in watches if w.question.is_suspect}
         for given in members.given.values():
             node = members.nodes.get(given.identity.key)
             # Somebody else may answer there after a restart.
             if node is None or node.question.state is not NodeState.UP:
                 watches.append(given)
-        await _wait({watch.question: watch.ask for watch in watches})
+                if node is not None or given.question.is_suspect:
+                    suspects.add(given.question)
+        await _wait([(w.question.ask(w.ask), w.question in suspects) for w in watches])
         now = time.time()
         for watch in watches:
             watch.question.settle(now)
@@ -187,16 +195,14 @@ async def _release(topics: list[Topic]) -> None:
         await slices.pause()
 
 
-async def _wait(asked: dict[Question, Callable[[], Coroutine[Any, Any, str]]]) -> None:
-    """Ask all; those that answered the last time have longer for it."""
+async def _wait(asked: list[tuple[asyncio.Task[str], bool]]) -> None:
+    """For answers; those who are suspect have less time for it."""
     began_s = time.monotonic()
-    trusted = [q.ask(ask) for q, ask in asked.items() if not q.is_suspect]
-    suspects = [q.ask(ask) for q, ask in asked.items() if q.is_suspect]
-    await _wait_for(trusted, ANSWER_S)
-    await _wait_for(suspects, max(SUSPECT_ANSWER_S - (time.monotonic() - began_s), 0))
+    await _wait_for([task for task, is_suspect in asked if not is_suspect], ANSWER_S)
+    left_s = SUSPECT_ANSWER_S - (time.monotonic() - began_s)
+    await _wait_for([task for task, is_suspect in asked if is_suspect], max(left_s, 0))
 
 
-async def _wait_for(tasks: Iterable[asyncio.Task[str]], timeout_s: float) -> None:
-    waited = list(tasks)
-    if waited:
-        await asyncio.wait(waited, timeout=timeout_s)
+async def _wait_for(tasks: list[asyncio.Task[str]], timeout_s: float) -> None:
+    if tasks:
+        await asyncio.wait(tasks, timeout=timeout_s)

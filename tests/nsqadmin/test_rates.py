@@ -1,0 +1,183 @@
+"""Rates, from the counters of one node and from living nodes with a consumer whose rate is known."""
+
+import asyncio
+import statistics
+import threading
+import time
+
+import pytest
+
+from nsqfast.nsqadmin.live.figures import ChannelFigures, TopicFigures
+from nsqfast.nsqadmin.live.model import Rates
+from nsqfast.nsqadmin.live.rates import IDLE, channel_rates
+from nsqfast.nsqadmin.live.shares import share_of
+from support.admin import text_of
+from support.fake_stats import FakeStats, channel, stats, topic
+from support.polling import Polling
+from support.server import start_nsqd
+from support.web import post
+from support.wire import MESSAGE, Client, decode_message, encode_messages
+
+NONE = frozenset()
+
+
+def figures(**counts):
+    return ChannelFigures(channel_name="c", client_count=counts.pop("client_count", 1), **counts)
+
+
+def test_out_is_what_left_the_channel():
+    old = figures(message_count=1000, depth=100, in_flight_count=10, deferred_count=5)
+    new = figures(
+        message_count=1500, depth=150, in_flight_count=20, deferred_count=0, requeue_count=6,
+        timeout_count=2,
+    )  # fmt: skip
+    assert channel_rates(old, new, 2.0) == Rates(250.0, (500 - 50 - 10 + 5) / 2, 3.0, 1.0)
+
+
+def test_a_channel_in_which_nothing_moves_is_idle():
+    assert channel_rates(figures(depth=7), figures(depth=7), 2.0) is IDLE
+
+
+def test_counters_that_went_back_make_no_rate():
+    assert channel_rates(figures(message_count=10), figures(message_count=9), 1.0) is None
+    assert channel_rates(figures(requeue_count=10), figures(requeue_count=9), 1.0) is None
+
+
+def test_messages_that_went_without_a_consumer_were_emptied():
+    old = figures(message_count=10, depth=10, client_count=0)
+    assert channel_rates(old, figures(message_count=10, client_count=0), 1.0) is None
+    assert channel_rates(old, figures(message_count=10), 1.0) == Rates(0.0, 10.0)
+
+
+def test_a_negative_rate_is_none_of_a_consumer():
+    # nsqd reads one counter after the other while messages move.
+    assert channel_rates(figures(), figures(depth=1), 1.0) == Rates(0.0, 0.0)
+
+
+def make_topic(count, *channels):
+    return TopicFigures(topic_name="t", message_count=count, channels=channels)
+
+
+def test_a_share_compares_channels_by_name():
+    def one(name, count):
+        return ChannelFigures(channel_name=name, message_count=count, depth=count)
+
+    old = share_of("n", make_topic(5, one("b", 5), one("c", 5)), None, 0.0, NONE)
+    assert old.part.rates is None
+    new = share_of("n", make_topic(9, one("a", 2), one("b", 6), one("c", 7)), old, 2.0, NONE)
+    assert new.part.rates == Rates(2.0)
+    assert [part.rates.in_s for part in new.channels] == [1.0, 0.5, 1.0]
+    same = share_of("n", make_topic(9, one("a", 2), one("b", 6), one("c", 7)), new, 2.0, NONE)
+    assert same.is_idle
+    assert (
+        share_of("n", make_topic(9, one("a", 2), one("b", 6), one("c", 7)), same, 2.0, NONE) is same
+    )
+    emptied = share_of("n", make_topic(9, one("a", 3)), same, 2.0, frozenset({"a"}))
+    assert emptied.channels[0].rates is None
+
+
+def test_an_empty_of_ours_makes_no_rate():
+    async def watch(node):
+        async with Polling(nsqd_http_addresses=[node.address]) as polling:
+            await polling.until(lambda c: c.totals.in_s is not None, "rates")
+            polling.poller.note_emptied("t", "c", node.address)
+            node.answer = lambda *_: stats(
+                topic("t", channel("c", message_count=500, client_count=1))
+            )
+            after = await polling.until(
+                lambda c: not c.topics["t"].channels["c"].counts.depth, "empty"
+            )
+            assert after.topics["t"].channels["c"].rates is None
+            later = await polling.until(lambda c: c.topics["t"].channels["c"].rates, "known again")
+            assert later.topics["t"].channels["c"].rates.out_s == 0
+            assert max(c.totals.out_s or 0 for c in polling.ticks) == 0
+
+    first = stats(topic("t", channel("c", message_count=500, depth=500, client_count=1)))
+    with FakeStats(lambda *_: first) as node:
+        asyncio.run(watch(node))
+
+
+class Consumer:
+    """Finishes messages at a steady rate, in a thread, until the block ends."""
+
+    def __init__(self, nsqd, rate):
+        self.rate = rate
+        self._client = Client(nsqd.tcp)
+        self._client.command("SUB", "t", "c")
+        assert self._client.read_response() == b"OK"
+        self._client.command("RDY", "50")
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self):
+        began, number = time.monotonic(), 0
+        while not self._ended.is_set():
+            frame = self._client.read_beyond_heartbeats()
+            if frame.kind != MESSAGE:
+                continue  # it was emptied before it was finished
+            number += 1
+            self._ended.wait(max(0, began + number / self.rate - time.monotonic()))
+            self._client.command("FIN", decode_message(frame.data).id)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._ended.set()
+        self._thread.join()
+        self._client.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("implementation", ["nsqfast", pytest.param("go", marks=pytest.mark.go)])
+def test_out_is_the_rate_of_a_consumer_and_neither_empty_nor_restart_is_a_peak(
+    tmp_path, implementation
+):
+    rate = 200
+
+    def now(cluster):
+        found = cluster.channel("t", "c")
+        return found.rates if found else None
+
+    async def watch(nsqd, restart):
+        key = text_of(nsqd.http)
+        async with Polling(nsqd_http_addresses=[key], poll_interval_ns=500_000_000) as polling:
+            with Consumer(nsqd, rate):
+                await polling.until(now, "rates")
+                del polling.ticks[:]
+                await polling.until(lambda _: len(polling.ticks) == 8, "eight rates")
+                seen = [now(cluster).out_s for cluster in polling.ticks]
+                assert statistics.mean(seen) == pytest.approx(rate, rel=0.05)
+                polling.poller.note_emptied("t", "c")
+                post(nsqd.http, "/channel/empty?topic=t&channel=c")
+                polling.poller.note_emptied("t", "c")
+                post(nsqd.http, "/mpub?topic=t&binary=true", encode_messages([b"x"] * 2000))
+                del polling.ticks[:]
+                await polling.until(lambda _: len(polling.ticks) == 5, "after the empty")
+                seen = [now(cluster) for cluster in polling.ticks]
+                assert None in seen
+                assert max(found.out_s for found in seen if found) < 1.5 * rate
+            restart()
+            del polling.ticks[:]
+            await polling.until(lambda c: c.totals.nodes_up and c.totals.in_s is not None, "again")
+            assert max((now(c).out_s for c in polling.ticks if now(c)), default=0) < 1.5 * rate
+            restarts = polling.history.series(("node", key), 900).marks
+            assert len(restarts) == 1
+
+    with start_nsqd(implementation, tmp_path) as first:
+        post(first.http, "/topic/create?topic=t")
+        post(first.http, "/channel/create?topic=t&channel=c")
+        post(first.http, "/mpub?topic=t&binary=true", encode_messages([b"x"] * 5000))
+        others = []
+
+        def restart():
+            first.stop()
+            where = [f"--http-address={text_of(first.http)}", f"--tcp-address={text_of(first.tcp)}"]
+            others.append(start_nsqd(implementation, tmp_path, *where))
+
+        try:
+            asyncio.run(watch(first, restart))
+        finally:
+            for server in others:
+                server.stop()
