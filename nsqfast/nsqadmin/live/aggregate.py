@@ -1,7 +1,8 @@
 """One tick of the whole cluster, summed from what its nodes answered; in slices, for its parts may be 100,000."""
 
+import operator
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from dataclasses import dataclass, field, replace
 
 from nsqfast.nsqadmin.live.lookupds import LookupdWatch
 from nsqfast.nsqadmin.live.model import (
@@ -20,13 +21,39 @@ from nsqfast.nsqadmin.live.rates import IDLE
 from nsqfast.nsqadmin.live.shares import Share
 from nsqfast.nsqadmin.live.slices import Slices
 
-T = TypeVar("T")
+
+@dataclass(slots=True)
+class Sums:
+    """What the topics of the last tick were summed from: one of which no node says anything new needs no summing."""
+
+    shares: dict[str, list[Share]] = field(default_factory=dict)
+    topics: dict[str, Topic] = field(default_factory=dict)
+
+    def topic(self, name: str, shares: list[Share]) -> Topic:
+        """From the shares of all nodes."""
+        before = self.shares.pop(name, ())  # not all at once: to free them takes a while
+        if len(before) == len(shares) and all(map(operator.is_, before, shares)):
+            return _again(self.topics[name])
+        return _topic(name, shares)
+
+
+def _again(topic: Topic) -> Topic:
+    # What history adds to a topic or channel belongs to one tick.
+    channels = {
+        name: Channel(topic.name, name, channel.counts, channel.parts, channel.rates)
+        for name, channel in topic.channels.items()
+    }
+    return replace(topic, channels=channels, depth_slope=None)
 
 
 async def aggregate(
-    tick: int, at: float, nodes: Iterable[NodeWatch], lookupds: Sequence[LookupdWatch]
+    last: Sums,
+    tick: int,
+    at: float,
+    nodes: Iterable[NodeWatch],
+    lookupds: Sequence[LookupdWatch],
 ) -> Cluster:
-    """`nodes` and `lookupds` may go on changing meanwhile: what they are now is what counts."""
+    """What `nodes` and `lookupds` are now is what counts, though they go on changing. Keeps its sums in `last`."""
     ordered = sorted(nodes, key=lambda node: (node.identity.hostname, node.key))
     newest = max((parse_version(node.identity.version) for node in ordered), default=(0, 0, 0))
     views = {node.key: node.view(newest) for node in ordered}
@@ -45,8 +72,9 @@ async def aggregate(
             lists = [lookupd.topics.get(name, ()) for lookupd in known.values()]
             topics[name] = _inactive_topic(name, {c for channels in lists for c in channels})
         else:
-            topics[name] = _topic(name, found)
+            topics[name] = last.topic(name, found)
         await slices.pause()
+    last.shares, last.topics = groups, topics
     return Cluster(
         tick,
         at,

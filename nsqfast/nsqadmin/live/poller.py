@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Protocol
 
-from nsqfast.nsqadmin.live.aggregate import aggregate
+from nsqfast.nsqadmin.live.aggregate import Sums, aggregate
 from nsqfast.nsqadmin.live.members import Members
 from nsqfast.nsqadmin.live.model import EMPTY, Cluster, NodeState, Topic
 from nsqfast.nsqadmin.live.nodes import NodeWatch
@@ -52,6 +52,7 @@ class Poller:
         self.took_s = 0.0  # the last poll, waiting included
         self._options = options
         self._members = Members(options, upstream)
+        self._sums = Sums()
         self._listeners: list[Listener] = []
         self._ticked = asyncio.Event()
         self._wanted = asyncio.Event()
@@ -147,7 +148,8 @@ class Poller:
         for node in members.nodes.values():
             node.settle(now)
         lookupds = list(members.lookupds.values())
-        return await aggregate(self.cluster.tick + 1, now, members.nodes.values(), lookupds)
+        tick = self.cluster.tick + 1
+        return await aggregate(self._sums, tick, now, members.nodes.values(), lookupds)
 
     async def _ask_lists(self) -> None:
         members = self._members
