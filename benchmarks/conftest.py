@@ -24,7 +24,9 @@ ROOT = Path(__file__).resolve().parents[1]
 SERVER = Path(__file__).resolve().parent / "server"
 SECONDS_MAX = 600
 # The order of the report.
-ORDER = "publish consume sizes disk deferred http latency peek idle startup memory lookupd".split()
+ORDER = (
+    "publish consume sizes disk deferred http latency peek idle startup memory lookupd admin_api"
+).split()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -11,6 +11,7 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+from server.admin import Admin
 from server.broker import Broker
 from server.implementation import Implementation, implementations
 from server.lookupd import Lookupd
@@ -106,6 +107,15 @@ class Duel:
 
         # Go's takes most of a minute for each, and there is nothing that could be warm.
         self._fight(implementations("nsqlookupd"), measure_fresh, has_warm_up=False)
+
+    def run_admins(self, measure: Callable[[Admin], Samples], flags: Sequence[str]) -> None:
+        """An nsqadmin of each kind, with these flags."""
+        with ExitStack() as stack:
+            admins = [
+                stack.enter_context(Admin(implementation, flags))
+                for implementation in implementations("nsqadmin")
+            ]
+            self._fight(admins, measure)
 
     def _measure_fresh(
         self, implementation: Implementation, measure: Callable[[Start], Samples]

@@ -133,7 +133,7 @@ class Nsqd:
             "broadcast_address": "127.0.0.1",
             "hostname": f"node-{self.index:03}",
             "http_port": self.port,
-            "tcp_port": 4150,
+            "tcp_port": 10_000 + self.index,
         }
 
     def __call__(self, method: str, path: str, query: dict[str, str]) -> bytes | None:
@@ -146,7 +146,7 @@ class Nsqd:
         if path != "/stats":
             return None
         with_clients = query.get("include_clients", "true") == "true"
-        if with_clients or "topic" in query:
+        if (with_clients and self.consumers) or "topic" in query:
             topic, channel = query.get("topic", ""), query.get("channel", "")
             return self.filtered(topic, channel, clients=with_clients)
         return self.stats()

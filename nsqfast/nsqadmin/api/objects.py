@@ -2,14 +2,19 @@
 
 import time
 from collections.abc import Iterable
+from functools import lru_cache
 from operator import itemgetter
 from typing import Any
+
+import orjson
 
 from nsqfast.nsqadmin.api.latency import latency_of, merge_latencies
 from nsqfast.nsqadmin.upstream.messages import ChannelStats, Client, TopicStats
 from nsqfast.nsqadmin.upstream.nodes import Nsqd
 
 Json = dict[str, Any]
+
+TOPIC_LISTS_KEPT = 64  # 20 kB each with 500 topics
 
 TOPIC_SUMS = ("depth", "memory_depth", "backend_depth", "message_count")
 CHANNEL_SUMS = (
@@ -65,9 +70,18 @@ def node_object(node: Nsqd) -> Json:
         "http_port": node.http_port,
         "version": node.version,
         **_known_topology(node),
-        "topics": [{"topic": name, "tombstoned": hidden} for name, hidden in node.topics] or None,
+        "topics": _topic_list(node.topics, node.tombstones) if node.topics else None,
         "out_of_date": node.is_out_of_date,
     }
+
+
+@lru_cache(maxsize=TOPIC_LISTS_KEPT)
+def _topic_list(names: tuple[str, ...], tombstones: tuple[bool, ...]) -> orjson.Fragment:
+    """Most nodes of a cluster have the same topics, and this list is nearly all of a NODE."""
+    pairs = zip(names, tombstones, strict=True)
+    return orjson.Fragment(
+        orjson.dumps([{"topic": name, "tombstoned": hidden} for name, hidden in pairs])
+    )
 
 
 def topic_object(node: Nsqd, topic: TopicStats) -> Json:

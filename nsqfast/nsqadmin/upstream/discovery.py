@@ -245,6 +245,7 @@ async def _join_nodes(answers: Found[list[tuple[str, bytes]]]) -> Found[list[Nsq
 
 
 def _add_node(known: dict[tuple[str, int], Nsqd], address: str, piece: msgspec.Raw) -> None:
+    # To leave out a list of topics is faster than to decode it.
     where = decode(piece, _Where)
     key = where.broadcast_address, where.tcp_port
     node = known.get(key)

@@ -1,6 +1,6 @@
 """An nsqd as nsqlookupd, or it itself, describes it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import attrgetter
 
 from nsqfast.net.addresses import format_address
@@ -18,7 +18,8 @@ class Nsqd:
     version: str
     remote_address: str = ""  # of its connection to the first nsqlookupd that knows it
     remote_addresses: list[str] | None = None  # "nsqlookupd/remote"; None: nsqlookupd was not asked
-    topics: list[tuple[str, bool]] = field(default_factory=list)  # name, tombstoned; sorted
+    topics: tuple[str, ...] = ()  # sorted
+    tombstones: tuple[bool, ...] = ()  # of each topic: whether nsqlookupd hides the node for it
     is_out_of_date: bool = False
     topology_zone: str = ""
     topology_region: str = ""
@@ -39,8 +40,7 @@ by_host = attrgetter("hostname", "broadcast_address", "http_port")
 
 def node_of_producer(one: Producer) -> Nsqd:
     """As nsqlookupd shows it; a tombstone that is missing is none."""
-    topics, tombstones = one.topics or [], one.tombstones or []
-    tombstones = tombstones + [False] * (len(topics) - len(tombstones))
+    topics, tombstones = _sorted_topics(one.topics or [], one.tombstones or [])
     return Nsqd(
         broadcast_address=one.broadcast_address,
         http_port=one.http_port,
@@ -48,10 +48,22 @@ def node_of_producer(one: Producer) -> Nsqd:
         hostname=one.hostname,
         version=one.version,
         remote_address=one.remote_address,
-        topics=sorted(zip(topics, tombstones, strict=False)),
+        topics=topics,
+        tombstones=tombstones,
         topology_zone=one.topology_zone,
         topology_region=one.topology_region,
     )
+
+
+def _sorted_topics(
+    names: list[str], tombstones: list[bool]
+) -> tuple[tuple[str, ...], tuple[bool, ...]]:
+    tombstones = tombstones[: len(names)] + [False] * (len(names) - len(tombstones))
+    if not any(tombstones):
+        # As good as always, and ten times faster than to sort them in pairs.
+        return tuple(sorted(names)), tuple(tombstones)
+    pairs = sorted(zip(names, tombstones, strict=True))
+    return tuple(name for name, _ in pairs), tuple(hidden for _, hidden in pairs)
 
 
 def node_of_info(info: NsqdInfo, address: str, topics: list[str]) -> Nsqd:
@@ -65,7 +77,8 @@ def node_of_info(info: NsqdInfo, address: str, topics: list[str]) -> Nsqd:
         tcp_port=info.tcp_port,
         hostname=info.hostname or host,
         version=info.version,
-        topics=[(topic, False) for topic in sorted(topics)],
+        topics=tuple(sorted(topics)),
+        tombstones=(False,) * len(topics),
         topology_zone=info.topology_zone,
         topology_region=info.topology_region,
     )
