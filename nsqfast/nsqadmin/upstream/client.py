@@ -9,6 +9,7 @@ from typing import NamedTuple, Self, TypeVar
 
 import aiohttp
 import msgspec
+from yarl import URL
 
 from nsqfast import gotext, names
 from nsqfast.errors import OptionsError
@@ -131,8 +132,13 @@ class Upstream:
     ) -> Answer:
         session = self._reader if method == "GET" else self._writer
         try:
+            # Encoded: what is quoted already stays as it is, in Graphite's targets, too.
             async with session.request(
-                method, url, data=body or None, headers=headers, allow_redirects=False
+                method,
+                URL(url, encoded=True),
+                data=body or None,
+                headers=headers,
+                allow_redirects=False,
             ) as answer:
                 body = await _read_body(answer, url)
                 return Answer(answer.status, answer.reason or "", answer.headers, body)

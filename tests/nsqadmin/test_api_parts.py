@@ -1,0 +1,305 @@
+"""Parts of the JSON API that need no cluster: versions, latencies, rounds, topics in slices, start-up checks."""
+
+import asyncio
+import random
+import socket
+import subprocess
+
+import orjson
+import pytest
+
+from nsqfast.errors import OptionsError
+from nsqfast.nsqadmin.api.latency import latency_of, merge_latencies
+from nsqfast.nsqadmin.api.rounds import GATHER_S, Rounds
+from nsqfast.nsqadmin.checks import parse_cidr
+from nsqfast.nsqadmin.upstream.decoding import WHOLE_SIZE_MAX, decode, decode_in_slices
+from nsqfast.nsqadmin.upstream.errors import UpstreamError
+from nsqfast.nsqadmin.upstream.messages import NsqdInfo, NsqdStats, Percentiles, Producer
+from nsqfast.nsqadmin.upstream.nodes import node_of_info, node_of_producer
+from nsqfast.nsqadmin.upstream.versions import ZERO, parse_version
+from support.server import program
+
+ORDERED = """
+    0.0.1-0 0.0.1 0.3.8 1.0.0-alpha 1.0.0-alpha.1 1.0.0-alpha.beta 1.0.0-beta 1.0.0-beta.2 1.0.0-beta.11 1.0.0-rc.1
+    1.0.0 1.0.1-compat 1.0.1 1.2.9 1.2.10 1.3.0-1 1.3.0-a 1.3.0 2.0.0
+""".split()
+
+
+def test_versions_in_the_order_of_semver_org():
+    shuffled = random.Random(7).sample(ORDERED, len(ORDERED))
+    assert sorted(shuffled, key=parse_version) == ORDERED
+    assert parse_version("1.3.0+build.5") == parse_version("1.3.0")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1", "1.3", "v1.3.0", "1.3.0-", "01.3.0", "1.3.0-01", "1.3.x", "-1.0.0", "1.3.0\n"]
+)
+def test_what_is_no_version(text):
+    assert parse_version(text) == ZERO
+
+
+def test_a_latency_of_one_node():
+    found = latency_of(Percentiles(4, [{"quantile": 0.99, "value": 1500.0}]))
+    assert orjson.dumps(found) == (
+        b'{"count":4,"percentiles":[{"average":1500,"count":4,"max":1500,"min":1500,"quantile":0.99,"value":1500}],'
+        b'"topic":"","channel":"","host":""}'
+    )
+    assert latency_of(None) is None
+    assert latency_of(Percentiles(0, None))["percentiles"] is None
+
+
+def test_latencies_of_several_nodes():
+    parts = [
+        latency_of(Percentiles(1, [{"quantile": 0.5, "value": 100.0}])),
+        None,
+        latency_of(
+            Percentiles(3, [{"quantile": 0.5, "value": 20.0}, {"quantile": 1.0, "value": 7}])
+        ),
+        latency_of(Percentiles(0, [{"quantile": 0.5, "value": 60.0}])),
+    ]
+    found = merge_latencies(parts, "t", "c")
+    assert (found["count"], found["host"], found["topic"], found["channel"]) == (4, "*", "t", "c")
+    half, whole = found["percentiles"]
+    assert half == {"quantile": 0.5, "min": 20, "max": 100, "count": 4, "average": 40}
+    assert whole == {"quantile": 1.0, "min": 7, "max": 7, "count": 3, "average": 7}
+    assert merge_latencies([None], "t", "")["percentiles"] is None
+
+
+def test_tombstones_stay_with_their_topics():
+    node = node_of_producer(Producer(topics=["b", "c", "a"], tombstones=[True, False]))
+    assert (node.topics, node.tombstones) == (("a", "b", "c"), (False, True, False))
+    node = node_of_producer(Producer(topics=["b", "a"], tombstones=[False, False, True]))
+    assert (node.topics, node.tombstones) == (("a", "b"), (False, False))
+    assert node_of_producer(Producer()).topics == ()
+
+
+def test_an_nsqd_that_does_not_say_where_it_is():
+    node = node_of_info(NsqdInfo(version="0.2.0"), "[::1]:4151", ["t"])
+    assert (node.key, node.hostname) == ("[::1]:4151", "::1")
+    node = node_of_info(NsqdInfo(broadcast_address="fd00::1", http_port=7, tcp_port=8), "x:1", [])
+    assert (node.key, node.tcp_address) == ("[fd00::1]:7", "[fd00::1]:8")
+
+
+def test_a_large_answer_is_decoded_in_slices():
+    """The same as in one go, and others have their turn meanwhile."""
+    topics = [
+        {
+            "topic_name": f"t{n}",
+            "channels": [{"channel_name": "c", "depth": n}],
+            "padding": "x" * 200,
+        }
+        for n in range(20_000)
+    ]
+    body = orjson.dumps({"version": "1.3.0", "topics": topics, "memory": {"gc_total_runs": 3}})
+    assert len(body) > WHOLE_SIZE_MAX
+
+    async def decode_beside_others():
+        turns = 0
+        task = asyncio.ensure_future(decode_in_slices(body, NsqdStats))
+        while not task.done():
+            turns += 1
+            await asyncio.sleep(0)
+        return turns, await task
+
+    turns, found = asyncio.run(decode_beside_others())
+    assert found == decode(body, NsqdStats)
+    assert turns > 5
+
+
+def test_what_is_not_unicode_is_replaced():
+    found = decode(b'{"topics":[{"topic_name":"a\xffb"}]}', NsqdStats)
+    assert found.topics[0].topic_name == "a\ufffdb"
+    with pytest.raises(UpstreamError):
+        decode(b'{"topics":[{"topic_name":"a\xffb"}', NsqdStats)
+
+
+# ---- rounds
+
+
+def test_no_answer_is_older_than_its_request():
+    """Random comers; each gets what was asked after it came, and not everybody asks anew."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    rand = random.Random(seed)
+
+    async def run():
+        rounds, clock, asked = Rounds(), iter(range(1, 1 << 20)), 0
+
+        async def question():
+            nonlocal asked
+            asked += 1
+            begun = next(clock)
+            for _ in range(rand.randrange(30)):
+                await asyncio.sleep(0)
+            return b"%d" % begun
+
+        async def come():
+            for _ in range(rand.randrange(200)):
+                await asyncio.sleep(0)
+            came = next(clock)
+            assert int(await rounds.ask("k", question)) > came
+
+        await asyncio.gather(*(come() for _ in range(300)))
+        assert asked < 200
+        assert not rounds._asking
+        assert not rounds._gathering
+
+    asyncio.run(run())
+
+
+def test_a_round_that_does_not_end_holds_up_nobody():
+    async def run():
+        rounds, release = Rounds(), asyncio.Event()
+
+        async def never():
+            await release.wait()
+            return b"late"
+
+        async def at_once():
+            return b"now"
+
+        first = asyncio.ensure_future(rounds.ask("k", never))
+        await asyncio.sleep(0)
+        begun = asyncio.get_running_loop().time()
+        assert await rounds.ask("other", at_once) == b"now"
+        assert await rounds.ask("k", at_once) == b"now"
+        assert GATHER_S / 2 < asyncio.get_running_loop().time() - begun < 5
+        release.set()
+        assert await first == b"late"
+
+    asyncio.run(run())
+
+
+def test_an_error_reaches_all_and_is_forgotten():
+    async def run():
+        rounds = Rounds()
+
+        async def fail():
+            await asyncio.sleep(0)
+            raise UpstreamError("no")
+
+        found = await asyncio.gather(
+            *(rounds.ask("k", fail) for _ in range(3)), return_exceptions=True
+        )
+        assert [str(one) for one in found] == ["no"] * 3
+
+        async def work():
+            return b"well"
+
+        assert await rounds.ask("k", work) == b"well"
+
+    asyncio.run(run())
+
+
+def test_who_leaves_does_not_end_the_round_of_others():
+    async def run():
+        rounds, release = Rounds(), asyncio.Event()
+
+        async def question():
+            await release.wait()
+            return b"x"
+
+        tasks = [asyncio.ensure_future(rounds.ask("k", question)) for _ in range(2)]
+        await asyncio.sleep(0)
+        tasks[0].cancel()
+        await asyncio.sleep(0)
+        release.set()
+        assert await tasks[1] == b"x"
+        assert tasks[0].cancelled()
+
+    asyncio.run(run())
+
+
+# ---- a start that fails
+
+
+@pytest.mark.parametrize(
+    "text", ["127.0.0.1/8", "10.0.0.0/8", "::1/128", "0.0.0.0/0", "fe80::1/64"]
+)
+def test_networks(text):
+    assert str(parse_cidr(text)).endswith("/" + text.rpartition("/")[2])
+
+
+@pytest.mark.parametrize(
+    "text", ["x", "127.0.0.1", "10.0.0.0/255.0.0.0", "10.0.0.0/33", "/8", "1/", "1.2.3/8", "a/8"]
+)
+def test_what_is_no_network(text):
+    with pytest.raises(OptionsError, match="invalid CIDR address: "):
+        parse_cidr(text)
+
+
+LOOKUPD = "--lookupd-http-address=127.0.0.1:4161"
+REFUSED = [
+    [],
+    [LOOKUPD, "--nsqd-http-address=127.0.0.1:4151"],
+    [LOOKUPD, "--http-client-tls-cert=x"],
+    [LOOKUPD, "--http-client-tls-key=x"],
+    [LOOKUPD, "--http-client-tls-key=/none/k", "--http-client-tls-cert=/none/c"],
+    [LOOKUPD, "--http-client-tls-root-ca-file=/none/ca"],
+    [LOOKUPD, "--http-client-tls-root-ca-file=/dev/null"],
+    [LOOKUPD, "--lookupd-http-address=http://127.0.0.1:4161"],
+    [LOOKUPD, "--lookupd-http-address=localhost"],
+    [LOOKUPD, "--lookupd-http-address=127.0.0.1:abc"],
+    [LOOKUPD, "--lookupd-http-address=127.0.0.1:99999"],
+    [LOOKUPD, "--lookupd-http-address=::1:4"],
+    [LOOKUPD, "--lookupd-http-address=[::1"],
+    ["--nsqd-http-address=http://127.0.0.1"],
+    [LOOKUPD, "--allow-config-from-cidr=x"],
+    [LOOKUPD, "--http-address=TAKEN"],
+    [LOOKUPD, "--http-address=nowhere"],
+]
+
+
+@pytest.mark.go
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", REFUSED, ids=lambda flags: " ".join(flags[-2:]) or "none")
+def test_a_start_is_refused_as_by_go(flags):
+    """One line, the same but for its time; exit status 1."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        given = [flag.replace("TAKEN", address) for flag in flags]
+        if not any("--http-address" in flag for flag in given):
+            given.append("--http-address=127.0.0.1:0")
+        ours, theirs = (last_line(kind, given) for kind in ("nsqfast", "go"))
+    assert ours == theirs
+    assert ours[1].startswith("FATAL: failed to instantiate nsqadmin - ")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--lookupd-http-address=no-such-host.invalid:4161"],
+        [LOOKUPD, "--http-client-tls-key=/dev/null", "--http-client-tls-cert=/dev/null"],
+        ["--nsqd-http-address="],  # Go starts, and then finds nobody
+        [LOOKUPD, "--proxy-graphite"],
+        [LOOKUPD, "--proxy-graphite", "--graphite-url=graphite.example"],
+    ],
+)
+def test_a_start_is_refused_in_our_words(flags):
+    status, line = last_line("nsqfast", [*flags, "--http-address=127.0.0.1:0"])
+    assert status == 1
+    assert line.startswith("FATAL: failed to instantiate nsqadmin - failed to ")
+
+
+@pytest.mark.slow
+def test_a_flag_that_nobody_knows():
+    done = subprocess.run(
+        [*program("nsqadmin", "nsqfast"), "--nope"], capture_output=True, timeout=20, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"flag provided but not defined: -nope")
+
+
+def last_line(kind, flags):
+    """Exit status and text of the last line, without its time."""
+    done = subprocess.run(
+        [*program("nsqadmin", kind), *flags],
+        capture_output=True,
+        timeout=20,
+        check=False,
+        text=True,
+    )
+    line = done.stderr.strip().splitlines()[-1]
+    assert "Traceback" not in done.stderr
+    return done.returncode, line.split(" ", 3)[3]
