@@ -36,9 +36,9 @@ OFFSET_MAX = 10000
 NEEDLE_SIZE_MAX = 1024
 PIECE_SIZE_MAX = 65536
 STATES = ("ready", "in_flight", "deferred")
-PLACES = ("memory", "disk", "in_flight", "deferred")
+cdef tuple PLACES = ("memory", "disk", "in_flight", "deferred")
 
-REMARKS = {
+cdef dict REMARKS = {
     DAMAGED: "a record on disk is damaged; what stands behind it is not shown",
     GONE: "a file on disk is not there any more; its messages may have been delivered meanwhile",
     TOO_MANY_BYTES: f"{SEARCH_MAX >> 20} MiB of bodies were searched",
