@@ -655,6 +655,22 @@ def test_records_that_are_finished_or_deferred_are_not_shown(tmp_path):
     registry.close()
 
 
+@pytest.mark.slow
+def test_no_end_of_records_that_do_not_wait(open_registry):
+    """One is ready, a quarter of a million behind it are deferred, then comes another."""
+    registry = open_registry(mem_queue_size=0)
+    topic, channel = registry.topic("t"), channel_of(registry)
+    topic.put(b"first")
+    for _ in range(263_000):
+        topic.put(b"later", HOUR_MS)
+    topic.put(b"last")
+    picture = develop(channel)
+    assert (picture.depth, bodies(rows(picture))) == (2, [b"first"])
+    assert not picture.is_complete
+    assert picture.next_offset is None
+    assert picture.remark == "too many records on disk are finished or deferred already"
+
+
 def test_ids_that_nsq_never_wrote(open_registry, tmp_path):
     """They are shown as they are delivered."""
     with disk_queue(tmp_path, 1 << 20) as queue:
