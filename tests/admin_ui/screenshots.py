@@ -2,7 +2,7 @@
 
     python tests/admin_ui/screenshots.py [NAME ...]
 
-What is taken is listed in tests/support/admin_ui_pages.py; the cluster is the made-up one of tests/support/admin_cluster.py.
+What is taken is listed in tests/support/admin_ui_pages.py; the cluster is made up by tests/support/admin_cluster.py.
 """
 
 import io

@@ -20,10 +20,12 @@ def short(number: float | None) -> str:
     """For tiles: 184,201 and 1.84 M."""
     if number is None:
         return UNKNOWN
-    for unit, letter in _SHORT:
-        if abs(number) >= unit:
-            return f"{number / unit:.3g} {letter}" if number < 1000 * unit else f"{number:.2g}"
-    return f"{number:,.0f}"
+    if abs(number) < 10**6:
+        return f"{number:,.0f}"
+    # What would be rounded to 1,000 of a unit is 1 of the next.
+    unit, letter = next((each for each in _SHORT if abs(number) >= 0.9995 * each[0]), _SHORT[-1])
+    value = number / unit
+    return f"{value:.3g} {letter}" if abs(value) < 999.5 else f"{value:,.0f} {letter}"
 
 
 def rate(per_second: float | None) -> str:

@@ -32,7 +32,7 @@ TABLE: TableSpec[Entry] = TableSpec(
     columns=(
         Column("time", "Time", lambda entry: entry.time),
         Column("action", "Action", lambda entry: entry.action),
-        Column("target", "Target", target_text),
+        Column("target", "Target", target_text, priority=2),
         Column(
             "outcome",
             "Outcome",

@@ -82,6 +82,7 @@ NODES: TableSpec[NodeFacts] = TableSpec(
             lambda facts: ", ".join(state.word for state in facts.states),
             chips=lambda facts: facts.states,
             kind="chips",
+            priority=2,
             can_sort=False,
         ),
         Column(

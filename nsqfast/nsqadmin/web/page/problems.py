@@ -53,7 +53,7 @@ COLUMNS: tuple[Column[Problem], ...] = (
         chips=severity_states,
         kind="chips",
     ),
-    Column("rule", "Problem", rule_text),
+    Column("rule", "Problem", rule_text, priority=2),
     Column("since", "Since", lambda problem: problem.since, texts.clock, "number", 2),
     Column("text", "Evidence", lambda problem: problem.text, priority=2),
     Column("check", "How to check", lambda problem: problem.check, priority=3),

@@ -1,0 +1,130 @@
+"""Texts from the cluster stay text, and what would run a script is blocked."""
+
+import re
+import urllib.request
+
+import pytest
+
+from nsqfast.nsqadmin.access.headers import POLICY
+from support.admin_cluster import (
+    make_channel,
+    make_cluster,
+    make_entry,
+    make_lookupd,
+    make_node,
+    make_problem,
+    make_topic,
+)
+from support.admin_pages import AdminPages
+
+pytestmark = pytest.mark.slow
+
+BAD = "<img src=x onerror=alert(1)>"
+WORSE = '"><script>alert(2)</script>'
+
+
+@pytest.fixture(scope="module")
+def hostile():
+    node = make_node(0, hostname=BAD, version=WORSE, error=BAD, health=WORSE, lookupds=())
+    topics = [
+        make_topic(BAD, [make_channel(BAD, WORSE, depth=4)], depth=3),
+        make_topic(WORSE, nodes=()),
+        make_topic("=1+2", [make_channel("=1+2", "@c")]),
+    ]
+    cluster = make_cluster(topics, [node], [make_lookupd(0, version=BAD)], warnings=[WORSE])
+    problems = [make_problem(0, topic=BAD, channel=WORSE, text=WORSE, check=BAD)]
+    entries = [make_entry(0, user=BAD, action=WORSE, target={"topic": BAD})]
+    with AdminPages(cluster, problems=problems, entries=entries) as pages:
+        yield pages
+
+
+def quoted(text):
+    return urllib.request.quote(text, safe="")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/topics",
+        f"/topics?q={quoted(WORSE)}",
+        f"/topics/{quoted(BAD)}",
+        f"/topics/{quoted(BAD)}/{quoted(WORSE)}",
+        "/nodes",
+        "/nodes/10.0.0.1:4151",
+        "/lookup",
+        "/problems",
+        "/audit",
+    ],
+)
+def test_markup_in_names_and_texts_is_shown_as_text(hostile, page, path):
+    page.goto(hostile.url + path)
+    shown = page.locator("body").inner_text() + page.title()
+    shown += "".join(each.input_value() for each in page.locator("input[type=search]").all())
+    assert BAD in shown or WORSE in shown
+    assert page.locator("img, body script:not([src]):not([type='application/json'])").count() == 0
+    # New rows are made by scripts; they are text as well.
+    page.evaluate("() => document.querySelectorAll('tbody tr').forEach((row) => row.remove())")
+    page.evaluate(
+        """async () => {
+            const { patch } = await import(document.querySelector("script[type=module]").src.replace("main", "patch"));
+            const settings = JSON.parse(document.getElementById("page").textContent);
+            const view = encodeURIComponent(location.pathname + location.search);
+            const answer = await fetch(`${settings.base}/ui/live?view=${view}&since=-`);
+            patch(await answer.json());
+        }"""
+    )
+    assert page.locator("img, body script:not([src]):not([type='application/json'])").count() == 0
+
+
+def test_an_unknown_name_with_markup_is_text_in_the_page_and_its_title(hostile, page, watch):
+    page.goto(hostile.url + "/topics/" + quoted(BAD + "x"))
+    assert BAD + "x" in page.locator("main").inner_text()
+    assert page.locator("img").count() == 0
+    watch.take_faults()  # that it is a 404
+
+
+def test_formulas_are_quoted_in_csv(hostile):
+    url = f"{hostile.url}/ui/export?view=/topics&table=topics&format=csv"
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        text = answer.read().decode()
+    assert "\r\n'=1+2," in text
+    assert re.search(r"(^|,)[=+@]", text, re.MULTILINE) is None
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/topics", "/nope", "/ui/live?view=/", "/static/x/js/main.js"]
+)
+def test_the_policy_is_on_every_answer(hostile, path):
+    request = urllib.request.Request(hostile.url + path, headers={"Accept": "text/html"})
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            given = answer.headers["Content-Security-Policy"]
+    except urllib.error.HTTPError as error:
+        given = error.headers["Content-Security-Policy"]
+        error.close()
+    assert given == POLICY.format(images="")
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "() => { const s = document.createElement('script'); s.append('window.ran = 1'); document.body.append(s); }",
+        "() => { document.body.innerHTML = '<b>x</b>'; }",
+        "() => { document.body.insertAdjacentHTML('beforeend', '<b id=x onclick=alert(1)>x</b>'); }",
+        "() => { document.body.setAttribute('style', 'color: red'); }",
+        "() => { document.body.setAttribute('onclick', 'window.ran = 1'); document.body.click(); }",
+        "() => { setTimeout(() => eval('window.ran = 1')); }",
+    ],
+    ids=["inline", "innerHTML", "insertAdjacentHTML", "style", "handler", "eval"],
+)
+def test_what_is_injected_is_blocked(hostile, page, watch, script):
+    page.goto(hostile.url + "/topics")
+    try:
+        page.evaluate(script)
+    except Exception as error:
+        assert "Trusted" in str(error)
+    page.wait_for_timeout(50)
+    assert page.evaluate("() => window.ran") is None
+    assert page.evaluate("() => document.body.style.color") == ""
+    assert watch.take_faults() != []
