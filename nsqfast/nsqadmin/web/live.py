@@ -1,8 +1,8 @@
 """GET /ui/live?view=PATH&since=TICK: what has changed in an open page since the tick that it shows.
 
-204 when nothing has, 404 when the page's topic, channel or node is gone. `next_ms` says when to ask again: shortly after
-the server's next poll, so that asking more often gains nothing. It is also in the header Nsqadmin-Next-Ms, as the time
-of the tick is in Nsqadmin-At.
+204 when nothing has, 404 when the page's topic, channel or node is gone. `next_ms` says when to ask again: shortly
+after the server's next poll, so that asking more often gains nothing. It is also in the header Nsqadmin-Next-Ms, as the
+time of the tick is in Nsqadmin-At.
 """
 
 import time
