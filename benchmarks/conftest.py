@@ -25,7 +25,8 @@ SERVER = Path(__file__).resolve().parent / "server"
 SECONDS_MAX = 600
 # The order of the report.
 ORDER = (
-    "publish consume sizes disk deferred http latency peek idle startup memory lookupd admin_api"
+    "publish consume sizes disk deferred http latency peek idle startup memory lookupd admin_api "
+    "admin_live"
 ).split()
 
 
