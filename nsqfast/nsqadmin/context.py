@@ -10,6 +10,7 @@ from nsqfast.nsqadmin.web.urls import Urls
 
 if TYPE_CHECKING:
     from nsqfast.nsqadmin.access.audit import Audit
+    from nsqfast.nsqadmin.live.consumers import ConsumerWatch
     from nsqfast.nsqadmin.live.history import History
     from nsqfast.nsqadmin.live.poller import Poller
     from nsqfast.nsqadmin.live.problems import Problems
@@ -26,6 +27,7 @@ class Context:
     poller: "Poller"
     history: "History"
     problems: "Problems"
+    consumers: "ConsumerWatch"
     audit: "Audit"
     start_time: float  # unix
 

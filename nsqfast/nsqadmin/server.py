@@ -13,6 +13,7 @@ from nsqfast.nsqadmin.access.connection import serve
 from nsqfast.nsqadmin.access.identity import ACCESS
 from nsqfast.nsqadmin.checks import check_addresses, check_options
 from nsqfast.nsqadmin.context import CONTEXT, Context
+from nsqfast.nsqadmin.live.consumers import ConsumerWatch
 from nsqfast.nsqadmin.live.history import History
 from nsqfast.nsqadmin.live.poller import Poller
 from nsqfast.nsqadmin.live.problems import Problems
@@ -58,6 +59,7 @@ class Server:
             poller=Poller(options, upstream),
             history=History(options),
             problems=Problems(options, upstream),
+            consumers=ConsumerWatch(upstream),
             audit=Audit(options),
             start_time=time.time(),
         )
@@ -67,6 +69,7 @@ class Server:
         self._stack.push_async_callback(self.context.history.stop)
         await self._listen()
         self._stack.push_async_callback(self.context.problems.stop)
+        self._stack.callback(self.context.consumers.stop)
         poller = self.context.poller
         poller.listen(self.context.history.take_in_slices)
         poller.listen(self.context.problems.take)

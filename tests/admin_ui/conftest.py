@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from support.admin_cluster import example_cluster, example_entries, example_problems
+from support.admin_history import fill_history
 from support.admin_pages import AdminPages
 from support.server import ROOT
 
@@ -132,6 +133,9 @@ def axe():
 def site():
     """An nsqadmin whose cluster has something of everything; nobody changes it."""
     with AdminPages(
-        example_cluster(), problems=example_problems(), entries=example_entries()
+        example_cluster(),
+        problems=example_problems(),
+        entries=example_entries(),
+        fill=fill_history,
     ) as pages:
         yield pages

@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from support.admin_cluster import example_cluster, example_entries, example_problems  # noqa: E402
+from support.admin_history import fill_history  # noqa: E402
 from support.admin_pages import AdminPages  # noqa: E402
 from support.admin_ui_pages import DIALOGS, PAGES  # noqa: E402
 
@@ -58,7 +59,10 @@ def main(names: list[str]) -> int:
     FOLDER.mkdir(parents=True, exist_ok=True)
     with (
         AdminPages(
-            example_cluster(), problems=example_problems(), entries=example_entries()
+            example_cluster(),
+            problems=example_problems(),
+            entries=example_entries(),
+            fill=fill_history,
         ) as site,
         sync_playwright() as playwright,
     ):

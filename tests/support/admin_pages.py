@@ -12,6 +12,7 @@ from aiohttp import web
 
 from nsqfast.nsqadmin.access.audit import Audit
 from nsqfast.nsqadmin.context import CONTEXT, Context
+from nsqfast.nsqadmin.live.consumers import ConsumerWatch
 from nsqfast.nsqadmin.live.history import History
 from nsqfast.nsqadmin.live.problems import Problems
 from nsqfast.nsqadmin.options import parse
@@ -20,7 +21,7 @@ from nsqfast.nsqadmin.web.app import make_app
 from nsqfast.nsqadmin.web.urls import Urls
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
     from types import TracebackType
     from typing import Any
 
@@ -65,11 +66,13 @@ class AdminPages:
         *flags: str,
         problems: Sequence[Problem] = (),
         entries: Sequence[Entry] = (),
+        fill: Callable[[History, Cluster], None] | None = None,
     ) -> None:
         self.options = parse(["--nsqd-http-address=127.0.0.1:1", *flags])
         self._first = cluster
         self._problems = problems
         self._entries = entries
+        self._fill = fill
         self._started = threading.Event()
         self._stop: asyncio.Event | None = None
         self._error: BaseException | None = None
@@ -122,9 +125,12 @@ class AdminPages:
                 poller=self.poller,  # type: ignore[arg-type]
                 history=History(options),
                 problems=Problems(options),
+                consumers=ConsumerWatch(upstream),
                 audit=Audit(options),
                 start_time=time.time(),
             )
+            if self._fill is not None:
+                self._fill(self.context.history, self._first)
             self.context.problems.found = list(self._problems)
             self.context.audit._entries.extend(self._entries)
             app = web.Application()

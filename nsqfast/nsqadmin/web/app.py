@@ -5,6 +5,7 @@ from aiohttp import web
 from nsqfast.nsqadmin.access.middleware import add_access
 from nsqfast.nsqadmin.alerts import routes as alerts
 from nsqfast.nsqadmin.api import routes as api
+from nsqfast.nsqadmin.charts import series
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.web import site
 
@@ -15,3 +16,4 @@ def make_app(app: web.Application, context: Context) -> None:
     api.add_routes(app, context)
     alerts.add_routes(app, context)
     site.add_routes(app, context)
+    series.add_routes(app, context)

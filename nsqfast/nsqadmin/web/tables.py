@@ -101,6 +101,12 @@ class TableSpec(Generic[T]):
     search_label: str = "Search"
 
 
+def pick_columns(spec: TableSpec[T], *keys: str) -> list[Column[T]]:
+    """Some of them, in this order, for a smaller table of the same."""
+    known = {column.key: column for column in spec.columns}
+    return [known[key] for key in keys]
+
+
 @dataclass(slots=True)
 class Table(Generic[T]):
     """One table of one View. `matched` are all that the search found, sorted; `rows` those of this page."""
@@ -242,15 +248,16 @@ def make_cell(request: "PageRequest", column: Column[T], item: T) -> Cell:
 
 
 def spark_points(values: Sequence[float | None]) -> str:
-    """The points of an SVG polyline, from zero at the bottom to the largest; '' for fewer than two."""
+    """The path of a line from zero at the bottom to the largest, broken where nothing is known; '' for fewer than two."""
     known = [value for value in values if value is not None]
     if len(known) < 2:
         return ""
     top = max(*known, 1e-9)
     step = SPARK_WIDTH / (len(values) - 1)
     height = SPARK_HEIGHT - 2
-    return " ".join(
-        f"{index * step:.1f},{1 + height * (1 - value / top):.1f}"
-        for index, value in enumerate(values)
-        if value is not None
-    )
+    parts, pen = [], "M"
+    for index, value in enumerate(values):
+        if value is not None:
+            parts.append(f"{pen}{index * step:.1f} {1 + height * (1 - value / top):.1f}")
+        pen = "M" if value is None else "L"
+    return "".join(parts)

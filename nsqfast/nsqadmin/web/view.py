@@ -20,7 +20,7 @@ Keys must be in the View each time, or the open page keeps the old text. The JSO
          {"key": "billing", "data": {"channel": "billing"}, "kind": "", "cells": [CELL, ...]}]}}}
 
 CELL is a text, or an object with `text` and whichever of `href`, `title`, `chips` (list of states) and `points` (the
-line of a sparkline in a box of 60 x 16) it has, in the order of the table's columns. Rows that the page does not have
+path of a sparkline in a box of 60 x 16) it has, in the order of the table's columns. Rows that the page does not have
 are cloned from `<template data-row="TABLE">`; rows are known by `data-key`.
 """
 

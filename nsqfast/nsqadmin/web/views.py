@@ -11,6 +11,7 @@ import msgspec
 from nsqfast.nsqadmin.access.roles import Role
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.live.model import Cluster
+from nsqfast.nsqadmin.web.banner import add_banner
 from nsqfast.nsqadmin.web.facts import FactsOfTick
 from nsqfast.nsqadmin.web.pages import Page, PageRequest
 from nsqfast.nsqadmin.web.query import Query
@@ -68,6 +69,7 @@ class Views:
 async def make(page: Page, request: PageRequest, last: Made | None) -> Made:
     """One View; what has not changed since `last` keeps its tick."""
     view = await page.build(request)
+    add_banner(view, request.cluster)
     body = msgspec.json.encode(view.to_json())
     digest = hashlib.blake2b(body, digest_size=16).digest()
     is_same = last is not None and last.digest == digest

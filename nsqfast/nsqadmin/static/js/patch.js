@@ -107,10 +107,10 @@ function patchRow(element, row) {
 
 function patchCell(element, cell) {
   setAttribute(element, "title", cell.title);
-  const line = element.querySelector("polyline");
+  const line = element.querySelector(".spark > path");
   const chips = element.querySelector(":scope > .chips");
   const link = element.querySelector(":scope > a");
-  if (line) setAttribute(line, "points", cell.points);
+  if (line) setAttribute(line, "d", cell.points);
   else if (chips) setChips(chips, cell.chips);
   else if (link) {
     setText(link, cell.text);

@@ -1,76 +1,288 @@
-"""/topics/T/C: a channel and its share on each node."""
+"""/topics/T/C: a channel's state and charts; the tab chooses its nodes, its clients or its messages.
 
-from nsqfast.nsqadmin.live.model import Channel
-from nsqfast.nsqadmin.web import texts
-from nsqfast.nsqadmin.web.facts import paused_state
+Other parts add tabs of their own to TABS: `build` fills the View, `template` is included below the tabs.
+"""
+
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+
+from nsqfast.nsqadmin.charts.graphite import CHANNEL_METRICS, make_pictures
+from nsqfast.nsqadmin.charts.plan import POINT_S, Chart, Line, make_plan
+from nsqfast.nsqadmin.live.consumers import Consumers
+from nsqfast.nsqadmin.live.model import Channel, Topic
+from nsqfast.nsqadmin.web import consumer_table, texts
+from nsqfast.nsqadmin.web.facts import GROWS_S_MIN, paused_state
 from nsqfast.nsqadmin.web.near import near_names
-from nsqfast.nsqadmin.web.page.parts import CHANNEL_NODES, make_shares
-from nsqfast.nsqadmin.web.page.topic import OWN_PROBLEMS, find_topic
+from nsqfast.nsqadmin.web.page.parts import CHANNEL_NODES, Share, make_shares
+from nsqfast.nsqadmin.web.page.topic import find_topic, own_problems, set_state
 from nsqfast.nsqadmin.web.pages import Page, PageNotFoundError, PageRequest
-from nsqfast.nsqadmin.web.tables import make_table
+from nsqfast.nsqadmin.web.tables import Column, TableSpec, make_table
 from nsqfast.nsqadmin.web.view import Link, State, View
 
+QUANTILES = (0.5, 0.95, 0.99, 1.0)
+ERRORS_MAX = 5
 
-async def find_channel(request: PageRequest) -> Channel:
-    """The one in the address; PageNotFoundError with near names."""
+
+@dataclass(slots=True)
+class ChannelRequest:
+    """What a tab gets to build from."""
+
+    page: PageRequest
+    topic: Topic
+    channel: Channel
+    consumers: Consumers
+    view: View
+
+
+@dataclass(frozen=True, slots=True)
+class Tab:
+    """One of `?tab=`."""
+
+    name: str
+    label: str
+    template: str
+    build: Callable[[ChannelRequest], Awaitable[None]]
+
+
+def deliveries(share: Share) -> int:
+    """Where nsqd counts them by zone and region."""
+    stats = share.stats
+    if stats is None:
+        return 0
+    return stats.zone_local_msg_count + stats.region_local_msg_count + stats.global_msg_count
+
+
+def delivery_text(share: Share) -> str:
+    """`zone 60 %, region 30 %, global 10 %`"""
+    total, stats = deliveries(share), share.stats
+    if not total or stats is None:
+        return texts.UNKNOWN
+    shares = (
+        ("zone", stats.zone_local_msg_count),
+        ("region", stats.region_local_msg_count),
+        ("global", stats.global_msg_count),
+    )
+    return ", ".join(f"{name} {texts.share(number / total)}" for name, number in shares)
+
+
+def latency_s(share: Share, quantile: float) -> float | None:
+    """From publishing to FIN; None where nsqd does not measure it, or not this quantile."""
+    latency = share.stats.e2e_processing_latency if share.stats else None
+    for each in (latency.percentiles if latency else None) or ():
+        if math.isclose(each.get("quantile", 0.0), quantile):
+            return each.get("value", 0.0) / 1e9
+    return None
+
+
+def latency_text(seconds: float | None) -> str:
+    """`12.5 ms`; from ten seconds on without them."""
+    if seconds is None or seconds >= 10:
+        return texts.duration(seconds)
+    return f"{seconds * 1000:,.4g} ms"
+
+
+def _latency_column(quantile: float) -> Column[Share]:
+    return Column(
+        f"p{quantile * 100:g}",
+        f"p{quantile * 100:g}",
+        lambda share: latency_s(share, quantile),
+        latency_text,
+        "number",
+        3,
+        help="Time from publishing to FIN, as this nsqd measures it",
+    )
+
+
+DELIVERY: Column[Share] = Column(
+    "delivery",
+    "Delivery",
+    delivery_text,
+    priority=4,
+    can_sort=False,
+    help="Shares of messages that went to consumers in the zone of the node, in its region, elsewhere",
+)
+
+
+def node_spec(shares: Sequence[Share]) -> TableSpec[Share]:
+    """With latencies and shares of delivery where some node has them."""
+    columns = [*CHANNEL_NODES.columns]
+    columns += [
+        _latency_column(quantile)
+        for quantile in QUANTILES
+        if any(latency_s(share, quantile) is not None for share in shares)
+    ]
+    if any(deliveries(share) for share in shares):
+        columns.append(DELIVERY)
+    return replace(CHANNEL_NODES, columns=columns, is_main=True)
+
+
+async def build_nodes(request: ChannelRequest) -> None:
+    """What each node has of it."""
+    channel = request.channel
+    stats = {key: answer.stats for key, answer in request.consumers.answers.items()}
+    shares = make_shares(request.page.cluster, channel.topic, channel.parts, stats)
+    request.view.tables["nodes"] = make_table(request.page, node_spec(shares), shares)
+
+
+async def build_clients(request: ChannelRequest) -> None:
+    """Who consumes it; nodes that did not answer are named."""
+    cluster, found = request.page.cluster, request.consumers
+    rows = consumer_table.make_rows(cluster, found)
+    request.view.tables["clients"] = make_table(request.page, consumer_table.SPEC, rows)
+    silent = [
+        part.node
+        for part in request.channel.parts
+        if part.node in found.errors or part.node not in found.answers
+    ]
+    names = ", ".join(silent[:ERRORS_MAX])
+    if len(silent) > ERRORS_MAX:
+        names += f" and {len(silent) - ERRORS_MAX} more"
+    request.view.texts["silent"] = f"No answer about its clients from {names}" if silent else ""
+    request.view.shown["silent-shown"] = bool(silent)
+
+
+TABS = [
+    Tab("nodes", "Nodes", "channel_nodes.html", build_nodes),
+    Tab("clients", "Clients", "channel_clients.html", build_clients),
+]
+
+
+def make_charts(channel: Channel) -> list[Chart]:
+    """Rates; what waits; what is with consumers or deferred."""
+    key = ("channel", channel.topic, channel.name)
+    return [
+        Chart(
+            "rates",
+            "Per second",
+            [
+                Line("In", ["in_s"], 1, key),
+                Line("Out", ["out_s"], 2, key),
+                Line("Requeued", ["requeue_s"], 3, key),
+                Line("Timed out", ["timeout_s"], 4, key),
+            ],
+            "/s",
+        ),
+        Chart(
+            "depth",
+            "Depth",
+            [Line("Memory", ["memory_depth"], 1, key), Line("Disk", ["backend_depth"], 2, key)],
+        ),
+        Chart(
+            "held",
+            "In flight and deferred",
+            [Line("In flight", ["in_flight"], 1, key), Line("Deferred", ["deferred"], 2, key)],
+        ),
+    ]
+
+
+def main_state(channel: Channel) -> State:
+    """The one word for how it is, with the evidence."""
+    counts, rates = channel.counts, channel.rates
+    if not channel.parts:
+        return State("off", "inactive", "only nsqlookupd knows it: no nsqd has it")
+    if counts.client_count == 0:
+        waits = texts.plural(counts.depth, "message waits", "messages wait")
+        return (
+            State("crit", "no consumers", waits)
+            if counts.depth
+            else State("off", "no consumers", "nothing waits")
+        )
+    if channel.depth_slope is not None and channel.depth_slope > GROWS_S_MIN and counts.depth:
+        return State("warn", "growing", f"{texts.slope(channel.depth_slope)} over five minutes")
+    if rates is not None and (rates.out_s > 0 or rates.in_s > 0):
+        return State("ok", "consuming", f"{texts.rate(rates.out_s)} leave it")
+    return (
+        State("ok", "idle", "nothing comes, nothing waits")
+        if not counts.depth
+        else State("info", "waiting")
+    )
+
+
+def state_line(channel: Channel) -> str:
+    """`In 812/s, out 790/s, growing by +22/s · 12 consumers on 2 nodes · 88 M messages in all`"""
+    counts, rates = channel.counts, channel.rates
+    flow = f"In {texts.rate(rates.in_s if rates else None)}, out {texts.rate(rates.out_s if rates else None)}"
+    if channel.depth_slope is not None:
+        flow += f", depth {texts.slope(channel.depth_slope)} over five minutes"
+    nodes = texts.plural(len(channel.parts), "node")
+    parts = [flow, f"{texts.plural(counts.client_count, 'consumer')} on {nodes}"]
+    parts.append(f"{texts.short(counts.message_count)} messages in all")
+    return " · ".join(parts)
+
+
+async def find_channel(request: PageRequest) -> tuple[Topic, Channel]:
+    """PageNotFoundError has names that are like it."""
     topic = await find_topic(request)
     name = request.match["channel"]
     channel = topic.channels.get(name)
     if channel is None:
         urls = request.context.urls
         near = await near_names(name, topic.channels)
-        links = [(each, urls.channel(topic.name, each)) for each in near]
+        links = [(f"{topic.name}/{other}", urls.channel(topic.name, other)) for other in near]
         raise PageNotFoundError(
             "channel", f"{topic.name}/{name}", links or [(topic.name, urls.topic(topic.name))]
         )
-    return channel
+    return topic, channel
 
 
-def channel_state(channel: Channel) -> State:
-    """What stands beside its name."""
-    if not channel.parts:
-        return State("off", "inactive", "only nsqlookupd knows it: no nsqd has it")
-    if paused := paused_state(channel):
-        return paused
-    if channel.counts.depth and not channel.counts.client_count:
-        return State("crit", "no consumers")
-    return State("ok", "running")
+def make_texts(channel: Channel) -> dict[str, str]:
+    """Of the tiles and the line above them."""
+    counts = channel.counts
+    oldest = texts.age(channel.oldest_s, is_minimum=channel.oldest_is_minimum)
+    return {
+        "state-line": state_line(channel),
+        "depth": texts.count(counts.depth),
+        "disk": texts.count(counts.backend_depth),
+        "in_flight": texts.count(counts.in_flight_count),
+        "deferred": texts.count(counts.deferred_count),
+        "requeued": texts.count(counts.requeue_count),
+        "timed_out": texts.count(counts.timeout_count),
+        "oldest": oldest if channel.oldest_s is None else f"{oldest} est.",
+    }
 
 
 async def build(request: PageRequest) -> View:
-    """State, tiles, own problems, nodes."""
-    channel = await find_channel(request)
-    urls = request.context.urls
-    found = [
-        each
-        for each in request.context.problems.found
-        if each.topic == channel.topic and each.channel == channel.name
-    ]
-    counts, rates = channel.counts, channel.rates
-    shares = make_shares(request.cluster, channel.topic, channel.parts)
-    return View(
-        title=channel.name,
-        crumbs=[
-            Link("Topics", urls.to("/topics")),
-            Link(channel.topic, urls.topic(channel.topic)),
-        ],
-        texts={
-            "depth": texts.short(counts.depth),
-            "in_flight": texts.short(counts.in_flight_count),
-            "deferred": texts.short(counts.deferred_count),
-            "out": texts.rate(rates.out_s if rates else None),
-            "requeue": texts.rate(rates.requeue_s if rates else None),
-            "oldest": texts.age(channel.oldest_s, is_minimum=channel.oldest_is_minimum),
-            "consumers": texts.count(counts.client_count),
+    """See the module."""
+    topic, channel = await find_channel(request)
+    context, query = request.context, request.query
+    urls = context.urls
+    names = [tab.name for tab in TABS]
+    tab = TABS[names.index(query.choice("tab", names))]
+    problems = own_problems(request, topic.name, channel.name)
+    pictures = make_pictures(context, query, CHANNEL_METRICS, topic.name, channel.name)
+    view = View(
+        channel.name,
+        crumbs=[Link("Topics", urls.to("/topics")), Link(topic.name, urls.topic(topic.name))],
+        texts=make_texts(channel),
+        shown={"problems-shown": bool(problems.matched)},
+        tables={"problems": problems},
+        data={"points": request.cluster.at // POINT_S},
+        facts={
+            "topic": topic.name,
+            "channel": channel.name,
+            "tab": tab,
+            "tabs": [
+                # Search, sort and page belong to the tab that is left.
+                Link(each.label, "?" + tab_query(request, each.name), each is tab)
+                for each in TABS
+            ],
+            "plan": make_plan(query, context.options.history_ns / 1e9, make_charts(channel)),
+            "pictures": pictures,
         },
-        states={"channel": channel_state(channel)},
-        shown={"problems": bool(found)},
-        tables={
-            "problems": make_table(request, OWN_PROBLEMS, found),
-            "nodes": make_table(request, CHANNEL_NODES, shares),
-        },
-        facts={"channel": channel},
     )
+    set_state(view, "main", main_state(channel))
+    set_state(view, "paused", paused_state(channel))
+    set_state(view, "ephemeral", State("info", "ephemeral") if channel.is_ephemeral else None)
+    consumers = await context.consumers.get(request.cluster, channel)
+    await tab.build(ChannelRequest(request, topic, channel, consumers, view))
+    return view
+
+
+def tab_query(request: PageRequest, name: str) -> str:
+    """`tab=clients&range=6h`: what stays when another tab is opened."""
+    kept = {key: request.query.get(key) for key in ("range", "t")}
+    return "&".join(f"{key}={value}" for key, value in {"tab": name, **kept}.items() if value)
 
 
 PAGE = Page("channel", "/topics/{topic}/{channel}", build, "channel.html", "topics")

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import dataclass
 
+from nsqfast.nsqadmin.charts.plan import POINT_S, Chart, Line, make_plan
 from nsqfast.nsqadmin.live.model import Cluster, Node, Part, Topic
 from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web.near import near_names
@@ -184,6 +185,26 @@ def share_of(topic: Topic, node: Node) -> NodeTopic | None:
     )
 
 
+def make_charts(node: str) -> list[Chart]:
+    """Rates, what waits, who is connected, and what nsqd's heap takes."""
+    key = ("node", node)
+    return [
+        Chart(
+            "rates",
+            "In and out",
+            [Line("In", ["in_s"], 1, key), Line("Out", ["out_s"], 2, key)],
+            "/s",
+        ),
+        Chart(
+            "depth",
+            "Depth",
+            [Line("Memory", ["memory_depth"], 1, key), Line("Disk", ["backend_depth"], 2, key)],
+        ),
+        Chart("clients", "Clients", [Line("Clients", ["clients"], 1, key)]),
+        Chart("memory", "Memory of nsqd", [Line("Heap", ["memory"], 1, key)], "B"),
+    ]
+
+
 async def build(request: PageRequest) -> View:
     """State, tiles, what nsqlookupd knows, topics."""
     cluster, key = request.cluster, request.match["node"]
@@ -217,7 +238,13 @@ async def build(request: PageRequest) -> View:
             "topics": make_table(request, TOPICS, await topics_of(cluster, node)),
             "lookupds": make_table(request, REGISTRATIONS, registrations(cluster, node)),
         },
-        facts={"node": node},
+        data={"points": cluster.at // POINT_S},
+        facts={
+            "node": node,
+            "plan": make_plan(
+                request.query, request.context.options.history_ns / 1e9, make_charts(node.key)
+            ),
+        },
     )
 
 

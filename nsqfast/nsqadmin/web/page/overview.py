@@ -1,39 +1,77 @@
-"""/: what is wrong, six totals, the worst backlogs, the nodes."""
+"""/: what is wrong now, six totals, rates and depth over time, the worst backlogs, the nodes."""
 
+import asyncio
 import heapq
 from dataclasses import replace
 
+from nsqfast.nsqadmin.charts.plan import POINT_S, Chart, Line, make_plan
+from nsqfast.nsqadmin.live.model import Channel, Cluster, NodeState
 from nsqfast.nsqadmin.web import texts
-from nsqfast.nsqadmin.web.facts import TopicFacts
 from nsqfast.nsqadmin.web.page.nodes import NODES, NodeFacts
+from nsqfast.nsqadmin.web.page.parts import CHANNELS
 from nsqfast.nsqadmin.web.page.problems import TABLE as PROBLEMS
-from nsqfast.nsqadmin.web.page.topics import TABLE as TOPICS
 from nsqfast.nsqadmin.web.pages import Page, PageRequest
-from nsqfast.nsqadmin.web.tables import TableSpec, make_table
+from nsqfast.nsqadmin.web.tables import Column, TableSpec, make_table, pick_columns
 from nsqfast.nsqadmin.web.view import View
 
-PROBLEMS_SHOWN = 10
-WORST_SHOWN = 10
+PROBLEMS_SHOWN = 8
 NODES_SHOWN = 12
+WORST = 10
+SLICE = 500  # topics that are looked through before others get their turn
 
-FOUND = replace(PROBLEMS, searchable=None, filters=(), is_main=False, rows_per_page=PROBLEMS_SHOWN)
-WORST: TableSpec[TopicFacts] = replace(
-    TOPICS,
-    name="worst",
-    caption="Worst backlogs",
-    columns=[
-        column for column in TOPICS.columns if column.key in ("name", "depth", "oldest", "trend")
-    ],
+CHARTS = (
+    Chart("rates", "In and out", (Line("In", ["in_s"], 1), Line("Out", ["out_s"], 2)), "/s"),
+    Chart(
+        "depth",
+        "Depth",
+        (Line("Memory", ["memory_depth"], 1), Line("Disk", ["backend_depth"], 2)),
+    ),
+)
+
+FOUND = replace(
+    PROBLEMS,
+    columns=pick_columns(PROBLEMS, "where", "severity", "rule", "since", "text"),
     searchable=None,
     filters=(),
+    is_main=False,
+    rows_per_page=PROBLEMS_SHOWN,
+)
+BACKLOGS: TableSpec[Channel] = replace(
+    CHANNELS,
+    name="backlogs",
+    caption="Worst backlogs",
+    columns=(
+        Column(
+            "name",
+            "Channel",
+            lambda each: f"{each.topic}/{each.name}",
+            href=lambda request, each: request.context.urls.channel(each.topic, each.name),
+        ),
+        *pick_columns(CHANNELS, "depth"),
+        Column(
+            "growth",
+            "Growth",
+            lambda each: each.depth_slope,
+            texts.slope,
+            "number",
+            2,
+            help="Of the depth, over the last five minutes",
+        ),
+        *pick_columns(CHANNELS, "oldest", "trend"),
+    ),
+    key=lambda each: f"{each.topic}/{each.name}",
+    searchable=None,
     can_select=False,
     has_actions=False,
     is_main=False,
-    empty="Nothing waits.",
+    empty="No message waits in any channel.",
 )
 STRIP = replace(
     NODES,
     caption="Nodes",
+    columns=pick_columns(
+        NODES, "node", "host", "state", "in", "out", "depth", "clients", "version"
+    ),
     searchable=None,
     filters=(),
     has_actions=False,
@@ -42,30 +80,50 @@ STRIP = replace(
 )
 
 
+async def find_worst(cluster: Cluster) -> list[Channel]:
+    """The WORST channels by depth, without those where nothing waits."""
+    worst: list[Channel] = []
+    waiting: list[Channel] = []
+    for number, topic in enumerate(cluster.topics.values(), 1):
+        waiting.extend(each for each in topic.channels.values() if each.counts.depth > 0)
+        if number % SLICE == 0:
+            worst = heapq.nlargest(WORST, [*worst, *waiting], key=lambda each: each.counts.depth)
+            waiting = []
+            await asyncio.sleep(0)
+    return heapq.nlargest(WORST, [*worst, *waiting], key=lambda each: each.counts.depth)
+
+
+def nodes_text(cluster: Cluster) -> str:
+    """`2 of 3`"""
+    return f"{cluster.totals.nodes_up:,} of {cluster.totals.nodes_known:,}"
+
+
 async def build(request: PageRequest) -> View:
-    """See above."""
-    cluster = request.cluster
-    totals = cluster.totals
-    facts = await request.topic_facts()
-    waiting = [each for each in facts if each.depth]
-    worst = heapq.nlargest(WORST_SHOWN, waiting, key=lambda each: each.depth)
-    nodes = [NodeFacts(node, cluster.at, len(cluster.lookupds)) for node in cluster.nodes.values()]
+    """See the module."""
+    cluster, totals = request.cluster, request.cluster.totals
+    plan = make_plan(request.query, request.context.options.history_ns / 1e9, CHARTS)
+    worst = await find_worst(cluster)
+    # Those in trouble first, so that they are on the first page of the table.
+    nodes = sorted(cluster.nodes.values(), key=lambda each: each.state is NodeState.UP)
+    rows = [NodeFacts(node, cluster.at, len(cluster.lookupds)) for node in nodes]
     found = [each for each in request.context.problems.found if not each.muted_until]
     return View(
-        title="Overview",
+        "Overview",
         texts={
             "in": texts.rate(totals.in_s),
             "out": texts.rate(totals.out_s),
             "depth": texts.short(totals.depth),
             "in_flight": texts.short(totals.in_flight_count),
             "requeue": texts.rate(totals.requeue_s),
-            "nodes": f"{totals.nodes_up:,} of {totals.nodes_known:,}",
+            "nodes": nodes_text(cluster),
         },
         tables={
             "problems": make_table(request, FOUND, found),
-            "worst": make_table(request, WORST, worst),
-            "nodes": make_table(request, STRIP, nodes),
+            "backlogs": make_table(request, BACKLOGS, worst),
+            "nodes": make_table(request, STRIP, rows),
         },
+        data={"points": cluster.at // POINT_S},
+        facts={"plan": plan},
     )
 
 

@@ -1,8 +1,11 @@
 """Tables that several pages have: channels, and a topic's or channel's share on each node."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from nsqfast.nsqadmin.live.model import Channel, Cluster, Counts, Node, NodeState, Part
+from nsqfast.nsqadmin.upstream.messages import ChannelStats
 from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web.facts import GROWS_S_MIN, channel_states
 from nsqfast.nsqadmin.web.pages import PageRequest
@@ -79,6 +82,14 @@ CHANNELS: TableSpec[Channel] = TableSpec(
             4,
         ),
         Column(
+            "in",
+            "In",
+            lambda channel: channel.rates.in_s if channel.rates else None,
+            texts.rate,
+            "number",
+            3,
+        ),
+        Column(
             "out",
             "Out",
             lambda channel: channel.rates.out_s if channel.rates else None,
@@ -91,6 +102,14 @@ CHANNELS: TableSpec[Channel] = TableSpec(
             "Requeue",
             lambda channel: channel.rates.requeue_s if channel.rates else None,
             texts.rate,
+            "number",
+            4,
+        ),
+        Column(
+            "timed_out",
+            "Timed out",
+            lambda channel: channel.counts.timeout_count,
+            texts.count,
             "number",
             4,
         ),
@@ -113,11 +132,20 @@ CHANNELS: TableSpec[Channel] = TableSpec(
             2,
         ),
         Column(
+            "messages",
+            "Messages",
+            lambda channel: channel.counts.message_count,
+            texts.count,
+            "number",
+            4,
+        ),
+        Column(
             "trend",
-            "Depth, last half hour",
+            "Trend",
             lambda channel: channel.depth_slope,
             kind="spark",
             priority=4,
+            help="Depth over the last hour",
             spark=lambda request, channel: request.context.history.sparkline(
                 ("channel", channel.topic, channel.name)
             ),
@@ -151,12 +179,16 @@ CHANNELS: TableSpec[Channel] = TableSpec(
 
 @dataclass(slots=True, eq=False)
 class Share:
-    """A topic's or channel's part, with its node; None for one that the cluster no longer lists."""
+    """A topic's or channel's part, with its node; None for one that the cluster no longer lists.
+
+    `stats` has what only the node itself says of a channel that somebody looks at.
+    """
 
     part: Part
     node: Node | None
     at: float
     is_tombstoned: bool
+    stats: ChannelStats | None = None
 
     @property
     def states(self) -> list[State]:
@@ -169,14 +201,19 @@ class Share:
         return found
 
 
-def make_shares(cluster: Cluster, topic: str, parts: list[Part]) -> list[Share]:
-    """In the order of the cluster's nodes."""
+def make_shares(
+    cluster: Cluster,
+    topic: str,
+    parts: list[Part],
+    stats: Mapping[str, ChannelStats] = MappingProxyType({}),
+) -> list[Share]:
+    """In the order of the cluster's nodes; `stats` by key of the node."""
     order = {key: index for index, key in enumerate(cluster.nodes)}
     shares = []
     for part in sorted(parts, key=lambda part: order.get(part.node, len(order))):
         node = cluster.nodes.get(part.node)
         hidden = node is not None and topic in node.tombstones
-        shares.append(Share(part, node, cluster.at, hidden))
+        shares.append(Share(part, node, cluster.at, hidden, stats.get(part.node)))
     return shares
 
 
@@ -267,6 +304,7 @@ CHANNEL_NODES = _spec(
             "number",
             4,
         ),
+        Column("in", "In", _in_s, texts.rate, "number", 3),
         Column("out", "Out", _out_s, texts.rate, "number", 2),
         Column(
             "consumers",

@@ -1,64 +1,120 @@
-"""/topics/T: a topic, its channels, and its share on each node."""
+"""/topics/T: a topic's state, what is wrong with it, its rate, its channels and its nodes."""
 
+import heapq
 from dataclasses import replace
 
+from nsqfast.nsqadmin.charts.graphite import TOPIC_METRICS, make_pictures
+from nsqfast.nsqadmin.charts.plan import DEPTH, LINES_MAX, POINT_S, Chart, Line, make_plan
 from nsqfast.nsqadmin.live.model import Topic
+from nsqfast.nsqadmin.live.problems import Problem
 from nsqfast.nsqadmin.web import texts
-from nsqfast.nsqadmin.web.facts import paused_state, sum_topic
+from nsqfast.nsqadmin.web.facts import TopicFacts, paused_state, sum_topic
 from nsqfast.nsqadmin.web.near import near_names
 from nsqfast.nsqadmin.web.page.parts import CHANNELS, TOPIC_NODES, make_shares
 from nsqfast.nsqadmin.web.page.problems import TABLE as PROBLEMS
 from nsqfast.nsqadmin.web.pages import Page, PageNotFoundError, PageRequest
-from nsqfast.nsqadmin.web.tables import make_table
+from nsqfast.nsqadmin.web.tables import Table, make_table
 from nsqfast.nsqadmin.web.view import Link, State, View
 
 OWN_PROBLEMS = replace(PROBLEMS, searchable=None, filters=(), is_main=False)
 
 
 async def find_topic(request: PageRequest) -> Topic:
-    """The one in the address; PageNotFoundError with near names."""
+    """PageNotFoundError has names that are like it."""
     name = request.match["topic"]
     topic = request.cluster.topics.get(name)
     if topic is None:
-        near = await near_names(name, request.cluster.topics)
         urls = request.context.urls
-        raise PageNotFoundError("topic", name, [(each, urls.topic(each)) for each in near])
+        near = await near_names(name, request.cluster.topics)
+        raise PageNotFoundError("topic", name, [(other, urls.topic(other)) for other in near])
     return topic
 
 
-def topic_state(topic: Topic) -> State:
-    """What stands beside its name."""
-    if not topic.parts:
-        return State("off", "inactive", "only nsqlookupd knows it: no nsqd has it")
-    return paused_state(topic) or State("ok", "running")
+def make_charts(topic: Topic) -> list[Chart]:
+    """Its rate; the depth of the LINES_MAX deepest channels, of its own queue where there is none."""
+    deepest = heapq.nlargest(LINES_MAX, topic.channels.values(), key=lambda each: each.counts.depth)
+    lines = [
+        Line(channel.name, DEPTH, number, ("channel", topic.name, channel.name))
+        for number, channel in enumerate(sorted(deepest, key=lambda each: each.name), 1)
+    ]
+    key = ("topic", topic.name)
+    title = (
+        "Depth per channel"
+        if len(topic.channels) <= LINES_MAX
+        else f"Depth of the {LINES_MAX} deepest channels"
+    )
+    return [
+        Chart("rates", "Published", [Line("In", ["in_s"], 1, key)], "/s"),
+        Chart("depth", title, lines)
+        if lines
+        else Chart("depth", "Depth of the topic", [Line("Topic", DEPTH, 1, key)]),
+    ]
+
+
+def state_line(facts: TopicFacts) -> str:
+    """`In 812/s · depth 0 · 3 channels · 12 consumers · 2 nodes · 88 M messages in all`"""
+    topic = facts.topic
+    parts = [
+        f"In {texts.rate(facts.in_s)}",
+        f"depth {texts.count(facts.depth)}",
+        texts.plural(facts.channel_count, "channel"),
+        texts.plural(facts.consumer_count, "consumer"),
+        texts.plural(len(topic.parts), "node"),
+        f"{texts.short(topic.counts.message_count)} messages in all",
+    ]
+    if topic.message_bytes is not None:
+        parts.append(texts.size(topic.message_bytes))
+    if facts.oldest_s is not None:
+        shown = texts.age(facts.oldest_s, is_minimum=facts.oldest_is_minimum)
+        parts.append(f"oldest {shown} (est.)")
+    return " · ".join(parts)
+
+
+def set_state(view: View, key: str, state: State | None) -> None:
+    """A chip that comes and goes: the templates give it `data-shown`, too."""
+    view.states[key] = state or State("off", "")
+    view.shown[f"{key}-shown"] = state is not None
+
+
+def own_problems(request: PageRequest, topic: str, channel: str = "") -> Table[Problem]:
+    """Of a topic with its channels, or of one channel; without those that somebody muted."""
+    found = [
+        each
+        for each in request.context.problems.found
+        if not each.muted_until and each.topic == topic and channel in ("", each.channel)
+    ]
+    return make_table(request, OWN_PROBLEMS, found)
 
 
 async def build(request: PageRequest) -> View:
-    """State, tiles, own problems, channels, nodes."""
+    """See the module."""
     topic = await find_topic(request)
+    context, query = request.context, request.query
     facts = sum_topic(topic)
-    found = [each for each in request.context.problems.found if each.topic == topic.name]
+    problems = own_problems(request, topic.name)
     shares = make_shares(request.cluster, topic.name, topic.parts)
-    return View(
-        title=topic.name,
-        crumbs=[Link("Topics", request.context.urls.to("/topics"))],
-        texts={
-            "in": texts.rate(facts.in_s),
-            "own_depth": texts.short(topic.counts.depth),
-            "depth": texts.short(facts.depth),
-            "consumers": texts.count(facts.consumer_count),
-            "nodes": texts.count(len(topic.parts)),
-            "messages": texts.short(topic.counts.message_count),
-        },
-        states={"topic": topic_state(topic)},
-        shown={"problems": bool(found), "inactive": facts.is_inactive},
+    view = View(
+        topic.name,
+        crumbs=[Link("Topics", context.urls.to("/topics"))],
+        texts={"state-line": state_line(facts)},
+        shown={"problems-shown": bool(problems.matched)},
         tables={
-            "problems": make_table(request, OWN_PROBLEMS, found),
+            "problems": problems,
             "channels": make_table(request, CHANNELS, list(topic.channels.values())),
             "nodes": make_table(request, TOPIC_NODES, shares),
         },
-        facts={"topic": topic},
+        data={"points": request.cluster.at // POINT_S},
+        facts={
+            "topic": topic.name,
+            "plan": make_plan(query, context.options.history_ns / 1e9, make_charts(topic)),
+            "pictures": make_pictures(context, query, TOPIC_METRICS, topic.name),
+        },
     )
+    set_state(view, "paused", paused_state(topic))
+    inactive = State("off", "inactive", "only nsqlookupd knows it: no nsqd has it")
+    set_state(view, "inactive", inactive if facts.is_inactive else None)
+    set_state(view, "ephemeral", State("info", "ephemeral") if topic.is_ephemeral else None)
+    return view
 
 
 PAGE = Page("topic", "/topics/{topic}", build, "topic.html", "topics")

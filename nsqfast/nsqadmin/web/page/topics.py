@@ -59,12 +59,13 @@ COLUMNS: Sequence[Column[TopicFacts]] = (
     Column("consumers", "Consumers", lambda facts: facts.consumer_count, texts.count, "number", 3),
     Column(
         "trend",
-        "Depth, last half hour",
+        "Trend",
         lambda facts: facts.slope,
         texts.slope,
         "spark",
         4,
         spark=_spark,
+        help="Depth of the topic over the last hour",
     ),
 )
 

@@ -1,0 +1,53 @@
+// Numbers and times as charts show them; texts.py does the same for the rest of the page.
+
+const UNITS = [
+  [1e12, "T"],
+  [1e9, "G"],
+  [1e6, "M"],
+  [1e4, "k"],
+];
+
+const SIZES = [
+  [2 ** 40, "TiB"],
+  [2 ** 30, "GiB"],
+  [2 ** 20, "MiB"],
+  [2 ** 10, "KiB"],
+];
+
+/** 184,201 as 184 k, 4,021/s, 12.5 MiB; an en dash for what is not known. */
+export function amount(value, unit = "") {
+  if (value === null || value === undefined) return "–";
+  if (unit === "B") {
+    const [size, name] = SIZES.find(([least]) => value >= least) ?? [1, "B"];
+    return `${Number((value / size).toPrecision(3))} ${name}`;
+  }
+  for (const [size, letter] of UNITS) {
+    if (Math.abs(value) >= size) {
+      const scale = letter === "k" ? 1e3 : size;
+      return `${Number((value / scale).toPrecision(3))} ${letter}${unit}`;
+    }
+  }
+  const shown = Math.abs(value) < 10 ? Number(value.toFixed(1)) : Math.round(value);
+  return shown.toLocaleString("en-US") + unit;
+}
+
+/** The server's clock, as in the rest of the page, in whatever zone the browser is. */
+export function dateOf(unix, known) {
+  const zone_s = new Date(unix * 1000).getTimezoneOffset() * 60;
+  return new Date((unix + known.utc_offset_s + zone_s) * 1000);
+}
+
+const two = (number) => String(number).padStart(2, "0");
+
+/** 11:20, and with seconds where a step is shorter than a minute. */
+export function moment(unix, known) {
+  const date = dateOf(unix, known);
+  const seconds = known.step_s < 60 ? `:${two(date.getSeconds())}` : "";
+  return `${two(date.getHours())}:${two(date.getMinutes())}${seconds}`;
+}
+
+/** 11:20 */
+export function minute(unix, known) {
+  const date = dateOf(unix, known);
+  return `${two(date.getHours())}:${two(date.getMinutes())}`;
+}

@@ -1,0 +1,50 @@
+"""What stands above every page while something cannot be asked: node, cause, since when; live as the rest of the page.
+
+The View gets the texts `banner.0` to `banner.N` and says which of them are shown; templates/banner.html has them.
+"""
+
+from nsqfast.nsqadmin.live.model import Cluster, Lookupd, Node, NodeState
+from nsqfast.nsqadmin.web import texts
+from nsqfast.nsqadmin.web.view import View
+
+LINES_MAX = 5
+ERROR_SIZE_MAX = 200
+
+
+def add_banner(view: View, cluster: Cluster) -> None:
+    """At most LINES_MAX lines, the last of which says how many more there are."""
+    lines = banner_lines(cluster)
+    if len(lines) > LINES_MAX:
+        rest = len(lines) - LINES_MAX + 1
+        lines = [*lines[: LINES_MAX - 1], f"{rest} more do not answer; see Nodes"]
+    view.shown["banner"] = bool(lines)
+    for number in range(LINES_MAX):
+        view.texts[f"banner.{number}"] = lines[number] if number < len(lines) else ""
+        view.shown[f"banner.{number}"] = number < len(lines)
+
+
+def banner_lines(cluster: Cluster) -> list[str]:
+    """nsqlookupd first: without them the list of nodes may be old."""
+    silent = [each for each in cluster.lookupds.values() if not each.is_up]
+    lines = [lookupd_line(each) for each in silent]
+    if silent and len(silent) == len(cluster.lookupds):
+        lines.insert(0, "No nsqlookupd answers: the list of nodes is the last that was known")
+    return lines + [
+        node_line(node) for node in cluster.nodes.values() if node.state is NodeState.DOWN
+    ]
+
+
+def lookupd_line(lookupd: Lookupd) -> str:
+    """`nsqlookupd 127.0.0.1:4161 does not answer since 11:24:03: Connection refused`"""
+    return f"nsqlookupd {lookupd.address} does not answer since {texts.clock(lookupd.since)}{cause(lookupd.error)}"
+
+
+def node_line(node: Node) -> str:
+    """The same of an nsqd; its numbers are those of before."""
+    name = f"{node.hostname} ({node.key})" if node.hostname else node.key
+    return f"nsqd {name} is down since {texts.clock(node.since)}{cause(node.error)}"
+
+
+def cause(error: str) -> str:
+    """What comes behind; nothing if nobody knows."""
+    return f": {error[:ERROR_SIZE_MAX]}" if error else ""
