@@ -38,7 +38,7 @@ FOUND = replace(
 )
 BACKLOGS: TableSpec[Channel] = replace(
     CHANNELS,
-    name="backlogs",
+    name="worst",
     caption="Worst backlogs",
     columns=(
         Column(
@@ -119,7 +119,7 @@ async def build(request: PageRequest) -> View:
         },
         tables={
             "problems": make_table(request, FOUND, found),
-            "backlogs": make_table(request, BACKLOGS, worst),
+            "worst": make_table(request, BACKLOGS, worst),
             "nodes": make_table(request, STRIP, rows),
         },
         data={"points": cluster.at // POINT_S},

@@ -77,11 +77,11 @@ def set_state(view: View, key: str, state: State | None) -> None:
 
 
 def own_problems(request: PageRequest, topic: str, channel: str = "") -> Table[Problem]:
-    """Of a topic with its channels, or of one channel; without those that somebody muted."""
+    """Of a topic with its channels, or of one channel."""
     found = [
         each
         for each in request.context.problems.found
-        if not each.muted_until and each.topic == topic and channel in ("", each.channel)
+        if each.topic == topic and channel in ("", each.channel)
     ]
     return make_table(request, OWN_PROBLEMS, found)
 
