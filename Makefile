@@ -1,4 +1,4 @@
-# `make up` starts a broker, `make test` runs the tests; both prepare .venv by themselves.
+# `make up` starts a broker with its page, `make test` runs the tests; both prepare .venv by themselves.
 # PYTHON=python3.12 picks another interpreter (for a new .venv), ARGS=... goes to the program run.
 
 PYTHON ?= python3
@@ -9,16 +9,20 @@ BUILD_EXT := $(BIN)/python setup.py -q build_ext --inplace
 # Some tests call tools by name: cython-lint calls pycodestyle, say.
 IN_VENV := PATH="$(BIN):$$PATH"
 
-.PHONY: help up ext test test-spark spark-matrix test-client test-tools test-programs soak bench bench-smoke bench-clients bench-tools bench-spark debug-test asan-test fuzz fuzz-smoke cov html lint go-nsq completions \
+.PHONY: help up ext test test-spark spark-matrix test-client test-tools test-admin screenshots test-programs soak bench bench-smoke bench-clients bench-tools bench-spark debug-test asan-test fuzz fuzz-smoke cov html lint go-nsq completions \
     go-client wheel clean
 
 help:
-	@echo "make up                start nsqfast-nsqd on ports 4150 (TCP) and 4151 (HTTP), data in ./data"
+	@echo "make up                start nsqlookupd, nsqd (ports 4150 and 4151, data in ./data) and nsqadmin, whose page is on port 4171"
+	@echo "make up ARGS=--nsqd-only    the broker alone"
+	@echo "make up ARGS=--demo-cluster    a cluster to look at in the page: two nsqd, topics that are well and others that are not"
 	@echo "make up ARGS=--demo    send messages through a broker of its own and show them, then stop"
 	@echo "make up ARGS=--demo-spark    the same with Spark: a load, an ingest, the table of what arrived; needs Java 17"
-	@echo "make test              all tests but those of the next three (ARGS=... goes to pytest)"
+	@echo "make test              all tests but those of the next four (ARGS=... goes to pytest)"
 	@echo "make test-client       tests of the client library, of clusters, and the fuzzer's known inputs"
 	@echo "make test-tools        tests of the utilities, of archives, and of the spool and its receiver"
+	@echo "make test-admin        tests of nsqadmin, those in a browser (apt install chromium) among them"
+	@echo "make screenshots       docs/screenshots: every page and dialog of nsqadmin"
 	@echo "make test-programs     the examples, and other whole programs that use the client library"
 	@echo "make test-spark        those of make test that need PySpark and Java 17 or newer"
 	@echo "make spark-matrix      the same on every PySpark that is supported: 4.0, 4.2, 4.3 (SPARKS=4.1 for another)"
@@ -73,9 +77,10 @@ IF_GO = if test ! -x .go-nsq/nsqd && command -v go >/dev/null 2>&1; then \
 CLIENT_TESTS := tests/client tests/cluster tests/fuzz
 PROGRAM_TESTS := $(addprefix tests/client/test_,examples.py spark_examples.py integrations.py programs.py)
 TOOL_TESTS := tests/tools tests/archives tests/spool
+ADMIN_TESTS := tests/nsqadmin tests/admin_ui
 SPARK_TESTS := tests/spark
 IS_NAMED := $(findstring tests/,$(ARGS))
-NOT_HERE = $(if $(IS_NAMED),,$(patsubst %,--ignore=%,$(CLIENT_TESTS) $(TOOL_TESTS) $(SPARK_TESTS)))
+NOT_HERE = $(if $(IS_NAMED),,$(patsubst %,--ignore=%,$(CLIENT_TESTS) $(TOOL_TESTS) $(ADMIN_TESTS) $(SPARK_TESTS)))
 
 # Those of Spark in a process of their own, whose JVM is no child of the others' process.
 test: ext
@@ -109,6 +114,13 @@ test-client: ext
 test-tools: ext
 	@$(IF_GO)
 	@$(IN_VENV) $(BIN)/pytest $(TOOL_TESTS) $(ARGS)
+
+test-admin: ext
+	@$(IF_GO)
+	@$(IN_VENV) $(BIN)/pytest $(ADMIN_TESTS) $(ARGS)
+
+screenshots: ext
+	@TZ=UTC $(BIN)/python tests/admin_ui/screenshots.py $(ARGS)
 
 test-programs: ext
 	@$(IF_GO)

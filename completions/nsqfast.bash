@@ -10,6 +10,7 @@ _nsqfast_flags() {
         nsqfast-nsq-to-file) echo '--channel= --compression= --consumer-opt= --datetime-format= --filename-format= --format= --gzip --gzip-level= --host-identifier= --http-client-connect-timeout= --http-client-request-timeout= --log-level= --log-prefix= --lookupd-http-address= --max-in-flight= --metrics-address= --nsqd-tcp-address= --on-give-up= --output-dir= --rotate-interval= --rotate-size= --skip-empty-files --sync-interval= --topic= --topic-pattern= --topic-refresh= --version --work-dir= --zstd-level=' ;;
         nsqfast-nsq-to-http) echo '--batch= --batch-format= --batch-timeout= --channel= --consumer-opt= --content-type= --get= --header= --http-client-connect-timeout= --http-client-request-timeout= --lookupd-http-address= --max-in-flight= --mode= --n= --nsqd-tcp-address= --on-give-up= --post= --sample= --status-every= --topic= --version' ;;
         nsqfast-nsq-to-nsq) echo '--channel= --consumer-opt= --destination-nsqd-tcp-address= --destination-topic= --lookupd-http-address= --max-in-flight= --mode= --nsqd-tcp-address= --on-give-up= --producer-opt= --require-json-field= --require-json-value= --status-every= --topic= --version --whitelist-json-field=' ;;
+        nsqfast-nsqadmin) echo '--acl-http-header= --acl-trusted-cidr= --admin-user= --allow-config-from-cidr= --audit-file= --auth-file= --base-path= --config= --dev-static-dir= --graphite-url= --hash-password --history= --history-file= --history-memory= --http-address= --http-client-connect-timeout= --http-client-request-timeout= --http-client-tls-cert= --http-client-tls-insecure-skip-verify --http-client-tls-key= --http-client-tls-root-ca-file= --log-format= --log-level= --log-prefix= --lookupd-http-address= --mask-json= --no-export --notification-http-endpoint= --nsqd-http-address= --poll-interval= --problem-backlog-age= --problem-backlog-depth= --problem-backlog-growth= --problem-backlog-time= --problem-dead-letter-suffix= --problem-disk-free= --problem-lookupd-disagree= --problem-no-channel= --problem-no-consumers= --problem-not-ready= --problem-paused= --problem-rate= --problem-requeue-critical= --problem-requeue-warning= --problem-stuck= --problem-timeout-critical= --problem-timeout-warning= --problem-window= --proxy-graphite --session-lifetime= --statsd-counter-format= --statsd-gauge-format= --statsd-interval= --statsd-prefix= --verbose --version --viewer-sees-bodies' ;;
         nsqfast-nsqd) echo '--auth-http-address= --auth-http-request-method= --broadcast-address= --broadcast-http-port= --broadcast-tcp-port= --config= --data-path= --deflate --e2e-processing-latency-percentile= --e2e-processing-latency-window-time= --enable-experiment= --http-address= --http-auth-required --http-client-connect-timeout= --http-client-request-timeout= --https-address= --log-format= --log-level= --log-prefix= --lookupd-tcp-address= --max-body-size= --max-bytes-per-file= --max-channel-consumers= --max-connections= --max-deflate-level= --max-heartbeat-interval= --max-memory= --max-msg-size= --max-msg-timeout= --max-output-buffer-size= --max-output-buffer-timeout= --max-rdy-count= --max-req-timeout= --mem-queue-size= --metrics-exclude-channels --metrics-exclude-ephemeral --metrics-latency-histogram --metrics-max-series= --min-output-buffer-timeout= --msg-timeout= --node-id= --output-buffer-timeout= --queue-scan-selection-count= --queue-scan-worker-pool-max= --snappy --statsd-address= --statsd-exclude-ephemeral --statsd-interval= --statsd-mem-stats --statsd-prefix= --statsd-udp-packet-size= --sync-every= --sync-timeout= --tcp-address= --tls-cert= --tls-client-auth-policy= --tls-key= --tls-min-version= --tls-required --tls-root-ca-file= --topology-region= --topology-zone= --verbose --version --worker-id' ;;
         nsqfast-nsqlookupd) echo '--broadcast-address= --config= --http-address= --inactive-producer-timeout= --log-format= --log-level= --log-prefix= --tcp-address= --tombstone-lifetime= --verbose --version' ;;
         nsqfast-replay) echo '--batch-bytes= --datetime-format= --datetime-zone= --dedupe= --dedupe-memory= --dry-run --filename-format= --format= --mode= --nsqd-tcp-address= --producer-opt= --rate= --retry-for= --since= --state= --topic= --topic-map= --unterminated= --until= --version --window=' ;;
@@ -34,6 +35,17 @@ _nsqfast_values() {
         'nsqfast-nsq-to-http on-give-up') echo 'finish requeue exit topic:' ;;
         'nsqfast-nsq-to-nsq mode') echo 'round-robin hostpool epsilon-greedy' ;;
         'nsqfast-nsq-to-nsq on-give-up') echo 'finish requeue exit topic:' ;;
+        'nsqfast-nsqadmin audit-file') echo @file ;;
+        'nsqfast-nsqadmin auth-file') echo @file ;;
+        'nsqfast-nsqadmin base-path') echo @folder ;;
+        'nsqfast-nsqadmin config') echo @file ;;
+        'nsqfast-nsqadmin dev-static-dir') echo @folder ;;
+        'nsqfast-nsqadmin history-file') echo @file ;;
+        'nsqfast-nsqadmin http-client-tls-cert') echo @file ;;
+        'nsqfast-nsqadmin http-client-tls-key') echo @file ;;
+        'nsqfast-nsqadmin http-client-tls-root-ca-file') echo @file ;;
+        'nsqfast-nsqadmin log-format') echo 'text json' ;;
+        'nsqfast-nsqadmin log-level') echo 'debug info warn error fatal' ;;
         'nsqfast-nsqd config') echo @file ;;
         'nsqfast-nsqd data-path') echo @folder ;;
         'nsqfast-nsqd log-format') echo 'text json' ;;
@@ -106,4 +118,4 @@ _nsqfast_complete() {
     fi
 }
 
-complete -F _nsqfast_complete nsqfast-bench nsqfast-nsq-spool nsqfast-nsq-stat nsqfast-nsq-tail nsqfast-nsq-to-file nsqfast-nsq-to-http nsqfast-nsq-to-nsq nsqfast-nsqd nsqfast-nsqlookupd nsqfast-replay nsqfast-spark nsqfast-to-nsq
+complete -F _nsqfast_complete nsqfast-bench nsqfast-nsq-spool nsqfast-nsq-stat nsqfast-nsq-tail nsqfast-nsq-to-file nsqfast-nsq-to-http nsqfast-nsq-to-nsq nsqfast-nsqadmin nsqfast-nsqd nsqfast-nsqlookupd nsqfast-replay nsqfast-spark nsqfast-to-nsq

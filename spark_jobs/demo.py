@@ -22,7 +22,7 @@ from nsqfast.spark.java import find_java
 from nsqfast.spark_jobs import ingest
 from nsqfast.spark_jobs.options import JobOptions
 from nsqfast.spark_jobs.session import open_session
-from nsqfast.tools.demo import Daemon, DemoError
+from nsqfast.tools.daemons import DemoError, start_broker
 
 TOPIC, CHANNEL = "orders", "lake"
 COUNT = 100_000
@@ -52,7 +52,7 @@ def demonstrate(flags: list[str]) -> None:
     with tempfile.TemporaryDirectory(prefix="nsqfast-demo-") as name:
         folder = Path(name)
         (folder / "nsqd").mkdir()
-        daemon = Daemon(folder / "nsqd", flags)
+        daemon = start_broker(folder / "nsqd", flags)
         try:
             daemon.wait_until_listening()
             address = f"127.0.0.1:{daemon.ports['TCP']}"

@@ -13,13 +13,12 @@ from nsqfast.tools import demo
 from nsqfast.tools.wire import Connection, WireError
 
 ROOT = Path(__file__).resolve().parents[2]
-FREE_PORTS = ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0"]
 
 
 @pytest.fixture
 def up(tmp_path):
-    """`make up` on free ports: its process, and the two ports it told us."""
-    command = [sys.executable, "-m", "nsqfast.tools.demo", *FREE_PORTS]
+    """`make up ARGS=--nsqd-only` on free ports: its process, and the two ports it told us."""
+    command = [sys.executable, "-m", "nsqfast.tools.demo", "--nsqd-only", "--free-ports"]
     process = subprocess.Popen(
         command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )

@@ -10,7 +10,7 @@ from support.server import ROOT
 TEXT = (ROOT / "docs" / "TOOLS.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", TEXT, re.DOTALL | re.MULTILINE))
 # These have pages of their own.
-OTHERS = {"nsqfast-nsqd", "nsqfast-nsqlookupd", "nsqfast-bench"}
+OTHERS = {"nsqfast-nsqd", "nsqfast-nsqlookupd", "nsqfast-nsqadmin", "nsqfast-bench"}
 TOOLS = {program.name: program for program in programs() if program.name not in OTHERS}
 FLAG = re.compile(r"(?<![\w-])--?([a-z][a-z0-9-]*)")
 
