@@ -140,7 +140,7 @@ def test_qualifiers_find_what_they_say(many, term, holds):
 @pytest.mark.parametrize(
     ("term", "names"),
     [
-        ("is:paused", ["clicks"]),
+        ("is:paused", ["clicks", "orders"]),
         ("is:ephemeral", ["x#ephemeral"]),
         ("is:inactive", ["old"]),
         ("is:growing", ["clicks", "orders"]),

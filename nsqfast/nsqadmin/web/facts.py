@@ -28,6 +28,7 @@ class TopicFacts:
     consumer_count: int
     idle_channels: int  # with messages and without a consumer
     paused_parts: int
+    paused_channels: int
     is_inactive: bool
 
     @property
@@ -89,6 +90,7 @@ def sum_topic(topic: Topic) -> TopicFacts:
         consumer_count=sum(each.client_count for each in counts),
         idle_channels=sum(each.depth > 0 and each.client_count == 0 for each in counts),
         paused_parts=topic.paused_parts,
+        paused_channels=sum(channel.paused_parts > 0 for channel in channels),
         is_inactive=not topic.parts,
     )
 
@@ -110,6 +112,10 @@ def topic_states(facts: TopicFacts) -> list[State]:
         states.append(State("crit", "no consumers", title))
     if paused := paused_state(facts.topic):
         states.append(paused)
+    if facts.paused_channels:
+        count = facts.paused_channels
+        word = "channel paused" if count == 1 else f"{count:,} channels paused"
+        states.append(State("warn", word))
     if facts.is_growing:
         states.append(State("warn", "growing"))
     if facts.is_inactive:

@@ -78,7 +78,7 @@ TABLE: TableSpec[TopicFacts] = TableSpec(
     searchable=Searchable(
         text=lambda facts: facts.name,
         flags={
-            "is:paused": lambda facts: facts.paused_parts > 0,
+            "is:paused": lambda facts: facts.paused_parts + facts.paused_channels > 0,
             "is:ephemeral": lambda facts: facts.topic.is_ephemeral,
             "is:inactive": lambda facts: facts.is_inactive,
             "is:growing": lambda facts: facts.is_growing,
