@@ -101,5 +101,7 @@ def identity_of(producer: Producer) -> Identity:
 
 def tombstones_of(producer: Producer) -> list[str]:
     """Topics for which this nsqlookupd hides it."""
+    if not any(producer.tombstones or ()):  # nearly always
+        return []
     pairs = zip(producer.topics or (), producer.tombstones or (), strict=False)
     return [topic for topic, is_hidden in pairs if is_hidden]

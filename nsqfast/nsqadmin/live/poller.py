@@ -18,7 +18,10 @@ from nsqfast.nsqadmin.upstream.client import Upstream
 log = logging.getLogger("nsqadmin")
 
 INTERVAL_S = 2.0
-CPU_SHARE = 12  # intervals last this many times the CPU time of a poll: under a tenth of a core
+# Intervals last this many times the CPU time of a poll and of what comes of it (rules, pages): under a tenth of a core.
+CPU_SHARE = 12
+# But not more than so many times that of the poll alone: a script that asks for much must not make pages old.
+CYCLE_COST_MAX = 2
 UNSEEN_INTERVAL_S = 10.0
 UNSEEN_AFTER_S = 30.0
 PAUSE_S_MIN = 0.05  # between two polls, however slow the first was
@@ -49,6 +52,7 @@ class Poller:
         self.cluster: Cluster = EMPTY
         self.interval_s = INTERVAL_S
         self.cpu_s = 0.0  # of the last poll
+        self.cycle_cpu_s = 0.0  # from the begin of the poll before it to its own
         self.took_s = 0.0  # the last poll, waiting included
         self._options = options
         self._members = Members(options, upstream)
@@ -103,9 +107,11 @@ class Poller:
         return self.cluster
 
     async def _run(self) -> None:
+        last_cpu_s = time.thread_time()
         while True:
             self._wanted.clear()
             began_s, began_cpu_s = time.monotonic(), time.thread_time()
+            self.cycle_cpu_s, last_cpu_s = began_cpu_s - last_cpu_s, began_cpu_s
             last = list(self.cluster.topics.values())
             try:
                 await self._publish(await self._ask())
@@ -125,7 +131,8 @@ class Poller:
     def _interval_s(self) -> float:
         if self._options.poll_interval_ns:
             return self._options.poll_interval_ns / 1e9
-        interval_s = max(INTERVAL_S, CPU_SHARE * self.cpu_s)
+        cost_s = max(self.cpu_s, min(self.cycle_cpu_s, CYCLE_COST_MAX * self.cpu_s))
+        interval_s = max(INTERVAL_S, CPU_SHARE * cost_s)
         return max(interval_s, UNSEEN_INTERVAL_S) if self._is_unseen() else interval_s
 
     def _is_unseen(self) -> bool:
