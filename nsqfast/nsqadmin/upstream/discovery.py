@@ -19,6 +19,7 @@ from nsqfast.nsqadmin.upstream.decoding import Slicer, decode, join_sorted
 from nsqfast.nsqadmin.upstream.errors import NobodyAnsweredError, Result, UpstreamError
 from nsqfast.nsqadmin.upstream.messages import (
     Channels,
+    CountedStats,
     Lookup,
     NsqdInfo,
     NsqdStats,
@@ -32,6 +33,7 @@ T = TypeVar("T")
 
 NSQLOOKUPD, NSQD = "nsqlookupd", "nsqd"
 BARE = "/stats?format=json&include_clients=false&include_mem=false"
+BEGUN_AT_ONCE = 16  # requests in one turn of the loop
 INACTIVE_AT_ONCE = 16  # topics that each nsqlookupd is asked for at a time
 
 
@@ -76,13 +78,25 @@ async def ask_all(
     kind: str, addresses: Sequence[str], ask: Callable[[str], Awaitable[T]]
 ) -> Found[list[tuple[str, T]]]:
     """Every address with its answer, in the given order. NobodyAnsweredError also if there is none to ask."""
-    answers = await asyncio.gather(*map(ask, addresses), return_exceptions=True)
+
+    async def ask_one(address: str) -> T | Result:
+        try:
+            return await ask(address)
+        except UpstreamError as error:
+            return Result(address, ok=False, text=error.message)
+
+    async with asyncio.TaskGroup() as group:
+        tasks = []
+        for number, address in enumerate(addresses, 1):
+            tasks.append(group.create_task(ask_one(address)))
+            if number % BEGUN_AT_ONCE == 0:
+                # A hundred new connections at once would keep others waiting for 10 ms.
+                await asyncio.sleep(0)
     found, failures = [], []
-    for address, answer in zip(addresses, answers, strict=True):
-        if isinstance(answer, UpstreamError):
-            failures.append(Result(address, ok=False, text=answer.message))
-        elif isinstance(answer, BaseException):
-            raise answer
+    for address, task in zip(addresses, tasks, strict=True):
+        answer = task.result()
+        if isinstance(answer, Result):
+            failures.append(answer)
         else:
             found.append((address, answer))
     if not found:
@@ -218,6 +232,20 @@ class Discovery:
         found = await self._read_all(NSQD, list(known), path, NsqdStats)
         return Found([(known[key], stats) for key, stats in found.value], found.failures)
 
+    async def counts(
+        self, nodes: Iterable[Nsqd], make: Callable[[Nsqd, CountedStats], Awaitable[T]]
+    ) -> Found[list[tuple[str, T]]]:
+        """What `make` makes of the messages of each node's channels; it is called as soon as a node has answered.
+
+        So the numbers of a large cluster are never all in memory, where the collector would look at each of them.
+        """
+        known = {node.key: node for node in nodes}
+
+        async def ask(key: str) -> T:
+            return await make(known[key], await self._upstream.read(key, BARE, CountedStats))
+
+        return await ask_all(NSQD, list(known), ask)
+
     async def _read_all(
         self, kind: str, addresses: Sequence[str], path: str, message: type[T]
     ) -> Found[list[tuple[str, T]]]:
@@ -230,13 +258,16 @@ async def _join_nodes(answers: Found[list[tuple[str, bytes]]]) -> Found[list[Nsq
     slicer = Slicer()
     for address, body in answers.value:
         try:
-            for piece in decode(body, _RawNodes).producers or ():
+            raw = decode(body, _RawNodes)
+            await slicer.rest()
+            for piece in raw.producers or ():
                 _add_node(known, address, piece)
                 await slicer.rest()
         except UpstreamError as error:
             failures.append(Result(address, ok=False, text=error.message))
     if len(failures) == len(answers.value) + len(answers.failures):
         raise NobodyAnsweredError(NSQLOOKUPD, failures)
+    await slicer.rest()
     nodes = sorted(known.values(), key=by_host)
     newest = max((parse_version(node.version) for node in nodes), default=None)
     for node in nodes:

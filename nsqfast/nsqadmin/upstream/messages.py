@@ -88,6 +88,26 @@ class NsqdStats(msgspec.Struct, gc=False):
     memory: dict[str, Any] | None = None
 
 
+class CountedChannel(msgspec.Struct, gc=False):
+    """A channel, as far as its messages."""
+
+    channel_name: str
+    message_count: int = 0
+
+
+class CountedTopic(msgspec.Struct, gc=False):
+    """A topic, as far as the messages of its channels."""
+
+    topic_name: str
+    channels: list[CountedChannel] | None = None
+
+
+class CountedStats(msgspec.Struct, gc=False):
+    """/stats?format=json, as far as the messages of channels."""
+
+    topics: list[CountedTopic] | None = None
+
+
 class NsqdInfo(msgspec.Struct, gc=False):
     """/info of nsqd"""
 
