@@ -1,0 +1,97 @@
+"""The login page, the way back from it, and what viewers are not shown."""
+
+import re
+
+import argon2
+import pytest
+from playwright.sync_api import expect
+
+from support.admin_cluster import example_cluster, example_problems
+from support.admin_pages import AdminPages
+
+pytestmark = pytest.mark.slow
+
+PASSWORD = "correct horse battery"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    hashed = argon2.PasswordHasher(time_cost=1, memory_cost=1024).hash(PASSWORD)
+    file = tmp_path_factory.mktemp("auth") / "users"
+    file.write_text(f"ana:admin:{hashed}\nvera:viewer:{hashed}\n")
+    file.chmod(0o600)
+    with AdminPages(example_cluster(), f"--auth-file={file}", problems=example_problems()) as pages:
+        yield pages
+
+
+def log_in(page, name):
+    page.get_by_label("Name").fill(name)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+
+
+def test_a_login_leads_back_to_where_one_wanted_to_be(site, page):
+    page.goto(site.url + "/topics?sort=-depth")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Log in")
+    log_in(page, "ana")
+    page.wait_for_url(site.url + "/topics?sort=-depth")
+    expect(page.locator(".user")).to_have_text("ana admin")
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Log in")
+
+
+def test_a_login_that_ends_meanwhile_asks_again_and_leads_back(site, page, watch):
+    page.goto(site.url + "/nodes")
+    log_in(page, "ana")
+    page.wait_for_url(site.url + "/nodes")
+    page.context.clear_cookies()
+    page.wait_for_url("**/login?next=*")
+    log_in(page, "ana")
+    page.wait_for_url(site.url + "/nodes")
+    assert all("401" in fault for fault in watch.take_faults())
+
+
+def test_a_wrong_password_is_said_and_the_name_stays(site, page, watch):
+    page.goto(site.url + "/")
+    page.get_by_label("Name").fill("ana")
+    page.get_by_label("Password").fill("wrong")
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("alert")).to_contain_text("do not belong together")
+    expect(page.get_by_label("Name")).to_have_value("ana")
+    assert all("403" in fault for fault in watch.take_faults())
+
+
+def test_the_login_page_says_nothing_of_the_cluster(site, page):
+    page.goto(site.url + "/login")
+    assert "10.0.0.3" not in page.content()
+    assert "connection refused" not in page.content()
+
+
+@pytest.mark.parametrize("width", [1300, 375])
+def test_the_login_page_is_accessible_and_fits(site, page, axe, width):
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(site.url + "/login")
+    for theme in ("light", "dark"):
+        page.evaluate("(theme) => { document.documentElement.dataset.theme = theme }", theme)
+        assert axe.check(page) == []
+    assert page.evaluate("() => document.scrollingElement.scrollWidth <= window.innerWidth")
+
+
+def test_viewers_have_no_checkboxes_and_no_places_for_actions(site, page):
+    page.goto(site.url + "/topics")
+    log_in(page, "vera")
+    page.wait_for_url(site.url + "/topics")
+    for path in (
+        "/topics",
+        "/topics/orders",
+        "/nodes",
+        "/nodes/10.0.0.1:4151",
+        "/lookup",
+        "/problems",
+    ):
+        page.goto(site.url + path)
+        assert page.locator("[data-actions], input[name=pick], [data-pick-all]").count() == 0
+        assert page.get_by_role("button", name=re.compile("Mute|Pause ")).all_text_contents() in (
+            [],
+            [""],
+        )
