@@ -24,7 +24,10 @@ from nsqfast.nsqadmin.live.model import (
 from nsqfast.nsqadmin.live.rings import BLOCK
 from nsqfast.nsqadmin.live.table import Table
 from nsqfast.nsqadmin.options import Options
+from support.admin import start_nsqadmin, wait_until
 from support.seeds import seeds
+from support.server import start_nsqd
+from support.web import get, post
 
 START = 1_800_000_000.0
 NODE = "127.0.0.1:4151"
@@ -417,3 +420,26 @@ def test_ticks_need_no_more_memory():
     for tick in range(1, 500):
         history.take(cluster(START + 2 * tick, *many))
     assert history.size_bytes == size
+
+
+@pytest.mark.slow
+def test_charts_are_there_again_after_a_restart_of_nsqadmin(tmp_path):
+    path = tmp_path / "history"
+    flags = ["--poll-interval=100ms", f"--history-file={path}"]
+    (tmp_path / "nsqd").mkdir()
+    with start_nsqd("nsqfast", tmp_path / "nsqd") as nsqd:
+        post(nsqd.http, "/topic/create?topic=t")
+        post(nsqd.http, "/channel/create?topic=t&channel=c")
+        for _ in range(2):
+            with start_nsqadmin("nsqfast", *flags, nsqds=[nsqd]) as admin:
+                wait_until(lambda one=admin: b'"t"' in get(one.http, "/api/topics").body, "t")
+            assert "--history-file" not in admin.stderr
+
+    async def read():
+        history = History(Options(history_file=str(path)))
+        await history.start()
+        await history.stop()
+        return history
+
+    after = asyncio.run(read())
+    assert ("channel", "t", "c") in after.channels.slots
