@@ -9,7 +9,7 @@ import pytest
 
 from nsqfast.nsqadmin.live import figures
 from nsqfast.nsqadmin.live.model import NodeState
-from support.admin import LiveCluster, text_of
+from support.admin import LiveCluster, text_of, wait_until
 from support.fake_lookup import Lookupd
 from support.fake_stats import FakeStats, channel, stats, topic
 from support.polling import Polling
@@ -104,6 +104,8 @@ def test_a_node_that_dies_is_named_and_stays_until_it_is_back(tmp_path):
             assert [s for s in seen if s is not UP][:3] == [STALE, STALE, DOWN]
             told = [f"--lookupd-tcp-address={text_of(one.tcp)}" for one in live.lookupds]
             where = [f"--http-address={key}", f"--tcp-address={text_of(victim.tcp)}"]
+            # nsqd says when it started in whole seconds: the next one is another.
+            wait_until(lambda: time.time() >= node.start_time + 1, "another second")
             with start_nsqd("nsqfast", live.folder / "nsqd-1", *told, *where):
                 back = await polling.until(lambda c: states(c) == ["up"] * 2, "back")
                 assert back.nodes[key].error == ""
