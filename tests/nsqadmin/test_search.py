@@ -25,7 +25,7 @@ THINGS = Searchable(
 
 def found(text, things):
     search = parse_search(text, THINGS)
-    return [thing.name for thing in things if search.matches(thing)], search.errors
+    return [thing.name for thing in search.filter(things)], search.errors
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ import asyncio
 from dataclasses import dataclass
 
 from nsqfast.nsqadmin.live.model import Channel, Cluster, Topic
+from nsqfast.nsqadmin.live.slices import Slices
 from nsqfast.nsqadmin.web.view import State
 
-SLICE = 200
 GROWS_S_MIN = 0.05  # messages a second: below that it is noise
 
 
@@ -53,12 +53,12 @@ class FactsOfTick:
 
 
 async def add_up(cluster: Cluster) -> list[TopicFacts]:
-    """Gives others their turn after each SLICE topics."""
+    """In slices."""
     facts = []
-    for number, topic in enumerate(cluster.topics.values(), 1):
+    slices = Slices()
+    for topic in cluster.topics.values():
         facts.append(sum_topic(topic))
-        if number % SLICE == 0:
-            await asyncio.sleep(0)
+        await slices.pause()
     return facts
 
 

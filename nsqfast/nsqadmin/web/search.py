@@ -4,6 +4,7 @@ Words are parts of the name, capital or not; all terms must hold. A term that lo
 error that is shown beside the box, and the others still count.
 """
 
+import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,11 +17,11 @@ _COMPARISON = re.compile(r"([a-z_]+)(>=|<=|>|<|=)(.*)", re.IGNORECASE | re.DOTAL
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)([kmg]?)", re.IGNORECASE)
 _UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
-    ">": lambda left, right: left > right,
-    ">=": lambda left, right: left >= right,
-    "<": lambda left, right: left < right,
-    "<=": lambda left, right: left <= right,
-    "=": lambda left, right: left == right,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+    "=": operator.eq,
 }
 TERMS_MAX = 20
 
@@ -41,9 +42,11 @@ class Search(Generic[T]):
     tests: list[Callable[[T], bool]] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
-    def matches(self, item: T) -> bool:
-        """All terms hold."""
-        return all(test(item) for test in self.tests)
+    def filter(self, items: list[T]) -> list[T]:
+        """Those for which all terms hold."""
+        for test in self.tests:
+            items = [item for item in items if test(item)]
+        return items
 
 
 def parse_search(text: str, searchable: Searchable[T]) -> Search[T]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from nsqfast.nsqadmin.web.query import Query, TableQuery
@@ -191,8 +192,7 @@ def make_table(request: "PageRequest", spec: TableSpec[T], items: Sequence[T]) -
     if spec.searchable is not None and query.text:
         search = parse_search(query.text, spec.searchable)
         errors = search.errors
-        if search.tests:
-            matched = [item for item in matched if search.matches(item)]
+        matched = search.filter(matched)
     matched = sort_items(spec, query, matched)
     size = spec.rows_per_page
     pages = max(1, -(-len(matched) // size))
@@ -217,11 +217,13 @@ def sort_items(spec: TableSpec[T], query: TableQuery, items: list[T]) -> list[T]
     column = next((c for c in spec.columns if c.key == query.sort and c.can_sort), None)
     if column is None:
         return items
-    get_value = column.value
-    valued = [(get_value(item), item) for item in items]
-    known: list[tuple[Any, T]] = [pair for pair in valued if pair[0] is not None]
-    known.sort(key=lambda pair: pair[0], reverse=query.is_descending)
-    return [item for _, item in known] + [item for value, item in valued if value is None]
+    values = list(map(column.value, items))
+    known: list[tuple[Any, T]] = [
+        pair for pair in zip(values, items, strict=True) if pair[0] is not None
+    ]
+    known.sort(key=itemgetter(0), reverse=query.is_descending)
+    unknown = [item for value, item in zip(values, items, strict=True) if value is None]
+    return [item for _, item in known] + unknown
 
 
 def make_row(request: "PageRequest", spec: TableSpec[T], item: T) -> Row:

@@ -1,10 +1,10 @@
 """/nodes/N: one nsqd: its state, what each nsqlookupd says of it, and its topics, tombstoned or not."""
 
-import asyncio
 from dataclasses import dataclass
 
 from nsqfast.nsqadmin.charts.plan import POINT_S, Chart, Line, make_plan
 from nsqfast.nsqadmin.live.model import Cluster, Node, Part, Topic
+from nsqfast.nsqadmin.live.slices import Slices
 from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web.near import near_names
 from nsqfast.nsqadmin.web.page.parts import node_state
@@ -12,8 +12,6 @@ from nsqfast.nsqadmin.web.pages import Page, PageNotFoundError, PageRequest
 from nsqfast.nsqadmin.web.search import Searchable
 from nsqfast.nsqadmin.web.tables import Column, TableSpec, make_table
 from nsqfast.nsqadmin.web.view import Link, State, View
-
-SLICE = 200
 
 
 @dataclass(slots=True, eq=False)
@@ -153,13 +151,13 @@ def registrations(cluster: Cluster, node: Node) -> list[Registration]:
 
 
 async def topics_of(cluster: Cluster, node: Node) -> list[NodeTopic]:
-    """By name; others get their turn after each SLICE."""
+    """By name; in slices."""
     found = []
-    for number, topic in enumerate(cluster.topics.values(), 1):
+    slices = Slices()
+    for topic in cluster.topics.values():
         if (share := share_of(topic, node)) is not None:
             found.append(share)
-        if number % SLICE == 0:
-            await asyncio.sleep(0)
+        await slices.pause()
     return found
 
 
