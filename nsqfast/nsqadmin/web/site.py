@@ -1,5 +1,7 @@
 """The pages' routes: a View for the address, its template around it; and what is shown where there is no page."""
 
+import asyncio
+import contextlib
 import functools
 from typing import Any
 
@@ -21,6 +23,7 @@ from nsqfast.nsqadmin.web.theme import set_theme, theme_of
 from nsqfast.nsqadmin.web.view import View
 from nsqfast.nsqadmin.web.views import Views
 
+FIRST_TICK_S = 2.0  # for which a page waits after the start
 SECTIONS = (
     ("overview", "Overview", "/"),
     ("topics", "Topics", "/topics"),
@@ -59,7 +62,13 @@ class Site:
         """A page."""
         query = Query(request.query.items())
         match = dict(request.match_info)
-        self._context.poller.seen()
+        poller = self._context.poller
+        poller.seen()
+        if not poller.cluster.tick:
+            # Right after the start nothing is known, and everything would be said not to exist.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FIRST_TICK_S):
+                    await poller.next_tick()
         try:
             made = await self.views.get(page, match, query, user_of(request).role)
         except PageNotFoundError as error:
