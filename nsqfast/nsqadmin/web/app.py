@@ -7,6 +7,7 @@ from nsqfast.nsqadmin.alerts import routes as alerts
 from nsqfast.nsqadmin.api import routes as api
 from nsqfast.nsqadmin.charts import series
 from nsqfast.nsqadmin.context import Context
+from nsqfast.nsqadmin.messages import routes as messages
 from nsqfast.nsqadmin.web import site
 
 
@@ -15,5 +16,6 @@ def make_app(app: web.Application, context: Context) -> None:
     add_access(app, context)
     api.add_routes(app, context)
     alerts.add_routes(app, context)
-    site.add_routes(app, context)
+    pages = site.add_routes(app, context)
+    messages.add_routes(app, context, pages)
     series.add_routes(app, context)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from nsqfast import NSQ_VERSION, __version__
 from nsqfast.nsqadmin.context import Context
@@ -26,6 +27,7 @@ def make_environment(context: Context, assets: Assets) -> Environment:
         lstrip_blocks=True,
         auto_reload=bool(context.options.dev_static_dir),
     )
+    environment.filters["verbatim"] = verbatim
     environment.globals.update(
         urls=context.urls,
         asset=assets.url,
@@ -35,6 +37,11 @@ def make_environment(context: Context, assets: Assets) -> Environment:
         nsq_version=NSQ_VERSION,
     )
     return environment
+
+
+def verbatim(text: str) -> Markup:
+    """For <pre>, so that a script reads it back as it is: HTML drops a first line feed, and carriage returns."""
+    return Markup("\n") + escape(text).replace("\r", Markup("&#13;"))
 
 
 async def render(environment: Environment, template: str, values: dict[str, Any]) -> str:

@@ -72,7 +72,7 @@ class Site:
         try:
             made = await self.views.get(page, match, query, user_of(request).role)
         except PageNotFoundError as error:
-            return await self._not_found(request, error)
+            return await self.not_found(request, error)
         values = {"page": page, "query": query, "tick": made.changed, "at": made.cluster.at}
         return await self.respond(request, page.template, made.view, values)
 
@@ -130,7 +130,8 @@ class Site:
         everywhere = self.values_for(request, View("Log in"))
         return self._environment.get_template("login.html").render(everywhere | values)
 
-    async def _not_found(self, request: web.Request, error: PageNotFoundError) -> web.Response:
+    async def not_found(self, request: web.Request, error: PageNotFoundError) -> web.Response:
+        """The page of what the cluster does not have."""
         text = f"The cluster has no {error.kind} with the name {error.name}."
         values = {"text": text, "near": error.near, "status": 404}
         view = View(f"No such {error.kind}")
@@ -140,6 +141,8 @@ class Site:
         raise web.HTTPFound(self._context.urls.to("/"))
 
 
-def add_routes(app: web.Application, context: Context) -> None:
-    """All that people look at."""
-    Site(context).add_routes(app)
+def add_routes(app: web.Application, context: Context) -> Site:
+    """All that people look at; other parts give it pages of their own."""
+    site = Site(context)
+    site.add_routes(app)
+    return site

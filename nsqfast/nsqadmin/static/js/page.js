@@ -7,11 +7,11 @@ export const page = JSON.parse(document.getElementById("page").textContent);
 export const to = (path) => page.base + path;
 
 /** Asks the server to do something; `body` is sent as JSON, with the token of the session. An expired login leads to the login page. */
-export async function send(method, path, body) {
+export async function send(method, path, body, signal) {
   const headers = { "Content-Type": "application/json", Accept: "application/json" };
   const token = document.querySelector("meta[name=csrf-token]");
   if (token) headers["X-CSRF-Token"] = token.content;
-  const answer = await fetch(to(path), { method, headers, body: JSON.stringify(body), redirect: "manual" });
+  const answer = await fetch(to(path), { method, headers, body: JSON.stringify(body), redirect: "manual", signal });
   if (answer.status === 401 || answer.type === "opaqueredirect") logIn();
   return answer;
 }

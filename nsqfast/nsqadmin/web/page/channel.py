@@ -1,6 +1,6 @@
 """/topics/T/C: a channel's state and charts; the tab chooses its nodes, its clients or its messages.
 
-Other parts add tabs of their own to TABS: `build` fills the View, `template` is included below the tabs.
+A tab of TABS has a `build` that fills the View and a `template` that is included below; messages are pages of their own.
 """
 
 import math
@@ -18,6 +18,7 @@ from nsqfast.nsqadmin.web.page.parts import CHANNEL_NODES, Share, make_shares
 from nsqfast.nsqadmin.web.page.topic import find_topic, own_problems, set_state
 from nsqfast.nsqadmin.web.pages import Page, PageNotFoundError, PageRequest
 from nsqfast.nsqadmin.web.tables import Column, TableSpec, make_table
+from nsqfast.nsqadmin.web.tabs import message_tabs
 from nsqfast.nsqadmin.web.view import Link, State, View
 
 QUANTILES = (0.5, 0.95, 0.99, 1.0)
@@ -266,7 +267,8 @@ async def build(request: PageRequest) -> View:
                 # Search, sort and page belong to the tab that is left.
                 Link(each.label, "?" + tab_query(request, each.name), each is tab)
                 for each in TABS
-            ],
+            ]
+            + message_tabs(urls, topic.name, channel.name),
             "plan": make_plan(query, context.options.history_ns / 1e9, make_charts(channel)),
             "pictures": pictures,
         },

@@ -1,0 +1,66 @@
+"""Bodies of messages as pages show them: text, or bytes in hex, or the reason why neither is shown."""
+
+import base64
+from typing import Literal
+
+import msgspec
+
+from nsqfast.nsqadmin.messages.masks import Masks
+
+Kind = Literal["text", "binary", "hidden"]
+
+NOT_ALLOWED = "Only admins may see bodies here (--viewer-sees-bodies changes that)."
+HEX_ROW = 16
+
+
+class Body(msgspec.Struct, frozen=True):
+    """`body` is the text, or base64 of what is binary; '' for what is hidden, `reason` says why."""
+
+    kind: Kind
+    body: str = ""
+    reason: str = ""
+    is_masked: bool = False
+    is_truncated: bool = False
+
+    @property
+    def data(self) -> bytes:
+        """The bytes that may be shown."""
+        return base64.b64decode(self.body) if self.kind == "binary" else self.body.encode()
+
+    @property
+    def hex(self) -> str:
+        """Sixteen bytes a line, with their place before them and what is ASCII behind them."""
+        return hex_dump(self.data)
+
+
+def hex_dump(data: bytes) -> str:
+    """`00000000  68 65 6c 6c 6f                                    |hello|`, a line each."""
+    lines = []
+    for start in range(0, len(data), HEX_ROW):
+        row = data[start : start + HEX_ROW]
+        shown = "".join(chr(each) if 32 <= each < 127 else "." for each in row)
+        lines.append(f"{start:08x}  {row.hex(' '):<{3 * HEX_ROW - 1}}  |{shown}|")
+    return "\n".join(lines)
+
+
+def show_body(piece: bytes, *, is_whole: bool, masks: Masks, is_admin: bool) -> Body:
+    """Of a message, of which `piece` is the beginning, or all of it."""
+    masked = masks.hide(piece, is_whole=is_whole, is_admin=is_admin)
+    if masked.reason:
+        return Body("hidden", reason=masked.reason, is_truncated=not is_whole)
+    text = _decode(masked.body, is_whole=is_whole)
+    # HTML has no way to hold a zero byte.
+    if text is None or "\0" in text:
+        encoded = base64.b64encode(masked.body).decode("ascii")
+        return Body("binary", encoded, is_masked=masked.is_changed, is_truncated=not is_whole)
+    return Body("text", text, is_masked=masked.is_changed, is_truncated=not is_whole)
+
+
+def _decode(piece: bytes, *, is_whole: bool) -> str | None:
+    """None if it is not UTF-8, but for a last character that was cut in two."""
+    try:
+        return piece.decode()
+    except UnicodeDecodeError as error:
+        if not is_whole and error.reason == "unexpected end of data":
+            return piece[: error.start].decode()
+    return None

@@ -1,0 +1,209 @@
+"""One look at what waits in a topic or channel: every node is asked once, and nothing there changes."""
+
+import asyncio
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from urllib.parse import urlencode
+
+import msgspec
+
+from nsqfast.nsqadmin.live.model import Node, Part
+from nsqfast.nsqadmin.messages.answers import Peeked, PeekedClient, PeekedMessage
+from nsqfast.nsqadmin.messages.bodies import NOT_ALLOWED, Body, show_body
+from nsqfast.nsqadmin.messages.masks import Masks
+from nsqfast.nsqadmin.upstream.client import Upstream
+from nsqfast.nsqadmin.upstream.decoding import Slicer
+from nsqfast.nsqadmin.upstream.errors import UpstreamError
+from nsqfast.nsqadmin.web.query import Query
+
+STATES = ("ready", "in_flight", "deferred")
+VIEWS = ("json", "text", "hex")
+
+# Those of nsqd.
+LIMIT_DEFAULT, LIMIT_MAX = 20, 100
+OFFSET_MAX = 10_000
+FILTER_SIZE_MAX = 1024
+PIECE_SIZE_MAX = 65536
+
+NODES_AT_ONCE = 8
+# A page holds the bodies of all nodes: many nodes with many messages get shorter pieces each.
+PAGE_SIZE_MAX = 8 << 20
+PIECE_SIZE_MIN = 1024
+HEX_FACTOR = 5
+
+_NUMBER = re.compile(r"[0-9]{1,9}")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What is asked for. Without a channel it is the topic's own queue; `node` '' is all nodes."""
+
+    topic: str
+    channel: str
+    state: str = "ready"
+    view: str = "json"
+    limit: int = LIMIT_DEFAULT
+    offset: int = 0
+    filter: str = ""
+    node: str = ""
+
+    def target(self, piece_max: int) -> str:
+        """Of the request to nsqd."""
+        given: dict[str, str | int] = {"topic": self.topic, "channel": self.channel}
+        given |= {"state": self.state, "limit": self.limit, "offset": self.offset}
+        given |= {"max_body": piece_max, "filter": self.filter}
+        path = "/channel/peek" if self.channel else "/topic/peek"
+        return f"{path}?" + urlencode({name: value for name, value in given.items() if value != ""})
+
+    def piece_max(self, node_count: int) -> int:
+        """Bytes of each body."""
+        shown = max(node_count, 1) * self.limit * (HEX_FACTOR if self.view == "hex" else 1)
+        return min(PIECE_SIZE_MAX, max(PIECE_SIZE_MIN, PAGE_SIZE_MAX // shown))
+
+
+class Message(msgspec.Struct):
+    """As a page shows it; `time` is in seconds since 1970."""
+
+    id: str
+    time: float
+    age_ms: int
+    attempts: int
+    size: int
+    where: str
+    due: float | None
+    due_in_ms: int | None
+    client: PeekedClient | None
+    body: Body
+
+
+class Picture(msgspec.Struct):
+    """What one node has. With a `sentence` it has no messages: it cannot show them, or did not answer."""
+
+    node: str
+    hostname: str
+    version: str
+    sentence: str = ""
+    is_failed: bool = False  # a node that cannot show messages has not failed
+    taken_at: float = 0.0
+    depth: int = 0
+    offset: int = 0
+    scanned: int = 0
+    is_complete: bool = True
+    next_offset: int | None = None
+    note: str = ""
+    messages: list[Message] = []
+
+
+class Looker:
+    """Asks nodes; `may_see` says whether bodies are shown at all."""
+
+    def __init__(self, upstream: Upstream, masks: Masks) -> None:
+        self._upstream = upstream
+        self.masks = masks
+
+    async def look(
+        self, look: Look, nodes: Sequence[Node], *, may_see: bool, is_admin: bool
+    ) -> list[Picture]:
+        """In the order of `nodes`."""
+        gate = asyncio.Semaphore(NODES_AT_ONCE)
+        target = look.target(look.piece_max(len(nodes)) if may_see else 0)
+
+        async def ask(node: Node) -> Picture:
+            picture = Picture(node.key, node.hostname, node.version)
+            async with gate:
+                try:
+                    found = await self._upstream.read(node.key, target, Peeked)
+                    await self._fill(picture, found, look, may_see=may_see, is_admin=is_admin)
+                except UpstreamError as error:
+                    picture.sentence, picture.is_failed = explain(node, look, error)
+            return picture
+
+        return list(await asyncio.gather(*map(ask, nodes)))
+
+    async def _fill(
+        self, picture: Picture, found: Peeked, look: Look, *, may_see: bool, is_admin: bool
+    ) -> None:
+        slicer = Slicer()
+        messages = []
+        for each in found.messages[: look.limit]:
+            body = Body("hidden", reason=NOT_ALLOWED)
+            if may_see:
+                piece = each.piece[:PIECE_SIZE_MAX]
+                is_whole = not each.is_truncated and len(piece) == each.size
+                body = show_body(piece, is_whole=is_whole, masks=self.masks, is_admin=is_admin)
+            messages.append(make_message(each, body))
+            await slicer.rest()
+        picture.messages = messages
+        picture.taken_at = found.taken_at / 1e9
+        picture.depth, picture.offset, picture.scanned = found.depth, found.offset, found.scanned
+        picture.is_complete, picture.next_offset = found.is_complete, found.next_offset
+        picture.note = found.note or ""
+
+
+def make_message(given: PeekedMessage, body: Body) -> Message:
+    """Times in seconds."""
+    return Message(
+        id=given.id,
+        time=given.timestamp / 1e9,
+        age_ms=given.age_ms,
+        attempts=given.attempts,
+        size=given.size,
+        where=given.where,
+        due=None if given.due is None else given.due / 1e9,
+        due_in_ms=given.due_in_ms,
+        client=given.client,
+        body=body,
+    )
+
+
+def explain(node: Node, look: Look, error: UpstreamError) -> tuple[str, bool]:
+    """Why there is nothing to see, and whether that is a failure."""
+    if error.status != 404:
+        return f"{node.key} did not answer: {error.message}", True
+    if "CHANNEL_NOT_FOUND" in error.message or "TOPIC_NOT_FOUND" in error.message:
+        return f"{node.key} does not have it any more.", False
+    what = look.state.replace("_", " ") if look.state == "in_flight" else look.state
+    shown = {"ready": "waiting messages", "deferred": "deferred messages"}.get(
+        what, f"messages {what}"
+    )
+    host = node.hostname or node.key
+    hint = "; tail new ones instead" if look.state == "ready" else ""
+    return (
+        f"nsqd {node.version or 'of unknown version'} on {host} cannot show {shown}{hint}.",
+        False,
+    )
+
+
+def read_look(query: Query, topic: str, channel: str, state: str = "") -> Look:
+    """From an address; what makes no sense counts as not given, and too much is cut to what nsqd takes."""
+    states = STATES if channel else STATES[:1]
+    text = query.get("filter")
+    while len(text.encode("utf-8", "replace")) > FILTER_SIZE_MAX:
+        text = text[:-1]
+    return Look(
+        topic,
+        channel,
+        state=state or query.choice("state", states),
+        view=query.choice("view", VIEWS),
+        limit=_number(query, "limit", LIMIT_DEFAULT, 1, LIMIT_MAX),
+        offset=_number(query, "offset", 0, 0, OFFSET_MAX),
+        filter=text,
+        node=query.get("node"),
+    )
+
+
+def without_filter(look: Look) -> Look:
+    """For those who may not learn what bodies hold."""
+    return replace(look, filter="")
+
+
+def nodes_of(parts: Sequence[Part], nodes: dict[str, Node], only: str) -> list[Node]:
+    """Those that have it, or of them the one that is named `only`."""
+    found = [nodes[part.node] for part in parts if part.node in nodes]
+    return [node for node in found if node.key == only] if only else found
+
+
+def _number(query: Query, name: str, default: int, least: int, most: int) -> int:
+    text = query.get(name)
+    return min(max(int(text), least), most) if _NUMBER.fullmatch(text) else default

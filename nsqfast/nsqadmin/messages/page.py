@@ -1,0 +1,239 @@
+"""The pages of messages: what waits in a channel or a topic, and what a channel defers, each at one moment."""
+
+from dataclasses import dataclass
+
+import msgspec
+from aiohttp import web
+
+from nsqfast.nsqadmin.access.audit import Outcome, Result
+from nsqfast.nsqadmin.access.roles import may_see_bodies, user_of
+from nsqfast.nsqadmin.context import Context
+from nsqfast.nsqadmin.live.model import Part
+from nsqfast.nsqadmin.messages.look import (
+    FILTER_SIZE_MAX,
+    PIECE_SIZE_MAX,
+    Look,
+    Looker,
+    Picture,
+    nodes_of,
+    read_look,
+    without_filter,
+)
+from nsqfast.nsqadmin.web.near import near_names
+from nsqfast.nsqadmin.web.page.channel import TABS
+from nsqfast.nsqadmin.web.pages import Page, PageNotFoundError, PageRequest
+from nsqfast.nsqadmin.web.query import Query
+from nsqfast.nsqadmin.web.site import Site
+from nsqfast.nsqadmin.web.tabs import message_tabs
+from nsqfast.nsqadmin.web.view import Link, View
+
+VIEW_LABELS = (("json", "JSON"), ("text", "Text"), ("hex", "Hex"))
+STATE_LABELS = (("ready", "Ready"), ("in_flight", "In flight"))
+NO_FILTER = "Only admins may search bodies while --mask-json hides some of what they hold."
+
+
+async def _never_built(_request: PageRequest) -> View:
+    raise AssertionError("made for each request, because nodes are asked for it")
+
+
+MESSAGES = Page(
+    "messages",
+    "/topics/{topic}/{channel}/messages",
+    _never_built,
+    "messages.html",
+    "topics",
+    is_live=False,
+)
+DEFERRED = Page(
+    "deferred",
+    "/topics/{topic}/{channel}/deferred",
+    _never_built,
+    "messages.html",
+    "topics",
+    is_live=False,
+)
+TOPIC_MESSAGES = Page(
+    "topic-messages", "/messages", _never_built, "messages.html", "topics", is_live=False
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """A look and what it showed."""
+
+    look: Look
+    pictures: list[Picture]
+    may_see: bool
+    may_filter: bool
+
+
+class MessagePages:
+    """Of one nsqadmin; also the same as JSON."""
+
+    def __init__(self, context: Context, site: Site, looker: Looker) -> None:
+        self._context = context
+        self._site = site
+        self._looker = looker
+
+    async def show_channel(self, request: web.Request) -> web.Response:
+        """What is ready or in flight."""
+        match = request.match_info
+        return await self._show(request, MESSAGES, match["topic"], match["channel"])
+
+    async def show_deferred(self, request: web.Request) -> web.Response:
+        """What waits for its time."""
+        match = request.match_info
+        return await self._show(request, DEFERRED, match["topic"], match["channel"], "deferred")
+
+    async def show_topic(self, request: web.Request) -> web.Response:
+        """What no channel has taken yet."""
+        return await self._show(request, TOPIC_MESSAGES, request.query.get("topic", ""), "")
+
+    async def answer(self, request: web.Request) -> web.Response:
+        """GET /ui/messages?topic&channel&state&limit&offset&filter&node"""
+        query = Query(request.query.items())
+        topic, channel = query.get("topic"), query.get("channel")
+        try:
+            sight = await self._see(request, read_look(query, topic, channel))
+        except PageNotFoundError as error:
+            raise web.HTTPNotFound(text=str(error)) from None
+        return json_answer(
+            {
+                "topic": topic,
+                "channel": channel,
+                "state": sight.look.state,
+                "may_see_bodies": sight.may_see,
+                "nodes": sight.pictures,
+            }
+        )
+
+    async def _show(
+        self, request: web.Request, page: Page, topic: str, channel: str, state: str = ""
+    ) -> web.Response:
+        query = Query(request.query.items())
+        self._context.poller.seen()
+        try:
+            sight = await self._see(request, read_look(query, topic, channel, state))
+        except PageNotFoundError as error:
+            return await self._site.not_found(request, error)
+        values = {"page": page, "query": query, "at": self._context.poller.cluster.at}
+        return await self._site.respond(
+            request, page.template, self._view(sight, query, page), values
+        )
+
+    async def _see(self, request: web.Request, look: Look) -> Sight:
+        """Asks the nodes, and has it audited."""
+        parts = await self._find_parts(look)
+        is_admin = user_of(request).is_admin
+        may_see = may_see_bodies(request)
+        may_filter = may_see and (is_admin or not self._looker.masks)
+        if not may_filter:
+            look = without_filter(look)
+        nodes = nodes_of(parts, self._context.poller.cluster.nodes, look.node)
+        pictures = await self._looker.look(look, nodes, may_see=may_see, is_admin=is_admin)
+        await self._note(request, look, pictures, may_see=may_see)
+        return Sight(look, pictures, may_see, may_filter)
+
+    async def _find_parts(self, look: Look) -> list[Part]:
+        cluster, urls = self._context.poller.cluster, self._context.urls
+        topic = cluster.topics.get(look.topic)
+        if topic is None:
+            near = await near_names(look.topic, cluster.topics)
+            raise PageNotFoundError(
+                "topic", look.topic, [(each, urls.topic(each)) for each in near]
+            )
+        if not look.channel:
+            return topic.parts
+        channel = topic.channels.get(look.channel)
+        if channel is None:
+            near = await near_names(look.channel, topic.channels)
+            links = [(each, urls.channel(topic.name, each)) for each in near]
+            links = links or [(topic.name, urls.topic(topic.name))]
+            raise PageNotFoundError("channel", f"{topic.name}/{look.channel}", links)
+        return channel.parts
+
+    async def _note(
+        self, request: web.Request, look: Look, pictures: list[Picture], *, may_see: bool
+    ) -> None:
+        given = {"topic": look.topic, "channel": look.channel, "node": look.node}
+        target = {name: value for name, value in given.items() if value}
+        effect: dict[str, object] = {
+            "state": look.state,
+            "bodies": may_see,
+            "messages": sum(len(picture.messages) for picture in pictures),
+        }
+        if look.filter:
+            effect["filter"] = look.filter
+        results = [
+            Result(picture.node, not picture.is_failed, picture.sentence) for picture in pictures
+        ]
+        audit = self._context.audit
+        await audit.note(
+            request, "peek", target, effect=effect, results=results, outcome=outcome_of(results)
+        )
+
+    def _view(self, sight: Sight, query: Query, page: Page) -> View:
+        look, urls = sight.look, self._context.urls
+        crumbs = [Link("Topics", urls.to("/topics")), Link(look.topic, urls.topic(look.topic))]
+        if look.channel:
+            crumbs.append(Link(look.channel, urls.channel(look.topic, look.channel)))
+        what = "Deferred messages" if page is DEFERRED else "Messages"
+        tabs = self._tabs(look, page) if look.channel else []
+        return View(
+            f"{what} of {look.channel or look.topic}",
+            crumbs=crumbs,
+            data={
+                "topic": look.topic,
+                "channel": look.channel,
+                "state": look.state,
+                "view": look.view,
+            },
+            facts={
+                "look": look,
+                "sight": sight,
+                "tabs": tabs,
+                "state_links": _links(query, "state", look.state, STATE_LABELS)
+                if look.channel and page is MESSAGES
+                else [],
+                "view_links": _links(query, "view", look.view, VIEW_LABELS, keeps_place=True),
+                "no_filter": NO_FILTER if sight.may_see and not sight.may_filter else "",
+                "filter_size_max": FILTER_SIZE_MAX,
+                "piece_max": min(look.piece_max(len(sight.pictures)), PIECE_SIZE_MAX),
+            },
+        )
+
+    def _tabs(self, look: Look, page: Page) -> list[Link]:
+        urls = self._context.urls
+        channel = urls.channel(look.topic, look.channel)
+        tabs = [Link(tab.label, f"{channel}?tab={tab.name}") for tab in TABS]
+        return tabs + message_tabs(urls, look.topic, look.channel, page.name)
+
+
+def _links(
+    query: Query,
+    name: str,
+    current: str,
+    labels: tuple[tuple[str, str], ...],
+    *,
+    keeps_place: bool = False,
+) -> list[Link]:
+    fresh = {} if keeps_place else {"offset": "", "node": ""}
+    return [
+        Link(label, query.with_({**fresh, name: value}), value == current)
+        for value, label in labels
+    ]
+
+
+def outcome_of(results: list[Result]) -> Outcome:
+    """Of something that several nodes were asked for."""
+    failed = sum(not result.ok for result in results)
+    if not failed:
+        return "ok"
+    return "failed" if failed == len(results) else "partial"
+
+
+def json_answer(answer: object, status: int = 200) -> web.Response:
+    """Of anything that msgspec knows."""
+    return web.Response(
+        body=msgspec.json.encode(answer), status=status, content_type="application/json"
+    )

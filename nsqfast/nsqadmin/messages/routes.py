@@ -1,0 +1,27 @@
+"""Pages of messages, the same as JSON, single deferred messages, and the tail."""
+
+from aiohttp import web
+
+from nsqfast.nsqadmin.access.roles import admin_only
+from nsqfast.nsqadmin.context import Context
+from nsqfast.nsqadmin.messages.deferred import DeferredHandlers
+from nsqfast.nsqadmin.messages.look import Looker
+from nsqfast.nsqadmin.messages.masks import Masks
+from nsqfast.nsqadmin.messages.page import DEFERRED, MESSAGES, TOPIC_MESSAGES, MessagePages
+from nsqfast.nsqadmin.messages.tail import Tails
+from nsqfast.nsqadmin.web.site import Site
+
+
+def add_routes(app: web.Application, context: Context, site: Site) -> None:
+    """Bodies are left out for those who may not see them; the rest is for everybody who may read."""
+    masks = Masks(context.options.mask_json)
+    pages = MessagePages(context, site, Looker(context.upstream, masks))
+    to = context.urls.to
+    app.router.add_get(to(MESSAGES.route), pages.show_channel)
+    app.router.add_get(to(DEFERRED.route), pages.show_deferred)
+    app.router.add_get(to(TOPIC_MESSAGES.route), pages.show_topic)
+    app.router.add_get(to("/ui/messages"), pages.answer)
+    app.router.add_post(to("/ui/deferred"), admin_only(DeferredHandlers(context).change))
+    tails = Tails(context, masks)
+    app.router.add_post(to("/ui/tail"), admin_only(tails.serve))
+    app.on_shutdown.append(tails.stop)

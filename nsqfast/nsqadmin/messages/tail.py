@@ -1,0 +1,292 @@
+"""POST /ui/tail: new messages of a topic while they come, over an ephemeral channel that is gone with the answer.
+
+It is a POST because it changes the cluster: it makes a channel. The answer is `text/event-stream`
+(https://html.spec.whatwg.org/multipage/server-sent-events.html): `message`, once a second `status`, and `end`.
+"""
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import AsyncIterator
+from urllib.parse import urlencode
+
+import msgspec
+from aiohttp import web
+
+from nsqfast.client import Config, Consumer, Message
+from nsqfast.errors import NsqfastError
+from nsqfast.net.addresses import format_address
+from nsqfast.nsqadmin.access.audit import Result
+from nsqfast.nsqadmin.context import Context
+from nsqfast.nsqadmin.live.model import Node
+from nsqfast.nsqadmin.messages.bodies import Body, show_body
+from nsqfast.nsqadmin.messages.look import NODES_AT_ONCE, nodes_of
+from nsqfast.nsqadmin.messages.masks import Masks
+from nsqfast.nsqadmin.messages.page import outcome_of
+from nsqfast.nsqadmin.upstream.errors import UpstreamError
+from nsqfast.nsqadmin.upstream.messages import NsqdStats
+
+TAILS_MAX = 4
+TIME_MAX_S = 300.0
+SHOWN_PER_S = 100
+# nsqd keeps up to --mem-queue-size for the tail and drops what is beyond; it never slows down other channels.
+IN_FLIGHT_MAX = 100
+TAKEN_PER_S = 2000
+WAIT_S = 0.25
+STATUS_S = 1.0
+PIECE_SIZE_MAX = 4096
+MASKED_SIZE_MAX = 65536  # of bodies that are searched for what has to be hidden
+BODY_SIZE_MAX = 4096
+PREFIX = "nsqadmin-"
+NO_CHANNEL = (
+    "the topic has no channel there, so it keeps its messages for the first that comes, "
+    "and a tail would take them away"
+)
+HEADERS = {"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
+
+
+class Wanted(msgspec.Struct):
+    """The body of the request."""
+
+    topic: str
+
+
+class Tailed(msgspec.Struct):
+    """The data of an event `message`; `time` is in seconds since 1970."""
+
+    id: str
+    node: str
+    time: float
+    attempts: int
+    size: int
+    body: Body
+
+
+class Status(msgspec.Struct):
+    """The data of an event `status`: what was shown and what was not, because too much came."""
+
+    channel: str
+    shown: int
+    dropped: int
+    left_s: int
+    nodes: int  # that it is connected to
+    silent: list[str]  # why nodes are left out, or not connected
+
+
+class Tails:
+    """Of one nsqadmin, TAILS_MAX at a time."""
+
+    def __init__(self, context: Context, masks: Masks) -> None:
+        self._context = context
+        self._masks = masks
+        self._open = 0
+        self._stopping = False
+
+    async def stop(self, _app: web.Application) -> None:
+        """Those that are open end within WAIT_S."""
+        self._stopping = True
+
+    async def serve(self, request: web.Request) -> web.StreamResponse:
+        """404, 409 or 429 with the reason if there will be no tail."""
+        topic = await _read_topic(request)
+        if self._open >= TAILS_MAX:
+            raise web.HTTPTooManyRequests(
+                text=f"{TAILS_MAX} tails are open on this nsqadmin; close one first"
+            )
+        self._open += 1
+        try:
+            return await self._serve(request, topic)
+        finally:
+            self._open -= 1
+
+    async def _serve(self, request: web.Request, topic: str) -> web.StreamResponse:
+        channel = f"{PREFIX}{secrets.token_hex(6)}#ephemeral"
+        nodes, results = await self._choose_nodes(topic)
+        silent = [f"{result.node}: {result.text}" for result in results if not result.ok]
+        error = "" if nodes else "; ".join(silent) or "no nsqd has this topic"
+        async with contextlib.AsyncExitStack() as stack:
+            if nodes:
+                consumer = _make_consumer(topic, channel, nodes)
+                try:
+                    await stack.enter_async_context(consumer)
+                except NsqfastError as failure:
+                    error = str(failure)
+            await self._note(request, topic, channel, results, error)
+            if error:
+                raise web.HTTPConflict(text=error)
+            response = web.StreamResponse(headers=HEADERS)
+            await response.prepare(request)
+            stream = Stream(request, response, channel, silent)
+            with contextlib.suppress(ConnectionError):
+                await self._run(stream, consumer)
+        return response
+
+    async def _run(self, stream: "Stream", consumer: Consumer) -> None:
+        try:
+            async with asyncio.timeout(TIME_MAX_S):
+                async for messages in _taken(consumer):
+                    if self._stopping or stream.is_gone:
+                        return
+                    await stream.send(
+                        [self._show(each) for each in messages[: stream.room()]], len(messages)
+                    )
+                    await stream.send_status(consumer)
+        except TimeoutError:
+            # A browser that does not read any more does not get the end, either.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(STATUS_S):
+                    await stream.end(f"{TIME_MAX_S / 60:g} minutes are over.")
+
+    def _show(self, message: Message) -> Tailed:
+        piece = message.body[:MASKED_SIZE_MAX]
+        is_whole = len(piece) == len(message.body)
+        body = show_body(piece, is_whole=is_whole, masks=self._masks, is_admin=True)
+        if len(body.data) > PIECE_SIZE_MAX:
+            cut = body.data[:PIECE_SIZE_MAX]
+            # What has to be hidden is hidden by now.
+            shown = show_body(cut, is_whole=False, masks=Masks(()), is_admin=True)
+            body = msgspec.structs.replace(shown, is_masked=body.is_masked)
+        return Tailed(
+            id=message.id.decode("ascii", "replace"),
+            node=message.nsqd,
+            time=message.timestamp_ns / 1e9,
+            attempts=message.attempts,
+            size=len(message.body),
+            body=body,
+        )
+
+    async def _choose_nodes(self, topic: str) -> tuple[list[Node], list[Result]]:
+        cluster = self._context.poller.cluster
+        found = cluster.topics.get(topic)
+        if found is None:
+            raise web.HTTPNotFound(text="no such topic")
+        nodes = nodes_of(found.parts, cluster.nodes, "")
+        gate = asyncio.Semaphore(NODES_AT_ONCE)
+
+        async def ask(node: Node) -> Result:
+            async with gate:
+                return await self._ask(node, topic)
+
+        results = list(await asyncio.gather(*map(ask, nodes)))
+        chosen = [node for node, result in zip(nodes, results, strict=True) if result.ok]
+        return chosen, results
+
+    async def _ask(self, node: Node, topic: str) -> Result:
+        """Whether a tail of it would take nothing from anybody.
+
+        A topic without a channel keeps its messages for the first that comes. That must not be a tail, whose channel
+        is gone in five minutes, and its messages with it. A topic that is gone must not come back for a tail.
+        """
+        query = urlencode({"format": "json", "topic": topic, "include_clients": "false"})
+        try:
+            stats = await self._context.upstream.read(node.key, f"/stats?{query}", NsqdStats)
+        except UpstreamError as error:
+            return Result(node.key, ok=False, text=error.message)
+        for each in stats.topics or ():
+            if each.topic_name == topic:
+                names = [channel.channel_name for channel in each.channels or ()]
+                if any(not name.startswith(PREFIX) for name in names):
+                    return Result(node.key, ok=True)
+                return Result(node.key, ok=False, text=NO_CHANNEL)
+        return Result(node.key, ok=False, text="it does not have the topic any more")
+
+    async def _note(
+        self, request: web.Request, topic: str, channel: str, results: list[Result], error: str
+    ) -> None:
+        effect: dict[str, object] = {"makes": channel}
+        if error:
+            effect = {"reason": error}
+        outcome = "failed" if error else outcome_of(results)
+        await self._context.audit.note(
+            request, "tail", {"topic": topic}, effect=effect, results=results, outcome=outcome
+        )
+
+
+class Stream:
+    """The answer: events to one browser, SHOWN_PER_S messages at most."""
+
+    def __init__(
+        self, request: web.Request, response: web.StreamResponse, channel: str, silent: list[str]
+    ) -> None:
+        self._request = request
+        self._response = response
+        self._silent = silent
+        self._status = Status(channel, 0, 0, 0, 0, silent)
+        self._begun = time.monotonic()
+        self._second, self._in_second = 0, 0
+        self._status_due = self._begun
+
+    @property
+    def is_gone(self) -> bool:
+        """Nobody reads any more."""
+        transport = self._request.transport
+        return transport is None or transport.is_closing()
+
+    def room(self) -> int:
+        """Messages that may still be shown in this second."""
+        second = int(time.monotonic() - self._begun)
+        if second != self._second:
+            self._second, self._in_second = second, 0
+        return SHOWN_PER_S - self._in_second
+
+    async def send(self, shown: list[Tailed], count: int) -> None:
+        """Those of `count` messages for which there was room."""
+        self._in_second += len(shown)
+        self._status.shown += len(shown)
+        self._status.dropped += count - len(shown)
+        if shown:
+            await self._response.write(b"".join(_event("message", each) for each in shown))
+
+    async def send_status(self, consumer: Consumer) -> None:
+        """Once a second; a browser that is gone is found by it."""
+        now = time.monotonic()
+        if now < self._status_due:
+            return
+        self._status_due = now + STATUS_S
+        connections = consumer.stats().connections
+        status = self._status
+        status.left_s = max(0, round(TIME_MAX_S - (now - self._begun)))
+        status.nodes = sum(each.is_connected for each in connections.values())
+        status.silent = self._silent + [
+            f"{address}: {each.error}"
+            for address, each in connections.items()
+            if not each.is_connected
+        ]
+        await self._response.write(_event("status", status))
+
+    async def end(self, reason: str) -> None:
+        """The last event."""
+        await self._response.write(_event("end", {"reason": reason}))
+
+
+def _event(name: str, data: object) -> bytes:
+    # JSON has no line breaks of its own.
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(data))
+
+
+def _make_consumer(topic: str, channel: str, nodes: list[Node]) -> Consumer:
+    addresses = [format_address((node.broadcast_address, node.tcp_port)) for node in nodes]
+    config = Config(
+        client_id="nsqadmin", max_in_flight=max(IN_FLIGHT_MAX, len(addresses)), max_attempts=0
+    )
+    return Consumer(topic, channel, nsqd=addresses, config=config)
+
+
+async def _taken(consumer: Consumer) -> AsyncIterator[list[Message]]:
+    """What came, finished at once, or nothing for WAIT_S; no more than TAKEN_PER_S."""
+    while True:
+        messages = await consumer.take(IN_FLIGHT_MAX, WAIT_S)
+        for message in messages:
+            message.finish()
+        yield messages
+        if messages:
+            await asyncio.sleep(len(messages) / TAKEN_PER_S)
+
+
+async def _read_topic(request: web.Request) -> str:
+    try:
+        body = await request.content.read(BODY_SIZE_MAX)
+        return msgspec.json.decode(body, type=Wanted).topic
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise web.HTTPBadRequest(text=str(error)) from None
