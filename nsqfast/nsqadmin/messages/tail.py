@@ -103,7 +103,7 @@ class Tails:
     async def _serve(self, request: web.Request, topic: str) -> web.StreamResponse:
         channel = f"{PREFIX}{secrets.token_hex(6)}#ephemeral"
         nodes, results = await self._choose_nodes(topic)
-        silent = [f"{result.node}: {result.text}" for result in results if not result.ok]
+        silent = describe(results)
         error = "" if nodes else "; ".join(silent) or "no nsqd has this topic"
         async with contextlib.AsyncExitStack() as stack:
             if nodes:
@@ -258,6 +258,15 @@ class Stream:
     async def end(self, reason: str) -> None:
         """The last event."""
         await self._response.write(_event("end", {"reason": reason}))
+
+
+def describe(results: list[Result]) -> list[str]:
+    """Why nodes are left out, each reason once."""
+    nodes: dict[str, list[str]] = {}
+    for result in results:
+        if not result.ok:
+            nodes.setdefault(result.text, []).append(result.node)
+    return [f"{', '.join(keys)}: {reason}" for reason, keys in nodes.items()]
 
 
 def _event(name: str, data: object) -> bytes:
