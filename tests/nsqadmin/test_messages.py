@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from nsqfast.client.sync import Consumer
+from nsqfast.client.sync import Config, Consumer
 from support.admin import LiveCluster, told, wait_until
 from support.server import go_folder
 from support.web import get, post, request, topic_stats
@@ -140,7 +140,8 @@ def test_a_look_changes_nothing_and_shows_what_a_consumer_then_gets(cluster, adm
     ids = [message["id"] for message in ready]
     assert [message["id"] for message in seen[6]] == ids
     assert {message["attempts"] for message in ready} == {0}
-    with Consumer(topic, "c", nsqd="{}:{}".format(*cluster.nsqds[0].tcp)) as consumer:
+    address = "{}:{}".format(*cluster.nsqds[0].tcp)
+    with Consumer(topic, "c", nsqd=address, config=Config(max_in_flight=20)) as consumer:
         got = [consumer.get(timeout_s=10) for _ in range(20)]
         assert [message.id.decode() for message in got] == ids
         assert {message.attempts for message in got} == {1}
