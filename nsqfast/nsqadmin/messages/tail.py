@@ -20,7 +20,7 @@ from nsqfast.net.addresses import format_address
 from nsqfast.nsqadmin.access.audit import Result
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.live.model import Node
-from nsqfast.nsqadmin.messages.bodies import Body, show_body
+from nsqfast.nsqadmin.messages.bodies import Body, Kind, show_body
 from nsqfast.nsqadmin.messages.look import NODES_AT_ONCE, nodes_of
 from nsqfast.nsqadmin.messages.masks import Masks
 from nsqfast.nsqadmin.messages.page import outcome_of
@@ -47,9 +47,10 @@ HEADERS = {"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
 
 
 class Wanted(msgspec.Struct):
-    """The body of the request."""
+    """The body of the request; `view` is that of the page."""
 
     topic: str
+    view: str = "json"
 
 
 class Tailed(msgspec.Struct):
@@ -58,9 +59,12 @@ class Tailed(msgspec.Struct):
     id: str
     node: str
     time: float
-    attempts: int
     size: int
-    body: Body
+    kind: Kind
+    text: str  # in hex for what is binary, or if that was asked for; the reason for what is hidden
+    is_hex: bool
+    is_masked: bool
+    is_truncated: bool
 
 
 class Status(msgspec.Struct):
@@ -89,18 +93,19 @@ class Tails:
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """404, 409 or 429 with the reason if there will be no tail."""
-        topic = await _read_topic(request)
+        wanted = await _read(request)
         if self._open >= TAILS_MAX:
             raise web.HTTPTooManyRequests(
                 text=f"{TAILS_MAX} tails are open on this nsqadmin; close one first"
             )
         self._open += 1
         try:
-            return await self._serve(request, topic)
+            return await self._serve(request, wanted)
         finally:
             self._open -= 1
 
-    async def _serve(self, request: web.Request, topic: str) -> web.StreamResponse:
+    async def _serve(self, request: web.Request, wanted: Wanted) -> web.StreamResponse:
+        topic = wanted.topic
         channel = f"{PREFIX}{secrets.token_hex(6)}#ephemeral"
         nodes, results = await self._choose_nodes(topic)
         silent = describe(results)
@@ -119,18 +124,17 @@ class Tails:
             await response.prepare(request)
             stream = Stream(request, response, channel, silent)
             with contextlib.suppress(ConnectionError):
-                await self._run(stream, consumer)
+                await self._run(stream, consumer, wanted.view)
         return response
 
-    async def _run(self, stream: "Stream", consumer: Consumer) -> None:
+    async def _run(self, stream: "Stream", consumer: Consumer, view: str) -> None:
         try:
             async with asyncio.timeout(TIME_MAX_S):
                 async for messages in _taken(consumer):
                     if self._stopping or stream.is_gone:
                         return
-                    await stream.send(
-                        [self._show(each) for each in messages[: stream.room()]], len(messages)
-                    )
+                    shown = [self._show(each, view) for each in messages[: stream.room()]]
+                    await stream.send(shown, len(messages))
                     await stream.send_status(consumer)
         except TimeoutError:
             # A browser that does not read any more does not get the end, either.
@@ -138,22 +142,21 @@ class Tails:
                 async with asyncio.timeout(STATUS_S):
                     await stream.end(f"{TIME_MAX_S / 60:g} minutes are over.")
 
-    def _show(self, message: Message) -> Tailed:
+    def _show(self, message: Message, view: str) -> Tailed:
         piece = message.body[:MASKED_SIZE_MAX]
         is_whole = len(piece) == len(message.body)
-        body = show_body(piece, is_whole=is_whole, masks=self._masks, is_admin=True)
-        if len(body.data) > PIECE_SIZE_MAX:
-            cut = body.data[:PIECE_SIZE_MAX]
-            # What has to be hidden is hidden by now.
-            shown = show_body(cut, is_whole=False, masks=Masks(()), is_admin=True)
-            body = msgspec.structs.replace(shown, is_masked=body.is_masked)
+        body = cut_body(show_body(piece, is_whole=is_whole, masks=self._masks, is_admin=True))
+        is_hex = body.kind == "binary" or (body.kind == "text" and view == "hex")
         return Tailed(
             id=message.id.decode("ascii", "replace"),
             node=message.nsqd,
             time=message.timestamp_ns / 1e9,
-            attempts=message.attempts,
             size=len(message.body),
-            body=body,
+            kind=body.kind,
+            text=body.hex if is_hex else body.body or body.reason,
+            is_hex=is_hex,
+            is_masked=body.is_masked,
+            is_truncated=body.is_truncated,
         )
 
     async def _choose_nodes(self, topic: str) -> tuple[list[Node], list[Result]]:
@@ -260,6 +263,15 @@ class Stream:
         await self._response.write(_event("end", {"reason": reason}))
 
 
+def cut_body(body: Body) -> Body:
+    """At most PIECE_SIZE_MAX bytes of it; what has to be hidden is hidden by now."""
+    if len(body.data) <= PIECE_SIZE_MAX:
+        return body
+    piece = body.data[:PIECE_SIZE_MAX]
+    shown = show_body(piece, is_whole=False, masks=Masks(()), is_admin=True)
+    return msgspec.structs.replace(shown, is_masked=body.is_masked)
+
+
 def describe(results: list[Result]) -> list[str]:
     """Why nodes are left out, each reason once."""
     nodes: dict[str, list[str]] = {}
@@ -293,9 +305,9 @@ async def _taken(consumer: Consumer) -> AsyncIterator[list[Message]]:
             await asyncio.sleep(len(messages) / TAKEN_PER_S)
 
 
-async def _read_topic(request: web.Request) -> str:
+async def _read(request: web.Request) -> Wanted:
     try:
         body = await request.content.read(BODY_SIZE_MAX)
-        return msgspec.json.decode(body, type=Wanted).topic
+        return msgspec.json.decode(body, type=Wanted)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise web.HTTPBadRequest(text=str(error)) from None

@@ -7,55 +7,32 @@ const list = document.getElementById("tail-list");
 const start = document.getElementById("tail-start");
 const stop = document.getElementById("tail-stop");
 const state = document.getElementById("tail-state");
+const { topic, view } = JSON.parse(document.getElementById("messages").textContent);
 let open = null;
 
-function hexDump(bytes) {
-  const lines = [];
-  for (let at = 0; at < bytes.length; at += 16) {
-    const row = [...bytes.subarray(at, at + 16)];
-    const hex = row.map((each) => each.toString(16).padStart(2, "0")).join(" ");
-    const shown = row.map((each) => (each >= 32 && each < 127 ? String.fromCharCode(each) : ".")).join("");
-    lines.push(`${at.toString(16).padStart(8, "0")}  ${hex.padEnd(47)}  |${shown}|`);
-  }
-  return lines.join("\n");
-}
-
-function makePayload(id, body, view) {
+function makePayload({ id, text, is_hex }) {
   const pre = document.createElement("pre");
-  const isHex = body.kind === "binary" || view === "hex";
-  pre.className = isHex ? "payload hex" : "payload";
+  pre.className = is_hex ? "payload hex" : "payload";
   pre.tabIndex = 0;
   pre.setAttribute("role", "group");
   pre.setAttribute("aria-label", `Body of ${id}`);
-  pre.dataset.payload = isHex ? "hex" : view;
-  const encode = () =>
-    body.kind === "binary"
-      ? Uint8Array.from(atob(body.body), (each) => each.charCodeAt(0))
-      : new TextEncoder().encode(body.body);
-  pre.textContent = isHex ? hexDump(encode()) : body.body;
+  pre.dataset.payload = is_hex ? "hex" : view;
+  pre.textContent = text;
   return pre;
 }
 
 function show(message) {
   const row = document.createElement("li");
-  row.dataset.id = message.id;
-  const head = document.createElement("p");
-  const code = document.createElement("code");
-  code.textContent = message.id;
   const time = new Date(message.time * 1000).toLocaleTimeString([], { hour12: false });
-  const { body } = message;
-  const facts = [time, message.node, `${message.size.toLocaleString("en")} B`];
-  if (body.is_truncated) facts.push("cut");
-  if (body.is_masked) facts.push("values hidden by --mask-json");
-  head.append(code, ` ${facts.join(" · ")}`);
+  const facts = [message.id, time, message.node, `${message.size.toLocaleString("en")} B`];
+  if (message.is_truncated) facts.push("cut");
+  if (message.is_masked) facts.push("values hidden by --mask-json");
+  if (message.kind === "hidden") facts.push(`hidden. ${message.text}`);
+  const head = document.createElement("p");
+  head.textContent = facts.join(" · ");
   row.append(head);
-  if (body.kind === "hidden") {
-    const reason = document.createElement("p");
-    reason.className = "muted";
-    reason.textContent = `Hidden. ${body.reason}`;
-    row.append(reason);
-  } else {
-    const pre = makePayload(message.id, body, new URLSearchParams(location.search).get("view") || "json");
+  if (message.kind !== "hidden") {
+    const pre = makePayload(message);
     row.append(pre);
     plant(pre);
   }
@@ -107,8 +84,7 @@ async function begin() {
   state.textContent = "Connecting";
   list.replaceChildren();
   try {
-    const { topic } = JSON.parse(document.getElementById("messages").textContent);
-    const answer = await send("POST", "/ui/tail", { topic }, mine.signal);
+    const answer = await send("POST", "/ui/tail", { topic, view }, mine.signal);
     if (answer.ok) await read(answer, mine);
     else return void end((await answer.json()).message);
     if (open === mine) end("The tail ended.");

@@ -1,6 +1,6 @@
 """/topics/T/C: a channel's state and charts; the tab chooses its nodes, its clients or its messages.
 
-A tab of TABS has a `build` that fills the View and a `template` that is included below; messages are pages of their own.
+A tab of TABS has a `build` that fills the View and a `template` that is included; messages are pages of their own.
 """
 
 import math
