@@ -23,7 +23,8 @@ COUNT_COLOUR = """([id, colour]) => {
     const over = chart.querySelector(".u-over");
     const canvas = chart.querySelector("canvas");
     const ratio = canvas.width / canvas.clientWidth;
-    const box = [over.offsetLeft, over.offsetTop, over.offsetWidth, over.offsetHeight].map((side) => Math.round(side * ratio));
+    const sides = [over.offsetLeft, over.offsetTop, over.offsetWidth, over.offsetHeight];
+    const box = sides.map((side) => Math.round(side * ratio));
     const copy = document.createElement("canvas");
     [copy.width, copy.height] = [canvas.width, canvas.height];
     const pen = copy.getContext("2d", { willReadFrequently: true });
@@ -34,7 +35,8 @@ COUNT_COLOUR = """([id, colour]) => {
     for (let y = 0; y < height; y++)
         for (let x = 0; x < width; x++) {
             const at = 4 * (y * width + x);
-            if (data[at + 3] > 200 && wanted.every((part, index) => Math.abs(part - data[at + index]) < 24)) counts[x]++;
+            const isNear = wanted.every((part, index) => Math.abs(part - data[at + index]) < 24);
+            if (isNear && data[at + 3] > 200) counts[x]++;
         }
     return counts;
 }"""
@@ -152,7 +154,7 @@ def test_new_points_come_without_a_reload(page):
             words = re.compile(rf"Disk ({5 * step},000|{5 * step} k) now")
             expect(plot).to_have_attribute("aria-label", words)
         assert len(asked) == 4
-        assert all("&since=17" in each for each in asked[1:])
+        assert ["since=" in each for each in asked] == [False, True, True, True]
         assert page.evaluate("() => performance.getEntriesByType('navigation').length") == 1
 
 
@@ -245,7 +247,7 @@ def test_hostile_channel_names_are_text_in_charts(page):
     with AdminPages(make_cluster([topic]), fill=fill_history) as site:
         page.goto(site.url + "/topics/t")
         label = drawn(page, "depth").get_attribute("aria-label")
-        assert f"{HOSTILE} 9 now" in label
+        assert re.search(re.escape(HOSTILE) + r" \d now", label)
         page.locator("[data-chart=depth]").get_by_text("As table").click()
         assert page.locator("[data-chart=depth] thead th").nth(1).text_content() == HOSTILE
         assert page.locator("main img").count() == 0

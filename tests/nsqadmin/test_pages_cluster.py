@@ -42,8 +42,8 @@ def channel_sums(cluster, topic, channel):
     """What the nodes say, added up."""
     sums = dict.fromkeys(("depth", "message_count", "in_flight_count", "client_count"), 0)
     for node in cluster.nsqds:
-        for each in stats(node.http, topic=topic, channel=channel)["topics"]:
-            for found in each["channels"]:
+        for each in stats(node.http, topic=topic, channel=channel)["topics"] or ():
+            for found in each["channels"] or ():
                 for name in sums:
                     sums[name] += found[name]
     return sums

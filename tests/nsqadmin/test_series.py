@@ -117,7 +117,7 @@ def test_keys_share_their_times_and_the_unknown_is_null(site):
     ],
 )
 def test_what_is_wrong_with_a_question_is_said(site, query, text):
-    status, headers, body = get(f"{site.url}/ui/series?{query}")
+    status, _, body = get(f"{site.url}/ui/series?{query}")
     assert status == 400
     assert text in json.loads(body)["message"]
 

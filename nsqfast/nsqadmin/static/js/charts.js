@@ -49,7 +49,7 @@ class Chart {
       const values = this.data[index + 1];
       const highest = values.reduce((best, value, at) => (value !== null && (best < 0 || value > values[best]) ? at : best), -1);
       if (highest < 0) return `${line.label} unknown`;
-      const now = amount(values.at(-1), this.spec.unit);
+      const now = values.at(-1) === null ? "unknown" : amount(values.at(-1), this.spec.unit);
       return `${line.label} ${now} now, highest ${amount(values[highest], this.spec.unit)} at ${moment(known.times[highest], known)}`;
     });
     const marks = known.marks.map((mark) => `${moment(mark.at, known)} ${mark.text}`);

@@ -1,0 +1,185 @@
+"""The first page and the channel page of a living cluster: numbers that move, a node that dies, rates that are true."""
+
+import re
+import threading
+import time
+
+import pytest
+from playwright.sync_api import expect
+
+from support.admin import LiveCluster, start_nsqadmin, text_of, wait_until
+from support.server import start_nsqd
+from support.simulated_cluster import SimulatedCluster
+from support.web import get, post
+from support.wire import Client
+
+POLL_S = 0.5
+QUICK = f"--poll-interval={int(POLL_S * 1000)}ms"
+TICK_MS = 2000  # the shortest interval of nsqadmin when nothing else is said
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    with LiveCluster(tmp_path) as running:
+        yield running
+
+
+def url_of(admin):
+    return f"http://{text_of(admin.http)}"
+
+
+def test_publishing_changes_the_totals_of_an_open_page(cluster, page):
+    cluster.make("orders", "billing")
+    with cluster.admin("nsqfast") as admin:
+        page.goto(url_of(admin) + "/")
+        page.evaluate("() => { window.sameDocument = true }")
+        expect(page.locator("[data-text=nodes]")).to_have_text("3 of 3")
+        expect(page.locator("[data-text=depth]")).to_have_text("0")
+        clock = page.locator("#clock").text_content()
+        cluster.publish("orders", 321)
+        expect(page.locator("[data-text=depth]")).to_have_text("321", timeout=2 * TICK_MS + 1000)
+        expect(page.locator("[data-table=worst] [data-key='orders/billing']")).to_be_visible()
+        assert page.locator("#clock").text_content() != clock
+        assert page.evaluate("() => window.sameDocument")
+
+
+def test_a_node_that_dies_is_named_and_its_chart_has_a_gap(cluster, page, tmp_path):
+    cluster.make("orders", "billing")
+    dead = cluster.nsqds[1]
+    key = text_of(dead.http)
+    with cluster.admin("nsqfast", QUICK) as admin:
+        page.goto(url_of(admin) + "/")
+        expect(page.locator("[data-text=nodes]")).to_have_text("3 of 3")
+        banner = page.get_by_role("alert").locator("li:visible")
+        expect(banner).to_have_count(0)
+        began = time.time()
+        dead.kill()
+        expect(banner).to_have_count(1, timeout=10_000)
+        assert time.time() - began < 10
+        words = rf"nsqd \S+ \({re.escape(key)}\) is down since \d\d:\d\d:\d\d: .*[Cc]onnect"
+        expect(banner).to_have_text(re.compile(words))
+        expect(page.locator("[data-text=nodes]")).to_have_text("2 of 3")
+        # A whole step of history passes without an answer.
+        wait_until(lambda: has_gap(admin, key), "a gap in the chart", 25)
+        page.goto(f"{url_of(admin)}/nodes/{key}")
+        chart = page.locator("[data-chart=clients]")
+        expect(chart.locator("[data-value]")).to_have_text("–")
+        expect(chart.locator(".plot")).to_have_attribute(
+            "aria-label", re.compile("Clients unknown now, highest")
+        )
+        page.goto(url_of(admin) + "/")
+        tcp, http = text_of(dead.tcp), text_of(dead.http)
+        flags = [f"--lookupd-tcp-address={text_of(one.tcp)}" for one in cluster.lookupds]
+        addresses = [f"--tcp-address={tcp}", f"--http-address={http}"]
+        with start_nsqd("nsqfast", tmp_path / "nsqd-1", *addresses, *flags):
+            expect(banner).to_have_count(0, timeout=15_000)
+            expect(page.locator("[data-text=nodes]")).to_have_text("3 of 3")
+            depths = node_points(admin, key)
+            assert None in depths
+
+
+def node_points(admin, key):
+    target = f"/ui/series?key=node/{key}&columns=clients&range=15m"
+    answer = get(admin.http, target).json()
+    known = [at for at, value in enumerate(answer["series"][0]["clients"]) if value is not None]
+    return answer["series"][0]["clients"][known[0] :] if known else []
+
+
+def has_gap(admin, key):
+    return None in node_points(admin, key)
+
+
+def consume(server, finished, stop):
+    """Finishes 200 a second and notes when."""
+    with Client(server.tcp) as consumer:
+        consumer.sub("orders", "billing", 5)
+        while not stop.is_set():
+            consumer.fin(consumer.read_message())
+            finished.append(time.time())
+            stop.wait(0.005)
+
+
+def test_out_is_what_consumers_finish_and_has_no_spike_after_empty(tmp_path, page):
+    with (
+        start_nsqd("nsqfast", tmp_path) as nsqd,
+        start_nsqadmin("nsqfast", QUICK, nsqds=[nsqd]) as admin,
+    ):
+        post(nsqd.http, "/topic/create?topic=orders")
+        post(nsqd.http, "/channel/create?topic=orders&channel=billing")
+        post(nsqd.http, "/mpub?topic=orders", b"\n".join([b"x"] * 20_000))
+        finished, stop = [], threading.Event()
+        worker = threading.Thread(target=consume, args=(nsqd, finished, stop))
+        worker.start()
+        try:
+            wait_until(lambda: len(whole_steps(admin, finished)) >= 1, "a whole step", 30)
+            start, shown = whole_steps(admin, finished)[0]
+            rate = sum(start <= at < start + 10 for at in finished) / 10
+            assert rate > 20
+            assert abs(shown - rate) <= 0.05 * rate
+            page.goto(url_of(admin) + "/topics/orders/billing")
+            expect(page.locator("[data-chart=rates] [data-value]").nth(1)).not_to_have_text("")
+            assert post(nsqd.http, "/channel/empty?topic=orders&channel=billing").status == 200
+            expect(page.locator("[data-text=depth]")).to_have_text("0")
+        finally:
+            stop.set()
+            post(nsqd.http, "/pub?topic=orders", b"the last")
+            worker.join()
+        peak = max(value for value in out_points(admin)[1] if value is not None)
+        assert peak < 2 * rate
+
+
+def out_points(admin):
+    answer = get(admin.http, "/ui/series?key=channel/orders/billing&columns=out_s&range=15m").json()
+    return answer["times"], answer["series"][0]["out_s"]
+
+
+def whole_steps(admin, finished):
+    """(begin, out_s) of the steps within which the consumer was at work all the time."""
+    times, values = out_points(admin)
+    if not finished:
+        return []
+    begins = [(at - 10, value) for at, value in zip(times[:-1], values, strict=False)]
+    return [each for each in begins if each[0] > finished[0] + 1 and each[1] is not None]
+
+
+def test_the_oldest_age_is_that_of_what_waits(tmp_path, page):
+    with (
+        start_nsqd("nsqfast", tmp_path) as nsqd,
+        start_nsqadmin("nsqfast", QUICK, nsqds=[nsqd]) as admin,
+    ):
+        post(nsqd.http, "/topic/create?topic=orders")
+        post(nsqd.http, "/channel/create?topic=orders&channel=billing")
+        target = "/ui/series?key=channel/orders/billing&columns=in_s&range=15m"
+        wait_until(lambda: get(admin.http, target).json()["series"][0]["in_s"], "history")
+        # The ring has to have seen the channel before there was anything in it.
+        wait_until(lambda: len(get(admin.http, target).json()["times"]) > 2, "two steps", 30)
+        post(nsqd.http, "/pub?topic=orders", b"x")
+        published = time.time()
+        page.goto(url_of(admin) + "/topics/orders/billing")
+        oldest = page.locator("[data-text=oldest]")
+        expect(oldest).to_have_text(re.compile(r"^\d+ s est\.$"), timeout=15_000)
+        expect(oldest).to_have_text(re.compile(r"^1\d s est\.$"), timeout=25_000)
+        shown = int(oldest.text_content().split()[0])
+        assert abs(shown - (time.time() - published)) <= 10 + POLL_S + 3
+
+
+@pytest.mark.timeout(120)
+def test_the_first_page_of_a_large_cluster_is_there_within_a_second(page):
+    with SimulatedCluster(nodes=100, topics=500) as large:
+        flags = [f"--lookupd-http-address={address}" for address in large.lookupds]
+        with start_nsqadmin("nsqfast", *flags) as admin:
+            wait_until(lambda: "100 of 100" in get(admin.http, "/").body.decode(), "all nodes", 60)
+            durations = []
+            for _ in range(3):
+                began = time.monotonic()
+                page.goto(url_of(admin) + "/")
+                plot = page.locator("[data-chart=rates] .plot")
+                expect(plot).to_have_attribute("aria-label", re.compile(", last 1 h: "))
+                durations.append(time.monotonic() - began)
+            print("seconds to the first page with charts:", durations)
+            assert min(durations) < 1.0
+            assert page.locator("[data-table=problems]").is_visible()
+            assert page.locator(".tiles > div").count() == 6
+            assert page.locator("canvas").count() == 2
