@@ -138,6 +138,8 @@ _OTHER: dict[str, tuple[str, Callable[[float], str]]] = {
     "peek_deep_p50_us": ("p50 of it behind 10,000 others, ms", milliseconds),
     "peek_filter_p50_us": ("p50 of it with a filter over 10,000, ms", milliseconds),
     "cancel_p50_us": ("p50 of POST /channel/deferred/cancel, ms", milliseconds),
+    "page_p50_us": ("p50 of a page of nsqadmin, ms", milliseconds),
+    "page_p99_us": ("p99 of a page of nsqadmin, ms", milliseconds),
     "calm_p99_us": ("p99 of a message, nobody looks, ms", milliseconds),
     "others_p99_us": ("p99 of a message, 20 looks a second, ms", milliseconds),
 }

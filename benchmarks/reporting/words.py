@@ -26,6 +26,7 @@ METRICS = {
     "nodes_seconds": "seconds of GET /nodes",
     "ping_max_us": "longest PING during GET /nodes, µs",
     "peek_p99_us": "p99 of GET /channel/peek, µs",
+    "page_p99_us": "p99 of a page of nsqadmin, µs",
     "others_p99_us": "p99 of a message meanwhile, µs",
 }
 RELATIONS = {">=": "≥", "<=": "≤", "<": "<"}
