@@ -3,6 +3,7 @@
 from aiohttp import web
 
 from nsqfast.nsqadmin.access.middleware import add_access
+from nsqfast.nsqadmin.actions import routes as actions
 from nsqfast.nsqadmin.alerts import routes as alerts
 from nsqfast.nsqadmin.api import routes as api
 from nsqfast.nsqadmin.charts import series
@@ -19,3 +20,4 @@ def make_app(app: web.Application, context: Context) -> None:
     pages = site.add_routes(app, context)
     messages.add_routes(app, context, pages)
     series.add_routes(app, context)
+    actions.add_routes(app, context, pages.rows_of)

@@ -104,6 +104,12 @@ def paused_state(item: Topic | Channel) -> State | None:
     return State("warn", word)
 
 
+def paused_word(item: Topic | Channel) -> str:
+    """For the menus of rows: what is paused everywhere cannot be paused once more."""
+    paused = item.paused_parts
+    return "none" if not paused else "all" if paused == len(item.parts) else "some"
+
+
 def topic_states(facts: TopicFacts) -> list[State]:
     """The chips of a topic's row, the worst first."""
     states = []

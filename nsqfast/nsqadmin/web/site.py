@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import functools
 from typing import Any
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -75,6 +76,17 @@ class Site:
             return await self.not_found(request, error)
         values = {"page": page, "query": query, "tick": made.changed, "at": made.cluster.at}
         return await self.respond(request, page.template, made.view, values)
+
+    async def rows_of(self, view: str, table: str, role: Role) -> list[dict[str, str]]:
+        """The data of all rows that a page's table finds; LookupError if there is no such page or table."""
+        address = urlsplit(view)
+        page, match = self.live.find(address.path)
+        try:
+            made = await self.views.get(page, match, Query.parse(address.query), role)
+        except PageNotFoundError as error:
+            raise LookupError(error.name) from None
+        found = made.view.tables[table]
+        return [found.spec.data(item) if found.spec.data else {} for item in found.matched]
 
     async def respond(
         self,

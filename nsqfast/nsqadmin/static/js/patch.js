@@ -88,6 +88,7 @@ function makeRow(section, row) {
     box.value = row.key;
     box.setAttribute("aria-label", `Select ${row.key}`);
   }
+  element.querySelector("[data-actions] summary")?.setAttribute("aria-label", `Actions for ${row.key}`);
   patchRow(element, row);
   return element;
 }

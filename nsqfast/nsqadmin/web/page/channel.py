@@ -122,7 +122,7 @@ async def build_nodes(request: ChannelRequest) -> None:
     """What each node has of it."""
     channel = request.channel
     stats = {key: answer.stats for key, answer in request.consumers.answers.items()}
-    shares = make_shares(request.page.cluster, channel.topic, channel.parts, stats)
+    shares = make_shares(request.page.cluster, channel.topic, channel.parts, stats, channel.name)
     request.view.tables["nodes"] = make_table(request.page, node_spec(shares), shares)
 
 

@@ -33,7 +33,7 @@ INACTIVE: TableSpec[Inactive] = TableSpec(
         Column("lookupds", "Known to", lambda each: ", ".join(each.lookupds), priority=2),
     ),
     key=lambda each: f"{each.topic}/{each.channel}" if each.channel else each.topic,
-    data=lambda each: {"topic": each.topic, "channel": each.channel},
+    data=lambda each: {"topic": each.topic, "channel": each.channel, "inactive": "yes"},
     searchable=Searchable(
         text=lambda each: f"{each.topic} {each.channel}",
         flags={"is:ephemeral": lambda each: "#" in each.topic + each.channel},

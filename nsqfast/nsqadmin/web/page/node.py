@@ -97,7 +97,12 @@ TOPICS: TableSpec[NodeTopic] = TableSpec(
         Column("clients", "Clients", lambda topic: topic.clients, texts.count, "number", 3),
     ),
     key=lambda topic: topic.name,
-    data=lambda topic: {"topic": topic.name, "tombstoned": "yes" if topic.is_tombstoned else ""},
+    data=lambda topic: {
+        "topic": topic.name,
+        "node": topic.part.node if topic.part else "",
+        "paused": "all" if topic.part and topic.part.paused else "none",
+        "tombstoned": "yes" if topic.is_tombstoned else "",
+    },
     searchable=Searchable(
         text=lambda topic: topic.name,
         flags={

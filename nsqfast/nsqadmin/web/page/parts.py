@@ -7,7 +7,7 @@ from types import MappingProxyType
 from nsqfast.nsqadmin.live.model import Channel, Cluster, Counts, Node, NodeState, Part
 from nsqfast.nsqadmin.upstream.messages import ChannelStats
 from nsqfast.nsqadmin.web import texts
-from nsqfast.nsqadmin.web.facts import GROWS_S_MIN, channel_states
+from nsqfast.nsqadmin.web.facts import GROWS_S_MIN, channel_states, paused_word
 from nsqfast.nsqadmin.web.pages import PageRequest
 from nsqfast.nsqadmin.web.search import Searchable
 from nsqfast.nsqadmin.web.tables import Column, TableSpec
@@ -152,7 +152,12 @@ CHANNELS: TableSpec[Channel] = TableSpec(
         ),
     ),
     key=lambda channel: channel.name,
-    data=lambda channel: {"topic": channel.topic, "channel": channel.name},
+    data=lambda channel: {
+        "topic": channel.topic,
+        "channel": channel.name,
+        "paused": paused_word(channel),
+        "inactive": "" if channel.parts else "yes",
+    },
     searchable=Searchable(
         text=lambda channel: channel.name,
         flags={
@@ -188,6 +193,8 @@ class Share:
     node: Node | None
     at: float
     is_tombstoned: bool
+    topic: str
+    channel: str  # '' for a share of the topic
     stats: ChannelStats | None = None
 
     @property
@@ -206,6 +213,7 @@ def make_shares(
     topic: str,
     parts: list[Part],
     stats: Mapping[str, ChannelStats] = MappingProxyType({}),
+    channel: str = "",
 ) -> list[Share]:
     """In the order of the cluster's nodes; `stats` by key of the node."""
     order = {key: index for index, key in enumerate(cluster.nodes)}
@@ -213,7 +221,7 @@ def make_shares(
     for part in sorted(parts, key=lambda part: order.get(part.node, len(order))):
         node = cluster.nodes.get(part.node)
         hidden = node is not None and topic in node.tombstones
-        shares.append(Share(part, node, cluster.at, hidden, stats.get(part.node)))
+        shares.append(Share(part, node, cluster.at, hidden, topic, channel, stats.get(part.node)))
     return shares
 
 
@@ -261,7 +269,12 @@ def _spec(columns: tuple[Column[Share], ...]) -> TableSpec[Share]:
         caption="Nodes",
         columns=columns,
         key=lambda share: share.part.node,
-        data=lambda share: {"node": share.part.node},
+        data=lambda share: {
+            "node": share.part.node,
+            "topic": share.topic,
+            "channel": share.channel,
+            "paused": "all" if share.part.paused else "none",
+        },
         has_actions=True,
         is_main=False,
         empty="No nsqd has it.",

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from nsqfast.nsqadmin.web import texts
-from nsqfast.nsqadmin.web.facts import TopicFacts, topic_states
+from nsqfast.nsqadmin.web.facts import TopicFacts, paused_word, topic_states
 from nsqfast.nsqadmin.web.pages import Page, PageRequest
 from nsqfast.nsqadmin.web.search import Searchable
 from nsqfast.nsqadmin.web.tables import Column, TableSpec, make_table
@@ -74,7 +74,11 @@ TABLE: TableSpec[TopicFacts] = TableSpec(
     caption="Topics",
     columns=COLUMNS,
     key=lambda facts: facts.name,
-    data=lambda facts: {"topic": facts.name},
+    data=lambda facts: {
+        "topic": facts.name,
+        "paused": paused_word(facts.topic),
+        "inactive": "yes" if facts.is_inactive else "",
+    },
     searchable=Searchable(
         text=lambda facts: facts.name,
         flags={

@@ -1,0 +1,295 @@
+"""Actions that were begun: on one item or on hundreds, with their progress, and what became of each node.
+
+A job goes on when its page is closed. It is kept for KEPT_S, so that what failed can be tried again, a pause can be
+undone, and a second click finds the first one's job instead of doing everything twice.
+"""
+
+import asyncio
+import collections
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from aiohttp import web
+
+from nsqfast.nsqadmin.access.audit import Outcome, Result
+from nsqfast.nsqadmin.actions.effect import VERBS, audited_effect, object_of
+from nsqfast.nsqadmin.actions.order import OPPOSITE, Action
+from nsqfast.nsqadmin.actions.perform import Teller, audit_word, outcome_of
+from nsqfast.nsqadmin.actions.targets import Target
+from nsqfast.nsqadmin.context import Context
+
+ITEMS_AT_ONCE: Final = 8
+KEPT_S: Final = 900.0
+KEPT_MAX: Final = 200
+STOP_S: Final = 2.0
+PAST: Final = {
+    Action.CREATE: "Created",
+    Action.DELETE: "Deleted",
+    Action.EMPTY: "Emptied",
+    Action.PAUSE: "Paused",
+    Action.UNPAUSE: "Unpaused",
+    Action.TOMBSTONE: "Tombstoned",
+}
+
+
+@dataclass(slots=True)
+class Done:
+    """One item, and what each node said."""
+
+    target: Target
+    results: list[Result]
+
+    @property
+    def outcome(self) -> Outcome:
+        """In a word."""
+        return outcome_of(self.results)
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """`done` grows up to one entry per target."""
+
+    id: str
+    action: Action
+    targets: Sequence[Target]
+    done: list[Done] = field(default_factory=list)
+    is_stopped: bool = False
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def is_running(self) -> bool:
+        """More entries will come."""
+        return not self.ended.is_set()
+
+    @property
+    def outcome(self) -> Outcome:
+        """Of all of them together."""
+        return outcome_of([result for done in self.done for result in done.results])
+
+    def stop(self) -> None:
+        """What was begun is finished, nothing more is begun."""
+        self.is_stopped = True
+
+    def failed(self) -> list[Target]:
+        """What there is to try again."""
+        return [left for done in self.done if (left := left_of(self.action, done)) is not None]
+
+    def changed(self) -> list[Target]:
+        """What was paused here and was not before, or the other way round: what an undo has to undo."""
+        if not self.action.is_undoable:
+            return []
+        was = self.action is Action.UNPAUSE
+        found = []
+        for done in self.done:
+            told = {result.node for result in done.results if result.ok}
+            holdings = [h for h in done.target.holdings if h.node in told and h.paused is was]
+            if holdings:
+                found.append(replace(done.target, holdings=holdings))
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """What the page shows. Of many items only the failures are told node by node."""
+        is_one = len(self.targets) == 1
+        is_running = self.is_running
+        return {
+            "id": self.id,
+            "action": self.action,
+            "title": self._title(),
+            "total": len(self.targets),
+            "done": len(self.done),
+            "is_running": is_running,
+            "is_stopped": self.is_stopped,
+            "outcome": self.outcome,
+            "can_retry": not is_running and any(done.outcome != "ok" for done in self.done),
+            "can_undo": not is_running and bool(self.changed()),
+            "items": []
+            if is_running
+            else [_done_json(done, is_whole=is_one) for done in self.done],
+        }
+
+    def _title(self) -> str:
+        verb = VERBS[self.action] if self.is_running else PAST[self.action]
+        target = self.targets[0]
+        if len(self.targets) != 1:
+            return f"{verb} {len(self.targets):,} {target.item.kind}s"
+        node = target.nodes[0] if self.action is Action.TOMBSTONE else ""
+        return f"{verb} {object_of(self.action, target.item, node)}"
+
+
+def _done_json(done: Done, *, is_whole: bool) -> dict[str, Any]:
+    lookupds = set(done.target.lookupds)
+    return {
+        "topic": done.target.item.topic,
+        "channel": done.target.item.channel,
+        "outcome": done.outcome,
+        "ok": sum(result.ok for result in done.results),
+        "results": [
+            {
+                "node": result.node,
+                "kind": "nsqlookupd" if result.node in lookupds else "nsqd",
+                "ok": result.ok,
+                "text": result.text,
+            }
+            for result in done.results
+            if is_whole or not result.ok
+        ],
+    }
+
+
+def left_of(action: Action, done: Done) -> Target | None:
+    """As little as is needed to try again what failed; None if nothing did."""
+    failed = {result.node for result in done.results if not result.ok}
+    if not failed:
+        return None
+    target = done.target
+    if action is Action.TOMBSTONE:
+        return target
+    # An nsqd that comes back tells nsqlookupd again what it has, so that this has to be forgotten anew.
+    is_anew = action is Action.DELETE
+    return replace(
+        target,
+        holdings=[holding for holding in target.holdings if holding.node in failed],
+        lookupds=[one for one in target.lookupds if is_anew or one in failed],
+    )
+
+
+class Jobs:
+    """Those of one nsqadmin."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._jobs: collections.OrderedDict[tuple[str, str], tuple[float, asyncio.Task[Job]]] = (
+            collections.OrderedDict()
+        )
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def once(self, user: str, job_id: str, begin: Callable[[], Awaitable[Job]]) -> Job:
+        """The job of this id, begun if there is none. What `begin` raises leaves none behind."""
+        self._forget()
+        key = user, job_id
+        known = self._jobs.get(key)
+        if known is None:
+            task = asyncio.ensure_future(begin())
+            known = self._jobs[key] = time.monotonic(), task
+        try:
+            return await asyncio.shield(known[1])
+        except Exception:
+            self._jobs.pop(key, None)
+            raise
+
+    def get(self, user: str, job_id: str) -> Job:
+        """404 if it is not known any more; nobody sees another one's."""
+        self._forget()
+        known = self._jobs.get((user, job_id))
+        if known is None or not known[1].done() or known[1].exception() is not None:
+            raise web.HTTPNotFound(text="That was too long ago: open the dialog again.")
+        return known[1].result()
+
+    def _forget(self) -> None:
+        before = time.monotonic() - KEPT_S
+        while self._jobs:
+            key, (begun, task) = next(iter(self._jobs.items()))
+            is_over = task.done() and (task.exception() or not task.result().is_running)
+            if not is_over or (begun > before and len(self._jobs) <= KEPT_MAX):
+                return
+            del self._jobs[key]
+
+    def start(
+        self, request: web.Request, action: Action, targets: Sequence[Target], job_id: str
+    ) -> Job:
+        """Begins, and returns at once."""
+        job = Job(job_id or new_id(), action, targets)
+        task = asyncio.get_running_loop().create_task(self._run(request, job))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return job
+
+    async def close(self) -> None:
+        """What is being told is told to its end, for STOP_S at most."""
+        if not self._running:
+            return
+        _, pending = await asyncio.wait(self._running, timeout=STOP_S)
+        for task in pending:
+            task.cancel()
+        if pending:
+            await asyncio.wait(pending)
+
+    async def _run(self, request: web.Request, job: Job) -> None:
+        teller = Teller(self._context.upstream)
+        rest = iter(job.targets)
+        try:
+            workers = min(ITEMS_AT_ONCE, len(job.targets))
+            await asyncio.gather(*(self._work(request, job, teller, rest) for _ in range(workers)))
+        finally:
+            job.ended.set()
+            self._context.poller.ask_now()
+
+    async def _work(
+        self, request: web.Request, job: Job, teller: Teller, rest: Iterable[Target]
+    ) -> None:
+        for target in rest:
+            if job.is_stopped:
+                return
+            results = await self._do(job.action, target, teller)
+            done = Done(target, results)
+            job.done.append(done)
+            await self._tell_others(request, job, done)
+
+    async def _do(self, action: Action, target: Target, teller: Teller) -> list[Result]:
+        if action is not Action.EMPTY:
+            return await teller.perform(action, target)
+        # What goes by being emptied was not handled by a consumer: charts must not count it.
+        self._note_emptied(target)
+        results = await teller.perform(action, target)
+        self._note_emptied(target)
+        return results
+
+    def _note_emptied(self, target: Target) -> None:
+        for node in target.nodes:
+            self._context.poller.note_emptied(target.item.topic, target.item.channel, node)
+
+    async def _tell_others(self, request: web.Request, job: Job, done: Done) -> None:
+        target = done.target
+        item = target.item
+        named = {"topic": item.topic, "channel": item.channel}
+        if job.action is Action.TOMBSTONE:
+            named["node"] = target.nodes[0]
+        effect = audited_effect(target)
+        if len(job.targets) > 1:
+            effect["one_of"] = len(job.targets)
+        await self._context.audit.note(
+            request,
+            audit_word(job.action, item),
+            {name: text for name, text in named.items() if text},
+            effect=effect,
+            results=done.results,
+            outcome=done.outcome,
+        )
+        if done.outcome != "failed":
+            self._mark(job.action, target)
+
+    def _mark(self, action: Action, target: Target) -> None:
+        item = target.item
+        history = self._context.history
+        if action is Action.TOMBSTONE:
+            node = target.nodes[0]
+            history.mark(f"Tombstoned topic {item.topic}", ("node", node))
+            history.mark(f"Tombstoned on {node}", ("topic", item.topic))
+            return
+        key = ("channel", item.topic, item.channel) if item.channel else ("topic", item.topic)
+        history.mark(f"{PAST[action]} {item.kind} {item.short_name}", key)
+
+
+def opposite(job: Job) -> Action:
+    """400 for what cannot be undone."""
+    if job.action not in OPPOSITE:
+        raise web.HTTPBadRequest(text=f"{job.action} cannot be undone")
+    return OPPOSITE[job.action]
+
+
+def new_id() -> str:
+    """Nobody guesses it."""
+    return secrets.token_urlsafe(16)

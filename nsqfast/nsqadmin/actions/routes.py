@@ -1,0 +1,228 @@
+"""What the pages' dialogs and menus ask for, JSON both ways; admins only, wrong requests with a text for people.
+
+GET  /ui/effect?action=&topic=&channel=&node=  what the action would touch now (node as often as there are nodes)
+POST /ui/effect                                the same of an Order, sets included
+POST /ui/actions                               do it. One item: the end of it, 200, or 502 if no node did it.
+                                               A set: 202 at once. 409 with the new effect if the set has changed.
+GET  /ui/actions/ID                            how far it is
+POST /ui/actions/ID/stop, .../retry, .../undo  begin no more; try again what failed; take back a pause
+"""
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from aiohttp import web
+
+from nsqfast.nsqadmin.access.roles import admin_only, user_of
+from nsqfast.nsqadmin.actions.effect import effect_of
+from nsqfast.nsqadmin.actions.jobs import Job, Jobs, new_id, opposite
+from nsqfast.nsqadmin.actions.matching import BulkEffect, Matching, RowsOf, bulk_effect, hash_of
+from nsqfast.nsqadmin.actions.order import (
+    Action,
+    Order,
+    check_name,
+    check_order,
+    read_json,
+    read_order,
+)
+from nsqfast.nsqadmin.actions.perform import audit_word
+from nsqfast.nsqadmin.actions.publish import Publish
+from nsqfast.nsqadmin.actions.targets import Target, Targets
+from nsqfast.nsqadmin.context import Context
+
+NO_STORE = {"Cache-Control": "no-store"}
+Begin = Callable[[], Awaitable[Job]]
+
+
+CHANGED = "The set has changed since you looked: look again."
+
+
+class SetChangedError(Exception):
+    """Between the dialog and its confirmation; `effect` is that of the set as it is now."""
+
+    def __init__(self, effect: BulkEffect) -> None:
+        super().__init__(CHANGED)
+        self.effect = effect
+
+
+class Again(msgspec.Struct):
+    """Of retry, stop and undo; the id is that of the new job."""
+
+    id: str = ""
+
+
+class Actions:
+    """The handlers."""
+
+    def __init__(self, context: Context, rows_of: RowsOf) -> None:
+        self._context = context
+        self._targets = Targets(context)
+        self._matching = Matching(context, rows_of)
+        self._jobs = Jobs(context)
+
+    def add_routes(self, app: web.Application) -> None:
+        """See the module."""
+        to, router = self._context.urls.to, app.router
+        router.add_get(to("/ui/effect"), admin_only(self.show_effect))
+        router.add_post(to("/ui/effect"), admin_only(self.count_effect))
+        router.add_post(to("/ui/actions"), admin_only(self.begin))
+        router.add_get(to("/ui/actions/{id}"), admin_only(self.show))
+        router.add_post(to("/ui/actions/{id}/stop"), admin_only(self.stop))
+        router.add_post(to("/ui/actions/{id}/retry"), admin_only(self.retry))
+        router.add_post(to("/ui/actions/{id}/undo"), admin_only(self.undo))
+
+        async def close(_app: web.Application) -> None:
+            await self._jobs.close()
+
+        app.on_shutdown.append(close)
+
+    async def show_effect(self, request: web.Request) -> web.Response:
+        """Of one item."""
+        query = request.query
+        try:
+            action = Action(query.get("action", ""))
+        except ValueError:
+            raise web.HTTPBadRequest(text=f"action is one of {', '.join(Action)}") from None
+        nodes = query.getall("node", None)
+        order = Order(action, "", query.get("topic", ""), query.get("channel", ""), nodes)
+        check_order(order)
+        return await self._effect(request, order)
+
+    async def count_effect(self, request: web.Request) -> web.Response:
+        """Of an Order."""
+        return await self._effect(request, await read_order(request))
+
+    async def _effect(self, request: web.Request, order: Order) -> web.Response:
+        if order.is_bulk:
+            targets = await self._matching.find(order, user_of(request).role)
+            return _answer(bulk_effect(order.action, targets, new_id()))
+        target = await self._targets.find(order.action, order.item, order.nodes)
+        return _answer(effect_of(order.action, target, new_id()))
+
+    async def begin(self, request: web.Request) -> web.Response:
+        """See the module."""
+        order = await read_order(request)
+        job_id = order.id or new_id()
+        begin = self._begin_set if order.is_bulk else self._begin_one
+        try:
+            job = await self._once(request, job_id, lambda: begin(request, order, job_id))
+        except SetChangedError as error:
+            await self._note_refused(request, order, CHANGED)
+            told = {"message": CHANGED, "effect": error.effect}
+            return _answer(told, web.HTTPConflict.status_code)
+        except web.HTTPException as error:
+            await self._note_refused(request, order, error.text or error.reason)
+            raise
+        return await _report(job)
+
+    async def _note_refused(self, request: web.Request, order: Order, reason: str) -> None:
+        target = {"topic": order.topic, "channel": order.channel}
+        effect: dict[str, object] = {"reason": reason}
+        if order.is_bulk:
+            effect["view"] = order.view
+        await self._context.audit.note(
+            request,
+            audit_word(order.action, order.item),
+            {name: text for name, text in target.items() if text},
+            effect=effect,
+            outcome="refused",
+        )
+
+    async def _once(self, request: web.Request, job_id: str, begin: Begin) -> Job:
+        return await self._jobs.once(user_of(request).name, job_id, begin)
+
+    async def _begin_one(self, request: web.Request, order: Order, job_id: str) -> Job:
+        item, action = order.item, order.action
+        if action is Action.CREATE:
+            check_name(item.topic, "topic")
+            if item.channel:
+                check_name(item.channel, "channel")
+        if action.wants_name and order.confirm != item.name:
+            raise web.HTTPBadRequest(text=f"Not done: confirm has to be {item.name}")
+        nodes = order.nodes
+        if nodes is None and action is Action.CREATE and not item.channel:
+            nodes = []  # as NSQ's nsqadmin does it: nsqlookupd alone
+        target = await self._targets.find(action, item, nodes)
+        if order.nodes is None and action is Action.CREATE:
+            target.holdings = [holding for holding in target.holdings if holding.is_there]
+        if action is Action.DELETE and not order.tell_lookupds:
+            target.lookupds = []
+        if not target.nodes and not target.lookupds:
+            raise web.HTTPBadRequest(text="Not done: choose a node.")
+        return self._jobs.start(request, action, [target], job_id)
+
+    async def _begin_set(self, request: web.Request, order: Order, job_id: str) -> Job:
+        targets = await self._matching.find(order, user_of(request).role)
+        if order.hash != hash_of(order.action, targets):
+            raise SetChangedError(bulk_effect(order.action, targets, new_id()))
+        if order.action.wants_name and order.confirm != str(len(targets)):
+            raise web.HTTPBadRequest(text=f"Not done: confirm has to be {len(targets)}")
+        return self._jobs.start(request, order.action, targets, job_id)
+
+    def _job(self, request: web.Request) -> Job:
+        return self._jobs.get(user_of(request).name, request.match_info["id"])
+
+    async def show(self, request: web.Request) -> web.Response:
+        """As it is now."""
+        return _answer(self._job(request).to_json())
+
+    async def stop(self, request: web.Request) -> web.Response:
+        """What is under way is still told."""
+        job = self._job(request)
+        job.stop()
+        return _answer(job.to_json())
+
+    async def retry(self, request: web.Request) -> web.Response:
+        """Only where it failed."""
+        job = self._job(request)
+
+        async def begin(job_id: str) -> Job:
+            left = [await self._count_again(job.action, target) for target in job.failed()]
+            return self._jobs.start(request, job.action, left, job_id)
+
+        return await self._again(request, job, begin)
+
+    async def undo(self, request: web.Request) -> web.Response:
+        """Only where it changed something."""
+        job = self._job(request)
+        action = opposite(job)
+
+        async def begin(job_id: str) -> Job:
+            back = [await self._count_again(action, target) for target in job.changed()]
+            return self._jobs.start(request, action, back, job_id)
+
+        return await self._again(request, job, begin)
+
+    async def _again(
+        self, request: web.Request, job: Job, begin: Callable[[str], Awaitable[Job]]
+    ) -> web.Response:
+        given = await read_json(request, Again)
+        if job.is_running:
+            raise web.HTTPConflict(text="It is still running.")
+        job_id = given.id or new_id()
+        return await _report(await self._once(request, job_id, lambda: begin(job_id)))
+
+    async def _count_again(self, action: Action, target: Target) -> Target:
+        is_whole = action in (Action.DELETE, Action.TOMBSTONE)
+        if action is not Action.CREATE:
+            target.holdings = await self._targets.ask(target.nodes, target.item, is_whole=is_whole)
+        return target
+
+
+async def _report(job: Job) -> web.Response:
+    if len(job.targets) != 1:
+        return _answer(job.to_json(), 202)
+    await job.ended.wait()
+    told = job.to_json()
+    return _answer(told, 502 if told["outcome"] == "failed" else 200)
+
+
+def _answer(value: object, status: int = 200) -> web.Response:
+    body = msgspec.json.encode(value)
+    return web.Response(body=body, status=status, content_type="application/json", headers=NO_STORE)
+
+
+def add_routes(app: web.Application, context: Context, rows_of: RowsOf) -> None:
+    """All that changes the cluster from a page."""
+    Actions(context, rows_of).add_routes(app)
+    Publish(context).add_routes(app)

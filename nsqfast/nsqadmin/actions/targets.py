@@ -1,0 +1,196 @@
+"""Which nsqd have a topic or a channel right now, and what they have of it: they are asked, not the last poll."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import urlencode
+
+from aiohttp import web
+
+from nsqfast.nsqadmin.actions.order import Action, Item
+from nsqfast.nsqadmin.context import Context
+from nsqfast.nsqadmin.live.model import Cluster, Part
+from nsqfast.nsqadmin.upstream.client import UpstreamError
+from nsqfast.nsqadmin.upstream.discovery import Discovery
+from nsqfast.nsqadmin.upstream.errors import NobodyAnsweredError
+from nsqfast.nsqadmin.upstream.messages import NsqdStats, TopicStats
+
+NODES_AT_ONCE: Final = 16
+ANSWER_S: Final = 2.0  # somebody waits for the dialog
+
+
+@dataclass(slots=True)
+class Holding:
+    """What one nsqd has of an item. With an `error` nothing else is known; is_there is None then."""
+
+    node: str
+    hostname: str = ""
+    is_there: bool | None = None
+    memory: int = 0
+    disk: int = 0
+    in_flight: int = 0
+    deferred: int = 0
+    clients: int = 0
+    channels: int = 0
+    paused: bool = False
+    error: str = ""
+
+    @property
+    def messages(self) -> int:
+        """All of them."""
+        return self.memory + self.disk + self.in_flight + self.deferred
+
+
+@dataclass(slots=True)
+class Target:
+    """An item, what each nsqd has of it, and which nsqlookupd are told."""
+
+    item: Item
+    holdings: list[Holding]
+    lookupds: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def nodes(self) -> list[str]:
+        """Those nsqd that are told."""
+        return [holding.node for holding in self.holdings]
+
+
+class Targets:
+    """Finds them."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._upstream = context.upstream
+        self._discovery = Discovery(context.options, context.upstream)
+
+    async def find(self, action: Action, item: Item, nodes: Sequence[str] | None) -> Target:
+        """Of those `nodes`, or of all that have the item. 404 if there is none; 400 for a node that is not known."""
+        cluster = self._context.poller.cluster
+        warnings: list[str] = []
+        if nodes is not None:
+            self._check_known(cluster, nodes)
+        if action is Action.CREATE:
+            return Target(item, _offer(cluster, item, nodes), self._lookupds(action))
+        if nodes is None:
+            nodes, warnings = await self._candidates(cluster, item)
+        holdings = await self.ask(nodes, item, is_whole=action in (Action.DELETE, Action.TOMBSTONE))
+        holdings = [holding for holding in holdings if holding.is_there is not False]
+        if not holdings and not self._is_registered(cluster, action, item):
+            raise web.HTTPNotFound(text=f"No node has the {item.kind} {item.name}.")
+        return Target(item, holdings, self._lookupds(action), warnings)
+
+    def _lookupds(self, action: Action) -> list[str]:
+        told = action in (Action.CREATE, Action.DELETE, Action.TOMBSTONE)
+        return list(self._context.options.nsqlookupd_http_addresses) if told else []
+
+    def _check_known(self, cluster: Cluster, nodes: Iterable[str]) -> None:
+        # Nobody may have us send requests to wherever they like.
+        for node in nodes:
+            if node not in cluster.nodes:
+                raise web.HTTPBadRequest(text=f"The cluster has no node {node}.")
+
+    def _is_registered(self, cluster: Cluster, action: Action, item: Item) -> bool:
+        """nsqlookupd alone knows it, so that it can be deleted there."""
+        known = cluster.topics.get(item.topic)
+        return (
+            action is Action.DELETE
+            and known is not None
+            and (not item.channel or item.channel in known.channels)
+        )
+
+    async def _candidates(self, cluster: Cluster, item: Item) -> tuple[list[str], list[str]]:
+        """Who had it at the last poll, down or not, and who says that they have the topic now."""
+        known = dict.fromkeys(part.node for part in parts_of(cluster, item))
+        if not self._discovery.lookupds:
+            return list(known | dict.fromkeys(cluster.nodes)), []
+        try:
+            found = await self._discovery.producers(item.topic)
+        except NobodyAnsweredError as error:
+            return list(known), [f"Asked are only nodes that were known before: {error}"]
+        return list(known | dict.fromkeys(node.key for node in found.value)), []
+
+    async def ask(self, nodes: Iterable[str], item: Item, *, is_whole: bool) -> list[Holding]:
+        """In the same order. A topic as a whole counts with its channels."""
+        gate = asyncio.Semaphore(NODES_AT_ONCE)
+        query = (
+            {"topic": item.topic, "channel": item.channel}
+            if item.channel
+            else {"topic": item.topic}
+        )
+        path = "/stats?format=json&include_clients=false&include_mem=false&" + urlencode(query)
+
+        async def ask_one(node: str) -> Holding:
+            async with gate:
+                holding = Holding(node, self._hostname(node))
+                try:
+                    async with asyncio.timeout(ANSWER_S):
+                        stats = await self._upstream.read(node, path, NsqdStats)
+                except UpstreamError as error:
+                    holding.error = str(error).removeprefix(f"http://{node}{path}: ")
+                except TimeoutError:
+                    holding.error = f"no answer within {ANSWER_S:g} s"
+                else:
+                    count(holding, stats, item, is_whole=is_whole)
+                return holding
+
+        return list(await asyncio.gather(*map(ask_one, nodes)))
+
+    def _hostname(self, node: str) -> str:
+        known = self._context.poller.cluster.nodes.get(node)
+        return known.hostname if known else ""
+
+
+def _offer(cluster: Cluster, item: Item, nodes: Sequence[str] | None) -> list[Holding]:
+    """Where it can be made: on these nodes, or on any."""
+    has_topic = {part.node for part in parts_of(cluster, Item(item.topic))}
+    return [
+        Holding(
+            key,
+            cluster.nodes[key].hostname,
+            is_there=key in has_topic,
+            error=cluster.nodes[key].error,
+        )
+        for key in (cluster.nodes if nodes is None else nodes)
+    ]
+
+
+def count(holding: Holding, stats: NsqdStats, item: Item, *, is_whole: bool) -> None:
+    """Fills in what the nsqd says of the item."""
+    topic = next((one for one in stats.topics or () if one.topic_name == item.topic), None)
+    holding.is_there = topic is not None
+    if topic is None:
+        return
+    if item.channel:
+        _count_channel(holding, topic, item.channel)
+        return
+    holding.paused = topic.paused
+    holding.memory, holding.disk = topic.depth - topic.backend_depth, topic.backend_depth
+    holding.channels = len(topic.channels or ())
+    for channel in topic.channels or ():
+        holding.clients += channel.client_count
+        if is_whole:
+            holding.memory += channel.depth - channel.backend_depth
+            holding.disk += channel.backend_depth
+            holding.in_flight += channel.in_flight_count
+            holding.deferred += channel.deferred_count
+
+
+def _count_channel(holding: Holding, topic: TopicStats, name: str) -> None:
+    channel = next((one for one in topic.channels or () if one.channel_name == name), None)
+    holding.is_there = channel is not None
+    if channel is None:
+        return
+    holding.paused, holding.clients = channel.paused, channel.client_count
+    holding.memory, holding.disk = channel.depth - channel.backend_depth, channel.backend_depth
+    holding.in_flight, holding.deferred = channel.in_flight_count, channel.deferred_count
+
+
+def parts_of(cluster: Cluster, item: Item) -> Sequence[Part]:
+    """Of the last poll."""
+    topic = cluster.topics.get(item.topic)
+    if topic is None or not item.channel:
+        return topic.parts if topic else ()
+    channel = topic.channels.get(item.channel)
+    return channel.parts if channel else ()

@@ -1,0 +1,434 @@
+"""Actions: what their effect counts, what they change at real nodes, and what is said of those that fail."""
+
+import base64
+import json
+
+import pytest
+
+from nsqfast.nsqadmin.live.history import History
+from nsqfast.nsqadmin.live.history_file import load
+from nsqfast.nsqadmin.options import Options
+from support.admin import LiveCluster, text_of, told, wait_until
+from support.admin_actions import (
+    Acting,
+    depths,
+    paused,
+    publish,
+    results,
+    topics_of,
+)
+from support.lookup import lookup, topics
+from support.web import request, stats
+
+OFTEN = "--poll-interval=300ms"  # so that nobody waits for it
+pytestmark = [pytest.mark.go, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with LiveCluster(tmp_path_factory.mktemp("actions")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def audit_file(tmp_path_factory):
+    return tmp_path_factory.mktemp("audit") / "audit.log"
+
+
+@pytest.fixture(scope="module")
+def admin(cluster, audit_file):
+    with cluster.admin("nsqfast", f"--audit-file={audit_file}", OFTEN) as server:
+        acting = Acting(server)
+        acting.wait_for_cluster(len(cluster.nsqds))
+        yield acting
+
+
+@pytest.fixture
+def name(request):
+    """Of a topic of the test's own."""
+    return request.node.name[5:][:54]
+
+
+def node_of(cluster, number):
+    return text_of(cluster.nsqds[number].http)
+
+
+def entries(audit_file, action, topic):
+    """Lines of the audit; they come a moment after the answer."""
+    found = []
+
+    def is_there():
+        lines = audit_file.read_text(encoding="utf-8").splitlines()
+        every = [json.loads(line) for line in lines]
+        found[:] = [
+            entry
+            for entry in every
+            if entry["action"] == action and entry["target"].get("topic") == topic
+        ]
+        return found
+
+    wait_until(is_there, f"{action} of {topic} in the audit")
+    return found
+
+
+def test_effect_counts_what_each_node_has_now(cluster, admin, name):
+    cluster.make(name, "billing", "other")
+    publish(cluster, name, 7, 0, 5, channels=["billing", "other"])
+    effect = admin.effect("empty", name, "billing")
+    counted = {node["node"]: node["messages"] for node in effect["nodes"]}
+    assert counted == {node_of(cluster, 0): 7, node_of(cluster, 1): 0, node_of(cluster, 2): 5}
+    assert effect["confirm"] == f"{name}/billing"
+    assert any(line.startswith("Not touched: other channels") for line in effect["lines"])
+    status, by_get = admin.ask("GET", f"/ui/effect?action=delete&topic={name}")
+    assert status == 200
+    # Both channels have a copy of each message.
+    assert sum(node["messages"] for node in by_get["nodes"]) == 24
+
+
+def test_effect_counts_what_is_deferred_and_in_flight(cluster, admin, name):
+    cluster.make(name, "c", on=[0])
+    told(cluster.nsqds[0], f"/pub?topic={name}&defer=60000", b"later")
+    told(cluster.nsqds[0], f"/pub?topic={name}", b"now")
+
+    def counted():
+        (node,) = admin.effect("empty", name, "c")["nodes"]
+        return node["deferred"] == 1 and node["memory"] == 1 and node["messages"] == 2
+
+    wait_until(counted, "one deferred, one in memory")
+
+
+def test_empty_wants_the_whole_name(cluster, admin, audit_file, name):
+    cluster.make(name, "c")
+    publish(cluster, name, 3, 0, 0, channels=["c"])
+    for confirm in ("", "c", name, f"{name}/C", f" {name}/c"):
+        status, told_why = admin.act("empty", name, "c", confirm=confirm)
+        assert status == 400
+        assert told_why["message"] == f"Not done: confirm has to be {name}/c"
+    assert depths(cluster, name, "c") == [3, 0, 0]
+    assert {e["outcome"] for e in entries(audit_file, "empty_channel", name)} == {"refused"}
+
+
+def test_empty_channel_leaves_the_others_alone(cluster, admin, audit_file, name):
+    cluster.make(name, "billing", "other")
+    publish(cluster, name, 4, 4, 4, channels=["billing", "other"])
+    status, job = admin.act("empty", name, "billing", confirm=f"{name}/billing")
+    assert (status, job["outcome"]) == (200, "ok")
+    assert results(job) == {node_of(cluster, number): True for number in range(3)}
+    assert depths(cluster, name, "billing") == [0, 0, 0]
+    assert depths(cluster, name, "other") == [4, 4, 4]
+    (entry,) = entries(audit_file, "empty_channel", name)
+    assert entry["outcome"] == "ok"
+    assert entry["effect"]["messages"] == 12
+    assert len(entry["results"]) == 3
+
+
+def test_empty_on_one_node_leaves_the_other_nodes_alone(cluster, admin, name):
+    cluster.make(name, "c")
+    publish(cluster, name, 4, 4, 4, channels=["c"])
+    nodes = [node_of(cluster, 1)]
+    status, job = admin.act("empty", name, "c", confirm=f"{name}/c", nodes=nodes)
+    assert (status, list(results(job))) == (200, nodes)
+    assert depths(cluster, name, "c") == [4, 0, 4]
+
+
+def test_the_same_order_twice_is_done_once(cluster, admin, name):
+    cluster.make(name, "c", on=[0])
+    publish(cluster, name, 4, 0, 0, channels=["c"])
+    effect = admin.effect("empty", name, "c")
+    first = admin.act("empty", name, "c", confirm=f"{name}/c", id=effect["id"])
+    publish(cluster, name, 2, 0, 0, channels=["c"])
+    assert admin.act("empty", name, "c", confirm=f"{name}/c", id=effect["id"]) == first
+    assert depths(cluster, name, "c")[0] == 2
+
+
+def test_undo_takes_back_what_the_pause_did_and_no_more(cluster, admin, name):
+    cluster.make(name, "c")
+    admin.act("pause", name, "c", nodes=[node_of(cluster, 1)])
+    assert paused(cluster, name, "c") == [False, True, False]
+    status, job = admin.act("pause", name, "c")
+    assert (status, job["can_undo"]) == (200, True)
+    assert paused(cluster, name, "c") == [True, True, True]
+    status, undone = admin.ask("POST", f"/ui/actions/{job['id']}/undo", {})
+    assert (status, undone["outcome"]) == (200, "ok")
+    assert paused(cluster, name, "c") == [False, True, False]
+
+
+def test_pause_and_unpause_of_a_topic(cluster, admin, name):
+    cluster.make(name, "c")
+    assert admin.act("pause", name)[0] == 200
+    assert paused(cluster, name) == [True, True, True]
+    assert admin.act("unpause", name)[0] == 200
+    assert paused(cluster, name) == [False, False, False]
+
+
+def test_nobody_is_told_who_is_not_of_the_cluster(cluster, admin, name):
+    cluster.make(name, "c")
+    for node in ("127.0.0.1:1", "example.org:80", text_of(cluster.lookupds[0].http)):
+        status, said = admin.act("pause", name, nodes=[node])
+        assert (status, said["message"]) == (400, f"The cluster has no node {node}.")
+
+
+def test_what_is_not_there_is_404(admin):
+    status, said = admin.act("pause", "no-such-topic")
+    assert (status, said["message"]) == (404, "No node has the topic no-such-topic.")
+    status, _ = admin.ask("POST", "/ui/effect", {"action": "pause", "topic": "no-such-topic"})
+    assert status == 404
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"action": "explode", "topic": "t"},
+        {"action": "pause"},
+        {"action": "pause", "topic": ["t"]},
+        {"action": "tombstone", "topic": "t"},
+        {"action": "tombstone", "topic": "t", "nodes": []},
+        {"action": "create", "view": "/topics", "table": "topics"},
+        {"action": "pause", "view": "/nowhere", "table": "topics"},
+        {"action": "pause", "view": "/topics", "table": "nothing"},
+        {"action": "pause", "items": []},
+        {"action": "pause", "topic": "t", "id": "x"},
+        {"action": "create", "topic": "<b>"},
+        {"action": "create", "topic": "t", "channel": "a b"},
+        [],
+        "x",
+    ],
+    ids=str,
+)
+def test_bad_orders_are_400_with_a_text(admin, body):
+    status, said = admin.ask("POST", "/ui/actions", body)
+    assert status == 400
+    assert said["message"]
+
+
+def test_create_at_nsqlookupd_alone_and_on_nodes(cluster, admin, name):
+    status, job = admin.act("create", name)
+    assert status == 200
+    assert set(results(job)) == {text_of(one.http) for one in cluster.lookupds}
+    assert all(name not in topics for topics in topics_of(cluster))
+    assert all(name in topics(one.http) for one in cluster.lookupds)
+    effect = admin.effect("create", name)
+    assert not any(node["is_chosen"] for node in effect["nodes"])
+    nodes = [node_of(cluster, 0), node_of(cluster, 2)]
+    status, job = admin.act("create", name, "c", nodes=nodes)
+    assert (status, job["outcome"]) == (200, "ok")
+    assert depths(cluster, name, "c") == [0, -1, 0]
+
+
+def test_an_inactive_topic_is_deleted_at_nsqlookupd(cluster, admin, name):
+    for one in cluster.lookupds:
+        told(one, f"/topic/create?topic={name}")
+    admin.wait_for_nodes(name, 0)
+    effect = admin.effect("delete", name)
+    assert effect["nodes"] == []
+    assert effect["confirm"] == name
+    status, job = admin.act("delete", name, confirm=name)
+    assert (status, job["outcome"]) == (200, "ok")
+    assert not any(name in topics(one.http) for one in cluster.lookupds)
+
+
+def test_tombstone_hides_and_deletes_the_topic_on_one_node_only(cluster, admin, name):
+    cluster.make(name, "c")
+    node = node_of(cluster, 0)
+    effect = admin.effect("tombstone", name, nodes=[node])
+    assert effect["title"] == f"Tombstone topic {name} on node {node}"
+    assert any("keeps publishing" in line for line in effect["lines"])
+    status, job = admin.act("tombstone", name, nodes=[node])
+    assert (status, job["outcome"]) == (200, "ok")
+    assert [name in topics for topics in topics_of(cluster)] == [False, True, True]
+    for one in cluster.lookupds:
+        assert len(lookup(one.http, name)["producers"]) == 2
+
+
+def view_of(search):
+    return {"view": f"/topics?q={search}", "table": "topics"}
+
+
+def test_all_matching_hits_exactly_those_and_a_changed_set_asks_again(cluster, admin):
+    for number in range(18):
+        cluster.make(f"bulk-{number}" + ("-few" if number % 5 == 0 else ""), on=[number % 3])
+    view = view_of("bulk-+few")
+    effect = admin.effect("pause", **view)
+    assert [item["topic"] for item in effect["items"]] == [
+        "bulk-0-few",
+        "bulk-10-few",
+        "bulk-15-few",
+        "bulk-5-few",
+    ]
+    cluster.make("bulk-99-few", on=[0])
+    status, said = admin.act("pause", hash=effect["hash"], **view)
+    assert status == 409
+    assert [item["topic"] for item in said["effect"]["items"]][-1] == "bulk-99-few"
+    status, job = admin.act("pause", hash=said["effect"]["hash"], **view)
+    assert status == 202
+    job = admin.end_of(job)
+    assert (job["outcome"], job["done"], job["can_undo"]) == ("ok", 5, True)
+    found = {t["topic_name"]: t["paused"] for n in cluster.nsqds for t in stats(n.http)["topics"]}
+    assert {topic for topic, is_paused in found.items() if is_paused} == {
+        item["topic"] for item in said["effect"]["items"]
+    }
+    status, undone = admin.ask("POST", f"/ui/actions/{job['id']}/undo", {})
+    assert admin.end_of(undone)["outcome"] == "ok"
+    assert not any(t["paused"] for n in cluster.nsqds for t in stats(n.http)["topics"])
+
+
+def test_a_set_wants_its_number_typed(cluster, admin, audit_file):
+    for name in ("count-a", "count-b"):
+        cluster.make(name, "c", on=[0])
+    view = view_of("count-")
+    effect = admin.effect("delete", **view)
+    assert effect["confirm"] == "2"
+    for confirm in ("", "1", "count-a"):
+        assert admin.act("delete", hash=effect["hash"], confirm=confirm, **view)[0] == 400
+    assert {"count-a", "count-b"} <= set(topics_of(cluster)[0])
+    status, job = admin.act("delete", hash=effect["hash"], confirm="2", **view)
+    assert (status, admin.end_of(job)["outcome"]) == (202, "ok")
+    assert not {"count-a", "count-b"} & set(topics_of(cluster)[0])
+    (entry,) = entries(audit_file, "delete_topic", "count-b")
+    assert entry["effect"]["one_of"] == 2
+
+
+def test_picked_channels_of_two_topics(cluster, admin):
+    items = []
+    for topic in ("picked-a", "picked-b"):
+        cluster.make(topic, "x", "y", on=[1])
+        publish(cluster, topic, 0, 3, 0, channels=["x", "y"])
+        items.append({"topic": topic, "channel": "x"})
+    admin.wait_for_nodes("picked-b", 1)
+    effect = admin.effect("empty", items=items)
+    assert [item["messages"] for item in effect["items"]] == [3, 3]
+    order = {"items": items, "hash": effect["hash"], "confirm": "2"}
+    _, job = admin.act("empty", **order)
+    assert admin.end_of(job)["outcome"] == "ok"
+    for topic in ("picked-a", "picked-b"):
+        assert depths(cluster, topic, "x") == [-1, 0, -1]
+        assert depths(cluster, topic, "y") == [-1, 3, -1]
+
+
+def test_more_than_500_are_refused(cluster, admin):
+    for number in range(501):
+        told(cluster.lookupds[0], f"/topic/create?topic=many-{number}")
+    status, said = admin.ask("POST", "/ui/effect", {"action": "delete", **view_of("many-")})
+    assert status == 400
+    assert said["message"].startswith("501 match, at most 500")
+    effect = admin.effect("delete", **view_of("many-1"))
+    count = len(effect["items"])
+    status, job = admin.act("delete", hash=effect["hash"], confirm=str(count), **view_of("many-1"))
+    assert admin.end_of(job)["outcome"] == "ok"
+    assert not any(topic.startswith("many-1") for topic in topics(cluster.lookupds[0].http))
+
+
+def test_publish_goes_to_the_chosen_node(cluster, admin, audit_file, name):
+    cluster.make(name, "c")
+    body = {"topic": name, "body": "grüße <b>", "count": 3, "node": node_of(cluster, 2)}
+    status, said = admin.ask("POST", "/ui/publish", body)
+    assert (status, said["sent"], said["outcome"]) == (200, 3, "ok")
+    assert depths(cluster, name, "c") == [0, 0, 3]
+    (entry,) = entries(audit_file, "publish", name)
+    assert entry["effect"] == {"size": 11, "count": 3, "sent": 3, "defer_ms": 0}
+    assert "grüße" not in json.dumps(entry, ensure_ascii=False)
+
+
+def test_publish_takes_bytes_and_defers_them(cluster, admin, name):
+    cluster.make(name, "c", on=[0])
+    body = base64.b64encode(bytes(range(256))).decode()
+    given = {"topic": name, "body": body, "is_base64": True, "defer_ms": 60000}
+    assert admin.ask("POST", "/ui/publish", given)[0] == 200
+
+    def is_deferred():
+        (channel,) = stats(cluster.nsqds[0].http, topic=name)["topics"][0]["channels"]
+        return channel["deferred_count"] == 1
+
+    wait_until(is_deferred, "one deferred message")
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "word"),
+    [
+        ({"body": ""}, 400, "400 MSG_EMPTY"),
+        ({"body": "x" * (1 << 20) + "y"}, 413, "413 MSG_TOO_BIG"),
+        ({"defer_ms": 10**9}, 400, "400 INVALID_DEFER"),
+    ],
+    ids=["empty", "large", "defer"],
+)
+@pytest.mark.parametrize("number", [0, 2], ids=["ours", "go"])
+def test_publish_shows_what_nsqd_refuses(cluster, admin, number, changes, status, word):
+    cluster.make("refusing", "c")
+    given = {"topic": "refusing", "body": "x", "node": node_of(cluster, number)} | changes
+    got, said = admin.ask("POST", "/ui/publish", given)
+    assert (got, said["sent"], said["text"]) == (status, 0, word)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"topic": "t", "body": "x", "count": 0},
+        {"topic": "t", "body": "x", "count": 1001},
+        {"topic": "t", "body": "x", "defer_ms": -1},
+        {"topic": "t", "body": "%", "is_base64": True},
+        {"topic": "a b", "body": "x"},
+        {"topic": "t", "body": "x", "node": "127.0.0.1:1"},
+        {"topic": "t"},
+    ],
+    ids=str,
+)
+def test_publish_refuses_nonsense(admin, given):
+    status, said = admin.ask("POST", "/ui/publish", given)
+    assert status == 400
+    assert said["message"]
+
+
+ROUTES = (
+    ("GET", "/ui/effect?action=pause&topic=roles"),
+    ("POST", "/ui/effect"),
+    ("POST", "/ui/actions"),
+    ("GET", "/ui/actions/x"),
+    ("POST", "/ui/actions/x/stop"),
+    ("POST", "/ui/actions/x/retry"),
+    ("POST", "/ui/actions/x/undo"),
+    ("POST", "/ui/publish"),
+)
+
+
+def test_only_admins_act_and_nobody_sees_anothers_jobs(cluster, name):
+    cluster.make(name, "c")
+    with cluster.admin("nsqfast", "--admin-user=ana", "--admin-user=eve") as server:
+        ana, eve, viewer = (Acting(server, {"X-Forwarded-User": u}) for u in ("ana", "eve", "bob"))
+        body = {"action": "pause", "topic": name, "body": "x"}
+        for method, target in ROUTES:
+            assert viewer.ask(method, target, body if method == "POST" else None)[0] == 403, target
+        assert paused(cluster, name) == [False, False, False]
+        page = request(server.http, "GET", "/topics", None, {"X-Forwarded-User": "bob"})
+        for word in (b"data-action", b"actions.js", b'id="action"', b'name="pick"'):
+            assert word not in page.body
+        page = request(server.http, "GET", "/topics", None, {"X-Forwarded-User": "ana"})
+        assert b"actions.js" in page.body
+        status, job = ana.act("pause", name)
+        assert status == 200
+        assert eve.ask("GET", f"/ui/actions/{job['id']}")[0] == 404
+        assert ana.ask("GET", f"/ui/actions/{job['id']}")[0] == 200
+
+
+def test_another_sites_order_is_refused(cluster, admin, name):
+    cluster.make(name, "c")
+    foreign = Acting(admin.admin, {"Sec-Fetch-Site": "cross-site"})
+    assert foreign.act("pause", name)[0] == 403
+    assert paused(cluster, name) == [False, False, False]
+
+
+def test_an_action_leaves_a_mark_in_the_charts(cluster, tmp_path, name):
+    cluster.make(name, "c")
+    path = tmp_path / "history"
+    with cluster.admin("nsqfast", f"--history-file={path}", OFTEN) as server:
+        acting = Acting(server)
+        acting.wait_for_nodes(name, 3)
+        assert acting.act("pause", name, "c")[0] == 200
+        assert acting.act("pause", "no-such-topic")[0] == 404
+        server.stop()
+    options = Options(history_file=str(path))
+    history = History(options)
+    load(history, str(path))
+    assert [(mark.text, mark.key) for mark in history.marks] == [
+        ("Paused channel c", ("channel", name, "c"))
+    ]
