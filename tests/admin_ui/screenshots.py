@@ -40,7 +40,8 @@ def take(page, url: str, name: str) -> None:
     path, opener, dialog = DIALOGS.get(name) or (PAGES[name], "", "")
     page.goto(url + path)
     if opener:
-        page.locator(opener).first.click()
+        for selector in opener.split(" then "):
+            page.locator(selector).first.click()
         page.locator(dialog).wait_for(state="visible")
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 900})

@@ -19,6 +19,7 @@ from nsqfast.nsqadmin.options import parse
 from nsqfast.nsqadmin.upstream.client import Upstream
 from nsqfast.nsqadmin.web.app import make_app
 from nsqfast.nsqadmin.web.urls import Urls
+from support.still_nodes import StillNodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -45,7 +46,11 @@ class StillPoller:
         self.times_seen += 1
 
     def ask_now(self) -> None:
-        """There is nobody to ask."""
+        """There is nobody to ask: the next tick is like the last."""
+        asyncio.get_running_loop().call_soon(self.publish, self.cluster)
+
+    def note_emptied(self, topic: str, channel: str = "", node: str = "") -> None:
+        """It has no rates."""
 
     async def next_tick(self) -> Cluster:
         await self._ticked.wait()
@@ -121,7 +126,7 @@ class AdminPages:
             self.context = Context(
                 options=options,
                 urls=Urls(options.base_path),
-                upstream=upstream,
+                upstream=StillNodes(self.poller),  # type: ignore[arg-type]
                 poller=self.poller,  # type: ignore[arg-type]
                 history=History(options),
                 problems=Problems(options),

@@ -19,7 +19,26 @@ PAGES = {
     "not-found": "/topics/order",
 }
 
-# name: (path, selector that is clicked, selector of the dialog)
+MORE = ".actions details:has([data-action=empty]) summary"
+NODE = "[data-table=nodes] tbody tr summary"
+# name: (path, selectors that are clicked one after the other, selector of the dialog)
 DIALOGS = {
     "keys": ("/topics", "[data-opens=keys-dialog]", "#keys-dialog"),
+    "menu": ("/topics", "tbody .act summary", "tbody .act details[open] .items"),
+    "create": ("/topics", "[data-action=create]", "#action[open]"),
+    "publish": ("/topics/orders", "[data-action=publish]", "dialog[open]"),
+    "empty": ("/topics/orders/billing", f"{MORE} then [data-action=empty]", "#action[open]"),
+    "delete": ("/topics/orders", f"{MORE} then [data-action=delete]", "#action[open]"),
+    "tombstone": (
+        "/topics/orders",
+        f"{NODE} then [data-table=nodes] .items button:last-child",
+        "#action[open]",
+    ),
+    "result": (
+        "/topics/orders",
+        ".actions details:has([data-action=pause]) summary then [data-action=pause]",
+        "#action .results",
+    ),
+    "picked": ("/topics", "[data-pick-all]", ".bulk"),
+    "bulk": ("/topics", "[data-pick-all] then .bulk [aria-label^=Delete]", "#action[open]"),
 }

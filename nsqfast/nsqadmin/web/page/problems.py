@@ -76,6 +76,7 @@ TABLE: TableSpec[Problem] = TableSpec(
     ),
     filters=(("critical", "is:critical"), ("warning", "is:warning"), ("muted", "is:muted")),
     has_actions=True,
+    has_menu=False,
     empty="Nothing is wrong.",
     search_label="Search problems",
 )
