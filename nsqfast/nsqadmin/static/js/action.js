@@ -63,11 +63,11 @@ export function confirm(effect, kind, parts, { order, text, isReady = () => true
   show(effect.title, [form], first ?? cancel);
 }
 
-function nodeHead(node, box) {
+function nodeHead(node, box, isNew) {
   const name = node.hostname && !node.node.startsWith(node.hostname) ? `${node.node} (${node.hostname})` : node.node;
   const counts = ["memory", "disk", "in_flight", "deferred"].filter((key) => node[key]);
   const detail = node.error
-    ? el("div.crit", `Not counted: ${node.error}. It is told all the same.`)
+    ? el("div.crit", isNew ? node.error : `Not counted: ${node.error}. It is told all the same.`)
     : el("div.muted", counts.map((key) => `${number(node[key])} ${key.replace("_", " ")}`).join(", "));
   return el("div", {}, el("label", {}, box, name), detail);
 }
@@ -88,7 +88,7 @@ export async function openAction(order) {
   const fields = isNew ? [nameField("topic", "Topic", topic), nameField("channel", "Channel (may be left empty)", channel)] : [];
   const named = () => (isNew ? { topic: fields[0].input.value, channel: fields[1].input.value } : { topic, channel });
   const heads = isNew ? ["Node"] : ["Node", "Messages", "Clients"];
-  const rows = nodes.map((node, index) => [nodeHead(node, boxes[index]), ...(isNew ? [] : [node.messages, node.clients].map((count) => (count === null ? "?" : number(count))))]);
+  const rows = nodes.map((node, index) => [nodeHead(node, boxes[index], isNew), ...(isNew ? [] : [node.messages, node.clients].map((count) => (count === null ? "?" : number(count))))]);
   const parts = [
     ...effect.warnings.map((text) => el("p.warnings", text)),
     ...fields.map((field) => field.element),
