@@ -1,4 +1,4 @@
-"""A page of nsqadmin as somebody without scripts has it: the parts that /ui/live would keep up to date, by their keys."""
+"""A page of nsqadmin as somebody without scripts has it: what /ui/live would keep up to date, by its keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In place of the nodes of a cluster that a test makes: they answer with what the cluster has, and do what they are told."""
+"""In place of the nodes of a made cluster: they answer with what the cluster has, and do what they are told."""
 
 from __future__ import annotations
 

@@ -253,7 +253,7 @@ def make_cell(request: "PageRequest", column: Column[T], item: T) -> Cell:
 
 
 def spark_points(values: Sequence[float | None]) -> str:
-    """The path of a line from zero at the bottom to the largest, broken where nothing is known; '' for fewer than two."""
+    """The path of a line from zero at the bottom to the largest, with gaps for None; '' for fewer than two."""
     known = [value for value in values if value is not None]
     if len(known) < 2:
         return ""
