@@ -62,9 +62,15 @@ class Writes:
             raise ApiError(400, "INVALID_ACTION")
         target = dict(request.match_info)
         action = f"{verb}_{_kind(target)}"
-        return self._answer(
-            await self._do(request, action, target, self._steps.act(verb, **target))
-        )
+        steps = self._steps.act(verb, **target)
+        if verb != "empty":
+            return self._answer(await self._do(request, action, target, steps))
+        # What was thrown away has not been consumed: the chart of the rate gets a gap.
+        self._context.poller.note_emptied(**target)
+        try:
+            return self._answer(await self._do(request, action, target, steps))
+        finally:
+            self._context.poller.note_emptied(**target)
 
     async def delete(self, request: web.Request) -> web.Response:
         """A topic or a channel."""
