@@ -26,6 +26,8 @@ WIDTHS = (1300, 375)
 THEMES = ("light", "dark")
 HEIGHT_MAX = 1400
 COLOURS = 48
+CHARTS_DRAWN = """() => [...document.querySelectorAll(".plot")].every(
+    (plot) => plot.getAttribute("aria-label").includes(": "))"""
 
 
 def save(picture: bytes, path: Path) -> None:
@@ -39,6 +41,7 @@ def take(page, url: str, name: str) -> None:
     """One page or dialog; all four of it."""
     path, opener, dialog = DIALOGS.get(name) or (PAGES[name], "", "")
     page.goto(url + path)
+    page.wait_for_function(CHARTS_DRAWN)
     if opener:
         for selector in opener.split(" then "):
             page.locator(selector).first.click()

@@ -19,6 +19,7 @@ from nsqfast.nsqadmin.live.model import (
     Totals,
 )
 from nsqfast.nsqadmin.live.problems import Problem, Severity
+from nsqfast.nsqadmin.upstream.messages import Client
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -49,6 +50,26 @@ def make_node(number: int = 0, state: NodeState = NodeState.UP, **changes) -> No
         "remote_addresses": (f"10.0.1.1:4161/10.0.0.{number + 1}:40000",),
     }
     return Node(**(given | changes))
+
+
+def make_client(number: int = 0, **changes) -> Client:
+    given = {
+        "client_id": f"worker-{number}",
+        "hostname": f"worker-{number}.example",
+        "remote_address": f"10.0.2.{number + 1}:51000",
+        "user_agent": "nsqfast/0.1.0",
+        "ready_count": 25,
+        "in_flight_count": 13,
+        "message_count": 120_000,
+        "finish_count": 119_900,
+        "requeue_count": 87,
+        "connect_ts": int(AT - 3600),
+        "tls": number == 0,
+        "tls_version": "TLS1.3" if number == 0 else "",
+        "snappy": number == 1,
+        "sample_rate": 20 if number == 2 else 0,
+    }
+    return Client(**(given | changes))
 
 
 def make_channel(

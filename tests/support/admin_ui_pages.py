@@ -8,6 +8,7 @@ PAGES = {
     "topic": "/topics/orders",
     "topic-inactive": "/topics/old",
     "channel": "/topics/orders/billing",
+    "channel-clients": "/topics/orders/archive?tab=clients&range=15m",
     "channel-long-names": "/topics/" + "n" * 64 + "/" + "c" * 64,
     "nodes": "/nodes",
     "node": "/nodes/10.0.0.1:4151",

@@ -149,7 +149,7 @@ export function makePlot(place, spec, known, onCursor) {
     if (place.clientWidth) plot.setSize({ width: place.clientWidth, height: HEIGHT });
   }).observe(place);
   const repaint = () => plot.redraw(false, true);
-  document.addEventListener("nsqadmin:theme", repaint);
+  new MutationObserver(repaint).observe(document.documentElement, { attributeFilter: ["data-theme"] });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
   return {
     set(next, data) {
