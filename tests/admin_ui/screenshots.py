@@ -25,7 +25,7 @@ FOLDER = ROOT / "docs" / "screenshots"
 WIDTHS = (1300, 375)
 THEMES = ("light", "dark")
 HEIGHT_MAX = 1400
-COLOURS = 48
+COLOURS = 128
 CHARTS_DRAWN = """() => [...document.querySelectorAll(".plot")].every(
     (plot) => plot.getAttribute("aria-label").includes(": "))"""
 

@@ -16,7 +16,6 @@ from nsqfast.nsqadmin.live.consumers import Consumer, Consumers, NodeAnswer
 from nsqfast.nsqadmin.live.history import History
 from nsqfast.nsqadmin.live.problems import Problems
 from nsqfast.nsqadmin.options import parse
-from nsqfast.nsqadmin.upstream.client import Upstream
 from nsqfast.nsqadmin.upstream.messages import ChannelStats
 from nsqfast.nsqadmin.web.app import make_app
 from nsqfast.nsqadmin.web.urls import Urls
@@ -136,7 +135,6 @@ class AdminPages:
         stop = asyncio.Event()
         options = self.options
         async with contextlib.AsyncExitStack() as stack:
-            upstream = await stack.enter_async_context(Upstream(options))
             self.poller = StillPoller(self._first)
             self.context = Context(
                 options=options,

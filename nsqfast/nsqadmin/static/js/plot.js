@@ -78,6 +78,7 @@ function drawMarks(plot, marks) {
   ctx.save();
   ctx.strokeStyle = ctx.fillStyle = colour("muted");
   ctx.font = font(ratio);
+  ctx.textAlign = "left";
   ctx.textBaseline = "bottom";
   ctx.lineWidth = ratio;
   ctx.setLineDash([3 * ratio, 3 * ratio]);
