@@ -7,7 +7,7 @@ from nsqfast import daemon
 from nsqfast.errors import OptionsError
 from nsqfast.nsqadmin.options import LOG_PREFIX, PROGRAM, Options, parse
 
-EXTRA = ("argon2", "jinja2", "msgspec")
+EXTRA = ("argon2", "jinja2", "msgspec", "rcssmin", "rjsmin")
 
 
 def main(argv: list[str] | None = None) -> int:

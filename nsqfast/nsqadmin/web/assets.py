@@ -1,12 +1,16 @@
 """Scripts and styles, below a folder that is named after what they hold, so that browsers may keep them for ever.
 
-All of them share the folder, because modules import one another by relative addresses.
+All of them share the folder, because modules import one another by relative addresses. Ours are served without comments
+and needless spaces; those of others as they came.
 """
 
 import hashlib
 import mimetypes
+from collections.abc import Callable
 from pathlib import Path
 
+import rcssmin
+import rjsmin
 from aiohttp import web
 
 from nsqfast.errors import OptionsError
@@ -14,6 +18,7 @@ from nsqfast.nsqadmin.web.urls import Urls
 
 FOLDER = Path(__file__).resolve().parent.parent / "static"
 TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".png": "image/png"}
+SHORTEN: dict[str, Callable[[str], str]] = {".js": rjsmin.jsmin, ".css": rcssmin.cssmin}
 FOR_EVER = "public, max-age=31536000, immutable"
 
 
@@ -25,7 +30,9 @@ class Assets:
         self._dev_folder = Path(dev_folder).resolve() if dev_folder else None
         if self._dev_folder is not None and not self._dev_folder.is_dir():
             raise OptionsError(f"--dev-static-dir {dev_folder} is not a folder")
-        self._files = read_files(self._dev_folder or FOLDER)
+        self._files = (
+            read_files(self._dev_folder) if self._dev_folder else shorten(read_files(FOLDER))
+        )
         self.version = hash_files(self._files)
 
     def url(self, name: str) -> str:
@@ -66,6 +73,15 @@ def read_files(folder: Path) -> dict[str, bytes]:
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
+
+
+def shorten(files: dict[str, bytes]) -> dict[str, bytes]:
+    """The same, with what a browser needs of them."""
+    found = {}
+    for name, body in files.items():
+        how = None if name.startswith("vendor/") else SHORTEN.get(Path(name).suffix)
+        found[name] = how(body.decode()).encode() if how else body
+    return found
 
 
 def hash_files(files: dict[str, bytes]) -> str:
