@@ -86,12 +86,14 @@ class AdminPages:
         problems: Sequence[Problem] = (),
         entries: Sequence[Entry] = (),
         fill: Callable[[History, Cluster], None] | None = None,
+        upstream: type[Upstream] | None = None,  # StillNodes if not given
     ) -> None:
         self.options = parse(["--nsqd-http-address=127.0.0.1:1", *flags])
         self._first = cluster
         self._problems = problems
         self._entries = entries
         self._fill = fill
+        self._upstream = upstream
         self._started = threading.Event()
         self._stop: asyncio.Event | None = None
         self._error: BaseException | None = None
@@ -136,10 +138,13 @@ class AdminPages:
         options = self.options
         async with contextlib.AsyncExitStack() as stack:
             self.poller = StillPoller(self._first)
+            upstream: Any = StillNodes(self.poller)
+            if self._upstream is not None:
+                upstream = await stack.enter_async_context(self._upstream(options))
             self.context = Context(
                 options=options,
                 urls=Urls(options.base_path),
-                upstream=StillNodes(self.poller),  # type: ignore[arg-type]
+                upstream=upstream,
                 poller=self.poller,  # type: ignore[arg-type]
                 history=History(options),
                 problems=Problems(options),

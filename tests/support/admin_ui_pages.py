@@ -10,6 +10,12 @@ PAGES = {
     "channel": "/topics/orders/billing",
     "channel-clients": "/topics/orders/archive?tab=clients&range=15m",
     "channel-long-names": "/topics/" + "n" * 64 + "/" + "c" * 64,
+    "messages": "/topics/orders/billing/messages",
+    "messages-search": "/topics/orders/billing/messages?filter=order&view=text",
+    "messages-hex": "/topics/orders/billing/messages?view=hex",
+    "messages-in-flight": "/topics/orders/billing/messages?state=in_flight",
+    "messages-of-topic": "/messages?topic=orders",
+    "deferred": "/topics/orders/billing/deferred",
     "nodes": "/nodes",
     "node": "/nodes/10.0.0.1:4151",
     "node-down": "/nodes/10.0.0.3:4151",
@@ -24,6 +30,11 @@ MORE = ".actions details:has([data-action=empty]) summary"
 NODE = "[data-table=nodes] tbody tr summary"
 # name: (path, selectors that are clicked one after the other, selector of the dialog)
 DIALOGS = {
+    "cancel-deferred": (
+        "/topics/orders/billing/deferred",
+        "[data-change=cancel]",
+        "#cancel-dialog",
+    ),
     "keys": ("/topics", "[data-opens=keys-dialog]", "#keys-dialog"),
     "menu": ("/topics", "tbody .act summary", "tbody .act details[open] .items"),
     "create": ("/topics", "[data-action=create]", "#action[open]"),

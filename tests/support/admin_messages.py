@@ -1,0 +1,60 @@
+"""Nodes that are not there, and what they answer when somebody looks at their messages."""
+
+from __future__ import annotations
+
+import base64
+import json
+from urllib.parse import parse_qs, urlsplit
+
+from nsqfast.nsqadmin.upstream.client import Upstream, UpstreamError
+from support.admin_cluster import AT
+
+PEEKS = ("/channel/peek", "/topic/peek")
+ABLE, GO = "10.0.0.1:4151", "10.0.0.2:4151"
+BODIES = (
+    b'{"order": 7, "total": 129.90, "customer": {"name": "Ann"}, "items": [{"sku": "a-1", "count": 2}]}',
+    b"GET /health 200\nGET /login 302",
+    bytes(range(48)),
+    b'<img src=x onerror=alert(1)>"><script>alert(2)</script>',
+    b"x" * 65536,
+)
+
+
+def _message(number: int, body: bytes, state: str) -> dict[str, object]:
+    is_binary = b"\0" in body
+    due = None if state == "ready" else int((AT + 60 * (number + 1)) * 1e9)
+    client = {"client_id": "billing-1", "hostname": "w7", "remote_address": "10.0.0.7:50000"}
+    return {
+        "id": f"0a1b2c3d4e5f{number:04x}",
+        "timestamp": int((AT - 840 + number) * 1e9),
+        "age_ms": 840_000 - 1000 * number,
+        "attempts": number,
+        "size": len(body) if len(body) < 65536 else 1 << 20,
+        "where": ("memory", "disk")[number % 2] if state == "ready" else state,
+        "due": due,
+        "due_in_ms": None if due is None else 60_000 * (number + 1),
+        "client": client if state == "in_flight" else None,
+        "body": base64.b64encode(body).decode() if is_binary else body.decode(),
+        "encoding": "base64" if is_binary else "text",
+        "is_truncated": len(body) == 65536,
+    }
+
+
+def answer_peek(path: str) -> bytes:
+    """Five messages of 184,201, whatever is asked for."""
+    state = parse_qs(urlsplit(path).query).get("state", ["ready"])[0]
+    messages = [_message(number, body, state) for number, body in enumerate(BODIES)]
+    given = {"taken_at": int(AT * 1e9), "depth": 184_201, "offset": 0, "scanned": 10_000}
+    more = {"is_complete": False, "next_offset": 10_000, "note": None, "messages": messages}
+    return json.dumps(given | more).encode()
+
+
+class PeekedUpstream(Upstream):
+    """One node can show messages, one is Go's, and nobody else answers; nothing leaves this process."""
+
+    async def get(self, address: str, path: str) -> bytes:
+        if path.startswith(PEEKS) and address == ABLE:
+            return answer_peek(path)
+        if path.startswith(PEEKS) and address == GO:
+            raise UpstreamError(f"{address}: got response 404 Not Found", 404)
+        raise UpstreamError(f"{address}: connection refused")
