@@ -70,7 +70,7 @@ class Options:
     audit_file: str = option(STRING, "", "append a JSON line for each action, login, peek and export to this file")
     viewer_sees_bodies: bool = option(BOOL, False, "let viewers, not only admins, see the bodies of messages")
     mask_json: list[str] = option(
-        STRINGS, [], "key whose values in JSON bodies are hidden (may be given multiple times)")
+        STRINGS, [], "key whose values in JSON bodies nobody is shown (may be given multiple times)")
     no_export: bool = option(BOOL, False, "refuse exports as CSV and JSON")
 
     poll_interval_ns: int = option(

@@ -1,4 +1,4 @@
-"""What nsqd answers to /channel/peek and /topic/peek (docs/COMPATIBILITY.md), as far as pages need it."""
+"""What nsqd answers to /channel/peek and /topic/peek (docs/PEEK.md), as far as pages need it."""
 
 import base64
 import binascii

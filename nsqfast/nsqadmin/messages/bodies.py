@@ -11,6 +11,7 @@ Kind = Literal["text", "binary", "hidden"]
 
 NOT_ALLOWED = "Only admins may see bodies here (--viewer-sees-bodies changes that)."
 HEX_ROW = 16
+SHOWN = bytes(byte if 32 <= byte < 127 else ord(".") for byte in range(256))
 
 
 class Body(msgspec.Struct, frozen=True):
@@ -35,12 +36,12 @@ class Body(msgspec.Struct, frozen=True):
 
 def hex_dump(data: bytes) -> str:
     """`00000000  68 65 6c 6c 6f                                    |hello|`, a line each."""
-    lines = []
-    for start in range(0, len(data), HEX_ROW):
-        row = data[start : start + HEX_ROW]
-        shown = "".join(chr(each) if 32 <= each < 127 else "." for each in row)
-        lines.append(f"{start:08x}  {row.hex(' '):<{3 * HEX_ROW - 1}}  |{shown}|")
-    return "\n".join(lines)
+    digits, shown = data.hex(" "), data.translate(SHOWN).decode("ascii")
+    width = 3 * HEX_ROW - 1
+    return "\n".join(
+        f"{start:08x}  {digits[3 * start : 3 * start + width]:<{width}}  |{shown[start : start + HEX_ROW]}|"
+        for start in range(0, len(data), HEX_ROW)
+    )
 
 
 def show_body(piece: bytes, *, is_whole: bool, masks: Masks, is_admin: bool) -> Body:
