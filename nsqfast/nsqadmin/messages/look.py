@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from nsqfast.nsqadmin.live.model import Node, Part
+from nsqfast.nsqadmin.live.model import Node, NodeState, Part
 from nsqfast.nsqadmin.messages.answers import Peeked, PeekedClient, PeekedMessage
 from nsqfast.nsqadmin.messages.bodies import NOT_ALLOWED, Body, show_body
 from nsqfast.nsqadmin.messages.masks import Masks
@@ -27,7 +27,7 @@ OFFSET_MAX = 10_000
 FILTER_SIZE_MAX = 1024
 PIECE_SIZE_MAX = 65536
 
-NODES_AT_ONCE = 8
+NODES_AT_ONCE = 32
 # A page holds the bodies of all nodes: many nodes with many messages get shorter pieces each.
 PAGE_SIZE_MAX = 8 << 20
 PIECE_SIZE_MIN = 1024
@@ -113,6 +113,9 @@ class Looker:
 
         async def ask(node: Node) -> Picture:
             picture = Picture(node.key, node.hostname, node.version)
+            if node.state is NodeState.DOWN:
+                picture.sentence, picture.is_failed = down_text(node), True
+                return picture
             async with gate:
                 try:
                     found = await self._upstream.read(node.key, target, Peeked)
@@ -165,6 +168,11 @@ def make_message(given: PeekedMessage, body: Body) -> Message:
         client=given.client,
         body=body,
     )
+
+
+def down_text(node: Node) -> str:
+    """Of one that is not asked, because it did not answer the poll three times: the others are not to wait for it."""
+    return f"{node.key} did not answer: {node.error or 'it is down'}"
 
 
 def explain(node: Node, look: Look, error: UpstreamError) -> tuple[str, bool]:

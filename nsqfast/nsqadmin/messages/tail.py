@@ -19,7 +19,7 @@ from nsqfast.errors import NsqfastError
 from nsqfast.net.addresses import format_address
 from nsqfast.nsqadmin.access.audit import Result
 from nsqfast.nsqadmin.context import Context
-from nsqfast.nsqadmin.live.model import Node
+from nsqfast.nsqadmin.live.model import Node, NodeState
 from nsqfast.nsqadmin.messages.bodies import Body, Kind, show_body
 from nsqfast.nsqadmin.messages.look import NODES_AT_ONCE, nodes_of
 from nsqfast.nsqadmin.messages.masks import Masks
@@ -168,6 +168,8 @@ class Tails:
         gate = asyncio.Semaphore(NODES_AT_ONCE)
 
         async def ask(node: Node) -> Result:
+            if node.state is NodeState.DOWN:
+                return Result(node.key, ok=False, text=node.error or "it is down")
             async with gate:
                 return await self._ask(node, topic)
 
