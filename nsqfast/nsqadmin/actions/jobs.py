@@ -8,7 +8,7 @@ import asyncio
 import collections
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -41,11 +41,7 @@ class Done:
 
     target: Target
     results: list[Result]
-
-    @property
-    def outcome(self) -> Outcome:
-        """In a word."""
-        return outcome_of(self.results)
+    outcome: Outcome
 
 
 @dataclass(slots=True, eq=False)
@@ -56,6 +52,7 @@ class Job:
     action: Action
     targets: Sequence[Target]
     done: list[Done] = field(default_factory=list)
+    outcomes: set[Outcome] = field(default_factory=set)  # that were seen
     is_stopped: bool = False
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -67,7 +64,16 @@ class Job:
     @property
     def outcome(self) -> Outcome:
         """Of all of them together."""
-        return outcome_of([result for done in self.done for result in done.results])
+        if self.outcomes <= {"ok"}:
+            return "ok"
+        return "failed" if self.outcomes == {"failed"} else "partial"
+
+    def add(self, target: Target, results: list[Result]) -> Done:
+        """One more is done."""
+        done = Done(target, results, outcome_of(results))
+        self.done.append(done)
+        self.outcomes.add(done.outcome)
+        return done
 
     def stop(self) -> None:
         """What was begun is finished, nothing more is begun."""
@@ -79,16 +85,17 @@ class Job:
 
     def changed(self) -> list[Target]:
         """What was paused here and was not before, or the other way round: what an undo has to undo."""
+        return list(self._changed())
+
+    def _changed(self) -> Iterator[Target]:
         if not self.action.is_undoable:
-            return []
+            return
         was = self.action is Action.UNPAUSE
-        found = []
         for done in self.done:
             told = {result.node for result in done.results if result.ok}
             holdings = [h for h in done.target.holdings if h.node in told and h.paused is was]
             if holdings:
-                found.append(replace(done.target, holdings=holdings))
-        return found
+                yield replace(done.target, holdings=holdings)
 
     def to_json(self) -> dict[str, Any]:
         """What the page shows. Of many items only the failures are told node by node."""
@@ -103,8 +110,8 @@ class Job:
             "is_running": is_running,
             "is_stopped": self.is_stopped,
             "outcome": self.outcome,
-            "can_retry": not is_running and any(done.outcome != "ok" for done in self.done),
-            "can_undo": not is_running and bool(self.changed()),
+            "can_retry": not is_running and self.outcome != "ok",
+            "can_undo": not is_running and any(self._changed()),
             "items": []
             if is_running
             else [_done_json(done, is_whole=is_one) for done in self.done],
@@ -234,9 +241,7 @@ class Jobs:
             if job.is_stopped:
                 return
             results = await self._do(job.action, target, teller)
-            done = Done(target, results)
-            job.done.append(done)
-            await self._tell_others(request, job, done)
+            await self._tell_others(request, job, job.add(target, results))
 
     async def _do(self, action: Action, target: Target, teller: Teller) -> list[Result]:
         if action is not Action.EMPTY:
@@ -275,9 +280,8 @@ class Jobs:
         item = target.item
         history = self._context.history
         if action is Action.TOMBSTONE:
-            node = target.nodes[0]
-            history.mark(f"Tombstoned topic {item.topic}", ("node", node))
-            history.mark(f"Tombstoned on {node}", ("topic", item.topic))
+            # A mark of the node would stand in the charts of all of its topics.
+            history.mark(f"Tombstoned on {target.nodes[0]}", ("topic", item.topic))
             return
         key = ("channel", item.topic, item.channel) if item.channel else ("topic", item.topic)
         history.mark(f"{PAST[action]} {item.kind} {item.short_name}", key)

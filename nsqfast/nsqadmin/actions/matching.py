@@ -20,7 +20,7 @@ from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.live.model import Cluster, Part
 
 RowsOf = Callable[[str, str, Role], Awaitable[Sequence[Mapping[str, str]]]]
-SLICE: Final = 20
+SLICE: Final = 5  # topics; each may be on a hundred nodes
 TICK_S_MAX: Final = 15.0
 
 
@@ -139,10 +139,17 @@ class BulkEffect(msgspec.Struct):
     hash: str
 
 
-def bulk_effect(action: Action, targets: Sequence[Target], order_id: str) -> BulkEffect:
+async def bulk_effect(action: Action, targets: Sequence[Target], order_id: str) -> BulkEffect:
     """What the dialog of a set says."""
     kind = targets[-1].item.kind
     what = words_of(targets)
+    rows: list[Row] = []
+    down: set[str] = set()
+    for number, target in enumerate(targets, 1):
+        rows.append(_row(target))
+        down.update(holding.node for holding in target.holdings if holding.error)
+        if number % SLICE == 0:
+            await asyncio.sleep(0)
     return BulkEffect(
         id=order_id,
         action=action,
@@ -151,8 +158,8 @@ def bulk_effect(action: Action, targets: Sequence[Target], order_id: str) -> Bul
         lines=HAPPENS[action, kind],
         confirm=str(len(targets)) if action.wants_name else "",
         loses=loses(action),
-        items=[_row(target) for target in targets],
-        nodes_down=sorted({h.node for target in targets for h in target.holdings if h.error}),
+        items=rows,
+        nodes_down=sorted(down),
         lookupds=list(targets[0].lookupds),
         hash=hash_of(action, targets),
     )

@@ -95,7 +95,7 @@ class Actions:
     async def _effect(self, request: web.Request, order: Order) -> web.Response:
         if order.is_bulk:
             targets = await self._matching.find(order, user_of(request).role)
-            return _answer(bulk_effect(order.action, targets, new_id()))
+            return _answer(await bulk_effect(order.action, targets, new_id()))
         target = await self._targets.find(order.action, order.item, order.nodes)
         return _answer(effect_of(order.action, target, new_id()))
 
@@ -154,7 +154,7 @@ class Actions:
     async def _begin_set(self, request: web.Request, order: Order, job_id: str) -> Job:
         targets = await self._matching.find(order, user_of(request).role)
         if order.hash != hash_of(order.action, targets):
-            raise SetChangedError(bulk_effect(order.action, targets, new_id()))
+            raise SetChangedError(await bulk_effect(order.action, targets, new_id()))
         if order.action.wants_name and order.confirm != str(len(targets)):
             raise web.HTTPBadRequest(text=f"Not done: confirm has to be {len(targets)}")
         return self._jobs.start(request, order.action, targets, job_id)
@@ -175,38 +175,39 @@ class Actions:
     async def retry(self, request: web.Request) -> web.Response:
         """Only where it failed."""
         job = self._job(request)
-
-        async def begin(job_id: str) -> Job:
-            left = [await self._count_again(job.action, target) for target in job.failed()]
-            return self._jobs.start(request, job.action, left, job_id)
-
-        return await self._again(request, job, begin)
+        return await self._again(request, job, job.action, job.failed)
 
     async def undo(self, request: web.Request) -> web.Response:
         """Only where it changed something."""
         job = self._job(request)
-        action = opposite(job)
-
-        async def begin(job_id: str) -> Job:
-            back = [await self._count_again(action, target) for target in job.changed()]
-            return self._jobs.start(request, action, back, job_id)
-
-        return await self._again(request, job, begin)
+        return await self._again(request, job, opposite(job), job.changed)
 
     async def _again(
-        self, request: web.Request, job: Job, begin: Callable[[str], Awaitable[Job]]
+        self,
+        request: web.Request,
+        job: Job,
+        action: Action,
+        find: Callable[[], list[Target]],
     ) -> web.Response:
         given = await read_json(request, Again)
         if job.is_running:
             raise web.HTTPConflict(text="It is still running.")
         job_id = given.id or new_id()
-        return await _report(await self._once(request, job_id, lambda: begin(job_id)))
 
-    async def _count_again(self, action: Action, target: Target) -> Target:
+        async def begin() -> Job:
+            targets = find()
+            if not targets:
+                raise web.HTTPConflict(text="There is nothing left to do.")
+            if len(targets) == 1:
+                await self._count_again(action, targets[0])
+            return self._jobs.start(request, action, targets, job_id)
+
+        return await _report(await self._once(request, job_id, begin))
+
+    async def _count_again(self, action: Action, target: Target) -> None:
         is_whole = action in (Action.DELETE, Action.TOMBSTONE)
         if action is not Action.CREATE:
             target.holdings = await self._targets.ask(target.nodes, target.item, is_whole=is_whole)
-        return target
 
 
 async def _report(job: Job) -> web.Response:
