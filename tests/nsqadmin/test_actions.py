@@ -151,6 +151,12 @@ def test_undo_takes_back_what_the_pause_did_and_no_more(cluster, admin, name):
     status, undone = admin.ask("POST", f"/ui/actions/{job['id']}/undo", {})
     assert (status, undone["outcome"]) == (200, "ok")
     assert paused(cluster, name, "c") == [False, True, False]
+    assert admin.ask("POST", f"/ui/actions/{job['id']}/retry", {})[0] == 409
+    _, empty = admin.act("empty", name, "c", confirm=f"{name}/c")
+    assert admin.ask("POST", f"/ui/actions/{empty['id']}/undo", {})[0] == 400
+    _, again = admin.act("pause", name, "c", nodes=[node_of(cluster, 1)])
+    assert not again["can_undo"]
+    assert admin.ask("POST", f"/ui/actions/{again['id']}/undo", {})[0] == 409
 
 
 def test_pause_and_unpause_of_a_topic(cluster, admin, name):

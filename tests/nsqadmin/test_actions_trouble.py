@@ -119,6 +119,10 @@ def test_a_set_does_not_wait_for_a_frozen_node_each_time_and_can_be_stopped(clus
         assert time.monotonic() - began < 20
         assert (ended["done"], ended["outcome"]) == (40, "partial")
         assert {len(item["results"]) for item in ended["items"]} == {1}
+        began = time.monotonic()
+        status, again = admin.ask("POST", f"/ui/actions/{ended['id']}/retry", {})
+        assert (status, time.monotonic() - began < 5) == (202, True)
+        assert admin.end_of(again)["outcome"] == "failed"
     status, again = admin.ask("POST", f"/ui/actions/{ended['id']}/retry", {})
     ended = admin.end_of(again)
     assert (ended["done"], ended["outcome"]) == (40, "ok")

@@ -67,7 +67,7 @@ class Acting:
             answer = request(self.admin.http, "GET", "/ui/live?" + urlencode({"view": view}))
             if answer.status != 200:
                 return False
-            return bool(json.loads(answer.body)["texts"]["nodes"] == str(count))
+            return len(json.loads(answer.body)["tables"]["nodes"]["rows"]) == count
 
         wait_until(is_known, f"{topic} on {count} nodes")
 
