@@ -16,6 +16,7 @@ from nsqfast.nsqadmin.live.consumers import Consumer, Consumers, NodeAnswer
 from nsqfast.nsqadmin.live.history import History
 from nsqfast.nsqadmin.live.problems import Problems
 from nsqfast.nsqadmin.options import parse
+from nsqfast.nsqadmin.upstream.client import Upstream
 from nsqfast.nsqadmin.upstream.messages import ChannelStats
 from nsqfast.nsqadmin.web.app import make_app
 from nsqfast.nsqadmin.web.urls import Urls
