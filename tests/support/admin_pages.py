@@ -16,7 +16,6 @@ from nsqfast.nsqadmin.live.consumers import Consumer, Consumers, NodeAnswer
 from nsqfast.nsqadmin.live.history import History
 from nsqfast.nsqadmin.live.problems import Problems
 from nsqfast.nsqadmin.options import parse
-from nsqfast.nsqadmin.upstream.client import Upstream
 from nsqfast.nsqadmin.upstream.messages import ChannelStats
 from nsqfast.nsqadmin.web.app import make_app
 from nsqfast.nsqadmin.web.urls import Urls
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from nsqfast.nsqadmin.access.audit import Entry
     from nsqfast.nsqadmin.live.model import Channel, Cluster
     from nsqfast.nsqadmin.live.problems import Problem
+    from nsqfast.nsqadmin.upstream.client import Upstream
 
 START_SECONDS_MAX = 20.0
 
