@@ -13,7 +13,6 @@ import pytest
 
 from support.admin_cluster import example_cluster, example_entries, example_problems
 from support.admin_history import fill_history
-from support.admin_messages import PeekedUpstream
 from support.admin_pages import AdminPages
 from support.server import ROOT
 
@@ -138,6 +137,5 @@ def site():
         problems=example_problems(),
         entries=example_entries(),
         fill=fill_history,
-        upstream=PeekedUpstream,
     ) as pages:
         yield pages

@@ -18,7 +18,6 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from support.admin_cluster import example_cluster, example_entries, example_problems  # noqa: E402
 from support.admin_history import fill_history  # noqa: E402
-from support.admin_messages import PeekedUpstream  # noqa: E402
 from support.admin_pages import AdminPages  # noqa: E402
 from support.admin_ui_pages import DIALOGS, PAGES  # noqa: E402
 
@@ -68,7 +67,6 @@ def main(names: list[str]) -> int:
             problems=example_problems(),
             entries=example_entries(),
             fill=fill_history,
-            upstream=PeekedUpstream,
         ) as site,
         sync_playwright() as playwright,
     ):

@@ -73,6 +73,7 @@ def test_json_is_a_tree_that_keeps_every_digit_and_all_markup_is_text(url, page)
     open_page(page, f"{url}/topics/bodies/c/messages")
     tree = body_at(page, 0).locator(".tree")
     tree.locator("summary", has_text="0: {1}").click()
+    tree.get_by_text("est").wait_for()
     text = tree.inner_text()
     assert "id: 12345678901234567890" in text
     assert json.dumps(BAD) in text
@@ -89,6 +90,7 @@ def test_large_branches_open_when_they_are_asked_to(cluster, url, page):
     tree = page.locator(".tree").first
     assert tree.locator("details").count() == 2
     tree.locator("summary", has_text="rows").click()
+    tree.locator("details").nth(201).wait_for(state="attached")
     assert tree.locator("details").count() == 202
     assert "199: {1}" in tree.inner_text()
 

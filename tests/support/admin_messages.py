@@ -6,10 +6,11 @@ import base64
 import json
 from urllib.parse import parse_qs, urlsplit
 
-from nsqfast.nsqadmin.upstream.client import Upstream, UpstreamError
+from nsqfast.nsqadmin.messages.answers import Peeked
+from nsqfast.nsqadmin.upstream.client import UpstreamError
+from nsqfast.nsqadmin.upstream.decoding import decode
 from support.admin_cluster import AT
 
-PEEKS = ("/channel/peek", "/topic/peek")
 ABLE, GO = "10.0.0.1:4151", "10.0.0.2:4151"
 BODIES = (
     b'{"order": 7, "total": 129.90, "customer": {"name": "Ann"}, "items": [{"sku": "a-1", "count": 2}]}',
@@ -49,12 +50,10 @@ def answer_peek(path: str) -> bytes:
     return json.dumps(given | more).encode()
 
 
-class PeekedUpstream(Upstream):
-    """One node can show messages, one is Go's, and nobody else answers; nothing leaves this process."""
-
-    async def get(self, address: str, path: str) -> bytes:
-        if path.startswith(PEEKS) and address == ABLE:
-            return answer_peek(path)
-        if path.startswith(PEEKS) and address == GO:
-            raise UpstreamError(f"{address}: got response 404 Not Found", 404)
-        raise UpstreamError(f"{address}: connection refused")
+def peek(address: str, path: str) -> Peeked:
+    """One node can show messages, one is Go's, and nobody else answers."""
+    if address == ABLE:
+        return decode(answer_peek(path), Peeked)
+    if address == GO:
+        raise UpstreamError(f"{address}: got response 404 Not Found", 404)
+    raise UpstreamError(f"{address}: connection refused")

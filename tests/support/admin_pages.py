@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from nsqfast.nsqadmin.access.audit import Entry
     from nsqfast.nsqadmin.live.model import Channel, Cluster
     from nsqfast.nsqadmin.live.problems import Problem
-    from nsqfast.nsqadmin.upstream.client import Upstream
 
 START_SECONDS_MAX = 20.0
 
@@ -87,14 +86,12 @@ class AdminPages:
         problems: Sequence[Problem] = (),
         entries: Sequence[Entry] = (),
         fill: Callable[[History, Cluster], None] | None = None,
-        upstream: type[Upstream] | None = None,  # StillNodes if not given
     ) -> None:
         self.options = parse(["--nsqd-http-address=127.0.0.1:1", *flags])
         self._first = cluster
         self._problems = problems
         self._entries = entries
         self._fill = fill
-        self._upstream = upstream
         self._started = threading.Event()
         self._stop: asyncio.Event | None = None
         self._error: BaseException | None = None
@@ -140,8 +137,6 @@ class AdminPages:
         async with contextlib.AsyncExitStack() as stack:
             self.poller = StillPoller(self._first)
             upstream: Any = StillNodes(self.poller)
-            if self._upstream is not None:
-                upstream = await stack.enter_async_context(self._upstream(options))
             self.context = Context(
                 options=options,
                 urls=Urls(options.base_path),

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 from nsqfast.nsqadmin.live.model import NodeState
+from nsqfast.nsqadmin.messages.answers import Peeked
 from nsqfast.nsqadmin.upstream.client import UpstreamError
 from nsqfast.nsqadmin.upstream.messages import ChannelStats, NsqdStats, TopicStats
+from support.admin_messages import peek
 
 if TYPE_CHECKING:
     from nsqfast.nsqadmin.live.model import Channel, Counts, Topic
@@ -22,7 +24,9 @@ class StillNodes:
         self.told: list[tuple[str, str]] = []  # address, path
 
     async def read(self, address: str, path: str, kind: type[Any]) -> Any:
-        """/stats of one topic."""
+        """/stats of one topic, or what waits."""
+        if kind is Peeked:
+            return peek(address, path)
         assert kind is NsqdStats
         self._check_up(address, path)
         names = parse_qs(urlsplit(path).query)
