@@ -180,7 +180,7 @@ def test_pause_on_one_node_shows_in_badge_problems_and_charts_and_is_undone(
     expect(problem.filter(has_text="Paused on some nodes")).to_be_visible()
     key = quote(f"channel/{name}/billing", safe="")
     wait_until(
-        lambda: marks(admin, key) == ["Paused channel billing"], "the mark in the channel's charts"
+        lambda: "Paused channel billing" in marks(admin, key), "the mark in the channel's charts"
     )
     toast(page).get_by_role("button", name="Undo").click()
     expect(badge).to_be_hidden()
