@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from nsqfast.client.sync import Producer
 from nsqfast.spark.spool.reading import read_batches
+from nsqfast.spark.spool.release import release_segments
 from nsqfast.spark.spool.schema import SCHEMA
 from nsqfast.spark.spool.segments import Segment, list_done, list_receivers, list_segments
 from support.tools import Tool
@@ -71,6 +72,15 @@ def bodies(spool: Path) -> list[bytes]:
     """Of all messages."""
     found: list[bytes] = read_spool(spool).column("body").to_pylist()
     return found
+
+
+def take_live(folder: Path) -> list[int]:
+    """Of one receiver's folder: read what `publish` published, then release it, as Spark does."""
+    live = list_segments(folder)
+    batches = [batch for segment in live for batch in read_batches(segment, fail)]
+    if live:
+        release_segments(folder, max(segment.number for segment in live))
+    return [int(body) for batch in batches for body in batch.column("body").to_pylist()]
 
 
 def row_count(spool: Path) -> int:

@@ -123,8 +123,9 @@ class Tool:
 
     def end(self, number: int | None = signal.SIGTERM, seconds_max: float = SECONDS_MAX) -> int:
         """Send the signal, if any; return how it ended, with all that it wrote in `out` and `err`."""
-        if number is not None:
+        if number == signal.SIGTERM:
             await_handler(self.process)
+        if number is not None:
             self.process.send_signal(number)
         status = self.process.wait(seconds_max)
         for reader in self._readers:
