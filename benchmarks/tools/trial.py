@@ -20,7 +20,7 @@ from server.usage import cpu_ns
 from tools.scenario import SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from server.broker import Broker
     from tools.scenario import Scenario
@@ -170,7 +170,10 @@ def run_consumer(
     finally:
         process.kill()
         process.wait()
-    check(scenario, words, topic, count, before, place)
+    back = wait_handed_back(broker, topic, process, log)
+    if back > left:
+        raise RuntimeError(f"{words}: {back} messages came back, {left} were in flight")
+    check(scenario, words, topic, count - back, before, place)
     broker.delete(topic)
     done = count - left
     return {"rate": done / seconds, "cpu_us": used_ns / 1000 / done}
@@ -221,11 +224,28 @@ def wait_drained(broker: Broker, topic: str, process: subprocess.Popen[bytes], l
     return int(channel["in_flight_count"])
 
 
-def wait(process: subprocess.Popen[bytes], log: Path, is_so: object) -> None:
-    assert callable(is_so)
+def wait_handed_back(
+    broker: Broker, topic: str, process: subprocess.Popen[bytes], log: Path
+) -> int:
+    """Until nsqd has seen the end of the tool, which hands back what it had received and not yet begun."""
+
+    def is_gone() -> bool:
+        return not broker.stats(topic)["channels"][0]["client_count"]
+
+    wait(process, log, is_gone, is_running=False)
+    return int(broker.stats(topic)["channels"][0]["depth"])
+
+
+def wait(
+    process: subprocess.Popen[bytes],
+    log: Path,
+    is_so: Callable[[], object],
+    *,
+    is_running: bool = True,
+) -> None:
     deadline_s = time.monotonic() + SECONDS_MAX
     while not is_so():
-        if process.poll() is not None or time.monotonic() > deadline_s:
+        if (is_running and process.poll() is not None) or time.monotonic() > deadline_s:
             raise RuntimeError(f"{process.args} ({process.poll()}):\n{log.read_text()}")
         time.sleep(POLL_SECONDS)
 
