@@ -16,7 +16,7 @@ from support.admin_history import fill_history
 from support.admin_pages import AdminPages
 from support.server import ROOT
 
-NO_CHROMIUM = "no Chromium: apt install chromium"
+NO_CHROMIUM = "nsqfast: no Chromium, so what needs a browser is skipped: apt install chromium fonts-dejavu-core"
 AXE = ROOT / "tests" / "vendor" / "axe-core" / "axe.min.js"
 AXE_SHA256 = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c"
 AXE_TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
@@ -32,6 +32,10 @@ REPORT = """
     addEventListener("securitypolicyviolation", (event) =>
         console.error(`policy: ${event.violatedDirective} ${event.blockedURI} ${event.sample}`));
 """
+
+
+def pytest_report_header():
+    return NO_CHROMIUM if shutil.which("chromium") is None else None
 
 
 @pytest.fixture(scope="session")
