@@ -60,7 +60,7 @@ def test_a_node_that_dies_is_named_and_its_chart_has_a_gap(cluster, page, tmp_pa
         dead.kill()
         expect(banner).to_have_count(1, timeout=10_000)
         assert time.time() - began < 10
-        words = rf"nsqd \S+ \({re.escape(key)}\) is down since \d\d:\d\d:\d\d: .*[Cc]onnect"
+        words = rf"nsqd \S+ \({re.escape(key)}\) has been down since \d\d:\d\d:\d\d: .*[Cc]onnect"
         expect(banner).to_have_text(re.compile(words))
         expect(page.locator("[data-text=nodes]")).to_have_text("2 of 3")
         # A whole step of history passes without an answer.

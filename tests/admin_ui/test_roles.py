@@ -56,7 +56,7 @@ def test_a_wrong_password_is_said_and_the_name_stays(site, page, watch):
     page.get_by_label("Name").fill("ana")
     page.get_by_label("Password").fill("wrong")
     page.get_by_role("button", name="Log in").click()
-    expect(page.get_by_role("alert")).to_contain_text("do not belong together")
+    expect(page.get_by_role("alert")).to_contain_text("is wrong")
     expect(page.get_by_label("Name")).to_have_value("ana")
     assert all("403" in fault for fault in watch.take_faults())
 

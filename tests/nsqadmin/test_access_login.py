@@ -157,7 +157,7 @@ def test_a_wrong_name_and_a_wrong_password_look_the_same(address, name, password
     answer = log_in(address, name, password)
     assert answer.status == 403
     assert "Set-Cookie" not in answer.headers
-    assert b"This name and this password do not belong together." in answer.body
+    assert b"The name or the password is wrong." in answer.body
 
 
 def test_names_and_passwords_may_have_any_letters(address):

@@ -75,8 +75,8 @@ def test_nodes_in_trouble_come_first(site):
 
 def test_the_banner_names_node_cause_and_since(site):
     assert banner(page(site, "/")) == [
-        "nsqlookupd 10.0.1.3:4161 does not answer since 22:03:20: connection refused",
-        "nsqd w3 (10.0.0.3:4151) is down since 21:13:20: connection refused",
+        "nsqlookupd 10.0.1.3:4161 has not answered since 22:03:20: connection refused",
+        "nsqd w3 (10.0.0.3:4151) has been down since 21:13:20: connection refused",
     ]
 
 

@@ -6,7 +6,8 @@ from nsqfast.nsqadmin.web import texts
 
 
 @pytest.mark.parametrize(
-    ("number", "shown"), [(None, "–"), (0, "0"), (184_201, "184,201"), (10**7, "10,000,000")]
+    ("number", "shown"),
+    [(None, "–"), (0, "0"), (184_201, "184,201"), (10**7, "10,000,000"), (2**53, "9,007 T")],
 )
 def test_count(number, shown):
     assert texts.count(number) == shown
@@ -31,7 +32,15 @@ def test_short(number, shown):
 
 @pytest.mark.parametrize(
     ("number", "shown"),
-    [(None, "–"), (0.0, "0/s"), (0.04, "0/s"), (0.4, "0.4/s"), (9.96, "10/s"), (4020.6, "4,021/s")],
+    [
+        (None, "–"),
+        (0.0, "0/s"),
+        (0.04, "0/s"),
+        (0.4, "0.4/s"),
+        (9.96, "10/s"),
+        (4020.6, "4,021/s"),
+        (1.23e6, "1.23 M/s"),
+    ],
 )
 def test_rate(number, shown):
     assert texts.rate(number) == shown

@@ -47,10 +47,12 @@ DIALOGS = {
         "#action[open]",
     ),
     "result": (
-        "/topics/orders",
+        "/topics/clicks",
         ".actions details:has([data-action=pause]) summary then [data-action=pause]",
         "#action .results",
     ),
+    "paused": ("/topics", "#pause", ".live[data-live=paused]"),
+    "toast": ("/topics/orders/billing/deferred", "[data-change=run]", ".toast"),
     "picked": ("/topics", "[data-pick-all]", ".bulk"),
     "bulk": ("/topics", "[data-pick-all] then .bulk [aria-label^=Delete]", "#action[open]"),
 }

@@ -16,7 +16,7 @@ from nsqfast.nsqadmin.context import Context
 
 NEXT_LENGTH_MAX: Final = 2048
 NAME_LENGTH_MAX: Final = 128
-WRONG: Final = "This name and this password do not belong together."
+WRONG: Final = "The name or the password is wrong."
 TOO_MANY: Final = "Too many tries. Wait a minute."
 RETRY_AFTER_S: Final = 60
 

@@ -56,7 +56,7 @@ HAPPENS: Final[dict[tuple[Action, str], tuple[str, ...]]] = {
     (Action.UNPAUSE, "topic"): ("What waits in the topic goes to its channels again.",),
     (Action.CREATE, "topic"): (
         "nsqlookupd gets to know the topic, and it is made on the nsqd that you choose.",
-        "With no nsqd, as NSQ's own nsqadmin does it, the topic is inactive until somebody publishes it.",
+        "With no nsqd, as NSQ's own nsqadmin does it, the topic is inactive until somebody publishes to it.",
     ),
     (Action.CREATE, "channel"): (
         "nsqlookupd gets to know the channel, and it is made on the nsqd that you choose.",

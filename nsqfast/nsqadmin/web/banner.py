@@ -35,14 +35,14 @@ def banner_lines(cluster: Cluster) -> list[str]:
 
 
 def lookupd_line(lookupd: Lookupd) -> str:
-    """`nsqlookupd 127.0.0.1:4161 does not answer since 11:24:03: Connection refused`"""
-    return f"nsqlookupd {lookupd.address} does not answer since {texts.clock(lookupd.since)}{cause(lookupd.error)}"
+    """`nsqlookupd 127.0.0.1:4161 has not answered since 11:24:03: Connection refused`"""
+    return f"nsqlookupd {lookupd.address} has not answered since {texts.clock(lookupd.since)}{cause(lookupd.error)}"
 
 
 def node_line(node: Node) -> str:
     """The same of an nsqd; its numbers are those of before."""
     name = f"{node.hostname} ({node.key})" if node.hostname else node.key
-    return f"nsqd {name} is down since {texts.clock(node.since)}{cause(node.error)}"
+    return f"nsqd {name} has been down since {texts.clock(node.since)}{cause(node.error)}"
 
 
 def cause(error: str) -> str:

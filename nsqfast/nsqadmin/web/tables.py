@@ -39,6 +39,7 @@ class Column(Generic[T]):
     title: Callable[[T], str] | None = None
     help: str = ""  # of the column's head
     can_sort: bool = True
+    is_named: bool = True  # by its label, in the second line
 
 
 @dataclass(slots=True)

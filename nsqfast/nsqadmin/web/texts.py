@@ -6,14 +6,18 @@ The unknown is an en dash. Times are those of the server's zone; ages are relati
 import time
 
 UNKNOWN = "–"
+COUNT_MAX = 10**10
+RATE_MAX = 10**6
 _SHORT = ((10**12, "T"), (10**9, "G"), (10**6, "M"))
 _SIZES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _SPANS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def count(number: int | None) -> str:
-    """184,201"""
-    return UNKNOWN if number is None else f"{number:,}"
+    """184,201; what has more than ten digits, for which tables have no room, is short: 88.1 G"""
+    if number is None:
+        return UNKNOWN
+    return f"{number:,}" if abs(number) < COUNT_MAX else short(number)
 
 
 def short(number: float | None) -> str:
@@ -29,7 +33,7 @@ def short(number: float | None) -> str:
 
 
 def rate(per_second: float | None) -> str:
-    """0/s, 0.4/s, 4,021/s"""
+    """0/s, 0.4/s, 4,021/s, 1.2 M/s"""
     if per_second is None:
         return UNKNOWN
     return f"{_rounded(per_second)}/s"
@@ -44,6 +48,8 @@ def slope(per_second: float | None) -> str:
 
 
 def _rounded(number: float) -> str:
+    if abs(number) >= RATE_MAX:
+        return short(number)
     shown = f"{number:.1f}" if abs(number) < 10 else f"{number:,.0f}"
     return "0" if shown in ("0.0", "-0.0") else shown.removesuffix(".0")
 

@@ -67,7 +67,7 @@ function nodeHead(node, box, isNew) {
   const name = node.hostname && !node.node.startsWith(node.hostname) ? `${node.node} (${node.hostname})` : node.node;
   const counts = ["memory", "disk", "in_flight", "deferred"].filter((key) => node[key]);
   const detail = node.error
-    ? el("div.crit", isNew ? node.error : `Not counted: ${node.error}. It is told all the same.`)
+    ? el("div.crit", isNew ? node.error : `Not counted: ${node.error}. It is asked to do it anyway.`)
     : el("div.muted", counts.map((key) => `${number(node[key])} ${key.replace("_", " ")}`).join(", "));
   return el("div", {}, el("label", {}, box, name), detail);
 }
@@ -142,7 +142,7 @@ export function showResult(job) {
   const isDone = job.outcome === "ok";
   const [close, buttons] = resultButtons(job, showResult);
   const state = el("p", { role: "status" }, stateOf(job.outcome));
-  show(isDone ? job.title : `Not done everywhere: ${job.title}`, [state, resultTable(item), buttons], close);
+  show(isDone ? job.title : `Not done everywhere: ${job.title[0].toLowerCase()}${job.title.slice(1)}`, [state, resultTable(item), buttons], close);
   if (job.action === "delete" && isDone) dialog.addEventListener("close", () => leave(item), { once: true });
 }
 

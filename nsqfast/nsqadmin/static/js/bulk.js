@@ -28,7 +28,7 @@ function draw(section) {
   section.querySelector(".bulk")?.remove();
   if (!count) return isAll.delete(section);
   const total = Number(section.querySelector(".total").textContent.split(" ")[0].replaceAll(",", ""));
-  const what = isAll.has(section) ? `all ${number(total)} matching` : `${number(count)} picked`;
+  const what = isAll.has(section) ? `all ${number(total)} matching` : `${number(count)} selected`;
   const more = button("all", `Select all ${number(total)} matching`, () => (isAll.add(section), draw(section)));
   more.hidden = isAll.has(section) || total <= count;
   // Nothing waits in what only nsqlookupd knows.

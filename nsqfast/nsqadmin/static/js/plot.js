@@ -1,7 +1,7 @@
 // One chart drawn by uPlot: lines with names at their ends, marks with their text, gaps where nothing is known.
 import { amount, dateOf, minute } from "./units.js";
 
-const HEIGHT = 180;
+const HEIGHT = 184;
 const FONT_PX = 12;
 const MARK_ROOM = 16; // above the lines
 const LABEL_SHARE_MAX = 0.28; // of the width
@@ -9,9 +9,9 @@ const LABEL_SIZE_MAX = 24;
 const MARK_SIZE_MAX = 28;
 
 // Of the y axis: counts have no parts.
-const STEPS = [0.2, 0.5, ...Array.from({ length: 39 }, (_, at) => [1, 2, 5][at % 3] * 10 ** Math.floor(at / 3))];
+const STEPS = [0.2, 0.5, ...Array.from({ length: 54 }, (_, at) => [1, 2, 5][at % 3] * 10 ** Math.floor(at / 3))];
 
-const SIZE_STEPS = Array.from({ length: 44 }, (_, at) => 2 ** at);
+const SIZE_STEPS = Array.from({ length: 52 }, (_, at) => 2 ** at);
 
 const style = getComputedStyle(document.documentElement);
 const colour = (token) => style.getPropertyValue(`--${token}`).trim();
@@ -49,7 +49,7 @@ function drawLabels(plot, spec) {
   const gap = (FONT_PX + 1) * ratio;
   let bottom = bbox.top + bbox.height;
   for (const label of labels.toReversed()) bottom = (label.y = Math.min(label.y, bottom)) - gap;
-  let top = bbox.top;
+  let top = bbox.top + gap / 2;
   for (const label of labels) top = (label.y = Math.max(label.y, top)) + gap;
   ctx.save();
   ctx.font = font(ratio);
@@ -121,7 +121,7 @@ function options(place, spec, state, onCursor) {
       y: { range: (_, _min, max) => [0, max > 1 ? roundUp(max, spec.unit) : 1] },
     },
     axes: [
-      { ...axis, grid: { show: false }, space: 64, size: 24, values: (_, times) => times.map((time) => minute(time, state.known)) },
+      { ...axis, grid: { show: false }, space: 64, size: 28, gap: 9, values: (_, times) => times.map((time) => minute(time, state.known)) },
       { ...axis, grid, space: 30, size: 58, incrs: spec.unit === "B" ? SIZE_STEPS : STEPS.slice(spec.unit ? 0 : 2), values: (_, values) => values.map((value) => amount(value, spec.unit)) },
     ],
     series: [

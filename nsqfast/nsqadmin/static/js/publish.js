@@ -50,7 +50,7 @@ function make(topic) {
   };
   const title = el("h2", { id: "publish-title", textContent: `Publish to topic ${topic}` });
   const buttons = el("div.buttons", {}, button("close", "Close", () => dialog.close()), go);
-  const numbers = el("div.fields", {}, labelled("How often", count), labelled("Defer, ms", defer));
+  const numbers = el("div.fields", {}, labelled("Copies", count), labelled("Defer, ms", defer));
   const form = el("form", { submit }, labelled("Body", text), labelled("or a file instead", file), numbers, labelled("Node", node), error, buttons);
   const dialog = el("dialog", { "aria-labelledby": title.id }, title, form);
   return { dialog, text, node };

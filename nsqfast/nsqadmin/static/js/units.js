@@ -24,7 +24,7 @@ export function amount(value, unit = "") {
   for (const [size, letter] of UNITS) {
     if (Math.abs(value) >= size) {
       const scale = letter === "k" ? 1e3 : size;
-      return `${Number((value / scale).toPrecision(3))} ${letter}${unit}`;
+      return `${Number((value / scale).toPrecision(3)).toLocaleString("en-US")} ${letter}${unit}`;
     }
   }
   const shown = Math.abs(value) < 10 ? Number(value.toFixed(1)) : Math.round(value);

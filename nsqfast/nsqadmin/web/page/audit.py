@@ -15,9 +15,18 @@ def target_text(entry: Entry) -> str:
     return ", ".join(f"{name} {value}" for name, value in entry.target.items() if value)
 
 
+def time_text(time: str) -> str:
+    """2026-11-22T11:24:03.123Z reads as times do on other pages."""
+    return f"{time[:10]} {time[11:19]} UTC"
+
+
 def result_text(entry: Entry) -> str:
     """What failed, by node; else how many nodes there were."""
-    failed = [f"{result.node}: {result.text}" for result in entry.results if not result.ok]
+    failed = [
+        result.text if result.text.startswith(result.node) else f"{result.node}: {result.text}"
+        for result in entry.results
+        if not result.ok
+    ]
     if failed:
         more = len(failed) - RESULTS_SHOWN
         return "; ".join(failed[:RESULTS_SHOWN]) + (f"; {more:,} more" if more > 0 else "")
@@ -30,7 +39,7 @@ TABLE: TableSpec[Entry] = TableSpec(
     name="audit",
     caption="What was done",
     columns=(
-        Column("time", "Time", lambda entry: entry.time),
+        Column("time", "Time", lambda entry: entry.time, time_text),
         Column("action", "Action", lambda entry: entry.action),
         Column("target", "Target", target_text, priority=2),
         Column(
@@ -39,6 +48,7 @@ TABLE: TableSpec[Entry] = TableSpec(
             lambda entry: entry.outcome,
             chips=lambda entry: (State(KINDS[entry.outcome], entry.outcome),),
             kind="chips",
+            priority=2,
         ),
         Column("user", "User", lambda entry: entry.user, priority=2),
         Column("role", "Role", lambda entry: entry.role, priority=4),

@@ -31,7 +31,7 @@ async def build(request: PageRequest) -> View:
     total, rate = await add_up(request.cluster)
     return View(
         "Counter",
-        texts={"count": texts.count(total), "rate": texts.rate(rate)},
+        texts={"count": f"{total:,}", "rate": texts.rate(rate)},
         facts={"pictures": make_pictures(request.context, request.query, METRICS, ANY, ANY)},
         data={"count": total, "rate": rate or 0.0},
     )

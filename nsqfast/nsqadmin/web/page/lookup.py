@@ -41,7 +41,7 @@ INACTIVE: TableSpec[Inactive] = TableSpec(
     can_select=True,
     has_actions=True,
     empty="Every topic that nsqlookupd know has an nsqd.",
-    search_label="Search inactive topics and channels",
+    search_label="Search inactive",
 )
 
 

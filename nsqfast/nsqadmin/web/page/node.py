@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from nsqfast.nsqadmin.charts.plan import POINT_S, Chart, Line, make_plan
-from nsqfast.nsqadmin.live.model import Cluster, Node, Part, Topic
+from nsqfast.nsqadmin.live.model import Cluster, Node, NodeState, Part, Topic
 from nsqfast.nsqadmin.live.slices import Slices
 from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web.near import near_names
@@ -47,7 +47,9 @@ class Registration:
     @property
     def states(self) -> list[State]:
         """Known or not."""
-        return [State("ok", "known") if self.is_known else State("warn", "not known")]
+        return [
+            State("ok", "knows this node") if self.is_known else State("warn", "does not know it")
+        ]
 
 
 TOPICS: TableSpec[NodeTopic] = TableSpec(
@@ -125,7 +127,7 @@ TOPICS: TableSpec[NodeTopic] = TableSpec(
 
 REGISTRATIONS: TableSpec[Registration] = TableSpec(
     name="lookupds",
-    caption="nsqlookupd that know this node",
+    caption="nsqlookupd",
     columns=(
         Column("address", "nsqlookupd", lambda each: each.address),
         Column(
@@ -217,7 +219,8 @@ async def build(request: PageRequest) -> View:
         near = await near_names(key, cluster.nodes)
         raise PageNotFoundError("node", key, [(each, urls.node(each)) for each in near])
     rates = node.rates
-    up_s = cluster.at - node.start_time if node.start_time else None
+    is_up = node.state is NodeState.UP and node.start_time
+    up_s = cluster.at - node.start_time if is_up else None
     return View(
         title=node.key,
         crumbs=[Link("Nodes", urls.to("/nodes"))],

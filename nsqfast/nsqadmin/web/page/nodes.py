@@ -52,12 +52,14 @@ class LookupdFacts:
 
     @property
     def missing_text(self) -> str:
-        """Some of them by name."""
+        """Some of them by name; the error of one that does not answer."""
         if not self.lookupd.is_up:
             return self.lookupd.error
+        if not self.missing:
+            return ""
         more = len(self.missing) - MISSING_SHOWN
         shown = ", ".join(self.missing[:MISSING_SHOWN])
-        return f"{shown} and {more:,} more" if more > 0 else shown
+        return f"does not know {shown}" + (f" and {more:,} more" if more > 0 else "")
 
 
 def _up_s(facts: NodeFacts) -> float | None:
@@ -175,7 +177,7 @@ LOOKUPDS: TableSpec[LookupdFacts] = TableSpec(
             "number",
             2,
         ),
-        Column("missing", "Does not know", lambda facts: facts.missing_text, priority=2),
+        Column("missing", "Detail", lambda facts: facts.missing_text, priority=2, is_named=False),
     ),
     key=lambda facts: facts.lookupd.address,
     is_main=False,

@@ -52,10 +52,11 @@ COLUMNS: tuple[Column[Problem], ...] = (
         lambda problem: ORDER[problem.severity.value],
         chips=severity_states,
         kind="chips",
+        priority=2,
     ),
-    Column("rule", "Problem", rule_text, priority=2),
+    Column("rule", "Problem", rule_text, priority=2, is_named=False),
     Column("since", "Since", lambda problem: problem.since, texts.clock, "number", 2),
-    Column("text", "Evidence", lambda problem: problem.text, priority=2),
+    Column("text", "Evidence", lambda problem: problem.text, priority=2, is_named=False),
     Column("check", "How to check", lambda problem: problem.check, priority=3),
 )
 
