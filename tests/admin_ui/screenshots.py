@@ -123,11 +123,10 @@ def take_tail(page: Page, url: str) -> None:
         }
         events.append(f"event: message\ndata: {json.dumps(facts | message)}\n\n")
     page.route("**/ui/tail", lambda route: route.fulfill(body="".join(events)))
-    page.goto(f"{url}/messages?topic=orders")
+    page.goto(f"{url}/messages?topic=orders&node=10.0.0.2:4151")
     page.locator("#tail-start").click()
     page.get_by_text("The tail ended.").wait_for()
-    page.locator("#tail").scroll_into_view_if_needed()
-    shoot(page, "tail", full_page=False)
+    shoot(page, "tail")
 
 
 def take_sites(browser: Browser, names: Collection[str]) -> None:

@@ -47,7 +47,7 @@ DIALOGS = {
         "#action[open]",
     ),
     "result": (
-        "/topics/clicks",
+        "/topics/x%23ephemeral",
         ".actions details:has([data-action=pause]) summary then [data-action=pause]",
         "#action .results",
     ),
