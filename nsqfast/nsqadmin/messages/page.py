@@ -24,7 +24,7 @@ from nsqfast.nsqadmin.web.page.channel import TABS
 from nsqfast.nsqadmin.web.pages import Page, PageNotFoundError, PageRequest
 from nsqfast.nsqadmin.web.query import Query
 from nsqfast.nsqadmin.web.site import Site
-from nsqfast.nsqadmin.web.tabs import message_tabs
+from nsqfast.nsqadmin.web.tabs import make_tab, message_tabs, tab_texts
 from nsqfast.nsqadmin.web.view import Link, View
 
 VIEW_LABELS = (("json", "JSON"), ("text", "Text"), ("hex", "Hex"))
@@ -179,9 +179,12 @@ class MessagePages:
             crumbs.append(Link(look.channel, urls.channel(look.topic, look.channel)))
         what = "Deferred messages" if page is DEFERRED else "Messages"
         tabs = self._tabs(look, page) if look.channel else []
+        topic = self._context.poller.cluster.topics.get(look.topic)
+        counts = tab_texts(topic.channels.get(look.channel) if topic else None)
         return View(
             f"{what} of {look.channel or look.topic}",
             crumbs=crumbs,
+            texts=counts if tabs else {},
             data={
                 "topic": look.topic,
                 "channel": look.channel,
@@ -205,7 +208,7 @@ class MessagePages:
     def _tabs(self, look: Look, page: Page) -> list[Link]:
         urls = self._context.urls
         channel = urls.channel(look.topic, look.channel)
-        tabs = [Link(tab.label, f"{channel}?tab={tab.name}") for tab in TABS]
+        tabs = [make_tab(tab.name, tab.label, f"{channel}?tab={tab.name}") for tab in TABS]
         return tabs + message_tabs(urls, look.topic, look.channel, page.name)
 
 

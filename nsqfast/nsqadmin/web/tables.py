@@ -104,6 +104,7 @@ class TableSpec(Generic[T]):
     empty: str = "Nothing here."
     rows_per_page: int = ROWS_PER_PAGE
     search_label: str = "Search"
+    whole: str = ""  # path of the page with the whole table, of a part of it
 
 
 def pick_columns(spec: TableSpec[T], *keys: str) -> list[Column[T]]:

@@ -1,11 +1,36 @@
-"""The tabs of a channel that are pages of their own, because they ask nodes each time: its messages."""
+"""The tabs of a channel: those of its page, and its messages, which are pages of their own because they ask nodes."""
 
+from collections.abc import Callable
+
+from nsqfast.nsqadmin.live.model import Channel
+from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web.urls import Urls
 from nsqfast.nsqadmin.web.view import Link
+
+COUNTS: dict[str, Callable[[Channel], int]] = {
+    "nodes": lambda channel: len(channel.parts),
+    "clients": lambda channel: channel.counts.client_count,
+    "deferred": lambda channel: channel.counts.deferred_count,
+}
+
+
+def make_tab(name: str, label: str, href: str, *, is_current: bool = False) -> Link:
+    """With its number, if it has one."""
+    return Link(label, href, is_current, f"tab.{name}" if name in COUNTS else "")
 
 
 def message_tabs(urls: Urls, topic: str, channel: str, current: str = "") -> list[Link]:
     """`current` is "messages" or "deferred"."""
     page = urls.channel(topic, channel)
     given = (("messages", "Messages"), ("deferred", "Deferred"))
-    return [Link(label, f"{page}/{name}", name == current) for name, label in given]
+    return [
+        make_tab(name, label, f"{page}/{name}", is_current=name == current) for name, label in given
+    ]
+
+
+def tab_texts(channel: Channel | None) -> dict[str, str]:
+    """For View.texts; the unknown for a channel that no tick has seen."""
+    return {
+        f"tab.{name}": texts.count(count(channel) if channel else None)
+        for name, count in COUNTS.items()
+    }

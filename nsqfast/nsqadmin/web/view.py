@@ -49,11 +49,12 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A crumb, a tab, a filter."""
+    """A crumb, a tab, a filter; `count` is the key of a number in View.texts that stands behind the text."""
 
     text: str
     href: str
     is_current: bool = False
+    count: str = ""
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from nsqfast.nsqadmin.web.page.parts import CHANNEL_NODES, Share, make_shares
 from nsqfast.nsqadmin.web.page.topic import find_topic, own_problems, set_state
 from nsqfast.nsqadmin.web.pages import Page, PageNotFoundError, PageRequest
 from nsqfast.nsqadmin.web.tables import Column, TableSpec, make_table
-from nsqfast.nsqadmin.web.tabs import message_tabs
+from nsqfast.nsqadmin.web.tabs import make_tab, message_tabs, tab_texts
 from nsqfast.nsqadmin.web.view import Link, State, View
 
 QUANTILES = (0.5, 0.95, 0.99, 1.0)
@@ -255,7 +255,7 @@ async def build(request: PageRequest) -> View:
     view = View(
         channel.name,
         crumbs=[Link("Topics", urls.to("/topics")), Link(topic.name, urls.topic(topic.name))],
-        texts=make_texts(channel),
+        texts=make_texts(channel) | tab_texts(channel),
         shown={"problems-shown": bool(problems.matched)},
         tables={"problems": problems},
         data={"points": request.cluster.at // POINT_S},
@@ -265,7 +265,12 @@ async def build(request: PageRequest) -> View:
             "tab": tab,
             "tabs": [
                 # Search, sort and page belong to the tab that is left.
-                Link(each.label, "?" + tab_query(request, each.name), each is tab)
+                make_tab(
+                    each.name,
+                    each.label,
+                    "?" + tab_query(request, each.name),
+                    is_current=each is tab,
+                )
                 for each in TABS
             ]
             + message_tabs(urls, topic.name, channel.name),

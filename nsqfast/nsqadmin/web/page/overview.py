@@ -35,6 +35,7 @@ FOUND = replace(
     filters=(),
     is_main=False,
     rows_per_page=PROBLEMS_SHOWN,
+    whole="/problems",
 )
 BACKLOGS: TableSpec[Channel] = replace(
     CHANNELS,
@@ -77,6 +78,7 @@ STRIP = replace(
     has_actions=False,
     is_main=False,
     rows_per_page=NODES_SHOWN,
+    whole="/nodes",
 )
 
 
