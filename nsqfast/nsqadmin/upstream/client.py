@@ -1,12 +1,12 @@
 """One HTTP client for all nsqd and nsqlookupd: time limits, the way to HTTPS, errors that name their cause."""
 
 import asyncio
-import errno
+import re
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self, TypeVar
+from typing import Self, TypeVar
 
 import aiohttp
 import msgspec
@@ -15,29 +15,29 @@ from yarl import URL
 from nsqfast import gotext, names
 from nsqfast.errors import OptionsError
 from nsqfast.gotext import os_error
+from nsqfast.net.addresses import PORT_MAX
 from nsqfast.nsqadmin.options import Options
+from nsqfast.nsqadmin.upstream.connection import (
+    BODY_SIZE_MAX,
+    NO_HEADERS,
+    Answer,
+    BrokenError,
+    ClosedError,
+)
 from nsqfast.nsqadmin.upstream.decoding import decode, decode_in_slices
 from nsqfast.nsqadmin.upstream.errors import UpstreamError
+from nsqfast.nsqadmin.upstream.pool import CONNECTIONS_PER_HOST, ConnectError, Pool
 
 __all__ = ["Upstream", "UpstreamError", "tls_context"]
 
 T = TypeVar("T")
 
 HEADERS = {"Accept": "application/vnd.nsq; version=1.0", "User-Agent": "nsqadmin"}
-BODY_SIZE_MAX = 512 << 20
 SMALL_SIZE_MAX = 16 << 10  # decoded at once: less than 0.1 ms
 SHOWN_SIZE_MAX = 1024  # of an error's body
-CONNECTIONS_PER_HOST = 4
-NO_HEADERS: Mapping[str, str] = {}
-
-
-class Answer(NamedTuple):
-    """Of any status."""
-
-    status: int
-    reason: str
-    headers: Mapping[str, str]
-    body: bytes
+# What goes over our own connections; whatever else somebody may call a node is left to aiohttp.
+PLAIN_ADDRESS = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
+PLAIN_PATH = re.compile(r"/[\x21-\x7e]*")
 
 
 class Upstream:
@@ -52,6 +52,11 @@ class Upstream:
             sock_connect=options.http_client_connect_timeout_ns / 1e9 or None,
         )
         self._turn = asyncio.Lock()
+        self._pool = Pool(
+            "".join(f"{name}: {value}\r\n" for name, value in HEADERS.items()),
+            options.http_client_connect_timeout_ns / 1e9,
+            options.http_client_request_timeout_ns / 1e9,
+        )
         self._reader = self._session(is_kept_open=True)
         # A command is sent once, and the end of a connection that was idle cannot be told from a refusal.
         self._writer = self._session(is_kept_open=False)
@@ -83,6 +88,7 @@ class Upstream:
 
     async def close(self) -> None:
         """Ends all connections."""
+        self._pool.close()
         await self._reader.close()
         await self._writer.close()
 
@@ -127,13 +133,22 @@ class Upstream:
 
     async def _ask_node(self, method: str, address: str, path: str, body: bytes) -> bytes:
         url = f"http://{address}{path}"
-        answer = await self._send(method, url, body)
+        if method == "GET" and _is_plain(address, path):
+            answer = await self._get(url, address, path)
+        else:
+            answer = await self._send(method, url, body)
         port = _https_port(answer)
         if port:
             host = address.rpartition(":")[0]
             url = f"https://{host}:{port}{path}"
             answer = await self._send(method, url, body)
         return _checked(url, answer)
+
+    async def _get(self, url: str, address: str, path: str) -> Answer:
+        try:
+            return await self._pool.get(address, path)
+        except (BrokenError, ConnectError, TimeoutError) as error:
+            raise _told("GET", url, error) from None
 
     async def _send(
         self, method: str, url: str, body: bytes, headers: Mapping[str, str] = NO_HEADERS
@@ -149,15 +164,14 @@ class Upstream:
                 allow_redirects=False,
             ) as answer:
                 body = await _read_body(answer, url)
-                return Answer(answer.status, answer.reason or "", answer.headers, body)
-        except TimeoutError as error:
-            raise UpstreamError(
-                f"{url}: no answer in time", message=_in_go(method, url, error)
-            ) from None
+                return Answer(answer.status, answer.reason or "", body, answer.headers)
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise UpstreamError(
-                f"{url}: {_cause(error)}", message=_in_go(method, url, error)
-            ) from None
+            raise _told(method, url, _as_ours(error)) from None
+
+
+def _is_plain(address: str, path: str) -> bool:
+    found = PLAIN_ADDRESS.fullmatch(address)
+    return bool(found and 0 < int(found[1]) <= PORT_MAX and PLAIN_PATH.fullmatch(path))
 
 
 async def _read_body(answer: aiohttp.ClientResponse, url: str) -> bytes:
@@ -178,28 +192,38 @@ def _checked(url: str, answer: Answer) -> bytes:
     return answer.body
 
 
-def _cause(error: Exception) -> str:
-    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
-    text = os_error(cause) if isinstance(cause, OSError) else str(cause)
-    return text or type(cause).__name__
-
-
-def _in_go(method: str, url: str, error: Exception) -> str:
-    """The text of Go's HTTP client, as far as it can be told from the error."""
+def _as_ours(error: Exception) -> Exception:
+    """What aiohttp calls by other names."""
     if isinstance(error, aiohttp.ConnectionTimeoutError):
-        cause = f"dial tcp {_address(url)}: i/o timeout"
-    elif isinstance(error, TimeoutError):
-        cause = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
-    elif isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno:
-        if error.os_error.errno == errno.ECONNREFUSED:
-            cause = f"dial tcp {_address(url)}: connect: connection refused"
-        else:
-            cause = f"dial tcp {_address(url)}: {_cause(error)}"
-    elif isinstance(error, aiohttp.ServerDisconnectedError):
-        cause = "EOF"
+        return ConnectError(TimeoutError())
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return ConnectError(error.os_error)
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return ClosedError("EOF")
+    return error
+
+
+def _told(method: str, url: str, error: Exception) -> UpstreamError:
+    """In our words, and in those of Go's HTTP client as far as it can be told from the error."""
+    cause = error.cause if isinstance(error, ConnectError) else error
+    if isinstance(cause, TimeoutError) and cause.errno is None:
+        ours = "no answer in time"
     else:
-        cause = _cause(error)
-    return f"{method.title()} {gotext.quote(url)}: {cause}"
+        ours = os_error(cause) if isinstance(cause, OSError) else str(cause) or type(cause).__name__
+    theirs = ours
+    if cause is not error:
+        theirs = f"dial tcp {_address(url)}: {_dialled(cause, ours)}"
+    elif ours == "no answer in time":
+        theirs = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+    return UpstreamError(
+        f"{url}: {ours}", message=f"{method.title()} {gotext.quote(url)}: {theirs}"
+    )
+
+
+def _dialled(cause: Exception, text: str) -> str:
+    if isinstance(cause, TimeoutError):
+        return "i/o timeout"
+    return f"connect: {text}" if isinstance(cause, ConnectionRefusedError) else text
 
 
 def _address(url: str) -> str:
