@@ -16,6 +16,7 @@ import json
 import subprocess
 import sys
 import time
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self, cast
 from urllib.parse import parse_qs, urlsplit
@@ -31,7 +32,10 @@ HEAD = (
 LATENCY = {"count": 0, "percentiles": None}
 MEMORY = {"heap_objects": 1000, "heap_in_use_bytes": 64 << 20, "gc_total_runs": 7}
 BACKLOG_EVERY = 50
+REQUESTS_KEPT = 4096
 START_SECONDS_MAX = 30
+
+Value = tuple[float, float]  # at the start, per second
 
 
 class SimulatedCluster:
@@ -76,35 +80,18 @@ class SimulatedCluster:
         self.process.communicate(timeout=START_SECONDS_MAX)
 
 
-class Nsqd:
-    """One node: an answer to /stats in which only digits change."""
+class Prepared:
+    """A body of JSON in which only digits change, so that it costs next to nothing to give it again and again."""
 
-    def __init__(self, index: int, args: argparse.Namespace) -> None:
-        self.index = index
-        self.port = 0
-        self.started = int(time.time())
-        self.consumers = args.consumers
-        values: list[tuple[float, float]] = []  # at the start, per second
-        topics = [topic_of(number, args, values) for number in range(args.topics)]
-        body = json.dumps(
-            {
-                "version": "1.3.0",
-                "health": "OK",
-                "start_time": self.started,
-                "topics": topics,
-                "memory": MEMORY,
-                "producers": [],
-            },
-            separators=(",", ":"),
-        ).replace(f'"{BLANK}"', BLANK)
+    def __init__(self, found: Any, values: list[Value]) -> None:
+        body = json.dumps(found, separators=(",", ":")).replace(f'"{BLANK}"', BLANK)
         self.array = np.frombuffer(bytearray(body.encode()), np.uint8)
         first = np.flatnonzero(self.array == ord("@"))[::DIGITS]
         self.places = first[:, None] + np.arange(DIGITS)[None, :]
         self.base, self.rate = np.array(values, np.float64).reshape(-1, 2).T
-        self.began = time.monotonic()
 
-    def stats(self) -> bytes:
-        numbers = (self.base + self.rate * (time.monotonic() - self.began)).astype(np.int64)
+    def at(self, passed_s: float) -> bytes:
+        numbers = (self.base + self.rate * passed_s).astype(np.int64)
         powers = 10 ** np.arange(DIGITS - 1, -1, -1, dtype=np.int64)
         digits = (numbers[:, None] // powers) % 10 + ord("0")
         # Blanks before a number are JSON, zeros are not.
@@ -112,17 +99,39 @@ class Nsqd:
         self.array[self.places] = np.where(blank, ord(" "), digits)
         return self.array.tobytes()
 
-    def filtered(self, topic: str, channel: str, *, clients: bool) -> bytes:
-        """As nsqd answers for one topic, one channel or with clients; not prepared, so dear."""
-        found = json.loads(self.stats())
-        if topic:
-            found["topics"] = [t for t in found["topics"] if t["topic_name"] == topic]
-        for kept in found["topics"]:
-            if channel:
-                kept["channels"] = [c for c in kept["channels"] if c["channel_name"] == channel]
-            for part in kept["channels"] if clients else []:
-                part["clients"] = [client_of(self.index, n) for n in range(self.consumers)]
-        return json.dumps(found).encode()
+
+class Nsqd:
+    """One node."""
+
+    def __init__(self, index: int, args: argparse.Namespace) -> None:
+        self.index = index
+        self.port = 0
+        self.started = int(time.time())
+        self.args = args
+        self.began = time.monotonic()
+        self.prepared: dict[tuple[str, str, bool], Prepared] = {}
+        self.prepare("", "", clients=False)
+
+    def stats(self, topic: str, channel: str, *, clients: bool) -> bytes:
+        """As nsqd answers, of everything or of one topic or channel; each is prepared when it is asked for first."""
+        prepared = self.prepared.get((topic, channel, clients))
+        if prepared is None:
+            prepared = self.prepare(topic, channel, clients=clients)
+        return prepared.at(time.monotonic() - self.began)
+
+    def prepare(self, topic: str, channel: str, *, clients: bool) -> Prepared:
+        values: list[Value] = []  # of what is left blank, in the same order
+        topics = [
+            topic_of(number, channel, self.args, values)
+            for number in range(self.args.topics)
+            if topic in ("", topic_name(number))
+        ]
+        for one in [one for kept in topics for one in kept["channels"]] if clients else []:
+            one["clients"] = [client_of(self.index, n) for n in range(self.args.consumers)]
+        head = {"version": "1.3.0", "health": "OK", "start_time": self.started}
+        made = Prepared(head | {"topics": topics, "memory": MEMORY, "producers": []}, values)
+        self.prepared[topic, channel, clients] = made
+        return made
 
     def info(self) -> bytes:
         return json.dumps(self.identity() | {"start_time": self.started}).encode()
@@ -145,21 +154,24 @@ class Nsqd:
             return self.info()
         if path != "/stats":
             return None
-        with_clients = query.get("include_clients", "true") == "true"
-        if (with_clients and self.consumers) or "topic" in query:
-            topic, channel = query.get("topic", ""), query.get("channel", "")
-            return self.filtered(topic, channel, clients=with_clients)
-        return self.stats()
+        with_clients = query.get("include_clients", "true") == "true" and self.args.consumers > 0
+        return self.stats(query.get("topic", ""), query.get("channel", ""), clients=with_clients)
 
 
-def topic_of(number: int, args: argparse.Namespace, values: list[tuple[float, float]]) -> Any:
-    """As in /stats; what changes is left blank, and said in `values` in the same order."""
+def topic_name(number: int) -> str:
+    return f"topic-{number:04}"
+
+
+def topic_of(number: int, channel: str, args: argparse.Namespace, values: list[Value]) -> Any:
+    """As in /stats, with one channel or ('') all; what changes is left blank and said in `values`."""
     is_busy = number < args.topics * args.busy
     rate = 5.0 + number % 40 if is_busy else 0.0
     channels = []
     for index in range(args.channels):
         is_backlog = index == 0 and number % BACKLOG_EVERY == 0
         growth = rate / 2 if is_backlog else 0.0
+        if channel not in ("", f"channel-{index}"):
+            continue
         values += [(1000.0 if is_backlog else number % 3, growth), (10_000.0 + number, rate)]
         channels.append(
             {
@@ -179,7 +191,7 @@ def topic_of(number: int, args: argparse.Namespace, values: list[tuple[float, fl
         )
     values += [(10_000.0 + number, rate), (1e6, rate * 100)]
     return {
-        "topic_name": f"topic-{number:04}",
+        "topic_name": topic_name(number),
         "channels": channels,
         "depth": 0,
         "backend_depth": 0,
@@ -215,7 +227,7 @@ class Nsqlookupd:
     """Lists all nodes with all topics."""
 
     def __init__(self, nodes: list[Nsqd], args: argparse.Namespace) -> None:
-        names = [f"topic-{number:04}" for number in range(args.topics)]
+        names = [topic_name(number) for number in range(args.topics)]
         self.port = 0
         self.channels = [f"channel-{index}" for index in range(args.channels)]
         self.producers = [
@@ -226,6 +238,7 @@ class Nsqlookupd:
         self.nodes = self._encode({"producers": [p | listed for p in self.producers]})
         self.names = frozenset(names)
         self.topics = self._encode({"topics": names})
+        self.found = self._encode({"channels": self.channels, "producers": self.producers})
 
     @staticmethod
     def _encode(found: Any) -> bytes:
@@ -241,8 +254,16 @@ class Nsqlookupd:
             "/channels": self._encode({"channels": self.channels if known else []}),
         }
         if path == "/lookup" and known:
-            return self._encode({"channels": self.channels, "producers": self.producers})
+            return self.found
         return b"" if method == "POST" else answers.get(path)
+
+
+@lru_cache(REQUESTS_KEPT)
+def read_request_line(line: str) -> tuple[str, str, dict[str, str]]:
+    """Method, path and query."""
+    method, target, _ = line.split(" ")
+    parts = urlsplit(target)
+    return method, parts.path, {name: values[0] for name, values in parse_qs(parts.query).items()}
 
 
 class Http(asyncio.Protocol):
@@ -269,10 +290,7 @@ class Http(asyncio.Protocol):
             self.reply(head.split(b"\r\n", 1)[0].decode())
 
     def reply(self, line: str) -> None:
-        method, target, _ = line.split(" ")
-        parts = urlsplit(target)
-        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
-        body = self.answer(method, parts.path, query)
+        body = self.answer(*read_request_line(line))
         status = "200 OK" if body is not None else "404 Not Found"
         body = body if body is not None else b'{"message":"NOT_FOUND"}'
         self.transport.write(HEAD.format(status=status, size=len(body)).encode() + body)
