@@ -14,8 +14,8 @@ from nsqfast.nsqadmin.api.rounds import GATHER_S, Rounds
 from nsqfast.nsqadmin.checks import parse_cidr
 from nsqfast.nsqadmin.upstream.decoding import WHOLE_SIZE_MAX, decode, decode_in_slices
 from nsqfast.nsqadmin.upstream.errors import UpstreamError
-from nsqfast.nsqadmin.upstream.messages import NsqdInfo, NsqdStats, Percentiles, Producer
-from nsqfast.nsqadmin.upstream.nodes import node_of_info, node_of_producer
+from nsqfast.nsqadmin.upstream.messages import ListedProducer, NsqdInfo, NsqdStats, Percentiles
+from nsqfast.nsqadmin.upstream.nodes import node_of_info, read_topics
 from nsqfast.nsqadmin.upstream.versions import ZERO, parse_version
 from support.server import program
 
@@ -65,12 +65,30 @@ def test_latencies_of_several_nodes():
     assert merge_latencies([None], "t", "")["percentiles"] is None
 
 
-def test_tombstones_stay_with_their_topics():
-    node = node_of_producer(Producer(topics=["b", "c", "a"], tombstones=[True, False]))
-    assert (node.topics, node.tombstones) == (("a", "b", "c"), (False, True, False))
-    node = node_of_producer(Producer(topics=["b", "a"], tombstones=[False, False, True]))
-    assert (node.topics, node.tombstones) == (("a", "b"), (False, False))
-    assert node_of_producer(Producer()).topics == ()
+@pytest.mark.parametrize(
+    ("listed", "topics"),
+    [
+        (
+            '{"topics":["b","c","a"],"tombstones":[true,false]}',
+            (("a", "b", "c"), (False, True, False)),
+        ),
+        ('{"topics":["b","a"],"tombstones":[false,false,true]}', (("a", "b"), (False, False))),
+        ('{"topics":["b","a"],"tombstones":[false,false]}', (("a", "b"), (False, False))),
+        ('{"topics":["b","a","b"],"tombstones":[]}', (("a", "b", "b"), (False, False, False))),
+        ('{"topics":null,"tombstones":null}', ((), ())),
+        ("{}", ((), ())),
+    ],
+)
+def test_tombstones_stay_with_their_topics(listed, topics):
+    assert read_topics(decode(listed.encode(), ListedProducer)) == topics
+
+
+@pytest.mark.parametrize(
+    "listed", ['{"topics":3}', '{"topics":[3]}', '{"tombstones":{}}', '{"tombstones":[null]}']
+)
+def test_topics_that_are_none(listed):
+    with pytest.raises(UpstreamError):
+        read_topics(decode(listed.encode(), ListedProducer))
 
 
 def test_an_nsqd_that_does_not_say_where_it_is():

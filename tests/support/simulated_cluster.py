@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import random
 import subprocess
 import sys
 import time
@@ -224,9 +225,10 @@ def client_of(node: int, number: int) -> dict[str, Any]:
 
 
 class Nsqlookupd:
-    """Lists all nodes with all topics."""
+    """Lists all nodes with all topics, and as Go's in no order."""
 
-    def __init__(self, nodes: list[Nsqd], args: argparse.Namespace) -> None:
+    def __init__(self, nodes: list[Nsqd], args: argparse.Namespace, seed: int) -> None:
+        order = random.Random(seed)
         names = [topic_name(number) for number in range(args.topics)]
         self.port = 0
         self.channels = [f"channel-{index}" for index in range(args.channels)]
@@ -234,8 +236,11 @@ class Nsqlookupd:
             node.identity() | {"remote_address": f"127.0.0.1:{30_000 + node.index}"}
             for node in nodes
         ]
-        listed = {"topics": names, "tombstones": [False] * len(names)}
-        self.nodes = self._encode({"producers": [p | listed for p in self.producers]})
+        listed = []
+        for producer in self.producers:
+            order.shuffle(names)
+            listed.append(producer | {"tombstones": [False] * len(names), "topics": names[:]})
+        self.nodes = self._encode({"producers": listed})
         self.names = frozenset(names)
         self.topics = self._encode({"topics": names})
         self.found = self._encode({"channels": self.channels, "producers": self.producers})
@@ -306,7 +311,7 @@ async def serve(args: argparse.Namespace) -> None:
     nodes = [Nsqd(index, args) for index in range(args.nodes)]
     for node in nodes:
         await listen(node)
-    lookupds = [Nsqlookupd(nodes, args) for _ in range(args.lookupds)]
+    lookupds = [Nsqlookupd(nodes, args, seed) for seed in range(args.lookupds)]
     for lookupd in lookupds:
         await listen(lookupd)
     found = {"nodes": nodes, "lookupds": lookupds}

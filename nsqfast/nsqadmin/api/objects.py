@@ -9,12 +9,11 @@ from typing import Any
 import orjson
 
 from nsqfast.nsqadmin.api.latency import latency_of, merge_latencies
+from nsqfast.nsqadmin.upstream.decoding import LISTS_KEPT
 from nsqfast.nsqadmin.upstream.messages import ChannelStats, Client, TopicStats
 from nsqfast.nsqadmin.upstream.nodes import Nsqd
 
 Json = dict[str, Any]
-
-TOPIC_LISTS_KEPT = 64  # 20 kB each with 500 topics
 
 TOPIC_SUMS = ("depth", "memory_depth", "backend_depth", "message_count")
 CHANNEL_SUMS = (
@@ -75,7 +74,7 @@ def node_object(node: Nsqd) -> Json:
     }
 
 
-@lru_cache(maxsize=TOPIC_LISTS_KEPT)
+@lru_cache(maxsize=LISTS_KEPT)
 def _topic_list(names: tuple[str, ...], tombstones: tuple[bool, ...]) -> orjson.Fragment:
     """Most nodes of a cluster have the same topics, and this list is nearly all of a NODE."""
     pairs = zip(names, tombstones, strict=True)

@@ -69,7 +69,7 @@ class Reads:
         return await self._share(request, lambda: self._node(key))
 
     async def _node(self, key: str) -> bytes:
-        known = await self._discovery.nodes()
+        known = await self._discovery.nodes(with_topics=False)
         node = next((one for one in known.value if one.key == key), None)
         if node is None:
             raise ApiError(404, "NODE_NOT_FOUND")
@@ -124,12 +124,12 @@ class Reads:
 
     async def _stats(
         self, topic: str, channel: str
-    ) -> tuple[Found[list[Nsqd]], Found[Stats], list[str]]:
+    ) -> tuple[Found[list[Nsqd]], Found[Stats], tuple[str, ...]]:
         """Who has a topic, its numbers there, and the channels that nsqlookupd knows of it.
 
         nsqlookupd may know a topic that no nsqd has: it has no numbers, and is no error.
         """
-        discovery, channels = self._discovery, list[str]()
+        discovery, channels = self._discovery, tuple[str, ...]()
         if discovery.lookupds:
             found, channels = await discovery.look_up(topic)
             if not found.value:
@@ -146,7 +146,7 @@ class Reads:
         return await self._share(request, self._counter)
 
     async def _counter(self) -> bytes:
-        known = await self._discovery.nodes()
+        known = await self._discovery.nodes(with_topics=False)
         if not known.value:
             return _encode({"stats": {}, "message": warn(known.failures)})
         found = await self._discovery.counts(known.value, _encode_counts)

@@ -7,6 +7,7 @@ ten times faster than to decode them, and are then decoded in slices of a few mi
 import asyncio
 import time
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import TypeVar
 
 import msgspec
@@ -18,6 +19,7 @@ T = TypeVar("T")
 
 WHOLE_SIZE_MAX = 512 << 10  # decoded in one go: about 2 ms
 SLICE_S = 0.002
+LISTS_KEPT = 16  # of sorted names; 50 kB each with 500
 
 
 class _RawStats(msgspec.Struct):
@@ -86,6 +88,12 @@ def quote_character(character: str) -> str:
     )
 
 
-def join_sorted(lists: Iterable[Iterable[str]]) -> list[str]:
+def join_sorted(lists: Iterable[Iterable[str]]) -> tuple[str, ...]:
     """Every text once, sorted."""
-    return sorted({text for one in lists for text in one})
+    return sort_names(frozenset[str]().union(*lists))
+
+
+@lru_cache(maxsize=LISTS_KEPT)
+def sort_names(names: frozenset[str]) -> tuple[str, ...]:
+    """Most nodes of a cluster have the same topics, and to see that takes half the time of sorting them."""
+    return tuple(sorted(names))

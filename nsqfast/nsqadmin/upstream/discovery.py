@@ -20,13 +20,20 @@ from nsqfast.nsqadmin.upstream.errors import NobodyAnsweredError, Result, Upstre
 from nsqfast.nsqadmin.upstream.messages import (
     Channels,
     CountedStats,
+    ListedNodes,
+    ListedProducer,
     Lookup,
     NsqdInfo,
     NsqdStats,
-    Producer,
     Topics,
 )
-from nsqfast.nsqadmin.upstream.nodes import Nsqd, by_host, node_of_info, node_of_producer
+from nsqfast.nsqadmin.upstream.nodes import (
+    Nsqd,
+    by_host,
+    node_of_info,
+    node_of_producer,
+    read_topics,
+)
 from nsqfast.nsqadmin.upstream.versions import parse_version
 
 T = TypeVar("T")
@@ -45,20 +52,6 @@ class _Names(msgspec.Struct, gc=False):
     """/stats, as far as the names of its topics."""
 
     topics: list[_Name] | None = None
-
-
-class _RawNodes(msgspec.Struct):
-    """/nodes, its nodes not looked at yet."""
-
-    producers: list[msgspec.Raw] | None = None
-
-
-class _Where(msgspec.Struct, gc=False):
-    """What a later nsqlookupd tells of a node that another one told already."""
-
-    broadcast_address: str = ""
-    tcp_port: int = 0
-    remote_address: str = ""
 
 
 @dataclass(slots=True)
@@ -116,7 +109,7 @@ class Discovery:
         """Addresses of nsqlookupd; without one the nsqd that are configured are the cluster."""
         return self._options.nsqlookupd_http_addresses or []
 
-    async def topics(self) -> Found[list[str]]:
+    async def topics(self) -> Found[tuple[str, ...]]:
         """The names of all topics, sorted."""
         if self.lookupds:
             found = await self._read_all(NSQLOOKUPD, self.lookupds, "/topics", Topics)
@@ -131,14 +124,14 @@ class Discovery:
             names.failures,
         )
 
-    async def inactive_topics(self) -> Found[dict[str, list[str]]]:
+    async def inactive_topics(self) -> Found[dict[str, tuple[str, ...]]]:
         """Topics that no nsqd has, with their channels; only nsqlookupd knows such."""
         known = await self.topics()
         if not self.lookupds:
             return Found({}, known.failures)
         gate = asyncio.Semaphore(INACTIVE_AT_ONCE)
 
-        async def look(topic: str) -> tuple[str, list[str]] | None:
+        async def look(topic: str) -> tuple[str, tuple[str, ...]] | None:
             async with gate:
                 try:
                     return (
@@ -147,16 +140,16 @@ class Discovery:
                 except NobodyAnsweredError:
                     return await with_channels(topic)
 
-        async def with_channels(topic: str) -> tuple[str, list[str]]:
+        async def with_channels(topic: str) -> tuple[str, tuple[str, ...]]:
             try:
                 return topic, (await self.channels(topic)).value
             except NobodyAnsweredError:
-                return topic, []
+                return topic, ()
 
         looked = await asyncio.gather(*map(look, known.value))
         return Found(dict(filter(None, looked)), known.failures)
 
-    async def channels(self, topic: str) -> Found[list[str]]:
+    async def channels(self, topic: str) -> Found[tuple[str, ...]]:
         """Names of the channels that nsqlookupd knows of a topic, sorted."""
         path = "/channels?topic=" + quote_plus(topic)
         found = await self._read_all(NSQLOOKUPD, self.lookupds, path, Channels)
@@ -164,20 +157,24 @@ class Discovery:
             join_sorted(answer.channels or () for _, answer in found.value), found.failures
         )
 
-    async def nodes(self) -> Found[list[Nsqd]]:
-        """Every nsqd, sorted by hostname, then address."""
+    async def nodes(self, *, with_topics: bool = True) -> Found[list[Nsqd]]:
+        """Every nsqd, sorted by hostname, then address; to leave out the topics is cheap."""
         if self.lookupds:
             answers = await ask_all(
                 NSQLOOKUPD, self.lookupds, lambda one: self._upstream.get(one, "/nodes")
             )
-            return await _join_nodes(answers)
-        return await self.nodes_at(self._options.nsqd_http_addresses)
+            return await _join_nodes(answers, with_topics=with_topics)
+        return await self.nodes_at(self._options.nsqd_http_addresses, with_topics=with_topics)
 
-    async def nodes_at(self, addresses: Sequence[str]) -> Found[list[Nsqd]]:
+    async def nodes_at(
+        self, addresses: Sequence[str], *, with_topics: bool = True
+    ) -> Found[list[Nsqd]]:
         """The nsqd at these addresses, as they describe themselves."""
 
         async def describe(address: str) -> Nsqd:
             info = await self._upstream.read(address, "/info", NsqdInfo)
+            if not with_topics:
+                return node_of_info(info, address, [])
             stats = await self._upstream.read(address, BARE, _Names)
             return node_of_info(info, address, [one.topic_name for one in stats.topics or ()])
 
@@ -203,7 +200,7 @@ class Discovery:
         nodes = {node.key: node for _, node in found.value if node is not None}
         return Found(sorted(nodes.values(), key=by_host), found.failures)
 
-    async def look_up(self, topic: str) -> tuple[Found[list[Nsqd]], list[str]]:
+    async def look_up(self, topic: str) -> tuple[Found[list[Nsqd]], tuple[str, ...]]:
         """What nsqlookupd knows of a topic: who has it, and its channels."""
         path = "/lookup?topic=" + quote_plus(topic)
         found = await self._read_all(NSQLOOKUPD, self.lookupds, path, Lookup)
@@ -252,22 +249,22 @@ class Discovery:
         return await ask_all(kind, addresses, lambda one: self._upstream.read(one, path, message))
 
 
-async def _join_nodes(answers: Found[list[tuple[str, bytes]]]) -> Found[list[Nsqd]]:
+async def _join_nodes(
+    answers: Found[list[tuple[str, bytes]]], *, with_topics: bool
+) -> Found[list[Nsqd]]:
     known: dict[tuple[str, int], Nsqd] = {}
     failures = list(answers.failures)
     slicer = Slicer()
     for address, body in answers.value:
         try:
-            raw = decode(body, _RawNodes)
-            await slicer.rest()
-            for piece in raw.producers or ():
-                _add_node(known, address, piece)
+            for one in decode(body, ListedNodes).producers or ():
                 await slicer.rest()
+                _add_node(known, address, one, with_topics=with_topics)
         except UpstreamError as error:
             failures.append(Result(address, ok=False, text=error.message))
+        await slicer.rest()
     if len(failures) == len(answers.value) + len(answers.failures):
         raise NobodyAnsweredError(NSQLOOKUPD, failures)
-    await slicer.rest()
     nodes = sorted(known.values(), key=by_host)
     newest = max((parse_version(node.version) for node in nodes), default=None)
     for node in nodes:
@@ -275,13 +272,14 @@ async def _join_nodes(answers: Found[list[tuple[str, bytes]]]) -> Found[list[Nsq
     return Found(nodes, failures)
 
 
-def _add_node(known: dict[tuple[str, int], Nsqd], address: str, piece: msgspec.Raw) -> None:
-    # To leave out a list of topics is faster than to decode it.
-    where = decode(piece, _Where)
-    key = where.broadcast_address, where.tcp_port
+def _add_node(
+    known: dict[tuple[str, int], Nsqd], address: str, one: ListedProducer, *, with_topics: bool
+) -> None:
+    key = one.broadcast_address, one.tcp_port
     node = known.get(key)
     if node is None:
-        node = known[key] = node_of_producer(decode(piece, Producer))
+        node = node_of_producer(one, read_topics(one)) if with_topics else node_of_producer(one)
+        known[key] = node
         node.remote_addresses = []
     assert node.remote_addresses is not None
-    node.remote_addresses.append(f"{address}/{where.remote_address or 'N/A'}")
+    node.remote_addresses.append(f"{address}/{one.remote_address or 'N/A'}")

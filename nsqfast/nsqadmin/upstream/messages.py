@@ -121,19 +121,31 @@ class NsqdInfo(msgspec.Struct, gc=False):
     topology_region: str = ""
 
 
-class Producer(msgspec.Struct, gc=False):
-    """An nsqd, as /nodes and /lookup of nsqlookupd show it; the last two come from /nodes alone."""
+class Announced(msgspec.Struct, gc=False):
+    """An nsqd, in /nodes and /lookup of nsqlookupd."""
 
     broadcast_address: str = ""
     hostname: str = ""
-    remote_address: str = ""
+    remote_address: str = ""  # in /nodes alone
     tcp_port: int = 0
     http_port: int = 0
     version: str = ""
     topology_zone: str = ""
     topology_region: str = ""
+
+
+class Producer(Announced, gc=False):
+    """In /nodes."""
+
     tombstones: list[bool] | None = None
     topics: list[str] | None = None
+
+
+class ListedProducer(Announced, gc=False):
+    """In /nodes, its topics not looked at yet."""
+
+    tombstones: msgspec.Raw = msgspec.Raw(b"null")
+    topics: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class Nodes(msgspec.Struct, gc=False):
@@ -142,11 +154,17 @@ class Nodes(msgspec.Struct, gc=False):
     producers: list[Producer] | None = None
 
 
+class ListedNodes(msgspec.Struct, gc=False):
+    """/nodes, the topics of its nodes not looked at yet."""
+
+    producers: list[ListedProducer] | None = None
+
+
 class Lookup(msgspec.Struct, gc=False):
     """/lookup?topic="""
 
     channels: list[str] | None = None
-    producers: list[Producer] | None = None
+    producers: list[Announced] | None = None
 
 
 class Topics(msgspec.Struct, gc=False):
