@@ -117,10 +117,10 @@ class Connection(asyncio.Protocol):
                 self._fail(BrokenError("the answer is not one of HTTP"))
                 return
             self._is_last = True
-        if self._is_complete:
-            self._finish()
-        elif self._body_size > BODY_SIZE_MAX:
+        if self._body_size > BODY_SIZE_MAX:
             self._fail(BrokenError(f"the answer is larger than {BODY_SIZE_MAX >> 20} MiB"))
+        elif self._is_complete:
+            self._finish()
         elif not self._status and self._head_size > HEAD_SIZE_MAX:
             self._fail(BrokenError(f"the head of the answer is larger than {HEAD_SIZE_MAX} bytes"))
 

@@ -1,0 +1,347 @@
+"""How nodes are asked: what their answers may look like, and what becomes of the connections."""
+
+import asyncio
+import contextlib
+import random
+
+import pytest
+
+from nsqfast.nsqadmin.options import Options
+from nsqfast.nsqadmin.upstream import connection, pool
+from nsqfast.nsqadmin.upstream.client import Upstream
+from nsqfast.nsqadmin.upstream.errors import UpstreamError
+from support.seeds import seeds
+
+SECONDS_MAX = 20.0
+SOON_NS = 300_000_000
+PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n"
+ANNOUNCED = b"HTTP/1.1 100 Continue\r\n\r\n" + PLAIN
+LAST = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello"
+OLD = b"HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+UNTIL_END = b"HTTP/1.1 200 OK\r\n\r\nhello"
+
+
+class Node:
+    """Answers each request by `answer(node, writer)`; counts what comes."""
+
+    def __init__(self, answer):
+        self.answer = answer
+        self.requests = []
+        self.tasks = set()
+        self.connections = 0
+        self.open = 0
+        self.open_max = 0
+
+    async def serve(self, reader, writer):
+        self.tasks.add(asyncio.current_task())
+        self.connections += 1
+        self.open += 1
+        self.open_max = max(self.open, self.open_max)
+        # A task of a stream that is cancelled is an error to asyncio before 3.12.
+        gone = (OSError, asyncio.IncompleteReadError, asyncio.CancelledError)
+        try:
+            with contextlib.suppress(*gone):
+                while not writer.is_closing():
+                    self.requests.append(await reader.readuntil(b"\r\n\r\n"))
+                    await self.answer(self, writer)
+        finally:
+            self.open -= 1
+            writer.close()
+            with contextlib.suppress(*gone):
+                await writer.wait_closed()
+
+
+def says(*pieces, ends=False):
+    """Writes these one by one, and perhaps closes."""
+
+    async def answer(_node, writer):
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0)
+        if ends:
+            writer.close()
+
+    return answer
+
+
+async def silence(_node, _writer):
+    await asyncio.Event().wait()
+
+
+def run(work, answer, **settings):
+    """`work(upstream, node)` with a node at node.address; what fails on the loop fails the test."""
+
+    async def live():
+        errors = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+        node = Node(answer)
+        async with asyncio.timeout(SECONDS_MAX):
+            server = await asyncio.start_server(node.serve, "127.0.0.1", 0)
+            node.port = server.sockets[0].getsockname()[1]
+            node.address = f"127.0.0.1:{node.port}"
+            async with server, Upstream(Options(**settings)) as upstream:
+                await work(upstream, node)
+            for task in node.tasks:
+                task.cancel()
+            await asyncio.gather(*node.tasks, return_exceptions=True)
+        assert errors == []
+
+    asyncio.run(live())
+
+
+async def until(reached):
+    async with asyncio.timeout(SECONDS_MAX):
+        while not reached():
+            await asyncio.sleep(0.001)
+
+
+async def fails(upstream, address, path="/x"):
+    with pytest.raises(UpstreamError) as caught:
+        await upstream.get(address, path)
+    return caught.value
+
+
+def whole(data):
+    return [data]
+
+
+def byte_by_byte(data):
+    return [data[at : at + 1] for at in range(len(data))]
+
+
+@pytest.mark.parametrize("cut", [whole, byte_by_byte])
+@pytest.mark.parametrize(
+    ("data", "ends", "connections"),
+    [
+        (PLAIN, False, 1),
+        (CHUNKED, False, 1),
+        (ANNOUNCED, False, 1),
+        (LAST, False, 3),
+        (OLD, False, 3),
+        (UNTIL_END, True, 3),
+        (PLAIN, True, 3),
+    ],
+)
+def test_an_answer_however_it_is_cut_and_whether_its_connection_is_used_again(
+    data, ends, connections, cut
+):
+    async def work(upstream, node):
+        for _ in range(3):
+            assert await upstream.get(node.address, "/x?a=1") == b"hello"
+        assert node.connections == connections
+        head = node.requests[0].split(b"\r\n")
+        assert head[:2] == [b"GET /x?a=1 HTTP/1.1", b"Host: " + node.address.encode()]
+        assert b"Accept: application/vnd.nsq; version=1.0" in head
+
+    run(work, says(*cut(data), ends=ends))
+
+
+@pytest.mark.parametrize("cut", [whole, byte_by_byte])
+@pytest.mark.parametrize("more", [b"x", b"HTTP/1.1 200 OK\r\n", PLAIN, b"\0" * 100_000])
+def test_what_comes_behind_an_answer_is_no_part_of_the_next(more, cut):
+    async def work(upstream, node):
+        for _ in range(5):
+            # More may come before the next request or with it; never instead of its answer.
+            with contextlib.suppress(UpstreamError):
+                assert await upstream.get(node.address, "/x") == b"hello"
+        assert node.connections > 1
+
+    run(work, says(PLAIN, *cut(more)[:200]))
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"", "EOF"),
+        (b"HTTP/1.1 200 OK\r\nContent-Le", "unexpected EOF"),
+        (PLAIN[:-1], "unexpected EOF"),
+        (CHUNKED[:-3], "unexpected EOF"),
+        (b"SSH-2.0-OpenSSH\r\n", "the answer is not one of HTTP"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "the answer is not one of HTTP"),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 70_000, "the head of the answer is larger than 65536"),
+        (b"HTTP/1.1 100 Continue\r\n\r\n" * 3000, "the head of the answer is larger than 65536"),
+        (
+            b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno",
+            'got response 404 Not Found "no"',
+        ),
+    ],
+)
+def test_what_is_no_answer(data, text):
+    async def work(upstream, node):
+        error = await fails(upstream, node.address)
+        assert text in str(error)
+        assert text in error.message
+        assert len(node.requests) == 1  # a new connection that ends is no reason to ask again
+
+    run(work, says(data, ends=True))
+
+
+def test_an_answer_that_is_too_large(monkeypatch):
+    monkeypatch.setattr(connection, "BODY_SIZE_MAX", 4)
+
+    async def work(upstream, node):
+        assert "the answer is larger than" in str(await fails(upstream, node.address))
+
+    run(work, says(PLAIN[:-1], b"o", ends=True))
+
+
+@pytest.mark.parametrize("seed", seeds("upstream", 20))
+def test_mutated_answers_are_an_answer_or_an_error(seed):
+    chance = random.Random(seed)
+
+    async def answer(_node, writer):
+        data = bytearray(chance.choice([PLAIN, CHUNKED, ANNOUNCED, OLD]))
+        for _ in range(chance.randrange(4)):
+            at = chance.randrange(len(data))
+            data[at : at + chance.randrange(3)] = chance.randbytes(chance.randrange(3))
+        writer.write(data)
+        writer.close()
+
+    async def work(upstream, node):
+        for _ in range(20):
+            with contextlib.suppress(UpstreamError):
+                assert len(await upstream.get(node.address, "/x")) < 200
+
+    run(work, answer)
+
+
+def test_a_node_that_closed_an_idle_connection_is_asked_again():
+    async def work(upstream, node):
+        await asyncio.gather(*(upstream.get(node.address, "/x") for _ in range(3)))
+        node.answer = says(PLAIN)
+        assert node.connections == 3
+        # The end of the connections has not come yet, or it has: both is well.
+        assert await upstream.get(node.address, "/x") == b"hello"
+
+    async def answer_when_all_are_there(node, writer):
+        await until(lambda: len(node.requests) == 3)
+        await says(PLAIN)(node, writer)
+        asyncio.get_running_loop().call_soon(writer.close)
+
+    run(work, answer_when_all_are_there)
+
+
+def test_a_node_that_ends_a_used_connection_instead_of_answering_is_asked_once_more():
+    async def answer(node, writer):
+        if len(node.requests) % 2:
+            writer.write(PLAIN)
+        else:
+            writer.close()
+
+    async def work(upstream, node):
+        assert await upstream.get(node.address, "/x") == b"hello"
+        assert await upstream.get(node.address, "/x") == b"hello"
+        assert (len(node.requests), node.connections) == (3, 2)
+
+    run(work, answer)
+
+
+def test_a_few_connections_to_each_node_and_everybody_has_his_turn():
+    async def answer(node, writer):
+        await asyncio.sleep(0)
+        await says(PLAIN)(node, writer)
+
+    async def work(upstream, node):
+        answers = await asyncio.gather(*(upstream.get(node.address, "/x") for _ in range(50)))
+        assert answers == [b"hello"] * 50
+        assert node.open_max == pool.CONNECTIONS_PER_HOST == node.connections
+
+    run(work, answer)
+
+
+def test_a_silent_node_costs_the_time_limit_and_nothing_of_what_comes_then():
+    async def work(upstream, node):
+        errors = await asyncio.gather(*(fails(upstream, node.address) for _ in range(9)))
+        for error in errors:
+            assert str(error).endswith(": no answer in time")
+            assert "context deadline exceeded (Client.Timeout exceeded" in error.message
+        assert len(node.requests) == pool.CONNECTIONS_PER_HOST
+        node.answer = says(PLAIN)
+        assert await upstream.get(node.address, "/x") == b"hello"
+
+    run(work, silence, http_client_request_timeout_ns=SOON_NS)
+
+
+def test_who_leaves_hands_his_place_over():
+    async def work(upstream, node):
+        tasks = [asyncio.create_task(upstream.get(node.address, "/x")) for _ in range(9)]
+        await until(lambda: len(node.requests) == pool.CONNECTIONS_PER_HOST)
+        node.answer = says(PLAIN)
+        for task in tasks[:6]:  # two of them wait for their turn
+            task.cancel()
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        assert found[6:] == [b"hello"] * 3
+        assert all(isinstance(one, asyncio.CancelledError) for one in found[:6])
+
+    run(work, silence)
+
+
+def test_a_node_that_is_not_there():
+    async def work(upstream, node):
+        gone = await asyncio.start_server(node.serve, "127.0.0.1", 0)
+        port = gone.sockets[0].getsockname()[1]
+        gone.close()
+        error = await fails(upstream, f"127.0.0.1:{port}")
+        assert str(error) == f"http://127.0.0.1:{port}/x: connection refused"
+        dialled = f"dial tcp 127.0.0.1:{port}: connect: connection refused"
+        assert error.message == f'Get "http://127.0.0.1:{port}/x": {dialled}'
+        assert await upstream.get(f"localhost:{node.port}", "/x") == b"hello"
+
+    run(work, says(PLAIN))
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1\r\nX: y:{port}",
+        "127.0.0.1 :{port}",
+        "127.0.0.1:0",
+        "127.0.0.1:65536",
+        "127.0.0.1:999999999999",
+        "a..b:{port}",
+        "[::1:{port}",
+        "[:::::]:{port}",
+        ":{port}",
+        "\xff:{port}",
+        "",
+    ],
+)
+def test_an_address_that_is_none_is_an_error_and_no_request(address):
+    async def work(upstream, node):
+        await fails(upstream, address.format(port=node.port))
+        assert node.requests == []
+
+    run(work, says(PLAIN), http_client_connect_timeout_ns=SOON_NS)
+
+
+def test_a_path_cannot_hold_a_second_request():
+    async def work(upstream, node):
+        with contextlib.suppress(UpstreamError):
+            await upstream.get(node.address, "/x HTTP/1.1\r\nA: b\r\n\r\nGET /y")
+        assert len(node.requests) <= 1
+
+    run(work, says(PLAIN))
+
+
+def test_idle_connections_end(monkeypatch):
+    monkeypatch.setattr(pool, "IDLE_S", 0.05)
+
+    async def work(upstream, node):
+        await upstream.get(node.address, "/x")
+        await until(lambda: node.open == 0)
+        assert upstream._pool._hosts == {}
+
+    run(work, says(PLAIN))
+
+
+def test_the_end_is_an_error_for_who_still_waits():
+    async def work(upstream, node):
+        task = asyncio.create_task(fails(upstream, node.address))
+        await until(lambda: node.requests)
+        await upstream.close()
+        assert str(await task)
+        assert len(node.requests) == 1
+
+    run(work, silence)
