@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from nsqfast.errors import OptionsError
-from nsqfast.nsqadmin.access.login import local_path
+from nsqfast.nsqadmin.access.login import after_login
 from nsqfast.nsqadmin.access.roles import Role, user_of
 from nsqfast.nsqadmin.access.sessions import ENDED_MAX, Session, Sessions
 from nsqfast.nsqadmin.access.tries import (
@@ -24,6 +24,7 @@ from nsqfast.nsqadmin.access.tries import (
     Tries,
 )
 from nsqfast.nsqadmin.access.users import read_users
+from nsqfast.nsqadmin.web.urls import Urls
 from support.access import (
     CHEAP,
     FORM,
@@ -401,10 +402,19 @@ def test_a_login_leads_to_no_other_site(address, then):
 
 
 def test_a_login_stays_below_the_base_path():
-    assert local_path("/nsq/topics?q=1", "/nsq") == "/nsq/topics?q=1"
-    assert local_path("/nsq", "/nsq") == "/nsq"
-    for text in ("/topics", "/nsqx", "/nsq//login"[:4] + "evil", "/nsq/login"):
-        assert local_path(text, "/nsq") == "/nsq/"
+    urls = Urls("/nsq")
+    assert after_login("/nsq/topics?q=1", urls) == "/nsq/topics?q=1"
+    assert after_login("/nsq", urls) == "/nsq"
+    for text in (
+        "/topics",
+        "/nsqx",
+        "/nsqevil",
+        "/nsq/login",
+        "/nsq/login?next=%2Fnsq",
+        "//nsq/",
+        "",
+    ):
+        assert after_login(text, urls) == "/nsq/"
 
 
 def test_a_name_cannot_split_a_header_or_a_line(address):

@@ -11,7 +11,6 @@ import secrets
 import time
 from http import HTTPStatus
 from typing import Final, Protocol
-from urllib.parse import unquote
 
 import orjson
 from aiohttp import web
@@ -81,7 +80,7 @@ def _document(title: str, body: str) -> str:
 
 def own_path(request: web.Request) -> str:
     """The path below --base-path, decoded as the router reads it: an encoded slash is no slash."""
-    return request.rel_url.path_safe.removeprefix(unquote(context_of(request).urls.base))
+    return request.rel_url.path_safe.removeprefix(context_of(request).urls.decoded_base)
 
 
 class Answers:

@@ -13,29 +13,19 @@ from nsqfast.nsqadmin.access.roles import USER_KEY, Role, User
 from nsqfast.nsqadmin.access.sameorigin import FORM
 from nsqfast.nsqadmin.access.users import Account
 from nsqfast.nsqadmin.context import Context
+from nsqfast.nsqadmin.web.urls import Urls
 
-NEXT_LENGTH_MAX: Final = 2048
 NAME_LENGTH_MAX: Final = 128
 WRONG: Final = "The name or the password is wrong."
 TOO_MANY: Final = "Too many tries. Wait a minute."
 RETRY_AFTER_S: Final = 60
 
 
-def local_path(text: str, base: str) -> str:
-    """TEXT if it is a path of our own below --base-path, else our first page: a login must not lead to another site.
-
-    Browsers read `\\` as `/` and skip tabs and ends of lines (https://url.spec.whatwg.org/), so what has any is none.
-    """
-    first = f"{base}/"
-    is_plain = text.isascii() and text.isprintable() and "\\" not in text and " " not in text
-    if not is_plain or len(text) > NEXT_LENGTH_MAX or text.startswith("//"):
-        return first
-    if text != base and not text.startswith(first):
-        return first
-    path = text.partition("?")[0]
-    if path in (f"{base}/login", f"{base}/logout"):
-        return first
-    return text or first
+def after_login(address: str, urls: Urls) -> str:
+    """Where a login leads to that was asked for at ADDRESS: there, unless that is another site or a login again."""
+    own = urls.own(address)
+    path = own.partition("?")[0]
+    return urls.to("/") if path in (urls.to("/login"), urls.to("/logout")) else own
 
 
 class Login:
@@ -44,12 +34,12 @@ class Login:
     def __init__(self, access: Access, context: Context) -> None:
         self._access = access
         self._context = context
-        self._base = context.urls.base
+        self._urls = context.urls
 
     async def show(self, request: web.Request) -> web.Response:
         """GET /login?next=PATH"""
         self._require_file()
-        then = local_path(request.query.get("next", ""), self._base)
+        then = after_login(request.query.get("next", ""), self._urls)
         if session_of(request) is not None:
             raise web.HTTPSeeOther(URL(then, encoded=True))
         return self._page(request, 200, then, "", "")
@@ -61,7 +51,7 @@ class Login:
             raise web.HTTPUnsupportedMediaType(text=f"The body has to be {FORM}.")
         form = await request.post()
         name, password, then = (str(form.get(key, "")) for key in ("name", "password", "next"))
-        name, then = name.strip()[:NAME_LENGTH_MAX], local_path(then, self._base)
+        name, then = name.strip()[:NAME_LENGTH_MAX], after_login(then, self._urls)
         try:
             account = await self._access.check_password(request, passwords, name, password)
         except TooManyTriesError:
@@ -86,7 +76,7 @@ class Login:
             self._access.cookie,
             self._access.sessions.begin(account.name, account.hash, time.time()),
             max_age=int(self._access.sessions.lifetime_s),
-            path=self._base or "/",
+            path=self._urls.base or "/",
             httponly=True,
             samesite="Lax",
             secure=self._access.proxies.is_https(request),
@@ -100,8 +90,8 @@ class Login:
         if session is not None:
             self._access.sessions.end(session, time.time())
             await self._context.audit.note(request, "logout", {}, outcome="ok")
-        answer = web.HTTPSeeOther(f"{self._base}/login")
-        answer.del_cookie(self._access.cookie, path=self._base or "/")
+        answer = web.HTTPSeeOther(self._urls.to("/login"))
+        answer.del_cookie(self._access.cookie, path=self._urls.base or "/")
         raise answer
 
     def _require_file(self) -> Passwords:

@@ -48,9 +48,9 @@ def add_access(app: web.Application, context: Context) -> Access:
 
     app.on_cleanup.append(close)
     login = Login(access, context)
-    app.router.add_get(context.urls.to("/login"), login.show)
-    app.router.add_post(context.urls.to("/login"), login.enter)
-    app.router.add_post(context.urls.to("/logout"), login.leave)
+    app.router.add_get("/login", login.show)
+    app.router.add_post("/login", login.enter)
+    app.router.add_post("/logout", login.leave)
     return access
 
 

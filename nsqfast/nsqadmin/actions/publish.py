@@ -42,7 +42,7 @@ class Publish:
 
     def add_routes(self, app: web.Application) -> None:
         """See the module."""
-        app.router.add_post(self._context.urls.to("/ui/publish"), admin_only(self.serve))
+        app.router.add_post("/ui/publish", admin_only(self.serve))
 
     async def serve(self, request: web.Request) -> web.Response:
         """How many were sent, and what nsqd said to the one that it refused."""

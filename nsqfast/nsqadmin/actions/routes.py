@@ -62,14 +62,14 @@ class Actions:
 
     def add_routes(self, app: web.Application) -> None:
         """See the module."""
-        to, router = self._context.urls.to, app.router
-        router.add_get(to("/ui/effect"), admin_only(self.show_effect))
-        router.add_post(to("/ui/effect"), admin_only(self.count_effect))
-        router.add_post(to("/ui/actions"), admin_only(self.begin))
-        router.add_get(to("/ui/actions/{id}"), admin_only(self.show))
-        router.add_post(to("/ui/actions/{id}/stop"), admin_only(self.stop))
-        router.add_post(to("/ui/actions/{id}/retry"), admin_only(self.retry))
-        router.add_post(to("/ui/actions/{id}/undo"), admin_only(self.undo))
+        router = app.router
+        router.add_get("/ui/effect", admin_only(self.show_effect))
+        router.add_post("/ui/effect", admin_only(self.count_effect))
+        router.add_post("/ui/actions", admin_only(self.begin))
+        router.add_get("/ui/actions/{id}", admin_only(self.show))
+        router.add_post("/ui/actions/{id}/stop", admin_only(self.stop))
+        router.add_post("/ui/actions/{id}/retry", admin_only(self.retry))
+        router.add_post("/ui/actions/{id}/undo", admin_only(self.undo))
 
         async def close(_app: web.Application) -> None:
             await self._jobs.close()

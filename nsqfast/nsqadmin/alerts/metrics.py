@@ -32,7 +32,7 @@ class Metrics:
     """Of one nsqadmin."""
 
     def __init__(self, context: Context) -> None:
-        self._base = context.urls.base
+        self._base = context.urls.decoded_base
         self._requests: Counter[tuple[str, int]] = Counter()
         self._registry = CollectorRegistry()
         self._registry.register(Admin(context, self._requests))

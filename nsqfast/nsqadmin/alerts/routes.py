@@ -35,12 +35,12 @@ def add_routes(app: web.Application, context: Context) -> None:
     """Call it after those parts whose middlewares the counted requests go through."""
     metrics = Metrics(context)
     app.middlewares.insert(0, metrics.count_requests)
-    app.router.add_get(context.urls.to("/metrics"), metrics.answer)
+    app.router.add_get("/metrics", metrics.answer)
     handlers = Handlers(context)
-    app.router.add_get(context.urls.to("/ui/problems"), handlers.list)
+    app.router.add_get("/ui/problems", handlers.list)
     add_post = app.router.add_post
-    add_post(context.urls.to("/ui/problems/mute"), admin_only(handlers.mute))
-    add_post(context.urls.to("/ui/problems/unmute"), admin_only(handlers.unmute))
+    add_post("/ui/problems/mute", admin_only(handlers.mute))
+    add_post("/ui/problems/unmute", admin_only(handlers.unmute))
 
 
 class Handlers:

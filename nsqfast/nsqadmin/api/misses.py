@@ -3,8 +3,8 @@
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
 
+from nsqfast.nsqadmin.access.answers import own_path
 from nsqfast.nsqadmin.api.answers import refusal
-from nsqfast.nsqadmin.context import context_of
 
 OURS = ("/api/", "/config/", "/ping/", "/render/")
 
@@ -31,8 +31,8 @@ async def answer_misses(request: web.Request, handler: Handler) -> web.StreamRes
 
 
 def _is_for_a_browser(request: web.Request) -> bool:
-    below = request.path.removeprefix(context_of(request).urls.base)
-    return "text/html" in request.headers.get("Accept", "") and not (below + "/").startswith(OURS)
+    is_ours = (own_path(request) + "/").startswith(OURS)
+    return "text/html" in request.headers.get("Accept", "") and not is_ours
 
 
 async def _is_known_without_slash(request: web.Request) -> bool:

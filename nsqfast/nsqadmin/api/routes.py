@@ -29,7 +29,7 @@ def add_routes(app: web.Application, context: Context) -> None:
     config, graphite = Config(context), Graphite(context)
 
     def add(method: str, path: str, ask: Ask) -> None:
-        app.router.add_route(method, context.urls.to(path), as_api(ask))
+        app.router.add_route(method, path, as_api(ask))
 
     add("GET", "/ping", ping)
     add("GET", "/api/topics", reads.topics)

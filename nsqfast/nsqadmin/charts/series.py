@@ -204,4 +204,4 @@ def to_json(names: Sequence[str], rows: Sequence[Sequence[str | float | None]]) 
 
 def add_routes(app: web.Application, context: Context) -> None:
     """/ui/series"""
-    app.router.add_get(context.urls.to("/ui/series"), SeriesHandler(context).serve)
+    app.router.add_get("/ui/series", SeriesHandler(context).serve)

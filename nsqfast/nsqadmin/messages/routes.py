@@ -16,12 +16,11 @@ def add_routes(app: web.Application, context: Context, site: Site) -> None:
     """Bodies are left out for those who may not see them; the rest is for everybody who may read."""
     masks = Masks(context.options.mask_json)
     pages = MessagePages(context, site, Looker(context.upstream, masks))
-    to = context.urls.to
-    app.router.add_get(to(MESSAGES.route), pages.show_channel)
-    app.router.add_get(to(DEFERRED.route), pages.show_deferred)
-    app.router.add_get(to(TOPIC_MESSAGES.route), pages.show_topic)
-    app.router.add_get(to("/ui/messages"), pages.answer)
-    app.router.add_post(to("/ui/deferred"), admin_only(DeferredHandlers(context).change))
+    app.router.add_get(MESSAGES.route, pages.show_channel)
+    app.router.add_get(DEFERRED.route, pages.show_deferred)
+    app.router.add_get(TOPIC_MESSAGES.route, pages.show_topic)
+    app.router.add_get("/ui/messages", pages.answer)
+    app.router.add_post("/ui/deferred", admin_only(DeferredHandlers(context).change))
     tails = Tails(context, masks)
-    app.router.add_post(to("/ui/tail"), admin_only(tails.serve))
+    app.router.add_post("/ui/tail", admin_only(tails.serve))
     app.on_shutdown.append(tails.stop)

@@ -13,7 +13,7 @@ from nsqfast.nsqadmin.web import site
 
 
 def make_app(app: web.Application, context: Context) -> None:
-    """Gives `app` its middlewares and routes, below --base-path."""
+    """Gives `app` its middlewares and its routes, and at last puts the routes below --base-path."""
     add_access(app, context)
     api.add_routes(app, context)
     alerts.add_routes(app, context)
@@ -21,3 +21,13 @@ def make_app(app: web.Application, context: Context) -> None:
     messages.add_routes(app, context, pages)
     series.add_routes(app, context)
     actions.add_routes(app, context, pages.rows_of)
+    if context.urls.base:
+        move_below(app.router, context.urls.decoded_base)
+
+
+def move_below(router: web.UrlDispatcher, base: str) -> None:
+    """Moves all routes. A path with letters to be quoted, or `{`, cannot be given to the router as part of a route."""
+    for resource in router.resources():
+        router.unindex_resource(resource)
+        resource.add_prefix(base)
+        router.index_resource(resource)

@@ -43,7 +43,7 @@ class Assets:
 
     def add_routes(self, app: web.Application) -> None:
         """/static/VERSION/NAME"""
-        app.router.add_get(self._urls.to("/static/{version}/{name:.+}"), self.serve)
+        app.router.add_get("/static/{version}/{name:.+}", self.serve)
 
     async def serve(self, request: web.Request) -> web.Response:
         """A page from before an upgrade asks for another version: it gets what there is, and does not keep it."""

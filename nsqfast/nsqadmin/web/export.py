@@ -36,7 +36,7 @@ class Export:
 
     def add_routes(self, app: web.Application) -> None:
         """See the module."""
-        app.router.add_get(self._context.urls.to("/ui/export"), export_only(self.serve))
+        app.router.add_get("/ui/export", export_only(self.serve))
 
     async def serve(self, request: web.Request) -> web.Response:
         """See the module."""
@@ -61,7 +61,7 @@ class Export:
             effect={"format": form, "rows": len(rows)},
             outcome="ok",
         )
-        place = re.sub(r"[^\w.-]+", "-", address.path.removeprefix(self._context.urls.base))
+        place = re.sub(r"[^\w.-]+", "-", self._context.urls.below(address.path) or "")
         file_name = f"nsqadmin{place if place != '-' else ''}-{name}.{form}"
         return web.Response(
             body=body.encode("utf-8", "replace"),

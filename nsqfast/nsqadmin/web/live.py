@@ -32,11 +32,9 @@ class Live:
 
     def find(self, path: str) -> tuple[Page, dict[str, str]]:
         """The page at a quoted path, --base-path included; LookupError if it has none or is not live."""
-        base = self._context.urls.base
-        if not path.startswith(base + "/"):
-            raise LookupError(path)
+        below = self._context.urls.below(path)
         for page in self._pages:
-            match = page.match(path[len(base) :])
+            match = page.match(below or "")
             if match is not None:
                 return page, match
         raise LookupError(path)

@@ -48,14 +48,13 @@ class Site:
 
     def add_routes(self, app: web.Application) -> None:
         """Pages, assets, and what the pages ask for."""
-        urls = self._context.urls
         for page in PAGES:
-            app.router.add_get(urls.to(page.route), functools.partial(self.serve, page))
-        if urls.base:
-            app.router.add_get(urls.base, self._go_home)
+            app.router.add_get(page.route, functools.partial(self.serve, page))
+        if self._context.urls.base:
+            app.router.add_get("", self._go_home)
         self.assets.add_routes(app)
-        app.router.add_get(urls.to("/ui/live"), self.live.serve)
-        app.router.add_get(urls.to("/ui/theme"), set_theme)
+        app.router.add_get("/ui/live", self.live.serve)
+        app.router.add_get("/ui/theme", set_theme)
         Export(self._context, self.live, self.views).add_routes(app)
         app[PAGES_KEY] = self
 

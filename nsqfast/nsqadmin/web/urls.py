@@ -1,14 +1,41 @@
 """Addresses of our own pages, below --base-path; every name is quoted, `#` included."""
 
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, unquote, urlencode
+
+PLAIN = (
+    "!$&'()*+,:=@"  # what browsers leave as it is in a path: cookies compare it letter by letter
+)
+LENGTH_MAX = 2048  # of an address that a request wants to be led to
 
 
 class Urls:
-    """Built once from --base-path; `base` has no slash at its end."""
+    """Built once from --base-path; `base` is quoted and has no slash at its end."""
 
     def __init__(self, base_path: str) -> None:
         parts = [part for part in base_path.split("/") if part]
-        self.base = "".join("/" + quote(part, safe="") for part in parts)
+        self.base = "".join("/" + quote(part, safe=PLAIN) for part in parts)
+        # As the router reads a path: decoded, but for `%2F` and `%25`.
+        self.decoded_base = "".join("/" + part.replace("%", "%25") for part in parts)
+
+    def below(self, path: str) -> str | None:
+        """What follows `base` in a quoted path, whichever letters of the base it quotes; None if it is elsewhere."""
+        depth = self.base.count("/")
+        parts = path.split("/")
+        head = "".join("/" + quote(unquote(part), safe=PLAIN) for part in parts[1 : depth + 1])
+        if parts[0] or head != self.base:
+            return None
+        return "".join("/" + part for part in parts[depth + 1 :])
+
+    def own(self, address: str) -> str:
+        """ADDRESS if it is a path of ours, with or without a query, else our first page: nobody is led to another site.
+
+        Browsers read `\\` as `/` and skip tabs and ends of lines (https://url.spec.whatwg.org/): none of ours has any.
+        """
+        is_plain = address.isascii() and address.isprintable() and not set(address) & set("\\ ")
+        is_path = address.startswith("/") and not address.startswith("//")
+        path, mark, query = address.partition("?")
+        below = self.below(path) if is_plain and is_path and len(address) <= LENGTH_MAX else None
+        return f"{self.base}/" if below is None else self.base + below + mark + query
 
     def to(self, path: str, **query: str | int) -> str:
         """PATH, which is quoted already, with these parameters; empty ones are left out."""
