@@ -4,6 +4,7 @@ import collections
 import datetime as dt
 import itertools
 import time
+from collections.abc import Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -31,6 +32,14 @@ class Result(msgspec.Struct, frozen=True):
     node: str
     ok: bool
     text: str = ""
+
+
+def outcome_of(results: Sequence[Result]) -> Outcome:
+    """In a word."""
+    failed = sum(not result.ok for result in results)
+    if not failed:
+        return "ok"
+    return "failed" if failed == len(results) else "partial"
 
 
 class Entry(msgspec.Struct, frozen=True):

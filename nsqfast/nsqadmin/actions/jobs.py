@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from nsqfast.nsqadmin.access.audit import Outcome, Result
+from nsqfast.nsqadmin.access.audit import Outcome, Result, outcome_of
 from nsqfast.nsqadmin.actions.effect import VERBS, audited_effect, object_of
 from nsqfast.nsqadmin.actions.order import OPPOSITE, Action
-from nsqfast.nsqadmin.actions.perform import Teller, audit_word, outcome_of
+from nsqfast.nsqadmin.actions.perform import Teller, audit_word
 from nsqfast.nsqadmin.actions.targets import Target
 from nsqfast.nsqadmin.context import Context
 

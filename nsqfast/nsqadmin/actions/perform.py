@@ -2,29 +2,18 @@
 
 import asyncio
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import urlencode
 
-from nsqfast.nsqadmin.access.audit import Outcome, Result
+from nsqfast.nsqadmin.access.audit import Result
 from nsqfast.nsqadmin.actions.order import Action, Item
 from nsqfast.nsqadmin.actions.targets import Target
 from nsqfast.nsqadmin.upstream.client import Upstream, UpstreamError
+from nsqfast.nsqadmin.upstream.steps import Step, steps_of
 
 NODES_AT_ONCE: Final = 16
 NOT_FOUND: Final = 404
 _NSQ_WORD: Final = re.compile(r'got response (\d+) [^"]*"\{\\"message\\":\\"([A-Z_]+)\\"\}"$')
-
-
-@dataclass(slots=True)
-class Step:
-    """One request to each of these addresses."""
-
-    addresses: Iterable[str]
-    path: str
-    query: dict[str, str]
-    may_lack: bool = False  # 404 says that nothing is left to do
 
 
 @dataclass(slots=True)
@@ -38,7 +27,7 @@ class Teller:
     async def perform(self, action: Action, target: Target) -> list[Result]:
         """One result for each address, nsqlookupd first: that of the step that failed, if one did."""
         results: dict[str, Result] = {}
-        for step in steps_of(action, target):
+        for step in steps_for(action, target):
             # What failed there would fail again: a channel needs its topic.
             left = [
                 address
@@ -50,16 +39,15 @@ class Teller:
         return list(results.values())
 
     async def _tell(self, address: str, step: Step) -> Result:
-        target = f"/{step.path}?{urlencode(step.query)}"
         async with self.gate:
             if address in self.silent:
                 return Result(address, ok=False, text=f"not asked again: {self.silent[address]}")
             try:
-                await self.upstream.post(address, target)
+                await self.upstream.post(address, step.target)
             except UpstreamError as error:
                 if error.status == NOT_FOUND and step.may_lack:
                     return Result(address, ok=True, text="was not there")
-                text = cause_of(error, f"http://{address}{target}")
+                text = cause_of(error, f"http://{address}{step.target}")
                 if not error.status:
                     self.silent[address] = text
                 return Result(address, ok=False, text=text)
@@ -73,41 +61,18 @@ def cause_of(error: UpstreamError, url: str) -> str:
     return f"{found[1]} {found[2]}" if found else text
 
 
-def steps_of(action: Action, target: Target) -> list[Step]:
-    """As nsqadmin does them; see https://nsq.io/components/nsqlookupd.html and .../nsqd.html for what they ask."""
+def steps_for(action: Action, target: Target) -> list[Step]:
+    """A channel is made together with its topic."""
     item = target.item
-    lookupds, nodes = target.lookupds, target.nodes
-    query = _query(item)
-    if action is Action.CREATE:
-        topic = {"topic": item.topic}
-        steps = [Step(lookupds, "topic/create", topic), Step(nodes, "topic/create", topic)]
-        if item.channel:
-            steps += [Step(lookupds, "channel/create", query), Step(nodes, "channel/create", query)]
-        return steps
-    if action is Action.TOMBSTONE:
-        # Consumers leave the node before its topic goes.
-        hidden = [Step(lookupds, "topic/tombstone", {**query, "node": node}) for node in nodes]
-        return [*hidden, Step(nodes, "topic/delete", query, may_lack=True)]
-    path = f"{item.kind}/{action}"
-    is_delete = action is Action.DELETE
+    names = [(item.topic, "")] if action is Action.CREATE and item.channel else []
+    names.append((item.topic, item.channel))
     return [
-        Step(lookupds if is_delete else (), path, query, may_lack=is_delete),
-        Step(nodes, path, query, may_lack=is_delete),
+        step
+        for topic, channel in names
+        for step in steps_of(action, topic, channel, lookupds=target.lookupds, nodes=target.nodes)
     ]
-
-
-def _query(item: Item) -> dict[str, str]:
-    return {"topic": item.topic} | ({"channel": item.channel} if item.channel else {})
 
 
 def audit_word(action: Action, item: Item) -> str:
     """NSQ's name of the action, which its webhook knows."""
     return "tombstone_topic_producer" if action is Action.TOMBSTONE else f"{action}_{item.kind}"
-
-
-def outcome_of(results: list[Result]) -> Outcome:
-    """In a word."""
-    failed = sum(not result.ok for result in results)
-    if not failed:
-        return "ok"
-    return "failed" if failed == len(results) else "partial"

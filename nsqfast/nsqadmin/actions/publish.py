@@ -9,10 +9,10 @@ from urllib.parse import urlencode
 import msgspec
 from aiohttp import web
 
-from nsqfast.nsqadmin.access.audit import Result
+from nsqfast.nsqadmin.access.audit import Result, outcome_of
 from nsqfast.nsqadmin.access.roles import admin_only
 from nsqfast.nsqadmin.actions.order import Action, Item, check_name
-from nsqfast.nsqadmin.actions.perform import cause_of, outcome_of
+from nsqfast.nsqadmin.actions.perform import cause_of
 from nsqfast.nsqadmin.actions.targets import Targets
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.live.model import NodeState

@@ -6,7 +6,7 @@ from typing import get_args
 from aiohttp import web
 
 from nsqfast.names import is_valid_name
-from nsqfast.nsqadmin.access.audit import Outcome, Result
+from nsqfast.nsqadmin.access.audit import Result, outcome_of
 from nsqfast.nsqadmin.access.roles import note_refusal, user_of
 from nsqfast.nsqadmin.api.answers import ApiError, Ask, answer, warn
 from nsqfast.nsqadmin.api.bodies import read_strings
@@ -107,14 +107,6 @@ class Writes:
     def _answer(self, results: list[Result]) -> web.Response:
         self._context.poller.ask_now()
         return answer({"message": warn(results)})
-
-
-def outcome_of(results: list[Result]) -> Outcome:
-    """In a word."""
-    failed = sum(not one.ok for one in results)
-    if not failed:
-        return "ok"
-    return "failed" if failed == len(results) else "partial"
 
 
 def _kind(target: Target) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import msgspec
 from aiohttp import web
 
-from nsqfast.nsqadmin.access.audit import Outcome, Result
+from nsqfast.nsqadmin.access.audit import Result, outcome_of
 from nsqfast.nsqadmin.access.roles import may_see_bodies, user_of
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.live.model import Part
@@ -225,14 +225,6 @@ def _links(
         Link(label, query.with_({**fresh, name: value}), value == current)
         for value, label in labels
     ]
-
-
-def outcome_of(results: list[Result]) -> Outcome:
-    """Of something that several nodes were asked for."""
-    failed = sum(not result.ok for result in results)
-    if not failed:
-        return "ok"
-    return "failed" if failed == len(results) else "partial"
 
 
 def json_answer(answer: object, status: int = 200) -> web.Response:

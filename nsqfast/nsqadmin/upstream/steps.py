@@ -1,12 +1,12 @@
-"""The steps of each action on the cluster, in NSQ's order, with what every node made of them.
+"""The steps of each action on the cluster, in NSQ's order; and the actions as scripts have them done.
 
 A question that nobody answers ends an action: NobodyAnsweredError, with the results of what was done before. A question
 that only some answer is a failed result of those who did not. Commands go to one node after the other, and a failure
-stops none of those behind it; `at_once` lets more than one node be told at a time.
+stops none of those behind it.
 """
 
-import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 from urllib.parse import urlencode
 
@@ -14,92 +14,113 @@ from nsqfast.nsqadmin.upstream.client import Upstream
 from nsqfast.nsqadmin.upstream.discovery import NSQLOOKUPD, Discovery
 from nsqfast.nsqadmin.upstream.errors import NobodyAnsweredError, Result, UpstreamError
 
-__all__ = ["Result", "Steps", "Verb"]
+__all__ = ["Result", "Step", "Steps", "Verb", "steps_of"]
 
 Verb: TypeAlias = Literal["pause", "unpause", "empty"]
 
 
-class Steps:
-    """`channel` is '' for an action on a topic. `only` are the addresses of nsqd to be told, None for all."""
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One POST to each of these addresses."""
 
-    def __init__(self, discovery: Discovery, upstream: Upstream, at_once: int = 1) -> None:
+    addresses: Sequence[str]
+    path: str
+    query: dict[str, str]
+    may_lack: bool = False  # 404 says that nothing is left to do
+
+    @property
+    def target(self) -> str:
+        """/topic/create?topic=..."""
+        return f"/{self.path}?{urlencode(self.query)}"
+
+
+def steps_of(
+    action: str, topic: str, channel: str = "", *, lookupds: Sequence[str], nodes: Sequence[str]
+) -> list[Step]:
+    """What nsqlookupd are told, then what nsqd are told, at these addresses; a channel needs its topic first.
+
+    See https://nsq.io/components/nsqlookupd.html and https://nsq.io/components/nsqd.html for what they ask.
+    """
+    if action == "tombstone":
+        # Consumers leave the node before its topic goes.
+        told = [Step(lookupds, "topic/tombstone", {"topic": topic, "node": node}) for node in nodes]
+        return [*told, Step(nodes, "topic/delete", {"topic": topic}, may_lack=True)]
+    query = {"topic": topic} | ({"channel": channel} if channel else {})
+    path = f"{'channel' if channel else 'topic'}/{action}"
+    at_lookupds = lookupds if action in ("create", "delete") else ()
+    may_lack = action == "delete"
+    return [Step(at_lookupds, path, query, may_lack), Step(nodes, path, query, may_lack)]
+
+
+class Steps:
+    """`channel` is '' for an action on a topic."""
+
+    def __init__(self, discovery: Discovery, upstream: Upstream) -> None:
         self._discovery = discovery
         self._upstream = upstream
-        self._at_once = at_once
 
-    async def create_topic(self, topic: str, on: Sequence[str] = ()) -> list[Result]:
-        """Registers it at every nsqlookupd, and makes it on the nsqd at the addresses `on`."""
-        results = await self.tell(self._discovery.lookupds, "topic/create", topic)
-        return results + await self.tell(on, "topic/create", topic)
+    async def create_topic(self, topic: str) -> list[Result]:
+        """Registers it at every nsqlookupd."""
+        return await self._tell(
+            steps_of("create", topic, lookupds=self._discovery.lookupds, nodes=())
+        )
 
-    async def create_channel(
-        self, topic: str, channel: str, on: Sequence[str] = ()
-    ) -> list[Result]:
-        """Registers it at every nsqlookupd, and makes it on `on` and on every nsqd that has the topic."""
+    async def create_channel(self, topic: str, channel: str) -> list[Result]:
+        """Registers it at every nsqlookupd, and makes it on every nsqd that has the topic."""
         lookupds = self._discovery.lookupds
-        if not lookupds and not on:
+        if not lookupds:
             raise NobodyAnsweredError(NSQLOOKUPD, [])
-        results = await self.tell(lookupds, "channel/create", topic, channel)
-        keys: list[str] = []
-        if lookupds:
-            try:
-                found = await self._discovery.producers(topic)
-            except NobodyAnsweredError as error:
-                error.results = results
-                raise
-            keys = [node.key for node in found.value]
-            results += found.failures
-        nodes = dict.fromkeys([*on, *keys])
-        return results + await self.tell(nodes, "channel/create", topic, channel)
+        results = await self._tell(steps_of("create", topic, channel, lookupds=lookupds, nodes=()))
+        try:
+            found = await self._discovery.producers(topic)
+        except NobodyAnsweredError as error:
+            error.results = results
+            raise
+        nodes = [node.key for node in found.value]
+        steps = steps_of("create", topic, channel, lookupds=(), nodes=nodes)
+        return results + found.failures + await self._tell(steps)
 
-    async def delete(
-        self, topic: str, channel: str = "", only: Sequence[str] | None = None
-    ) -> list[Result]:
-        """From every nsqlookupd, then from every nsqd that has it; with `only`, from those nsqd and no nsqlookupd."""
-        path = "channel/delete" if channel else "topic/delete"
-        if only is not None:
-            return await self.tell(only, path, topic, channel)
+    async def delete(self, topic: str, channel: str = "") -> list[Result]:
+        """From every nsqlookupd, then from every nsqd that has it."""
         # Once nsqlookupd has forgotten the topic, nobody knows any more who has it.
-        found = await self._discovery.producers(topic)
-        results = found.failures + await self.tell(self._discovery.lookupds, path, topic, channel)
-        return results + await self.tell((node.key for node in found.value), path, topic, channel)
+        return await self._tell_producers("delete", topic, channel)
 
-    async def act(
-        self, verb: Verb, topic: str, channel: str = "", only: Sequence[str] | None = None
-    ) -> list[Result]:
+    async def act(self, verb: Verb, topic: str, channel: str = "") -> list[Result]:
         """On every nsqd that has the topic; nsqlookupd is told nothing."""
-        path = f"{'channel' if channel else 'topic'}/{verb}"
-        if only is not None:
-            return await self.tell(only, path, topic, channel)
+        return await self._tell_producers(verb, topic, channel)
+
+    async def _tell_producers(self, action: str, topic: str, channel: str) -> list[Result]:
         found = await self._discovery.producers(topic)
-        results = await self.tell((node.key for node in found.value), path, topic, channel)
-        return found.failures + results
+        nodes = [node.key for node in found.value]
+        steps = steps_of(action, topic, channel, lookupds=self._discovery.lookupds, nodes=nodes)
+        return found.failures + await self._tell(steps)
 
     async def tombstone(self, topic: str, node: str) -> list[Result]:
         """Hides the nsqd at `node` from consumers of the topic, then deletes the topic there."""
-        lookupds = self._discovery.lookupds
-        results = await self.tell(lookupds, "topic/tombstone", topic, node=node)
+        *hide, delete = steps_of(
+            "tombstone", topic, lookupds=self._discovery.lookupds, nodes=[node]
+        )
+        results = await self._tell(hide)
         try:
             found = await self._discovery.nodes_at([node])
         except NobodyAnsweredError as error:
             error.results = results
             raise
-        return results + await self.tell((one.key for one in found.value), "topic/delete", topic)
+        return results + await self._tell(
+            [replace(delete, addresses=[one.key for one in found.value])]
+        )
 
-    async def tell(
-        self, addresses: Iterable[str], path: str, topic: str, channel: str = "", node: str = ""
-    ) -> list[Result]:
-        """POSTs /PATH?topic=... to each; a result for each, in the same order."""
-        given = {"topic": topic, "channel": channel, "node": node}
-        target = f"/{path}?" + urlencode({name: text for name, text in given.items() if text})
-        gate = asyncio.Semaphore(self._at_once)
+    async def _tell(self, steps: Sequence[Step]) -> list[Result]:
+        """A result for each address of each step, in this order."""
+        return [
+            await self._tell_one(address, step.target)
+            for step in steps
+            for address in step.addresses
+        ]
 
-        async def tell_one(address: str) -> Result:
-            async with gate:
-                try:
-                    await self._upstream.post(address, target)
-                except UpstreamError as error:
-                    return Result(address, ok=False, text=error.message)
-                return Result(address, ok=True)
-
-        return list(await asyncio.gather(*map(tell_one, addresses)))
+    async def _tell_one(self, address: str, target: str) -> Result:
+        try:
+            await self._upstream.post(address, target)
+        except UpstreamError as error:
+            return Result(address, ok=False, text=error.message)
+        return Result(address, ok=True)
