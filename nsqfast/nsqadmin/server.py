@@ -67,6 +67,7 @@ class Server:
         self._stack.push_async_callback(self.context.audit.close)
         await self.context.history.start()
         self._stack.push_async_callback(self.context.history.stop)
+        await self.context.problems.mutes.read()
         await self._listen()
         self._stack.push_async_callback(self.context.problems.stop)
         self._stack.callback(self.context.consumers.stop)

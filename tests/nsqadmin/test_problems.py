@@ -333,6 +333,51 @@ def test_a_mute_is_kept_audited_and_out_of_the_metrics(lonely):
     assert lines[0]["effect"] == {"hours": 1.0}
 
 
+def restarted(nsqd, tmp_path):
+    flags = ["--problem-no-consumers=0s", f"--history-file={tmp_path / 'history'}"]
+    return start_nsqadmin("nsqfast", QUICK, *flags, nsqds=[nsqd])
+
+
+def test_mutes_outlive_a_restart_beside_the_history_file(nsqd, tmp_path):
+    post(nsqd.http, "/topic/create?topic=orders")
+    for channel in ("billing", "archive", "etl"):
+        post(nsqd.http, f"/channel/create?topic=orders&channel={channel}")
+    post(nsqd.http, "/pub?topic=orders", b"1")
+    with restarted(nsqd, tmp_path) as admin:
+        wait_until(lambda: len(problems(admin)) == 3, "three problems")
+        ids = {found["channel"]: found["id"] for found in problems(admin)}
+        for channel in ("billing", "archive"):
+            assert mute(admin, id=ids[channel], hours=5).status == 200
+        assert mute(admin, "unmute", id=ids["archive"]).status == 200
+        muted = {found["id"]: found["muted_until"] for found in problems(admin)}
+        admin.kill()  # what was said is kept all the same
+    with restarted(nsqd, tmp_path) as admin:
+        wait_until(lambda: len(problems(admin)) == 3, "three problems")
+        assert {found["id"]: found["muted_until"] for found in problems(admin)} == muted
+        assert [until > time.time() for until in muted.values()].count(True) == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"\xff\x00", b"{", b"[]", b'{"nsqadmin_mutes": {"a": "b"}}', b'{"mutes": {"a": 1}}'],
+)
+def test_a_damaged_file_of_mutes_is_one_warning(nsqd, tmp_path, body):
+    path = tmp_path / "history.mutes"
+    path.write_bytes(body)
+    with restarted(nsqd, tmp_path) as admin:
+        post(nsqd.http, "/topic/create?topic=orders")
+        post(nsqd.http, "/channel/create?topic=orders&channel=billing")
+        post(nsqd.http, "/pub?topic=orders", b"1")
+        wait_for(admin, "no_consumers")
+        (found,) = problems(admin)
+        assert found["muted_until"] == 0
+        assert mute(admin, id=found["id"]).status == 200
+        lines = [line for line in admin.stderr.splitlines() if "mutes" in line]
+        assert len(lines) == 1
+        assert f"the mutes in {path} are ignored" in lines[0]
+    assert list(json.loads(path.read_bytes())["nsqadmin_mutes"]) == [found["id"]]
+
+
 def test_only_admins_mute(lonely):
     [found] = problems(lonely)
     assert mute(lonely, id=found["id"]).status == 403

@@ -755,7 +755,7 @@ def test_a_mute_ends():
     scene.problems.mute(scene.only.id, -1)
     scene.run()
     assert scene.only.muted_until == 0
-    assert scene.problems._mutes == {}
+    assert scene.problems.mutes._until == {}
 
 
 @settings(max_examples=60, deadline=None)

@@ -85,6 +85,7 @@ class Handlers:
         effect: dict[str, object],
     ) -> web.Response:
         audit = self._context.audit
+        await self._context.problems.mutes.save()
         if found is None:
             await audit.note(request, action, {"problem": wanted.id}, outcome="failed")
             raise web.HTTPNotFound(text="there is no such problem now")

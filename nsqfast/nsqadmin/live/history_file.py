@@ -4,7 +4,6 @@ A zip file (as of numpy.savez), so its parts have checksums: `about.json`, and a
 rows oldest first. It is written beside the old one and takes its place at once.
 """
 
-import os
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from nsqfast.nsqadmin.live.replacing import replacing
 from nsqfast.nsqadmin.live.rings import BLOCK, Ring
 from nsqfast.nsqadmin.live.series import Key, Mark
 
@@ -105,25 +105,15 @@ def snapshot(history: "History") -> Snapshot:
 
 def save(taken: Snapshot, path: str) -> None:
     """In a thread; OSError says why not."""
-    beside = Path(f"{path}.new")
-    with beside.open("wb") as stream:
-        with zipfile.ZipFile(stream, "w") as archive:
-            archive.writestr(ABOUT, msgspec.json.encode(taken.about))
-            for name, array in taken.arrays:
-                _write(archive, name, array)
-            for ring in taken.rings:
-                for index, block in enumerate(ring.blocks):
-                    _write(archive, f"{ring.name}.{index}", block[ring.rows])
-                if ring.counts is not None:
-                    _write(archive, f"{ring.name}.counts", ring.counts[ring.rows])
-        stream.flush()
-        os.fsync(stream.fileno())
-    beside.replace(path)
-    folder = os.open(Path(path).parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    with replacing(path) as stream, zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr(ABOUT, msgspec.json.encode(taken.about))
+        for name, array in taken.arrays:
+            _write(archive, name, array)
+        for ring in taken.rings:
+            for index, block in enumerate(ring.blocks):
+                _write(archive, f"{ring.name}.{index}", block[ring.rows])
+            if ring.counts is not None:
+                _write(archive, f"{ring.name}.counts", ring.counts[ring.rows])
 
 
 def _write(archive: zipfile.ZipFile, name: str, array: NDArray[Any]) -> None:

@@ -19,6 +19,7 @@ from urllib.parse import quote
 from nsqfast.errors import OptionsError
 from nsqfast.nsqadmin.live.cases import Case, Key, Severity
 from nsqfast.nsqadmin.live.model import Cluster
+from nsqfast.nsqadmin.live.mutes import Mutes
 from nsqfast.nsqadmin.live.probes import Probes
 from nsqfast.nsqadmin.live.rules import Rules
 from nsqfast.nsqadmin.options import Options
@@ -59,7 +60,7 @@ class Problems:
         self.tick = 0  # that was judged
         self._probes = Probes(upstream)
         self._rules = Rules(options, self._probes)
-        self._mutes: dict[str, float] = {}
+        self.mutes = Mutes(options)
         self._next: Cluster | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -90,7 +91,10 @@ class Problems:
         return next((problem for problem in self.found if problem.id == problem_id), None)
 
     def mute(self, problem_id: str, for_s: float) -> Problem | None:
-        """It counts as known until then, also if it goes and comes back; None if there is no such problem."""
+        """It counts as known until then, also if it goes and comes back; None if there is no such problem.
+
+        Whoever calls it saves the mutes.
+        """
         return self._set_mute(problem_id, time.time() + for_s)
 
     def unmute(self, problem_id: str) -> Problem | None:
@@ -100,9 +104,7 @@ class Problems:
     def _set_mute(self, problem_id: str, until: float) -> Problem | None:
         for place, problem in enumerate(self.found):
             if problem.id == problem_id:
-                self._mutes.pop(problem_id, None)
-                if until:
-                    self._mutes[problem_id] = until
+                self.mutes.set(problem_id, until)
                 muted = replace(problem, muted_until=until)
                 self.found = [*self.found[:place], muted, *self.found[place + 1 :]]
                 return muted
@@ -120,8 +122,8 @@ class Problems:
 
     def _judge(self, cluster: Cluster) -> Iterator[None]:
         yield from self._rules.judge(cluster)
-        now, found = time.time(), []
-        self._mutes = {name: until for name, until in self._mutes.items() if until > now}
+        found = []
+        self.mutes.forget(time.time())
         # Nothing changes the cases between the steps: the next tick waits.
         for key, case in islice(self._rules.cases.reported(), FOUND_MAX):
             found.append(self._problem(key, case))
@@ -147,7 +149,7 @@ class Problems:
         )
 
     def _with_mute(self, problem: Problem) -> Problem:
-        until = self._mutes.get(problem.id)
+        until = self.mutes.until(problem.id)
         return replace(problem, muted_until=until) if until else problem
 
 
