@@ -51,6 +51,27 @@ def test_a_login_that_ends_meanwhile_asks_again_and_leads_back(site, page, watch
     assert all("401" in fault for fault in watch.take_faults())
 
 
+def test_viewers_are_not_led_to_the_audit(site, page, watch):
+    page.goto(site.url + "/nodes")
+    log_in(page, "vera")
+    page.wait_for_url(site.url + "/nodes")
+    pages = page.get_by_role("navigation", name="Pages")
+    expect(pages.get_by_role("link", name="Problems")).to_be_visible()
+    expect(pages.get_by_role("link", name="Audit")).to_have_count(0)
+    page.keyboard.press("?")
+    expect(page.locator("#keys-dialog")).to_contain_text("counter")
+    expect(page.locator("#keys-dialog")).not_to_contain_text("audit")
+    page.keyboard.press("Escape")
+    page.keyboard.press("g")
+    page.keyboard.press("a")
+    page.keyboard.press("g")
+    page.keyboard.press("c")  # that it leads here shows that the one before led nowhere
+    page.wait_for_url(site.url + "/counter")
+    page.goto(site.url + "/audit")
+    expect(page.get_by_role("main")).to_contain_text("You may not do this")
+    assert all("403" in fault for fault in watch.take_faults())
+
+
 def test_a_wrong_password_is_said_and_the_name_stays(site, page, watch):
     page.goto(site.url + "/")
     page.get_by_label("Name").fill("ana")

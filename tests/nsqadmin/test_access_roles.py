@@ -76,6 +76,41 @@ def test_the_header_names_the_admins(monkeypatch, tmp_path):
     assert {line["role"] for line in refused} == {"viewer"}
 
 
+AUDIT = ["/audit", "/ui/live?view=/audit", "/ui/export?view=/audit&table=audit"]
+
+
+@pytest.mark.parametrize("target", AUDIT)
+def test_the_audit_is_for_admins(tmp_path, target):
+    audit = tmp_path / "audit"
+    with start_admin("--admin-user=ana", f"--audit-file={audit}") as admin:
+        assert ask(admin.http, "POST", "/api/topics", "vic") == 403
+        page = {HEADER: "vic", "Accept": "text/html"}
+        answer = request(admin.http, "GET", target, headers=page)
+        assert answer.status == 403
+        assert b"127.0.0.1" not in answer.body
+        if not target.startswith("/ui/"):
+            assert b"You may not do this" in answer.body
+        answer = request(admin.http, "GET", target, headers={HEADER: "ana"})
+        assert answer.status == 200
+        assert b"vic" in answer.body
+        wait_until(lambda: len(lines(audit)) >= 2)
+        assert [line["user"] for line in lines(audit)[:2]] == ["vic", "vic"]
+        assert lines(audit)[1]["action"] == "GET " + target.partition("?")[0]
+
+
+@pytest.mark.parametrize("target", AUDIT)
+def test_the_audit_is_for_all_where_nothing_is_configured(target):
+    with start_admin() as admin:
+        assert request(admin.http, "GET", target).status == 200
+
+
+def test_only_admins_are_led_to_the_audit():
+    with start_admin("--admin-user=ana") as admin:
+        for name, is_led in (("ana", True), ("vic", False)):
+            page = request(admin.http, "GET", "/nodes", headers={HEADER: name})
+            assert (page.status, b'href="/audit"' in page.body) == (200, is_led)
+
+
 @pytest.mark.parametrize("name", ["ANA", "ana ,", "ana, vic", "vic, ana", "ana\tx"])
 def test_a_name_is_compared_whole(monkeypatch, name):
     with probed(monkeypatch, add_probes, admin_users=["ana"]) as address:

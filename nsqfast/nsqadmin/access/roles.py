@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NoReturn
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -74,12 +75,17 @@ def _guard(handler: Handler, is_allowed: Callable[[web.Request], bool]) -> Handl
     @functools.wraps(handler)
     async def guarded(request: web.Request) -> web.StreamResponse:
         if not is_allowed(request):
-            await note_refusal(request)
-            # The word that nsqadmin's JSON API has for it; the error page shows it as a sentence.
-            raise web.HTTPForbidden(text="FORBIDDEN")
+            await refuse(request)
         return await handler(request)
 
     return guarded
+
+
+async def refuse(request: web.Request) -> NoReturn:
+    """403, audited."""
+    await note_refusal(request)
+    # The word that nsqadmin's JSON API has for it; the error page shows it as a sentence.
+    raise web.HTTPForbidden(text="FORBIDDEN")
 
 
 async def note_refusal(request: web.Request, reason: str = "") -> None:

@@ -45,7 +45,7 @@ class Export:
         if form not in ("csv", "json"):
             raise web.HTTPBadRequest(text="format is csv or json")
         try:
-            page, match = self._live.find(address.path)
+            page, match = await self._live.find_for(request, address.path)
             query = Query.parse(address.query)
             made = await self._views.get(page, match, query, user_of(request).role)
             table = made.view.tables[name]

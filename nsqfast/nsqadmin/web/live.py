@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 from aiohttp import web
 
-from nsqfast.nsqadmin.access.roles import user_of
+from nsqfast.nsqadmin.access.roles import refuse, user_of
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.web.pages import Page, PageNotFoundError
 from nsqfast.nsqadmin.web.query import Query
@@ -39,6 +39,13 @@ class Live:
                 return page, match
         raise LookupError(path)
 
+    async def find_for(self, request: web.Request, path: str) -> tuple[Page, dict[str, str]]:
+        """As `find`; 403 if the page is for admins and the request is not one of theirs."""
+        page, match = self.find(path)
+        if page.is_for_admins and not user_of(request).is_admin:
+            await refuse(request)
+        return page, match
+
     def next_ms(self) -> int:
         """Milliseconds from now to shortly after the next tick."""
         poller = self._context.poller
@@ -50,7 +57,7 @@ class Live:
         address = urlsplit(request.query.get("view", ""))
         since = request.query.get("since", "")
         try:
-            page, match = self.find(address.path)
+            page, match = await self.find_for(request, address.path)
             made = await self._views.get(
                 page, match, Query.parse(address.query), user_of(request).role
             )

@@ -60,6 +60,7 @@ class Page:
     template: str
     section: str = ""
     is_live: bool = True  # `/ui/live` knows it, and its Views are shared
+    is_for_admins: bool = False  # others get 403 from the page, its news and its exports
 
     def match(self, path: str) -> dict[str, str] | None:
         """The parts of a quoted path without --base-path; None if it is another page's."""

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from nsqfast.nsqadmin.access.answers import PAGES as PAGES_KEY
 from nsqfast.nsqadmin.access.identity import NOBODY, access_of, csrf_token, session_of
-from nsqfast.nsqadmin.access.roles import USER_KEY, Role, user_of
+from nsqfast.nsqadmin.access.roles import USER_KEY, Role, admin_only, user_of
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.live.model import EMPTY
 from nsqfast.nsqadmin.web.assets import Assets
@@ -34,6 +34,7 @@ SECTIONS = (
     ("counter", "Counter", "/counter"),
     ("audit", "Audit", "/audit"),
 )
+FOR_ADMINS = {page.section for page in PAGES if page.is_for_admins}
 
 
 class Site:
@@ -49,7 +50,8 @@ class Site:
     def add_routes(self, app: web.Application) -> None:
         """Pages, assets, and what the pages ask for."""
         for page in PAGES:
-            app.router.add_get(page.route, functools.partial(self.serve, page))
+            serve = functools.partial(self.serve, page)
+            app.router.add_get(page.route, admin_only(serve) if page.is_for_admins else serve)
         if self._context.urls.base:
             app.router.add_get("", self._go_home)
         self.assets.add_routes(app)
@@ -121,7 +123,7 @@ class Site:
             "csrf": csrf_token(request),
             "has_login": session_of(request) is not None,
             "access_mode": access_of(request).mode.value,
-            "sections": SECTIONS,
+            "sections": [each for each in SECTIONS if user.is_admin or each[0] not in FOR_ADMINS],
             "here": request.raw_path,
             # Who has to log in first is not told what is wrong, for that names nodes.
             "cluster": EMPTY if user.role is Role.NOBODY else poller.cluster,

@@ -1,10 +1,11 @@
 // Keys; the dialog `keys-dialog` lists them. None of them changes anything in the cluster.
 import { openDialog } from "./dialog.js";
 import { isPaused, setPaused } from "./live.js";
-import { to } from "./page.js";
+import { page, to } from "./page.js";
 import { nextTheme } from "./theme.js";
 
 const PLACES = { o: "/", t: "/topics", n: "/nodes", l: "/lookup", p: "/problems", c: "/counter", a: "/audit" };
+if (!page.admin) delete PLACES.a;
 const GO_MS = 1500;
 const STORED = "nsqadmin.keys";
 

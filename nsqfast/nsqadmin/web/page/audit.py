@@ -1,4 +1,4 @@
-"""/audit: the last thousand things that were done, the newest first."""
+"""/audit: the last thousand things that were done, the newest first; names and addresses of users are for admins."""
 
 from nsqfast.nsqadmin.access.audit import Entry
 from nsqfast.nsqadmin.web.pages import Page, PageRequest
@@ -78,4 +78,4 @@ async def build(request: PageRequest) -> View:
     return View("Audit", tables={"audit": make_table(request, TABLE, request.context.audit.last())})
 
 
-PAGE = Page("audit", "/audit", build, "audit.html", "audit")
+PAGE = Page("audit", "/audit", build, "audit.html", "audit", is_for_admins=True)
