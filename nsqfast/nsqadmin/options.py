@@ -62,6 +62,10 @@ class Options:
         STRINGS, [],
         "CIDR of proxies whose --acl-http-header is believed (may be given multiple times; if not given, all are)")
 
+    allowed_hosts: list[str] = option(
+        STRINGS, [],
+        "name by which browsers may reach this nsqadmin on a loopback address (may be given multiple times)",
+        flag="allowed-host")
     auth_file: str = option(
         STRING, "", "file of users, roles and password hashes for the built-in login (see --hash-password)")
     session_lifetime_ns: int = option(DURATION, "12h", "time after which a login ends")

@@ -3,9 +3,12 @@
 import pytest
 from aiohttp import web
 
+from nsqfast.errors import OptionsError
 from nsqfast.nsqadmin.access.identity import csrf_token
+from nsqfast.nsqadmin.access.rebinding import Names, is_loopback
 from nsqfast.nsqadmin.access.roles import admin_only
-from support.access import FORM, cookie_header, log_in, probed, write_users
+from nsqfast.nsqadmin.options import Options
+from support.access import FORM, cookie_header, log_in, probed, start_admin, write_users
 from support.web import request
 
 JSON = {"Content-Type": "application/json"}
@@ -80,6 +83,93 @@ def test_the_host_that_the_browser_asked_for_is_believed_from_named_proxies(monk
     with probed(monkeypatch, add_probes, acl_trusted_cidr=["127.0.0.1/32"]) as address:
         assert post(address, given) == 200
         assert post(address, given | {"Origin": "https://evil.example"}) == 403
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("evil.example:{port}", 403),
+        ("evil.example.:{port}", 403),
+        ("localhost.evil.example:{port}", 403),
+        ("127.0.0.1.evil.example:{port}", 403),
+        ("localhost:{port}", 200),
+        ("LocalHost:{port}", 200),
+        ("nsq.localhost:{port}", 200),
+        ("127.0.0.1:{port}", 200),
+        ("[::1]:{port}", 200),
+        ("10.1.2.3:{port}", 200),
+        ("nsq.example", 200),  # a proxy's port
+        ("nsq.example:8080", 200),
+    ],
+)
+def test_a_name_that_was_bound_anew_is_no_name_of_ours(address, host, status):
+    given = host.format(port=address[1])
+    same = {"Host": given, "Origin": f"http://{given}"}
+    assert post(address, same) == status
+    assert post(address, same | {"Sec-Fetch-Site": "same-origin"}) == status
+    assert post(address, {"Host": given}) == 200  # a script
+    assert request(address, "GET", "/ping", headers=same).status == 200
+
+
+def test_a_page_that_came_encrypted_came_through_a_proxy(address):
+    given = f"nsq.example:{address[1]}"
+    assert post(address, {"Host": given, "Origin": f"https://{given}"}) == 200
+
+
+def test_names_can_be_allowed(monkeypatch):
+    names = ["nsq.example", "Other.Example."]
+    with probed(monkeypatch, add_probes, allowed_hosts=names) as address:
+        for name, status in (("NSQ.example", 200), ("other.example", 200), ("evil.example", 403)):
+            given = f"{name}:{address[1]}"
+            assert post(address, {"Host": given, "Origin": f"http://{given}"}) == status
+
+
+def test_the_header_of_a_proxy_does_not_help_a_name_that_was_bound_anew(monkeypatch):
+    options = {"admin_users": ["ana"], "acl_trusted_cidr": ["127.0.0.1/32"]}
+    with probed(monkeypatch, add_probes, **options) as address:
+        given = f"evil.example:{address[1]}"
+        headers = {"Host": given, "Origin": f"http://{given}", "X-Forwarded-User": "ana"}
+        answer = request(address, "POST", "/api/do", b"{}", headers)
+        assert answer.status == 403
+        assert "--allowed-host=evil.example" in answer.json()["message"]
+
+
+def test_a_login_belongs_to_its_name_anyway(monkeypatch, tmp_path):
+    users = write_users(tmp_path / "users", ("ana", "admin", "right"))
+    with probed(monkeypatch, add_probes, auth_file=users) as address:
+        given = f"nsq.example:{address[1]}"
+        headers = {"Host": given, "Origin": f"http://{given}"}
+        assert log_in(address, "ana", "right", headers=headers).status == 303
+
+
+@pytest.mark.parametrize(
+    ("address", "allowed", "status"),
+    [
+        ("0.0.0.0:0", [], 200),  # its names are the operator's
+        ("0.0.0.0:0", ["nsq.example"], 403),
+        ("localhost:0", [], 403),
+    ],
+)
+def test_which_listeners_look_at_names(address, allowed, status):
+    flags = [f"--allowed-host={name}" for name in allowed]
+    with start_admin(f"--http-address={address}", *flags) as admin:
+        given = f"evil.example:{admin.http[1]}"
+        headers = {"Host": given, "Origin": f"http://{given}", **JSON}
+        answer = request(admin.http, "POST", "/ui/problems/unmute", b'{"id": "x"}', headers)
+        assert answer.status == (404 if status == 200 else status)
+
+
+def test_addresses_of_the_loopback_interface():
+    for host in ("127.0.0.1", "127.1.2.3", "[::1]", "::1", "localhost", "LOCALHOST"):
+        assert is_loopback(host), host
+    for host in ("", "0.0.0.0", "[::]", "10.0.0.1", "nsq.example", "[::ffff:10.0.0.1]"):
+        assert not is_loopback(host), host
+
+
+@pytest.mark.parametrize("name", ["", "http://nsq.example", "nsq.example:80", "a b", "ä.example"])
+def test_what_is_no_name_is_refused_at_the_start(name):
+    with pytest.raises(OptionsError, match="--allowed-host"):
+        Names(Options(allowed_hosts=[name]))
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,10 @@ from yarl import URL
 
 from nsqfast.nsqadmin.access.answers import PAGES, Answers, PlainPages, own_path
 from nsqfast.nsqadmin.access.headers import SecurityHeaders
-from nsqfast.nsqadmin.access.identity import ACCESS, NOBODY, SESSION_KEY, Access, session_of
+from nsqfast.nsqadmin.access.identity import ACCESS, NOBODY, SESSION_KEY, Access, Mode, session_of
 from nsqfast.nsqadmin.access.login import RETRY_AFTER_S, TOO_MANY, Login
 from nsqfast.nsqadmin.access.passwords import TooManyTriesError
+from nsqfast.nsqadmin.access.rebinding import Names
 from nsqfast.nsqadmin.access.roles import DOUBT_KEY, USER_KEY, Role, note_refusal, user_of
 from nsqfast.nsqadmin.access.sameorigin import (
     FORM,
@@ -61,6 +62,7 @@ class Guard:
         self._access = access
         self._base = context.urls.base
         self._audit = context.audit
+        self._names = Names(context.options)
 
     @web.middleware
     async def know_user(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -101,6 +103,9 @@ class Guard:
         if request.method in SAFE_METHODS:
             return await handler(request)
         reason = foreign_reason(request, self._access.proxies)
+        if not reason and self._access.mode is not Mode.FILE:
+            # A login belongs to the name at which it was made, and is not lent to another.
+            reason = self._names.doubt(request)
         if not reason and not await self._has_token(request):
             reason = "the token of the page (X-CSRF-Token or csrf) is missing or old: load it again"
         path = own_path(request)
