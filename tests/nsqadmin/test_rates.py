@@ -1,6 +1,7 @@
 """Rates, from the counters of one node and from living nodes with a consumer whose rate is known."""
 
 import asyncio
+import random
 import statistics
 import threading
 import time
@@ -14,6 +15,7 @@ from nsqfast.nsqadmin.live.shares import share_of
 from support.admin import text_of
 from support.fake_stats import FakeStats, channel, stats, topic
 from support.polling import Polling
+from support.seeds import seeds
 from support.server import start_nsqd
 from support.web import post
 from support.wire import MESSAGE, Client, decode_message, encode_messages
@@ -95,6 +97,51 @@ def test_an_empty_of_ours_makes_no_rate():
     first = stats(topic("t", channel("c", message_count=500, depth=500, client_count=1)))
     with FakeStats(lambda *_: first) as node:
         asyncio.run(watch(node))
+
+
+def test_a_restart_within_a_second_is_no_peak():
+    """nsqd tells its start in whole seconds, so that only its counters show it: they begin anew."""
+
+    def answer(count, depth):
+        counts = {"message_count": count, "depth": depth, "client_count": 1}
+        return lambda *_: stats(topic("t", channel("c", **counts), count=count))
+
+    async def watch(node):
+        async with Polling(nsqd_http_addresses=[node.address]) as polling:
+            await polling.until(lambda c: c.totals.in_s is not None, "rates")
+            node.answer = answer(3, 0)
+            after = await polling.until(lambda c: c.channel("t", "c").counts.depth == 0, "restart")
+            assert after.channel("t", "c").rates is None
+            assert after.topics["t"].rates is None
+            node.answer = answer(5, 1)
+            later = await polling.until(lambda c: c.channel("t", "c").counts.depth, "messages")
+            assert later.channel("t", "c").rates.out_s > 0
+            assert max(c.totals.out_s or 0 for c in polling.ticks) < 10 / 0.05
+
+    with FakeStats(answer(90_000, 80_000)) as node:
+        asyncio.run(watch(node))
+
+
+@pytest.mark.parametrize("seed", seeds("restarts", 50))
+def test_whatever_a_restart_loses_does_not_count_as_out(seed):
+    """A channel that restarts at any time: the rate of what left is unknown, or not above the truth."""
+    dice = random.Random(seed)
+    count = memory = disk = 0
+    for _ in range(20):
+        old, left, came = figures(message_count=count, depth=memory + disk), 0, 0
+        for _ in range(dice.randrange(1, 4)):
+            if dice.random() < 0.3:
+                if dice.random() < 0.5:
+                    disk += memory  # it was stopped in order, else what was in memory is lost
+                count = memory = 0
+            new = dice.choice([0, 10, 1000, 100_000])
+            count, memory, came = count + new, memory + new, came + new
+            gone = dice.randrange(memory + disk + 1)
+            left += gone
+            memory, disk = memory - min(gone, memory), disk - max(gone - memory, 0)
+        rates = channel_rates(old, figures(message_count=count, depth=memory + disk), 1.0)
+        assert rates is None or rates.out_s <= left
+        assert rates is None or rates.in_s <= came
 
 
 class Consumer:
