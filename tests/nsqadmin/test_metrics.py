@@ -163,13 +163,7 @@ def test_the_page_names_every_rule():
     assert sorted(table) == sorted(Rules(parse([]), Probes(None)).by_name)
 
 
-def test_the_page_has_every_flag_with_its_default():
-    rows = re.findall(r"^\| `--(problem-[\w-]+)` \| (\S+) \|", PAGE.read_text(), re.MULTILINE)
-    flags = {item.flag: item for item in declared(Options) if item.flag.startswith("problem-")}
-    assert dict(rows).keys() == flags.keys()
-    assert len(rows) == len(flags)
-    # The words of the page are what the flags take.
-    given = parse([f"--{flag}={value}" for flag, value in rows])
-    assert given == parse([])
+def test_the_page_names_every_threshold_beside_its_rule():
+    flags = [item.flag for item in declared(Options) if item.flag.startswith("problem-")]
     named = re.findall(r"`--(problem-[\w-]+)`", PAGE.read_text())
     assert {flag: named.count(flag) for flag in flags if named.count(flag) < 2} == {}
