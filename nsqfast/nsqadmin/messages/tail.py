@@ -42,6 +42,10 @@ NO_CHANNEL = (
     "the topic has no channel there, so it keeps its messages for the first that comes, "
     "and a tail would take them away"
 )
+WANTED = {
+    "TLS required": "nsqd wants TLS, and a tail comes without",
+    "E_AUTH_FIRST": "nsqd wants AUTH, and a tail has no secret",
+}
 HEADERS = {"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
 
 
@@ -115,7 +119,7 @@ class Tails:
                 try:
                     await stack.enter_async_context(consumer)
                 except NsqfastError as failure:
-                    error = str(failure)
+                    error = explain(str(failure))
             await self._note(request, topic, channel, results, error)
             if error:
                 raise web.HTTPConflict(text=error)
@@ -253,7 +257,7 @@ class Stream:
         status.left_s = max(0, round(TIME_MAX_S - (now - self._begun)))
         status.nodes = sum(each.is_connected for each in connections.values())
         status.silent = self._silent + [
-            f"{address}: {each.error}"
+            f"{address}: {explain(each.error)}"
             for address, each in connections.items()
             if not each.is_connected
         ]
@@ -280,6 +284,12 @@ def describe(results: list[Result]) -> list[str]:
         if not result.ok:
             nodes.setdefault(result.text, []).append(result.node)
     return [f"{', '.join(keys)}: {reason}" for reason, keys in nodes.items()]
+
+
+def explain(error: str) -> str:
+    """What nsqd's word means for a tail, whose connections have neither TLS nor a secret."""
+    reason = next((text for word, text in WANTED.items() if word in error), "")
+    return f"{reason} ({error})" if reason else error
 
 
 def _event(name: str, data: object) -> bytes:
