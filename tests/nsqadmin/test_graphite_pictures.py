@@ -5,10 +5,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from nsqfast.nsqadmin.charts.graphite import clean_name, format_key
+from nsqfast.nsqadmin.charts.graphite import clean_name, format_key, host_name
 from nsqfast.nsqadmin.options import parse
+from nsqfast.nsqadmin.upstream.messages import Percentiles
 from support.admin_cluster import example_cluster
-from support.admin_pages import AdminPages
+from support.admin_pages import AdminPages, StillConsumers
 from support.page_html import PageHtml
 
 URL = "--graphite-url=http://graphite.example:8080/g"
@@ -39,8 +40,8 @@ def pictures(html):
         ),
         (
             ["--statsd-prefix=my.%s", "--statsd-gauge-format=%s"],
-            ("depth", "a b/c", "d", "127.0.0.1:4151"),
-            "my.127_0_0_1_4151.topic.a_b-c.channel.d.depth",
+            ("depth", "a b/c", "d"),
+            "my.*.topic.a_b-c.channel.d.depth",
         ),
         (["--statsd-counter-format="], ("requeue_count", "t", "c"), ""),
     ],
@@ -82,7 +83,63 @@ def test_a_channel_has_its_seven_pictures():
         ]
 
 
-@pytest.mark.parametrize(("path", "count"), [("/topics/orders", 2), ("/counter", 1)])
+def targets(address):
+    return parse_qs(urlsplit(address).query)["target"]
+
+
+def test_a_node_has_its_four_pictures():
+    with AdminPages(example_cluster(), URL) as site:
+        html = page(site, "/nodes/10.0.0.1:4151?t=1h")
+        assert [targets(each) for each in pictures(html)] == [
+            [f'summarize({each},"60sec","avg")']
+            for each in (
+                "stats.gauges.nsq.10_0_0_1_4151.mem.*_bytes",
+                "stats.gauges.nsq.10_0_0_1_4151.mem.gc_pause_*",
+                "movingAverage(stats.counters.nsq.10_0_0_1_4151.mem.gc_runs.count,45)",
+                "stats.gauges.nsq.10_0_0_1_4151.mem.heap_objects",
+            )
+        ]
+        (runs,) = targets(html.links["GC runs"])
+        assert runs.startswith("scale(summarize(movingAverage(")
+        assert "from=-1h" in html.links["GC runs"]
+        assert parse_qs(urlsplit(html.links["GC pressure"]).query)["colorList"][0].count(",") == 3
+
+
+def test_the_name_of_a_node_is_no_part_of_graphites_language():
+    assert host_name("x*),drop(y:4151") == "xdropy_4151"
+
+
+class Measured(StillConsumers):
+    """Two nsqd that measure other quantiles, one with what makes no sense."""
+
+    def __init__(self):
+        self.measured = [[0.99, 0.5, 7.0, -1.0], [1.0, 0.5]]
+
+    async def get(self, cluster, channel):
+        found = await super().get(cluster, channel)
+        for answer, quantiles in zip(found.answers.values(), self.measured, strict=False):
+            items = [{"quantile": quantile, "value": 1e6} for quantile in quantiles]
+            answer.stats.e2e_processing_latency = Percentiles(1, items)
+        return found
+
+
+def test_a_channel_whose_latency_is_measured_has_a_picture_of_it():
+    with AdminPages(example_cluster(), URL, "--statsd-gauge-format=%s") as site:
+        site.context.consumers = Measured()
+        html = page(site, "/topics/orders/billing")
+        assert len(pictures(html)) == 8
+        key = "nsq.*.topic.orders.channel.billing.e2e_processing_latency"
+        wanted = [
+            f'summarize(scale(averageSeries({key}_{percent}),0.000001),"60sec","avg")'
+            for percent in (100, 99, 50)
+        ]
+        assert targets(html.links["End to end, ms"]) == wanted
+        assert targets(pictures(html)[-1]) == wanted
+
+
+@pytest.mark.parametrize(
+    ("path", "count"), [("/topics/orders", 2), ("/nodes/10.0.0.1:4151", 4), ("/counter", 1)]
+)
 def test_pages_with_pictures(path, count):
     with AdminPages(example_cluster(), URL, "--base-path=/nsq", "--proxy-graphite") as site:
         found = pictures(page(site, path))
@@ -93,7 +150,12 @@ def test_pages_with_pictures(path, count):
 
 def test_without_graphite_there_is_nothing_of_it():
     with AdminPages(example_cluster()) as site:
-        for path in ("/topics/orders", "/topics/orders/billing", "/counter"):
+        for path in (
+            "/topics/orders",
+            "/topics/orders/billing",
+            "/nodes/10.0.0.1:4151",
+            "/counter",
+        ):
             html = page(site, path)
             assert pictures(html) == []
             assert "Graphite" not in [each.text for each in html.elements if each.tag == "h2"]

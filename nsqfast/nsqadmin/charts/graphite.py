@@ -5,7 +5,7 @@ and `--statsd-gauge-format` say what stands around them. The browser asks Graphi
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
@@ -26,6 +26,8 @@ CHANNEL_METRICS = (
     "message_count",
     "clients",
 )
+NODE_METRICS = ("*_bytes", "gc_pause_*", "gc_runs", "heap_objects")
+LATENCY = "e2e_processing_latency"
 LABELS = {
     "depth": "Depth",
     "message_count": "Messages",
@@ -34,10 +36,16 @@ LABELS = {
     "requeue_count": "Requeued",
     "timeout_count": "Timed out",
     "clients": "Connections",
+    LATENCY: "End to end, ms",
+    "*_bytes": "GC pressure",
+    "gc_pause_*": "GC pause percentiles",
+    "gc_runs": "GC runs",
+    "heap_objects": "Heap objects in use",
 }
 ANY = "*"  # any topic, channel or node
 _DROPPED = re.compile(r"[^A-Za-z0-9_.-]")
 RED, BLUE = "#cc0000", "#1f78b4"
+SEVERAL = f"{RED},#2e8b57,{BLUE},#7b3f9e"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +68,39 @@ class Pictures:
 
 
 def make_pictures(
-    context: Context, query: Query, metrics: Sequence[str], topic: str, channel: str = ""
+    context: Context,
+    query: Query,
+    metrics: Sequence[str],
+    topic: str,
+    channel: str = "",
+    quantiles: Sequence[float] = (),
 ) -> Pictures | None:
-    """Of a topic or channel over all nodes; None without --graphite-url."""
+    """Of a topic or channel over all nodes; None without --graphite-url. `quantiles` are those that nsqd measures."""
+    options = context.options
+    wanted = {
+        metric: [f"sumSeries({format_key(options, metric, topic, channel)})"] for metric in metrics
+    }
+    if quantiles:
+        wanted[LATENCY] = [
+            latency_target(options, topic, channel, quantile) for quantile in quantiles
+        ]
+    return _pictures(context, query, wanted)
+
+
+def make_node_pictures(context: Context, query: Query, node: str) -> Pictures | None:
+    """Of the memory of an nsqd, by its key."""
+    keys = {
+        metric: place_key(context.options, metric, "mem.", host_name(node))
+        for metric in NODE_METRICS
+    }
+    # It runs so seldom that most steps have none.
+    keys["gc_runs"] = f"movingAverage({keys['gc_runs']},45)"
+    return _pictures(context, query, {metric: [key] for metric, key in keys.items()})
+
+
+def _pictures(
+    context: Context, query: Query, wanted: Mapping[str, Sequence[str]]
+) -> Pictures | None:
     options = context.options
     if not options.graphite_url:
         return None
@@ -72,30 +110,43 @@ def make_pictures(
         for name in TIMEFRAMES
     ]
     address = context.urls.base if options.proxy_graphite else options.graphite_url.rstrip("/")
-    pictures = []
-    for metric in metrics if timeframe != "off" else ():
-        target = f"sumSeries({format_key(options, metric, topic, channel)})"
-        pictures.append(
-            Picture(
-                LABELS[metric],
-                small_graph(options, address, timeframe, metric, target),
-                large_graph(options, address, timeframe, metric, target),
-                target if metric == "message_count" else "",
-            )
+    pictures = [
+        Picture(
+            LABELS[metric],
+            small_graph(options, address, timeframe, metric, targets),
+            large_graph(options, address, timeframe, metric, targets),
+            targets[0] if metric == "message_count" else "",
         )
+        for metric, targets in wanted.items()
+        if timeframe != "off"
+    ]
     return Pictures(pictures, links, options.proxy_graphite)
 
 
-def format_key(
-    options: Options, metric: str, topic: str, channel: str = "", host: str = ANY
-) -> str:
-    """The key of a metric as statsd stores it; `host` is `*` for all, or `broadcast_address:http_port`."""
-    key = f"topic.{clean_name(topic)}."
+def format_key(options: Options, metric: str, topic: str, channel: str = "") -> str:
+    """The key of a metric over all nodes, as statsd stores it."""
+    place = f"topic.{clean_name(topic)}."
     if channel:
-        key += f"channel.{clean_name(channel)}."
-    prefix = options.statsd_prefix.replace("%s", re.sub(r"[.:]", "_", host))
+        place += f"channel.{clean_name(channel)}."
+    return place_key(options, metric, place)
+
+
+def place_key(options: Options, metric: str, place: str, host: str = ANY) -> str:
+    """As nsqd sends it for `place`; `host` is `*` for all."""
+    prefix = options.statsd_prefix.replace("%s", host)
     form = options.statsd_counter_format if metric in COUNTERS else options.statsd_gauge_format
-    return form.replace("%s", f"{prefix}.{key}{metric}")
+    return form.replace("%s", f"{prefix}.{place}{metric}")
+
+
+def host_name(node: str) -> str:
+    """Of `broadcast_address:http_port`, as nsqd names itself."""
+    return _DROPPED.sub("", re.sub(r"[.:]", "_", node))
+
+
+def latency_target(options: Options, topic: str, channel: str, quantile: float) -> str:
+    """The mean of the nodes in milliseconds; nsqd names the key after the percentage, in whole numbers."""
+    key = format_key(options, f"{LATENCY}_{int(quantile * 100 + 0.5)}", topic, channel)
+    return f"scale(averageSeries({key}),0.000001)"
 
 
 def clean_name(name: str) -> str:
@@ -105,7 +156,9 @@ def clean_name(name: str) -> str:
     return _DROPPED.sub("", name.replace(" ", "_").replace("/", "-"))
 
 
-def small_graph(options: Options, address: str, timeframe: str, metric: str, target: str) -> str:
+def small_graph(
+    options: Options, address: str, timeframe: str, metric: str, targets: Sequence[str]
+) -> str:
     """A line without words beside it."""
     return render_address(
         address,
@@ -120,15 +173,17 @@ def small_graph(options: Options, address: str, timeframe: str, metric: str, tar
         margin=0,
         colorList=color_of(metric),
         yMin=0,
-        target=summarize(options, target),
+        target=[summarize(options, target) for target in targets],
     )
 
 
-def large_graph(options: Options, address: str, timeframe: str, metric: str, target: str) -> str:
+def large_graph(
+    options: Options, address: str, timeframe: str, metric: str, targets: Sequence[str]
+) -> str:
     """With axes; counters per second."""
-    summed = summarize(options, target)
+    summed = [summarize(options, target) for target in targets]
     if metric in COUNTERS:
-        summed = f"scale({summed},{1 / interval_s(options):.10g})"
+        summed = [f"scale({each},{1 / interval_s(options):.10g})" for each in summed]
     return render_address(
         address,
         timeframe,
@@ -153,10 +208,14 @@ def interval_s(options: Options) -> int:
 
 
 def color_of(metric: str) -> str:
-    """Red for what waits."""
+    """Red for what waits; of several lines each has its own."""
+    if metric == LATENCY or metric in NODE_METRICS:
+        return SEVERAL
     return RED if metric in ("depth", "deferred_count") else BLUE
 
 
-def render_address(address: str, timeframe: str, **values: str | int) -> str:
+def render_address(address: str, timeframe: str, **values: str | int | list[str]) -> str:
     """Of Graphite's /render."""
-    return f"{address}/render?" + urlencode({**values, "from": f"-{timeframe}", "until": "-1min"})
+    return f"{address}/render?" + urlencode(
+        {**values, "from": f"-{timeframe}", "until": "-1min"}, doseq=True
+    )

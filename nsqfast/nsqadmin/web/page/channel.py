@@ -23,6 +23,7 @@ from nsqfast.nsqadmin.web.view import Link, State, View
 
 QUANTILES = (0.5, 0.95, 0.99, 1.0)
 ERRORS_MAX = 5
+QUANTILES_MAX = 10  # in a picture of Graphite
 
 
 @dataclass(slots=True)
@@ -251,7 +252,10 @@ async def build(request: PageRequest) -> View:
     names = [tab.name for tab in TABS]
     tab = TABS[names.index(query.choice("tab", names))]
     problems = own_problems(request, topic.name, channel.name)
-    pictures = make_pictures(context, query, CHANNEL_METRICS, topic.name, channel.name)
+    consumers = await context.consumers.get(request.cluster, channel)
+    pictures = make_pictures(
+        context, query, CHANNEL_METRICS, topic.name, channel.name, quantiles_of(consumers)
+    )
     view = View(
         channel.name,
         crumbs=[Link("Topics", urls.to("/topics")), Link(topic.name, urls.topic(topic.name))],
@@ -281,9 +285,20 @@ async def build(request: PageRequest) -> View:
     set_state(view, "main", main_state(channel))
     set_state(view, "paused", paused_state(channel))
     set_state(view, "ephemeral", State("info", "ephemeral") if channel.is_ephemeral else None)
-    consumers = await context.consumers.get(request.cluster, channel)
     await tab.build(ChannelRequest(request, topic, channel, consumers, view))
     return view
+
+
+def quantiles_of(consumers: Consumers) -> list[float]:
+    """Those of the times from publishing to FIN that some node measures, the highest first."""
+    found = set()
+    for answer in consumers.answers.values():
+        latency = answer.stats.e2e_processing_latency
+        for each in (latency.percentiles if latency else None) or ():
+            quantile = each.get("quantile", 0.0)
+            if 0 < quantile <= 1:
+                found.add(quantile)
+    return sorted(found, reverse=True)[:QUANTILES_MAX]
 
 
 def tab_query(request: PageRequest, name: str) -> str:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from nsqfast.nsqadmin.charts.graphite import make_node_pictures
 from nsqfast.nsqadmin.charts.plan import POINT_S, Chart, Line, make_plan
 from nsqfast.nsqadmin.live.model import Cluster, Node, NodeState, Part, Topic
 from nsqfast.nsqadmin.live.slices import Slices
@@ -250,6 +251,7 @@ async def build(request: PageRequest) -> View:
             "plan": make_plan(
                 request.query, request.context.options.history_ns / 1e9, make_charts(node.key)
             ),
+            "pictures": make_node_pictures(request.context, request.query, node.key),
         },
     )
 
