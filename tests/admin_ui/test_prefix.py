@@ -123,3 +123,18 @@ def test_the_theme_is_kept_below_the_prefix(site, page):
 def test_the_prefix_without_a_slash_leads_to_the_overview(site, page):
     page.goto(site.root + PREFIX)
     assert page.url == site.root + PREFIX + "/"
+
+
+def test_a_prefix_may_hold_letters_that_addresses_quote(page):
+    with AdminPages(example_cluster(), "--base-path=/nsq ä!") as site:
+        page.goto(site.root + "/nsq ä!/")
+        page.get_by_role("navigation", name="Pages").get_by_role("link", name="Topics").click()
+        page.get_by_role("link", name="x#ephemeral", exact=True).click()
+        assert unquote(page.url) == site.root + "/nsq ä!/topics/x#ephemeral"
+        site.publish(example_cluster(tick=2, at=AT + 2))
+        expect(page.locator("#clock")).to_have_text("22:13:22")
+        page.keyboard.press("t")
+        page.keyboard.press("g")
+        page.keyboard.press("n")
+        page.wait_for_url("**/nodes")
+        expect(page.locator("html")).to_have_attribute("data-theme", "dark")
