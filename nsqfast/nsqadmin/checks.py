@@ -23,6 +23,10 @@ def check_options(options: Options) -> None:
     if options.nsqd_http_addresses and options.nsqlookupd_http_addresses:
         raise OptionsError("use --nsqd-http-address or --lookupd-http-address not both")
     _check_pair(options)
+    try:
+        options.base_path.encode()
+    except UnicodeEncodeError:
+        raise OptionsError(f"--base-path ({options.base_path!a}) has to be UTF-8") from None
     options.base_path = posixpath.normpath("/" + options.base_path.lstrip("/"))
 
 

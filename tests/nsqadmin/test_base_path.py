@@ -5,6 +5,9 @@ from urllib.parse import quote, unquote
 
 import pytest
 
+from nsqfast.errors import OptionsError
+from nsqfast.nsqadmin.checks import check_options
+from nsqfast.nsqadmin.options import Options
 from nsqfast.nsqadmin.web.urls import Urls
 from support.access import FORM, start_admin, write_users
 from support.admin_cluster import example_cluster
@@ -94,6 +97,11 @@ def test_a_login_leads_back_and_its_cookie_comes_with_every_link(tmp_path, base)
         assert answer.headers["Location"] == path.removeprefix("Path=") + "/topics"
         again = request(admin.http, "GET", answer.headers["Location"], headers={"Cookie": cookie})
         assert again.status == 200
+
+
+def test_a_base_that_is_no_text_is_refused_at_the_start():
+    with pytest.raises(OptionsError, match=r"--base-path \('/a.udcff'\) has to be UTF-8"):
+        check_options(Options(nsqd_http_addresses=["127.0.0.1:1"], base_path="/a\udcff"))
 
 
 @pytest.mark.parametrize(
