@@ -6,12 +6,15 @@ import statistics
 import threading
 import time
 
+import msgspec
 import pytest
 
-from nsqfast.nsqadmin.live.figures import ChannelFigures, TopicFigures
+from nsqfast.nsqadmin.live.figures import ChannelFigures, TopicFigures, read_figures
 from nsqfast.nsqadmin.live.model import Rates
-from nsqfast.nsqadmin.live.rates import IDLE, channel_rates
-from nsqfast.nsqadmin.live.shares import share_of
+from nsqfast.nsqadmin.live.parts import make_rates
+from nsqfast.nsqadmin.live.rates import channel_rates
+from nsqfast.nsqadmin.live.samples import Layouts, Sample, make_sample
+from nsqfast.nsqadmin.live.slices import Slices
 from support.admin import text_of
 from support.fake_stats import FakeStats, channel, stats, topic
 from support.polling import Polling
@@ -20,11 +23,21 @@ from support.server import start_nsqd
 from support.web import post
 from support.wire import MESSAGE, Client, decode_message, encode_messages
 
-NONE = frozenset()
+IDLE = Rates(0.0)
+LAYOUTS = Layouts()
 
 
 def figures(**counts):
     return ChannelFigures(channel_name="c", client_count=counts.pop("client_count", 1), **counts)
+
+
+def values(channel):
+    return read_figures([TopicFigures(topic_name="t", channels=(channel,))]).channel_values
+
+
+def rates_of(old, new, elapsed_s):
+    (found,) = channel_rates(values(old), values(new), elapsed_s)
+    return make_rates(found.tolist())
 
 
 def test_out_is_what_left_the_channel():
@@ -33,49 +46,92 @@ def test_out_is_what_left_the_channel():
         message_count=1500, depth=150, in_flight_count=20, deferred_count=0, requeue_count=6,
         timeout_count=2,
     )  # fmt: skip
-    assert channel_rates(old, new, 2.0) == Rates(250.0, (500 - 50 - 10 + 5) / 2, 3.0, 1.0)
+    assert rates_of(old, new, 2.0) == Rates(250.0, (500 - 50 - 10 + 5) / 2, 3.0, 1.0)
 
 
 def test_a_channel_in_which_nothing_moves_is_idle():
-    assert channel_rates(figures(depth=7), figures(depth=7), 2.0) is IDLE
+    assert rates_of(figures(depth=7), figures(depth=7), 2.0) == IDLE
+    assert rates_of(figures(depth=7, client_count=0), figures(depth=7, client_count=0), 2.0) == IDLE
 
 
 def test_counters_that_went_back_make_no_rate():
-    assert channel_rates(figures(message_count=10), figures(message_count=9), 1.0) is None
-    assert channel_rates(figures(requeue_count=10), figures(requeue_count=9), 1.0) is None
+    assert rates_of(figures(message_count=10), figures(message_count=9), 1.0) is None
+    assert rates_of(figures(requeue_count=10), figures(requeue_count=9), 1.0) is None
+    assert rates_of(figures(timeout_count=10), figures(timeout_count=9), 1.0) is None
 
 
 def test_messages_that_went_without_a_consumer_were_emptied():
     old = figures(message_count=10, depth=10, client_count=0)
-    assert channel_rates(old, figures(message_count=10, client_count=0), 1.0) is None
-    assert channel_rates(old, figures(message_count=10), 1.0) == Rates(0.0, 10.0)
+    assert rates_of(old, figures(message_count=10, client_count=0), 1.0) is None
+    assert rates_of(old, figures(message_count=10), 1.0) == Rates(0.0, 10.0)
 
 
 def test_a_negative_rate_is_none_of_a_consumer():
     # nsqd reads one counter after the other while messages move.
-    assert channel_rates(figures(), figures(depth=1), 1.0) == Rates(0.0, 0.0)
+    assert rates_of(figures(), figures(depth=1), 1.0) == Rates(0.0, 0.0)
 
 
-def make_topic(count, *channels):
-    return TopicFigures(topic_name="t", message_count=count, channels=channels)
+def make_topic(count, *channels, name="t"):
+    return TopicFigures(topic_name=name, message_count=count, channels=channels)
 
 
-def test_a_share_compares_channels_by_name():
-    def one(name, count):
-        return ChannelFigures(channel_name=name, message_count=count, depth=count)
+def one(name, count):
+    return ChannelFigures(channel_name=name, message_count=count, depth=count)
 
-    old = share_of("n", make_topic(5, one("b", 5), one("c", 5)), None, 0.0, NONE)
-    assert old.part.rates is None
-    new = share_of("n", make_topic(9, one("a", 2), one("b", 6), one("c", 7)), old, 2.0, NONE)
-    assert new.part.rates == Rates(2.0)
-    assert [part.rates.in_s for part in new.channels] == [1.0, 0.5, 1.0]
-    same = share_of("n", make_topic(9, one("a", 2), one("b", 6), one("c", 7)), new, 2.0, NONE)
-    assert same.is_idle
-    assert (
-        share_of("n", make_topic(9, one("a", 2), one("b", 6), one("c", 7)), same, 2.0, NONE) is same
+
+def sample(topics, old=None, elapsed_s=0.0, emptied=None):
+    made = make_sample(
+        read_figures(topics), old or Sample(), LAYOUTS, elapsed_s, emptied or {}, Slices()
     )
-    emptied = share_of("n", make_topic(9, one("a", 3)), same, 2.0, frozenset({"a"}))
-    assert emptied.channels[0].rates is None
+    return asyncio.run(made)
+
+
+def rates(rows):
+    return [make_rates(row) for row in rows.tolist()]
+
+
+def test_samples_are_compared_by_name():
+    old = sample([make_topic(5, one("b", 5), one("c", 5))])
+    assert rates(old.topic_rates) == [None]
+    assert rates(old.channel_rates) == [None, None]
+    topics = [make_topic(9, one("a", 2), one("b", 6), one("c", 7))]
+    new = sample(topics, old, 2.0)
+    assert rates(new.topic_rates) == [Rates(2.0)]
+    assert [found.in_s for found in rates(new.channel_rates)] == [1.0, 0.5, 1.0]
+    same = sample(topics, new, 2.0)
+    assert same.layout is new.layout
+    assert rates(same.topic_rates) == [IDLE]
+    assert rates(same.channel_rates) == [IDLE] * 3
+    emptied = sample([make_topic(9, one("a", 3))], same, 2.0, {"t": frozenset({"a"})})
+    assert rates(emptied.channel_rates) == [None]
+    assert emptied.counts().depth == 3
+    assert emptied.rates() == IDLE
+
+
+def test_the_same_channels_under_other_topics_are_others():
+    old = sample([make_topic(1, one("c", 1), name="t"), make_topic(1, name="u")])
+    new = sample([make_topic(1, name="t"), make_topic(1, one("c", 5), name="u")], old, 1.0)
+    assert new.layout is not old.layout
+    assert new.layout.pairs == [("u", "c")]
+    assert rates(new.channel_rates)[0].in_s == 5.0
+
+
+def test_what_comes_twice_counts_once():
+    twice = [
+        make_topic(1, one("c", 1), one("d", 2), one("c", 3)),
+        make_topic(7, one("e", 7)),
+        make_topic(2, one("c", 4), name="u"),
+    ]
+    found = sample(twice)
+    assert found.layout.topics == ["t", "u"]
+    assert found.layout.pairs == [("t", "c"), ("t", "d"), ("u", "c")]
+    assert (found.counts().depth, found.counts().message_count) == (7, 3)
+
+
+def test_numbers_that_no_nsqd_counts_to_are_refused():
+    for number in (1 << 70, 1 << 53 | 1, -(1 << 60)):
+        with pytest.raises(msgspec.DecodeError):
+            read_figures([make_topic(number)])
 
 
 def test_an_empty_of_ours_makes_no_rate():

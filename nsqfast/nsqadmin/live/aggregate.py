@@ -1,9 +1,19 @@
-"""One tick of the whole cluster, summed from what its nodes answered; in slices, for its parts may be 100,000."""
+"""One tick of the whole cluster, summed from what its nodes answered; in slices, for there may be 100,000 rows."""
 
-import operator
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+import numpy as np
+
+from nsqfast.nsqadmin.live.figures import NO_SIZE
+from nsqfast.nsqadmin.live.joined import (
+    Entity,
+    Memory,
+    Places,
+    find_places,
+    join,
+    make_entities,
+)
 from nsqfast.nsqadmin.live.lookupds import LookupdWatch
 from nsqfast.nsqadmin.live.model import (
     Channel,
@@ -11,75 +21,67 @@ from nsqfast.nsqadmin.live.model import (
     Counts,
     Node,
     NodeState,
-    Part,
     Rates,
     Topic,
     Totals,
 )
 from nsqfast.nsqadmin.live.nodes import NodeWatch, parse_version
-from nsqfast.nsqadmin.live.rates import IDLE
-from nsqfast.nsqadmin.live.shares import Share
+from nsqfast.nsqadmin.live.samples import Layout, Sample
 from nsqfast.nsqadmin.live.slices import Slices
 
 
 @dataclass(slots=True)
-class Sums:
-    """What the topics of the last tick were summed from: one of which no node says anything new needs no summing."""
+class Arrangement:
+    """Where the rows of the nodes belong: found anew only when a node says other names, or comes, or goes."""
 
-    shares: dict[str, list[Share]] = field(default_factory=dict)
-    topics: dict[str, Topic] = field(default_factory=dict)
+    layouts: list[Layout] = field(default_factory=list)
+    topics: Places[str] = field(default_factory=Places)
+    channels: Places[tuple[str, str]] = field(default_factory=Places)
+    topic_memory: Memory = field(default_factory=Memory)
+    channel_memory: Memory = field(default_factory=Memory)
 
-    def topic(self, name: str, shares: list[Share]) -> Topic:
-        """From the shares of all nodes."""
-        before = self.shares.pop(name, ())  # not all at once: to free them takes a while
-        if len(before) == len(shares) and all(map(operator.is_, before, shares)):
-            return _again(self.topics[name])
-        return _topic(name, shares)
-
-
-def _again(topic: Topic) -> Topic:
-    # What history adds to a topic or channel belongs to one tick.
-    channels = {
-        name: Channel(topic.name, name, channel.counts, channel.parts, channel.rates)
-        for name, channel in topic.channels.items()
-    }
-    return replace(topic, channels=channels, depth_slope=None)
+    async def follow(self, samples: Sequence[Sample], slices: Slices) -> None:
+        """As these are."""
+        layouts = [sample.layout for sample in samples]
+        if layouts != self.layouts:
+            self.topics = await find_places([layout.topics for layout in layouts], slices)
+            self.channels = await find_places([layout.pairs for layout in layouts], slices)
+            self.layouts = layouts
 
 
 async def aggregate(
-    last: Sums,
+    arrangement: Arrangement,
     tick: int,
     at: float,
     nodes: Iterable[NodeWatch],
     lookupds: Sequence[LookupdWatch],
 ) -> Cluster:
-    """What `nodes` and `lookupds` are now is what counts, though they go on changing. Keeps its sums in `last`."""
+    """What `nodes` and `lookupds` are now is what counts, though they go on changing."""
     ordered = sorted(nodes, key=lambda node: (node.identity.hostname, node.key))
     newest = max((parse_version(node.identity.version) for node in ordered), default=(0, 0, 0))
+    # All in one step: a node may be asked, and answer, at any time.
     views = {node.key: node.view(newest) for node in ordered}
-    shares = [node.shares for node in ordered]
+    samples = [node.sample for node in ordered]
     slices = Slices()
-    groups = await _group(shares, slices)
-    _find_inactive(lookupds, groups)
+    await slices.pause()
+    await arrangement.follow(samples, slices)
+    active = set(arrangement.topics.names)
+    _find_inactive(lookupds, active)
     known = {lookupd.address: lookupd.view() for lookupd in lookupds}
-    names = set(groups)
-    for lookupd in known.values():
-        names.update(lookupd.topics)
-    topics: dict[str, Topic] = {}
-    for name in sorted(names):
-        found = groups.get(name)
-        if found is None:
+    await slices.pause()
+    made = await _make_topics(arrangement, list(views), samples, slices)
+    inactive = {name for lookupd in known.values() for name in lookupd.topics} - active
+    if inactive:
+        for name in inactive:
             lists = [lookupd.topics.get(name, ()) for lookupd in known.values()]
-            topics[name] = _inactive_topic(name, {c for channels in lists for c in channels})
-        else:
-            topics[name] = last.topic(name, found)
+            made.topics[name] = _inactive_topic(name, {c for names in lists for c in names})
+        made.topics = {name: made.topics[name] for name in sorted(made.topics)}
         await slices.pause()
-    last.shares, last.topics = groups, topics
     return Cluster(
         tick,
         at,
-        _totals(topics, views),
-        topics,
+        _totals(made, views),
+        made.topics,
         views,
         known,
         has_lookupds=bool(lookupds),
@@ -87,22 +89,78 @@ async def aggregate(
     )
 
 
-async def _group(nodes: list[dict[str, Share]], slices: Slices) -> dict[str, list[Share]]:
-    groups: dict[str, list[Share]] = {}
-    for shares in nodes:
-        for name, share in shares.items():
-            group = groups.get(name)
-            if group is None:
-                groups[name] = [share]
-            else:
-                group.append(share)
+@dataclass(slots=True)
+class _Made:
+    topics: dict[str, Topic] = field(default_factory=dict)
+    depth: int = 0
+    in_flight_count: int = 0
+    rates: Rates = field(default_factory=lambda: Rates(0.0))
+    is_known: bool = False
+
+    def add(self, topic: Topic) -> None:
+        self.topics[topic.name] = topic
+        self.depth += topic.counts.depth
+        for channel in topic.channels.values():
+            self.depth += channel.counts.depth
+            self.in_flight_count += channel.counts.in_flight_count
+        if topic.rates is not None:
+            self.is_known = True
+            self.rates.in_s += topic.rates.in_s
+            self.rates.out_s += topic.rates.out_s
+            self.rates.requeue_s += topic.rates.requeue_s
+
+
+async def _make_topics(
+    arrangement: Arrangement, keys: list[str], samples: Sequence[Sample], slices: Slices
+) -> _Made:
+    places, found = arrangement.topics, arrangement.channels
+    values, rates = [s.topics for s in samples], [s.topic_rates for s in samples]
+    topics = await join(places, arrangement.topic_memory, keys, values, rates, slices)
+    values, rates = [s.channels for s in samples], [s.channel_rates for s in samples]
+    channels = await join(found, arrangement.channel_memory, keys, values, rates, slices)
+    sizes = await _sum_sizes(places, samples, slices)
+    made = _Made()
+    rest = zip(found.names, make_entities(channels), strict=True)
+    pair = next(rest, None)
+    for name, entity, size in zip(places.names, make_entities(topics), sizes, strict=True):
+        counts, parts, total = entity
+        topic = Topic(name, counts, parts, {}, total, message_bytes=size)
+        while pair is not None and pair[0][0] == name:
+            _add_channel(topic, pair[0][1], pair[1])
+            pair = next(rest, None)
+        made.add(topic)
         await slices.pause()
-    return groups
+    return made
 
 
-def _find_inactive(lookupds: Sequence[LookupdWatch], groups: dict[str, list[Share]]) -> None:
+def _add_channel(topic: Topic, name: str, entity: Entity) -> None:
+    counts, parts, rates = entity
+    topic.channels[name] = Channel(topic.name, name, counts, parts, rates)
+    if topic.rates is not None and rates is not None:
+        topic.rates.out_s += rates.out_s
+        topic.rates.requeue_s += rates.requeue_s
+        topic.rates.timeout_s += rates.timeout_s
+
+
+async def _sum_sizes(
+    places: Places[str], samples: Sequence[Sample], slices: Slices
+) -> list[int | None]:
+    """Bytes that were published to each topic; None where a node does not say it."""
+    total = np.zeros(len(places.names), np.int64)
+    is_known = np.ones(len(places.names), bool)
+    for where, sample in zip(places.entities, samples, strict=True):
+        total[where] += sample.sizes
+        is_known[where] &= sample.sizes != NO_SIZE
+        await slices.pause()
+    return [
+        size if known else None
+        for size, known in zip(total.tolist(), is_known.tolist(), strict=True)
+    ]
+
+
+def _find_inactive(lookupds: Sequence[LookupdWatch], active: set[str]) -> None:
     for lookupd in lookupds:
-        lookupd.inactive = frozenset(name for name in lookupd.topics if name not in groups)
+        lookupd.inactive = frozenset(name for name in lookupd.topics if name not in active)
 
 
 def _inactive_topic(name: str, channels: set[str]) -> Topic:
@@ -110,91 +168,13 @@ def _inactive_topic(name: str, channels: set[str]) -> Topic:
     return Topic(name, Counts(), [], empty, None)
 
 
-def _topic(name: str, shares: list[Share]) -> Topic:
-    counts, sizes = Counts(), 0
-    says_size = True
-    in_s, is_known = 0.0, False
-    by_channel: dict[str, list[Part]] = {}
-    for share in shares:
-        figures = share.figures
-        counts.depth += figures.depth
-        counts.backend_depth += figures.backend_depth
-        counts.message_count += figures.message_count
-        if figures.message_bytes is None:
-            says_size = False
-        else:
-            sizes += figures.message_bytes
-        rates = share.part.rates
-        if rates is not None:
-            is_known = True
-            in_s += rates.in_s
-        for channel, part in zip(figures.channels or (), share.channels, strict=True):
-            parts = by_channel.get(channel.channel_name)
-            if parts is None:
-                by_channel[channel.channel_name] = [part]
-            else:
-                parts.append(part)
-    channels = {
-        channel: _channel(name, channel, by_channel[channel]) for channel in sorted(by_channel)
-    }
-    total = _sum_rates(in_s, channels.values()) if is_known else None
-    parts = [share.part for share in shares]
-    return Topic(name, counts, parts, channels, total, message_bytes=sizes if says_size else None)
-
-
-def _sum_rates(in_s: float, channels: Iterable[Channel]) -> Rates:
-    total = Rates(in_s)
-    for channel in channels:
-        if channel.rates is not None:
-            total.out_s += channel.rates.out_s
-            total.requeue_s += channel.rates.requeue_s
-            total.timeout_s += channel.rates.timeout_s
-    return total
-
-
-def _channel(topic: str, name: str, parts: list[Part]) -> Channel:
-    depth = backend = messages = in_flight = deferred = requeued = timed_out = clients = 0
-    in_s = out_s = requeue_s = timeout_s = 0.0
-    is_known = False
-    for part in parts:
-        counts = part.counts
-        depth += counts.depth
-        backend += counts.backend_depth
-        messages += counts.message_count
-        in_flight += counts.in_flight_count
-        deferred += counts.deferred_count
-        requeued += counts.requeue_count
-        timed_out += counts.timeout_count
-        clients += counts.client_count
-        rates = part.rates
-        if rates is not None:
-            is_known = True
-            if rates is not IDLE:
-                in_s += rates.in_s
-                out_s += rates.out_s
-                requeue_s += rates.requeue_s
-                timeout_s += rates.timeout_s
-    total = Counts(depth, backend, messages, in_flight, deferred, requeued, timed_out, clients)
-    rates = Rates(in_s, out_s, requeue_s, timeout_s) if is_known else None
-    return Channel(topic, name, total, parts, rates)
-
-
-def _totals(topics: dict[str, Topic], nodes: dict[str, Node]) -> Totals:
-    totals, rates, is_known = Totals(), Rates(0.0), False
-    for topic in topics.values():
-        totals.depth += topic.counts.depth
-        for channel in topic.channels.values():
-            totals.depth += channel.counts.depth
-            totals.in_flight_count += channel.counts.in_flight_count
-        if topic.rates is not None:
-            is_known = True
-            rates.in_s += topic.rates.in_s
-            rates.out_s += topic.rates.out_s
-            rates.requeue_s += topic.rates.requeue_s
+def _totals(made: _Made, nodes: dict[str, Node]) -> Totals:
+    totals, rates = Totals(), made.rates
+    totals.depth, totals.in_flight_count = made.depth, made.in_flight_count
     totals.nodes_known = len(nodes)
     totals.nodes_up = sum(node.state is NodeState.UP for node in nodes.values())
     # A cluster without topics is known to be idle.
-    if is_known or any(node.rates is not None for node in nodes.values()):
+    if made.is_known or any(node.rates is not None for node in nodes.values()):
         totals.in_s, totals.out_s, totals.requeue_s = rates.in_s, rates.out_s, rates.requeue_s
     return totals
 

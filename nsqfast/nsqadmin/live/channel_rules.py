@@ -93,10 +93,10 @@ class ChannelRules:
         """One that does something, and is not ephemeral."""
         share = moment.share(channel)
         self._judge_pause(moment, channel, share)
-        if not share.parts:
+        if not share.active_count:
             return
         if share.depth and not share.clients and not self.is_store(moment, channel.topic):
-            text = partial(_no_consumers, share.depth, channel, moment.at)
+            text = partial(_no_consumers, share.depth, _age_of(channel), moment.at)
             self._add(NO_CONSUMERS, channel, Finding(Severity.CRIT, text))
         if share.rates is not None:
             self._judge_flow(moment, channel, share, share.rates)
@@ -116,9 +116,9 @@ class ChannelRules:
         if channel is None:
             return Known.GONE
         share = moment.share(channel)
-        if moment.is_unclear(channel.parts) or not (share.parts or share.paused):
+        if moment.is_unclear(channel.parts) or not (share.active_count or share.paused):
             return Known.UNKNOWN
-        if self._rules[key.rule].needs_rates and share.parts and share.rates is None:
+        if self._rules[key.rule].needs_rates and share.active_count and share.rates is None:
             return Known.UNKNOWN
         return Known.GOOD
 
@@ -138,9 +138,9 @@ class ChannelRules:
         self._cases.add(self._rules[rule], Key(rule, channel.topic, channel.name), finding)
 
     def _judge_pause(self, moment: Moment, channel: Channel, share: Share) -> None:
-        if share.paused and share.parts:
+        if share.paused and share.active_count:
             text = partial(
-                partly_paused_text, len(share.paused) + len(share.parts), share.paused, moment.at
+                partly_paused_text, len(share.paused) + share.active_count, share.paused, moment.at
             )
             self._add(PARTLY_PAUSED, channel, Finding(Severity.WARN, text))
         elif share.paused:
@@ -167,22 +167,21 @@ class ChannelRules:
         if is_growing and share.depth > options.problem_backlog_depth and rates.in_s > rates.out_s:
             is_old = (channel.oldest_s or 0.0) > options.problem_backlog_age_ns / 1e9
             severity = Severity.CRIT if is_old else Severity.WARN
-            text = partial(_backlog, share.depth, slope, channel)
+            text = partial(_backlog, share.depth, slope, _age_of(channel))
             self._add(BACKLOG, channel, Finding(severity, text))
 
     def _judge_ready(self, moment: Moment, channel: Channel, share: Share) -> None:
         """Of nodes that hold messages for consumers and give them none: is any consumer ready?"""
         ready = [
-            self._probes.ready_count(channel.topic, channel.name, part.node)
-            for part in share.parts
-            if part.counts.depth and part.counts.client_count
+            self._probes.ready_count(channel.topic, channel.name, node)
+            for node in moment.serving_nodes(channel)
         ]
         if any(ready):
             return
         if not ready or None in ready:
             self._cases.keep(Key(NOT_READY, channel.topic, channel.name))
             return
-        text = partial(_not_ready, share, moment.at)
+        text = partial(_not_ready, share.depth, share.clients, moment.at)
         self._add(NOT_READY, channel, Finding(Severity.WARN, text))
 
     def _judge_window(self, channel: Channel, rates: Rates) -> None:
@@ -224,16 +223,26 @@ class ChannelRules:
 SHARE_WORDS = {REQUEUES: "were requeued", TIMEOUTS: "timed out"}
 NODES_SHOWN = 5
 
-
-def _no_consumers(depth: int, channel: Channel, now: float, since: float) -> str:
-    return f"{waiting(depth)}{_oldest(channel)}; no consumers since {clock(since, now)}"
+Age = tuple[float | None, bool]  # of the oldest message, in seconds; whether it is at least that
 
 
-def _oldest(channel: Channel) -> str:
-    if channel.oldest_s is None:
+# Texts are made when somebody reads them, and outlive their tick: they keep numbers, not the cluster.
+
+
+def _no_consumers(depth: int, age: Age, now: float, since: float) -> str:
+    return f"{waiting(depth)}{_oldest(age)}; no consumers since {clock(since, now)}"
+
+
+def _age_of(channel: Channel) -> Age:
+    return channel.oldest_s, channel.oldest_is_minimum
+
+
+def _oldest(age: Age) -> str:
+    oldest_s, is_minimum = age
+    if oldest_s is None:
         return ""
-    least = "at least " if channel.oldest_is_minimum else ""
-    return f", the oldest for {least}{span(channel.oldest_s)}"
+    least = "at least " if is_minimum else ""
+    return f", the oldest for {least}{span(oldest_s)}"
 
 
 def _stuck(share: Share, rates: Rates, now: float, since: float) -> str:
@@ -244,8 +253,8 @@ def _stuck(share: Share, rates: Rates, now: float, since: float) -> str:
     )
 
 
-def _backlog(depth: int, slope: float, channel: Channel, _since: float) -> str:
-    return f"{waiting(depth)}{_oldest(channel)}; {number(slope)}/s more over the last 5 min"
+def _backlog(depth: int, slope: float, age: Age, _since: float) -> str:
+    return f"{waiting(depth)}{_oldest(age)}; {number(slope)}/s more over the last 5 min"
 
 
 def _high_share(done: str, total: float, delivered: float, span_s: float, _since: float) -> str:
@@ -267,8 +276,8 @@ def paused_text(depth: int, now: float, since: float) -> str:
     return f"paused since {clock(since, now)}; {waiting(depth)}, and more come"
 
 
-def _not_ready(share: Share, now: float, since: float) -> str:
+def _not_ready(depth: int, clients: int, now: float, since: float) -> str:
     return (
-        f"{waiting(share.depth)}; {count(share.clients, 'consumer')} connected, "
+        f"{waiting(depth)}; {count(clients, 'consumer')} connected, "
         f"none ready (RDY 0) since {clock(since, now)}"
     )

@@ -15,6 +15,7 @@ import numpy as np
 
 from nsqfast.nsqadmin.live.history_file import HistoryFileError, Kept, is_ours, load, save, snapshot
 from nsqfast.nsqadmin.live.model import Channel, Cluster, Node, NodeState, Rates, Topic
+from nsqfast.nsqadmin.live.parts import node_keys
 from nsqfast.nsqadmin.live.rings import BLOCK, Doubles
 from nsqfast.nsqadmin.live.series import (
     CHANNEL_COLUMNS,
@@ -54,6 +55,8 @@ class History:
         self._plan = -1  # index of STEPS_S
         self._is_full = False
         self._start_times: dict[str, int] = {}
+        self._names: list[list[str]] = []  # of the last tick
+        self._keys: list[list[Key]] = []
         self._topic_slopes: Doubles = np.zeros(0)
         self._channel_slopes: Doubles = np.zeros(0)
         self._saver: asyncio.Task[None] | None = None
@@ -81,7 +84,11 @@ class History:
         now, up = cluster.at, _up(cluster)
         self._find_restarts(cluster)
         topics = [topic for topic in cluster.topics.values() if topic.parts]
+        yield
         channels = [channel for topic in topics for channel in topic.channels.values()]
+        yield
+        self._name(topics, channels, cluster)
+        topic_keys, channel_keys, node_keys = self._keys
         topic_values = yield from _rows(topics, lambda one: _topic_row(one, up), TOPIC_COLUMNS)
         channel_values = yield from _rows(
             channels, lambda one: _channel_row(one, up), CHANNEL_COLUMNS
@@ -90,11 +97,8 @@ class History:
         total = _cluster_row(cluster, topic_values, channel_values)
         node_values = np.concatenate([np.array([total]), node_values])
         counts = np.array([channel.counts.message_count for channel in channels], np.float64)
-        topic_keys: list[Key] = [("topic", topic.name) for topic in topics]
-        channel_keys: list[Key] = [("channel", c.topic, c.name) for c in channels]
-        node_keys: list[Key] = [(), *(("node", key) for key in cluster.nodes)]
         yield
-        self._make_room([topic_keys, channel_keys, node_keys], now)
+        self._make_room(self._keys, now)
         step = self.channels.fine.last
         self.topics.take(topic_keys, topic_values, None, now)
         yield
@@ -108,6 +112,22 @@ class History:
             self._channel_slopes = slopes(self.channels.fine, 4, 5)
         yield
         yield from self._tell(topics, channels, now)
+
+    def _name(self, topics: list[Topic], channels: list[Channel], cluster: Cluster) -> None:
+        """Their keys: new ones only if they are others than at the last tick, for there may be thousands."""
+        names = [
+            [topic.name for topic in topics],
+            [channel.topic for channel in channels],
+            [channel.name for channel in channels],
+            list(cluster.nodes),
+        ]
+        if names != self._names:
+            self._names = names
+            self._keys = [
+                [("topic", topic) for topic in names[0]],
+                [("channel", *pair) for pair in zip(names[1], names[2], strict=True)],
+                [(), *(("node", key) for key in names[3])],
+            ]
 
     def _tell(self, topics: list[Topic], channels: list[Channel], now: float) -> Iterator[None]:
         known = [*self._topic_slopes.tolist(), None]  # the last one is for slot -1
@@ -321,14 +341,14 @@ GAP = (UNKNOWN,) * len(NODE_COLUMNS)
 
 
 def _topic_row(topic: Topic, up: frozenset[str] | None) -> tuple[float, ...]:
-    if up is not None and not any(part.node in up for part in topic.parts):
+    if up is not None and up.isdisjoint(node_keys(topic.parts)):
         return GAP[: len(TOPIC_COLUMNS)]
     counts, rates = topic.counts, topic.rates or NO_RATES
     return rates.in_s, counts.depth - counts.backend_depth, counts.backend_depth
 
 
 def _channel_row(channel: Channel, up: frozenset[str] | None) -> tuple[float, ...]:
-    if up is not None and not any(part.node in up for part in channel.parts):
+    if up is not None and up.isdisjoint(node_keys(channel.parts)):
         return GAP[: len(CHANNEL_COLUMNS)]
     counts, rates = channel.counts, channel.rates or NO_RATES
     return (

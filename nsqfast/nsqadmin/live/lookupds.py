@@ -1,19 +1,29 @@
 """The nsqlookupd of the cluster: which nsqd each of them knows, and the topics that no nsqd has ("inactive")."""
 
 import asyncio
+import hashlib
 import time
 from urllib.parse import quote
+
+import msgspec
 
 from nsqfast.nsqadmin.live.model import Lookupd, NodeState
 from nsqfast.nsqadmin.live.nodes import Identity, join
 from nsqfast.nsqadmin.live.question import Question
+from nsqfast.nsqadmin.live.slices import Slices
 from nsqfast.nsqadmin.upstream.client import Upstream, UpstreamError
+from nsqfast.nsqadmin.upstream.decoding import decode
 from nsqfast.nsqadmin.upstream.messages import Channels, NsqdInfo, Producer, Topics
-from nsqfast.nsqadmin.upstream.messages import Nodes as NodesMessage
 
 CHANNELS_KEPT_S = 30.0  # of an inactive topic; nothing happens to them but by hand
 CHANNELS_ASKED_MAX = 100  # of one nsqlookupd in one tick
 CHANNELS_AT_ONCE = 4
+
+
+class _RawNodes(msgspec.Struct, gc=False):
+    """/nodes, its nodes not looked at yet."""
+
+    producers: list[msgspec.Raw] | None = None
 
 
 class LookupdWatch:
@@ -25,6 +35,8 @@ class LookupdWatch:
         self.version = ""
         self.producers: dict[str, Producer] = {}  # by the key of the node
         self.topics: list[str] = []
+        self._digest = b""  # of the last answer to /nodes
+        self._listed: dict[str, Producer] = {}  # by it
         self.inactive: frozenset[str] = frozenset()  # topics whose channels are asked for
         self._channels: dict[str, tuple[float, list[str]]] = {}  # when, names
         self._upstream = upstream
@@ -32,7 +44,7 @@ class LookupdWatch:
     async def ask(self) -> str:
         """Its nodes and topics; the error, or '' when they are here."""
         try:
-            nodes = await self._upstream.read(self.address, "/nodes", NodesMessage)
+            producers = await self._ask_producers()
             topics = await self._upstream.read(self.address, "/topics", Topics)
             if not self.version:
                 info = await self._upstream.read(self.address, "/info", NsqdInfo)
@@ -41,12 +53,26 @@ class LookupdWatch:
         except UpstreamError as error:
             self.version = ""  # whoever comes back may be another one
             return str(error).removeprefix(f"http://{self.address}")
-        self.producers = {
-            join(producer.broadcast_address, producer.http_port): producer
-            for producer in nodes.producers or ()
-        }
+        self.producers = producers
         self.topics = topics.topics or []
         return ""
+
+    async def _ask_producers(self) -> dict[str, Producer]:
+        """By the key of the node; the same dict as long as the answer is the same."""
+        body = await self._upstream.get(self.address, "/nodes")
+        digest = hashlib.blake2b(body, digest_size=16).digest()
+        if digest == self._digest:
+            return self._listed
+        slices, listed = Slices(), {}
+        try:
+            for raw in decode(body, _RawNodes).producers or ():
+                producer = decode(raw, Producer)
+                listed[join(producer.broadcast_address, producer.http_port)] = producer
+                await slices.pause()
+        except UpstreamError as error:
+            raise UpstreamError(f"/nodes: {error}") from None
+        self._digest, self._listed = digest, listed
+        return listed
 
     async def _ask_channels(self) -> None:
         now = time.monotonic()

@@ -11,6 +11,7 @@ from nsqfast.nsqadmin.live.lookupds import LookupdWatch, identity_of, tombstones
 from nsqfast.nsqadmin.live.model import NodeState
 from nsqfast.nsqadmin.live.nodes import Identity, Listing, NodeWatch
 from nsqfast.nsqadmin.live.question import Question
+from nsqfast.nsqadmin.live.samples import Layouts
 from nsqfast.nsqadmin.options import Options
 from nsqfast.nsqadmin.upstream.client import Upstream, UpstreamError
 from nsqfast.nsqadmin.upstream.messages import NsqdInfo
@@ -56,6 +57,7 @@ class Members:
         self._options = options
         self._upstream = upstream
         self._turn = asyncio.Lock()
+        self._layouts = Layouts()
         self._count = 0
         self._retired: list[Question] = []
 
@@ -89,7 +91,7 @@ class Members:
             node = self.nodes.get(key)
             if node is None:
                 node = self.nodes[key] = NodeWatch(
-                    identity, self._upstream, self._turn, self._count
+                    identity, self._upstream, self._turn, self._layouts, self._count
                 )
                 self._count += 1
             else:

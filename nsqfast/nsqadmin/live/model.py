@@ -5,8 +5,8 @@ and says so (`Node.state`). A rate is per second since the tick before, from the
 that comes or goes makes none of its own; None where it is not known (first tick, restart of nsqd, no answer). The rate
 of a channel or topic is the sum over its nodes; one that did not answer counts with its last rates until it is DOWN.
 
-Counts, Rates and Part exist for each topic and channel of each node, 100,000 of them in a large cluster: they are
-structs that the garbage collector need not look at.
+What a topic or channel has on each node is made when somebody looks at it: see live.parts. Topics and channels are
+structs that the garbage collector need not look at, for there may be thousands of them, new at each tick.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,6 +14,23 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 import msgspec
+
+from nsqfast.nsqadmin.live.parts import Counts, Part, Parts, Rates, count_paused
+
+__all__ = [
+    "EMPTY",
+    "Channel",
+    "Cluster",
+    "Counts",
+    "Lookupd",
+    "Node",
+    "NodeState",
+    "Part",
+    "Parts",
+    "Rates",
+    "Topic",
+    "Totals",
+]
 
 
 class NodeState(StrEnum):
@@ -24,53 +41,13 @@ class NodeState(StrEnum):
     DOWN = "down"  # three ticks without an answer, or never one
 
 
-class Counts(msgspec.Struct, gc=False):
-    """Numbers as nsqd gives them, or their sum over nodes. For a topic: no in-flight and what follows."""
-
-    depth: int = 0
-    backend_depth: int = 0
-    message_count: int = 0
-    in_flight_count: int = 0
-    deferred_count: int = 0
-    requeue_count: int = 0
-    timeout_count: int = 0
-    client_count: int = 0
-
-    @property
-    def memory_depth(self) -> int:
-        """What of the depth is in memory."""
-        return self.depth - self.backend_depth
-
-
-class Rates(msgspec.Struct, gc=False):
-    """Per second. `out` is what left a channel: messages in, less what its depth, in-flight and deferred grew by.
-
-    Of a topic: `in_s` is what was published to it; the others are those of its channels, and 0 in its parts.
-    """
-
-    in_s: float
-    out_s: float = 0.0
-    requeue_s: float = 0.0
-    timeout_s: float = 0.0
-
-
-class Part(msgspec.Struct, gc=False):
-    """A topic's or channel's share on one node."""
-
-    node: str  # key of Cluster.nodes
-    counts: Counts
-    paused: bool
-    rates: Rates | None
-
-
-@dataclass(slots=True)
-class Channel:
+class Channel(msgspec.Struct, gc=False):
     """One channel, over all nodes."""
 
     topic: str
     name: str
     counts: Counts
-    parts: list[Part]
+    parts: Sequence[Part]
     rates: Rates | None
     depth_slope: float | None = (
         None  # messages a second over the last five minutes; None: too young
@@ -88,16 +65,15 @@ class Channel:
     @property
     def paused_parts(self) -> int:
         """Nodes on which it is paused."""
-        return sum(part.paused for part in self.parts)
+        return count_paused(self.parts)
 
 
-@dataclass(slots=True)
-class Topic:
+class Topic(msgspec.Struct, gc=False):
     """One topic, over all nodes. Without a part it is known to nsqlookupd alone ("inactive")."""
 
     name: str
     counts: Counts
-    parts: list[Part]
+    parts: Sequence[Part]
     channels: dict[str, Channel]
     rates: Rates | None
     depth_slope: float | None = None  # of the topic's own queue
@@ -111,7 +87,7 @@ class Topic:
     @property
     def paused_parts(self) -> int:
         """Nodes on which it is paused."""
-        return sum(part.paused for part in self.parts)
+        return count_paused(self.parts)
 
     @property
     def total_depth(self) -> int:

@@ -1,5 +1,6 @@
 """Rules for nsqd and nsqlookupd."""
 
+from collections.abc import Iterator
 from functools import partial
 
 from nsqfast.nsqadmin.live.cases import Cases, Finding, Key, Known, Rule, Severity
@@ -66,11 +67,12 @@ class NodeRules:
         self._cases = cases
         self._probes = probes
 
-    def judge(self, moment: Moment) -> None:
-        """All nsqd and nsqlookupd: hundreds at most."""
+    def judge(self, moment: Moment) -> Iterator[None]:
+        """All nsqd and nsqlookupd, one at a step."""
         cluster = moment.cluster
         for node in cluster.nodes.values():
             self._judge_node(moment, node)
+            yield
         asked = [lookupd for lookupd in cluster.lookupds.values() if lookupd.is_up]
         for lookupd in cluster.lookupds.values():
             if not lookupd.is_up:
@@ -81,6 +83,7 @@ class NodeRules:
         if len(asked) > 1:
             for node in cluster.nodes.values():
                 self._judge_agreement(node, asked)
+                yield
 
     def look(self, moment: Moment, key: Key) -> Known:
         """What is known of a node that breaks this rule no more."""

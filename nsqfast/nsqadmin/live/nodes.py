@@ -6,11 +6,15 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from nsqfast.nsqadmin.live.figures import NodeFigures, TopicFigures, decode
+from nsqfast.nsqadmin.live.figures import (
+    Figures,
+    NodeFigures,
+    join_figures,
+    read,
+)
 from nsqfast.nsqadmin.live.model import Counts, Node, NodeState, Rates
 from nsqfast.nsqadmin.live.question import Question
-from nsqfast.nsqadmin.live.rates import IDLE
-from nsqfast.nsqadmin.live.shares import Share, share_of, without_rates
+from nsqfast.nsqadmin.live.samples import Layouts, Sample, make_sample
 from nsqfast.nsqadmin.live.slices import Slices
 from nsqfast.nsqadmin.upstream.client import Upstream, UpstreamError
 
@@ -52,33 +56,32 @@ class Listing:
     tombstones: set[str] = field(default_factory=set)
 
 
-@dataclass(slots=True)
-class Sums:
-    """Over the topics and channels of a node."""
-
-    counts: Counts
-    rates: Rates | None
-
-
 class NodeWatch:
     """One nsqd: what it answered last, and how asking it went."""
 
     def __init__(
-        self, identity: Identity, upstream: Upstream, turn: asyncio.Lock, index: int
+        self,
+        identity: Identity,
+        upstream: Upstream,
+        turn: asyncio.Lock,
+        layouts: Layouts,
+        index: int,
     ) -> None:
         self.identity = identity
         self.listing = Listing()
         self.listed_s = time.monotonic()  # when it was last in a list
         self.listed_by: list[str] = []  # at that time
         self.question = Question()
-        self.shares: dict[str, Share] = {}
-        self.sums = Sums(Counts(), None)
+        self.sample = Sample()
+        self.counts = Counts()  # of all its topics and channels
+        self.rates: Rates | None = None
         self.health = ""
         self.start_time = 0
         self.memory_bytes: int | None = None
         self.restarts = 0  # that were seen
         self._upstream = upstream
         self._turn = turn
+        self._layouts = layouts
         self._index = index
         self._ticks = 0
         self._sampled_s = 0.0  # time.monotonic of the last answer
@@ -113,14 +116,11 @@ class NodeWatch:
 
     async def _take(self, body: bytes, sampled_s: float) -> None:
         slices = Slices()
-        pieces: list[tuple[TopicFigures, ...]] = []
+        pieces: list[Figures] = []
         figures = NodeFigures()
-        for piece in decode(body):
-            if isinstance(piece, NodeFigures):
-                figures = piece
-                pieces.append(piece.topics or ())
-            else:
-                pieces.append(piece)
+        for said, piece in read(body):
+            figures = said or figures
+            pieces.append(piece)
             await slices.pause()
         if figures.version is None:
             raise msgspec.DecodeError("it has no version")
@@ -129,17 +129,12 @@ class NodeWatch:
             self.restarts += 1
         elapsed_s = max(sampled_s - self._sampled_s, 1e-3) if is_comparable else 0.0
         emptied = self._take_emptied(sampled_s)
-        shares: dict[str, Share] = {}
-        for piece in pieces:
-            for topic in piece:
-                name = topic.topic_name
-                if name not in shares:
-                    old = self.shares.get(name)
-                    gone = emptied.get(name, frozenset())
-                    shares[name] = share_of(self.key, topic, old, elapsed_s, gone)
-                    await slices.pause()
-        sums = await _sums(shares, slices, is_known=elapsed_s > 0)
-        self.shares, self.sums, self._sampled_s = shares, sums, sampled_s
+        sample = await make_sample(
+            join_figures(pieces), self.sample, self._layouts, elapsed_s, emptied, slices
+        )
+        await slices.pause()
+        counts, rates = sample.counts(), sample.rates() if elapsed_s > 0 else None
+        self.sample, self.counts, self.rates, self._sampled_s = sample, counts, rates, sampled_s
         self.health, self.start_time = figures.health, figures.start_time
         self.identity.version = figures.version
         if figures.memory is not None:
@@ -158,9 +153,8 @@ class NodeWatch:
         """At the end of a tick."""
         if self.question.settle(now) or self.question.state is not NodeState.DOWN:
             return
-        if self.sums.rates is not None:
-            self.shares = {name: without_rates(share) for name, share in self.shares.items()}
-            self.sums = Sums(self.sums.counts, None)
+        if self.rates is not None:
+            self.sample, self.rates = self.sample.without_rates(), None
 
     def view(self, version_max: tuple[int, ...]) -> Node:
         """As it is at this tick."""
@@ -179,9 +173,9 @@ class NodeWatch:
             health=self.health,
             start_time=self.start_time,
             is_out_of_date=parse_version(identity.version) < version_max,
-            counts=self.sums.counts,
-            rates=self.sums.rates if question.state is NodeState.UP else None,
-            topic_count=len(self.shares),
+            counts=self.counts,
+            rates=self.rates if question.state is NodeState.UP else None,
+            topic_count=len(self.sample.layout.topics),
             memory_bytes=self.memory_bytes,
             topology_zone=identity.topology_zone,
             topology_region=identity.topology_region,
@@ -197,29 +191,3 @@ def parse_version(text: str) -> tuple[int, ...]:
     if len(numbers) != 3 or not all(part.isascii() and part.isdigit() for part in numbers):
         return (0, 0, 0)
     return tuple(int(part[:9]) for part in numbers)
-
-
-async def _sums(shares: dict[str, Share], slices: Slices, *, is_known: bool) -> Sums:
-    counts, total = Counts(), Rates(0.0)
-    for share in shares.values():
-        topic = share.figures
-        counts.depth += topic.depth
-        counts.backend_depth += topic.backend_depth
-        counts.message_count += topic.message_count
-        if share.part.rates is not None:
-            total.in_s += share.part.rates.in_s
-        for part in share.channels:
-            channel, rates = part.counts, part.rates or IDLE
-            counts.depth += channel.depth
-            counts.backend_depth += channel.backend_depth
-            counts.in_flight_count += channel.in_flight_count
-            counts.deferred_count += channel.deferred_count
-            counts.requeue_count += channel.requeue_count
-            counts.timeout_count += channel.timeout_count
-            counts.client_count += channel.client_count
-            if rates is not IDLE:
-                total.out_s += rates.out_s
-                total.requeue_s += rates.requeue_s
-                total.timeout_s += rates.timeout_s
-        await slices.pause()
-    return Sums(counts, total if is_known else None)

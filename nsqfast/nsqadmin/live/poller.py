@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Protocol
 
-from nsqfast.nsqadmin.live.aggregate import Sums, aggregate
+from nsqfast.nsqadmin.live.aggregate import Arrangement, aggregate
 from nsqfast.nsqadmin.live.members import Members
 from nsqfast.nsqadmin.live.model import EMPTY, Cluster, NodeState, Topic
 from nsqfast.nsqadmin.live.nodes import NodeWatch
@@ -21,7 +21,7 @@ INTERVAL_S = 2.0
 # Intervals last this many times the CPU time of a poll and of what comes of it (rules, pages): under a tenth of a core.
 CPU_SHARE = 12
 # But not more than so many times that of the poll alone: a script that asks for much must not make pages old.
-CYCLE_COST_MAX = 2
+CYCLE_COST_MAX = 4
 UNSEEN_INTERVAL_S = 10.0
 UNSEEN_AFTER_S = 30.0
 PAUSE_S_MIN = 0.05  # between two polls, however slow the first was
@@ -56,7 +56,7 @@ class Poller:
         self.took_s = 0.0  # the last poll, waiting included
         self._options = options
         self._members = Members(options, upstream)
-        self._sums = Sums()
+        self._arrangement = Arrangement()
         self._listeners: list[Listener] = []
         self._ticked = asyncio.Event()
         self._wanted = asyncio.Event()
@@ -145,18 +145,17 @@ class Poller:
             await question.cancel()
         await self._ask_lists()
         members.read_lists()
-        await _wait(
-            [
-                (node.question.ask(self._ask_node(node)), node.question.is_suspect)
-                for node in members.nodes.values()
-            ]
-        )
+        slices, asked = Slices(), []
+        for node in list(members.nodes.values()):
+            asked.append((node.question.ask(self._ask_node(node)), node.question.is_suspect))
+            await slices.pause()
+        await _wait(asked)
         now = time.time()
         for node in members.nodes.values():
             node.settle(now)
         lookupds = list(members.lookupds.values())
         tick = self.cluster.tick + 1
-        return await aggregate(self._sums, tick, now, members.nodes.values(), lookupds)
+        return await aggregate(self._arrangement, tick, now, members.nodes.values(), lookupds)
 
     async def _ask_lists(self) -> None:
         members = self._members

@@ -6,42 +6,46 @@
 
 Emptying takes messages away that were never delivered. nsqd does not count them; so the rates of a channel are unknown
 over the time of an empty that we were told of, and where messages went though no consumer was there before or after.
+
+All take `old` and `new`, [rows, VALUES], where a row of zeros is what was not there before, and give [rows, RATES].
 """
 
-from nsqfast.nsqadmin.live.figures import ChannelFigures, TopicFigures
-from nsqfast.nsqadmin.live.model import Rates
+import numpy as np
 
-IDLE = Rates(0.0)
-NOTHING = ChannelFigures(channel_name="")  # what a channel has counted before it is there
-NO_TOPIC = TopicFigures(topic_name="")
+from nsqfast.nsqadmin.live.parts import RATES, Counts, Doubles, Ints
 
-
-def topic_rates(old: TopicFigures, new: TopicFigures, elapsed_s: float) -> Rates | None:
-    """None if the counters began anew."""
-    messages = new.message_count - old.message_count
-    if messages < 0:
-        return None
-    return Rates(messages / elapsed_s) if messages else IDLE
+_COLUMNS = {name: column for column, name in enumerate(Counts.__struct_fields__)}
+DEPTH, MESSAGES = _COLUMNS["depth"], _COLUMNS["message_count"]
+IN_FLIGHT, DEFERRED = _COLUMNS["in_flight_count"], _COLUMNS["deferred_count"]
+REQUEUES, TIMEOUTS = _COLUMNS["requeue_count"], _COLUMNS["timeout_count"]
+CLIENTS = _COLUMNS["client_count"]
+IN, OUT, REQUEUE, TIMEOUT = range(RATES)
 
 
-def channel_rates(old: ChannelFigures, new: ChannelFigures, elapsed_s: float) -> Rates | None:
-    """None if the counters began anew, or if messages went that nobody took."""
-    messages = new.message_count - old.message_count
-    requeued = new.requeue_count - old.requeue_count
-    timed_out = new.timeout_count - old.timeout_count
-    left = (
-        messages
-        - (new.depth - old.depth)
-        - (new.in_flight_count - old.in_flight_count)
-        - (new.deferred_count - old.deferred_count)
-    )
-    if not (messages or left or requeued or timed_out):
-        return IDLE
-    if messages < 0 or requeued < 0 or timed_out < 0:
-        return None
-    if left > 0 and not old.client_count and not new.client_count:
-        return None
+def topic_rates(old: Ints, new: Ints, elapsed_s: float) -> Doubles:
+    """Unknown (nan) where the counters began anew."""
+    rates = np.zeros((len(new), RATES))
+    messages = new[:, MESSAGES] - old[:, MESSAGES]
+    rates[:, IN] = messages / elapsed_s
+    rates[messages < 0] = np.nan
+    return rates
+
+
+def channel_rates(old: Ints, new: Ints, elapsed_s: float) -> Doubles:
+    """Unknown (nan) where the counters began anew, or where messages went that nobody took."""
+    grown = new - old
+    counted = grown[:, [MESSAGES, MESSAGES, REQUEUES, TIMEOUTS]]
+    is_new = (counted < 0).any(axis=1)
+    left = counted[:, OUT]
+    left -= grown[:, DEPTH] + grown[:, IN_FLIGHT] + grown[:, DEFERRED]
+    is_emptied = (left > 0) & (old[:, CLIENTS] == 0) & (new[:, CLIENTS] == 0)
     # nsqd reads its counters one after another while messages move: a few may seem to come from nowhere.
-    return Rates(
-        messages / elapsed_s, max(left, 0) / elapsed_s, requeued / elapsed_s, timed_out / elapsed_s
-    )
+    np.maximum(left, 0, out=left)
+    rates: Doubles = counted / elapsed_s
+    rates[is_new | is_emptied] = np.nan
+    return rates
+
+
+def unknown_rates(rows: int) -> Doubles:
+    """Of so many rows, none is known."""
+    return np.full((rows, RATES), np.nan)

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from nsqfast.nsqadmin.live.cases import Cases, Key, Known
 from nsqfast.nsqadmin.live.channel_rules import ChannelRules, channel_rules
 from nsqfast.nsqadmin.live.model import Channel, Cluster, Topic
-from nsqfast.nsqadmin.live.moment import Moment, is_paused
+from nsqfast.nsqadmin.live.moment import Moment
 from nsqfast.nsqadmin.live.node_rules import NodeRules, node_rules
 from nsqfast.nsqadmin.live.probes import Probes
 from nsqfast.nsqadmin.live.topic_rules import TopicRules, topic_rules
@@ -48,8 +48,7 @@ class Rules:
         """In steps, between which the caller may let others run: a topic, a channel or a case each."""
         moment = Moment(cluster)
         self.cases.begin(cluster.at)
-        self._nodes.judge(moment)
-        yield
+        yield from self._nodes.judge(moment)
         for topic in cluster.topics.values():
             if topic.parts and not topic.is_ephemeral:
                 yield from self._judge_topic(moment, topic)
@@ -80,4 +79,4 @@ def _does_something(channel: Channel) -> bool:
         return True
     if rates is not None and (rates.requeue_s or rates.timeout_s):
         return True
-    return is_paused(channel.parts)
+    return channel.paused_parts > 0

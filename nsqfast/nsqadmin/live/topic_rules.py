@@ -1,6 +1,6 @@
 """Rules for topics; ephemeral ones break none."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from nsqfast.nsqadmin.live.cases import Cases, Finding, Key, Known, Rule, Severity
@@ -12,6 +12,7 @@ from nsqfast.nsqadmin.live.channel_rules import (
 )
 from nsqfast.nsqadmin.live.model import Part, Topic
 from nsqfast.nsqadmin.live.moment import Moment, add_rates
+from nsqfast.nsqadmin.live.parts import node_keys
 from nsqfast.nsqadmin.live.texts import clock, number, span, waiting
 from nsqfast.nsqadmin.live.windows import Window
 from nsqfast.nsqadmin.options import Options
@@ -48,7 +49,7 @@ class TopicRules:
     def judge(self, moment: Moment, topic: Topic, *, is_store: bool) -> None:
         """One that is not ephemeral. `is_store`: its messages are dead letters."""
         parts = moment.topic_parts(topic)
-        paused = [part for part in parts if part.paused]
+        paused = [part for part in parts if part.paused] if topic.paused_parts else []
         self._judge_pause(moment, topic, parts, paused)
         if is_store:
             self._judge_letters(topic, parts)
@@ -77,7 +78,7 @@ class TopicRules:
         self._cases.add(self._rules[rule], Key(rule, topic.name), finding)
 
     def _judge_pause(
-        self, moment: Moment, topic: Topic, parts: list[Part], paused: list[Part]
+        self, moment: Moment, topic: Topic, parts: Sequence[Part], paused: list[Part]
     ) -> None:
         if paused and len(paused) < len(parts):
             text = partial(partly_paused_text, len(parts), paused, moment.at)
@@ -88,14 +89,14 @@ class TopicRules:
             self._add(PAUSED, topic, Finding(Severity.WARN, text, measure=depth))
 
     def _judge_channels(self, moment: Moment, topic: Topic, parts: list[Part]) -> None:
-        served = {part.node for channel in topic.channels.values() for part in channel.parts}
+        served = {node for channel in topic.channels.values() for node in node_keys(channel.parts)}
         alone = [part for part in parts if part.counts.depth and part.node not in served]
         if alone:
             depth = sum(part.counts.depth for part in alone)
             text = partial(_no_channel, depth, alone, bool(served), moment.at)
             self._add(NO_CHANNEL, topic, Finding(Severity.WARN, text))
 
-    def _judge_letters(self, topic: Topic, parts: list[Part]) -> None:
+    def _judge_letters(self, topic: Topic, parts: Sequence[Part]) -> None:
         rates, step_s, now_s = add_rates(parts), self._cases.step_s, self._cases.now_s
         if rates is None:
             self._cases.keep(Key(DEAD_LETTERS, topic.name))

@@ -1,5 +1,6 @@
 """The pages of messages: what waits in a channel or a topic, and what a channel defers, each at one moment."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -134,7 +135,7 @@ class MessagePages:
         await self._note(request, look, pictures, may_see=may_see)
         return Sight(look, pictures, may_see, may_filter)
 
-    async def _find_parts(self, look: Look) -> list[Part]:
+    async def _find_parts(self, look: Look) -> Sequence[Part]:
         cluster, urls = self._context.poller.cluster, self._context.urls
         topic = cluster.topics.get(look.topic)
         if topic is None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from nsqfast.nsqadmin.charts.graphite import make_node_pictures
 from nsqfast.nsqadmin.charts.plan import POINT_S, Chart, Line, make_plan
 from nsqfast.nsqadmin.live.model import Cluster, Node, NodeState, Part, Topic
+from nsqfast.nsqadmin.live.parts import part_at
 from nsqfast.nsqadmin.live.slices import Slices
 from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web.near import near_names
@@ -171,15 +172,14 @@ async def topics_of(cluster: Cluster, node: Node) -> list[NodeTopic]:
 
 def share_of(topic: Topic, node: Node) -> NodeTopic | None:
     """None if the node has nothing to do with it."""
-    part = next((part for part in topic.parts if part.node == node.key), None)
+    part = part_at(topic.parts, node.key)
     is_tombstoned = topic.name in node.tombstones
     if part is None and not is_tombstoned:
         return None
     parts = [
         part
         for channel in topic.channels.values()
-        for part in channel.parts
-        if part.node == node.key
+        if (part := part_at(channel.parts, node.key)) is not None
     ]
     return NodeTopic(
         name=topic.name,

@@ -1,6 +1,6 @@
 """Tables that several pages have: channels, and a topic's or channel's share on each node."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -211,7 +211,7 @@ class Share:
 def make_shares(
     cluster: Cluster,
     topic: str,
-    parts: list[Part],
+    parts: Sequence[Part],
     stats: Mapping[str, ChannelStats] = MappingProxyType({}),
     channel: str = "",
 ) -> list[Share]:
