@@ -140,6 +140,10 @@ _OTHER: dict[str, tuple[str, Callable[[float], str]]] = {
     "cancel_p50_us": ("p50 of POST /channel/deferred/cancel, ms", milliseconds),
     "page_p50_us": ("p50 of a page of nsqadmin, ms", milliseconds),
     "page_p99_us": ("p99 of a page of nsqadmin, ms", milliseconds),
+    "rss_growth_bytes": ("growth of resident memory in a minute, MiB", mebibytes),
+    "poll_cpu_us": ("CPU of a poll of nsqadmin, ms", milliseconds),
+    "tick_cpu_us": ("CPU of a poll with rules and charts, ms", milliseconds),
+    "step_max_us": ("longest step on nsqadmin's loop, ms of CPU", milliseconds),
     "calm_p99_us": ("p99 of a message, nobody looks, ms", milliseconds),
     "others_p99_us": ("p99 of a message, 20 looks a second, ms", milliseconds),
 }

@@ -27,6 +27,8 @@ METRICS = {
     "ping_max_us": "longest PING during GET /nodes, µs",
     "peek_p99_us": "p99 of GET /channel/peek, µs",
     "page_p99_us": "p99 of a page of nsqadmin, µs",
+    "rss_growth_bytes": "growth of resident memory, bytes",
+    "step_max_us": "longest step on the loop, µs of CPU",
     "others_p99_us": "p99 of a message meanwhile, µs",
 }
 RELATIONS = {">=": "≥", "<=": "≤", "<": "<"}
