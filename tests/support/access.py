@@ -63,9 +63,8 @@ def probed(
         add_routes(app, context)
 
     monkeypatch.setattr(server_module, "make_app", make)
-    running = _Running(
-        Options(http_address="127.0.0.1:0", nsqd_http_addresses=[NOWHERE], **options)
-    )
+    given = {"http_address": "127.0.0.1:0", "nsqd_http_addresses": [NOWHERE], **options}
+    running = _Running(Options(**given))
     with running:
         yield running.address
 

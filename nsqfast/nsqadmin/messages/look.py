@@ -28,6 +28,8 @@ FILTER_SIZE_MAX = 1024
 PIECE_SIZE_MAX = 65536
 
 NODES_AT_ONCE = 32
+# A node that did not answer the last poll has this much time: the page of the others is not to wait for it.
+LATE_ANSWER_S = 0.2
 # A page holds the bodies of all nodes: many nodes with many messages get shorter pieces each.
 PAGE_SIZE_MAX = 8 << 20
 PIECE_SIZE_MIN = 1024
@@ -116,12 +118,16 @@ class Looker:
             if node.state is NodeState.DOWN:
                 picture.sentence, picture.is_failed = down_text(node), True
                 return picture
+            time_max_s = LATE_ANSWER_S if node.state is NodeState.STALE else None
             async with gate:
                 try:
-                    found = await self._upstream.read(node.key, target, Peeked)
+                    async with asyncio.timeout(time_max_s):
+                        found = await self._upstream.read(node.key, target, Peeked)
                     await self._fill(picture, found, look, may_see=may_see, is_admin=is_admin)
                 except UpstreamError as error:
                     picture.sentence, picture.is_failed = explain(node, look, error)
+                except TimeoutError:
+                    picture.sentence, picture.is_failed = late_text(node), True
             return picture
 
         return list(await asyncio.gather(*map(ask, nodes)))
@@ -173,6 +179,11 @@ def make_message(given: PeekedMessage, body: Body) -> Message:
 def down_text(node: Node) -> str:
     """Of one that is not asked, because it did not answer the poll three times: the others are not to wait for it."""
     return f"{node.key} did not answer: {node.error or 'it is down'}"
+
+
+def late_text(node: Node) -> str:
+    """Of one that did not answer the last poll, and not now in the short time that it is given."""
+    return f"{node.key} did not answer: no answer in time"
 
 
 def explain(node: Node, look: Look, error: UpstreamError) -> tuple[str, bool]:

@@ -84,9 +84,10 @@ class Status(msgspec.Struct):
 class Tails:
     """Of one nsqadmin, TAILS_MAX at a time."""
 
-    def __init__(self, context: Context, masks: Masks) -> None:
+    def __init__(self, context: Context, masks: Masks, time_max_s: float = TIME_MAX_S) -> None:
         self._context = context
         self._masks = masks
+        self._time_max_s = time_max_s
         self._open = 0
         self._stopping = False
 
@@ -125,14 +126,14 @@ class Tails:
                 raise web.HTTPConflict(text=error)
             response = web.StreamResponse(headers=HEADERS)
             await response.prepare(request)
-            stream = Stream(request, response, channel, silent)
+            stream = Stream(request, response, channel, silent, self._time_max_s)
             with contextlib.suppress(ConnectionError):
                 await self._run(stream, consumer, wanted.view)
         return response
 
     async def _run(self, stream: "Stream", consumer: Consumer, view: str) -> None:
         try:
-            async with asyncio.timeout(TIME_MAX_S):
+            async with asyncio.timeout(self._time_max_s):
                 async for messages in _taken(consumer):
                     if self._stopping or stream.is_gone:
                         return
@@ -143,7 +144,7 @@ class Tails:
             # A browser that does not read any more does not get the end, either.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(STATUS_S):
-                    await stream.end(f"{TIME_MAX_S / 60:g} minutes are over.")
+                    await stream.end(f"{self._time_max_s / 60:g} minutes are over.")
 
     def _show(self, message: Message, view: str) -> Tailed:
         piece = message.body[:MASKED_SIZE_MAX]
@@ -215,11 +216,17 @@ class Stream:
     """The answer: events to one browser, SHOWN_PER_S messages at most."""
 
     def __init__(
-        self, request: web.Request, response: web.StreamResponse, channel: str, silent: list[str]
+        self,
+        request: web.Request,
+        response: web.StreamResponse,
+        channel: str,
+        silent: list[str],
+        time_max_s: float,
     ) -> None:
         self._request = request
         self._response = response
         self._silent = silent
+        self._time_max_s = time_max_s
         self._status = Status(channel, 0, 0, 0, 0, silent)
         self._begun = time.monotonic()
         self._second, self._in_second = 0, 0
@@ -254,7 +261,7 @@ class Stream:
         self._status_due = now + STATUS_S
         connections = consumer.stats().connections
         status = self._status
-        status.left_s = max(0, round(TIME_MAX_S - (now - self._begun)))
+        status.left_s = max(0, round(self._time_max_s - (now - self._begun)))
         status.nodes = sum(each.is_connected for each in connections.values())
         status.silent = self._silent + [
             f"{address}: {explain(each.error)}"

@@ -14,6 +14,7 @@ from nsqfast.nsqadmin.access.roles import USER_KEY, Role, admin_only, user_of
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.live.model import EMPTY
 from nsqfast.nsqadmin.web.assets import Assets
+from nsqfast.nsqadmin.web.banner import add_banner
 from nsqfast.nsqadmin.web.export import Export
 from nsqfast.nsqadmin.web.live import Live
 from nsqfast.nsqadmin.web.page import PAGES
@@ -98,6 +99,8 @@ class Site:
         status: int = 200,
     ) -> web.Response:
         """A template with what all of them need."""
+        if "banner" not in view.shown:  # pages that are not live bring none
+            add_banner(view, self._context.poller.cluster)
         everywhere = self.values_for(request, view)
         text = await render(self._environment, template, everywhere | values)
         return web.Response(
