@@ -143,3 +143,5 @@ def site():
         fill=fill_history,
     ) as pages:
         yield pages
+        told = pages.context.upstream.told  # a mark or pause of one test would be seen by the next
+        assert told == []

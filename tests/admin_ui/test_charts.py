@@ -234,6 +234,23 @@ def test_a_single_point_is_seen(page):
         assert sum(counts[half + 20 : three - 20]) == 0
 
 
+def test_an_age_beyond_the_rings_is_said_to_be_a_minimum(page):
+    topic = make_topic("t", [make_channel("t", "c", depth=7, message_count=7)])
+
+    def fill(history, cluster):
+        for ago_s in range(26 * 3600, -1, -600):
+            tick = cluster if ago_s == 0 else copy.deepcopy(cluster)
+            tick.at = AT - ago_s
+            history.take(tick)
+
+    with AdminPages(make_cluster([topic]), fill=fill) as site:
+        page.goto(site.url + "/topics/t/c")
+        expect(page.locator("[data-text=oldest]")).to_have_text("≥ 1 d est.")
+        page.goto(site.url + "/topics/t")
+        oldest = page.locator("[data-table=channels] [data-key=c] [data-col=oldest]")
+        expect(oldest).to_have_attribute("title", "at least")
+
+
 def test_an_empty_history_says_so(page):
     with AdminPages(make_cluster([make_topic("t")])) as site:
         page.goto(site.url + "/topics/t")

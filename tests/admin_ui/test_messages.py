@@ -1,5 +1,6 @@
 """Messages in a browser: their bodies, the search that goes on, deferred ones, the tail. By real nsqd of both kinds."""
 
+import functools
 import json
 import re
 import urllib.error
@@ -10,6 +11,9 @@ from urllib.parse import urlencode
 import pytest
 
 from nsqfast.client.sync import Config, Consumer
+from nsqfast.nsqadmin.messages import routes
+from nsqfast.nsqadmin.messages.tail import TIME_MAX_S, Tails
+from support.access import probed
 from support.admin import LiveCluster, told, wait_until
 from support.server import go_folder
 from support.web import topic_stats
@@ -50,19 +54,20 @@ def open_page(page, address):
     assert page.locator("main .crumbs").count() == 1, page.title()
 
 
+def is_known(url, topic):
+    try:
+        urllib.request.urlopen(f"{url}/topics/{topic}/c/messages").close()
+    except urllib.error.HTTPError:
+        return False
+    return True
+
+
 @pytest.fixture(scope="module", autouse=True)
 def known(cluster, url):
     """nsqadmin has seen all topics."""
 
-    def has_all():
-        for topic in ("bodies", "deferred", "tailed", "searched", "held"):
-            try:
-                urllib.request.urlopen(f"{url}/topics/{topic}/c/messages").close()
-            except urllib.error.HTTPError:
-                return False
-        return True
-
-    wait_until(has_all, "all topics are known")
+    topics = ("bodies", "deferred", "tailed", "searched", "held")
+    wait_until(lambda: all(is_known(url, topic) for topic in topics), "all topics are known")
 
 
 def body_at(page, index):
@@ -249,6 +254,21 @@ def test_tail_ends_when_its_page_is_hidden_or_left(cluster, url, page, way):
     else:
         page.goto(f"{url}/topics")
     wait_until(lambda: channels(cluster) == [["c"], ["c"]], "the tail's channel is gone")
+
+
+def test_tail_ends_when_its_time_is_over(cluster, page, monkeypatch):
+    assert TIME_MAX_S == 300
+    monkeypatch.setattr(routes, "Tails", functools.partial(Tails, time_max_s=3))
+    addresses = ["{}:{}".format(*node.http) for node in cluster.nsqds]
+    with probed(monkeypatch, lambda *_: None, nsqd_http_addresses=addresses) as address:
+        own = "http://{}:{}".format(*address)
+        wait_until(lambda: is_known(own, "tailed"), "the topic is known")
+        start_tail(page, own)
+        assert [len(names) for names in channels(cluster)] == [2, 2]
+        page.get_by_text("0.05 minutes are over.").wait_for()
+        assert page.get_by_role("button", name="Start the tail").is_visible()
+        wait_until(lambda: channels(cluster) == [["c"], ["c"]], "the tail's channel is gone")
+        page.goto("about:blank")
 
 
 def test_tail_that_cannot_be_says_why(cluster, url, page, watch):

@@ -50,15 +50,15 @@ def test_delete_with_a_node_down_is_tried_again_when_it_is_back(cluster, admin, 
     assert sorted(result["ok"] for result in nsqds) == [False, True, True]
     (failed,) = [result for result in nsqds if not result["ok"]]
     assert (failed["node"], failed["text"]) == (text_of(down.http), "connection refused")
-    with start_again(cluster, number):
-        assert "orders" in topics_of(cluster)[number]
-        status, again = admin.ask("POST", f"/ui/actions/{job['id']}/retry", {})
-        assert (status, again["outcome"], again["can_retry"]) == (200, "ok", False)
-        # Those that had done it are left alone; nsqlookupd hears it once more.
-        told = {text_of(down.http), *(text_of(one.http) for one in cluster.lookupds)}
-        assert set(results(again)) == told
-        assert all("orders" not in names for names in topics_of(cluster))
-        assert not any("orders" in topics(one.http) for one in cluster.lookupds)
+    start_again(cluster, number)
+    assert "orders" in topics_of(cluster)[number]
+    status, again = admin.ask("POST", f"/ui/actions/{job['id']}/retry", {})
+    assert (status, again["outcome"], again["can_retry"]) == (200, "ok", False)
+    # Those that had done it are left alone; nsqlookupd hears it once more.
+    told = {text_of(down.http), *(text_of(one.http) for one in cluster.lookupds)}
+    assert set(results(again)) == told
+    assert all("orders" not in names for names in topics_of(cluster))
+    assert not any("orders" in topics(one.http) for one in cluster.lookupds)
 
 
 def test_when_no_node_does_it_that_is_no_success(cluster, admin):

@@ -20,6 +20,7 @@ from nsqfast.nsqadmin.charts.plan import (
     make_plan,
     parse_key,
 )
+from nsqfast.nsqadmin.live.series import Mark
 from nsqfast.nsqadmin.web.query import Query
 from support.admin_cluster import AT, example_cluster, make_cluster, make_topic
 from support.admin_history import GAP, POINTS, STEP_S, fill_history
@@ -80,6 +81,17 @@ def test_since_gives_the_last_points_alone(site):
     assert part["series"][0]["in_s"] == whole["series"][0]["in_s"][-4:]
     assert part["marks"] == []
     assert whole["marks"] == [{"at": AT - 600, "text": "pause orders/archive"}]
+
+
+def test_marks_are_sorted_by_time_whatever_order_they_came_in():
+    def fill(history, cluster):
+        fill_history(history, cluster)
+        for ago in (300, 900, 0, 4000):
+            history.marks.append(Mark(cluster.at - ago, f"{ago} s ago", ()))
+
+    with AdminPages(example_cluster(), fill=fill) as site:
+        found = points(site, "channel/orders/archive", "topic/orders", columns="in_s")["marks"]
+    assert [mark["at"] for mark in found] == [AT - 900, AT - 600, AT - 300, AT]
 
 
 @pytest.mark.parametrize(("name", "seconds"), [("15m", 900), ("6h", 21600), ("24h", 86400)])

@@ -95,6 +95,10 @@ class LiveCluster:
         """Ours and Go's side by side."""
         return Pair(*(self.admin(kind, *flags, direct=direct) for kind in BOTH))
 
+    def replace(self, number: int, server: Server) -> None:
+        """An nsqd that takes the place of one that was ended, and is ended with the cluster at the latest."""
+        self.nsqds[number] = self._stack.enter_context(server)
+
     def wait_for_nodes(self, count: int) -> None:
         """Until every nsqlookupd knows so many."""
         for lookupd in self.lookupds:

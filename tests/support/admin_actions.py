@@ -117,8 +117,8 @@ def topics_of(cluster: LiveCluster) -> list[list[str]]:
     ]
 
 
-def start_again(cluster: LiveCluster, number: int) -> Server:
-    """An nsqd of the cluster that was killed: at its old addresses, with its old data. To be entered."""
+def start_again(cluster: LiveCluster, number: int) -> None:
+    """An nsqd of the cluster that was killed: at its old addresses, with its old data. The cluster ends it."""
     old = cluster.nsqds[number]
     told = [f"--lookupd-tcp-address={text_of(one.tcp)}" for one in cluster.lookupds]
     server = start_nsqd(
@@ -128,5 +128,4 @@ def start_again(cluster: LiveCluster, number: int) -> Server:
         f"--http-address={text_of(old.http)}",
         *told,
     )
-    cluster.nsqds[number] = server
-    return server
+    cluster.replace(number, server)
