@@ -27,7 +27,7 @@ WORSE = '"><script>alert(2)</script>'
 def hostile():
     node = make_node(0, hostname=BAD, version=WORSE, error=BAD, health=WORSE, lookupds=())
     topics = [
-        make_topic(BAD, [make_channel(BAD, WORSE, depth=4)], depth=3),
+        make_topic(BAD, [make_channel(BAD, WORSE, depth=4, client_count=2)], depth=3),
         make_topic(WORSE, nodes=()),
         make_topic("=1+2", [make_channel("=1+2", "@c")]),
     ]
@@ -35,6 +35,12 @@ def hostile():
     problems = [make_problem(0, topic=BAD, channel=WORSE, text=WORSE, check=BAD)]
     entries = [make_entry(0, user=BAD, action=WORSE, target={"topic": BAD})]
     with AdminPages(cluster, problems=problems, entries=entries) as pages:
+        pages.context.consumers.changes = {
+            "client_id": BAD,
+            "hostname": WORSE,
+            "user_agent": BAD,
+            "remote_address": WORSE,
+        }
         yield pages
 
 
@@ -50,6 +56,8 @@ def quoted(text):
         f"/topics?q={quoted(WORSE)}",
         f"/topics/{quoted(BAD)}",
         f"/topics/{quoted(BAD)}/{quoted(WORSE)}",
+        f"/topics/{quoted(BAD)}/{quoted(WORSE)}?tab=clients",
+        f"/topics/{quoted(BAD)}/{quoted(WORSE)}/messages",
         "/nodes",
         "/nodes/10.0.0.1:4151",
         "/lookup",
@@ -69,6 +77,7 @@ def test_markup_in_names_and_texts_is_shown_as_text(hostile, page, path):
         """async () => {
             const { patch } = await import(document.querySelector("script[type=module]").src.replace("main", "patch"));
             const settings = JSON.parse(document.getElementById("page").textContent);
+            if (!settings.live) return;
             const view = encodeURIComponent(location.pathname + location.search);
             const answer = await fetch(`${settings.base}/ui/live?view=${view}&since=-`);
             patch(await answer.json());

@@ -1,4 +1,4 @@
-"""Five thousand topics: found, sorted and paged by whoever looks for one, and the address is all that somebody else needs."""
+"""Five thousand topics: found, sorted and paged in no time; the address is all that somebody else needs."""
 
 import re
 import time

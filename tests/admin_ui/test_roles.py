@@ -1,6 +1,8 @@
 """The login page, the way back from it, and what viewers are not shown."""
 
+import http.server
 import re
+import threading
 
 import argon2
 import pytest
@@ -86,6 +88,62 @@ def test_the_login_page_says_nothing_of_the_cluster(site, page):
     page.goto(site.url + "/login")
     assert "10.0.0.3" not in page.content()
     assert "connection refused" not in page.content()
+
+
+class Elsewhere(http.server.BaseHTTPRequestHandler):
+    """Another origin, of which every address shows the same."""
+
+    body = b""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(self.body)))
+        self.end_headers()
+        self.wfile.write(self.body)
+
+    def log_message(self, *_):
+        """Nobody reads it."""
+
+
+@pytest.fixture
+def elsewhere():
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+def make_form(address):
+    """Posts JSON, as far as a form can."""
+    field = """<input name='{"action":"pause","topic":"orders","x":"' value='"}'>"""
+    return f"<form method=post enctype=text/plain action='{address}'>{field}<button>Win</button></form>"
+
+
+def test_a_page_of_another_site_cannot_act(elsewhere, page, watch):
+    """Neither by a form nor by a script, also where everybody is admin."""
+    with AdminPages(example_cluster()) as site:
+        targets = [site.url + "/ui/actions", site.url + "/api/topics/orders"]
+        Elsewhere.body = "".join(map(make_form, targets)).encode()
+        for number, target in enumerate(targets):
+            page.goto(elsewhere)
+            with page.expect_response(target) as answer:
+                page.get_by_role("button").nth(number).click()
+            assert answer.value.status == 403
+            page.goto(elsewhere)
+            page.evaluate(
+                "([url, body]) => fetch(url, { method: 'POST', mode: 'no-cors', body }).catch(() => {})",
+                [target, '{"action":"pause","topic":"orders"}'],
+            )
+        assert site.context.upstream.told == []
+        refused = site.context.audit.last()
+        assert [entry.outcome for entry in refused] == ["refused"] * 4
+        reasons = {entry.effect["reason"] for entry in refused}
+        assert reasons == {"sent by another site (Sec-Fetch-Site)"}
+        page.goto("about:blank")
+    assert len(watch.take_faults()) >= 4  # Chromium reports each refusal
 
 
 @pytest.mark.parametrize("width", [1300, 375])

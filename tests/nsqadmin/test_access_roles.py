@@ -24,6 +24,16 @@ HEADER = "X-Forwarded-User"
 SAFE = {"GET", "HEAD", "OPTIONS"}
 # Whoever has to log in must be able to; and a viewer may leave.
 FOR_ALL = {("POST", "/login"), ("POST", "/logout")}
+# A new route has to be named in one of these.
+OPEN_READS = {"/login", "/ping", "/static/x/x", "/ui/theme"}
+ADMIN_READS = {"/ui/effect", "/ui/actions/x"}
+VIEWER_READS = {
+    *("/", "/topics", "/topics/x", "/topics/x/x", "/nodes", "/nodes/x", "/lookup", "/counter"),
+    *("/problems", "/audit", "/messages", "/topics/x/x/messages", "/topics/x/x/deferred"),
+    *("/ui/live", "/ui/series", "/ui/export", "/ui/messages", "/ui/problems", "/metrics"),
+    *("/api/topics", "/api/topics/x", "/api/topics/x/x", "/api/nodes", "/api/nodes/x"),
+    *("/api/counter", "/api/graphite", "/config/x"),
+}
 
 
 def add_probes(app, context):
@@ -191,14 +201,13 @@ def fill(path):
 
 
 def routes_of_all_parts(monkeypatch):
-    """(method, path) of every route that changes something."""
+    """(method, path) of every route that there is."""
     found = set()
 
     def look(app, _context):
         for route in app.router.routes():
-            if route.method not in SAFE:
-                method = "POST" if route.method == "*" else route.method
-                found.add((method, fill(route.resource.canonical)))
+            methods = ("GET", "POST") if route.method == "*" else (route.method,)
+            found.update((method, fill(route.resource.canonical)) for method in methods)
 
     with probed(monkeypatch, look):
         pass
@@ -206,31 +215,72 @@ def routes_of_all_parts(monkeypatch):
     return sorted(found - FOR_ALL)
 
 
-def test_a_viewer_by_header_gets_through_no_route_that_changes_something(monkeypatch):
-    routes = routes_of_all_parts(monkeypatch)
+@pytest.fixture
+def changes(monkeypatch):
+    """Routes that change something."""
+    return [each for each in routes_of_all_parts(monkeypatch) if each[0] not in SAFE]
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """Paths of the others."""
+    return {path for method, path in routes_of_all_parts(monkeypatch) if method in SAFE}
+
+
+def statuses(admin, routes, headers):
+    """Of one request each; redirects are not followed."""
+    given = {"Content-Type": "application/json", **headers}
+    return {
+        (method, path): request(admin.http, method, path, b"{}", given).status
+        for method, path in routes
+    }
+
+
+def with_token(admin, answer):
+    """What a page of somebody who has just logged in sends."""
+    session = cookie_header(answer)
+    page = request(admin.http, "GET", "/topics", headers=session).body.decode()
+    token = re.search(r'name="csrf-token" content="([0-9a-f]+)"', page)[1]
+    return session | {"X-CSRF-Token": token}
+
+
+def test_only_admins_by_header_get_through_routes_that_change_something(changes):
     flags = ("--admin-user=ana", "--acl-trusted-cidr=127.0.0.1/32")
     with start_admin(*flags) as admin:
-        for method, path in routes:
-            headers = {HEADER: "vic", "Content-Type": "application/json"}
-            answer = request(admin.http, method, path, b"{}", headers)
-            assert (method, path, answer.status) == (method, path, 403)
+        for name in ("vic", ""):
+            found = statuses(admin, changes, {HEADER: name})
+            assert found == dict.fromkeys(changes, 403)
+        assert not {401, 403} & set(statuses(admin, changes, {HEADER: "ana"}).values())
 
 
-def test_a_viewer_by_login_gets_through_no_route_that_changes_something(monkeypatch, tmp_path):
-    routes = routes_of_all_parts(monkeypatch)
-    users = write_users(tmp_path / "users", ("vic", "viewer", "right"))
+def test_only_admins_by_login_get_through_routes_that_change_something(changes, tmp_path):
+    users = write_users(tmp_path / "users", ("vic", "viewer", "right"), ("ana", "admin", "right"))
     with start_admin(f"--auth-file={users}") as admin:
-        basic = {"Authorization": "Basic dmljOnJpZ2h0", "Content-Type": "application/json"}
-        without = {"Content-Type": "application/json"}
-        for method, path in routes:
-            answer = request(admin.http, method, path, b"{}", basic)
-            assert (method, path, answer.status) == (method, path, 403)
-            answer = request(admin.http, method, path, b"{}", without)
-            assert (method, path, answer.status) == (method, path, 401)
-        session = cookie_header(log_in(admin.http, "vic", "right"))
-        for method, path in routes:
-            answer = request(admin.http, method, path, b"{}", session | without)
-            assert (method, path, answer.status) == (method, path, 403)
+        basic = {"Authorization": "Basic dmljOnJpZ2h0"}
+        assert statuses(admin, changes, basic) == dict.fromkeys(changes, 403)
+        assert statuses(admin, changes, {}) == dict.fromkeys(changes, 401)
+        viewer, boss = (with_token(admin, log_in(admin.http, n, "right")) for n in ("vic", "ana"))
+        assert statuses(admin, changes, viewer) == dict.fromkeys(changes, 403)
+        assert not {401, 403} & set(statuses(admin, changes, boss).values())
+        # The role is not all: another site has no token.
+        del boss["X-CSRF-Token"]
+        assert statuses(admin, changes, boss) == dict.fromkeys(changes, 403)
+
+
+def test_of_every_route_it_is_decided_who_may_read_it(reads, tmp_path):
+    assert reads == OPEN_READS | VIEWER_READS | ADMIN_READS
+    users = write_users(tmp_path / "users", ("vic", "viewer", "right"), ("ana", "admin", "right"))
+    with start_admin(f"--auth-file={users}") as admin:
+
+        def denied(headers):
+            found = statuses(
+                admin, [("GET", path) for path in reads - {"/login", "/ui/theme"}], headers
+            )
+            return {path for (_, path), status in found.items() if status in (401, 403, 303)}
+
+        assert denied({}) == VIEWER_READS | ADMIN_READS
+        assert denied({"Authorization": "Basic dmljOnJpZ2h0"}) == ADMIN_READS
+        assert denied({"Authorization": "Basic YW5hOnJpZ2h0"}) == set()
 
 
 def test_settings_are_not_changed_by_a_viewer_behind_a_proxy_of_the_same_machine():

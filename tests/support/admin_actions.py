@@ -64,7 +64,8 @@ class Acting:
         view = "/topics/" + quote(topic, safe="")
 
         def is_known() -> bool:
-            answer = request(self.admin.http, "GET", "/ui/live?" + urlencode({"view": view}))
+            target = "/ui/live?" + urlencode({"view": view})
+            answer = request(self.admin.http, "GET", target, None, self.headers)
             if answer.status != 200:
                 return False
             return len(json.loads(answer.body)["tables"]["nodes"]["rows"]) == count

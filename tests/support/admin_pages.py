@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
 from aiohttp import web
@@ -23,7 +24,7 @@ from support.admin_cluster import make_client
 from support.still_nodes import StillNodes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
     from types import TracebackType
     from typing import Any
 
@@ -64,13 +65,17 @@ class StillPoller:
 
 
 class StillConsumers:
-    """Answers for all nodes without asking them; the first one has all clients."""
+    """Answers for all nodes without asking them; the first one has all clients, which are as `changes` say."""
+
+    changes: Mapping[str, object] = MappingProxyType({})
 
     async def get(self, cluster: Cluster, channel: Channel) -> Consumers:
         nodes = [part.node for part in channel.parts if part.node in cluster.nodes]
         answers = {node: NodeAnswer(cluster.at, ChannelStats(channel.name), []) for node in nodes}
         if nodes:
-            clients = [make_client(number) for number in range(channel.counts.client_count)]
+            clients = [
+                make_client(number, **self.changes) for number in range(channel.counts.client_count)
+            ]
             found = [Consumer(nodes[0], client, 12.5) for client in clients]
             answers[nodes[0]] = NodeAnswer(cluster.at, ChannelStats(channel.name), found)
         return Consumers(answers)
