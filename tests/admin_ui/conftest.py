@@ -4,6 +4,7 @@ What fails a test: an error in the console, an exception of a script, a violatio
 request to another host.
 """
 
+import contextlib
 import hashlib
 import json
 import shutil
@@ -92,6 +93,16 @@ class Watch:
         taken, self.faults = self.faults, []
         return taken
 
+    @contextlib.contextmanager
+    def visiting(self, server):
+        """`server` while it is entered; the pages leave before it ends, or they would say that they lost it."""
+        with server as running:
+            try:
+                yield running
+            finally:
+                for page in [page for context in self._contexts for page in context.pages]:
+                    page.goto("about:blank")
+
     def close(self):
         for context in self._contexts:
             context.close()
@@ -108,6 +119,12 @@ def watch(browser):
 @pytest.fixture
 def page(watch):
     return watch.page()
+
+
+@pytest.fixture
+def visiting(watch):
+    """For a server that a test starts for itself: see Watch."""
+    return watch.visiting
 
 
 @pytest.fixture(scope="session")

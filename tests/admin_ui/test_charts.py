@@ -133,8 +133,8 @@ def test_ranges_are_links(site, page):
     assert current.all_text_contents() == ["6 h"]
 
 
-def test_new_points_come_without_a_reload(page):
-    with fresh_site() as site:
+def test_new_points_come_without_a_reload(page, visiting):
+    with visiting(fresh_site()) as site:
         asked = []
         page.on(
             "request",
@@ -162,8 +162,8 @@ async def take(site, cluster):
     site.context.history.take(cluster)
 
 
-def test_nobody_asks_while_hidden_or_paused(page):
-    with fresh_site() as site:
+def test_nobody_asks_while_hidden_or_paused(page, visiting):
+    with visiting(fresh_site()) as site:
         page.goto(site.url + "/")
         drawn(page, "rates")
         asked = []
@@ -213,7 +213,7 @@ def test_the_cursor_shows_the_values_of_its_time_in_all_charts(site, page):
     expect(whens.first).to_have_text("")
 
 
-def test_a_single_point_is_seen(page):
+def test_a_single_point_is_seen(page, visiting):
     topic = make_topic(
         "t", [make_channel("t", "c", rates=Rates(5.0, 5.0), depth=3)], rates=Rates(5.0)
     )
@@ -224,7 +224,7 @@ def test_a_single_point_is_seen(page):
             tick.at = at
             history.take(tick)
 
-    with AdminPages(make_cluster([topic]), fill=fill) as site:
+    with visiting(AdminPages(make_cluster([topic]), fill=fill)) as site:
         page.goto(site.url + "/topics/t/c")
         drawn(page, "depth")
         counts = count_colour(page, "depth", LIGHT)
@@ -234,7 +234,7 @@ def test_a_single_point_is_seen(page):
         assert sum(counts[half + 20 : three - 20]) == 0
 
 
-def test_an_age_beyond_the_rings_is_said_to_be_a_minimum(page):
+def test_an_age_beyond_the_rings_is_said_to_be_a_minimum(page, visiting):
     topic = make_topic("t", [make_channel("t", "c", depth=7, message_count=7)])
 
     def fill(history, cluster):
@@ -243,7 +243,7 @@ def test_an_age_beyond_the_rings_is_said_to_be_a_minimum(page):
             tick.at = AT - ago_s
             history.take(tick)
 
-    with AdminPages(make_cluster([topic]), fill=fill) as site:
+    with visiting(AdminPages(make_cluster([topic]), fill=fill)) as site:
         page.goto(site.url + "/topics/t/c")
         expect(page.locator("[data-text=oldest]")).to_have_text("≥ 1 d est.")
         page.goto(site.url + "/topics/t")
@@ -251,17 +251,17 @@ def test_an_age_beyond_the_rings_is_said_to_be_a_minimum(page):
         expect(oldest).to_have_attribute("title", "at least")
 
 
-def test_an_empty_history_says_so(page):
-    with AdminPages(make_cluster([make_topic("t")])) as site:
+def test_an_empty_history_says_so(page, visiting):
+    with visiting(AdminPages(make_cluster([make_topic("t")]))) as site:
         page.goto(site.url + "/topics/t")
         expect(page.locator("[data-chart=rates] [data-none]")).to_be_visible()
         label = page.locator("[data-chart=rates] .plot").get_attribute("aria-label")
         assert label == "Published, last 1 h: In unknown."
 
 
-def test_hostile_channel_names_are_text_in_charts(page):
+def test_hostile_channel_names_are_text_in_charts(page, visiting):
     topic = make_topic("t", [make_channel("t", HOSTILE, depth=9, backend_depth=2)])
-    with AdminPages(make_cluster([topic]), fill=fill_history) as site:
+    with visiting(AdminPages(make_cluster([topic]), fill=fill_history)) as site:
         page.goto(site.url + "/topics/t")
         label = drawn(page, "depth").get_attribute("aria-label")
         assert re.search(re.escape(HOSTILE) + r" \d now", label)
@@ -272,8 +272,10 @@ def test_hostile_channel_names_are_text_in_charts(page):
         drawn(page, "depth")
 
 
-def test_charts_work_below_a_base_path(page):
-    with AdminPages(example_cluster(), "--base-path=/nsq/admin", fill=fill_history) as site:
+def test_charts_work_below_a_base_path(page, visiting):
+    with visiting(
+        AdminPages(example_cluster(), "--base-path=/nsq/admin", fill=fill_history)
+    ) as site:
         page.goto(site.url + "/")
         drawn(page, "rates")
         page.goto(site.url + "/topics/x%23ephemeral/c%23ephemeral")
@@ -283,9 +285,9 @@ def test_charts_work_below_a_base_path(page):
         assert sum(count_colour(page, "depth", LIGHT)) > 0
 
 
-def test_the_counter_runs_on_unless_less_motion_is_wanted(watch):
+def test_the_counter_runs_on_unless_less_motion_is_wanted(watch, visiting):
     channel = make_channel("t", "c", message_count=1_000_000, rates=Rates(500.0))
-    with AdminPages(make_cluster([make_topic("t", [channel])])) as site:
+    with visiting(AdminPages(make_cluster([make_topic("t", [channel])]))) as site:
         still, moving = watch.page(), watch.page(reduced_motion="no-preference")
         for page in (still, moving):
             page.goto(site.url + "/counter")

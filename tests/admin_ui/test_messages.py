@@ -256,11 +256,11 @@ def test_tail_ends_when_its_page_is_hidden_or_left(cluster, url, page, way):
     wait_until(lambda: channels(cluster) == [["c"], ["c"]], "the tail's channel is gone")
 
 
-def test_tail_ends_when_its_time_is_over(cluster, page, monkeypatch):
+def test_tail_ends_when_its_time_is_over(cluster, page, monkeypatch, visiting):
     assert TIME_MAX_S == 300
     monkeypatch.setattr(routes, "Tails", functools.partial(Tails, time_max_s=3))
     addresses = ["{}:{}".format(*node.http) for node in cluster.nsqds]
-    with probed(monkeypatch, lambda *_: None, nsqd_http_addresses=addresses) as address:
+    with visiting(probed(monkeypatch, lambda *_: None, nsqd_http_addresses=addresses)) as address:
         own = "http://{}:{}".format(*address)
         wait_until(lambda: is_known(own, "tailed"), "the topic is known")
         start_tail(page, own)
@@ -268,7 +268,6 @@ def test_tail_ends_when_its_time_is_over(cluster, page, monkeypatch):
         page.get_by_text("0.05 minutes are over.").wait_for()
         assert page.get_by_role("button", name="Start the tail").is_visible()
         wait_until(lambda: channels(cluster) == [["c"], ["c"]], "the tail's channel is gone")
-        page.goto("about:blank")
 
 
 def test_tail_that_cannot_be_says_why(cluster, url, page, watch):

@@ -36,9 +36,9 @@ def url_of(admin):
 
 
 @pytest.mark.usefixtures("working")
-def test_publishing_changes_the_totals_of_an_open_page(cluster, page):
+def test_publishing_changes_the_totals_of_an_open_page(cluster, page, visiting):
     cluster.make("orders", "billing")
-    with cluster.admin("nsqfast") as admin:
+    with visiting(cluster.admin("nsqfast")) as admin:
         page.goto(url_of(admin) + "/")
         page.evaluate("() => { window.sameDocument = true }")
         expect(page.locator("[data-text=nodes]")).to_have_text("3 of 3")
@@ -52,11 +52,11 @@ def test_publishing_changes_the_totals_of_an_open_page(cluster, page):
 
 
 @pytest.mark.usefixtures("working")
-def test_a_node_that_dies_is_named_and_its_chart_has_a_gap(cluster, page, tmp_path):
+def test_a_node_that_dies_is_named_and_its_chart_has_a_gap(cluster, page, tmp_path, visiting):
     cluster.make("orders", "billing")
     dead = cluster.nsqds[1]
     key = text_of(dead.http)
-    with cluster.admin("nsqfast", QUICK) as admin:
+    with visiting(cluster.admin("nsqfast", QUICK)) as admin:
         page.goto(url_of(admin) + "/")
         expect(page.locator("[data-text=nodes]")).to_have_text("3 of 3")
         banner = page.get_by_role("alert").locator("li:visible")
@@ -86,7 +86,6 @@ def test_a_node_that_dies_is_named_and_its_chart_has_a_gap(cluster, page, tmp_pa
             found = node_points(admin, key)
             assert None in found
             assert found[-1] == 0
-            page.goto("about:blank")
 
 
 def node_points(admin, key):
@@ -230,14 +229,13 @@ def test_neither_an_empty_nor_a_restart_is_a_spike(working, worked, page):
         page.reload()
         expect(plot).to_have_attribute("aria-label", SHOWN)
         assert int(SHOWN.search(plot.get_attribute("aria-label"))[1]) < 2 * worked.rate
-        page.goto("about:blank")
 
 
 @pytest.mark.timeout(120)
-def test_the_first_page_of_a_large_cluster_is_there_within_a_second(page):
+def test_the_first_page_of_a_large_cluster_is_there_within_a_second(page, visiting):
     with SimulatedCluster(nodes=100, topics=500) as large:
         flags = [f"--lookupd-http-address={address}" for address in large.lookupds]
-        with start_nsqadmin("nsqfast", *flags) as admin:
+        with visiting(start_nsqadmin("nsqfast", *flags)) as admin:
             wait_until(lambda: "100 of 100" in get(admin.http, "/").body.decode(), "all nodes", 60)
             durations = []
             for _ in range(3):

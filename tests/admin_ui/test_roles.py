@@ -122,9 +122,9 @@ def make_form(address):
     return f"<form method=post enctype=text/plain action='{address}'>{field}<button>Win</button></form>"
 
 
-def test_a_page_of_another_site_cannot_act(elsewhere, page, watch):
+def test_a_page_of_another_site_cannot_act(elsewhere, page, watch, visiting):
     """Neither by a form nor by a script, also where everybody is admin."""
-    with AdminPages(example_cluster()) as site:
+    with visiting(AdminPages(example_cluster())) as site:
         targets = [site.url + "/ui/actions", site.url + "/api/topics/orders"]
         Elsewhere.body = "".join(map(make_form, targets)).encode()
         for number, target in enumerate(targets):
@@ -142,7 +142,6 @@ def test_a_page_of_another_site_cannot_act(elsewhere, page, watch):
         assert [entry.outcome for entry in refused] == ["refused"] * 4
         reasons = {entry.effect["reason"] for entry in refused}
         assert reasons == {"sent by another site (Sec-Fetch-Site)"}
-        page.goto("about:blank")
     assert len(watch.take_faults()) >= 4  # Chromium reports each refusal
 
 

@@ -86,7 +86,6 @@ def test_a_frozen_node_delays_no_page_and_its_numbers_are_marked_stale(cluster, 
         frozen = page.locator(f"section[data-node='{key}']")
         expect(frozen).to_contain_text(f"{key} did not answer")
         expect(page.locator("tbody[data-id]")).to_have_count(5)  # of the other one of ours
-        page.goto("about:blank")
 
 
 def test_without_any_nsqlookupd_the_last_data_are_shown_and_said_to_be_old(
@@ -123,5 +122,4 @@ def test_without_any_nsqlookupd_the_last_data_are_shown_and_said_to_be_old(
     for lookupd in cluster.lookupds:
         row = page.locator(f"[data-table=lookupds] [data-key='{text_of(lookupd.http)}']")
         expect(row.locator(".chip").first).to_have_text("down")
-    page.goto("about:blank")
     assert watch.take_faults() == []
