@@ -104,7 +104,7 @@ def test_without_any_nsqlookupd_the_last_data_are_shown_and_said_to_be_old(
         "No nsqlookupd answers: the list of nodes is the last that was known"
     )
     for number, lookupd in enumerate(cluster.lookupds, 1):
-        words = rf"nsqlookupd {text_of(lookupd.http)} does not answer since \d\d:\d\d:\d\d: ."
+        words = rf"nsqlookupd {text_of(lookupd.http)} has not answered since \d\d:\d\d:\d\d: ."
         expect(banner.nth(number)).to_have_text(re.compile(words))
     key = text_of(cluster.nsqds[0].http)
     durations = {path: least_s(admin, path.format(node=key)) for path in PAGES}

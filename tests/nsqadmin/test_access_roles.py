@@ -26,10 +26,10 @@ SAFE = {"GET", "HEAD", "OPTIONS"}
 FOR_ALL = {("POST", "/login"), ("POST", "/logout")}
 # A new route has to be named in one of these.
 OPEN_READS = {"/login", "/ping", "/static/x/x", "/ui/theme"}
-ADMIN_READS = {"/ui/effect", "/ui/actions/x"}
+ADMIN_READS = {"/audit", "/ui/effect", "/ui/actions/x"}
 VIEWER_READS = {
     *("/", "/topics", "/topics/x", "/topics/x/x", "/nodes", "/nodes/x", "/lookup", "/counter"),
-    *("/problems", "/audit", "/messages", "/topics/x/x/messages", "/topics/x/x/deferred"),
+    *("/problems", "/messages", "/topics/x/x/messages", "/topics/x/x/deferred"),
     *("/ui/live", "/ui/series", "/ui/export", "/ui/messages", "/ui/problems", "/metrics"),
     *("/api/topics", "/api/topics/x", "/api/topics/x/x", "/api/nodes", "/api/nodes/x"),
     *("/api/counter", "/api/graphite", "/config/x"),
