@@ -18,7 +18,7 @@ from support.admin_actions import (
     topics_of,
 )
 from support.lookup import lookup, topics
-from support.web import request, stats
+from support.web import post, request, stats
 
 OFTEN = "--poll-interval=300ms"  # so that nobody waits for it
 pytestmark = [pytest.mark.go, pytest.mark.slow]
@@ -431,10 +431,13 @@ def test_an_action_leaves_a_mark_in_the_charts(cluster, tmp_path, name):
         acting.wait_for_nodes(name, 3)
         assert acting.act("pause", name, "c")[0] == 200
         assert acting.act("pause", "no-such-topic")[0] == 404
+        assert post(server.http, f"/api/topics/{name}/c", b'{"action":"unpause"}').status == 200
+        assert post(server.http, "/api/topics/no-such-topic", b'{"action":"pause"}').status != 200
         server.stop()
     options = Options(history_file=str(path))
     history = History(options)
     load(history, str(path))
     assert [(mark.text, mark.key) for mark in history.marks] == [
-        ("Paused channel c", ("channel", name, "c"))
+        ("Paused channel c", ("channel", name, "c")),
+        ("Unpaused channel c", ("channel", name, "c")),
     ]

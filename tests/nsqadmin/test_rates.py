@@ -195,7 +195,7 @@ def test_whatever_a_restart_loses_does_not_count_as_out(seed):
             gone = dice.randrange(memory + disk + 1)
             left += gone
             memory, disk = memory - min(gone, memory), disk - max(gone - memory, 0)
-        rates = channel_rates(old, figures(message_count=count, depth=memory + disk), 1.0)
+        rates = rates_of(old, figures(message_count=count, depth=memory + disk), 1.0)
         assert rates is None or rates.out_s <= left
         assert rates is None or rates.in_s <= came
 

@@ -140,7 +140,7 @@ def make_lookupd(number: int = 0, *, is_up: bool = True, **changes) -> Lookupd:
         "address": f"10.0.1.{number + 1}:4161",
         "is_up": is_up,
         "since": AT - 600,
-        "answered_at": AT if is_up else AT - 60,
+        "answered_at": AT if is_up else AT - 600,
         "error": "" if is_up else "connection refused",
         "version": "1.3.0",
         "nodes": frozenset({"10.0.0.1:4151"}),

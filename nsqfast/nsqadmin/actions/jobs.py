@@ -20,19 +20,12 @@ from nsqfast.nsqadmin.actions.order import OPPOSITE, Action
 from nsqfast.nsqadmin.actions.perform import Teller, audit_word
 from nsqfast.nsqadmin.actions.targets import Target
 from nsqfast.nsqadmin.context import Context
+from nsqfast.nsqadmin.live.marks import PAST, mark_action
 
 ITEMS_AT_ONCE: Final = 8
 KEPT_S: Final = 900.0
 KEPT_MAX: Final = 200
 STOP_S: Final = 2.0
-PAST: Final = {
-    Action.CREATE: "Created",
-    Action.DELETE: "Deleted",
-    Action.EMPTY: "Emptied",
-    Action.PAUSE: "Paused",
-    Action.UNPAUSE: "Unpaused",
-    Action.TOMBSTONE: "Tombstoned",
-}
 
 
 @dataclass(slots=True)
@@ -274,17 +267,7 @@ class Jobs:
             outcome=done.outcome,
         )
         if done.outcome != "failed":
-            self._mark(job.action, target)
-
-    def _mark(self, action: Action, target: Target) -> None:
-        item = target.item
-        history = self._context.history
-        if action is Action.TOMBSTONE:
-            # A mark of the node would stand in the charts of all of its topics.
-            history.mark(f"Tombstoned on {target.nodes[0]}", ("topic", item.topic))
-            return
-        key = ("channel", item.topic, item.channel) if item.channel else ("topic", item.topic)
-        history.mark(f"{PAST[action]} {item.kind} {item.short_name}", key)
+            mark_action(self._context.history, job.action, **named)
 
 
 def opposite(job: Job) -> Action:

@@ -11,6 +11,7 @@ from nsqfast.nsqadmin.access.roles import note_refusal, user_of
 from nsqfast.nsqadmin.api.answers import ApiError, Ask, answer, warn
 from nsqfast.nsqadmin.api.bodies import read_strings
 from nsqfast.nsqadmin.context import Context
+from nsqfast.nsqadmin.live.marks import mark_action
 from nsqfast.nsqadmin.upstream.errors import NobodyAnsweredError
 from nsqfast.nsqadmin.upstream.steps import Steps, Verb
 
@@ -101,7 +102,10 @@ class Writes:
             results = error.results + error.failures
             await note(request, action, target, results=results, outcome="failed")
             raise
-        await note(request, action, target, results=results, outcome=outcome_of(results))
+        outcome = outcome_of(results)
+        await note(request, action, target, results=results, outcome=outcome)
+        if outcome != "failed":
+            mark_action(self._context.history, action.partition("_")[0], **target)
         return results
 
     def _answer(self, results: list[Result]) -> web.Response:

@@ -36,7 +36,8 @@ def banner_lines(cluster: Cluster) -> list[str]:
 
 def lookupd_line(lookupd: Lookupd) -> str:
     """`nsqlookupd 127.0.0.1:4161 has not answered since 11:24:03: Connection refused`"""
-    return f"nsqlookupd {lookupd.address} has not answered since {texts.clock(lookupd.since)}{cause(lookupd.error)}"
+    since = lookupd.answered_at or lookupd.since
+    return f"nsqlookupd {lookupd.address} has not answered since {texts.clock(since)}{cause(lookupd.error)}"
 
 
 def node_line(node: Node) -> str:
