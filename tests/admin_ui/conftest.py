@@ -135,12 +135,13 @@ def axe():
 
     class Axe:
         @staticmethod
-        def check(page):
+        def check(page, rules=()):
+            """With `rules`, only those."""
             if not page.evaluate("() => 'axe' in window"):
                 page.evaluate(source)
             found = page.evaluate(
-                "(tags) => axe.run(document, {runOnly: {type: 'tag', values: tags}, resultTypes: ['violations']})",
-                AXE_TAGS,
+                "(only) => axe.run(document, {runOnly: only, resultTypes: ['violations'], preload: false})",
+                {"type": "rule", "values": rules} if rules else {"type": "tag", "values": AXE_TAGS},
             )
             return [
                 f"{each['id']}: {each['help']} {json.dumps([node['target'] for node in each['nodes'][:5]])}"
