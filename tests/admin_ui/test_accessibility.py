@@ -44,12 +44,12 @@ def look(page, axe, themes=THEMES):
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_page_is_accessible_and_fits(site, page, watch, axe, name):
-    page.goto(site.url + PAGES[name])
+def test_page_is_accessible_and_fits(site, lasting, lasting_watch, axe, name):
+    lasting.goto(site.url + PAGES[name])
     if name == "not-found":
-        assert all("404" in fault for fault in watch.take_faults())
-    assert look(page, axe) == []
-    assert page.locator("h1").count() == 1
+        assert all("404" in fault for fault in lasting_watch.take_faults())
+    assert look(lasting, axe) == []
+    assert lasting.locator("h1").count() == 1
 
 
 @pytest.fixture
@@ -63,21 +63,21 @@ def dialog_url(request, name):
 
 
 @pytest.mark.parametrize("name", DIALOGS)
-def test_dialog_is_accessible_and_fits(dialog_url, page, axe, name):
+def test_dialog_is_accessible_and_fits(dialog_url, lasting, axe, name):
     path, opener, dialog = DIALOGS[name]
-    page.goto(dialog_url + path)
+    lasting.goto(dialog_url + path)
     for selector in opener.split(" then "):
-        page.locator(selector).first.click()
-    page.locator(dialog).wait_for(state="visible")
-    assert look(page, axe) == []
+        lasting.locator(selector).first.click()
+    lasting.locator(dialog).wait_for(state="visible")
+    assert look(lasting, axe) == []
 
 
 @pytest.mark.parametrize("name", SITES)
-def test_what_is_out_of_the_ordinary_is_accessible_and_fits(watch, axe, name):
+def test_what_is_out_of_the_ordinary_is_accessible_and_fits(watch, visiting, axe, name):
     """No data, many digits, hostile names, no nsqlookupd, a viewer, no scripts."""
     site = SITES[name]
     page = watch.page(java_script_enabled=site.scripts)
-    with site.start() as running:
+    with visiting(site.start()) as running:
         for path in site.paths.values():
             page.goto(running.url + path)
             # Axe is a script itself: without scripts only the width can be looked at.
