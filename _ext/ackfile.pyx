@@ -9,33 +9,41 @@ written) mean nothing; they are cleared before `written` passes them.
 
 What a kill cannot do, a power failure can: pages of one mapping reach the disk in any order. So the boot is noted, and
 after a reboot without a clean stop only the cursor counts (one sector is written whole); records behind it come again.
+
+Every place has a check of its own. The bits have one for all: each bit that is set adds (by exclusive or) a number that
+depends on where it stands, so a store costs the same however large the file is.
 """
 
 from libc.errno cimport errno
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcpy, memset, strncmp
-from posix.unistd cimport close, fsync
 
 import logging
 import os
 
-cdef extern from "sys/mman.h" nogil:
-    enum:
-        MAP_SHARED
-        MAP_PRIVATE
-        MAP_ANONYMOUS
-        PROT_READ
-        PROT_WRITE
-    void *mmap(void *address, size_t size, int protection, int flags, int fd, int64_t offset)
-    int munmap(void *address, size_t size)
+from nsqfast._ext.syncer cimport drop_file, open_file
+
+cdef extern from "mapping.h" nogil:
+    Mapping *map_file "nsq_map"(int fd, size_t size)
+    void unmap_file "nsq_unmap"(Mapping *mapping)
 
 cdef extern from *:
     """
     /* The compiler must not move a store across; the processor does not matter to the page cache. */
     #define nsq_barrier() __asm__ __volatile__("" ::: "memory")
+
+    /* The finalizer of splitmix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014). */
+    static inline unsigned long long nsq_mix(unsigned long long x) {
+        x += 0x9e3779b97f4a7c15ULL;
+        x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ULL;
+        x = (x ^ x >> 27) * 0x94d049bb133111ebULL;
+        return x ^ x >> 31;
+    }
     """
     void barrier "nsq_barrier"() nogil
+    uint64_t mix "nsq_mix"(uint64_t x) nogil
     int popcount "__builtin_popcountll"(uint64_t word) nogil
+    int lowest_bit "__builtin_ctzll"(uint64_t word) nogil
 
 cdef enum:
     HEADER_SIZE = 512
@@ -43,26 +51,67 @@ cdef enum:
     CAPACITY_MIN = 16384
 
 cdef uint64_t PLACE_MAX = <uint64_t>1 << 62
-cdef const char *MAGIC = b"nsqacks1"
+cdef const char *MAGIC = b"nsqacks2"
 
 log = logging.getLogger("nsqd")
 
-
-cdef bytes read_boot_id():
-    try:
-        with open("/proc/sys/kernel/random/boot_id", "rb") as file:
-            return file.read(36)
-    except OSError:
-        return b"?"
+cdef bytes boot_id = None
 
 
-cdef bytes boot_id = read_boot_id()
+cdef bytes this_boot():
+    """Read once, at the first use."""
+    global boot_id
+    if boot_id is None:
+        try:
+            with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+                boot_id = file.read(36)
+        except OSError:
+            boot_id = b"?"
+    return boot_id
 
 
-cdef bint sane(Place place) noexcept:
+cdef bint is_sane(Place place) noexcept:
     """Numbers that can be counted on from."""
     return (1 <= place.index < PLACE_MAX and 0 <= place.file < <int64_t>PLACE_MAX
             and 0 <= place.position < <int64_t>PLACE_MAX)
+
+
+cdef uint64_t check_place(Place *place) noexcept:
+    return mix(place.index ^ mix(<uint64_t>place.file ^ mix(<uint64_t>place.position)))
+
+
+cdef uint64_t check_meta(KeptMeta *meta) noexcept:
+    cdef uint64_t check = 0
+    cdef int i
+    for i in range(5):
+        check = mix(check ^ <uint64_t>meta.numbers[i])
+    return check
+
+
+cdef uint64_t check_boot(Header *header) noexcept:
+    cdef uint64_t check = mix(header.capacity ^ <uint64_t>header.clean << 63)
+    cdef size_t i
+    for i in range(sizeof(header.boot_id)):
+        check = mix(check ^ <unsigned char>header.boot_id[i])
+    return check
+
+
+cdef bint read_place(KeptPlace *slots, unsigned char slot, Place *place) noexcept:
+    """The one that counts, or, where that is damaged, the one before it."""
+    cdef int i
+    for i in range(2):
+        if slots[(slot + i) & 1].check == check_place(&slots[(slot + i) & 1].place):
+            place[0] = slots[(slot + i) & 1].place
+            return is_sane(place[0])
+    return False
+
+
+cdef void write_place(KeptPlace *slots, unsigned char *slot, Place place) noexcept:
+    cdef unsigned char other = slot[0] & 1 ^ 1
+    slots[other].place = place
+    slots[other].check = check_place(&place)
+    barrier()
+    slot[0] = other
 
 
 cdef class AckFile:
@@ -71,7 +120,8 @@ cdef class AckFile:
     def __cinit__(self, str path, bint fresh=True):
         self.path = path
         self.header = NULL
-        self.fd = -1
+        self.mapping = NULL
+        self.file = NULL
         self.trusted = False
         if fresh:
             self.replace(CAPACITY_MIN, False)
@@ -81,80 +131,114 @@ cdef class AckFile:
 
     @staticmethod
     def load(str path):
+        """Its owner claims it once all that is found was looked through."""
         cdef AckFile acks = AckFile(path, False)
         try:
-            acks.fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
             return None
-        size = os.fstat(acks.fd).st_size
-        if size < HEADER_SIZE:
+        except OSError as error:
+            log.error("DISKQUEUE(%s) acknowledgements cannot be read - %s", os.path.basename(path), error.strerror)
             return None
-        acks.attach(acks.fd, size)
-        if not acks.sound(size):
+        acks.file = open_file(fd)
+        size = os.fstat(fd).st_size
+        if size >= HEADER_SIZE:
+            acks.attach(acks.file, size)
+        if size < HEADER_SIZE or not acks.read(size):
+            log.error("DISKQUEUE(%s) acknowledgements are damaged, finished messages may come again",
+                      os.path.basename(path))
             return None
-        acks.trusted = acks.header.clean or strncmp(acks.header.boot_id, boot_id, sizeof(acks.header.boot_id)) == 0
-        acks.claim()
+        acks.believe()
         return acks
 
-    cdef bint sound(self, size_t size) noexcept:
+    cdef bint read(self, size_t size) noexcept:
+        """The header is whole."""
         cdef Header *h = self.header
         if strncmp(h.magic, MAGIC, 8) != 0 or h.capacity < 64 or h.capacity & (h.capacity - 1):
             return False
-        if size != HEADER_SIZE + h.capacity // 8 or h.cursor_slot > 1 or h.written_slot > 1:
-            return False
-        cdef Place cursor = self.cursor(), written = self.written()
-        if not sane(cursor) or not sane(written):
-            return False
+        return (size == HEADER_SIZE + h.capacity // 8
+                and read_place(h.cursor, h.cursor_slot, &self.cursor_place)
+                and read_place(h.written, h.written_slot, &self.written_place) and self.is_sound())
+
+    cdef bint is_sound(self) noexcept:
+        """Its places fit together."""
+        cdef Place cursor = self.cursor_place, written = self.written_place
         if cursor.index == written.index and cursor.file > written.file:
             # Killed while the queue was emptied.
             return cursor.file == written.file + 1 and cursor.position == 0
-        return (cursor.index <= written.index and written.index - cursor.index <= h.capacity
+        return (cursor.index <= written.index and written.index - cursor.index <= self.header.capacity
                 and (cursor.file < written.file
                      or cursor.file == written.file and cursor.position <= written.position))
 
+    cdef void believe(self) noexcept:
+        """Are the bits as they were left?"""
+        cdef Header *h = self.header
+        cdef bytes boot = this_boot()
+        self.trusted = h.boot_check == check_boot(h) and (
+            h.clean or strncmp(h.boot_id, boot, sizeof(h.boot_id)) == 0)
+        if self.trusted and h.bits_check != self.check_bits():
+            self.trusted = False
+            log.error("DISKQUEUE(%s) acknowledgements are damaged, finished messages may come again",
+                      os.path.basename(self.path))
+
     cdef void claim(self) noexcept:
+        """It speaks of this boot, from now on until the clean stop."""
+        cdef bytes boot = this_boot()
         memset(self.header.boot_id, 0, sizeof(self.header.boot_id))
-        memcpy(self.header.boot_id, <const char *>boot_id, len(boot_id))
+        memcpy(self.header.boot_id, <const char *>boot, len(boot))
         self.header.clean = 0
+        self.header.boot_check = check_boot(self.header)
 
     cdef Place cursor(self) noexcept:
-        return self.header.cursor[self.header.cursor_slot]
+        return self.cursor_place
 
     cdef Place written(self) noexcept:
-        return self.header.written[self.header.written_slot]
+        return self.written_place
 
     cdef void set_cursor(self, uint64_t index, int64_t file, int64_t position) noexcept:
-        cdef unsigned char slot = self.header.cursor_slot ^ 1
-        self.header.cursor[slot].index = index
-        self.header.cursor[slot].file = file
-        self.header.cursor[slot].position = position
-        barrier()
-        self.header.cursor_slot = slot
+        self.cursor_place = Place(index, file, position)
+        write_place(self.header.cursor, &self.header.cursor_slot, self.cursor_place)
 
     cdef void set_written(self, uint64_t index, int64_t file, int64_t position) noexcept:
-        cdef unsigned char slot = self.header.written_slot ^ 1
-        self.header.written[slot].index = index
-        self.header.written[slot].file = file
-        self.header.written[slot].position = position
-        barrier()
-        self.header.written_slot = slot
+        self.written_place = Place(index, file, position)
+        write_place(self.header.written, &self.header.written_slot, self.written_place)
 
     cdef bint test(self, uint64_t index) noexcept:
         return self.words[(index & self.mask) >> 6] >> (index & 63) & 1
 
     cdef void mark(self, uint64_t index) noexcept:
-        self.words[(index & self.mask) >> 6] |= <uint64_t>1 << (index & 63)
+        if not self.test(index):
+            self.words[(index & self.mask) >> 6] |= <uint64_t>1 << (index & 63)
+            self.header.bits_check ^= mix(index & self.mask)
 
     cdef void clear(self, uint64_t first, uint64_t end) noexcept:
-        cdef uint64_t index = first
+        cdef uint64_t index = first, word, kept
+        cdef uint64_t *place
         while index < end:
-            if index & 63 == 0 and end - index >= 64:
-                self.words[(index & self.mask) >> 6] = 0
-                index += 64
-            else:
-                self.words[(index & self.mask) >> 6] &= ~(<uint64_t>1 << (index & 63))
-                index += 1
+            place = &self.words[(index & self.mask) >> 6]
+            kept = ((<uint64_t>1 << (index & 63)) - 1)
+            if (index | 63) >= end:
+                kept |= ~((<uint64_t>1 << (end & 63)) - 1)
+            word = place[0] & ~kept
+            place[0] &= kept
+            while word:
+                self.header.bits_check ^= mix((index & ~<uint64_t>63 & self.mask) + lowest_bit(word))
+                word &= word - 1
+            index = (index | 63) + 1
         barrier()
+
+    cdef void clear_all(self) noexcept:
+        memset(self.words, 0, self.size - HEADER_SIZE)
+        self.header.bits_check = 0
+
+    cdef uint64_t check_bits(self) noexcept:
+        cdef uint64_t i, word, check = 0
+        for i in range((self.mask + 1) >> 6):
+            word = self.words[i]
+            while word:
+                check ^= mix((i << 6) + lowest_bit(word))
+                word &= word - 1
+        return check
 
     cdef void begin_move(self, uint64_t index, uint64_t replacement) noexcept:
         """The record is about to be written again; a kill before it is marked must not leave two of it."""
@@ -191,7 +275,7 @@ cdef class AckFile:
 
     cdef int reserve(self, uint64_t end) except -1:
         """Room for every index below end; OSError where the disk has none."""
-        cdef uint64_t capacity = self.header.capacity
+        cdef uint64_t capacity = self.mask + 1
         cdef uint64_t first = self.cursor().index
         if end - first <= capacity:
             return 0
@@ -201,102 +285,125 @@ cdef class AckFile:
         return 0
 
     cdef int replace(self, uint64_t capacity, bint must) except -1:
-        """A new, larger file under the same name with the same content. Where the disk has no room for it and none was
-        there before, memory has to do: a broker must be able to start on a full disk."""
+        """A new file under the same name with the same content, larger maybe. Where the disk has no room for it and none
+        was there before, memory has to do: a broker must be able to start on a full disk."""
         cdef size_t size = HEADER_SIZE + capacity // 8
         cdef AckFile grown = AckFile(self.path, False)
+        cdef OpenFile *file
         name = self.path + ".tmp"
         try:
-            fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            file = open_file(os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
             try:
-                # A store into a hole of a full disk would be a SIGBUS.
-                os.posix_fallocate(fd, 0, size)
-                grown.attach(fd, size)
-                grown.header.capacity = capacity
+                # On most file systems a store into a hole of a full disk would find no room.
+                os.posix_fallocate(file.fd, 0, size)
+                grown.attach(file, size)
                 grown.copy(self)
                 os.rename(name, self.path)
             except BaseException:
-                grown.unmap_only()
-                os.close(fd)
+                grown.unmap()
+                drop_file(file)
                 os.unlink(name)
                 raise
-            grown.fd = fd
+            grown.file = file
         except OSError as error:
-            if must and self.fd >= 0:
+            if must and self.is_kept():
                 raise
-            log.error("DISKQUEUE(%s) acknowledgements are kept in memory only - %s", os.path.basename(self.path), error)
-            grown.attach(-1, size)
-            grown.header.capacity = capacity
+            if self.is_kept() or self.header is NULL:
+                log.error("DISKQUEUE(%s) acknowledgements are kept in memory only - %s", os.path.basename(self.path),
+                          error)
+            grown.attach(NULL, size)
             grown.copy(self)
         self.swap(grown)
         return 0
 
-    cdef int attach(self, int fd, size_t size) except -1:
-        cdef int flags = MAP_SHARED if fd >= 0 else MAP_PRIVATE | MAP_ANONYMOUS
-        cdef void *address = mmap(NULL, size, PROT_READ | PROT_WRITE, flags, fd, 0)
-        if address == <void *>-1:
+    cdef int attach(self, OpenFile *file, size_t size) except -1:
+        self.mapping = map_file(-1 if file is NULL else file.fd, size)
+        if self.mapping is NULL:
             raise OSError(errno, os.strerror(errno))
-        self.header = <Header *>address
-        self.words = <uint64_t *>(<char *>address + HEADER_SIZE)
+        self.header = <Header *>self.mapping.address
+        self.words = <uint64_t *>(self.mapping.address + HEADER_SIZE)
         self.size = size
         self.mask = (size - HEADER_SIZE) * 8 - 1
         return 0
 
     cdef void copy(self, AckFile old) noexcept:
-        cdef uint64_t index, end, capacity = self.header.capacity
-        if old.header is NULL:
-            memcpy(self.header.magic, MAGIC, 8)
-            self.claim()
-            self.set_cursor(1, 0, 0)
-            self.set_written(1, 0, 0)
-            return
-        memcpy(self.header, old.header, sizeof(Header))
-        self.header.capacity = capacity
-        end = old.written().index
-        for index in range(old.cursor().index, end):
-            if old.test(index):
-                self.mark(index)
+        """Into this one, which is all zeros."""
+        cdef uint64_t index
+        cdef Place cursor = Place(1, 0, 0), written = Place(1, 0, 0)
+        memcpy(self.header.magic, MAGIC, 8)
+        self.header.capacity = self.mask + 1
+        if old.header is not NULL:
+            cursor, written = old.cursor_place, old.written_place
+            self.header.meta, self.header.meta_next = old.header.meta, old.header.meta_next
+            self.header.moving_from, self.header.moving_to = old.header.moving_from, old.header.moving_to
+            for index in range(cursor.index, written.index):
+                if old.test(index):
+                    self.mark(index)
+        self.set_cursor(cursor.index, cursor.file, cursor.position)
+        self.set_written(written.index, written.file, written.position)
+        self.claim()
 
     cdef void swap(self, AckFile other) noexcept:
         self.header, other.header = other.header, self.header
         self.words, other.words = other.words, self.words
         self.mask, other.mask = other.mask, self.mask
         self.size, other.size = other.size, self.size
-        self.fd, other.fd = other.fd, self.fd
-
-    cdef void unmap_only(self) noexcept:
-        if self.header is not NULL:
-            munmap(self.header, self.size)
-            self.header = NULL
+        self.file, other.file = other.file, self.file
+        self.mapping, other.mapping = other.mapping, self.mapping
+        self.cursor_place, other.cursor_place = other.cursor_place, self.cursor_place
+        self.written_place, other.written_place = other.written_place, self.written_place
 
     cdef void unmap(self) noexcept:
-        self.unmap_only()
-        if self.fd >= 0:
-            close(self.fd)
-            self.fd = -1
+        if self.mapping is not NULL:
+            unmap_file(self.mapping)
+            self.mapping = NULL
+            self.header = NULL
+        if self.file is not NULL:
+            drop_file(self.file)
+            self.file = NULL
 
-    cdef void announce(self, uint64_t inode, int64_t mtime_ns) noexcept:
-        """That metadata file is about to be renamed into place; until settle(), the old one and it are both ours."""
-        self.header.meta_next.inode = inode
-        self.header.meta_next.mtime_ns = mtime_ns
+    cdef void announce(self, list numbers) noexcept:
+        """That metadata is about to be renamed into place; until confirm(), the old one and it are both ours."""
+        cdef int i
+        self.header.meta_next.check = 0
+        barrier()
+        for i in range(5):
+            self.header.meta_next.numbers[i] = numbers[i]
+        barrier()
+        self.header.meta_next.check = check_meta(&self.header.meta_next)
         barrier()
 
-    cdef void settle(self) noexcept:
+    cdef void confirm(self) noexcept:
         self.header.meta = self.header.meta_next
 
-    cdef bint knows(self, uint64_t inode, int64_t mtime_ns) noexcept:
-        """Nobody has written the metadata since we did."""
-        cdef Header *h = self.header
-        return (h.meta.inode == inode and h.meta.mtime_ns == mtime_ns
-                or h.meta_next.inode == inode and h.meta_next.mtime_ns == mtime_ns)
+    cdef bint knows(self, list numbers) noexcept:
+        """Nobody has written other metadata since we did."""
+        return is_meta(&self.header.meta, numbers) or is_meta(&self.header.meta_next, numbers)
 
-    cdef int finish(self) except -1:
-        """The clean stop: from now on a reboot takes nothing away."""
+    cdef bint is_kept(self) noexcept:
+        """What is stored here survives the process."""
+        return self.file is not NULL and not self.mapping.is_lost
+
+    cdef bint keep(self) noexcept:
+        """Where it could not be kept, try again; whether it is now."""
+        if not self.is_kept():
+            if self.file is not NULL:
+                log.error("DISKQUEUE(%s) acknowledgements are kept in memory only - the file could not be changed",
+                          os.path.basename(self.path))
+                drop_file(self.file)
+                self.file = NULL
+            try:
+                self.replace(self.mask + 1, False)
+            except OSError:
+                pass
+            if self.is_kept():
+                log.warning("DISKQUEUE(%s) acknowledgements are kept on disk again", os.path.basename(self.path))
+        return self.is_kept()
+
+    cdef void finish(self) noexcept:
+        """The clean stop: from now on a reboot takes nothing away. The caller syncs the file."""
         self.header.clean = 1
-        if self.fd >= 0:
-            fsync(self.fd)
-        self.unmap()
-        return 0
+        self.header.boot_check = check_boot(self.header)
 
     cdef int remove(self) except -1:
         self.unmap()
@@ -314,7 +421,7 @@ cdef class AckFile:
 
     @property
     def capacity(self):
-        return self.header.capacity
+        return self.mask + 1
 
     def put_cursor(self, uint64_t index, int64_t file, int64_t position):
         self.set_cursor(index, file, position)
@@ -333,5 +440,22 @@ cdef class AckFile:
     def finished_count(self):
         return self.count(self.cursor().index, self.written().index)
 
+    def is_on_disk(self):
+        return self.is_kept()
+
+    def keep_again(self):
+        return self.keep()
+
     def close(self):
         self.finish()
+        self.unmap()
+
+
+cdef bint is_meta(KeptMeta *meta, list numbers) noexcept:
+    cdef int i
+    if meta.check != check_meta(meta):
+        return False
+    for i in range(5):
+        if meta.numbers[i] != <int64_t>numbers[i]:
+            return False
+    return True

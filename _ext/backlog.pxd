@@ -29,6 +29,8 @@ cdef class Storage:
     cdef SyncTick tick
     cdef list unsettled          # queues that put off a write in this turn
 
+    cdef int keep_cursors(self) except -1
+
 
 cdef class Backlog:
     cdef Ring memory             # Message * with its lowest bit set, or Delivery * of a requeued one
@@ -53,8 +55,9 @@ cdef class Backlog:
     cdef uint64_t ticket(self) except? 0
     cdef int64_t oldest(self) except -2
     cdef int empty(self) except -1
-    cdef int flush(self) except -1
-    cdef int close(self) except -1
+    cdef uint64_t close_some(self, int step) except? 0
+    cdef int note_copies(self, uint64_t ticket) except -1
+    cdef bint is_ahead(self) noexcept
     cdef int delete_files(self) except -1
     cdef int remember(self, Message *message) except -1
     cdef int mark(self) except -1

@@ -8,16 +8,17 @@ from libc.stdint cimport uintptr_t
 
 from nsqfast._ext.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.diskhead cimport DiskHead
+from nsqfast._ext.diskposition cimport DiskPosition
 from nsqfast._ext.memory cimport account
 from nsqfast._ext.message cimport delivery_free, delivery_new, message_drop, message_fetch, message_keep
 
 cdef enum:
     # Queues whose positions are drafted in one turn of the loop: a file each.
     TICK_MAX = 64
-    # Bytes of messages that a stop gathers for one write.
-    FLUSH_SIZE = 1048576
     # Messages ahead of the one taken that the processor is told of.
     AHEAD_COUNT = 6
+    # Records handed over whose copies are not synced yet: what a power failure brings again.
+    AHEAD_MAX = 16384
     # Bytes whose write is put off until the end of the turn.
     GATHER_SIZE = 1048576
 
@@ -72,6 +73,16 @@ cdef class Storage:
         self.timers = timers
         self.tick = SyncTick(timers, settings.sync_timeout_ns)
         self.unsettled = []
+
+    cdef int keep_cursors(self) except -1:
+        """Some fsyncs are done: what was written again before them needs its old place no more."""
+        cdef DiskPosition disk
+        cdef list waiting = self.syncer.waiting
+        self.syncer.waiting = []
+        for disk in waiting:
+            if disk.synced():
+                self.syncer.waiting.append(disk)
+        return 0
 
 
 cdef class Backlog:
@@ -257,6 +268,8 @@ cdef class Backlog:
             else:
                 self.disk.drop_meta()
         except OSError:
+            pass
+        if self.disk.is_meta_due():
             self.mark()
         return 0
 
@@ -265,27 +278,17 @@ cdef class Backlog:
         self.storage.syncer.announce()  # a turn, in which the memory begins to go back
         return 0 if self.disk is None else self.disk.empty()
 
-    cdef int flush(self) except -1:
-        """Memory to disk, for a stop."""
-        cdef Delivery *delivery
-        cdef size_t waiting = self.memory.size, gathered = 0
-        if self.disk is None:
-            return 0
-        self.disk.begin_batch()
-        while waiting:
-            delivery = self.take()
-            gathered += delivery.message.size
-            self.store(delivery)
-            waiting -= 1
-            if gathered > FLUSH_SIZE:
-                # Memory that is full of messages has no room for a second copy of them all.
-                self.disk.end_batch()
-                self.disk.begin_batch()
-                gathered = 0
-        return self.disk.end_batch()
+    cdef uint64_t close_some(self, int step) except? 0:
+        """A step of the clean stop; what has to be waited for."""
+        return 0 if self.disk is None else self.disk.close_some(step)
 
-    cdef int close(self) except -1:
-        return 0 if self.disk is None else self.disk.close()
+    cdef int note_copies(self, uint64_t ticket) except -1:
+        """What was taken here stands elsewhere: on disk when that ticket is done."""
+        return 0 if self.disk is None else self.disk.note_copy(ticket)
+
+    cdef bint is_ahead(self) noexcept:
+        """More was handed over than should be without an fsync."""
+        return self.disk is not None and self.disk.kept_behind() > AHEAD_MAX
 
     cdef int delete_files(self) except -1:
         drop_all(self.memory)

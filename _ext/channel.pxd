@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t, uint64_t
 from nsqfast._ext.backlog cimport Backlog, Queue, Storage
 from nsqfast._ext.circle cimport Circle
 from nsqfast._ext.consumer cimport Consumer
+from nsqfast._ext.flush cimport Flush
 from nsqfast._ext.heap cimport DeadlineHeap, Timers
 from nsqfast._ext.histogram cimport Histogram
 from nsqfast._ext.inflight cimport Entry, InFlightTable
@@ -50,8 +51,7 @@ cdef class Channel(Queue):
     cdef Settled finish(self, Consumer consumer, uint64_t id) except *
     cdef Settled requeue(self, Consumer consumer, uint64_t id, int64_t delay_ns) except *
     cdef Settled touch(self, Consumer consumer, uint64_t id, int64_t hold_max_ns) except *
-    cdef int flush(self) except -1
-    cdef int close(self) except -1
+    cdef Flush flush(self)
     cdef int delete(self) except -1
     cdef int hold(self, Delivery *delivery, int64_t deadline_ns) except -1
     cdef bint must_wait(self) noexcept
@@ -63,5 +63,5 @@ cdef class Channel(Queue):
     cdef int rearm(self, int64_t deadline_ns) except -1
     cdef int on_deadline(self, int64_t now_ns) except -1
     cdef int expire(self, Delivery *delivery) except -1
-    cdef int store_all(self) except -1
+    cdef int flush_rest(self, Flush flush) except -1
     cdef int64_t oldest(self) except -2

@@ -282,38 +282,36 @@ cdef class Channel(Queue):
             consumer.in_flight = 0
             self.link(consumer)
 
-    cdef int flush(self) except -1:
-        """All that is held in memory to disk, for a stop: queued, then in flight, then deferred."""
+    cdef Flush flush(self):
+        """All that is held in memory to disk, for a stop: queued, then in flight, then deferred. None: it has no files."""
+        cdef Flush flush
         cdef int64_t queued = <int64_t> self.backlog.memory.size
         self.exiting = True
         self.timers.disarm(self)
         if self.backlog.disk is None:
-            return 0
+            return None
         if queued or self.in_flight.size or self.deferred.size:
             log.info("CHANNEL(%s): flushing %d memory %d in-flight %d deferred messages to backend",
                      self.name, queued, self.in_flight.size, self.deferred.size)
-        self.backlog.flush()
-        self.store_all()
-        return 0
+        flush = Flush(self.backlog)
+        flush.add_memory()
+        self.flush_rest(flush)
+        flush.end()
+        return flush
 
-    cdef int store_all(self) except -1:
+    cdef int flush_rest(self, Flush flush) except -1:
         """What is in flight and what is deferred, each in the order of its deadlines."""
         cdef Delivery *delivery = self.in_flight.peek()
         self.table = InFlightTable()
         while delivery is not NULL:
             self.in_flight.remove(delivery)
-            self.backlog.store(delivery)
+            flush.add(delivery)
             delivery = self.in_flight.peek()
         while self.deferred.size:
             delivery = <Delivery *> self.deferred.peek()
             self.deferred.remove(<HeapNode *> delivery)
-            self.backlog.store(delivery)
+            flush.add(delivery)
         return 0
-
-    cdef int close(self) except -1:
-        """Flush and leave the files as the next broker wants them."""
-        self.flush()
-        return self.backlog.close()
 
     cdef int delete(self) except -1:
         """Consumers are cut off, files go."""

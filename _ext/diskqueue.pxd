@@ -4,12 +4,25 @@ from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 
 from nsqfast._ext.diskreader cimport DiskReader
 from nsqfast._ext.message cimport Message
-from nsqfast._ext.syncer cimport Syncer
+from nsqfast._ext.syncer cimport OpenFile, Syncer
+
+
+cdef enum:
+    CLOSE_STEPS = 3
 
 
 ctypedef struct Gathered:
     uint32_t size       # of the record, its size field included
     bint taken
+
+
+cdef class Rolled:
+    cdef int64_t file_number
+    cdef OpenFile *file
+
+    @staticmethod
+    cdef Rolled of(int64_t file_number, OpenFile *file)
+    cdef OpenFile *take(self) noexcept
 
 
 # depth, unacked, name, pop() and ack() are DiskReader's.
@@ -22,8 +35,8 @@ cdef class DiskQueue(DiskReader):
     cdef int64_t sync_file              # whose data sync_ticket covers
 
     # Writer
-    cdef int write_fd                   # -1: not open
-    cdef list rolled                    # (number, descriptor) of files that the batch left behind
+    cdef OpenFile *output               # the write file; NULL = not open
+    cdef list rolled                    # files that the batch left behind
 
     # Batch: encoded records, gathered until they are written.
     cdef char *batch
@@ -63,6 +76,9 @@ cdef class DiskQueue(DiskReader):
     cdef list end_copies(self, list copied)
     cpdef uint64_t request_sync(self) except? 0
     cpdef int close(self) except -1
+    cpdef uint64_t close_some(self, int step) except? 0
+    cdef uint64_t close_last(self) except? 0
     cpdef int delete_files(self) except -1
     cdef int close_files(self) except -1
+    cdef int close_output(self) except -1
     cdef int release(self) except -1

@@ -8,18 +8,17 @@ from libc.errno cimport EBADF, EINTR, errno
 from libc.stdint cimport int64_t, uint16_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
-from posix.unistd cimport close as close_fd, ftruncate, pwrite
+from posix.unistd cimport ftruncate, pwrite
 
 import logging
 import os
 
-from nsqfast._ext.ackfile cimport AckFile
+from nsqfast._ext.ackfile cimport AckFile, Place
 from nsqfast._ext.memory cimport account
 from nsqfast._ext.message cimport Message, message_drop, message_new, message_put_header, put_be32
 from nsqfast._ext.recovery cimport Recovered, recover
 from nsqfast._ext.segment cimport RECORD_HEADER_SIZE, RECORD_SIZE_MIN
-from nsqfast._ext.syncer cimport Syncer
-from nsqfast._ext.diskreader import remove
+from nsqfast._ext.syncer cimport OpenFile, Syncer, drop_file, open_file
 from nsqfast._ext.segment import segment_numbers, segment_path, segments_between
 
 cdef enum:
@@ -30,13 +29,29 @@ cdef enum:
     # Records in front of the reader that are copied behind it at a clean stop, this many bytes at once.
     COPY_SIZE = 1048576
 
+
 log = logging.getLogger("nsqd")
 
 
-cdef class DiskQueue(DiskReader):
-    def __cinit__(self):
-        self.write_fd = -1
+cdef class Rolled:
+    """A file that the batch left behind."""
 
+    @staticmethod
+    cdef Rolled of(int64_t file_number, OpenFile *file):
+        cdef Rolled rolled = Rolled()
+        rolled.file_number, rolled.file = file_number, file
+        return rolled
+
+    def __dealloc__(self):
+        if self.file is not NULL:
+            drop_file(self.file)
+
+    cdef OpenFile *take(self) noexcept:
+        file, self.file = self.file, NULL
+        return file
+
+
+cdef class DiskQueue(DiskReader):
     def __init__(self, str data_path, str name, Syncer syncer, int64_t file_size_max, int64_t sync_every):
         cdef Recovered found
         self.name = name
@@ -53,8 +68,10 @@ cdef class DiskQueue(DiskReader):
         self.cursor, self.cursor_file, self.cursor_position = found.cursor, found.cursor_file, found.cursor_position
         self.written, self.write_file, self.write_position = found.written, found.write_file, found.write_position
         self.depth = self.unacked = found.unacked
-        self.meta_text = found.meta_text
+        self.kept = Place(self.cursor, self.cursor_file, self.cursor_position)
+        self.meta_text = self.meta_synced = found.meta_text
         self.closed = False
+        syncer.open_folder(self.data_path)
         self.rewind()
         if self.cursor == self.written:
             self.advance()
@@ -64,8 +81,8 @@ cdef class DiskQueue(DiskReader):
             self.try_meta()
 
     def __dealloc__(self):
-        if self.write_fd >= 0:
-            close_fd(self.write_fd)
+        if self.output is not NULL:
+            drop_file(self.output)
         free(self.batch)
         free(self.gathered)
 
@@ -93,6 +110,7 @@ cdef class DiskQueue(DiskReader):
     cdef int move(self, uint64_t ordinal, Message *message, uint16_t attempts) except -1:
         """To the tail: written again, and the old record finished. A kill in between leaves one of the two."""
         cdef uint64_t index = ordinal - self.shift if ordinal >= self.shift_from else 0
+        self.note_copy(0)
         if self.in_batch or self.acks is None or index == 0:
             self.append(message, attempts, False)
             return self.ack(ordinal)
@@ -189,6 +207,7 @@ cdef class DiskQueue(DiskReader):
 
     cdef int prepare(self) except -1:
         """All that may fail before the first byte is written."""
+        cdef OpenFile *file
         if self.acks is None:
             self.acks = AckFile(self.prefix + "acks.dat")
             self.acks.set_written(self.written, self.write_file, self.write_position)
@@ -196,22 +215,28 @@ cdef class DiskQueue(DiskReader):
             self.meta_text = ""
         self.acks.reserve(self.written + self.gathered_count)
         self.acks.clear(self.written, self.written + self.gathered_count)
-        if self.write_fd < 0:
+        if self.output is NULL:
             self.open_write_file(False)
         if self.tail_dirty:
             self.cut()
         if not self.meta_text:
             # Before its first record: without metadata Go would overwrite the file.
-            self.sync_meta()
+            file = self.put_meta()
+            try:
+                self.sync_ticket = self.syncer.request(file)
+            finally:
+                drop_file(file)
+            self.meta_synced = self.meta_text
         return 0
 
     cdef int open_write_file(self, bint fresh) except -1:
         path = segment_path(self.prefix, self.write_file)
         self.new_entry = self.new_entry or fresh or not os.path.exists(path)
         try:
-            self.write_fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if fresh else 0), 0o600)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if fresh else 0), 0o600)
         except OSError as error:
             raise self.syncer.health.fail("open", path, error.errno) from None
+        self.output = open_file(fd)
         return 0
 
     cdef int write_all(self) except -1:
@@ -231,7 +256,7 @@ cdef class DiskQueue(DiskReader):
     cdef int write_run(self, const char *data, size_t size) except -1:
         cdef ssize_t done
         while size:
-            done = pwrite(self.write_fd, data, size, self.write_position)
+            done = pwrite(self.output.fd, data, size, self.write_position)
             if done < 0:
                 if errno == EINTR:
                     continue
@@ -244,21 +269,23 @@ cdef class DiskQueue(DiskReader):
 
     cdef int roll(self) except -1:
         """To the next file. The one before stays open until the batch is published: it may have to be undone."""
-        self.rolled.append((self.write_file, self.write_fd))
-        self.write_fd = -1
+        self.rolled.append(Rolled.of(self.write_file, self.output))
+        self.output = NULL
         self.write_file += 1
         self.write_position = 0
         return self.open_write_file(True)
 
     cdef int undo(self, int64_t file, int64_t position) except -1:
         """Back to the state before the batch."""
+        cdef Rolled rolled
         while self.rolled:
-            if self.write_fd >= 0:
-                close_fd(self.write_fd)
+            if self.output is not NULL:
+                self.close_output()
                 remove(segment_path(self.prefix, self.write_file))
-            self.write_file, self.write_fd = self.rolled.pop()
+            rolled = self.rolled.pop()
+            self.write_file, self.output = rolled.file_number, rolled.take()
         self.write_file, self.write_position = file, position
-        if self.write_fd >= 0:
+        if self.output is not NULL:
             self.tail_dirty = True
             try:
                 self.cut()
@@ -267,7 +294,7 @@ cdef class DiskQueue(DiskReader):
         return 0
 
     cdef int cut(self) except -1:
-        if ftruncate(self.write_fd, self.write_position):
+        if ftruncate(self.output.fd, self.write_position):
             raise self.syncer.health.fail("truncate", segment_path(self.prefix, self.write_file), errno)
         self.tail_dirty = False
         return 0
@@ -299,13 +326,12 @@ cdef class DiskQueue(DiskReader):
 
     cdef int after_write(self) except -1:
         """What follows from it, none of which can take the write back."""
-        cdef list rolled = self.rolled
+        cdef Rolled rolled
         try:
-            if rolled:
+            if self.rolled:
+                for rolled in self.rolled:
+                    self.sync_ticket = self.syncer.request(rolled.file)
                 self.rolled = []
-                for _, fd in rolled:
-                    self.sync_ticket = self.syncer.request(fd)
-                    close_fd(fd)
                 self.sync_file = -1
                 self.try_meta()
             self.skip_taken()
@@ -317,13 +343,15 @@ cdef class DiskQueue(DiskReader):
                 self.request_sync()
         except OSError as error:
             log.error("DISKQUEUE(%s) failed to sync - %s", self.name, error)
+            if self.sync_every == 1:
+                self.lost = error   # no ticket stands for this write
         return 0
 
     # Finishing
 
     cpdef int empty(self) except -1:
         """Drop everything, unread or not finished; acks that come later are ignored."""
-        cdef int64_t number, first = self.cursor_file, last = self.write_file
+        cdef int64_t number, first = self.kept.file, last = self.write_file
         self.gathered_count = self.batch_size = self.later_count = 0
         self.held = []
         if self.closed or self.acks is None:
@@ -335,6 +363,10 @@ cdef class DiskQueue(DiskReader):
         self.depth = self.unacked = self.unsynced = 0
         self.cursor_file, self.cursor_position = self.write_file, 0
         self.rewind()
+        # Copies are gone with all else.
+        self.is_waiting = self.has_new_copies = False
+        self.copied_from = 0
+        self.kept = Place(self.cursor, self.write_file, 0)
         self.acks.set_cursor(self.cursor, self.write_file, 0)
         self.acks.set_written(self.written, self.write_file, 0)
         for number in segments_between(self.prefix, first, last + 1):
@@ -372,6 +404,7 @@ cdef class DiskQueue(DiskReader):
 
     cdef list end_copies(self, list copied):
         """These records stand at the tail as well: there alone from now on."""
+        self.note_copy(0)
         self.end_batch()
         for index in copied:
             self.ack_record(index)
@@ -381,35 +414,62 @@ cdef class DiskQueue(DiskReader):
 
     cpdef uint64_t request_sync(self) except? 0:
         """The ticket that covers all appended so far; 0: there never was anything."""
-        if self.unsynced and self.write_fd >= 0:
+        if self.unsynced and self.output is not NULL:
             if self.sync_ticket != self.syncer.open_ticket or self.sync_file != self.write_file:
-                self.sync_ticket = self.syncer.request(self.write_fd)
+                self.sync_ticket = self.syncer.request(self.output)
                 self.sync_file = self.write_file
             if self.new_entry:
-                fd = os.open(self.data_path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-                self.sync_ticket = self.syncer.request(fd)
-                os.close(fd)
+                self.sync_ticket = self.syncer.request_folder(self.data_path)
                 self.new_entry = False
             self.unsynced = 0
+        if self.has_new_copies:
+            self.has_new_copies = False
+            self.copied_ticket = max(self.copied_ticket, self.sync_ticket)
+            if self.is_waiting and self.wait_ticket == 0:
+                self.wait_ticket = self.sync_ticket
         return self.sync_ticket
 
     cpdef int close(self) except -1:
-        """The clean stop: metadata exact, data synced, nothing that Go would deliver twice."""
+        """The clean stop, see close_some(); waits for the disk."""
+        for step in range(CLOSE_STEPS):
+            self.syncer.wait(self.close_some(step))
+        return 0
+
+    cpdef uint64_t close_some(self, int step) except? 0:
+        """The clean stop in three steps: metadata exact, data synced, nothing that Go would deliver twice. After each the
+        ticket is to be waited for, with those of other queues."""
         if self.closed:
             return 0
         try:
-            self.end_batch()
-            self.fill_holes()
-            self.syncer.wait(self.request_sync())
-            if self.meta_text or self.write_file or self.write_position:
-                self.sync_meta()  # else there is nothing on disk, and nothing to say of it
+            if step == 0:
+                self.end_batch()
+                self.fill_holes()
+                return self.request_sync()
+            if step == 1:
+                self.synced()
+                self.drop_meta()
+                # Without metadata there is nothing on disk, and nothing to say of it.
+                return self.begin_meta() if self.meta_text or self.write_file or self.write_position else 0
+            return self.close_last()
+        except BaseException:
+            self.release()
+            raise
+
+    cdef uint64_t close_last(self) except? 0:
+        cdef uint64_t ticket = 0
+        try:
+            self.end_meta()
             if self.acks is not None and self.unacked == 0:
                 self.acks.remove()
             elif self.acks is not None:
                 self.acks.finish()
+                if self.acks.file is not NULL:
+                    ticket = self.syncer.request(self.acks.file)
+            if self.meta_text:
+                ticket = self.syncer.request_folder(self.data_path)
         finally:
             self.release()
-        return 0
+        return ticket
 
     cpdef int delete_files(self) except -1:
         """The topic or channel is gone: nothing stays."""
@@ -423,10 +483,14 @@ cdef class DiskQueue(DiskReader):
 
     cdef int close_files(self) except -1:
         self.close_reader()
-        if self.write_fd >= 0:
-            close_fd(self.write_fd)
-        self.write_fd = -1
+        self.close_output()
         self.tail_dirty = False
+        return 0
+
+    cdef int close_output(self) except -1:
+        if self.output is not NULL:
+            drop_file(self.output)
+            self.output = NULL
         return 0
 
     cdef int release(self) except -1:
@@ -445,3 +509,10 @@ cdef class DiskQueue(DiskReader):
             return self.append(message, attempts, taken)
         finally:
             message_drop(message)
+
+
+def remove(path):
+    try:
+        os.unlink(path)
+    except OSError:
+        pass

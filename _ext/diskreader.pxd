@@ -2,9 +2,8 @@
 
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 
-from nsqfast._ext.ackfile cimport AckFile
+from nsqfast._ext.diskposition cimport DiskPosition
 from nsqfast._ext.message cimport Message
-from nsqfast._ext.syncer cimport Syncer
 
 
 ctypedef struct Spot:
@@ -19,23 +18,11 @@ ctypedef struct Taken:
     int64_t end
 
 
-cdef class DiskReader:
+cdef class DiskReader(DiskPosition):
     # One thread calls everything. An ordinal is index + shift; the index is what the files and the ack file count.
     cdef readonly int64_t depth         # unread: not handed out, not taken
-    cdef readonly int64_t unacked       # from the cursor on, whether read or not
-    cdef readonly str name
-    cdef str prefix                     # <data_path>/<name>.diskqueue.
-    cdef Syncer syncer
-    cdef AckFile acks                   # None until there is something to remember
     cdef int64_t file_size_max
-    cdef str meta_text                  # what is in the metadata file now
-    cdef str meta_draft                 # what waits for its fsync to replace that; None = nothing
-    cdef bint closed
 
-    # Writer: what is published
-    cdef uint64_t written               # index of the next record
-    cdef int64_t write_file
-    cdef int64_t write_position
     cdef bint tail_dirty                # bytes behind it have to be cut off before the next write
 
     # Batch
@@ -55,9 +42,6 @@ cdef class DiskReader:
     cdef int64_t ahead_start            # position in the file of ahead[0]
 
     # Acknowledgements
-    cdef uint64_t cursor                # index of the first record not finished
-    cdef int64_t cursor_file            # where it starts
-    cdef int64_t cursor_position
     cdef Spot *spots                    # ring: where the records [cursor, next_read) start
     cdef uint64_t spots_mask
     cdef Taken *taken                   # ring: records in front of the reader that it must not return
@@ -91,12 +75,3 @@ cdef class DiskReader:
     cdef int ack_record(self, uint64_t index) except -1
     cdef uint64_t index_before(self, uint64_t ordinal) except? 0
     cdef int advance(self) except -1
-    cdef int move_cursor(self, int64_t file, int64_t position) except -1
-
-    # Keep
-    cdef str meta_now(self)
-    cpdef uint64_t begin_meta(self) except? 0
-    cpdef int end_meta(self) except -1
-    cpdef int drop_meta(self) except -1
-    cpdef int sync_meta(self) except -1
-    cdef int try_meta(self) except -1

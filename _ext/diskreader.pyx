@@ -4,7 +4,7 @@
                   ▲ cursor: first record not finished        ▲ written: where the next one goes
                   └ spots (where read records start) ┘ next_read
 
-Files in front of the cursor are removed. A reader at the end of a file goes to the next as soon as there is one, so a
+Files in front of the cursor are removed, see diskposition. A reader at the end of a file goes to the next as soon as there is one, so a
 drained queue that rolls leaves no `.bad` behind.
 """
 
@@ -17,7 +17,7 @@ import logging
 import os
 
 from nsqfast._ext.message cimport Message, get_be32, id_from_hex, message_drop, message_load
-from nsqfast._ext.recovery cimport count_records, draft_meta, install_meta, record_start, set_aside, write_meta
+from nsqfast._ext.recovery cimport count_records, record_start, set_aside
 from nsqfast._ext.segment cimport RECORD_HEADER_SIZE, RECORD_SIZE_MIN, Segment, Span
 from nsqfast._ext.segment import segment_path, segments_between
 
@@ -27,7 +27,7 @@ cdef enum:
 log = logging.getLogger("nsqd")
 
 
-cdef class DiskReader:
+cdef class DiskReader(DiskPosition):
     def __cinit__(self):
         self.read_fd = -1
         self.closed = True
@@ -342,74 +342,6 @@ cdef class DiskReader:
         self.settle_reader()
         return self.move_cursor(self.read_file, self.read_position)
 
-    cdef int move_cursor(self, int64_t file, int64_t position) except -1:
-        cdef int64_t number, first = self.cursor_file
-        self.cursor_file = file
-        self.cursor_position = position
-        if self.acks is not None:
-            self.acks.set_cursor(self.cursor, file, position)
-        if first < file:
-            for number in segments_between(self.prefix, first, file):
-                self.syncer.dispose(segment_path(self.prefix, number))
-            self.try_meta()
-        return 0
-
-    # Keeping
-
-    cdef str meta_now(self):
-        return f"{self.unacked}\n{self.cursor_file},{self.cursor_position}\n{self.write_file},{self.write_position}\n"
-
-    cpdef uint64_t begin_meta(self) except? 0:
-        """Draft the metadata and let the syncer sync it; end_meta after that ticket. 0: it would not change."""
-        text = self.meta_now()
-        if text == self.meta_text or self.closed:
-            return 0
-        draft = self.prefix + "meta.dat.1.tmp"
-        try:
-            fd = draft_meta(draft, text)
-        except OSError as error:
-            raise self.syncer.health.fail("write", draft, error.errno) from None
-        try:
-            ticket = self.syncer.request(fd)
-        finally:
-            os.close(fd)
-        self.meta_draft = text
-        return ticket
-
-    cpdef int end_meta(self) except -1:
-        """Install the draft, unless the metadata was written otherwise meanwhile: positions never go back."""
-        if self.meta_draft and not self.closed:
-            install_meta(self.prefix + "meta.dat.1.tmp", self.prefix, self.acks)
-            self.meta_text = self.meta_draft
-            self.meta_draft = None
-        return 0
-
-    cpdef int drop_meta(self) except -1:
-        if self.meta_draft:
-            self.meta_draft = None
-            os.unlink(self.prefix + "meta.dat.1.tmp")
-        return 0
-
-    cpdef int sync_meta(self) except -1:
-        """Write the metadata file if it would change."""
-        self.drop_meta()
-        text = self.meta_now()
-        if text != self.meta_text and not self.closed:
-            try:
-                write_meta(self.prefix, text, self.acks)
-            except OSError as error:
-                raise self.syncer.health.fail("write", self.prefix + "meta.dat", error.errno) from None
-            self.meta_text = text
-        return 0
-
-    cdef int try_meta(self) except -1:
-        """Old metadata loses nothing: it can be written later."""
-        try:
-            self.sync_meta()
-        except OSError as error:
-            log.error("DISKQUEUE(%s) failed to sync - %s", self.name, error.strerror)
-        return 0
-
     # The same for tests and tools, one Python call each.
 
     def get(self):
@@ -425,10 +357,3 @@ cdef class DiskReader:
 
     def finish(self, uint64_t ordinal):
         self.ack(ordinal)
-
-
-def remove(path):
-    try:
-        os.unlink(path)
-    except OSError:
-        pass

@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from nsqfast._ext.ackfile cimport AckFile
 from nsqfast._ext.segment cimport Segment
+from nsqfast._ext.syncer cimport OpenFile
 
 
 cdef class Recovered:
@@ -19,9 +20,9 @@ cdef class Recovered:
 
 
 cdef Recovered recover(str name, str prefix)
-cdef int write_meta(str prefix, str text, AckFile acks) except -1
-cdef int draft_meta(str draft, str text) except -1
-cdef int install_meta(str draft, str prefix, AckFile acks) except -1
+cdef OpenFile *draft_meta(str draft, list numbers) except NULL
+cdef int install_meta(str draft, str prefix, list numbers, AckFile acks) except -1
+cdef str meta_of(list numbers)
 cdef int64_t record_start(str prefix, int64_t file, int64_t position) except -1
 cdef int64_t count_records(str prefix, int64_t file, int64_t position, int64_t last_file, int64_t *end) except -1
 cdef int set_aside(str name, Segment segment, int64_t start, int64_t end) except -1

@@ -5,7 +5,9 @@
 | ack file that knows the metadata file | its cursor | its bits; only what lies behind `written` is looked through |
 | the same after a reboot, or files cut short | its cursor | the files; its bits only if all is whole |
 | only metadata, or another's | its read position, moved back to the start of a record | the files |
-| no or broken metadata | the lowest file | the files |
+| no or broken metadata, or a position behind all files | the lowest file | the files |
+
+The ack file is claimed for this boot last: a start that fails on the way leaves it as it was for the next one.
 
 The files are always read to their real end, so what was not synced is not lost; a torn last record is cut off.
 """
@@ -16,6 +18,7 @@ import logging
 import os
 
 from nsqfast._ext.ackfile cimport Place
+from nsqfast._ext.syncer cimport drop_file, open_file
 from nsqfast._ext.segment import save_damaged, segment_numbers, segment_path, segments_between
 
 log = logging.getLogger("nsqd")
@@ -28,7 +31,7 @@ cdef class Recovered:
 cdef Recovered recover(str name, str prefix):
     meta = load_meta(name, prefix)
     cdef AckFile acks = AckFile.load(prefix + "acks.dat")
-    if acks is not None and meta is not None and acks.knows(meta[2], meta[3]):
+    if acks is not None and meta is not None and meta[1] is not None and acks.knows(meta[1]):
         return resume(name, prefix, acks, meta[0])
     if acks is not None:
         acks.remove()
@@ -51,9 +54,10 @@ cdef Recovered resume(str name, str prefix, AckFile acks, str meta_text):
         written.index += count
     else:
         cursor_place, count, place, sound = scan(name, prefix, cursor.file, cursor.position)
+        if not (sound and acks.trusted and written.index <= cursor.index + count):
+            acks.clear_all()
         acks.reserve(cursor.index + count)
-        acks.clear(written.index if sound and acks.trusted and written.index < cursor.index + count else cursor.index,
-                   cursor.index + count)
+        acks.clear(min(written.index, cursor.index + count), cursor.index + count)
         written.index = cursor.index + count
         cursor.file, cursor.position = cursor_place
     written.file, written.position = place
@@ -61,6 +65,7 @@ cdef Recovered resume(str name, str prefix, AckFile acks, str meta_text):
     acks.set_written(written.index, written.file, written.position)
     if whole:
         acks.resume_move()
+    acks.claim()
     return result(acks, cursor, written, meta_text)
 
 
@@ -70,7 +75,7 @@ cdef Recovered start_over(str name, str prefix, numbers):
     cdef Place cursor, written
     file, position = first_place(name, prefix, numbers)
     (file, position), count, place, _ = scan(name, prefix, file, position)
-    if numbers is not None and numbers[3] > place[0]:
+    if numbers is not None and numbers[3] > place[0] and (count == 0 or numbers[1] <= place[0]):
         place = (numbers[3], 0)
         if count == 0:
             file, position = place
@@ -102,6 +107,10 @@ cdef first_place(str name, str prefix, numbers):
     if numbers is None:
         return (existing[0] if existing else 0), 0
     _, file, position, write_file, write_position = numbers
+    if existing and max(existing) < file:
+        log.error("DISKQUEUE(%s) readPos %d,%d behind the last file %d, metadata corruption, reading all files",
+                  name, file, position, max(existing))
+        return existing[0], 0
     if min(file, position, write_file, write_position) < 0 or (file, position) > (write_file, write_position):
         log.error("DISKQUEUE(%s) readPos %d,%d beyond writePos %d,%d, metadata corruption, reading all files",
                   name, file, position, write_file, write_position)
@@ -225,18 +234,21 @@ cdef int set_aside(str name, Segment segment, int64_t start, int64_t end) except
 
 
 def load_meta(str name, str prefix):
-    """(text, [depth, read file, position, write file, position] or None, inode, mtime in ns), None without a file."""
+    """(text, [depth, read file, position, write file, position] or None); None without a file."""
     try:
         with open(prefix + "meta.dat", "rb") as file:
-            data, status = file.read(4096), os.fstat(file.fileno())
+            data = file.read(4096)
     except FileNotFoundError:
         return None
-    text, numbers = data.decode("ascii", "replace"), None
+    except OSError as error:
+        log.error("DISKQUEUE(%s) failed to retrieveMetaData - %s", name, error.strerror)
+        return "", None
+    text = data.decode("ascii", "replace")
     try:
-        numbers = parse_meta(text)
+        return text, parse_meta(text)
     except ValueError as error:
         log.error("DISKQUEUE(%s) failed to retrieveMetaData - %s", name, error)
-    return text, numbers, status.st_ino, status.st_mtime_ns
+    return text, None
 
 
 def parse_meta(str text):
@@ -253,35 +265,30 @@ def parse_meta(str text):
     return numbers
 
 
-cdef int draft_meta(str draft, str text) except -1:
-    """The metadata under another name, not synced yet; returns its descriptor."""
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+cdef str meta_of(list numbers):
+    """The metadata file's text."""
+    depth, read_file, read_position, write_file, write_position = numbers
+    return f"{depth}\n{read_file},{read_position}\n{write_file},{write_position}\n"
+
+
+cdef OpenFile *draft_meta(str draft, list numbers) except NULL:
+    """The metadata under another name, not synced yet."""
+    cdef bytes text = meta_of(numbers).encode()
+    cdef OpenFile *file = open_file(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
     try:
-        if os.write(fd, text.encode()) != len(text):
+        if os.write(file.fd, text) != len(text):
             raise OSError(28, os.strerror(28))
     except OSError:
-        os.close(fd)
+        drop_file(file)
         raise
-    return fd
+    return file
 
 
-cdef int install_meta(str draft, str prefix, AckFile acks) except -1:
+cdef int install_meta(str draft, str prefix, list numbers, AckFile acks) except -1:
     """The draft becomes the metadata file in one step, and the ack file knows that it was us."""
-    status = os.stat(draft)
     if acks is not None:
-        acks.announce(status.st_ino, status.st_mtime_ns)
+        acks.announce(numbers)
     os.rename(draft, prefix + "meta.dat")
     if acks is not None:
-        acks.settle()
+        acks.confirm()
     return 0
-
-
-cdef int write_meta(str prefix, str text, AckFile acks) except -1:
-    """Draft, sync and install at once."""
-    draft = prefix + "meta.dat.0.tmp"
-    fd = draft_meta(draft, text)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    return install_meta(draft, prefix, acks)

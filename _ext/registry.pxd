@@ -39,3 +39,4 @@ cdef class Registry:
     cdef int settle(self) except -1
     cdef int refuse_waiting(self, str error) except -1
     cdef int wait_durable(self, Consumer consumer) except -1
+    cdef list close_some(self, list queues, int step)

@@ -2,12 +2,17 @@
 
 import logging
 
-from nsqfast._ext.backlog cimport Queue
+from nsqfast._ext.backlog cimport Backlog, Queue
+from nsqfast._ext.channel cimport Channel
 from nsqfast._ext.clock cimport monotonic_ns
+from nsqfast._ext.diskqueue cimport CLOSE_STEPS
+from nsqfast._ext.flush cimport Flush
 
 cdef enum:
     # More than some answers is a turn whose work is worth a wake-up, for clients that need the processor themselves.
     LOOK_SIZE_MAX = 2048
+    # Queues that are named at a stop which lost something of them.
+    LOST_SHOWN = 20
 
 log = logging.getLogger("nsqd")
 
@@ -195,6 +200,7 @@ cdef class Registry:
         self.settle()
         done, error = self.syncer.completed()
         self.storage.tick.finish(done, not error)
+        self.storage.keep_cursors()
         for consumer in list(self.waiting):
             consumer.on_durable(done, error or None)
         waiting = self.callbacks
@@ -213,19 +219,54 @@ cdef class Registry:
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def close(self):
-        """Refuse publishes, bring everything to disk, close all files. A second call does nothing."""
+        """Refuse publishes, bring everything to disk, close all files. OSError says in one line what was lost. A second
+        call does nothing."""
         cdef Topic topic
+        cdef Channel channel
+        cdef list queues = []
         if self.closing:
             return
         self.settle()
         self.closing = True
-        failed = None
+        failed_before = self.syncer.failed_ticket
         for topic in self.topics():
-            try:
-                topic.close()
-            except OSError as error:
-                log.error("TOPIC(%s): close - %s", topic.name, error)
-                failed = error
+            for channel in topic.channels():
+                queues.append((f"{topic.name}:{channel.name}", channel.backlog, channel.flush()))
+            queues.append((topic.name, topic.backlog, topic.flush()))
+        errors = [error for step in range(CLOSE_STEPS) for error in self.close_some(queues, step)]
         self.syncer.close()
-        if failed is not None:
-            raise failed
+        if self.syncer.failed_ticket > failed_before:
+            errors.append(OSError(self.syncer.error_errno, self.syncer.health.error))
+        told = tell_losses(queues, errors)
+        if told is not None:
+            raise told
+
+    cdef list close_some(self, list queues, int step):
+        """One step of closing all of them, side by side; what failed."""
+        cdef Backlog backlog
+        cdef uint64_t ticket = 0
+        errors = []
+        for name, backlog, _ in queues:
+            try:
+                ticket = max(ticket, backlog.close_some(step))
+            except OSError as error:
+                errors.append(error)
+        self.syncer.wait(ticket)
+        return errors
+
+
+cdef tell_losses(list queues, list errors):
+    """One OSError for everything, or None."""
+    cdef Flush flush
+    lost = []
+    for name, _, flush in queues:
+        if flush is not None and flush.lost_count:
+            lost.append(f"{flush.lost_count} of {name}")
+            errors.append(flush.error)
+    if not errors:
+        return None
+    number, reason = errors[0].errno, errors[0].strerror or str(errors[0])
+    if not lost:
+        return OSError(number, f"not everything could be closed - {reason}")
+    others = f" and of {len(lost) - LOST_SHOWN} others" if len(lost) > LOST_SHOWN else ""
+    return OSError(number, f"messages lost: {', '.join(lost[:LOST_SHOWN])}{others} - {reason}")

@@ -1,6 +1,9 @@
-/* One thread that flushes files: it sleeps until it is handed a batch of descriptors, flushes and closes each, and rings an
- * eventfd. Of those that are given as ~fd it only closes: a removed file's last descriptor, which takes the kernel
- * milliseconds where the file was large. It never touches Python. */
+/* One thread that flushes files: it sleeps until it is handed a batch of them, flushes and drops each, and rings an eventfd.
+ * Of those that are tagged it only drops: a removed file whose last descriptor this may be, and closing it takes the kernel
+ * milliseconds where the file was large. It never touches Python.
+ *
+ * A file is shared by count of references, so that a request to flush needs no descriptor and cannot fail for the want of
+ * one. */
 #ifndef NSQFAST_SYNCER_H
 #define NSQFAST_SYNCER_H
 
@@ -12,6 +15,36 @@
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
+
+typedef struct {
+    int fd;
+    int uses;
+} nsq_file;
+
+/* Takes the descriptor over; NULL where there is no memory, and then it is closed. */
+static inline nsq_file *nsq_file_open(int fd) {
+    nsq_file *file = (nsq_file *)malloc(sizeof *file);
+    if (file == NULL) {
+        close(fd);
+        return NULL;
+    }
+    file->fd = fd;
+    file->uses = 1;
+    return file;
+}
+
+static inline void nsq_file_keep(nsq_file *file) { __atomic_add_fetch(&file->uses, 1, __ATOMIC_RELAXED); }
+
+static inline void nsq_file_drop(nsq_file *file) {
+    if (__atomic_sub_fetch(&file->uses, 1, __ATOMIC_ACQ_REL) == 0) {
+        close(file->fd);
+        free(file);
+    }
+}
+
+/* The lowest bit of an entry of a batch says that it is only dropped. */
+static inline int nsq_is_drop(uintptr_t entry) { return entry & 1; }
+static inline nsq_file *nsq_entry_file(uintptr_t entry) { return (nsq_file *)(entry & ~(uintptr_t)1); }
 
 /* Since the thread was started. */
 struct nsq_syncs {
@@ -25,7 +58,7 @@ typedef struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     int event_fd;
-    int *fds; /* the batch that is running; the thread's until busy is 0 again */
+    uintptr_t *entries; /* the batch that is running; the thread's until busy is 0 again */
     size_t size;
     int busy;
     int stopping;
@@ -50,26 +83,26 @@ static void *nsq_syncer_run(void *argument) {
             break;
         pthread_mutex_unlock(&s->lock);
         int error = 0;
-        int *fds = s->fds;
+        uintptr_t *entries = s->entries;
         size_t size = s->size;
         struct nsq_syncs done = s->done; /* nobody else writes to it */
         for (size_t i = 0; i < size; i++) {
             int failed;
-            if (fds[i] < 0)
+            if (nsq_is_drop(entries[i]))
                 continue;
             uint64_t begun_ns = nsq_syncer_now_ns();
             do {
-                failed = fdatasync(fds[i]);
+                failed = fdatasync(nsq_entry_file(entries[i])->fd);
             } while (failed && errno == EINTR);
             if (failed && !error)
                 error = errno;
             done.count++;
             done.failed_count += failed != 0;
             done.time_ns += nsq_syncer_now_ns() - begun_ns;
-            close(fds[i]);
+            nsq_file_drop(nsq_entry_file(entries[i]));
         }
         pthread_mutex_lock(&s->lock);
-        s->fds = NULL;
+        s->entries = NULL;
         s->error = error;
         s->done = done;
         s->busy = 0;
@@ -80,9 +113,9 @@ static void *nsq_syncer_run(void *argument) {
         /* Nobody waits for these. */
         pthread_mutex_unlock(&s->lock);
         for (size_t i = 0; i < size; i++)
-            if (fds[i] < 0)
-                close(~fds[i]);
-        free(fds);
+            if (nsq_is_drop(entries[i]))
+                nsq_file_drop(nsq_entry_file(entries[i]));
+        free(entries);
         pthread_mutex_lock(&s->lock);
     }
     pthread_mutex_unlock(&s->lock);
@@ -117,9 +150,9 @@ static inline nsq_syncer *nsq_syncer_start(void) {
 }
 
 /* Hands over the batch (malloc's memory); only while not busy. */
-static inline void nsq_syncer_submit(nsq_syncer *s, int *fds, size_t size) {
+static inline void nsq_syncer_submit(nsq_syncer *s, uintptr_t *entries, size_t size) {
     pthread_mutex_lock(&s->lock);
-    s->fds = fds;
+    s->entries = entries;
     s->size = size;
     s->busy = 1;
     pthread_cond_broadcast(&s->changed);

@@ -1,6 +1,6 @@
 """One helper thread that runs fdatasync for everybody, a batch at a time, and reports through an eventfd."""
 
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint64_t, uintptr_t
 
 from nsqfast._ext.health cimport Health
 
@@ -9,29 +9,48 @@ cdef extern from "syncer.h" nogil:
     ctypedef struct Worker "nsq_syncer":
         int event_fd
 
+    ctypedef struct OpenFile "nsq_file":
+        int fd
+
+    void keep_file "nsq_file_keep"(OpenFile *file)
+    void drop_file "nsq_file_drop"(OpenFile *file)
+
+
+cdef OpenFile *open_file(int fd) except NULL            # takes the descriptor over
+
 
 cdef class Syncer:
     cdef Worker *worker                  # NULL until the first request, and after close()
-    cdef int *pending                    # our own duplicates of the callers' descriptors
+    cdef uintptr_t *pending              # files, a reference each; with the lowest bit set only to be dropped
     cdef size_t pending_size
     cdef size_t pending_capacity
     cdef bint is_promised           # somebody waits for the open batch, whatever comes into it
     cdef readonly uint64_t open_ticket   # what the batch now being gathered will be called
     cdef readonly uint64_t done_ticket   # all up to here was attempted
+    cdef readonly uint64_t failed_ticket # the last batch in which something failed; 0 = none
+    cdef list waiting                    # queues whose cursors wait for a batch
     cdef readonly int error_errno        # the first failure not yet reported by completed(); 0 = none
     cdef readonly Health health
     cdef public object on_pending        # called without arguments once per batch, at its first request
 
-    cdef uint64_t request(self, int fd) except 0
+    cdef dict folders                    # path -> Folder; open for good, since their names are synced again and again
+
+    cdef uint64_t request(self, OpenFile *file) except 0
+    cdef uint64_t request_folder(self, str path) except 0
+    cdef int open_folder(self, str path) except -1
     cpdef int kick(self) except -1
     cpdef int wait(self, uint64_t ticket) except -1
     cdef int collect(self) except -1
     cdef int start(self) except -1
     cdef int dispose(self, str path) except -1
-    cdef int add(self, int fd) except -1
+    cdef int add(self, OpenFile *file, bint is_drop) except -1
     cdef uint64_t promise(self) except 0
     cdef bint has_open(self) noexcept
     cdef bint is_running(self) noexcept
     cdef int announce(self) except -1
     cdef int widen(self) except -1
     cdef void stop(self) noexcept
+
+
+cdef class Folder:
+    cdef OpenFile *file

@@ -1,15 +1,15 @@
 """One helper thread that runs fdatasync for everybody, a batch at a time, and reports through an eventfd.
 
-    request(fd) ─► pending (batch 8) ─ kick() ─► thread: fdatasync each (batch 7) ─► eventfd ─► completed()
+    request(file) ─► pending (batch 8) ─ kick() ─► thread: fdatasync each (batch 7) ─► eventfd ─► completed()
 
 Batches run in order, so a ticket (the number of a batch) covers every smaller one too. While one runs, the next
 gathers: the slower the disk, the more requests share one flush.
 """
 
 from libc.errno cimport errno
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint64_t, uintptr_t
 from libc.stdlib cimport free, realloc
-from posix.unistd cimport close, dup, read
+from posix.unistd cimport dup, read
 
 import os
 from contextlib import suppress
@@ -23,7 +23,7 @@ cdef enum:
 
 cdef extern from "syncer.h" nogil:
     Worker *worker_start "nsq_syncer_start"()
-    void worker_submit "nsq_syncer_submit"(Worker *worker, int *fds, size_t size)
+    void worker_submit "nsq_syncer_submit"(Worker *worker, uintptr_t *entries, size_t size)
     ctypedef struct Syncs "struct nsq_syncs":
         uint64_t count
         uint64_t failed_count
@@ -33,6 +33,23 @@ cdef extern from "syncer.h" nogil:
     bint worker_busy "nsq_syncer_busy"(Worker *worker, int *error)
     void worker_wait "nsq_syncer_wait"(Worker *worker)
     void worker_stop "nsq_syncer_stop"(Worker *worker)
+    OpenFile *share_fd "nsq_file_open"(int fd)
+
+
+cdef OpenFile *open_file(int fd) except NULL:
+    cdef OpenFile *file = share_fd(fd)
+    if file is NULL:
+        raise MemoryError
+    return file
+
+
+cdef class Folder:
+    def __cinit__(self, str path):
+        self.file = open_file(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+
+    def __dealloc__(self):
+        if self.file is not NULL:
+            drop_file(self.file)
 
 
 cdef class Syncer:
@@ -46,18 +63,30 @@ cdef class Syncer:
         self.error_errno = 0
         self.health = Health() if health is None else health
         self.on_pending = None
+        self.folders = {}
+        self.failed_ticket = 0
+        self.waiting = []
 
     def __dealloc__(self):
         self.stop()
 
-    cdef uint64_t request(self, int fd) except 0:
-        """The ticket whose batch will flush fd. The caller may close fd at once."""
+    cdef uint64_t request(self, OpenFile *file) except 0:
+        """The ticket whose batch will flush the file. The caller may drop it at once."""
         self.start()
-        cdef int copy = dup(fd)
-        if copy < 0:
-            raise OSError(errno, os.strerror(errno))
-        self.add(copy)
+        keep_file(file)
+        self.add(file, False)
         return self.open_ticket
+
+    cdef uint64_t request_folder(self, str path) except 0:
+        """The same for the names in a folder."""
+        self.open_folder(path)
+        return self.request((<Folder> self.folders[path]).file)
+
+    cdef int open_folder(self, str path) except -1:
+        """Before the descriptors are used up."""
+        if path not in self.folders:
+            self.folders[path] = Folder(path)
+        return 0
 
     cdef int dispose(self, str path) except -1:
         """Remove a file, if it is there; what the kernel has to do for a large one is done by the thread.
@@ -73,14 +102,19 @@ cdef class Syncer:
             return 0
         if os.fstat(fd).st_size > DISPOSE_SIZE:
             self.start()
-            return self.add(~fd)
-        close(fd)
+            return self.add(open_file(fd), True)
+        os.close(fd)
         return 0
 
-    cdef int add(self, int fd) except -1:
+    cdef int add(self, OpenFile *file, bint is_drop) except -1:
+        """Takes a reference over."""
         if self.pending_size == self.pending_capacity:
-            self.widen()
-        self.pending[self.pending_size] = fd
+            try:
+                self.widen()
+            except MemoryError:
+                drop_file(file)
+                raise
+        self.pending[self.pending_size] = <uintptr_t>file | is_drop
         self.pending_size += 1
         if self.pending_size == 1:
             self.announce()
@@ -139,6 +173,7 @@ cdef class Syncer:
         self.done_ticket += 1
         if error:
             self.error_errno = self.error_errno or error
+            self.failed_ticket = self.done_ticket
             self.health.fail("sync", "data", error)
         return 0
 
@@ -171,7 +206,14 @@ cdef class Syncer:
 
     def request_fd(self, int fd):
         """request() for tests."""
-        return self.request(fd)
+        cdef int copy = dup(fd)
+        if copy < 0:
+            raise OSError(errno, os.strerror(errno))
+        cdef OpenFile *file = open_file(copy)
+        try:
+            return self.request(file)
+        finally:
+            drop_file(file)
 
     cdef int start(self) except -1:
         if self.worker is NULL:
@@ -182,7 +224,7 @@ cdef class Syncer:
 
     cdef int widen(self) except -1:
         cdef size_t capacity = self.pending_capacity * 2 or 16
-        cdef int *grown = <int *>realloc(self.pending, capacity * sizeof(int))
+        cdef uintptr_t *grown = <uintptr_t *>realloc(self.pending, capacity * sizeof(uintptr_t))
         if grown is NULL:
             raise MemoryError
         self.pending = grown
@@ -196,7 +238,7 @@ cdef class Syncer:
                 worker_stop(self.worker)
             self.worker = NULL
         for i in range(self.pending_size):
-            close(self.pending[i] if self.pending[i] >= 0 else ~self.pending[i])
+            drop_file(<OpenFile *>(self.pending[i] & ~<uintptr_t>1))
         free(self.pending)
         self.pending = NULL
         self.pending_size = 0

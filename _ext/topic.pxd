@@ -3,6 +3,7 @@
 from libc.stdint cimport int64_t, uint64_t
 
 from nsqfast._ext.backlog cimport Queue, Storage
+from nsqfast._ext.flush cimport Flush
 from nsqfast._ext.guid cimport GuidFactory
 from nsqfast._ext.message cimport Delivery, Message
 from nsqfast._ext.ring cimport Ring
@@ -28,7 +29,8 @@ cdef class Topic(Queue):
 
     cdef uint64_t publish(self, const char *body, Py_ssize_t size, int64_t defer_ms) except? 0
     cdef uint64_t publish_many(self, const char *data, uint64_t count) except? 0
-    cdef int close(self) except -1
+    cdef Flush flush(self)
+    cdef int note_copies(self, Delivery **some, int count) except -1
     cdef int delete(self) except -1
     cdef int refuse_if_exiting(self) except -1
     cdef int add(self, const char *body, Py_ssize_t size, int64_t defer_ms, int64_t wall, int64_t monotonic) except -1

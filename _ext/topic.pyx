@@ -17,6 +17,7 @@ from nsqfast.names import is_ephemeral
 log = logging.getLogger("nsqd")
 
 cdef int64_t RETRY_NS = 1000000000
+cdef int64_t WAIT_NS = 1000000      # for an fsync
 
 
 cdef enum:
@@ -182,6 +183,9 @@ cdef class Topic(Queue):
         cdef int count
         if self.paused or self.awaits_channels or not self.channel_list or self.exiting:
             return 0
+        if self.backlog.is_ahead():
+            self.storage.timers.arm(self, now_ns + WAIT_NS)
+            return 0
         while self.held.size:
             held = <Delivery *> self.held.pop()
             self.pass_on(&held, 1, now_ns)
@@ -220,9 +224,25 @@ cdef class Topic(Queue):
             for i in range(count):
                 self.backlog.requeue(some[i])
             raise
+        self.note_copies(some, count)
         for i in range(count):
             self.backlog.done(some[i])
         return 0
+
+    cdef int note_copies(self, Delivery **some, int count) except -1:
+        """Their records here are needed until those in the channels are synced."""
+        cdef Channel channel
+        cdef uint64_t ticket = 0
+        cdef int i
+        for i in range(count):
+            if some[i].ordinal:
+                break
+        else:
+            return 0
+        for channel in self.channel_list:
+            if channel.backlog.disk is not None:
+                ticket = max(ticket, channel.backlog.disk.request_sync())
+        return self.backlog.note_copies(ticket) if ticket else 0
 
     cdef int settle_channels(self) except -1:
         """Only what stands in the channels may be finished here."""
@@ -301,20 +321,20 @@ cdef class Topic(Queue):
         self.backlog.empty()
         drop_held(self.held)
 
-    cdef int close(self) except -1:
-        """Everything to disk; nothing is accepted any more."""
-        cdef Channel channel
+    cdef Flush flush(self):
+        """All that is held in memory to disk; nothing is accepted any more. None: it has no files."""
+        cdef Flush flush
         self.exiting = True
         self.storage.timers.disarm(self)
-        for channel in self.channel_list:
-            channel.close()
-        self.backlog.flush()
+        if self.backlog.disk is None:
+            drop_held(self.held)
+            return None
+        flush = Flush(self.backlog)
+        flush.add_memory()
         while self.held.size:
-            if self.backlog.disk is None:
-                delivery_free(<Delivery *> self.held.pop())
-            else:
-                self.backlog.store(<Delivery *> self.held.pop())
-        return self.backlog.close()
+            flush.add(<Delivery *> self.held.pop())
+        flush.end()
+        return flush
 
     cdef int delete(self) except -1:
         self.exiting = True

@@ -43,6 +43,21 @@ def test_wrong_size_is_refused(path, size):
 
 
 FAR = 1 << 62
+MASK = (1 << 64) - 1
+
+
+def mix(number):
+    """The finalizer of splitmix64."""
+    number = (number + 0x9E3779B97F4A7C15) & MASK
+    number = ((number ^ number >> 30) * 0xBF58476D1CE4E5B9) & MASK
+    number = ((number ^ number >> 27) * 0x94D049BB133111EB) & MASK
+    return number ^ number >> 31
+
+
+def kept(index, file, position):
+    """A place as it stands in the file, with its check."""
+    check = mix(index ^ mix((file & MASK) ^ mix(position & MASK)))
+    return struct.pack("<3qQ", index, file, position, check)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +83,7 @@ def test_places_that_contradict_each_other_are_refused(path, cursor, written, is
     AckFile(path).close()
     data = bytearray(Path(path).read_bytes())
     # Behind magic and capacity: the two slots of the one, then those of the other.
-    data[16:112] = struct.pack("<12q", *cursor, *cursor, *written, *written)
+    data[16:144] = 2 * kept(*cursor) + 2 * kept(*written)
     Path(path).write_bytes(data)
     assert (AckFile.load(path) is not None) is is_sound
 

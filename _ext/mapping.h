@@ -1,0 +1,102 @@
+/* Files mapped for writing, of which the kernel may fail to provide a page: the disk is full and the file system copies on
+ * write, a sector cannot be read, or somebody cut the file. The signal (SIGBUS) would end the process. Here the whole mapping
+ * is exchanged for memory with as much of the file as can still be read, the store that failed is repeated, and `is_lost` says
+ * that from now on nothing of it reaches the disk.
+ *
+ * The list is changed by the thread that uses the mappings; the signal comes to the thread whose access failed. */
+#ifndef NSQFAST_MAPPING_H
+#define NSQFAST_MAPPING_H
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+typedef struct nsq_mapping {
+    char *address;
+    size_t size;
+    int fd;
+    volatile sig_atomic_t is_lost;
+    struct nsq_mapping *next, *previous;
+} nsq_mapping;
+
+static nsq_mapping *nsq_mappings;
+static struct sigaction nsq_bus_before;
+static int nsq_is_guarding;
+
+/* Page by page, so that one that cannot be read stays zeros and costs no other. */
+static void nsq_copy_file(int fd, char *to, size_t size) {
+    for (size_t at = 0; at < size; at += 4096) {
+        size_t want = size - at < 4096 ? size - at : 4096, got = 0;
+        while (got < want) {
+            ssize_t done = pread(fd, to + at + got, want - got, (off_t)(at + got));
+            if (done <= 0)
+                break;
+            got += (size_t)done;
+        }
+    }
+}
+
+static void nsq_on_bus(int number, siginfo_t *info, void *context) {
+    char *at = (char *)info->si_addr;
+    int error = errno;
+    (void)number;
+    (void)context;
+    for (nsq_mapping *m = nsq_mappings; m; m = m->next) {
+        if (at < m->address || at >= m->address + m->size)
+            continue;
+        char *copy = (char *)mmap(NULL, m->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (copy == MAP_FAILED)
+            break;
+        nsq_copy_file(m->fd, copy, m->size);
+        if (mremap(copy, m->size, m->size, MREMAP_MAYMOVE | MREMAP_FIXED, m->address) == MAP_FAILED)
+            break;
+        m->is_lost = 1;
+        errno = error;
+        return;
+    }
+    /* Not ours: whoever stood here before us gets it when the access is repeated. */
+    sigaction(SIGBUS, &nsq_bus_before, NULL);
+    nsq_is_guarding = 0;
+    errno = error;
+}
+
+/* The file, or memory alone where fd is -1; NULL with errno set if there is no room. */
+static inline nsq_mapping *nsq_map(int fd, size_t size) {
+    nsq_mapping *m = (nsq_mapping *)calloc(1, sizeof *m);
+    if (m == NULL)
+        return NULL;
+    m->address = (char *)mmap(NULL, size, PROT_READ | PROT_WRITE, fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED, fd, 0);
+    if (m->address == MAP_FAILED) {
+        free(m);
+        return NULL;
+    }
+    m->size = size;
+    m->fd = fd;
+    if (fd >= 0 && !nsq_is_guarding) {
+        struct sigaction action = {0};
+        action.sa_sigaction = nsq_on_bus;
+        action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
+        sigaction(SIGBUS, &action, &nsq_bus_before);
+        nsq_is_guarding = 1;
+    }
+    m->next = nsq_mappings;
+    if (m->next)
+        m->next->previous = m;
+    nsq_mappings = m;
+    return m;
+}
+
+static inline void nsq_unmap(nsq_mapping *m) {
+    if (m->previous)
+        m->previous->next = m->next;
+    else
+        nsq_mappings = m->next;
+    if (m->next)
+        m->next->previous = m->previous;
+    munmap(m->address, m->size);
+    free(m);
+}
+
+#endif
