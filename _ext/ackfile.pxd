@@ -39,7 +39,7 @@ cdef struct Header:
     uint64_t bits_check         # over all bits that are set
     uint64_t boot_check         # over what follows
     char boot_id[40]            # after a reboot without a clean stop the bits are not to be believed
-    unsigned char clean
+    uint64_t clean
     unsigned char cursor_slot
     unsigned char written_slot
 

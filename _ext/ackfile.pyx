@@ -23,6 +23,10 @@ import os
 
 from nsqfast._ext.syncer cimport drop_file, open_file
 
+cdef extern from "check.h" nogil:
+    uint64_t mix "nsq_mix"(uint64_t x)
+    uint64_t check_numbers "nsq_check"(const uint64_t *numbers, uint64_t count)
+
 cdef extern from "mapping.h" nogil:
     Mapping *map_file "nsq_map"(int fd, size_t size)
     void unmap_file "nsq_unmap"(Mapping *mapping)
@@ -31,17 +35,8 @@ cdef extern from *:
     """
     /* The compiler must not move a store across; the processor does not matter to the page cache. */
     #define nsq_barrier() __asm__ __volatile__("" ::: "memory")
-
-    /* The finalizer of splitmix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014). */
-    static inline unsigned long long nsq_mix(unsigned long long x) {
-        x += 0x9e3779b97f4a7c15ULL;
-        x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ULL;
-        x = (x ^ x >> 27) * 0x94d049bb133111ebULL;
-        return x ^ x >> 31;
-    }
     """
     void barrier "nsq_barrier"() nogil
-    uint64_t mix "nsq_mix"(uint64_t x) nogil
     int popcount "__builtin_popcountll"(uint64_t word) nogil
     int lowest_bit "__builtin_ctzll"(uint64_t word) nogil
 
@@ -77,23 +72,12 @@ cdef bint is_sane(Place place) noexcept:
 
 
 cdef uint64_t check_place(Place *place) noexcept:
-    return mix(place.index ^ mix(<uint64_t>place.file ^ mix(<uint64_t>place.position)))
-
-
-cdef uint64_t check_meta(KeptMeta *meta) noexcept:
-    cdef uint64_t check = 0
-    cdef int i
-    for i in range(5):
-        check = mix(check ^ <uint64_t>meta.numbers[i])
-    return check
+    return check_numbers(<uint64_t *>place, 3)
 
 
 cdef uint64_t check_boot(Header *header) noexcept:
-    cdef uint64_t check = mix(header.capacity ^ <uint64_t>header.clean << 63)
-    cdef size_t i
-    for i in range(sizeof(header.boot_id)):
-        check = mix(check ^ <unsigned char>header.boot_id[i])
-    return check
+    """Over all behind the check but the slots: the id of the boot, and whether the stop was clean."""
+    return mix(header.capacity ^ check_numbers(<uint64_t *>header.boot_id, sizeof(header.boot_id) // 8 + 1))
 
 
 cdef bint read_place(KeptPlace *slots, unsigned char slot, Place *place) noexcept:
@@ -370,7 +354,7 @@ cdef class AckFile:
         for i in range(5):
             self.header.meta_next.numbers[i] = numbers[i]
         barrier()
-        self.header.meta_next.check = check_meta(&self.header.meta_next)
+        self.header.meta_next.check = check_numbers(<uint64_t *>self.header.meta_next.numbers, 5)
         barrier()
 
     cdef void confirm(self) noexcept:
@@ -453,7 +437,7 @@ cdef class AckFile:
 
 cdef bint is_meta(KeptMeta *meta, list numbers) noexcept:
     cdef int i
-    if meta.check != check_meta(meta):
+    if meta.check != check_numbers(<uint64_t *>meta.numbers, 5):
         return False
     for i in range(5):
         if meta.numbers[i] != <int64_t>numbers[i]:

@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int64_t, uint16_t, uint64_t
 
+from nsqfast._ext.diskdeferred cimport DiskDeferred
 from nsqfast._ext.diskhead cimport DiskHead
 from nsqfast._ext.diskqueue cimport DiskQueue
 from nsqfast._ext.heap cimport Timed, Timers
@@ -48,6 +49,8 @@ cdef class Backlog:
     cdef Delivery *defer(self, Message *message) except NULL
     cdef int requeue(self, Delivery *delivery) except -1
     cdef int store(self, Delivery *delivery) except -1
+    cdef int rewrite(self, Delivery *delivery) except -1
+    cdef DiskDeferred found_deferred(self)
     cdef Delivery *take(self) except? NULL
     cdef int done(self, Delivery *delivery) except -1
     cdef int begin(self) except -1

@@ -7,6 +7,8 @@ that is persisted never passes one in flight or deferred (spec nsqd-core §14 ro
 from libc.stdint cimport uintptr_t
 
 from nsqfast._ext.clock cimport monotonic_ns, wall_ns
+from nsqfast._ext.deadlines cimport Deadlines
+from nsqfast._ext.diskdeferred cimport DiskDeferred
 from nsqfast._ext.diskhead cimport DiskHead
 from nsqfast._ext.diskposition cimport DiskPosition
 from nsqfast._ext.memory cimport account
@@ -162,11 +164,29 @@ cdef class Backlog:
     cdef int store(self, Delivery *delivery) except -1:
         """To the tail of the disk; the delivery is used up. OSError: it is not."""
         if delivery.ordinal:
-            self.disk.move(delivery.ordinal, delivery.message, delivery.attempts)
+            self.disk.move(delivery.ordinal, delivery.message, delivery.attempts, False)
         else:
             self.disk.append(delivery.message, delivery.attempts, False)
         delivery_free(delivery)
         return self.mark()
+
+    cdef int rewrite(self, Delivery *delivery) except -1:
+        """It is deferred again: its record learns of the attempts, so that a kill does not make it forget them."""
+        if delivery.ordinal == 0:
+            return 0
+        try:
+            delivery.ordinal = self.disk.move(delivery.ordinal, delivery.message, delivery.attempts, True)
+        except OSError:
+            return 0
+        return self.mark()
+
+    cdef DiskDeferred found_deferred(self):
+        """Those that were deferred when the broker was stopped, once; None if there were none."""
+        cdef Deadlines deadlines
+        if self.disk is None or self.disk.deadlines is None:
+            return None
+        deadlines, self.disk.deadlines = self.disk.deadlines, None
+        return DiskDeferred(self.disk, deadlines)
 
     cdef Delivery *take(self) except? NULL:
         """The oldest, or NULL."""

@@ -64,4 +64,5 @@ cdef class Channel(Queue):
     cdef int on_deadline(self, int64_t now_ns) except -1
     cdef int expire(self, Delivery *delivery) except -1
     cdef int flush_rest(self, Flush flush) except -1
+    cdef int restore_deferred(self) except -1
     cdef int64_t oldest(self) except -2

@@ -2,14 +2,15 @@
 
 import logging
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 
 from nsqfast._ext.clock cimport monotonic_ns, wall_ns
+from nsqfast._ext.diskdeferred cimport DiskDeferred
 from nsqfast._ext.heap cimport HeapNode
 from nsqfast._ext.histogram cimport record
 from nsqfast._ext.memory cimport MEMORY_FULL, MEMORY_SLOW, account
-from nsqfast._ext.message cimport delivery_free
+from nsqfast._ext.message cimport delivery_free, delivery_new
 
 from nsqfast.errors import PublishError
 from nsqfast.names import is_ephemeral
@@ -39,6 +40,7 @@ cdef class Channel(Queue):
         self.ready = Circle()
         self.on_last_left = on_last_left
         self.dice = 0x2545F4914F6CDD1D
+        self.restore_deferred()
 
     def __dealloc__(self):
         if self.in_flight is not None:
@@ -69,6 +71,25 @@ cdef class Channel(Queue):
         delivery.deadline_ns = deadline_ns
         self.deferred.push(<HeapNode *> delivery)
         return self.rearm(deadline_ns)
+
+    cdef int restore_deferred(self) except -1:
+        """What was deferred when the broker was stopped."""
+        cdef DiskDeferred found = self.backlog.found_deferred()
+        cdef int64_t due_ns = 0, to_monotonic_ns = monotonic_ns() - wall_ns()
+        cdef uint64_t ordinal = 0
+        cdef Message *message
+        cdef Delivery *delivery
+        if found is None:
+            return 0
+        while True:
+            message = found.next(&ordinal, &due_ns)
+            if message is NULL:
+                return 0
+            delivery = delivery_new(message)
+            if delivery is NULL:
+                raise MemoryError
+            delivery.ordinal = ordinal
+            self.hold(delivery, to_monotonic_ns + due_ns)
 
     # -- out -----------------------------------------------------------------------------------------------------------
 
@@ -211,6 +232,7 @@ cdef class Channel(Queue):
         consumer.in_flight -= 1
         self.requeue_count += 1
         if delay_ns:
+            self.backlog.rewrite(delivery)
             self.hold(delivery, monotonic_ns() + delay_ns)
         else:
             self.backlog.requeue(delivery)
@@ -302,15 +324,18 @@ cdef class Channel(Queue):
     cdef int flush_rest(self, Flush flush) except -1:
         """What is in flight and what is deferred, each in the order of its deadlines."""
         cdef Delivery *delivery = self.in_flight.peek()
+        cdef int64_t to_wall_ns = wall_ns() - monotonic_ns()
         self.table = InFlightTable()
         while delivery is not NULL:
             self.in_flight.remove(delivery)
             flush.add(delivery)
             delivery = self.in_flight.peek()
+        if self.deferred.size:
+            flush.begin_deferred()
         while self.deferred.size:
             delivery = <Delivery *> self.deferred.peek()
             self.deferred.remove(<HeapNode *> delivery)
-            flush.add(delivery)
+            flush.add_deferred(delivery, to_wall_ns + delivery.deadline_ns)
         return 0
 
     cdef int delete(self) except -1:

@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 
+from nsqfast._ext.deadlines cimport Deadlines
 from nsqfast._ext.diskreader cimport DiskReader
 from nsqfast._ext.message cimport Message
 from nsqfast._ext.syncer cimport OpenFile, Syncer
@@ -28,6 +29,7 @@ cdef class Rolled:
 # depth, unacked, name, pop() and ack() are DiskReader's.
 cdef class DiskQueue(DiskReader):
     cdef str data_path
+    cdef Deadlines deadlines            # of those deferred, found at the start or to be kept at the stop; or None
     cdef int64_t sync_every
     cdef int64_t unsynced               # records appended since the last request_sync
     cdef uint64_t sync_ticket           # what covers all appended before that
@@ -52,7 +54,7 @@ cdef class DiskQueue(DiskReader):
     cdef uint64_t append(self, Message *message, uint16_t attempts, bint taken) except 0
     cdef int append_later(self, Message *message, uint16_t attempts) except -1
     cdef object settle(self)
-    cdef int move(self, uint64_t ordinal, Message *message, uint16_t attempts) except -1
+    cdef uint64_t move(self, uint64_t ordinal, Message *message, uint16_t attempts, bint taken) except 0
     cdef uint64_t add(self, const char *payload, size_t size, Message *message, uint16_t attempts,
                       bint taken) except 0
     cdef uint64_t gather(self, const char *payload, size_t size, Message *message, uint16_t attempts,
@@ -77,6 +79,7 @@ cdef class DiskQueue(DiskReader):
     cpdef uint64_t request_sync(self) except? 0
     cpdef int close(self) except -1
     cpdef uint64_t close_some(self, int step) except? 0
+    cdef uint64_t keep_all(self) except? 0
     cdef uint64_t close_last(self) except? 0
     cpdef int delete_files(self) except -1
     cdef int close_files(self) except -1

@@ -14,6 +14,7 @@ import logging
 import os
 
 from nsqfast._ext.ackfile cimport AckFile, Place
+from nsqfast._ext.deadlines cimport take_deadlines
 from nsqfast._ext.memory cimport account
 from nsqfast._ext.message cimport Message, message_drop, message_new, message_put_header, put_be32
 from nsqfast._ext.recovery cimport Recovered, recover
@@ -71,6 +72,9 @@ cdef class DiskQueue(DiskReader):
         self.kept = Place(self.cursor, self.cursor_file, self.cursor_position)
         self.meta_text = self.meta_synced = found.meta_text
         self.closed = False
+        self.deadlines = take_deadlines(name, self.prefix + "deferred.dat")
+        if self.deadlines is not None and not found.is_whole:
+            self.deadlines = None   # another broker, or damage: the records are not where they were
         syncer.open_folder(self.data_path)
         self.rewind()
         if self.cursor == self.written:
@@ -107,20 +111,21 @@ cdef class DiskQueue(DiskReader):
         lost, self.lost = self.lost, None
         return lost
 
-    cdef int move(self, uint64_t ordinal, Message *message, uint16_t attempts) except -1:
+    cdef uint64_t move(self, uint64_t ordinal, Message *message, uint16_t attempts, bint taken) except 0:
         """To the tail: written again, and the old record finished. A kill in between leaves one of the two."""
-        cdef uint64_t index = ordinal - self.shift if ordinal >= self.shift_from else 0
+        cdef uint64_t moved, index = ordinal - self.shift if ordinal >= self.shift_from else 0
         self.note_copy(0)
         if self.in_batch or self.acks is None or index == 0:
-            self.append(message, attempts, False)
-            return self.ack(ordinal)
+            moved = self.append(message, attempts, taken)
+            self.ack(ordinal)
+            return moved
         self.acks.begin_move(index, self.written)
         try:
-            self.append(message, attempts, False)
+            moved = self.append(message, attempts, taken)
             self.ack(ordinal)
         finally:
             self.acks.end_move()
-        return 0
+        return moved
 
     cdef uint64_t gather(self, const char *payload, size_t size, Message *message, uint16_t attempts,
                          bint taken) except 0:
@@ -449,11 +454,25 @@ cdef class DiskQueue(DiskReader):
                 self.synced()
                 self.drop_meta()
                 # Without metadata there is nothing on disk, and nothing to say of it.
-                return self.begin_meta() if self.meta_text or self.write_file or self.write_position else 0
+                return self.keep_all() if self.meta_text or self.write_file or self.write_position else 0
             return self.close_last()
         except BaseException:
             self.release()
             raise
+
+    cdef uint64_t keep_all(self) except? 0:
+        """What is known of the records."""
+        cdef OpenFile *file
+        cdef uint64_t ticket = 0
+        if self.deadlines is not None:
+            try:
+                file = self.deadlines.write(self.prefix + "deferred.dat")
+            except OSError as error:
+                log.error("DISKQUEUE(%s) deferred messages will be due at once - %s", self.name, error.strerror)
+            else:
+                ticket = self.syncer.request(file)
+                drop_file(file)
+        return max(ticket, self.begin_meta())
 
     cdef uint64_t close_last(self) except? 0:
         cdef uint64_t ticket = 0
@@ -477,7 +496,7 @@ cdef class DiskQueue(DiskReader):
         for number in segment_numbers(self.prefix):
             for ending in ("", ".bad"):
                 remove(segment_path(self.prefix, number) + ending)
-        for name in ("meta.dat", "meta.dat.0.tmp", "meta.dat.1.tmp", "acks.dat", "acks.dat.tmp"):
+        for name in ("meta.dat", "meta.dat.0.tmp", "meta.dat.1.tmp", "acks.dat", "acks.dat.tmp", "deferred.dat"):
             remove(self.prefix + name)
         return 0
 

@@ -64,6 +64,7 @@ cdef class DiskReader(DiskPosition):
     cdef int skim(self) except -1
     cdef int step(self, int64_t end) except -1
     cdef int take(self, uint64_t index, int64_t file, int64_t position, int64_t end) except -1
+    cdef uint64_t take_found(self, uint64_t index, int64_t file, int64_t position, int64_t end) except 0
     cdef bint is_sound(self) except -1
     cdef int resync(self) except -1
     cdef int recount(self) except -1

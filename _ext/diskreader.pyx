@@ -243,6 +243,13 @@ cdef class DiskReader(DiskPosition):
         self.taken_tail += 1
         return 0
 
+    cdef uint64_t take_found(self, uint64_t index, int64_t file, int64_t position, int64_t end) except 0:
+        """One that was there when the queue was opened; its ordinal."""
+        self.take(index, file, position, end)
+        self.depth -= 1
+        self.skip_taken()
+        return index + self.shift
+
     cdef bint is_sound(self) except -1:
         return Segment(segment_path(self.prefix, self.read_file), self.read_end).accepted(self.read_position)
 

@@ -3,6 +3,7 @@
 from libc.stdint cimport int64_t
 
 from nsqfast._ext.backlog cimport Backlog
+from nsqfast._ext.deadlines cimport Deadlines
 from nsqfast._ext.message cimport Delivery
 
 
@@ -13,6 +14,10 @@ cdef class Flush:
     cdef readonly int64_t lost_count
     cdef readonly object error   # the OSError that cost them; None = nothing is lost
 
+    cdef Deadlines deadlines
+
     cdef int add(self, Delivery *delivery) except -1
+    cdef int begin_deferred(self) except -1
+    cdef int add_deferred(self, Delivery *delivery, int64_t due_ns) except -1
     cdef int add_memory(self) except -1
     cdef int end(self) except -1

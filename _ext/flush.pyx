@@ -42,6 +42,21 @@ cdef class Flush:
             self.add(self.backlog.take())
         return 0
 
+    cdef int begin_deferred(self) except -1:
+        """Those that follow are deferred, and the last ones."""
+        self.end()
+        self.deadlines = Deadlines()
+        self.deadlines.head.first_index = self.backlog.disk.written
+        self.deadlines.head.file = self.backlog.disk.write_file
+        self.deadlines.head.position = self.backlog.disk.write_position
+        self.backlog.disk.begin_batch()
+        return 0
+
+    cdef int add_deferred(self, Delivery *delivery, int64_t due_ns) except -1:
+        """due_ns: Unix time."""
+        self.deadlines.add(delivery.message.id, due_ns)
+        return self.add(delivery)
+
     cdef int end(self) except -1:
         """Write what was gathered."""
         try:
@@ -50,4 +65,5 @@ cdef class Flush:
             self.error = error
             self.lost_count += self.batch_count
         self.batch_count = self.batch_size = 0
+        self.backlog.disk.deadlines = self.deadlines if self.error is None else None
         return 0

@@ -16,6 +16,7 @@ cdef class Recovered:
     cdef int64_t write_file
     cdef int64_t write_position
     cdef int64_t unacked
+    cdef bint is_whole          # indexes are what they were when the queue was closed
     cdef str meta_text          # what is in the metadata file; '' where that is not good enough
 
 

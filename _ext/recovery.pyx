@@ -66,7 +66,9 @@ cdef Recovered resume(str name, str prefix, AckFile acks, str meta_text):
     if whole:
         acks.resume_move()
     acks.claim()
-    return result(acks, cursor, written, meta_text)
+    cdef Recovered found = result(acks, cursor, written, meta_text)
+    found.is_whole = whole
+    return found
 
 
 cdef Recovered start_over(str name, str prefix, numbers):

@@ -37,6 +37,7 @@ cdef class Topic(Queue):
     cdef bint is_open(self) noexcept
     cdef int spread(self, Message *message, int64_t now_ns) except -1
     cdef int keep(self, Message *message) except -1
+    cdef int restore_deferred(self) except -1
     cdef int begin(self) except -1
     cdef int end(self) except -1
     cdef int pump_channels(self) except -1

@@ -9,7 +9,8 @@ from nsqfast._ext.backlog cimport Backlog
 from nsqfast._ext.channel cimport Channel
 from nsqfast._ext.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.memory cimport MEMORY_SLOW, account
-from nsqfast._ext.message cimport Delivery, delivery_free, get_be32, message_drop, message_new
+from nsqfast._ext.diskdeferred cimport DiskDeferred
+from nsqfast._ext.message cimport Delivery, delivery_free, delivery_new, get_be32, message_drop, message_new
 
 from nsqfast.errors import ProtocolError, PublishError
 from nsqfast.names import is_ephemeral
@@ -40,6 +41,7 @@ cdef class Topic(Queue):
         self.channel_by_name = {}
         self.on_change = on_change
         self.on_last_left = on_last_left
+        self.restore_deferred()
 
     def __dealloc__(self):
         if self.held is not None:
@@ -121,6 +123,26 @@ cdef class Topic(Queue):
             self.backlog.put(message, False)
             self.note_unsettled()
         return 0
+
+    cdef int restore_deferred(self) except -1:
+        """What waited here for a channel, deferred, when the broker was stopped: for the rest of its time."""
+        cdef DiskDeferred found = self.backlog.found_deferred()
+        cdef int64_t due_ns = 0, wall = wall_ns()
+        cdef uint64_t ordinal = 0
+        cdef Message *message
+        cdef Delivery *held
+        if found is None:
+            return 0
+        while True:
+            message = found.next(&ordinal, &due_ns)
+            if message is NULL:
+                return 0
+            message.defer_ms = max(1, (due_ns - wall) // 1000000)
+            held = delivery_new(message)
+            if held is NULL:
+                raise MemoryError
+            held.ordinal = ordinal
+            self.held.push(<void *> held)
 
     cdef int on_settled(self) except -1:
         return self.open() if self.channel_list else 0
@@ -324,6 +346,8 @@ cdef class Topic(Queue):
     cdef Flush flush(self):
         """All that is held in memory to disk; nothing is accepted any more. None: it has no files."""
         cdef Flush flush
+        cdef Delivery *held
+        cdef int64_t wall = wall_ns()
         self.exiting = True
         self.storage.timers.disarm(self)
         if self.backlog.disk is None:
@@ -331,8 +355,11 @@ cdef class Topic(Queue):
             return None
         flush = Flush(self.backlog)
         flush.add_memory()
+        if self.held.size:
+            flush.begin_deferred()
         while self.held.size:
-            flush.add(<Delivery *> self.held.pop())
+            held = <Delivery *> self.held.pop()
+            flush.add_deferred(held, wall + <int64_t> held.message.defer_ms * 1000000)
         flush.end()
         return flush
 

@@ -56,7 +56,9 @@ def mix(number):
 
 def kept(index, file, position):
     """A place as it stands in the file, with its check."""
-    check = mix(index ^ mix((file & MASK) ^ mix(position & MASK)))
+    check = 0
+    for number in (index, file, position):
+        check = mix(check ^ (number & MASK))
     return struct.pack("<3qQ", index, file, position, check)
 
 

@@ -1,0 +1,23 @@
+/* Checks for the files beside the queues. They tell damage from what was written, not who wrote it. */
+#ifndef NSQFAST_CHECK_H
+#define NSQFAST_CHECK_H
+
+#include <stdint.h>
+
+/* The finalizer of splitmix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014). */
+static inline uint64_t nsq_mix(uint64_t x) {
+    x += 0x9e3779b97f4a7c15ULL;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ULL;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebULL;
+    return x ^ x >> 31;
+}
+
+/* Over `count` numbers, in their order. */
+static inline uint64_t nsq_check(const uint64_t *numbers, uint64_t count) {
+    uint64_t check = 0;
+    for (uint64_t i = 0; i < count; i++)
+        check = nsq_mix(check ^ numbers[i]);
+    return check;
+}
+
+#endif
