@@ -13,9 +13,8 @@ typedef struct {
     uint32_t size;        /* of the body, bytes */
     int64_t timestamp_ns; /* when it was published, Unix time */
     uint64_t id;
-    uint32_t defer_ms;    /* asked for by DPUB; counts from the fan-out */
-    uint16_t attempts;    /* deliveries before it was stored; 0 for a fresh message */
-    uint16_t unused;
+    uint64_t defer_ms : 48; /* asked for by DPUB; counts from the fan-out; more than any int64_t of nanoseconds */
+    uint64_t attempts : 16; /* deliveries before it was stored; 0 for a fresh message */
     char body[];
 } nsq_message;
 

@@ -9,7 +9,7 @@ cdef extern from "message.h" nogil:
         uint32_t size
         int64_t timestamp_ns
         uint64_t id
-        uint32_t defer_ms
+        uint64_t defer_ms       # 48 bits
         uint16_t attempts
         char *body
 

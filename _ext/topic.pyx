@@ -2,7 +2,7 @@
 
 import logging
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memchr
 
 from nsqfast._ext.backlog cimport Backlog
@@ -93,7 +93,7 @@ cdef class Topic(Queue):
         cdef Message *message = message_new(body, <uint32_t> size, wall, self.guid.next(wall))
         if message is NULL:
             raise MemoryError
-        message.defer_ms = <uint32_t> defer_ms
+        message.defer_ms = <uint64_t> defer_ms
         try:
             if self.is_open():
                 self.spread(message, monotonic)

@@ -18,6 +18,7 @@ from nsqfast.options import (
     STRING,
     STRINGS,
     Kind,
+    declared,
     option,
     parse_options,
     words,
@@ -29,6 +30,8 @@ VERSION_LINE = f"nsqd v{NSQ_VERSION} (built w/python{python_version()})"
 LOG_PREFIX = "[nsqd] "
 # Memory comes in blocks of 1 MiB for each size of message; with less, few sizes would be left in memory.
 MEMORY_MIN = 64 << 20
+# A hundred years. Times are 64 bits of nanoseconds, and twice the longest heartbeat behind now has to fit in, too.
+DURATION_NS_MAX = 876_600 * 3600 * 1_000_000_000
 
 TLS_REQUIRED_OFF, TLS_REQUIRED_EXCEPT_HTTP, TLS_REQUIRED = 0, 1, 2
 # The protocol numbers of TLS 1.0 to 1.3; an empty word is the default (NSQ's is 1.0, which is not safe any more).
@@ -209,6 +212,15 @@ def _refuse_harmful(options: Options) -> None:
         if duration_ns <= 0:
             raise OptionsError(
                 f"--{flag} must be longer than 0, not {format_duration(duration_ns)}"
+            )
+    if options.max_req_timeout_ns < 0:
+        shown = format_duration(options.max_req_timeout_ns)
+        raise OptionsError(f"--max-req-timeout must not be negative: {shown}")
+    for item in declared(Options):
+        if item.kind is DURATION and getattr(options, item.attribute) > DURATION_NS_MAX:
+            raise OptionsError(
+                f"--{item.flag} must be at most {format_duration(DURATION_NS_MAX)} (100 years), "
+                f"not {format_duration(getattr(options, item.attribute))}"
             )
     if options.statsd_interval_ns <= 1_000_000_000:
         shown = format_duration(options.statsd_interval_ns)
