@@ -36,6 +36,7 @@ cdef class Connection(Consumer):
     cdef int64_t next_heartbeat_ns
     cdef int64_t command_since_ns             # since when a next command is awaited
     cdef int64_t write_paused_since_ns
+    cdef int64_t grace_until_ns               # no limit ends the connection before; 0 = none has come yet
     cdef object pending                       # deque of [ticket, number of OKs, command, other bytes or None]
 
     cdef int feed(self) except -1
@@ -62,5 +63,6 @@ cdef class Connection(Consumer):
     cdef int close(self) except -1
     cdef int cut(self) except -1
     cdef int64_t deadline(self) noexcept
+    cdef bint is_over(self, int64_t limit_ns, int64_t allowed_ns, int64_t now_ns) noexcept
     cdef int on_deadline(self, int64_t now_ns) except -1
     cdef int drop(self, str reason) except -1

@@ -28,6 +28,7 @@ cdef int64_t HEARTBEAT_DEFAULT_NS = 30 * SECOND_NS
 cdef int64_t MAGIC_TIMEOUT_NS = 10 * SECOND_NS   # a client that speaks V2 sends its four bytes at once
 cdef int64_t HANDSHAKE_TIMEOUT_NS = 5 * SECOND_NS
 cdef int64_t DRAIN_NS = SECOND_NS
+cdef int64_t TURN_NS = 1000000                   # until the loop has read once more
 
 cdef bytes OK = encode(FRAME_RESPONSE, b"OK")
 
@@ -374,17 +375,27 @@ cdef class Connection(Consumer):
         """The next moment at which something must be looked at; 0 = none."""
         cdef int64_t deadline_ns
         if not self.has_magic:
-            return self.command_since_ns + MAGIC_TIMEOUT_NS
+            return max(self.command_since_ns + MAGIC_TIMEOUT_NS, self.grace_until_ns)
         if self.is_shaking:
-            return self.handshake_deadline_ns
+            return max(self.handshake_deadline_ns, self.grace_until_ns)
         if self.heartbeat_ns == 0:
             return 0
         deadline_ns = self.next_heartbeat_ns
         if not self.is_held:
-            deadline_ns = min(deadline_ns, self.command_since_ns + 2 * self.heartbeat_ns)
+            deadline_ns = min(deadline_ns, max(self.command_since_ns + 2 * self.heartbeat_ns, self.grace_until_ns))
         if self.write_paused:
-            deadline_ns = min(deadline_ns, self.write_paused_since_ns + self.heartbeat_ns)
+            deadline_ns = min(deadline_ns, max(self.write_paused_since_ns + self.heartbeat_ns, self.grace_until_ns))
         return deadline_ns
+
+    cdef bint is_over(self, int64_t limit_ns, int64_t allowed_ns, int64_t now_ns) noexcept:
+        """Whether nothing came until the limit, nor in the grace behind it.
+
+        Timers may be looked at before sockets, so what waits in this one is read first. A loop that stood still listens
+        for as long again as it was late, up to `allowed_ns`, since the peer may have stood still with it.
+        """
+        if now_ns >= limit_ns >= self.grace_until_ns:
+            self.grace_until_ns = now_ns + max(TURN_NS, min(now_ns - limit_ns, allowed_ns))
+        return now_ns >= max(limit_ns, self.grace_until_ns)
 
     cdef int rearm(self) except -1:
         cdef int64_t deadline_ns = self.deadline()
@@ -395,20 +406,21 @@ cdef class Connection(Consumer):
         return self.registry.timers.arm(self, deadline_ns)
 
     cdef int on_deadline(self, int64_t now_ns) except -1:
+        cdef int64_t grace_ns = self.heartbeat_ns
         if self.is_draining:
             self.abort()
             return 0
         if not self.has_magic:
-            if now_ns >= self.command_since_ns + MAGIC_TIMEOUT_NS:
+            if self.is_over(self.command_since_ns + MAGIC_TIMEOUT_NS, MAGIC_TIMEOUT_NS, now_ns):
                 return self.drop("no protocol magic")
         elif self.is_shaking:
-            if now_ns >= self.handshake_deadline_ns:
+            if self.is_over(self.handshake_deadline_ns, HANDSHAKE_TIMEOUT_NS, now_ns):
                 local_address, _ = printed_address(self.transport.get_extra_info("sockname"))
                 return self.fail_handshake(f"read tcp {local_address}->{self.remote_address}: i/o timeout")
         elif self.heartbeat_ns:
-            if not self.is_held and now_ns >= self.command_since_ns + 2 * self.heartbeat_ns:
+            if not self.is_held and self.is_over(self.command_since_ns + 2 * grace_ns, grace_ns, now_ns):
                 return self.drop("i/o timeout")
-            if self.write_paused and now_ns >= self.write_paused_since_ns + self.heartbeat_ns:
+            if self.write_paused and self.is_over(self.write_paused_since_ns + grace_ns, grace_ns, now_ns):
                 return self.drop("write timeout")
             if now_ns >= self.next_heartbeat_ns:
                 self.input.trim()
@@ -416,6 +428,8 @@ cdef class Connection(Consumer):
                 write_frame(self.output, FRAME_RESPONSE, b"_heartbeat_", 11)
                 self.mark_written()
                 self.next_heartbeat_ns += self.heartbeat_ns
+                if self.next_heartbeat_ns <= now_ns:
+                    self.next_heartbeat_ns = now_ns + self.heartbeat_ns  # one, however many were missed
         return self.rearm()
 
     cdef int drop(self, str reason) except -1:

@@ -30,6 +30,7 @@ SLICE_SIZE = 16 * 1024  # the smallest request has some 30 bytes, so a slice hol
 WAITING_SLICE_SIZE = 2 * 1024  # once an answer waits for the disk
 WAITING_COUNT_MAX = 64  # answers of one connection that wait
 OUT_SIZE_MAX = 256 * 1024  # answers gathered before they are written
+TURN_S = 0.001  # until the loop has looked at its sockets once more
 RECEIVE_RATE_MIN = 64 * 1024  # bytes a second that earn a large body more time
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -85,6 +86,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
         self._is_finished = False  # the last answer was given
         self._timer: asyncio.TimerHandle | None = None
         self._linger_until: float = 0.0
+        self._grace_until: float = 0.0
 
     # asyncio's side
 
@@ -380,6 +382,13 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
         deadline = self._deadline()
         if deadline > now:
             self._arm(deadline)
+        elif self._grace_until <= deadline:
+            # The timer may be looked at before the sockets are: what waits in this one is read first, and a loop that
+            # stood still listens for as long again as it was late.
+            self._grace_until = now + max(
+                TURN_S, min(now - deadline, self._limits.receive_timeout_s)
+            )
+            self._arm(self._grace_until)
         elif self._linger_until or self._is_write_paused:
             transport.abort()
         elif self._receiving:

@@ -10,6 +10,7 @@ from nsqfast._ext.message import pool_slabs
 
 from support.core import SECOND_NS, Peer, make_registry
 
+MS = 1_000_000
 DEBUG = any(os.environ.get(f"NSQFAST_{name}", "0") != "0" for name in ("DEBUG", "SANITIZE"))
 OK = (0, b"OK")
 
@@ -137,8 +138,8 @@ def test_a_peer_without_magic_is_dropped(registry):
     peer = Peer(registry, magic=b"  V")
     registry.run_timers(let_pass(9 * SECOND_NS))
     assert not peer.transport.is_aborted
-    registry.run_timers(let_pass(2 * SECOND_NS))
-    assert peer.transport.is_aborted
+    registry.run_timers(let_pass(SECOND_NS + 1000))
+    assert_dropped_a_turn_later(registry, peer)
 
 
 def test_a_line_without_end_is_dropped_and_costs_nothing(registry):
@@ -173,8 +174,33 @@ def test_heartbeats_and_silence(registry):
     registry.run_timers(let_pass(SECOND_NS))
     assert peer.receive() == [(0, b"_heartbeat_")]
     registry.run_timers(let_pass(SECOND_NS + 1000))
-    assert peer.receive() == []
+    assert peer.receive() == [(0, b"_heartbeat_")]
+    assert_dropped_a_turn_later(registry, peer)
+
+
+def assert_dropped_a_turn_later(registry, peer):
+    """Time is up; what may wait in the socket is read before anything else."""
+    assert not peer.transport.is_aborted
+    registry.run_timers(let_pass(2 * MS))
     assert peer.transport.is_aborted
+
+
+@pytest.mark.parametrize("late_s", [1, 60])
+def test_a_loop_that_stood_still_listens_for_as_long_again(registry, late_s):
+    """But for no longer than a heartbeat, and once."""
+    peer, silent = Peer(registry), Peer(registry)
+    for each in (peer, silent):
+        each.send(b"IDENTIFY\n" + body(b'{"heartbeat_interval":1000}'))
+    registry.run_timers(let_pass((2 + late_s) * SECOND_NS))
+    assert peer.receive() == [OK, (0, b"_heartbeat_")]
+    registry.run_timers(let_pass(SECOND_NS - MS))
+    assert not silent.transport.is_aborted
+    peer.send(b"NOP\n")
+    registry.run_timers(let_pass(2 * MS))
+    assert silent.transport.is_aborted
+    assert not peer.transport.is_aborted
+    registry.run_timers(let_pass(2 * SECOND_NS - MS))
+    assert_dropped_a_turn_later(registry, peer)
 
 
 def test_a_consumer_that_does_not_read_is_dropped(registry):
@@ -186,7 +212,7 @@ def test_a_consumer_that_does_not_read_is_dropped(registry):
     registry.run_timers(let_pass(SECOND_NS // 2))
     peer.send(b"NOP\n")
     registry.run_timers(let_pass(SECOND_NS // 2 + 1000))
-    assert peer.transport.is_aborted
+    assert_dropped_a_turn_later(registry, peer)
     assert registry.find_topic("t").find_channel("c").consumers() == []
 
 

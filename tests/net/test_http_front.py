@@ -50,6 +50,8 @@ class Wire:
     def close(self):
         self.is_ended = True
 
+    abort = close
+
 
 class Front:
     """A connection whose publishes are answered with a counter; `/wait` waits for `waiting`."""
@@ -88,6 +90,13 @@ class Front:
             await asyncio.sleep(0)
 
     async def let_pass(self, duration_s):
+        """In steps, as for a loop that is on time; one that stood still gives its peers more."""
+        for step_s in [0.25] * int(duration_s / 0.25) or [duration_s]:
+            asyncio.get_running_loop().now_s += step_s
+            for _ in range(3):
+                await asyncio.sleep(0)
+
+    async def stand_still(self, duration_s):
         asyncio.get_running_loop().now_s += duration_s
         for _ in range(3):
             await asyncio.sleep(0)
@@ -146,6 +155,19 @@ async def test_half_a_request_is_given_up(one):
     await one.hear(b"aaa", HEAD + b"bbbbb")
     assert one.published() == 0
     assert len(one.wire.answers) == size
+
+
+@front
+async def test_what_waits_is_read_after_a_loop_stood_still(one):
+    await one.hear(HEAD + b"aa")
+    await one.stand_still(40)
+    await one.hear(b"aaa")
+    assert one.wire.answers == b"<1>"
+    await one.stand_still(130)
+    await one.hear(HEAD + b"aaaaa")
+    assert one.published() == 2
+    await one.let_pass(121)
+    assert one.wire.is_ended
 
 
 @front

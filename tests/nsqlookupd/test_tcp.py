@@ -2,7 +2,10 @@
 
 import asyncio
 import contextlib
+import os
+import socket
 import struct
+import time
 
 import pytest
 import uvloop
@@ -68,6 +71,33 @@ def test_no_magic(sent):
         assert not connections
 
     serve(talk, magic_timeout_s=0.05)
+
+
+def test_what_came_while_the_loop_stood_still_is_read_first():
+    """Timers are what it looks at next."""
+
+    async def talk(desk, connections, connect):
+        loop = asyncio.get_running_loop()
+        _, writer = await connect()
+        ours, theirs = socket.socketpair()
+        stood_still = asyncio.Event()
+
+        def stand_still():
+            loop.remove_reader(ours)
+            os.write(writer.transport.get_extra_info("socket").fileno(), b"V1PING\n")
+            time.sleep(0.2)
+            stood_still.set()
+
+        with ours, theirs:
+            writer.write(b"  ")
+            loop.add_reader(ours, stand_still)
+            theirs.send(b"x")
+            await stood_still.wait()
+            while not desk.commands["PING"]:
+                await asyncio.sleep(0)
+                assert connections
+
+    serve(talk, magic_timeout_s=0.1)
 
 
 UNFINISHED = [b"REGIST", b"IDENTIFY\n", b"IDENTIFY\n\0\0", b"IDENTIFY\n\0\0\0\5{"]
