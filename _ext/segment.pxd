@@ -1,6 +1,8 @@
 """One data file: its name, and where its whole records start and end."""
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t
+
+from nsqfast._ext.window cimport FileWindow
 
 
 cdef enum:
@@ -14,11 +16,9 @@ ctypedef struct Span:
     int64_t damaged     # start of the bytes that had to be skipped to reach it; -1 = none
 
 
-cdef class Segment:
-    """A file mapped for looking around in it; used for recovery only, never on the way of a sound record."""
-    cdef const unsigned char *data
-    cdef readonly int64_t size
-    cdef readonly str path
+cdef class Segment(FileWindow):
+    """A file that is looked around in; used for recovery only, never on the way of a sound record."""
+    cdef char *large        # a record that does not fit into the window
 
     cdef bint looks(self, int64_t position) noexcept
     cdef int64_t end_of(self, int64_t position) noexcept
@@ -26,4 +26,9 @@ cdef class Segment:
     cdef bint accepted(self, int64_t position) noexcept
     cdef bint plausible(self, int64_t position) noexcept
     cdef Span next_record(self, int64_t position, int64_t previous) noexcept
+    cdef int64_t search_start(self, int64_t position, int64_t previous) noexcept
     cdef int64_t walk(self, int64_t position, int64_t limit, int64_t *count, int64_t *damages) noexcept
+    cdef bint reads(self, int64_t position) noexcept
+    cdef const char *record(self, int64_t position, size_t *size) except? NULL
+    cpdef bint is_hollow_at(self, int64_t position) except -1
+    cpdef bint is_sealed_at(self, int64_t position) except -1

@@ -6,22 +6,23 @@ A record has no checksum and no magic:
 
 so after damage the next record is found by its look: a size that fits into the file, an id of hex digits, and behind it
 the end of the file, another such record, or at least a sane time and number of attempts. The search begins inside the
-record before the damage, since it is that one whose size may have been wrong and hidden its neighbours.
+record before the damage, since it is that one whose size may have been wrong and hidden its neighbours. Where the disk
+does not give the bytes, all before them was right, and the search begins behind them.
 """
 
 from libc.stdint cimport int64_t, uint64_t
+from libc.stdlib cimport free, malloc
+
+cimport cython
 
 import os
 
+from nsqfast._ext.hollow cimport is_hollow, is_sealed, is_zeros, seal
 from nsqfast._ext.message cimport get_be16, get_be32, get_be64, id_from_hex
+from nsqfast._ext.window cimport WINDOW_SIZE
 
-
-cdef extern from "sys/mman.h" nogil:
-    enum:
-        MAP_PRIVATE
-        PROT_READ
-    void *mmap(void *address, size_t size, int protection, int flags, int fd, int64_t offset)
-    int munmap(void *address, size_t size)
+cdef enum:
+    STEP_SIZE = 4096
 
 
 # 2001 and 2200 as Unix time in nanoseconds: what a damaged timestamp will hardly fall between.
@@ -36,21 +37,22 @@ def segment_path(str prefix, int64_t number):
 
 
 def segment_numbers(str prefix):
-    """The numbers of the data files that exist, ascending."""
+    """The numbers of the data files that exist, ascending. A folder or a pipe of such a name is none."""
     folder, start = os.path.split(prefix)
     numbers = []
-    for name in os.listdir(folder or "."):
-        if name.startswith(start) and name.endswith(".dat"):
-            digits = name[len(start):].removesuffix(".dat")
-            if len(digits) >= 6 and digits.isascii() and digits.isdigit() and int(digits) < 1 << 62:
-                numbers.append(int(digits))
+    with os.scandir(folder or ".") as entries:
+        for entry in entries:
+            if entry.name.startswith(start) and entry.name.endswith(".dat"):
+                digits = entry.name[len(start):].removesuffix(".dat")
+                if len(digits) >= 6 and digits.isascii() and digits.isdigit() and int(digits) < 1 << 62:
+                    numbers += [int(digits)] if entry.is_file() else []
     return sorted(numbers)
 
 
 def segments_between(str prefix, int64_t first, int64_t end):
     """Those numbers of [first, end) that have a file; damaged metadata may name an end that counting never reaches."""
     if end - first == 1:
-        return [first] if os.path.exists(segment_path(prefix, first)) else []
+        return [first] if os.path.isfile(segment_path(prefix, first)) else []
     return [number for number in segment_numbers(prefix) if first <= number < end]
 
 
@@ -64,43 +66,28 @@ def private(path, flags):
     return os.open(path, flags, 0o600)
 
 
-cdef class Segment:
-    def __cinit__(self, str path, int64_t size=-1):
-        """size: how much of the file counts; the rest is not published yet."""
-        self.path = path
-        self.data = NULL
-        self.size = 0
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        cdef void *data
-        try:
-            real = os.fstat(fd).st_size
-            self.size = real if size < 0 or size > real else size
-            if self.size:
-                data = mmap(NULL, self.size, PROT_READ, MAP_PRIVATE, fd, 0)
-                if data == <void *>-1:
-                    self.size = 0
-                    raise MemoryError(f"cannot map {path}")
-                self.data = <const unsigned char *>data
-        finally:
-            os.close(fd)
-
+@cython.final
+cdef class Segment(FileWindow):
     def __dealloc__(self):
-        if self.data is not NULL:
-            munmap(<void *>self.data, self.size)
+        free(self.large)
 
     cdef bint fits(self, int64_t position) noexcept:
         """A size field stands there that a record may have, and the file holds that much."""
-        if position < 0 or position + RECORD_SIZE_MIN > self.size:
+        cdef const char *data = self.at(position, RECORD_SIZE_MIN)
+        if data is NULL:
             return False
-        cdef int64_t size = get_be32(<const char *>self.data + position)
-        return size >= RECORD_SIZE_MIN - RECORD_HEADER_SIZE and position + RECORD_HEADER_SIZE + size <= self.size
+        cdef int64_t size = get_be32(data), end = position + RECORD_HEADER_SIZE + size
+        return (size >= RECORD_SIZE_MIN - RECORD_HEADER_SIZE and end <= self.size
+                and not (self.lost_count and self.touches_lost(position, end)))
 
     cdef bint looks(self, int64_t position) noexcept:
         cdef uint64_t id
-        return self.fits(position) and id_from_hex(<const char *>self.data + position + 14, &id)
+        return self.fits(position) and id_from_hex(self.at(position, RECORD_SIZE_MIN) + 14, &id)
 
     cdef int64_t end_of(self, int64_t position) noexcept:
-        return position + RECORD_HEADER_SIZE + get_be32(<const char *>self.data + position)
+        """Where the record ends whose head can be read there; the end of the file where it cannot."""
+        cdef const char *data = self.at(position, RECORD_SIZE_MIN)
+        return self.size if data is NULL else position + RECORD_HEADER_SIZE + get_be32(data)
 
     cdef bint accepted(self, int64_t position) noexcept:
         """Right behind a sound record: ids that NSQ never wrote are welcome if all else is right."""
@@ -115,11 +102,11 @@ cdef class Segment:
         """Amid damage: what could be any bytes must prove that it is a record."""
         if not self.looks(position):
             return False
+        cdef const char *data = self.at(position, RECORD_SIZE_MIN)
+        cdef uint64_t timestamp_ns = get_be64(data + 4)
+        cdef bint is_sane = TIMESTAMP_MIN < timestamp_ns < TIMESTAMP_MAX and get_be16(data + 12) < ATTEMPTS_MAX
         cdef int64_t end = self.end_of(position)
-        cdef uint64_t timestamp_ns = get_be64(<const char *>self.data + position + 4)
-        return (end == self.size or self.looks(end)
-                or (TIMESTAMP_MIN < timestamp_ns < TIMESTAMP_MAX
-                    and get_be16(<const char *>self.data + position + 12) < ATTEMPTS_MAX))
+        return is_sane or end == self.size or self.looks(end)
 
     cdef Span next_record(self, int64_t position, int64_t previous) noexcept:
         """The first whole record at or after position; previous: where the one before started, or -1."""
@@ -134,16 +121,31 @@ cdef class Segment:
         if position >= self.size:
             return span
         span.damaged = position if previous < 0 else previous
-        at = position if previous < 0 else previous + RECORD_SIZE_MIN
+        at = self.search_start(position, previous)
         while at + RECORD_SIZE_MIN <= self.size:
             if self.plausible(at):
                 span.start = at
                 span.end = self.end_of(at)
                 break
             at += 1
+            if self.lost_count:
+                at = self.skip_lost(at)
+        if span.end <= span.start:
+            span.start = span.end = self.size    # less than before, if the file was cut meanwhile
         if span.start >= position:
             span.damaged = position
         return span
+
+    cdef int64_t search_start(self, int64_t position, int64_t previous) noexcept:
+        """Where the search for the next one begins, when there is no whole record at position."""
+        cdef int64_t end
+        if not self.lost_count or not self.touches_lost(position, position + RECORD_SIZE_MIN):
+            end = self.end_of(position)
+            if not self.lost_count or end > self.size or not self.touches_lost(position, end):
+                return position if previous < 0 else previous + RECORD_SIZE_MIN
+            # Its head can be read, and not all of its body: bytes of that are no records.
+            return end if end == self.size or self.looks(end) else self.skip_lost(self.next_lost(position))
+        return self.skip_lost(max(position, min(self.next_lost(position), position + RECORD_SIZE_MIN)))
 
     cdef int64_t walk(self, int64_t position, int64_t limit, int64_t *count, int64_t *damages) noexcept:
         """The end of the last whole record that starts before limit; how many, and how often bytes were skipped."""
@@ -159,18 +161,57 @@ cdef class Segment:
             previous = span.start
             position = end = span.end
 
-    def torn(self, int64_t position):
-        """The bytes there are the beginning of a record, or room the file system gave to a write that never came."""
-        cdef int64_t at
-        if self.size - position < RECORD_HEADER_SIZE or <int64_t>get_be32(<const char *>self.data + position) >= 26:
-            return True
-        for at in range(position, self.size):
-            if self.data[at]:
+    cdef bint reads(self, int64_t position) noexcept:
+        """Whether the record there can be read to its end, as nobody tries who only looks for the next one."""
+        if not self.fits(position):
+            return False
+        cdef int64_t at = position, end = self.end_of(position)
+        while at < end:
+            if self.at(at, min(end - at, WINDOW_SIZE)) is NULL:
                 return False
+            at += WINDOW_SIZE
         return True
 
-    def bytes(self, int64_t start, int64_t end):
-        return (<const char *>self.data)[start:end]
+    cdef const char *record(self, int64_t position, size_t *size) except? NULL:
+        """All of it, until the next call; NULL: there is no whole one."""
+        if not self.reads(position):
+            return NULL
+        size[0] = self.end_of(position) - position
+        if size[0] <= WINDOW_SIZE:
+            return self.at(position, size[0])
+        free(self.large)
+        self.large = <char *>malloc(size[0])
+        if self.large is NULL:
+            raise MemoryError
+        self.read_into(self.large, position, position + size[0])
+        return self.large
+
+    cpdef bint is_hollow_at(self, int64_t position) except -1:
+        """The body of the record there has nothing but zeros in a sector of the file, by itself or by a power cut."""
+        cdef size_t size = 0
+        cdef const char *record = self.record(position, &size)
+        return record is not NULL and is_hollow(record, size, position)
+
+    cpdef bint is_sealed_at(self, int64_t position) except -1:
+        """The record there has the checksum of a hollow one in its timestamp."""
+        cdef size_t size = 0
+        cdef const char *record = self.record(position, &size)
+        return record is not NULL and is_sealed(record, size)
+
+    def torn(self, int64_t position):
+        """The bytes there are the beginning of a record, or room the file system gave to a write that never came."""
+        cdef int64_t at = position
+        cdef const char *data = self.at(position, RECORD_HEADER_SIZE)
+        if self.lost_count and self.touches_lost(position, self.size):
+            return False
+        if self.size - position < RECORD_HEADER_SIZE or (data is not NULL and get_be32(data) >= 26):
+            return True
+        while at < self.size:
+            data = self.at(at, min(self.size - at, STEP_SIZE))
+            if data is NULL or not is_zeros(data, min(self.size - at, STEP_SIZE)):
+                return at >= self.size    # cut meanwhile
+            at += STEP_SIZE
+        return True
 
     def records(self, int64_t position=0):
         """(start, end) of the whole records from there on, for tests and tools."""
@@ -183,3 +224,18 @@ cdef class Segment:
                 return found
             found.append((span.start, span.end))
             previous, position = span.start, span.end
+
+
+def seal_record(bytes record):
+    """What the writer makes of a hollow one; for tests, like the other two."""
+    cdef bytearray sealed = bytearray(record)
+    seal(sealed, len(sealed))
+    return bytes(sealed)
+
+
+def is_hollow_record(bytes record, int64_t position):
+    return bool(is_hollow(record, len(record), position))
+
+
+def is_sealed_record(bytes record):
+    return bool(is_sealed(record, len(record)))

@@ -1,9 +1,20 @@
 """Names of data files, and finding whole records in any bytes."""
 
+import itertools
+import os
 import random
 
 import pytest
-from nsqfast._ext.segment import Segment, save_damaged, segment_numbers, segment_path
+from nsqfast._ext.segment import (
+    Segment,
+    is_hollow_record,
+    is_sealed_record,
+    save_damaged,
+    seal_record,
+    segment_numbers,
+    segment_path,
+    segments_between,
+)
 
 from support.seeds import seeds
 
@@ -75,3 +86,110 @@ def test_whole_records_are_found_amid_noise(segment, seed):
         expected.append((len(data), len(data) + len(whole)))
         data += whole
     assert segment(data).records() == expected
+
+
+def test_what_is_no_regular_file_is_no_data_file(tmp_path):
+    prefix = f"{tmp_path}/q.diskqueue."
+    (tmp_path / "q.diskqueue.000001.dat").write_bytes(record(b"a"))
+    (tmp_path / "q.diskqueue.000002.dat").mkdir()
+    os.mkfifo(tmp_path / "q.diskqueue.000003.dat")
+    assert segment_numbers(prefix) == segments_between(prefix, 0, 9) == [1]
+    assert segments_between(prefix, 2, 3) == []
+    with pytest.raises(FileNotFoundError, match="Is a directory"):
+        Segment(f"{prefix}000002.dat")
+    with pytest.raises(FileNotFoundError, match="Not a regular file"):
+        Segment(f"{prefix}000003.dat")
+
+
+@pytest.mark.parametrize("seed", seeds("segment-window", 6))
+def test_records_of_any_size_are_found_through_the_window(segment, seed):
+    print("seed", seed)
+    rng = random.Random(seed)
+    sizes = [
+        rng.choice([rng.randrange(300), rng.randrange(10_000), rng.randrange(700_000)])
+        for _ in range(40)
+    ]
+    made = [record(rng.randbytes(size), number) for number, size in enumerate(sizes)]
+    ends = list(itertools.accumulate(map(len, made)))
+    found = segment(b"".join(made))
+    assert found.records() == list(zip([0, *ends], ends, strict=False))
+    for start, end, data in zip([0, *ends], ends, made, strict=False):
+        assert found.bytes(start, end) == data
+    assert found.unreadable == []
+    assert found.error == 0
+
+
+def test_a_file_that_is_cut_ends_there(segment):
+    data = b"".join(record(b"b" * 170, number) for number in range(5000))
+    found = segment(data)
+    os.truncate(found.path, 300_100)
+    assert found.records() == [(at, at + 200) for at in range(0, 300_000, 200)]
+    assert found.size == 300_100
+    assert found.bytes(300_000, 400_000) == data[300_000:300_100]
+    os.truncate(found.path, 0)
+    assert found.bytes(0, 100) == b""
+    assert found.records() == []
+
+
+# Hollow records: sectors full of zeros.
+
+
+def parts(position, size):
+    """(start, end) of the body's parts, one in each sector of the file that it touches."""
+    bounds = range(position // 512 * 512, position + size + 512, 512)
+    inner = ((max(at - position, 30), min(at + 512 - position, size)) for at in bounds)
+    return [(start, end) for start, end in inner if start < end]
+
+
+def test_every_sector_that_is_lost_shows():
+    rng = random.Random(1)
+    for position in range(512):
+        size = 30 + rng.choice([1, 100, 482, 513, 2000])
+        whole = record(bytes(rng.randrange(1, 256) for _ in range(size - 30)), position)
+        assert not is_hollow_record(whole, position)
+        for start, end in parts(position, size):
+            torn = whole[:start] + bytes(end - start) + whole[end:]
+            assert is_hollow_record(torn, position)
+            assert not is_sealed_record(torn)
+            if end - start > 1:
+                nearly = torn[: end - 1] + b"x" + torn[end:]
+                assert not is_hollow_record(nearly, position)
+
+
+@pytest.mark.parametrize("seed", seeds("hollow", 10))
+def test_bodies_with_holes_are_told_from_torn_ones(seed):
+    print("seed", seed)
+    rng = random.Random(seed)
+    for _ in range(60):
+        position, size = rng.randrange(1 << 40), 30 + rng.randrange(1, 3000)
+        body = bytearray(rng.choice([bytes(size - 30), rng.randbytes(size - 30)]))
+        for _ in range(rng.randrange(3)):
+            at = rng.randrange(size - 30)
+            body[at : at + 512] = bytes(len(body[at : at + 512]))
+        whole = record(bytes(body), rng.getrandbits(64), rng.getrandbits(63))
+        hollow = any(not any(whole[start:end]) for start, end in parts(position, size))
+        assert is_hollow_record(whole, position) == hollow
+        if not hollow:
+            continue
+        sealed = seal_record(whole)
+        assert (sealed[:10], sealed[12:]) == (whole[:10], whole[12:])
+        assert is_sealed_record(sealed)
+        assert seal_record(sealed) == sealed
+        for start, end in parts(position, size):
+            torn = sealed[:start] + bytes(end - start) + sealed[end:]
+            assert is_sealed_record(torn) == (torn == sealed)
+
+
+def test_records_without_a_body_are_never_hollow():
+    assert not any(is_hollow_record(record(b""), position) for position in range(512))
+
+
+@pytest.mark.parametrize("size", [1, 100, 262_114, 262_115, 600_000])
+def test_hollow_records_are_known_in_the_file(segment, size):
+    made = [record(b"x" * size), record(bytes(size)), seal_record(record(bytes(size)))]
+    found = segment(b"".join(made))
+    starts = [start for start, _ in found.records()]
+    assert [found.is_hollow_at(start) for start in starts] == [False, True, True]
+    assert [found.is_sealed_at(start) for start in starts] == [False, False, True]
+    assert not found.is_hollow_at(1)
+    assert not found.is_sealed_at(found.size)

@@ -1,0 +1,35 @@
+"""A file read through a window that moves; what cannot be read is known, and nothing raises."""
+
+from libc.stdint cimport int64_t
+
+
+cdef enum:
+    WINDOW_SIZE = 262144
+
+
+ctypedef struct Range:
+    int64_t start
+    int64_t end
+
+
+cdef class FileWindow:
+    cdef readonly str path
+    cdef readonly int64_t size      # of the file, or of what counts of it; less once somebody has cut it
+    cdef readonly int error         # errno of the last read that failed; 0 = none has
+    cdef int fd
+    cdef char *window
+    cdef int64_t window_start       # in the file
+    cdef int64_t window_end
+    cdef int64_t step_size          # of the last read
+    cdef Range *lost                # what cannot be read, as far as it was tried; in order, apart from each other
+    cdef size_t lost_count
+
+    cdef const char *at(self, int64_t position, int64_t size) noexcept
+    cdef bint load(self, int64_t position, int64_t size) noexcept
+    cdef int64_t read_into(self, char *out, int64_t start, int64_t end) noexcept
+    cdef bint note_lost(self, int64_t start, int64_t end, bint is_hopeless) noexcept
+    cdef bint can_read(self, int64_t start, int64_t end) noexcept
+    cdef void add_lost(self, int64_t start, int64_t end) noexcept
+    cdef bint touches_lost(self, int64_t start, int64_t end) noexcept
+    cdef int64_t skip_lost(self, int64_t position) noexcept
+    cdef int64_t next_lost(self, int64_t position) noexcept
