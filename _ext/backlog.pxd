@@ -52,6 +52,7 @@ cdef class Backlog:
     cdef int rewrite(self, Delivery *delivery) except -1
     cdef DiskDeferred found_deferred(self)
     cdef Delivery *take(self) except? NULL
+    cdef Message *read(self, uint64_t *ordinal) except? NULL
     cdef int done(self, Delivery *delivery) except -1
     cdef int begin(self) except -1
     cdef int end(self) except -1

@@ -204,7 +204,7 @@ cdef class Backlog:
                 return <Delivery *> item
             message = <Message *> (item & ~<uintptr_t> 1)
         elif self.disk is not None and self.disk.depth:
-            message = self.disk.pop(&ordinal)
+            message = self.read(&ordinal)
             if message is NULL:
                 return NULL
             self.mark()
@@ -215,6 +215,18 @@ cdef class Backlog:
             raise MemoryError
         delivery.ordinal = ordinal
         return delivery
+
+    cdef Message *read(self, uint64_t *ordinal) except? NULL:
+        """The oldest on disk, or NULL."""
+        cdef Message *message
+        try:
+            message = self.disk.pop(ordinal)
+        except OSError as error:
+            self.storage.syncer.health.fail_reading(self.disk.prefix, error)
+            raise
+        if self.storage.syncer.health.is_failing:
+            self.storage.syncer.health.was_read(self.disk.prefix)
+        return message
 
     cdef int done(self, Delivery *delivery) except -1:
         """It was finished, or stands elsewhere now."""

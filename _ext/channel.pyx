@@ -111,8 +111,7 @@ cdef class Channel(Queue):
             try:
                 if not self.hand_out(consumer, now_ns):
                     return 0
-            except OSError as error:
-                log.error("CHANNEL(%s): %s", self.name, error)
+            except OSError:  # the health of the broker tells
                 return self.rearm(now_ns + RETRY_NS)
             if self.ready.first is not None:
                 self.ready.first = self.ready.first.next_ready

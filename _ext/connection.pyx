@@ -326,7 +326,9 @@ cdef class Connection(Consumer):
 
     cdef int fail(self, object error) except -1:
         """A fatal error: tell the peer, then end in order."""
-        log.error("[%s] - %s", self.remote_address, error)
+        # While a disk refuses what is published, health tells of it once a minute.
+        is_refused = self.registry.syncer.health.is_failing and error.code.endswith("PUB_FAILED")
+        log.log(logging.INFO if is_refused else logging.ERROR, "[%s] - %s", self.remote_address, error)
         if self.is_closed:
             return 0
         self.is_draining = True

@@ -326,7 +326,8 @@ cdef class DiskQueue(DiskReader):
         self.unsynced += self.gathered_count
         self.written = index
         self.acks.set_written(index, self.write_file, self.write_position)
-        self.syncer.health.clear()
+        if self.syncer.health.is_failing:
+            self.syncer.health.wrote(self.prefix)
         return 0
 
     cdef int after_write(self) except -1:
@@ -493,6 +494,7 @@ cdef class DiskQueue(DiskReader):
     cpdef int delete_files(self) except -1:
         """The topic or channel is gone: nothing stays."""
         self.release()
+        self.syncer.health.forget(self.prefix)
         for number in segment_numbers(self.prefix):
             for ending in ("", ".bad"):
                 remove(segment_path(self.prefix, number) + ending)

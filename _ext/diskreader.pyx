@@ -129,10 +129,7 @@ cdef class DiskReader(DiskPosition):
                 continue
             if done < 0:
                 path = segment_path(self.prefix, self.read_file)
-                error = errno
-                log.error("DISKQUEUE(%s) reading at %d of %s - %s", self.name, self.read_position, path,
-                          os.strerror(error))
-                raise OSError(error, f"read {path}: {os.strerror(error).lower()}")
+                raise self.syncer.health.fail("read", path, errno)
             if done == 0:
                 # Somebody cut the file: what is left of it is all there is.
                 self.read_end = self.read_position + got

@@ -1,13 +1,42 @@
-"""What the data files have seen: the last error and how many bytes; shared by all queues of one process."""
+"""What the data files have seen: what fails, since when, and how many bytes; shared by all queues of one process."""
 
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
+
+
+cdef class Trouble:
+    """One kind of operation, from the first that fails to the one that succeeds again."""
+    cdef str verb                  # 'writing'
+    cdef str error                 # the last one
+    cdef dict failing              # queue -> (when it last failed, whether the cause is its own)
+    cdef set queues                # that failed since the last line
+    cdef uint64_t refused_since    # messages, since the last line
+    cdef uint64_t refused_count    # and since the trouble began
+    cdef int64_t begun_ns
+    cdef int64_t told_ns           # when the last ERROR was logged
+    cdef int64_t ended_ns          # 0 = never was any
+    cdef bint is_told              # that it began, or goes on, but not that it is over
+
+    cdef int begin(self, str queue, str error, bint is_own, int64_t now_ns) except -1
+    cdef int end(self, str queue, int64_t now_ns) except -1
+    cdef int drop(self, str queue, int64_t now_ns) except -1
+    cdef int check_over(self, int64_t now_ns) except -1
+    cdef int tell(self, int64_t now_ns) except -1
 
 
 cdef class Health:
-    cdef str error          # '' = fine
-    cdef bint failed
+    cdef Trouble writing
+    cdef Trouble syncing
+    cdef Trouble reading
+    cdef readonly bint is_failing          # any of them
     cdef readonly uint64_t written_bytes   # of records, since the start
     cdef readonly uint64_t read_bytes
 
     cdef OSError fail(self, str operation, str path, int error)    # to be raised by the caller
-    cdef void clear(self) noexcept
+    cdef int fail_reading(self, str path, object error) except -1
+    cdef int wrote(self, str path) except -1
+    cdef int was_read(self, str path) except -1
+    cdef int synced(self) except -1
+    cdef int refused(self, uint64_t count) except -1
+    cdef int forget(self, str path) except -1
+    cdef int look(self) except -1
+    cdef Trouble trouble(self, str operation)

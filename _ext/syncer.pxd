@@ -30,6 +30,7 @@ cdef class Syncer:
     cdef readonly uint64_t failed_ticket # the last batch in which something failed; 0 = none
     cdef list waiting                    # queues whose cursors wait for a batch
     cdef readonly int error_errno        # the first failure not yet reported by completed(); 0 = none
+    cdef uint64_t sync_count             # fsyncs done when the last batch ended
     cdef readonly Health health
     cdef public object on_pending        # called without arguments once per batch, at its first request
 

@@ -175,6 +175,9 @@ cdef class Syncer:
             self.error_errno = self.error_errno or error
             self.failed_ticket = self.done_ticket
             self.health.fail("sync", "data", error)
+        elif self.health.is_failing and worker_done(self.worker).count > self.sync_count:
+            self.health.synced()
+        self.sync_count = worker_done(self.worker).count
         return 0
 
     def completed(self):

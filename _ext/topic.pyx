@@ -194,8 +194,7 @@ cdef class Topic(Queue):
         """Spread a part of the backlog, and the rest in later turns; what a disk refuses is tried again."""
         try:
             self.spread_backlog(now_ns)
-        except OSError as error:
-            log.error("TOPIC(%s): %s", self.name, error_text(error))
+        except OSError:  # the health of the broker tells
             self.storage.timers.arm(self, now_ns + RETRY_NS)
         return 0
 

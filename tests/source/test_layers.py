@@ -11,13 +11,14 @@ ROOT = Path(__file__).resolve().parents[2]
 # Left of another means below it. A package (nsqfast.net) is one entry; inside it imports are free.
 LAYERS = [
     "nsqfast nsqfast.errors nsqfast.names nsqfast.gotext nsqfast.gojson nsqfast.identify nsqfast.streams",
-    "_ext.debug _ext.limits _ext.memory _ext.sockets _ext.settings _ext.health _ext.message _ext.clock _ext.guid",
+    "_ext.debug _ext.limits _ext.memory _ext.sockets _ext.settings _ext.message _ext.clock _ext.health _ext.guid",
     "_ext.buffer _ext.hollow",
     "_ext.command _ext.frame _ext.request _ext.publish _ext.records _ext.seen",
     "_ext.ring _ext.heap _ext.due _ext.line _ext.inflight _ext.latency _ext.histogram _ext.window _ext.segment",
-    "_ext.syncer _ext.ackfile _ext.recovery _ext.diskreader _ext.diskhead _ext.diskscan",
+    "_ext.syncer _ext.ackfile _ext.recovery _ext.deadlines _ext.diskposition _ext.diskreader _ext.diskdeferred",
+    "_ext.diskhead _ext.diskscan",
     "_ext.diskqueue",
-    "_ext.backlog",
+    "_ext.backlog _ext.flush",
     "_ext.consumer",
     "_ext.turn _ext.circle _ext.look",
     "_ext.channel",
