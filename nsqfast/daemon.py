@@ -4,7 +4,8 @@
     SIGHUP            whatever the daemon reads again
     SIGUSR1           ignored
 
-Exit status 2 for a command line that cannot be read, 1 for everything else that prevents the start.
+Exit status 2 for a command line that cannot be read, 1 for everything else that prevents the start and for a stop that
+could not keep everything.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from typing import Any, Protocol, TypeVar
 import uvloop
 
 from nsqfast import logs
-from nsqfast.errors import OptionsError
+from nsqfast.errors import NsqfastError, OptionsError
 from nsqfast.options import CoercionError, FlagError, PlainError
 from nsqfast.signals import watch_signals
 
@@ -34,6 +35,10 @@ class Settings(Protocol):
 S = TypeVar("S", bound=Settings)
 
 
+class StopFailedError(NsqfastError):
+    """Something could not be kept; a line says what."""
+
+
 class Server(Protocol):
     """Started once, stopped once."""
 
@@ -41,7 +46,7 @@ class Server(Protocol):
         """Serves when it returns; OptionsError if the operator has to change something."""
 
     async def stop(self) -> None:
-        """In order, and to the end."""
+        """In order, and to the end; OSError if a disk did not take everything."""
 
     def reload(self) -> None:
         """SIGHUP came."""
@@ -74,6 +79,8 @@ def run(
             runner.run(live(options))
     except OptionsError as error:
         return _fatal(program, prefix, error, options.log_format)
+    except StopFailedError:
+        return 1
     return 0
 
 
@@ -101,4 +108,8 @@ async def serve(program: str, server: Server) -> None:
     gc.collect()
     gc.freeze()
     await told_to_stop.wait()
-    await server.stop()
+    try:
+        await server.stop()
+    except OSError as error:
+        logs.logger(program).error("stopped, but %s", error.strerror or error)
+        raise StopFailedError from None

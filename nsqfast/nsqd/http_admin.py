@@ -1,7 +1,7 @@
 """Topics and channels over HTTP, /ping and /info."""
 
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from nsqfast import NSQ_VERSION
 from nsqfast._ext.channel import Channel
@@ -18,6 +18,7 @@ from nsqfast.net.http_reply import (
     text_answer,
     topic_and_channel_name,
 )
+from nsqfast.net.http_routes import INTERNAL_ERROR
 from nsqfast.nsqd.server import Server
 
 EMPTY = text_answer("")
@@ -32,7 +33,7 @@ class Admin:
 
     def ping(self, _request: Request) -> Response:
         """500 while the last disk write failed."""
-        health = self._registry.health()
+        health = self._server.health()
         return plain_answer(200 if health == "OK" else 500, health)
 
     def info(self, _request: Request) -> Response:
@@ -77,11 +78,11 @@ class Admin:
         self._find_topic(_valid_topic_name(request)).empty()
         return EMPTY
 
-    def pause_topic(self, request: Request) -> Response:
+    def pause_topic(self, request: Request) -> Awaitable[Response]:
         """Nothing goes from the topic to its channels any more."""
         return self._change_topic(request, Topic.pause)
 
-    def unpause_topic(self, request: Request) -> Response:
+    def unpause_topic(self, request: Request) -> Awaitable[Response]:
         """Undoes it."""
         return self._change_topic(request, Topic.unpause)
 
@@ -107,22 +108,32 @@ class Admin:
         self._find_channel(request).empty()
         return EMPTY
 
-    def pause_channel(self, request: Request) -> Response:
+    def pause_channel(self, request: Request) -> Awaitable[Response]:
         """Its consumers get nothing any more."""
         return self._change_channel(request, Channel.pause)
 
-    def unpause_channel(self, request: Request) -> Response:
+    def unpause_channel(self, request: Request) -> Awaitable[Response]:
         """Undoes it."""
         return self._change_channel(request, Channel.unpause)
 
-    def _change_topic(self, request: Request, change: Callable[[Topic], None]) -> Response:
+    def _change_topic(
+        self, request: Request, change: Callable[[Topic], None]
+    ) -> Awaitable[Response]:
         change(self._find_topic(required(parameters(request), "topic")))
-        self._server.persist_metadata()
-        return EMPTY
+        return self._when_persisted()
 
-    def _change_channel(self, request: Request, change: Callable[[Channel], None]) -> Response:
+    def _change_channel(
+        self, request: Request, change: Callable[[Channel], None]
+    ) -> Awaitable[Response]:
         change(self._find_channel(request))
-        self._server.persist_metadata()
+        return self._when_persisted()
+
+    async def _when_persisted(self) -> Response:
+        """The change holds in any case; an error says that a restart would not know of it."""
+        try:
+            await self._server.persist_metadata()
+        except OSError:
+            return INTERNAL_ERROR
         return EMPTY
 
     def _find_topic(self, name: str) -> Topic:

@@ -118,7 +118,9 @@ class HttpApi:
             with_clients=_SWITCH.get(values.get("include_clients", ""), True),
             with_memory=_SWITCH.get(values.get("include_mem", ""), True),
         )
-        found = collect(self._server.registry, self._server.start_time, wanted)
+        found = collect(
+            self._server.registry, self._server.health(), self._server.start_time, wanted
+        )
         if values.get("format") == "json":
             return json_answer(found)
         return text_answer(format_stats(found, self._server.start_time))

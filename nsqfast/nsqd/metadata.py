@@ -4,32 +4,47 @@
 
 Empty lists are null; ephemeral names are not in it. It is replaced whole: written beside, synced, renamed, and the
 folder synced as well, so that after a power failure there is either the old or the new one.
+
+What cannot be read is no reason to leave messages undelivered: topics and channels are then found by the files of their
+queues, and the file stays under another name. A full disk is none, either: what could not be written is tried again.
 """
 
-import asyncio
 import contextlib
+import errno
+import itertools
 import json
 import logging
 import os
 import random
 import re
-import threading
-from concurrent.futures import ThreadPoolExecutor
+import stat
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from nsqfast import NSQ_VERSION
 from nsqfast.errors import OptionsError
 from nsqfast.gotext import os_error
-from nsqfast.names import is_ephemeral, is_valid_name
+from nsqfast.names import is_valid_name
 
 if TYPE_CHECKING:
     from nsqfast._ext.registry import Registry
 
 FILE_NAME = "nsqd.dat"
-RETRY_S = 1.0
 # Of a queue; what follows a colon is a channel.
-DATA_FILE = re.compile(r"(?P<topic>[^:]+)(?::(?P<channel>[^:]+))?\.diskqueue\.[0-9]{6,}\.dat")
+QUEUE = r"(?P<topic>[^:]+)(?::(?P<channel>[^:]+))?\.diskqueue\."
+DATA_FILE = re.compile(QUEUE + r"[0-9]{6,}\.dat")
+DATA_OR_POSITION_FILE = re.compile(QUEUE + r"(?:[0-9]{6,}|meta)\.dat")
+LEFTOVER = re.compile(re.escape(FILE_NAME) + r"\.[0-9]+\.tmp")
+# The operator's to mend before a start: permissions, a folder that is not there, too few descriptors.
+REFUSED_READS = {errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+NO_SECOND_NAME = {
+    errno.EPERM,
+    errno.EOPNOTSUPP,
+    errno.ENOSYS,
+    errno.EMLINK,
+}  # folders, some file systems
+REFUSED_WRITES = REFUSED_READS | {errno.EROFS, errno.ENOENT, errno.ENOTDIR}
 log = logging.getLogger("nsqd")
 
 
@@ -46,7 +61,7 @@ def decode(data: bytes) -> dict[str, TopicEntry]:
     if not data.strip():
         raise ValueError("unexpected end of JSON input")
     try:
-        value = json.loads(data)
+        value = json.loads(data.decode())  # zeros would be taken for UTF-32
     except RecursionError:
         raise ValueError("nested too deeply") from None
     topics: dict[str, TopicEntry] = {}
@@ -113,78 +128,139 @@ def encode(registry: "Registry") -> bytes:
     ).encode()
 
 
-def load(registry: "Registry", folder: str) -> None:
-    """Creates what the file of that folder names, and what has messages in the folder without being named."""
-    topics = read(folder)
-    for name, channel in sorted(queues_in(folder)):
+def load(registry: "Registry", folder: str) -> bytes | None:
+    """Creates what the file of that folder names, and what has messages in the folder without being named.
+
+    Returns what the file holds: nothing if it is not there, None if it cannot be used.
+    """
+    data: bytes | None = None
+    try:
+        data = read(folder)
+        topics = decode(data) if data is not None else {}
+        data = data or b""
+    except ValueError as error:
+        topics = _find_again(folder, str(error))
+        data = None
+    except OSError as error:
+        topics = _find_again(folder, os_error(error))
+    for name, channel in sorted(queues_in(folder, DATA_FILE)):
         if name not in topics or channel not in topics[name].channels | {"": False}:
             # A kill came between the OK to a first message and the name's way into the file.
             log.warning(
                 "messages of %s are here, and %s does not name it", _shown(name, channel), FILE_NAME
             )
-            entry = topics.setdefault(name, TopicEntry())
-            if channel:
-                entry.channels[channel] = False
+            _add(topics, name, channel)
     for name, entry in topics.items():
-        topic = registry.topic(name)
-        # Paused until all its channels are there: its backlog is for each of them, not for the first.
-        topic.pause()
-        for channel_name, paused in entry.channels.items():
-            made = topic.channel(channel_name)
-            if paused:
-                made.pause()
-        if not entry.paused:
-            topic.unpause()
+        _create(registry, name, entry)
+    return data
+
+
+def _find_again(folder: str, reason: str) -> dict[str, TopicEntry]:
+    """The topics by the files of their queues, for want of a list that can be read."""
+    topics: dict[str, TopicEntry] = {}
+    for name, channel in sorted(queues_in(folder, DATA_OR_POSITION_FILE)):
+        _add(topics, name, channel)
+    try:
+        kept = f"it is kept as {keep_aside(folder)}"
+    except OSError as error:
+        kept = f"it could not be put aside yet - {os_error(error)}"
+    log.warning(
+        "%s cannot be used - %s: %d topics and %d channels were found by their files, none of them is paused, "
+        "those without files are gone; %s",
+        os.path.join(folder, FILE_NAME),  # noqa: PTH118 - shown as text
+        reason,
+        len(topics),
+        sum(len(entry.channels) for entry in topics.values()),
+        kept,
+    )
+    return topics
+
+
+def _add(topics: dict[str, TopicEntry], name: str, channel: str) -> None:
+    entry = topics.setdefault(name, TopicEntry())
+    if channel:
+        entry.channels[channel] = False
+
+
+def _create(registry: "Registry", name: str, entry: TopicEntry) -> None:
+    topic = registry.topic(name)
+    # Paused until all its channels are there: its backlog is for each of them, not for the first.
+    topic.pause()
+    for channel_name, paused in entry.channels.items():
+        made = topic.channel(channel_name)
+        if paused:
+            made.pause()
+    if not entry.paused:
+        topic.unpause()
 
 
 def _shown(topic: str, channel: str) -> str:
     return f"channel {channel} of topic {topic}" if channel else f"topic {topic}"
 
 
-def queues_in(folder: str) -> set[tuple[str, str]]:
-    """(topic, channel) of every queue that has data in the folder; the channel is '' for a topic's own."""
+def queues_in(folder: str, kind: re.Pattern[str]) -> set[tuple[str, str]]:
+    """(topic, channel) of every queue with such a file that is not empty; the channel is '' for a topic's own."""
     found = set()
     with os.scandir(folder) as files:
         for file in files:
-            match = DATA_FILE.fullmatch(file.name)
+            match = kind.fullmatch(file.name)
             if match is None or not all(is_valid_name(name) for name in match.groups() if name):
                 continue
-            if file.stat().st_size:
+            if file.is_file() and file.stat().st_size:
                 found.add((match["topic"], match["channel"] or ""))
     return found
 
 
-def read(folder: str) -> dict[str, TopicEntry]:
-    """What the file of that folder names; no file is a fresh start."""
+def read(folder: str) -> bytes | None:
+    """What the file of that folder holds, None if it is not there; OSError if the disk does not give it."""
     path = os.path.join(folder, FILE_NAME)  # noqa: PTH118 - shown as text
     try:
+        # A pipe of that name would keep us waiting.
+        if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116
+            raise ValueError("it is no regular file")
         with open(path, "rb") as file:  # noqa: PTH123
-            data = file.read()
+            return file.read()
     except FileNotFoundError:
-        return {}
+        return None
     except OSError as error:
-        raise OptionsError(f"failed to read metadata from {path} - {os_error(error)}") from None
-    try:
-        return decode(data)
-    except ValueError as error:
-        raise OptionsError(f"failed to parse metadata in {path} - {error}") from None
+        if error.errno in REFUSED_READS:
+            text = f"failed to read metadata from {path} - {os_error(error)}"
+            raise OptionsError(text) from None
+        raise
+
+
+def keep_aside(folder: str) -> str:
+    """Gives the file a name of its own, beside the one under which it is about to be replaced; OSError."""
+    path = os.path.join(folder, FILE_NAME)  # noqa: PTH118
+    for number in itertools.count():
+        aside = f"{path}.bad.{number}" if number else f"{path}.bad"
+        if not os.path.lexists(aside):
+            try:
+                os.link(path, aside, follow_symlinks=False)
+            except OSError as error:
+                if error.errno not in NO_SECOND_NAME:
+                    raise
+                os.rename(path, aside)  # noqa: PTH104
+            return os.path.basename(aside)  # noqa: PTH119
+        if os.path.lexists(path) and os.path.samestat(os.lstat(path), os.lstat(aside)):
+            return os.path.basename(aside)  # noqa: PTH119 - by a start that could not replace it
+    raise AssertionError("numbers do not end")
+
+
+def remove_leftovers(folder: str) -> None:
+    """What a broker that was killed has written beside the file."""
+    with os.scandir(folder) as files:
+        names = [file.name for file in files if LEFTOVER.fullmatch(file.name) and file.is_file()]
+    for name in names:
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(folder, name))  # noqa: PTH108, PTH118
 
 
 def write(folder: str, data: bytes) -> None:
     """Replaces the file; OSError if that fails, and then the old one is still there."""
     path = os.path.join(folder, FILE_NAME)  # noqa: PTH118
-    temporary = f"{path}.{random.randrange(1 << 63)}.tmp"  # noqa: S311 - a name, no secret
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+    with _written_beside(path, data, is_synced=True) as temporary:
         os.rename(temporary, path)  # noqa: PTH104
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)  # noqa: PTH108
-        raise
     folder_fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(folder_fd)
@@ -192,78 +268,38 @@ def write(folder: str, data: bytes) -> None:
         os.close(folder_fd)
 
 
-class MetadataFile:
-    """Keeps the file up to date: at once when asked, behind the loop's back after a change, and again if that failed.
+def try_writing(folder: str, data: bytes) -> None:
+    """Whether `write` would find a place for it; OSError if not."""
+    path = os.path.join(folder, FILE_NAME)  # noqa: PTH118
+    with _written_beside(path, data, is_synced=False) as temporary:
+        os.unlink(temporary)  # noqa: PTH108
 
-    Each snapshot has a number, and an older one never replaces a newer one, whoever comes first to the disk. While one
-    is being written, further changes wait and are written together.
+
+def refuse_folder(folder: str) -> None:
+    """OptionsError for one that is not ours to write to: what is accepted there would be lost at the end.
+
+    One without room is fine, since consumers can make some.
     """
+    try:
+        try_writing(folder, b"")
+    except OSError as error:
+        if error.errno in REFUSED_WRITES:
+            raise OptionsError(f"{folder} cannot be written to - {os_error(error)}") from None
 
-    def __init__(self, registry: "Registry", folder: str) -> None:
-        self.path = os.path.join(folder, FILE_NAME)  # noqa: PTH118
-        self._registry = registry
-        self._folder = folder
-        self._taken = 0
-        self._written = 0
-        self._writing = threading.Lock()
-        self._executor: ThreadPoolExecutor | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._is_wanted = False
-        self._is_busy = False
 
-    def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """From now on `changed` has every change of a name that is kept written soon."""
-        self._loop = loop
-        self._executor = ThreadPoolExecutor(1, "metadata")
-
-    def close(self) -> None:
-        """Waits for a write on its way; changes after this are not written."""
-        self._loop = None
-        if self._executor is not None:
-            self._executor.shutdown()
-            self._executor = None
-
-    def persist(self) -> None:
-        """Writes what is true now, before it returns."""
-        self._write(*self._snapshot())
-
-    def changed(self, _kind: str, topic: str, channel: str | None) -> None:
-        """A topic or a channel came or went."""
-        if is_ephemeral(topic) or (channel is not None and is_ephemeral(channel)):
-            return
-        if self._loop is not None and not self._is_wanted:
-            self._is_wanted = True
-            if not self._is_busy:
-                self._loop.call_soon(self._start)
-
-    def _start(self) -> None:
-        if self._loop is None or self._executor is None or self._is_busy:
-            return
-        self._is_wanted = False
-        self._is_busy = True
-        self._loop.run_in_executor(
-            self._executor, self._write, *self._snapshot()
-        ).add_done_callback(self._done)
-
-    def _done(self, result: "asyncio.Future[None]") -> None:
-        self._is_busy = False
-        if not result.cancelled() and (error := result.exception()) is not None:
-            text = os_error(error) if isinstance(error, OSError) else repr(error)
-            log.error("failed to persist metadata - %s", text)
-            # A topic that is on disk and in no list would be forgotten by a restart.
-            if self._loop is not None:
-                self._is_wanted = True
-                self._loop.call_later(RETRY_S, self._start)
-        elif self._is_wanted:
-            self._start()
-
-    def _snapshot(self) -> tuple[int, bytes]:
-        log.info("NSQ: persisting topic/channel metadata to %s", self.path)
-        self._taken += 1
-        return self._taken, encode(self._registry)
-
-    def _write(self, number: int, data: bytes) -> None:
-        with self._writing:
-            if number > self._written:
-                write(self._folder, data)
-                self._written = number
+@contextlib.contextmanager
+def _written_beside(path: str, data: bytes, *, is_synced: bool) -> Iterator[str]:
+    """A file with that content; it is gone if anything fails."""
+    temporary = f"{path}.{random.randrange(1 << 63)}.tmp"  # noqa: S311 - a name, no secret
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            if is_synced:
+                os.fsync(file.fileno())
+        yield temporary
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)  # noqa: PTH108
+        raise

@@ -236,7 +236,7 @@ class Broker(Collector):
         yield GaugeMetricFamily(
             "nsqd_healthy",
             "1, or 0 when the last write or fsync failed, as /ping says.",
-            server.registry.health() == "OK",
+            server.health() == "OK",
         )
         yield histogram_metric(
             "nsqd_loop_lag_seconds",

@@ -5,6 +5,7 @@ in the kernel's queue instead of being refused.
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import ssl
@@ -16,7 +17,6 @@ from nsqfast._ext.histogram import Histogram
 from nsqfast._ext.registry import Registry
 from nsqfast._ext.session import Session
 from nsqfast.errors import OptionsError
-from nsqfast.gotext import os_error
 from nsqfast.net import addresses
 from nsqfast.net.door import Door
 from nsqfast.net.gate import Gate
@@ -26,7 +26,7 @@ from nsqfast.net.tls_protocol import TlsProtocol
 from nsqfast.nsqd.farewells import refuse_http, refuse_tcp
 from nsqfast.nsqd.lock import DirectoryLock
 from nsqfast.nsqd.lookup import Lookup
-from nsqfast.nsqd.metadata import MetadataFile, load
+from nsqfast.nsqd.metadata_file import MetadataFile
 from nsqfast.nsqd.options import VERSION_LINE, Options, expand_statsd_prefix, validate
 from nsqfast.nsqd.statsd import Statsd
 from nsqfast.nsqd.timers import DeadlineTimer, LagProbe
@@ -157,16 +157,12 @@ class Server:
         registry.on_turn = partial(loop.call_soon, registry.flush)
         self._sync_fd = registry.sync_fd()
         loop.add_reader(self._sync_fd, registry.on_synced)
-        try:
-            load(registry, folder)
-        except OptionsError as error:
-            raise OptionsError(f"failed to load metadata - {error}") from None
         self._metadata = MetadataFile(registry, folder)
         try:
-            self._metadata.persist()
-        except OSError as error:
-            raise OptionsError(f"failed to persist metadata - {os_error(error)}") from None
-        self._metadata.watch(loop)
+            self._metadata.load()
+        except OptionsError as error:
+            raise OptionsError(f"failed to load metadata - {error}") from None
+        self._metadata.begin(loop)
         self.lookup = Lookup(registry, self.options)
         registry.on_change = self._changed
 
@@ -229,13 +225,22 @@ class Server:
         assert self._lag_probe is not None
         self._lag_probe.watch()
 
-    def persist_metadata(self) -> None:
-        """Writes nsqd.dat before it returns; OSError if it could not."""
+    def health(self) -> str:
+        """OK, or NOK with the last disk error, of the queues or of nsqd.dat."""
         assert self._metadata is not None
-        self._metadata.persist()
+        health: str = self.registry.health()
+        return health if health != "OK" else self._metadata.health
+
+    async def persist_metadata(self) -> None:
+        """Returns when nsqd.dat is what is true now; OSError if it could not be written."""
+        assert self._metadata is not None
+        await self._metadata.persist()
 
     async def stop(self) -> None:
-        """Disconnects everybody, keeps everything that is not ephemeral on disk, gives the folder free."""
+        """Disconnects everybody, keeps everything that is not ephemeral on disk, gives the folder free.
+
+        OSError says what a disk did not take, when all the rest is done.
+        """
         if self._statsd is not None:
             await self._statsd.stop()
         await self.lookup.stop()
@@ -246,18 +251,22 @@ class Server:
             await self.auth.close()
         self._close_listener("HTTP", self.http_address)
         self._close_listener("HTTPS", self.https_address)
-        try:
-            self.persist_metadata()
-        except OSError as error:
-            log.error("failed to persist metadata - %s", os_error(error))  # noqa: TRY400
+        with contextlib.suppress(OSError):  # it was logged
+            await self.persist_metadata()
         # From here on names vanish because the broker stops, not because somebody deleted them.
         self.registry.on_change = None
         if self._metadata is not None:
             self._metadata.close()
-        self.registry.close()
+        lost: OSError | None = None
+        try:
+            self.registry.close()
+        except OSError as error:
+            lost = error
         # One turn for answers of HTTP requests whose messages have just reached the disk.
         await asyncio.sleep(0)
         self._release()
+        if lost is not None:
+            raise lost
         log.info("NSQ: bye")
 
     def _close_listener(self, name: str, address: addresses.Bound | None) -> None:

@@ -82,20 +82,13 @@ def test_missing_folder():
     )
 
 
-def test_refused_setting_and_metadata(tmp_path):
+def test_refused_setting(tmp_path):
     here = f"--data-path={tmp_path}"
     done = run_to_end(here, "--max-deflate-level=0")
     assert fatal_text(done) == "failed to instantiate nsqd - --max-deflate-level must be [1,9]"
     done = run_to_end(here, "--tls-required")
     text = "cannot require TLS client connections without TLS key and cert"
     assert fatal_text(done) == f"failed to instantiate nsqd - {text}"
-    path = tmp_path / "nsqd.dat"
-    path.write_text("")
-    done = run_to_end(here, "--tcp-address=127.0.0.1:0", "--http-address=")
-    assert fatal_text(done) == (
-        f"failed to load metadata - failed to parse metadata in {path} - unexpected end of JSON input"
-    )
-    assert "listening on" not in done.stderr
 
 
 def test_taken_port_and_json_fatal_line(tmp_path):

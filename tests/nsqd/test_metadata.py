@@ -1,15 +1,19 @@
 """nsqd.dat: its bytes, what may stand in it, how it is replaced, and who wins when two write."""
 
 import asyncio
+import errno
 import json
+import os
 import stat
 import threading
+from pathlib import Path
 
 import pytest
 
 from nsqfast.errors import OptionsError
-from nsqfast.nsqd import metadata
-from nsqfast.nsqd.metadata import FILE_NAME, MetadataFile, decode, encode, load
+from nsqfast.nsqd import metadata, metadata_file
+from nsqfast.nsqd.metadata import FILE_NAME, decode, encode, load
+from nsqfast.nsqd.metadata_file import MetadataFile
 
 
 class FakeChannel:
@@ -130,17 +134,166 @@ def test_duplicates_merge_and_bad_names_are_skipped(caplog):
         pytest.param(b'{"topics":' * 100_000, id="deep topics"),
     ],
 )
-def test_no_metadata(registry, tmp_path, data):
+def test_no_metadata(registry, tmp_path, caplog, data):
+    """Topics and channels are found by their files, and the broken one stays under another name."""
+    for name in ("a", "a:c", "b:d", "bad!name"):
+        (tmp_path / f"{name}.diskqueue.000003.dat").write_bytes(b"x")
+    (tmp_path / "a:e.diskqueue.meta.dat").write_bytes(b"0\n0,0\n0,0\n")
+    (tmp_path / "g.diskqueue.000000.dat").mkdir()
     path = tmp_path / FILE_NAME
     path.write_bytes(data)
-    with pytest.raises(OptionsError) as error:
+    assert load(registry, str(tmp_path)) is None
+    found = {topic.name: [one.name for one in topic.channels()] for topic in registry.topics()}
+    assert found == {"a": ["c", "e"], "b": ["d"]}
+    assert path.samefile(tmp_path / "nsqd.dat.bad")
+    (warning,) = [each.getMessage() for each in caplog.records]
+    assert warning.startswith(f"{path} cannot be used - ")
+    assert warning.endswith(
+        ": 2 topics and 3 channels were found by their files, none of them is paused, "
+        "those without files are gone; it is kept as nsqd.dat.bad"
+    )
+
+
+def test_each_broken_file_is_kept(registry, tmp_path, loop):
+    path = tmp_path / FILE_NAME
+    for number, name in enumerate(["nsqd.dat.bad", "nsqd.dat.bad.1", "nsqd.dat.bad.2"]):
+        path.write_text(f"broken {number}")
+        started(registry, tmp_path, loop).close()
+        assert json.loads(path.read_bytes())["version"] == "1.3.0"
+        assert (tmp_path / name).read_text() == f"broken {number}"
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_a_folder_or_a_pipe_of_that_name(registry, tmp_path, loop, caplog):
+    path = tmp_path / FILE_NAME
+    for make in (Path.mkdir, os.mkfifo):
+        make(path)
+        started(registry, tmp_path, loop).close()
+        assert path.is_file()
+        path.unlink()
+        (warning,) = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+        assert "cannot be used - it is no regular file: 0 topics and 0 channels" in warning
+        caplog.clear()
+
+
+def test_a_disk_that_does_not_give_it(registry, tmp_path, monkeypatch, caplog):
+    def read(_folder):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    (tmp_path / FILE_NAME).write_text("{}")
+    monkeypatch.setattr(metadata, "read", read)
+    assert load(registry, str(tmp_path)) is None
+    assert "cannot be used - input/output error: 0 topics" in caplog.text
+
+
+def test_what_may_not_be_read_is_for_the_operator(registry, tmp_path, monkeypatch):
+    def refuse(_path):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(metadata.os, "stat", refuse)
+    with pytest.raises(
+        OptionsError,
+        match=rf"^failed to read metadata from {tmp_path}/nsqd.dat - permission denied$",
+    ):
         load(registry, str(tmp_path))
-    assert str(error.value).startswith(f"failed to parse metadata in {path} - ")
-    assert registry.found == {}
+
+
+@pytest.fixture
+def loop():
+    made = asyncio.new_event_loop()
+    yield made
+    made.close()
+
+
+def started(registry, folder, loop):
+    """As a broker does it; the caller closes it."""
+    file = MetadataFile(registry, str(folder))
+    file.load()
+    file.begin(loop)
+    return file
+
+
+def test_an_unchanged_file_is_not_written_again(registry, tmp_path, loop):
+    path = tmp_path / FILE_NAME
+    started(registry, tmp_path, loop).close()
+    before = path.stat()
+    leftover = tmp_path / "nsqd.dat.4711.tmp"
+    leftover.write_text("{")
+    other = tmp_path / "nsqd.dat.mine.tmp"
+    other.write_text("{")
+    started(registry, tmp_path, loop).close()
+    assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert sorted(tmp_path.iterdir()) == [path, other]
+
+
+def test_no_room_at_the_start(registry, tmp_path, monkeypatch, caplog):
+    """It starts, says so once, and writes as soon as it can."""
+    (tmp_path / FILE_NAME).write_text('{"topics":[{"name":"t","paused":true}]}')
+    (tmp_path / "t:c.diskqueue.000000.dat").write_text("x")
+    room = threading.Event()
+    real = metadata.write
+
+    def write(folder, data):
+        if not room.is_set():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(folder, data)
+
+    monkeypatch.setattr(metadata_file, "write", write)
+    monkeypatch.setattr(metadata_file, "RETRY_S", 0.001)
+
+    async def scenario():
+        caplog.set_level("INFO")
+        file = started(registry, tmp_path, asyncio.get_running_loop())
+        for _ in range(3):
+            with pytest.raises(OSError, match="space"):
+                await file.persist()
+        assert file.health == "NOK - failed to persist metadata - no space left on device"
+        assert b'"c"' not in (tmp_path / FILE_NAME).read_bytes()
+        room.set()
+        while file.health != "OK":
+            await asyncio.sleep(0.001)
+        file.close()
+
+    asyncio.run(scenario())
+    assert b'"paused":true,"channels":[{"name":"c"' in (tmp_path / FILE_NAME).read_bytes()
+    said = [each.getMessage() for each in caplog.records if each.levelname != "WARNING"]
+    assert said == [
+        f"NSQ: persisting topic/channel metadata to {tmp_path}/nsqd.dat",
+        "failed to persist metadata - no space left on device; tried again every second",
+        "NSQ: topic/channel metadata is persisted again",
+    ]
+
+
+def test_an_answer_waits_for_the_file_and_nobody_else_does(registry, tmp_path, monkeypatch):
+    may_write = threading.Event()
+    real = metadata.write
+
+    def slow_write(folder, data):
+        assert may_write.wait(10)
+        real(folder, data)
+
+    async def scenario():
+        file = started(registry, tmp_path, asyncio.get_running_loop())
+        monkeypatch.setattr(metadata_file, "write", slow_write)
+        registry.topic("a").pause()
+        first = asyncio.ensure_future(file.persist())
+        while not file._is_busy:
+            await asyncio.sleep(0)
+        registry.topic("b").pause()
+        others = [asyncio.ensure_future(file.persist()) for _ in range(3)]
+        await asyncio.sleep(0)
+        assert not first.done()
+        may_write.set()
+        await asyncio.gather(first, *others)
+        assert b'"b"' in (tmp_path / FILE_NAME).read_bytes()
+        assert file._taken == 3  # at the start, for the first, for all the others
+        file.close()
+
+    asyncio.run(scenario())
 
 
 def test_missing_file_is_a_fresh_start(registry, tmp_path):
-    load(registry, str(tmp_path))
+    assert load(registry, str(tmp_path)) == b""
     assert registry.found == {}
 
 
@@ -163,7 +316,7 @@ def test_an_older_snapshot_never_wins(registry, tmp_path):
     file = MetadataFile(registry, str(tmp_path))
     older = file._snapshot()
     registry.topic("t")
-    file.persist()
+    file._write(*file._snapshot())
     file._write(*older)
     assert b'"t"' in (tmp_path / FILE_NAME).read_bytes()
 
@@ -181,14 +334,13 @@ def test_changes_are_gathered_and_ephemeral_ones_cost_nothing(registry, tmp_path
         if len(written) == 2:
             running.call_soon_threadsafe(both_written.set)
 
-    monkeypatch.setattr(metadata, "write", slow_write)
-
     async def scenario():
         nonlocal running, both_written
         running = loop = asyncio.get_running_loop()
         both_written = asyncio.Event()
         file = MetadataFile(registry, str(tmp_path))
-        file.watch(loop)
+        file.begin(loop)
+        monkeypatch.setattr(metadata_file, "write", slow_write)
         registry.on_change = file.changed
         registry.on_change("topic+", "t#ephemeral", None)
         registry.on_change("channel+", "t", "c#ephemeral")

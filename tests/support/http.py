@@ -22,6 +22,10 @@ def post(target, body, extra="", host="Host: x\r\n"):
     return head.encode() + body
 
 
+async def persist_nothing():
+    """There is no folder."""
+
+
 class Wire:
     """A transport that keeps what is written; as full as it is told."""
 
@@ -79,7 +83,8 @@ class HttpBroker:
         server = SimpleNamespace(options=options, registry=self.registry, start_time=0.0)
         server.tcp_address = server.http_address = server.https_address = None
         server.lookup = SimpleNamespace(configure=lambda: None)
-        server.persist_metadata = lambda: None
+        server.persist_metadata = persist_nothing
+        server.health = self.registry.health
         self.api = HttpApi(server)
         self.shortcut = self.api.shortcut if has_shortcut else None
         self.asked = []
