@@ -63,7 +63,8 @@ class MetadataFile:
             refuse_folder(self._folder)
             self._content = load(self._registry, self._folder)
         except OSError as error:
-            raise OptionsError(_described(error)) from None
+            named = f"{error.filename}: {os_error(error)}" if error.filename else error.strerror
+            raise OptionsError(named or str(error)) from None
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Writes it unless it says so already; from now on every `changed` has it written soon."""
@@ -134,7 +135,7 @@ class MetadataFile:
             self._start()
 
     def _fail(self, error: BaseException) -> None:
-        text = _described(error)
+        text = os_error(error) if isinstance(error, OSError) else repr(error)
         now = time.monotonic()
         self.health = f"NOK - failed to persist metadata - {text}"
         if not self._failing_since or now - self._complained >= COMPLAINT_S:
@@ -172,9 +173,3 @@ class MetadataFile:
             write(self._folder, data)
             self._content = data
             self._written = number
-
-
-def _described(error: BaseException) -> str:
-    if not isinstance(error, OSError):
-        return repr(error)
-    return f"{error.filename}: {os_error(error)}" if error.filename else os_error(error)
