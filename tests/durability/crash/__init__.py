@@ -1,0 +1,1 @@
+"""What tests of crashes share: what clients know, what they do, and how a rebuilt folder is judged."""
