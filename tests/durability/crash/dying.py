@@ -1,0 +1,8 @@
+"""Death at a recorded call, where the recorder is preloaded."""
+
+import ctypes
+
+
+def die_after(call_count: int) -> None:
+    """The process is killed, as by kill -9, right after this many more calls that change files."""
+    ctypes.CDLL(None).nsq_calls_die_after(call_count)
