@@ -1,0 +1,201 @@
+"""From a recorded run to judged crash states: at every boundary between two calls, or at as many as the budget allows."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+from durability.crash import workloads
+from durability.crash.boots import make_boot
+from durability.crash.clients import BASE_FLAGS
+from durability.crash.disk import Disk
+from durability.crash.ledger import Ledger
+from durability.crash.log import library, read_calls, watch
+from durability.crash.opening import Opener, clear, judge, open_with_program
+from durability.crash.states import ALL, DATA, KILL, NONE, RANDOM, SIDE, State, make_state
+from support.server import start_nsqd
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from durability.crash.found import Found
+    from durability.crash.log import Call
+    from durability.crash.opening import Verdict
+
+KINDS = (KILL, ALL, NONE, SIDE, DATA, RANDOM, RANDOM)
+PROGRAM_EVERY = 50
+
+
+@dataclass(slots=True)
+class Recording:
+    """A workload that was run: what its clients know, and its calls."""
+
+    name: str
+    ledger: Ledger
+    calls: list[Call]
+    end_ns: int
+
+
+def record(name: str, place: Path, seed: int) -> Recording:
+    """Run the workload under the recorder. What the calls come to is compared with what is really there."""
+    folder, log_path = clear(place / "data"), place / "calls.log"
+    log_path.unlink(missing_ok=True)
+    ledger = Ledger()
+    flags = workloads.flags_of(name)
+    prepare = watch(folder, log_path)
+    workloads.run(
+        name, lambda: start_nsqd("nsqfast", folder, *flags, prepare=prepare), ledger, seed
+    )
+    recording = Recording(name, ledger, list(read_calls(log_path)), time.monotonic_ns())
+    disk = Disk()
+    for call in recording.calls:
+        disk.apply(call)
+    real = {path.name: path.read_bytes() for path in folder.iterdir()}
+    replayed = {name: bytes(file.content) for name, file in disk.names.items()}
+    different = sorted(n for n in real.keys() | replayed.keys() if real.get(n) != replayed.get(n))
+    # A mapping's last stores are in no call's record.
+    different = [n for n in different if not n.endswith(".acks.dat")]
+    assert not different, f"the recorder missed calls that changed {different}"
+    return recording
+
+
+@dataclass(slots=True)
+class Moment:
+    """After a call: `happened_ns` when it ended, `until_ns` when the next one did."""
+
+    number: int
+    happened_ns: int
+    until_ns: int
+    disk: Disk
+
+
+def moments(recording: Recording, count_max: int, *, ext4_names: bool = False) -> Iterator[Moment]:
+    """Boundaries, evenly chosen. The disk is the same object each time."""
+    probe = Disk()
+    boundaries = [n for n, call in enumerate(recording.calls) if probe.apply(call)]
+    chosen = set(boundaries)
+    if len(boundaries) > count_max:
+        step = len(boundaries) / count_max
+        chosen = {boundaries[int(number * step)] for number in range(count_max)}
+    until = dict(zip(boundaries, boundaries[1:], strict=False))
+    disk = Disk(ext4_names=ext4_names)
+    for number, call in enumerate(recording.calls):
+        disk.apply(call)
+        if number in chosen:
+            after = until.get(number)
+            end_ns = recording.end_ns if after is None else recording.calls[after].ended_ns - 1
+            yield Moment(number, call.ended_ns, max(end_ns, call.ended_ns), disk)
+
+
+@dataclass(slots=True)
+class Tally:
+    """`failures` holds a line for each state that is wrong, with what is needed to repeat it."""
+
+    name: str
+    boundaries: int = 0
+    states: int = 0
+    opened: int = 0
+    programs: int = 0
+    lost_states: Counter[str] = field(default_factory=Counter)
+    lost_messages: int = 0
+    lost_messages_max: int = 0
+    returned_states: int = 0
+    foreign_states: int = 0
+    other_states: int = 0
+    failures: list[str] = field(default_factory=list)
+
+    def add(self, state: State, moment: Moment, call: Call, verdict: Verdict) -> None:
+        self.states += 1
+        if not verdict:
+            return
+        if verdict.missing:
+            self.lost_states[state.kind] += 1
+            self.lost_messages += verdict.missing_count
+            self.lost_messages_max = max(self.lost_messages_max, verdict.missing_count)
+        self.returned_states += bool(verdict.returned)
+        self.foreign_states += bool(verdict.foreign)
+        self.other_states += bool(verdict.error)
+        self.failures.append(
+            f"{self.name}: {state.kind} after call {moment.number} ({call}): {verdict}"
+        )
+
+    def __str__(self) -> str:
+        kinds = ", ".join(f"{kind} {count}" for kind, count in self.lost_states.items())
+        return (
+            f"{self.name:24} {self.boundaries:5} boundaries {self.states:5} states "
+            f"({self.opened} opened, {self.programs} by the program): "
+            f"messages lost in {self.lost_states.total()}{f' ({kinds})' if kinds else ''}, "
+            f"{self.lost_messages} in all, at most {self.lost_messages_max}; "
+            f"finished came back in {self.returned_states}, never published in {self.foreign_states}, "
+            f"other errors in {self.other_states}"
+        )
+
+
+class Examiner:
+    """Opens and judges states; `same` goes on in this boot, `other` in the next one."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.boot = make_boot(1)
+        self.same = Opener(preload=library())
+        self.other = Opener(self.boot, preload=library())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.same.close()
+        self.other.close()
+        self.boot.close()
+
+    def examine(self, recording: Recording, states_max: int, seed: int) -> Tally:
+        tally = Tally(recording.name)
+        sent = recording.ledger.all_sent()
+        known: dict[bytes, Found] = {}
+        for moment in moments(recording, max(1, states_max // len(KINDS))):
+            tally.boundaries += 1
+            owed = recording.ledger.must_have(moment.until_ns)
+            owed_kill = recording.ledger.must_have(moment.happened_ns)
+            finished = recording.ledger.must_not_have(moment.happened_ns)
+            for number, kind in enumerate(KINDS):
+                dice = random.Random(f"{seed} {recording.name} {moment.number} {number}")
+                state = make_state(moment.disk, kind, dice)
+                digest = state.digest()
+                if digest not in known:
+                    known[digest] = self.open(state)
+                    tally.opened += 1
+                if kind == KILL:
+                    verdict = judge(known[digest], owed_kill, finished, sent)
+                else:
+                    verdict = judge(known[digest], owed, None, sent)
+                tally.add(state, moment, recording.calls[moment.number], verdict)
+                if tally.states % PROGRAM_EVERY == 0:
+                    self.compare(state, known[digest], tally)
+        return tally
+
+    def open(self, state: State) -> Found:
+        folder = clear(self.place / "opened")
+        state.build(folder)
+        return (self.same if state.kind == KILL else self.other).open(folder)
+
+    def compare(self, state: State, found: Found, tally: Tally) -> None:
+        """The fast way of opening and the program agree."""
+        tally.programs += 1
+        folder = clear(self.place / "program")
+        state.build(folder)
+        prepare = None if state.kind == KILL else self.boot.enter
+        real = open_with_program("nsqfast", folder, BASE_FLAGS, prepare)
+        if real.is_started != found.is_started:
+            tally.failures.append(
+                f"{tally.name}: the program started: {real.is_started}, {real.error[-300:]}"
+            )
+        for target in real.bodies:
+            fast, slow = set(found.bodies.get(target, [])), set(real.bodies[target])
+            if len(fast ^ slow) > real.deferred.get(target, 0):
+                tally.failures.append(
+                    f"{tally.name}: {target} has {len(fast)} messages, by the program {len(slow)}"
+                )

@@ -1,0 +1,174 @@
+"""Which folders a crash may leave behind at a moment: what was not synced is kept, dropped, or torn.
+
+kill      all is kept, and the machine goes on: kill -9
+all       all is kept, and the machine starts anew
+none      only what was synced
+side      the side files (acknowledgements, metadata) in full, of the rest what was synced
+data      the reverse
+random    any subset of the writes and of the names, some of the writes torn at 512 or 4,096 bytes
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import re
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from durability.crash.disk import Change, Disk, File, NameChange
+
+KILL, ALL, NONE, SIDE, DATA, RANDOM = "kill", "all", "none", "side", "data", "random"
+DATA_FILE = re.compile(r".+\.diskqueue\.[0-9]{6,}\.dat(\.bad)?|nsqd\.dat(\..*)?")
+SECTOR_SIZES = (512, 4096)
+# Of AckFile's header: two identities of metadata files, inode number and mtime each.
+ACK_MAGIC = b"nsqacks1"
+IDENTITY_OFFSETS = (112, 128)
+IDENTITY = struct.Struct("<Qq")
+
+
+def is_side(name: str) -> bool:
+    return DATA_FILE.fullmatch(name) is None
+
+
+@dataclass(slots=True)
+class State:
+    """A folder's files by name, each with the inode number and mtime that it had."""
+
+    kind: str
+    files: dict[str, bytes]
+    identities: dict[str, tuple[int, int]]
+
+    def digest(self) -> bytes:
+        """Equal states are opened once."""
+        found = hashlib.blake2b(b"kill" if self.kind == KILL else b"boot")
+        for name in sorted(self.files):
+            found.update(f"{name} {len(self.files[name])} ".encode())
+            found.update(self.files[name])
+        return found.digest()
+
+    def build(self, folder: Path) -> None:
+        """Into an empty folder."""
+        for name, content in self.files.items():
+            path = folder / name
+            path.write_bytes(content)
+            path.chmod(0o600)
+            mtime_ns = self.identities[name][1]
+            if mtime_ns:
+                os.utime(path, ns=(mtime_ns, mtime_ns))
+        for name, content in self.files.items():
+            if name.endswith(".acks.dat") and content.startswith(ACK_MAGIC):
+                self._adopt(folder, name)
+
+    def _adopt(self, folder: Path, name: str) -> None:
+        """The ack file names its metadata file by an inode number that is another one here."""
+        meta = name.removesuffix("acks.dat") + "meta.dat"
+        if meta not in self.files:
+            return
+        status = (folder / meta).stat()
+        now = IDENTITY.pack(status.st_ino, status.st_mtime_ns)
+        with (folder / name).open("r+b") as file:
+            for offset in IDENTITY_OFFSETS:
+                file.seek(offset)
+                is_known = file.read(IDENTITY.size) == IDENTITY.pack(*self.identities[meta])
+                file.seek(offset)
+                if is_known:
+                    file.write(now)
+
+
+def state_of(
+    disk: Disk,
+    kind: str,
+    keeps_name: Callable[[NameChange], bool],
+    content_of: Callable[[str, File], bytes],
+) -> State:
+    names = dict(disk.synced_names)
+    for change in with_those_before(disk.pending_names, keeps_name):
+        change.apply(names)
+    files = {name: content_of(name, file) for name, file in names.items()}
+    identities = {name: (file.inode, file.mtime_ns) for name, file in names.items()}
+    return State(kind, files, identities)
+
+
+def with_those_before(
+    changes: list[NameChange], keeps: Callable[[NameChange], bool]
+) -> list[NameChange]:
+    """Those kept, and all before them that touch one of their names: a name's changes have their order."""
+    kept = []
+    needed: set[str] = set()
+    for change in reversed(changes):
+        if keeps(change) or change.names() & needed:
+            kept.append(change)
+            needed |= change.names()
+    return kept[::-1]
+
+
+def make_state(disk: Disk, kind: str, dice: random.Random) -> State:
+    if kind in {KILL, ALL}:
+        return state_of(disk, kind, lambda _: True, lambda _, file: bytes(file.content))
+    if kind == NONE:
+        return state_of(disk, kind, lambda _: False, lambda _, file: bytes(file.synced))
+    if kind in {SIDE, DATA}:
+        return _by_role(disk, kind)
+    keep_share = dice.choice([0.2, 0.5, 0.8])
+    return state_of(
+        disk,
+        kind,
+        lambda _: dice.random() < keep_share,
+        lambda _, file: _some(file, keep_share, dice),
+    )
+
+
+def _by_role(disk: Disk, kind: str) -> State:
+    def is_kept(name: str) -> bool:
+        return is_side(name) == (kind == SIDE)
+
+    return state_of(
+        disk,
+        kind,
+        lambda change: all(map(is_kept, change.names())),
+        lambda name, file: bytes(file.content if is_kept(name) else file.synced),
+    )
+
+
+def _some(file: File, keep_share: float, dice: random.Random) -> bytes:
+    """What was synced, with some of what came since."""
+    if not file.pending:
+        return bytes(file.synced)
+    mode = dice.randrange(5)
+    if mode == 0:
+        return bytes(file.content)
+    if mode == 1:
+        return bytes(file.synced)
+    content = bytearray(file.synced)
+    sector_size = dice.choice(SECTOR_SIZES)
+    for change in file.pending:
+        if mode == 2 or change.data is None:  # noqa: PLR2004 - the third of the modes
+            if dice.random() < keep_share:
+                change.apply(content)
+        else:
+            _tear(change, content, sector_size, keep_share, dice)
+    # The new length may be on the disk without the data: that part reads as zeros. Or the file is short.
+    if dice.random() < 0.5 and len(content) < len(file.content):  # noqa: PLR2004 - half of them
+        content.extend(bytes(len(file.content) - len(content)))
+    return bytes(content)
+
+
+def _tear(
+    change: Change, content: bytearray, sector_size: int, keep_share: float, dice: random.Random
+) -> None:
+    """Some of the sectors that the write touches get there."""
+    assert change.data is not None
+    start, end = change.offset, change.offset + len(change.data)
+    while start < end:
+        stop = min(end, (start // sector_size + 1) * sector_size)
+        if dice.random() < keep_share:
+            piece = change.data[start - change.offset : stop - change.offset]
+            type(change)(change.number, start, piece).apply(content)
+        start = stop
