@@ -9,7 +9,7 @@ BUILD_EXT := $(BIN)/python setup.py -q build_ext --inplace
 # Some tests call tools by name: cython-lint calls pycodestyle, say.
 IN_VENV := PATH="$(BIN):$$PATH"
 
-.PHONY: help up ext test test-spark spark-matrix test-client test-tools test-admin screenshots test-programs soak bench bench-smoke bench-clients bench-tools bench-spark debug-test asan-test fuzz fuzz-smoke cov html lint go-nsq completions \
+.PHONY: help up ext test test-spark spark-matrix test-client test-tools test-admin screenshots test-programs soak trust bench bench-smoke bench-clients bench-tools bench-spark debug-test asan-test fuzz fuzz-smoke cov html lint go-nsq completions \
     go-client wheel clean
 
 help:
@@ -27,6 +27,7 @@ help:
 	@echo "make test-spark        those of make test that need PySpark and Java 17 or newer"
 	@echo "make spark-matrix      the same on every PySpark that is supported: 4.0, 4.2, 4.3 (SPARKS=4.1 for another)"
 	@echo "make soak              the tests that take long"
+	@echo "make trust             crashes by the thousand: power cuts between any two calls, and what survives them (ten minutes)"
 	@echo "make bench             measure nsqfast beside Go's nsqd: benchmarks/results/REPORT.md (a quarter of an hour)"
 	@echo "make bench-smoke       every benchmark briefly: whether it works, not how fast"
 	@echo "make bench-clients     the client library beside pynsq, ansq, asyncnsq and go-nsq (a few minutes)"
@@ -130,6 +131,11 @@ test-programs: ext
 soak: ext
 	@$(IF_GO)
 	@$(IN_VENV) $(BIN)/pytest -m soak $(ARGS)
+
+# One line per workload: boundaries, crash states, and what was missing in them.
+trust: ext
+	@$(IF_GO)
+	@$(IN_VENV) $(BIN)/pytest tests/durability -m trust -s $(ARGS)
 
 bench: ext
 	@$(IF_GO)

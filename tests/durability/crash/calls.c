@@ -71,6 +71,7 @@ static dev_t device;
 static uint64_t files[FILES_MAX]; /* inode numbers of the folder's files; a hash table, 0 = free, 1 = was used */
 static struct mapping mappings[MAPPINGS_MAX];
 static size_t mapping_count;
+static volatile sig_atomic_t is_dying;
 static long calls_left; /* until death; 0 = no end */
 
 static uint64_t now_ns(void) {
@@ -178,8 +179,22 @@ static uint64_t enter(void) {
     return now_ns();
 }
 
+static void die(void) {
+    kill(getpid(), SIGKILL);
+}
+
 static void leave(void) {
+    if (is_dying)
+        die();
     pthread_mutex_unlock(&lock);
+}
+
+/* A kill -9 that leaves no call out of the log: SIGPWR, which waits for the end of the one that is running. */
+static void on_power(int signal_number) {
+    (void)signal_number;
+    is_dying = 1;
+    if (pthread_mutex_trylock(&lock) == 0)
+        die();
 }
 
 /* One more call is done; errno stays what it was. */
@@ -190,7 +205,7 @@ static void note(enum kind kind, uint64_t begun_ns, const struct stat *status, i
     append(kind, begun_ns, status ? status->st_ino : 0, a, b, mtime_ns, name, other, data, size);
     check_mappings();
     if (kind != SYNC_BEGAN && calls_left && --calls_left == 0)
-        kill(getpid(), SIGKILL);
+        die();
     errno = before;
 }
 
@@ -219,8 +234,10 @@ void nsq_calls_die_after(long count) {
 
 __attribute__((constructor)) static void begin(void) {
     const char *path = getenv("NSQ_CALLS_FOLDER");
-    if (path)
+    if (path) {
         nsq_calls_watch(path, getenv("NSQ_CALLS_LOG"));
+        signal(SIGPWR, on_power);
+    }
 }
 
 /* ---- opening */

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 from collections import deque
 from typing import TYPE_CHECKING, Self
 
@@ -23,8 +24,11 @@ SECONDS_MAX = 10.0
 class Broker:
     """One that a workload may stop and start again in its folder."""
 
-    def __init__(self, start: Callable[[], Server]) -> None:
+    def __init__(
+        self, start: Callable[[], Server], kill_signal: signal.Signals = signal.SIGKILL
+    ) -> None:
         self._start = start
+        self._kill_signal = kill_signal
         self.server = start()
 
     @property
@@ -39,6 +43,10 @@ class Broker:
         self.server.stop()
 
     def kill(self) -> None:
+        """Death without warning, by a signal that may be somebody else's word for it."""
+        if self.server.process.poll() is None:
+            self.server.process.send_signal(self._kill_signal)
+            self.server.process.wait(SECONDS_MAX)
         self.server.kill()
 
     def restart(self) -> None:

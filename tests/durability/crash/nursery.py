@@ -14,10 +14,17 @@ import os
 import pickle
 import signal
 import sys
+import tempfile
+import threading
 import time
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
+from durability.crash import dying
+from durability.crash.clients import BASE_FLAGS
 from durability.crash.found import Found, Request
+from nsqfast.nsqd.options import parse
+from nsqfast.nsqd.server import Server
+from support.core import Peer
 
 if TYPE_CHECKING:
     from nsqfast._ext.registry import Registry
@@ -54,11 +61,9 @@ class Readers:
     """One consumer per channel that takes all there is and finishes nothing."""
 
     def __init__(self, registry: Registry, found: Found) -> None:
-        from support.core import Peer
-
         self.registry = registry
         self.found = found
-        self.peers: dict[str, Any] = {}
+        self.peers: dict[str, Peer] = {}
         for topic in registry.topics():
             if not topic.channels():
                 topic.channel("crash")
@@ -87,13 +92,15 @@ class Readers:
         return deferred + sum(queue.depth for queue in [*topics, *channels])
 
 
-async def read_all(request: Request, found: Found) -> None:
-    from nsqfast.nsqd.options import parse
-    from nsqfast.nsqd.server import Server
-
+async def start(request: Request) -> Server:
     options = parse([f"--data-path={request.folder}", *request.flags, *FLAGS])
     server = Server(options)
     await server.start()
+    return server
+
+
+async def read_all(request: Request, found: Found) -> None:
+    server = await start(request)
     found.is_started = True
     if request.start_only:
         return
@@ -111,13 +118,11 @@ async def read_all(request: Request, found: Found) -> None:
 
 def open_folder(request: Request) -> Found:
     """In the child."""
-    from durability.crash import dying
-
     found, lines = Found(), Lines()
     logging.getLogger("nsqd").addHandler(lines)
     signal.alarm(SECONDS_MAX)
     if request.die_after:
-        dying.die_after(request.die_after)
+        dying.die_after(request.folder, request.die_after)
     try:
         asyncio.run(read_all(request, found))
     except Exception as error:
@@ -150,13 +155,22 @@ def answer(request: Request) -> Found:
     return found
 
 
-def serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    # All that a start imports, once for all children.
-    import nsqfast.nsqd.http_api
-    import nsqfast.nsqd.options
-    import nsqfast.nsqd.server  # noqa: F401
-    import support.core  # noqa: F401
+async def warm_up() -> None:
+    """Start and stop once, so that no child has to import anything."""
+    with tempfile.TemporaryDirectory() as folder:
+        server = await start(Request(folder, BASE_FLAGS))
+        server.registry.topic("warm").put(b"up")
+        readers = Readers(server.registry, Found())
+        while readers.waiting():
+            await asyncio.sleep(0)
+            readers.turn()
+        await server.stop()
 
+
+def serve(requests: BinaryIO, answers: BinaryIO) -> None:
+    asyncio.run(warm_up())
+    # A thread would not live on in the children.
+    assert threading.active_count() == 1
     while True:
         try:
             request = pickle.load(requests)

@@ -1,11 +1,13 @@
-"""From a recorded run to judged crash states: at every boundary between two calls, or at as many as the budget allows."""
+"""From a recorded run to judged crash states, at every boundary between two calls or at as many as are asked for."""
 
 from __future__ import annotations
 
 import random
+import signal
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Self
 
 from durability.crash import workloads
@@ -15,7 +17,7 @@ from durability.crash.disk import Disk
 from durability.crash.ledger import Ledger
 from durability.crash.log import library, read_calls, watch
 from durability.crash.opening import Opener, clear, judge, open_with_program
-from durability.crash.states import ALL, DATA, KILL, NONE, RANDOM, SIDE, State, make_state
+from durability.crash.states import ALL, DATA, KILL, NONE, RANDOM, SIDE, START, State, make_state
 from support.server import start_nsqd
 
 if TYPE_CHECKING:
@@ -25,9 +27,11 @@ if TYPE_CHECKING:
     from durability.crash.found import Found
     from durability.crash.log import Call
     from durability.crash.opening import Verdict
+    from support.server import Server
 
-KINDS = (KILL, ALL, NONE, SIDE, DATA, RANDOM, RANDOM)
-PROGRAM_EVERY = 50
+KINDS = (KILL, ALL, NONE, SIDE, DATA, START, RANDOM, RANDOM)
+# No multiple of the number of kinds: each has its turn.
+PROGRAM_EVERY = 51
 
 
 @dataclass(slots=True)
@@ -46,10 +50,11 @@ def record(name: str, place: Path, seed: int) -> Recording:
     log_path.unlink(missing_ok=True)
     ledger = Ledger()
     flags = workloads.flags_of(name)
-    prepare = watch(folder, log_path)
-    workloads.run(
-        name, lambda: start_nsqd("nsqfast", folder, *flags, prepare=prepare), ledger, seed
-    )
+
+    def start() -> Server:
+        return start_nsqd("nsqfast", folder, *flags, prepare=watch(folder, log_path))
+
+    workloads.run(name, start, ledger, seed, signal.SIGPWR)
     recording = Recording(name, ledger, list(read_calls(log_path)), time.monotonic_ns())
     disk = Disk()
     for call in recording.calls:
@@ -81,7 +86,7 @@ def moments(recording: Recording, count_max: int, *, ext4_names: bool = False) -
     if len(boundaries) > count_max:
         step = len(boundaries) / count_max
         chosen = {boundaries[int(number * step)] for number in range(count_max)}
-    until = dict(zip(boundaries, boundaries[1:], strict=False))
+    until = dict(pairwise(boundaries))
     disk = Disk(ext4_names=ext4_names)
     for number, call in enumerate(recording.calls):
         disk.apply(call)
@@ -173,14 +178,18 @@ class Examiner:
                 else:
                     verdict = judge(known[digest], owed, None, sent)
                 tally.add(state, moment, recording.calls[moment.number], verdict)
-                if tally.states % PROGRAM_EVERY == 0:
+                if tally.states % PROGRAM_EVERY == 0 and not state.die_after:
                     self.compare(state, known[digest], tally)
         return tally
 
     def open(self, state: State) -> Found:
         folder = clear(self.place / "opened")
         state.build(folder)
-        return (self.same if state.kind == KILL else self.other).open(folder)
+        opener = self.same if state.kind == KILL else self.other
+        if state.die_after:
+            # How it ends does not matter: killed, refused to start, or up before it got that far.
+            opener.open(folder, die_after=state.die_after, start_only=True)
+        return opener.open(folder)
 
     def compare(self, state: State, found: Found, tally: Tally) -> None:
         """The fast way of opening and the program agree."""

@@ -12,19 +12,21 @@ from __future__ import annotations
 
 import hashlib
 import os
-import random
 import re
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Callable
     from pathlib import Path
 
     from durability.crash.disk import Change, Disk, File, NameChange
 
 KILL, ALL, NONE, SIDE, DATA, RANDOM = "kill", "all", "none", "side", "data", "random"
+START = "start"
+START_CALLS_MAX = 12
 DATA_FILE = re.compile(r".+\.diskqueue\.[0-9]{6,}\.dat(\.bad)?|nsqd\.dat(\..*)?")
 SECTOR_SIZES = (512, 4096)
 # Of AckFile's header: two identities of metadata files, inode number and mtime each.
@@ -44,10 +46,13 @@ class State:
     kind: str
     files: dict[str, bytes]
     identities: dict[str, tuple[int, int]]
+    die_after: int = (
+        0  # at this call of a first start; 0: there is one start, and nothing happens to it
+    )
 
     def digest(self) -> bytes:
         """Equal states are opened once."""
-        found = hashlib.blake2b(b"kill" if self.kind == KILL else b"boot")
+        found = hashlib.blake2b(b"%d %d" % (self.kind == KILL, self.die_after))
         for name in sorted(self.files):
             found.update(f"{name} {len(self.files[name])} ".encode())
             found.update(self.files[name])
@@ -116,6 +121,9 @@ def make_state(disk: Disk, kind: str, dice: random.Random) -> State:
         return state_of(disk, kind, lambda _: False, lambda _, file: bytes(file.synced))
     if kind in {SIDE, DATA}:
         return _by_role(disk, kind)
+    if kind == START:
+        state = make_state(disk, dice.choice([ALL, SIDE, RANDOM]), dice)
+        return replace(state, kind=START, die_after=dice.randrange(1, START_CALLS_MAX))
     keep_share = dice.choice([0.2, 0.5, 0.8])
     return state_of(
         disk,
@@ -149,13 +157,13 @@ def _some(file: File, keep_share: float, dice: random.Random) -> bytes:
     content = bytearray(file.synced)
     sector_size = dice.choice(SECTOR_SIZES)
     for change in file.pending:
-        if mode == 2 or change.data is None:  # noqa: PLR2004 - the third of the modes
+        if mode == 2 or change.data is None:
             if dice.random() < keep_share:
                 change.apply(content)
         else:
             _tear(change, content, sector_size, keep_share, dice)
     # The new length may be on the disk without the data: that part reads as zeros. Or the file is short.
-    if dice.random() < 0.5 and len(content) < len(file.content):  # noqa: PLR2004 - half of them
+    if dice.random() < 0.5 and len(content) < len(file.content):
         content.extend(bytes(len(file.content) - len(content)))
     return bytes(content)
 

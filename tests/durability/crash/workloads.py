@@ -296,9 +296,15 @@ def flags_of(name: str) -> tuple[str, ...]:
     return (*BASE_FLAGS, *WORKLOADS[name][1])
 
 
-def run(name: str, start_broker: Callable[[], Server], ledger: Ledger, seed: int) -> None:
+def run(
+    name: str,
+    start_broker: Callable[[], Server],
+    ledger: Ledger,
+    seed: int,
+    kill_signal: signal.Signals = signal.SIGKILL,
+) -> None:
     """The whole workload against a broker that `start_broker` starts with flags_of(name); none runs afterwards."""
-    broker = Broker(start_broker)
+    broker = Broker(start_broker, kill_signal)
     try:
         WORKLOADS[name][0](broker, ledger, seed)
     finally:
