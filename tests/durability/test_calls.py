@@ -8,13 +8,14 @@ import os
 
 import pytest
 
-from durability.crash import boots, log
-from durability.crash.replay import Examiner, record
+from durability.crash import boots, log, traced
+from durability.crash.replay import Examiner, GoExaminer, record
 from durability.crash.workloads import WORKLOADS
 from support.seeds import seeds
 
 SEED = seeds("calls", 1)[0]
 STATES = int(os.environ.get("NSQFAST_CRASH_STATES", "160"))
+GO_STATES = 96
 QUICK = {"finish-small-files": 64, "requeue": 64}
 
 # What loses messages today, and why. To be emptied.
@@ -29,18 +30,17 @@ def marked(name):
 
 
 @pytest.fixture(scope="module")
-def examiner(tmp_path_factory):
+def examiner():
     reason = log.why_not() or boots.why_not()
     if reason:
         pytest.skip(reason)
     print(f"NSQFAST_SEED={os.environ['NSQFAST_SEED']}")
-    place = tmp_path_factory.mktemp("calls")
-    with Examiner(place) as made:
+    with Examiner() as made:
         yield made
 
 
-def check(examiner, name, states_max):
-    recording = record(name, examiner.place, SEED)
+def check(examiner, name, place, states_max):
+    recording = record(name, place, SEED)
     tally = examiner.examine(recording, states_max, SEED)
     print(f"\n{tally}")
     assert not tally.failures, "\n".join([str(tally), *tally.failures[:8]])
@@ -49,12 +49,28 @@ def check(examiner, name, states_max):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(map(marked, QUICK)))
-def test_a_few_crashes(examiner, name):
-    check(examiner, name, QUICK[name])
+def test_a_few_crashes(examiner, name, tmp_path):
+    check(examiner, name, tmp_path, QUICK[name])
 
 
 @pytest.mark.trust
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", list(map(marked, WORKLOADS)))
-def test_crashes(examiner, name):
-    check(examiner, name, STATES)
+def test_crashes(examiner, name, tmp_path):
+    check(examiner, name, tmp_path, STATES)
+
+
+@pytest.mark.trust
+@pytest.mark.go
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("ext4_names", [False, True])
+def test_crashes_of_go_as_a_control(ext4_names, tmp_path):
+    """It answers before it syncs and never syncs the folder: where this finds nothing, it looks in the wrong place."""
+    reason = traced.why_not()
+    if reason:
+        pytest.skip(reason)
+    recording = traced.record_go("publish", tmp_path, SEED)
+    with GoExaminer(ext4_names=ext4_names) as examiner:
+        tally = examiner.examine(recording, GO_STATES, SEED)
+    print(f"\n{tally} ({'an fsync keeps the name' if ext4_names else 'names are lost'})")
+    assert ext4_names or tally.lost_states.total() > GO_STATES // 4

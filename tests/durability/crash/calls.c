@@ -173,14 +173,22 @@ static void check_mappings(void) {
     }
 }
 
+static void die(void) {
+    kill(getpid(), SIGKILL);
+}
+
 static uint64_t enter(void) {
     pthread_mutex_lock(&lock);
     check_mappings();
     return now_ns();
 }
 
-static void die(void) {
-    kill(getpid(), SIGKILL);
+/* Before a call that is going to change something. */
+static uint64_t enter_change(void) {
+    uint64_t begun_ns = enter();
+    if (calls_left && --calls_left == 0)
+        die();
+    return begun_ns;
 }
 
 static void leave(void) {
@@ -204,8 +212,6 @@ static void note(enum kind kind, uint64_t begun_ns, const struct stat *status, i
     int64_t mtime_ns = status ? (int64_t)status->st_mtim.tv_sec * 1000000000 + status->st_mtim.tv_nsec : 0;
     append(kind, begun_ns, status ? status->st_ino : 0, a, b, mtime_ns, name, other, data, size);
     check_mappings();
-    if (kind != SYNC_BEGAN && calls_left && --calls_left == 0)
-        die();
     errno = before;
 }
 
@@ -228,7 +234,7 @@ void nsq_calls_watch(const char *path, const char *log_path) {
     }
 }
 
-void nsq_calls_die_after(long count) {
+void nsq_calls_die_at(long count) {
     calls_left = count;
 }
 
@@ -262,8 +268,8 @@ static int open_at(int directory, const char *path, int flags, mode_t mode) {
         errno = error;
         return fd;
     }
-    uint64_t begun_ns = enter();
     is_new = (flags & O_CREAT) && fstatat(directory, path, &before, 0) != 0;
+    uint64_t begun_ns = is_new || (flags & O_TRUNC) ? enter_change() : enter();
     fd = (int)syscall(SYS_openat, directory, path, flags, mode);
     error = errno;
     if (fd >= 0 && fstat(fd, &after) == 0) {
@@ -330,7 +336,7 @@ ssize_t write(int fd, const void *data, size_t size) {
     struct stat status;
     if (!status_of(fd, &status))
         return syscall(SYS_write, fd, data, size);
-    uint64_t begun_ns = enter();
+    uint64_t begun_ns = enter_change();
     ssize_t done = syscall(SYS_write, fd, data, size);
     int error = errno;
     note_write(begun_ns, fd, data, done, done > 0 ? lseek(fd, 0, SEEK_CUR) - done : 0);
@@ -343,7 +349,7 @@ ssize_t pwrite64(int fd, const void *data, size_t size, off64_t offset) {
     struct stat status;
     if (!status_of(fd, &status))
         return syscall(SYS_pwrite64, fd, data, size, offset);
-    uint64_t begun_ns = enter();
+    uint64_t begun_ns = enter_change();
     ssize_t done = syscall(SYS_pwrite64, fd, data, size, offset);
     int error = errno;
     note_write(begun_ns, fd, data, done, offset);
@@ -403,7 +409,7 @@ int ftruncate64(int fd, off64_t size) {
     struct stat status;
     if (!status_of(fd, &status))
         return (int)syscall(SYS_ftruncate, fd, size);
-    uint64_t begun_ns = enter();
+    uint64_t begun_ns = enter_change();
     int failed = (int)syscall(SYS_ftruncate, fd, size);
     if (!failed && fstat(fd, &status) == 0)
         note(CUT, begun_ns, &status, size, 0, NULL, NULL, NULL, 0);
@@ -420,7 +426,7 @@ int truncate64(const char *path, off64_t size) {
     struct stat status;
     if (name_in(AT_FDCWD, path, room) == NULL)
         return (int)syscall(SYS_truncate, path, size);
-    uint64_t begun_ns = enter();
+    uint64_t begun_ns = enter_change();
     int failed = (int)syscall(SYS_truncate, path, size);
     if (!failed && stat(path, &status) == 0) {
         add_file(status.st_ino);
@@ -440,7 +446,7 @@ int fallocate64(int fd, int mode, off64_t offset, off64_t size) {
         return (int)syscall(SYS_fallocate, fd, mode, offset, size);
     if (mode & ~FALLOC_FL_KEEP_SIZE)
         abort(); /* punching holes is not understood */
-    uint64_t begun_ns = enter();
+    uint64_t begun_ns = enter_change();
     int failed = (int)syscall(SYS_fallocate, fd, mode, offset, size);
     if (!failed && !mode && fstat(fd, &status) == 0)
         note(ALLOCATED, begun_ns, &status, offset, size, NULL, NULL, NULL, 0);
@@ -465,7 +471,7 @@ int posix_fallocate(int fd, off_t offset, off_t size) {
 /* ---- durability */
 
 static uint64_t begin_sync(const struct stat *status) {
-    uint64_t begun_ns = enter();
+    uint64_t begun_ns = enter_change();
     note(SYNC_BEGAN, begun_ns, status, 0, 0, NULL, NULL, NULL, 0);
     leave();
     return begun_ns;
@@ -530,7 +536,7 @@ int renameat2(int directory, const char *path, int other_directory, const char *
     const char *other = name_in(other_directory, other_path, other_room);
     if (name == NULL && other == NULL)
         return (int)syscall(SYS_renameat2, directory, path, other_directory, other_path, flags);
-    uint64_t begun_ns = enter();
+    uint64_t begun_ns = enter_change();
     int failed = (int)syscall(SYS_renameat2, directory, path, other_directory, other_path, flags);
     if (!failed)
         note(RENAMED, begun_ns, NULL, 0, 0, name, other, NULL, 0);
@@ -551,7 +557,7 @@ int unlinkat(int directory, const char *path, int flags) {
     const char *name = name_in(directory, path, room);
     if (name == NULL)
         return (int)syscall(SYS_unlinkat, directory, path, flags);
-    uint64_t begun_ns = enter();
+    uint64_t begun_ns = enter_change();
     int failed = (int)syscall(SYS_unlinkat, directory, path, flags);
     if (!failed)
         note(UNLINKED, begun_ns, NULL, 0, 0, name, NULL, NULL, 0);
@@ -569,7 +575,7 @@ int linkat(int directory, const char *path, int other_directory, const char *oth
     const char *other = name_in(other_directory, other_path, other_room);
     if (other == NULL)
         return (int)syscall(SYS_linkat, directory, path, other_directory, other_path, flags);
-    uint64_t begun_ns = enter();
+    uint64_t begun_ns = enter_change();
     int failed = (int)syscall(SYS_linkat, directory, path, other_directory, other_path, flags);
     if (!failed)
         note(LINKED, begun_ns, NULL, 0, 0, name, other, NULL, 0);

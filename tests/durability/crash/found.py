@@ -10,7 +10,7 @@ class Request:
     folder: str
     flags: tuple[str, ...] = ()
     # Start, and be killed as if by kill -9 at this recorded call; 0: at none.
-    die_after: int = 0
+    die_at: int = 0
     start_only: bool = False
 
 

@@ -121,8 +121,8 @@ def open_folder(request: Request) -> Found:
     found, lines = Found(), Lines()
     logging.getLogger("nsqd").addHandler(lines)
     signal.alarm(SECONDS_MAX)
-    if request.die_after:
-        dying.die_after(request.folder, request.die_after)
+    if request.die_at:
+        dying.die_at(request.folder, request.die_at)
     try:
         asyncio.run(read_all(request, found))
     except Exception as error:

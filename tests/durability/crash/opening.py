@@ -62,13 +62,13 @@ class Opener:
         folder: Path,
         flags: tuple[str, ...] = BASE_FLAGS,
         *,
-        die_after: int = 0,
+        die_at: int = 0,
         start_only: bool = False,
     ) -> Found:
         """All that comes out of the folder, which is changed by it as by a start and a kill -9."""
         assert self._process.stdin
         assert self._process.stdout
-        request = Request(str(folder), flags, die_after, start_only)
+        request = Request(str(folder), flags, die_at, start_only)
         pickle.dump(request, self._process.stdin)
         self._process.stdin.flush()
         found = pickle.load(self._process.stdout)

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 KILL, ALL, NONE, SIDE, DATA, RANDOM = "kill", "all", "none", "side", "data", "random"
 START = "start"
-START_CALLS_MAX = 12
+# The first calls of a start are those that mend what the crash left.
+START_CALLS = (1, 1, 1, 2, 3, 5, 8)
 DATA_FILE = re.compile(r".+\.diskqueue\.[0-9]{6,}\.dat(\.bad)?|nsqd\.dat(\..*)?")
 SECTOR_SIZES = (512, 4096)
 # Of AckFile's header: two identities of metadata files, inode number and mtime each.
@@ -46,13 +47,13 @@ class State:
     kind: str
     files: dict[str, bytes]
     identities: dict[str, tuple[int, int]]
-    die_after: int = (
+    die_at: int = (
         0  # at this call of a first start; 0: there is one start, and nothing happens to it
     )
 
     def digest(self) -> bytes:
         """Equal states are opened once."""
-        found = hashlib.blake2b(b"%d %d" % (self.kind == KILL, self.die_after))
+        found = hashlib.blake2b(b"%d %d" % (self.kind == KILL, self.die_at))
         for name in sorted(self.files):
             found.update(f"{name} {len(self.files[name])} ".encode())
             found.update(self.files[name])
@@ -122,8 +123,8 @@ def make_state(disk: Disk, kind: str, dice: random.Random) -> State:
     if kind in {SIDE, DATA}:
         return _by_role(disk, kind)
     if kind == START:
-        state = make_state(disk, dice.choice([ALL, SIDE, RANDOM]), dice)
-        return replace(state, kind=START, die_after=dice.randrange(1, START_CALLS_MAX))
+        state = _spoil_tails(disk, dice) if dice.random() < 0.7 else make_state(disk, RANDOM, dice)
+        return replace(state, kind=START, die_at=dice.choice(START_CALLS))
     keep_share = dice.choice([0.2, 0.5, 0.8])
     return state_of(
         disk,
@@ -143,6 +144,21 @@ def _by_role(disk: Disk, kind: str) -> State:
         lambda change: all(map(is_kept, change.names())),
         lambda name, file: bytes(file.content if is_kept(name) else file.synced),
     )
+
+
+def _spoil_tails(disk: Disk, dice: random.Random) -> State:
+    """The side files in full; of the data what was synced, and zeros in place of the rest, or a piece of it."""
+    is_zeroed = dice.random() < 0.5
+
+    def content_of(name: str, file: File) -> bytes:
+        if is_side(name):
+            return bytes(file.content)
+        size = len(file.synced)
+        if is_zeroed:
+            return bytes(file.synced) + bytes(max(0, len(file.content) - size))
+        return bytes(file.synced) + bytes(file.content[size : size + dice.randrange(1, 40)])
+
+    return state_of(disk, SIDE, lambda change: all(map(is_side, change.names())), content_of)
 
 
 def _some(file: File, keep_share: float, dice: random.Random) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import resource
 import signal
 from functools import partial
 from typing import TYPE_CHECKING
@@ -77,7 +78,9 @@ def _requeue(broker: Broker, ledger: Ledger, seed: int, delay_ms: int) -> None:
         publisher.to(C).mpub(100)
         for round_number in range(12):
             messages = consumer.take(20)
+            # The first ones stay in flight until the others were moved behind them.
             consumer.requeue(messages[4:], delay_ms)
+            consumer.prove()
             if round_number % 3 == 2:
                 publisher.pub(3)
             consumer.finish(messages[:4])
@@ -214,6 +217,22 @@ def delete(broker: Broker, ledger: Ledger, seed: int) -> None:
         publisher.to(C).pub(20)
 
 
+def descriptors(broker: Broker, ledger: Ledger, seed: int) -> None:
+    """None is left for a while: publishes are refused, or kept as well as ever."""
+    pid = broker.server.process.pid
+    broker.make(T, C)
+    with Publisher(broker, ledger, T, seed) as publisher:
+        publisher.to(C).pub(20)
+        _, hard = before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, hard))
+        with contextlib.suppress(EOFError, ConnectionError, AssertionError):
+            publisher.pub(100)
+            publisher.mpub(10, 10)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+    with Publisher(broker, ledger, T, seed + 1) as publisher:
+        publisher.to(C).pub(20)
+
+
 def _leave_all_kinds(broker: Broker, ledger: Ledger, seed: int) -> Consumer:
     """Queued, in flight, requeued, deferred and finished ones; those in flight are with the consumer returned."""
     broker.make(T, C)
@@ -284,6 +303,7 @@ WORKLOADS: dict[str, tuple[Workload, tuple[str, ...]]] = {
     "roll-small-files": (roll, SMALL_FILES),
     "empty": (empty, ()),
     "delete": (delete, ()),
+    "descriptors": (descriptors, ()),
     "stop": (stop, ()),
     "stop-small-files": (stop, SMALL_FILES),
     "stop-while-publishing": (stop_while_publishing, ()),
