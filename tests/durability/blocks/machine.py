@@ -1,0 +1,137 @@
+"""What is mounted and attached for these tests stands beneath one tmpfs, and goes with it.
+
+The tmpfs bears the process id of its test, so that the next run finds what a killed one left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SOURCE = "nsqfast-blocks-"
+SCRATCH_SIZE = "3g"
+PROGRAM = Path(__file__).with_name("log_disk.c")
+
+
+class MountError(Exception):
+    """The kernel does not mount this."""
+
+
+def why_not() -> str:
+    """Why block writes cannot be logged here, in a line; '' if they can."""
+    if sys.platform != "linux" or os.geteuid():
+        return "block devices need root on Linux"
+    for device in ("/dev/fuse", "/dev/loop-control"):
+        if not os.access(device, os.R_OK | os.W_OK):
+            return f"there is no {device}"
+    for tool, package in (("cc", "gcc"), ("pkg-config", "pkg-config"), ("losetup", "mount")):
+        if not shutil.which(tool):
+            return f"{tool} is missing: apt install {package}"
+    if subprocess.run(["pkg-config", "--exists", "fuse3"], check=False).returncode:
+        return "fuse3 is missing: apt install fuse3 libfuse3-dev"
+    return _why_no_mount()
+
+
+def _why_no_mount() -> str:
+    """A container may show the devices and still forbid their use."""
+    free = subprocess.run(["losetup", "--find"], capture_output=True, text=True, check=False)
+    if free.returncode:
+        return f"no loop device: {free.stderr.strip()}"
+    if os.access(free.stdout.strip(), os.W_OK):
+        return ""
+    return f"no access to {free.stdout.strip()}"
+
+
+def build_program(folder: Path) -> Path:
+    """The file system that logs, compiled."""
+    program = folder / "log_disk"
+    flags = subprocess.run(
+        ["pkg-config", "--cflags", "--libs", "fuse3"], check=True, capture_output=True, text=True
+    ).stdout.split()
+    command = ["cc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", str(program), str(PROGRAM), *flags]
+    subprocess.run(command, check=True)
+    return program
+
+
+def mounts() -> Iterator[tuple[str, Path]]:
+    """(source, folder) of all mounts, in the order in which they were made."""
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        words = line.split(" ")
+        source = words[words.index("-") + 2]
+        yield source, Path(words[4].encode().decode("unicode_escape"))
+
+
+def mount(kind: str, device: str, folder: Path, options: str) -> None:
+    command = ["mount", "-t", kind, "-o", options, device, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise MountError(done.stderr.strip())
+
+
+def unmount(folder: Path) -> None:
+    """Should a process still be there, the mount ends with it."""
+    if subprocess.run(["umount", str(folder)], capture_output=True, check=False).returncode:
+        subprocess.run(["umount", "-l", str(folder)], check=False)
+
+
+@contextlib.contextmanager
+def mounted(kind: str, device: str, folder: Path, options: str) -> Iterator[Path]:
+    folder.mkdir(exist_ok=True)
+    mount(kind, device, folder, options)
+    try:
+        yield folder
+    finally:
+        unmount(folder)
+
+
+@contextlib.contextmanager
+def attached(file: Path) -> Iterator[str]:
+    """A loop device that passes every request on to the file as it is, past the page cache."""
+    command = ["losetup", "--find", "--show", "--direct-io=on", str(file)]
+    device = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    try:
+        yield device
+    finally:
+        subprocess.run(["losetup", "-d", device], check=True)
+
+
+def release(folder: Path) -> None:
+    """Unmount and detach all that stands beneath the folder, then the folder itself."""
+    for _, place in reversed([*mounts()]):
+        if place.is_relative_to(folder) and place != folder:
+            unmount(place)
+    listed = subprocess.run(
+        ["losetup", "-l", "-n", "-O", "NAME,BACK-FILE"], capture_output=True, text=True, check=True
+    )
+    for line in listed.stdout.splitlines():
+        device, _, file = line.partition(" ")
+        if Path(file.strip()).is_relative_to(folder):
+            subprocess.run(["losetup", "-d", device], check=False)
+    unmount(folder)
+
+
+def release_leftovers() -> None:
+    """A run that was killed left its mounts; whose process is gone, they are nobody's."""
+    for source, folder in [*mounts()]:
+        if source.startswith(SOURCE) and not Path("/proc", source.removeprefix(SOURCE)).exists():
+            release(folder)
+
+
+@contextlib.contextmanager
+def scratch(folder: Path) -> Iterator[Path]:
+    """A tmpfs, in which images are copied fast and no flush waits for a real disk."""
+    release_leftovers()
+    folder.mkdir(exist_ok=True)
+    mount("tmpfs", f"{SOURCE}{os.getpid()}", folder, f"size={SCRATCH_SIZE}")
+    try:
+        yield folder
+    finally:
+        release(folder)
