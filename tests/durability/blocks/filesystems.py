@@ -43,20 +43,28 @@ class FileSystem:
         return shutil.which(self.make[0]) is not None
 
 
+# Tables written at once, for a thread of the kernel would write them during the workload.
+EXT4_TABLES = "nodiscard,lazy_itable_init=0,lazy_journal_init=0"
+
 FILE_SYSTEMS = {
     one.name: one
     for one in (
-        # Tables written at once, for a thread of the kernel would write them during the workload.
         FileSystem(
             "ext4",
             64 * MIB,
-            tuple(
-                "mkfs.ext4 -q -F -b 4096 -J size=4 -E nodiscard,lazy_itable_init=0,lazy_journal_init=0".split()
-            ),
+            (*"mkfs.ext4 -q -F -b 4096 -J size=4 -E".split(), EXT4_TABLES),
             "e2fsprogs",
             ((0, 4096),),
         ),
-        FileSystem("xfs", 300 * MIB, ("mkfs.xfs", "-q", "-f", "-K"), "xfsprogs", ((0, 512),)),
+        # All states have one UUID, and a process with mounts of its own may hold the last one for a while.
+        FileSystem(
+            "xfs",
+            300 * MIB,
+            ("mkfs.xfs", "-q", "-f", "-K"),
+            "xfsprogs",
+            ((0, 512),),
+            "nodiscard,nouuid",
+        ),
         FileSystem(
             "btrfs",
             128 * MIB,

@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -77,7 +78,7 @@ def mount(kind: str, device: str, folder: Path, options: str) -> None:
 
 
 def unmount(folder: Path) -> None:
-    """Should a process still be there, the mount ends with it."""
+    """If a process is still there, the mount ends with it."""
     if subprocess.run(["umount", str(folder)], capture_output=True, check=False).returncode:
         subprocess.run(["umount", "-l", str(folder)], check=False)
 
@@ -93,18 +94,21 @@ def mounted(kind: str, device: str, folder: Path, options: str) -> Iterator[Path
 
 
 @contextlib.contextmanager
-def attached(file: Path) -> Iterator[str]:
-    """A loop device that passes every request on to the file as it is, past the page cache."""
+def mounted_directly(kind: str, file: Path, folder: Path, options: str) -> Iterator[Path]:
+    """Through a loop device that passes every request on to the file as it is, past the page cache."""
     command = ["losetup", "--find", "--show", "--direct-io=on", str(file)]
     device = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-    try:
-        yield device
-    finally:
-        subprocess.run(["losetup", "-d", device], check=True)
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(mounted(kind, device, folder, options))
+        finally:
+            # A device in use is detached when it is unmounted, even if nobody is left to ask for it.
+            subprocess.run(["losetup", "-d", device], check=True)
+        yield folder
 
 
-def release(folder: Path) -> None:
-    """Unmount and detach all that stands beneath the folder, then the folder itself."""
+def release_beneath(folder: Path) -> None:
+    """Unmount and detach all that stands in the folder, whatever interrupted the test that put it there."""
     for _, place in reversed([*mounts()]):
         if place.is_relative_to(folder) and place != folder:
             unmount(place)
@@ -114,24 +118,45 @@ def release(folder: Path) -> None:
     for line in listed.stdout.splitlines():
         device, _, file = line.partition(" ")
         if Path(file.strip()).is_relative_to(folder):
-            subprocess.run(["losetup", "-d", device], check=False)
+            subprocess.run(["losetup", "-d", device], capture_output=True, check=False)
+
+
+def _release(folder: Path) -> None:
+    release_beneath(folder)
     unmount(folder)
+    folder.rmdir()
 
 
 def release_leftovers() -> None:
     """A run that was killed left its mounts; whose process is gone, they are nobody's."""
     for source, folder in [*mounts()]:
         if source.startswith(SOURCE) and not Path("/proc", source.removeprefix(SOURCE)).exists():
-            release(folder)
+            _release(folder)
 
 
 @contextlib.contextmanager
-def scratch(folder: Path) -> Iterator[Path]:
-    """A tmpfs, in which images are copied fast and no flush waits for a real disk."""
+def scratch() -> Iterator[Path]:
+    """A tmpfs, in which images are copied fast and no flush waits for a real disk.
+
+    It is not in pytest's folder, which is emptied before anything could be unmounted there.
+    """
     release_leftovers()
-    folder.mkdir(exist_ok=True)
-    mount("tmpfs", f"{SOURCE}{os.getpid()}", folder, f"size={SCRATCH_SIZE}")
+    folder = Path(tempfile.mkdtemp(prefix=SOURCE))
+    try:
+        mount("tmpfs", f"{SOURCE}{os.getpid()}", folder, f"size={SCRATCH_SIZE}")
+        # A process in another boot, which has mounts of its own, sees what is mounted here later.
+        subprocess.run(["mount", "--make-shared", str(folder)], check=True)
+        yield folder
+    finally:
+        _release(folder)
+
+
+@contextlib.contextmanager
+def emptied(folder: Path) -> Iterator[Path]:
+    """A folder within the scratch folder, for a test; what it holds costs memory."""
+    folder.mkdir()
     try:
         yield folder
     finally:
-        release(folder)
+        release_beneath(folder)
+        shutil.rmtree(folder)

@@ -98,8 +98,7 @@ def recorded(program: Path, place: Path, file_system: FileSystem) -> Iterator[Di
     log, folder = place / "log", place / "disk"
     with (
         _logging(program, image, log, place / "fuse") as file,
-        machine.attached(file) as device,
-        machine.mounted(file_system.name, device, folder, file_system.options),
+        machine.mounted_directly(file_system.name, file, folder, file_system.options),
     ):
         yield Disk(file_system, base, log, folder)
     image.unlink()

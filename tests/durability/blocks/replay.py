@@ -56,16 +56,20 @@ class State:
 def choose_states(log: Log, count: int, seed: int, since_ns: int, until_ns: int) -> list[State]:
     """Power cuts between two moments, spread evenly, each loss as often as any other."""
     source = random.Random(seed)
-    ends = [n for n, entry in enumerate(log.entries, 1) if since_ns <= entry.time_ns <= until_ns]
-    count = min(count, len(ends) * len(Loss))
+    entries = log.entries
+    ends = [n for n, entry in enumerate(entries, 1) if since_ns <= entry.time_ns <= until_ns]
+    # Right after a flush there is nothing to lose.
+    risky = [n for n in ends if entries[n - 1].kind != Kind.FLUSH]
+    assert risky, "nothing was written"
     states = []
     for number in range(count):
-        start, stop = (len(ends) * k // count for k in (number, number + 1))
-        length = ends[source.randrange(start, max(stop, start + 1))]
-        after = log.entries[length].time_ns - 1 if length < len(log.entries) else until_ns
         loss = [*Loss][number % len(Loss)]
-        states.append(State(length, loss, source.getrandbits(32), min(after, until_ns)))
-    return states
+        choice = ends if loss == Loss.NONE else risky
+        start, stop = (len(choice) * k // count for k in (number, number + 1))
+        length = choice[source.randrange(start, max(stop, start + 1))]
+        after_ns = entries[length].time_ns - 1 if length < len(entries) else until_ns
+        states.append(State(length, loss, source.getrandbits(32), min(after_ns, until_ns)))
+    return sorted(states, key=lambda state: state.length)
 
 
 class Replay:

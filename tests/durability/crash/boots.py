@@ -13,7 +13,7 @@ from typing import Self
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 CLONE_NEWNS = 0x20000
 CLONE_NEWUSER = 0x10000000
-MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
+MS_BIND, MS_REC, MS_SLAVE = 0x1000, 0x4000, 0x80000
 
 
 def _check(result: int, what: str) -> None:
@@ -35,7 +35,7 @@ class Boot:
     def enter(self) -> None:
         flags = CLONE_NEWNS if os.geteuid() == 0 else CLONE_NEWNS | CLONE_NEWUSER
         _check(self._libc.unshare(flags), "unshare")
-        _check(self._libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None), "mount /")
+        _check(self._libc.mount(b"none", b"/", None, MS_REC | MS_SLAVE, None), "mount /")
         source = os.fsencode(self._path)
         _check(self._libc.mount(source, BOOT_ID.encode(), None, MS_BIND, None), "mount boot_id")
 
