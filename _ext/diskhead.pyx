@@ -51,7 +51,7 @@ cdef int64_t read_timestamp(DiskReader reader, int64_t file, int64_t position) e
         size = pread(fd, data, LOOK_SIZE, position)
     else:
         try:
-            fd = os.open(segment_path(reader.prefix, file), os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(segment_path(reader.prefix, file), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError:
             return UNREADABLE
         size = pread(fd, data, LOOK_SIZE, position)

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 
-from nsqfast._ext.diskposition cimport DiskPosition
+from nsqfast._ext.filereader cimport FileReader
 from nsqfast._ext.message cimport Message
 
 
@@ -18,7 +18,7 @@ ctypedef struct Taken:
     int64_t end
 
 
-cdef class DiskReader(DiskPosition):
+cdef class DiskReader(FileReader):
     # One thread calls everything. An ordinal is index + shift; the index is what the files and the ack file count.
     cdef readonly int64_t depth         # unread: not handed out, not taken
     cdef int64_t file_size_max
@@ -31,15 +31,7 @@ cdef class DiskReader(DiskPosition):
 
     # Reader
     cdef uint64_t next_read             # index
-    cdef int64_t read_file
-    cdef int64_t read_position
-    cdef int64_t read_end               # of the read file; write_position where that is the write file
     cdef int64_t read_previous          # start of the record before, in the same file; -1 = not known
-    cdef int read_fd
-    cdef char *ahead
-    cdef int64_t ahead_capacity
-    cdef int64_t ahead_size
-    cdef int64_t ahead_start            # position in the file of ahead[0]
 
     # Acknowledgements
     cdef Spot *spots                    # ring: where the records [cursor, next_read) start
@@ -55,9 +47,9 @@ cdef class DiskReader(DiskPosition):
     # Read
     cdef Message *pop(self, uint64_t *ordinal) except? NULL
     cdef int peek(self, const char **payload, size_t *size) except -1
-    cdef int fill(self, int64_t size) except -1
     cdef int go_to(self, int64_t file, int64_t position) except -1
     cdef int next_file(self) except -1
+    cdef int leave_file(self) except -1
     cdef int settle_reader(self) except -1
     cdef int rewind(self) except -1
     cdef int skip_taken(self) except -1
@@ -65,11 +57,9 @@ cdef class DiskReader(DiskPosition):
     cdef int step(self, int64_t end) except -1
     cdef int take(self, uint64_t index, int64_t file, int64_t position, int64_t end) except -1
     cdef uint64_t take_found(self, uint64_t index, int64_t file, int64_t position, int64_t end) except 0
-    cdef bint is_sound(self) except -1
     cdef int resync(self) except -1
     cdef int recount(self) except -1
     cdef int renumber(self, int64_t count) except -1
-    cdef int close_reader(self) except -1
 
     # Finish
     cdef int ack(self, uint64_t ordinal) except -1

@@ -8,34 +8,26 @@ Files in front of the cursor are removed, see diskposition. A reader at the end 
 drained queue that rolls leaves no `.bad` behind.
 """
 
-from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free, malloc
-from posix.unistd cimport close, pread
 
 import logging
 import os
+import stat
 
 from nsqfast._ext.message cimport Message, get_be32, id_from_hex, message_drop, message_load
 from nsqfast._ext.recovery cimport count_records, record_start, set_aside
 from nsqfast._ext.segment cimport RECORD_HEADER_SIZE, RECORD_SIZE_MIN, Segment, Span
 from nsqfast._ext.segment import segment_path, segments_between
 
-cdef enum:
-    AHEAD_SIZE = 65536
-
 log = logging.getLogger("nsqd")
 
 
-cdef class DiskReader(DiskPosition):
+cdef class DiskReader(FileReader):
     def __cinit__(self):
-        self.read_fd = -1
         self.closed = True
 
     def __dealloc__(self):
-        if self.read_fd >= 0:
-            close(self.read_fd)
-        free(self.ahead)
         free(self.spots)
         free(self.taken)
 
@@ -100,45 +92,6 @@ cdef class DiskReader(DiskPosition):
                 return 0
         return 0
 
-    cdef int fill(self, int64_t size) except -1:
-        """Have that much from the reader's position on in memory; 0 where the file does not hold it."""
-        cdef int64_t offset = self.read_position - self.ahead_start, want, got = 0
-        cdef ssize_t done
-        if 0 <= offset and offset + size <= self.ahead_size:
-            return 1
-        if self.read_position + size > self.read_end:
-            return 0
-        if size > self.ahead_capacity:
-            free(self.ahead)
-            self.ahead_size = self.ahead_capacity = 0
-            want = AHEAD_SIZE
-            while want < size:
-                want *= 2
-            self.ahead = <char *>malloc(want)
-            if self.ahead is NULL:
-                raise MemoryError
-            self.ahead_capacity = want
-        if self.read_fd < 0:
-            self.read_fd = os.open(segment_path(self.prefix, self.read_file), os.O_RDONLY | os.O_CLOEXEC)
-        want = min(self.ahead_capacity, self.read_end - self.read_position)
-        self.ahead_start = self.read_position
-        self.ahead_size = 0
-        while got < want:
-            done = pread(self.read_fd, self.ahead + got, want - got, self.read_position + got)
-            if done < 0 and errno == EINTR:
-                continue
-            if done < 0:
-                path = segment_path(self.prefix, self.read_file)
-                raise self.syncer.health.fail("read", path, errno)
-            if done == 0:
-                # Somebody cut the file: what is left of it is all there is.
-                self.read_end = self.read_position + got
-                break
-            got += done
-            self.syncer.health.read_bytes += <uint64_t> done
-        self.ahead_size = got
-        return size <= got
-
     cdef int go_to(self, int64_t file, int64_t position) except -1:
         """Put the reader there; 0 where the file does not exist."""
         self.close_reader()
@@ -148,19 +101,29 @@ cdef class DiskReader(DiskPosition):
         if file == self.write_file:
             self.read_end = self.write_position
             return 1
+        self.read_end = position
         try:
-            self.read_end = os.path.getsize(segment_path(self.prefix, file))
+            status = os.stat(segment_path(self.prefix, file))
         except FileNotFoundError:
-            self.read_end = position
             return 0
+        if not stat.S_ISREG(status.st_mode):
+            return 0
+        self.read_end = status.st_size
         return 1
 
     cdef int next_file(self) except -1:
-        if self.go_to(self.read_file + 1, 0):
-            return 0
-        log.error("DISKQUEUE(%s) reading at 0 of %s - no such file or directory", self.name,
-                  segment_path(self.prefix, self.read_file))
-        self.go_to(min(segments_between(self.prefix, self.read_file, self.write_file), default=self.write_file), 0)
+        return 0 if self.go_to(self.read_file + 1, 0) else self.leave_file()
+
+    cdef int leave_file(self) except -1:
+        """Somebody took the reader's file away, or put something else there: the others are still to be read."""
+        path = segment_path(self.prefix, self.read_file)
+        log.error("DISKQUEUE(%s) reading at %d of %s - %s, going on behind it", self.name, self.read_position, path,
+                  "not a regular file" if os.path.exists(path) else "no such file or directory")
+        if self.read_file < self.write_file:
+            later = segments_between(self.prefix, self.read_file + 1, self.write_file)
+            self.go_to(min(later, default=self.write_file), 0)
+        else:
+            self.go_to(self.write_file, self.write_position)
         return self.recount()
 
     cdef int settle_reader(self) except -1:
@@ -247,25 +210,35 @@ cdef class DiskReader(DiskPosition):
         self.skip_taken()
         return index + self.shift
 
-    cdef bint is_sound(self) except -1:
-        return Segment(segment_path(self.prefix, self.read_file), self.read_end).accepted(self.read_position)
-
     cdef int resync(self) except -1:
         """Over damage to the next whole record; the bytes between are kept aside. 0: not now, a batch is open."""
         cdef Segment segment
         cdef Span span
+        cdef int64_t end
         if self.in_batch:
             return 0
-        segment = Segment(segment_path(self.prefix, self.read_file), self.read_end)
+        try:
+            segment = Segment(segment_path(self.prefix, self.read_file), self.read_end)
+        except FileNotFoundError:
+            self.leave_file()
+            return 1
+        if not segment.reads(self.read_position) and segment.error:
+            self.check_device(segment)
         span = segment.next_record(self.read_position, self.read_previous)
-        log.error("DISKQUEUE(%s) reading at %d of %s - invalid message, going on at %d, saving bad bytes as %s.bad",
-                  self.name, self.read_position, segment.path, span.start, segment.path)
+        if span.damaged >= 0:
+            log.error("DISKQUEUE(%s) reading at %d of %s - %s, going on at %d, saving bad bytes as %s.bad", self.name,
+                      self.read_position, segment.path, self.name_damage(segment, span.start), span.start, segment.path)
         if span.end <= span.start and self.read_file == self.write_file:
             span.start = min(self.read_position, span.start)    # recount() cuts there
         elif span.damaged >= 0:
             set_aside(self.name, segment, span.damaged, span.start)
         self.go_to(self.read_file, span.start)
+        end = self.write_position
         self.recount()
+        if self.write_position < end and self.write_position != span.start:
+            log.error("DISKQUEUE(%s) %s: no whole message behind %d, saving %d bytes as %s.bad", self.name,
+                      segment_path(self.prefix, self.write_file), self.write_position, end - self.write_position,
+                      segment_path(self.prefix, self.write_file))
         return 1
 
     cdef int recount(self) except -1:
@@ -300,13 +273,6 @@ cdef class DiskReader(DiskPosition):
         self.taken_head = self.taken_tail = 0
         self.depth = count
         self.unacked = count + self.next_read - self.cursor - self.acks.count(self.cursor, self.next_read)
-        return 0
-
-    cdef int close_reader(self) except -1:
-        if self.read_fd >= 0:
-            close(self.read_fd)
-        self.read_fd = -1
-        self.ahead_size = 0
         return 0
 
     # Finishing

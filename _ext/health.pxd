@@ -27,9 +27,11 @@ cdef class Health:
     cdef Trouble writing
     cdef Trouble syncing
     cdef Trouble reading
+    cdef str given_up                      # what could not be read and was passed over; '' = nothing since the last write
     cdef readonly bint is_failing          # any of them
     cdef readonly uint64_t written_bytes   # of records, since the start
     cdef readonly uint64_t read_bytes
+    cdef readonly uint64_t unreadable_bytes    # given up, since the disk did not return them
 
     cdef OSError fail(self, str operation, str path, int error)    # to be raised by the caller
     cdef int fail_reading(self, str path, object error) except -1
@@ -38,5 +40,6 @@ cdef class Health:
     cdef int synced(self) except -1
     cdef int refused(self, uint64_t count) except -1
     cdef int forget(self, str path) except -1
+    cdef int give_up(self, str path, int error, uint64_t size) except -1
     cdef int look(self) except -1
     cdef Trouble trouble(self, str operation)

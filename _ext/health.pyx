@@ -88,6 +88,7 @@ cdef class Health:
         self.writing = Trouble("writing")
         self.syncing = Trouble("syncing")
         self.reading = Trouble("reading")
+        self.given_up = ""
 
     @property
     def text(self):
@@ -95,7 +96,7 @@ cdef class Health:
         for trouble in (self.writing, self.syncing, self.reading):
             if (<Trouble> trouble).failing:
                 return f"NOK - {(<Trouble> trouble).error}"
-        return "OK"
+        return f"NOK - {self.given_up}" if self.given_up else "OK"
 
     cdef OSError fail(self, str operation, str path, int error):
         text = f"{operation} {path}: {reason(error)}"
@@ -108,8 +109,15 @@ cdef class Health:
         return 0
 
     cdef int wrote(self, str path) except -1:
+        self.given_up = ""
         self.note_success("write", path, monotonic_ns())
         return 0
+
+    cdef int give_up(self, str path, int error, uint64_t size) except -1:
+        """So many bytes of it are passed over; told until the next write that succeeds."""
+        self.unreadable_bytes += size
+        self.given_up = f"read {path}: {reason(error)}"
+        return self.look()
 
     cdef int was_read(self, str path) except -1:
         self.note_success("read", path, monotonic_ns())
@@ -134,7 +142,8 @@ cdef class Health:
         return self.look()
 
     cdef int look(self) except -1:
-        self.is_failing = bool(self.writing.failing or self.syncing.failing or self.reading.failing)
+        self.is_failing = bool(
+            self.writing.failing or self.syncing.failing or self.reading.failing or self.given_up)
         return 0
 
     cdef Trouble trouble(self, str operation):

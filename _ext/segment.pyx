@@ -167,10 +167,9 @@ cdef class Segment(FileWindow):
             return False
         cdef int64_t at = position, end = self.end_of(position)
         while at < end:
-            if self.at(at, min(end - at, WINDOW_SIZE)) is NULL:
-                return False
+            self.at(at, min(end - at, WINDOW_SIZE))    # all of it, so that all that cannot be read is known
             at += WINDOW_SIZE
-        return True
+        return self.fits(position) and self.end_of(position) == end
 
     cdef const char *record(self, int64_t position, size_t *size) except? NULL:
         """All of it, until the next call; NULL: there is no whole one."""

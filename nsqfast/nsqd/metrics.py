@@ -264,6 +264,11 @@ class Broker(Collector):
         yield CounterMetricFamily(
             "nsqd_disk_read_bytes", "Read from data files.", health.read_bytes
         )
+        yield CounterMetricFamily(
+            "nsqd_disk_unreadable_bytes",
+            "Of data files, given up since the disk did not return them.",
+            health.unreadable_bytes,
+        )
         try:
             found = os.statvfs(self._server.options.data_path or ".")
             size = float(found.f_blocks * found.f_frsize)

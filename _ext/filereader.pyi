@@ -1,0 +1,3 @@
+class FileReader:
+    @property
+    def name(self) -> str: ...

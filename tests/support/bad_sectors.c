@@ -1,0 +1,63 @@
+/* Preloaded into a broker: reads of some files fail, as those of a bad sector do.
+ *
+ * NSQ_BAD_SECTORS names a file of lines "<end of a path> <first byte> <byte behind the last> <errno>". It is read at each
+ * call, so that a test may change it while the broker runs. Like the kernel, a read that begins before the bytes ends there.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+typedef ssize_t (*pread_function)(int, void *, size_t, off_t);
+
+static int ends_with(const char *text, const char *end) {
+    size_t size = strlen(text), end_size = strlen(end);
+    return size >= end_size && strcmp(text + size - end_size, end) == 0;
+}
+
+/* How many of the bytes may be read; -1 and errno: not even the first. */
+static ssize_t allowed(int fd, size_t size, off_t position) {
+    char link[64], path[4096], end[4096];
+    long long first, behind;
+    int error, result = 0;
+    const char *list = getenv("NSQ_BAD_SECTORS");
+    FILE *file = list ? fopen(list, "re") : NULL;
+    ssize_t length;
+    if (file == NULL)
+        return (ssize_t)size;
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    length = readlink(link, path, sizeof(path) - 1);
+    path[length < 0 ? 0 : length] = 0;
+    while (fscanf(file, "%4095s %lld %lld %d", end, &first, &behind, &error) == 4) {
+        if (!ends_with(path, end) || position >= behind || position + (off_t)size <= first)
+            continue;
+        if (position >= first)
+            result = error;
+        else
+            size = (size_t)(first - position);
+    }
+    fclose(file);
+    if (result) {
+        errno = result;
+        return -1;
+    }
+    return (ssize_t)size;
+}
+
+static ssize_t read_sound(const char *name, int fd, void *data, size_t size, off_t position) {
+    ssize_t count = allowed(fd, size, position);
+    return count < 0 ? -1 : ((pread_function)dlsym(RTLD_NEXT, name))(fd, data, (size_t)count, position);
+}
+
+ssize_t pread(int fd, void *data, size_t size, off_t position) {
+    return read_sound("pread", fd, data, size, position);
+}
+
+ssize_t pread64(int fd, void *data, size_t size, off_t position) {
+    return read_sound("pread64", fd, data, size, position);
+}

@@ -1,0 +1,63 @@
+"""Reads that fail as those of a bad sector do: a library preloaded into a process of its own (bad_sectors.c)."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from support.server import ROOT, Server, program
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SOURCE = Path(__file__).with_suffix(".c")
+
+
+class BadSectors:
+    """In `folder` are the library and the list of bytes that cannot be read."""
+
+    def __init__(self, folder: Path) -> None:
+        self._library = folder / "bad_sectors.so"
+        self._list = folder / "list"
+        self._list.touch()
+        compiler = (sysconfig.get_config_var("CC") or "cc").split()
+        command = [*compiler, "-shared", "-fPIC", "-O1", "-o", str(self._library), str(SOURCE)]
+        subprocess.run([*command, "-ldl"], check=True)
+
+    def set(self, *ranges: tuple[Path, int, int], error: int = errno.EIO) -> None:
+        """(file, first byte, byte behind the last) of all that cannot be read from now on."""
+        text = "".join(f"{path} {start} {end} {error}\n" for path, start, end in ranges)
+        draft = self._list.with_suffix(".new")
+        draft.write_text(text, encoding="utf-8")
+        draft.rename(self._list)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        preload = " ".join(filter(None, [str(self._library), os.environ.get("LD_PRELOAD")]))
+        return {"LD_PRELOAD": preload, "NSQ_BAD_SECTORS": str(self._list)}
+
+    def run(self, code: str, *arguments: str) -> str:
+        """What Python code prints whose reads fail."""
+        command = [sys.executable, "-c", code, *arguments]
+        environment = os.environ | self.environment
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True
+        )
+        return done.stdout
+
+    @contextlib.contextmanager
+    def nsqd(self, folder: Path, *flags: str) -> Iterator[Server]:
+        """A broker whose reads fail."""
+        settings = [f"{name}={value}" for name, value in self.environment.items()]
+        addresses = ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0"]
+        command = [*program("nsqd", "nsqfast"), f"--data-path={folder}", *addresses]
+        with Server(
+            ["env", *settings, *command, "--broadcast-address=127.0.0.1", *flags]
+        ) as server:
+            yield server
