@@ -31,6 +31,10 @@ cdef class DiskPosition:
     cdef uint64_t copied_ticket         # all copies made so far are on disk when it is done...
     cdef bint has_new_copies            # ...but for some that no fsync was asked for yet
 
+    # From where on all records are sealed where they are hollow (see hollow.h); file -1: this is not known
+    cdef int64_t sealed_file
+    cdef int64_t sealed_position
+
     # The metadata file
     cdef str meta_text                  # what is in it now
     cdef str meta_synced                # the same if it is known to be on disk
@@ -46,6 +50,7 @@ cdef class DiskPosition:
     cdef uint64_t kept_behind(self) noexcept
 
     cdef list meta_now(self)
+    cdef str text_of(self, list numbers)
     cdef bint is_meta_due(self)
     cpdef uint64_t begin_meta(self) except? 0
     cpdef int end_meta(self) except -1

@@ -105,8 +105,13 @@ cdef class DiskPosition:
     cdef list meta_now(self):
         return [self.unacked, self.kept.file, self.kept.position, self.write_file, self.write_position]
 
+    cdef str text_of(self, list numbers):
+        """The metadata file's; the last line is ours, Go's nsqd does not read so far and does not write it."""
+        text = meta_of(numbers)
+        return text if self.sealed_file < 0 else f"{text}sealed {self.sealed_file},{self.sealed_position}\n"
+
     cdef bint is_meta_due(self):
-        return not self.closed and self.meta_synced != meta_of(self.meta_now())
+        return not self.closed and self.meta_synced != self.text_of(self.meta_now())
 
     cpdef uint64_t begin_meta(self) except? 0:
         """Draft the metadata and let the syncer sync it; end_meta after that ticket. 0: it would not change."""
@@ -116,7 +121,7 @@ cdef class DiskPosition:
             return 0
         draft = self.prefix + "meta.dat.1.tmp"
         try:
-            file = draft_meta(draft, numbers)
+            file = draft_meta(draft, self.text_of(numbers))
         except OSError as error:
             raise self.syncer.health.fail("write", draft, error.errno) from None
         try:
@@ -130,7 +135,7 @@ cdef class DiskPosition:
         """Install the draft, unless the metadata was written otherwise meanwhile: positions never go back."""
         if self.meta_draft is not None and not self.closed:
             install_meta(self.prefix + "meta.dat.1.tmp", self.prefix, self.meta_draft, self.acks)
-            self.meta_text = self.meta_synced = meta_of(self.meta_draft)
+            self.meta_text = self.meta_synced = self.text_of(self.meta_draft)
             self.meta_draft = None
         return 0
 
@@ -147,7 +152,7 @@ cdef class DiskPosition:
         self.drop_meta()
         numbers, draft = self.meta_now(), self.prefix + "meta.dat.0.tmp"
         try:
-            file = draft_meta(draft, numbers)
+            file = draft_meta(draft, self.text_of(numbers))
             try:
                 install_meta(draft, self.prefix, numbers, self.acks)
             except BaseException:
@@ -155,13 +160,13 @@ cdef class DiskPosition:
                 raise
         except OSError as error:
             raise self.syncer.health.fail("write", self.prefix + "meta.dat", error.errno) from None
-        self.meta_text = meta_of(numbers)
+        self.meta_text = self.text_of(numbers)
         self.meta_synced = ""
         return file
 
     cdef int try_meta(self) except -1:
         """If it would change. Old metadata loses nothing: it can be written later."""
-        if self.closed or self.meta_text == meta_of(self.meta_now()):
+        if self.closed or self.meta_text == self.text_of(self.meta_now()):
             return 0
         try:
             drop_file(self.put_meta())

@@ -15,6 +15,7 @@ import os
 
 from nsqfast._ext.ackfile cimport AckFile, Place
 from nsqfast._ext.deadlines cimport take_deadlines
+from nsqfast._ext.hollow cimport is_hollow, seal
 from nsqfast._ext.memory cimport account
 from nsqfast._ext.message cimport Message, message_drop, message_new, message_put_header, put_be32
 from nsqfast._ext.recovery cimport Recovered, recover
@@ -69,6 +70,7 @@ cdef class DiskQueue(DiskReader):
         self.cursor, self.cursor_file, self.cursor_position = found.cursor, found.cursor_file, found.cursor_position
         self.written, self.write_file, self.write_position = found.written, found.write_file, found.write_position
         self.depth = self.unacked = found.unacked
+        self.sealed_file, self.sealed_position = found.sealed_file, found.sealed_position
         self.kept = Place(self.cursor, self.cursor_file, self.cursor_position)
         self.meta_text = self.meta_synced = found.meta_text
         self.closed = False
@@ -224,8 +226,10 @@ cdef class DiskQueue(DiskReader):
             self.open_write_file(False)
         if self.tail_dirty:
             self.cut()
-        if not self.meta_text:
-            # Before its first record: without metadata Go would overwrite the file.
+        if not self.meta_text or self.sealed_file < 0:
+            # Before the first record: without metadata Go would overwrite the file.
+            if self.sealed_file < 0:
+                self.sealed_file, self.sealed_position = self.write_file, self.write_position
             file = self.put_meta()
             try:
                 self.sync_ticket = self.syncer.request(file)
@@ -252,6 +256,8 @@ cdef class DiskQueue(DiskReader):
                 self.write_run(self.batch + start, end - start)
                 self.roll()
                 start = end
+            if is_hollow(self.batch + end, self.gathered[i].size, self.write_position + end - start):
+                seal(self.batch + end, self.gathered[i].size)
             end += self.gathered[i].size
         return self.write_run(self.batch + start, end - start)
 
@@ -454,6 +460,7 @@ cdef class DiskQueue(DiskReader):
             if step == 1:
                 self.synced()
                 self.drop_meta()
+                self.sealed_file = -1   # all is synced
                 # Without metadata there is nothing on disk, and nothing to say of it.
                 return self.keep_all() if self.meta_text or self.write_file or self.write_position else 0
             return self.close_last()

@@ -16,12 +16,14 @@ cdef class Recovered:
     cdef int64_t write_file
     cdef int64_t write_position
     cdef int64_t unacked
+    cdef int64_t sealed_file    # see DiskPosition
+    cdef int64_t sealed_position
     cdef bint is_whole          # indexes are what they were when the queue was closed
     cdef str meta_text          # what is in the metadata file; '' where that is not good enough
 
 
 cdef Recovered recover(str name, str prefix)
-cdef OpenFile *draft_meta(str draft, list numbers) except NULL
+cdef OpenFile *draft_meta(str draft, str text) except NULL
 cdef int install_meta(str draft, str prefix, list numbers, AckFile acks) except -1
 cdef str meta_of(list numbers)
 cdef int64_t record_start(str prefix, int64_t file, int64_t position) except -1

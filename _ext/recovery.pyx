@@ -19,6 +19,7 @@ import os
 
 from nsqfast._ext.ackfile cimport Place
 from nsqfast._ext.syncer cimport drop_file, open_file
+from nsqfast._ext.segment cimport Span
 from nsqfast._ext.segment import save_damaged, segment_numbers, segment_path, segments_between
 
 log = logging.getLogger("nsqd")
@@ -31,14 +32,19 @@ cdef class Recovered:
 cdef Recovered recover(str name, str prefix):
     meta = load_meta(name, prefix)
     cdef AckFile acks = AckFile.load(prefix + "acks.dat")
+    cdef Recovered found
+    sealed = None if meta is None else meta[2]
     if acks is not None and meta is not None and meta[1] is not None and acks.knows(meta[1]):
-        return resume(name, prefix, acks, meta[0])
-    if acks is not None:
-        acks.remove()
-    return start_over(name, prefix, None if meta is None else meta[1])
+        found = resume(name, prefix, acks, meta[0], sealed)
+    else:
+        if acks is not None:
+            acks.remove()
+        found = start_over(name, prefix, None if meta is None else meta[1], sealed)
+    found.sealed_file, found.sealed_position = sealed or (-1, 0)
+    return found
 
 
-cdef Recovered resume(str name, str prefix, AckFile acks, str meta_text):
+cdef Recovered resume(str name, str prefix, AckFile acks, str meta_text, sealed):
     """Go on where we were."""
     cdef Place cursor = acks.cursor(), written = acks.written()
     if cursor.index == written.index and cursor.file > written.file:
@@ -48,12 +54,14 @@ cdef Recovered resume(str name, str prefix, AckFile acks, str meta_text):
     cdef bint whole = acks.trusted and start == cursor.position and is_whole(prefix, cursor, written)
     cursor.position = start
     if whole:
-        cursor_place, count, place, _ = scan(name, prefix, written.file, written.position)
+        cursor_place, count, place, _, torn = scan(name, prefix, written.file, written.position, sealed)
         acks.reserve(written.index + count)
         acks.clear(written.index, written.index + count)
+        first = written.index
         written.index += count
     else:
-        cursor_place, count, place, sound = scan(name, prefix, cursor.file, cursor.position)
+        cursor_place, count, place, sound, torn = scan(name, prefix, cursor.file, cursor.position, sealed)
+        first = cursor.index
         if not (sound and acks.trusted and written.index <= cursor.index + count):
             acks.clear_all()
         acks.reserve(cursor.index + count)
@@ -63,6 +71,8 @@ cdef Recovered resume(str name, str prefix, AckFile acks, str meta_text):
     written.file, written.position = place
     acks.set_cursor(cursor.index, cursor.file, cursor.position)
     acks.set_written(written.index, written.file, written.position)
+    for number in torn:
+        acks.mark(first + number)
     if whole:
         acks.resume_move()
     acks.claim()
@@ -71,12 +81,12 @@ cdef Recovered resume(str name, str prefix, AckFile acks, str meta_text):
     return found
 
 
-cdef Recovered start_over(str name, str prefix, numbers):
+cdef Recovered start_over(str name, str prefix, numbers, sealed):
     """Nothing is known but files, and a position if there is metadata (numbers)."""
     cdef AckFile acks = None
     cdef Place cursor, written
     file, position = first_place(name, prefix, numbers)
-    (file, position), count, place, _ = scan(name, prefix, file, position)
+    (file, position), count, place, _, torn = scan(name, prefix, file, position, sealed)
     if numbers is not None and numbers[3] > place[0] and (count == 0 or numbers[1] <= place[0]):
         place = (numbers[3], 0)
         if count == 0:
@@ -88,6 +98,8 @@ cdef Recovered start_over(str name, str prefix, numbers):
         acks.set_cursor(1, file, position)
         acks.reserve(written.index)
         acks.set_written(written.index, written.file, written.position)
+        for number in torn:
+            acks.mark(1 + number)
     return result(acks, cursor, written, "")
 
 
@@ -168,27 +180,50 @@ cdef bint reaches(str prefix, Place place):
         return place.position == 0
 
 
-cdef scan(str name, str prefix, int64_t file, int64_t position):
-    """Count the records from there on: ((first file, position), count, (last file, end), undamaged)."""
+cdef scan(str name, str prefix, int64_t file, int64_t position, sealed):
+    """Count the records from there on: ((first file, position), count, (last file, end), undamaged, [number of a torn
+    one, from 0]); none is torn in front of the place `sealed`."""
     cdef int64_t number, end = 0, count = 0, damages = 0, total = 0
     cdef bint sound = True
     cdef Segment segment
     numbers = [n for n in segment_numbers(prefix) if n >= file]
+    torn = []
     if not numbers:
-        return (file, 0), 0, (file, 0), True
+        return (file, 0), 0, (file, 0), True, torn
     cdef int64_t last = max(numbers)
     if numbers[0] > file:
         file, position, sound = numbers[0], 0, False
     for number in numbers:
         segment = Segment(segment_path(prefix, number))
         end = min(position, segment.size) if number == file else 0
-        end = segment.walk(end, INT64_MAX, &count, &damages)
+        start = end
+        end = segment.walk(start, INT64_MAX, &count, &damages)
+        if sealed is not None and number >= sealed[0]:
+            torn += [total + i for i in find_torn(name, segment, start, sealed[1] if number == sealed[0] else 0)]
         total += count
         sound = sound and damages == 0 and (end == segment.size or number == last)
     sound = sound and last - file == len(numbers) - 1
     if end < segment.size:
         cut_tail(name, segment, end)
-    return (file, min(position, end) if file == last else position), total, (last, end), sound
+    return (file, min(position, end) if file == last else position), total, (last, end), sound, torn
+
+
+cdef list find_torn(str name, Segment segment, int64_t position, int64_t sealed):
+    """Those of the records from there on that a power failure has torn, by number."""
+    cdef int64_t previous = -1, number = 0
+    cdef Span span
+    torn = []
+    while True:
+        span = segment.next_record(position, previous)
+        if span.end <= span.start:
+            return torn
+        if span.start >= sealed and segment.is_hollow_at(span.start) and not segment.is_sealed_at(span.start):
+            log.warning("DISKQUEUE(%s) %s: leaving out a torn write of %d bytes at %d", name, segment.path,
+                        span.end - span.start, span.start)
+            set_aside(name, segment, span.start, span.end)
+            torn.append(number)
+        previous, position = span.start, span.end
+        number += 1
 
 
 cdef cut_tail(str name, Segment segment, int64_t end):
@@ -236,7 +271,7 @@ cdef int set_aside(str name, Segment segment, int64_t start, int64_t end) except
 
 
 def load_meta(str name, str prefix):
-    """(text, [depth, read file, position, write file, position] or None); None without a file."""
+    """(text, [depth, read file, position, write file, position] or None, sealed or None); None without a file."""
     try:
         with open(prefix + "meta.dat", "rb") as file:
             data = file.read(4096)
@@ -244,13 +279,25 @@ def load_meta(str name, str prefix):
         return None
     except OSError as error:
         log.error("DISKQUEUE(%s) failed to retrieveMetaData - %s", name, error.strerror)
-        return "", None
+        return "", None, None
     text = data.decode("ascii", "replace")
     try:
-        return text, parse_meta(text)
+        return text, parse_meta(text), parse_sealed(text)
     except ValueError as error:
         log.error("DISKQUEUE(%s) failed to retrieveMetaData - %s", name, error)
-    return text, None
+    return text, None, None
+
+
+def parse_sealed(str text):
+    """(file, position) of our own line; None where another broker has written the metadata since."""
+    words = text.split("\n")[3].split()
+    if len(words) != 2 or words[0] != "sealed":
+        return None
+    try:
+        file, position = map(int, words[1].split(","))
+    except ValueError:
+        return None
+    return (file, position) if 0 <= file < 1 << 62 and 0 <= position < 1 << 62 else None
 
 
 def parse_meta(str text):
@@ -273,12 +320,12 @@ cdef str meta_of(list numbers):
     return f"{depth}\n{read_file},{read_position}\n{write_file},{write_position}\n"
 
 
-cdef OpenFile *draft_meta(str draft, list numbers) except NULL:
+cdef OpenFile *draft_meta(str draft, str text) except NULL:
     """The metadata under another name, not synced yet."""
-    cdef bytes text = meta_of(numbers).encode()
+    cdef bytes data = text.encode()
     cdef OpenFile *file = open_file(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
     try:
-        if os.write(file.fd, text) != len(text):
+        if os.write(file.fd, data) != len(data):
             raise OSError(28, os.strerror(28))
     except OSError:
         drop_file(file)
