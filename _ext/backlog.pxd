@@ -28,7 +28,11 @@ cdef class Storage:
     cdef readonly Syncer syncer
     cdef readonly Timers timers
     cdef SyncTick tick
-    cdef list unsettled          # queues that put off a write in this turn
+    cdef list unsettled          # topics that put off a write in this turn
+    cdef list uncounted          # (ticket, topic, its counts) of what waits for an fsync
+    cdef object on_mixed         # writes what was put off; None where there is no registry
+
+    cdef int write_put_off(self) except -1
 
     cdef int keep_cursors(self) except -1
 
@@ -40,8 +44,7 @@ cdef class Backlog:
     cdef DiskHead head           # None until somebody asks how old the oldest is
     cdef Storage storage
     cdef bint is_dirty           # stands in the tick's list
-
-    cdef bint is_unsettled       # a write was put off; its queue stands in the storage's list
+    cdef size_t mark_size        # of the memory, at `begin`
 
     cdef int64_t depth(self) noexcept
     cdef int64_t disk_depth(self) noexcept
@@ -55,7 +58,11 @@ cdef class Backlog:
     cdef Message *read(self, uint64_t *ordinal) except? NULL
     cdef int done(self, Delivery *delivery) except -1
     cdef int begin(self) except -1
-    cdef int end(self) except -1
+    cdef int write(self) except -1
+    cdef int confirm(self) except -1
+    cdef int revoke(self) except -1
+    cdef int take_back(self) except -1
+    cdef size_t put_off_size(self) noexcept
     cdef uint64_t ticket(self) except? 0
     cdef int64_t oldest(self) except -2
     cdef int empty(self) except -1
@@ -73,7 +80,4 @@ cdef class Queue(Timed):
     """A topic or a channel."""
     cdef Backlog backlog
 
-    cdef int note_unsettled(self) except -1
-    cdef object settle(self)
-    cdef int on_settled(self) except -1
     cdef int64_t oldest(self) except -2

@@ -21,8 +21,6 @@ cdef enum:
     AHEAD_COUNT = 6
     # Records handed over whose copies are not synced yet: what a power failure brings again.
     AHEAD_MAX = 16384
-    # Bytes whose write is put off until the end of the turn.
-    GATHER_SIZE = 1048576
 
 
 cdef class SyncTick(Timed):
@@ -75,6 +73,13 @@ cdef class Storage:
         self.timers = timers
         self.tick = SyncTick(timers, settings.sync_timeout_ns)
         self.unsettled = []
+        self.uncounted = []
+
+    cdef int write_put_off(self) except -1:
+        """Before something is written that must not fail together with what was put off."""
+        if self.unsettled and self.on_mixed is not None:
+            self.on_mixed()
+        return 0
 
     cdef int keep_cursors(self) except -1:
         """Some fsyncs are done: what was written again before them needs its old place no more."""
@@ -163,6 +168,8 @@ cdef class Backlog:
 
     cdef int store(self, Delivery *delivery) except -1:
         """To the tail of the disk; the delivery is used up. OSError: it is not."""
+        if self.disk.later_count:
+            self.storage.write_put_off()
         if delivery.ordinal:
             self.disk.move(delivery.ordinal, delivery.message, delivery.attempts, False)
         else:
@@ -237,15 +244,27 @@ cdef class Backlog:
         return 0
 
     cdef int begin(self) except -1:
-        """Gather what `put` writes to disk until `end`, which writes it at once or (OSError) not at all."""
-        if self.disk is None or self.storage.settings.is_durable:
-            return 0  # what is put off is a batch already
-        return self.disk.begin_batch()
+        """Gather what `put` writes to disk until `write` and `confirm`, or `take_back`."""
+        self.mark_size = self.memory.size
+        return 0 if self.disk is None else self.disk.begin_batch()
 
-    cdef int end(self) except -1:
-        if self.disk is None or self.storage.settings.is_durable:
-            return 0
-        return self.disk.end_batch()
+    cdef int write(self) except -1:
+        return 0 if self.disk is None else self.disk.write()
+
+    cdef int confirm(self) except -1:
+        return 0 if self.disk is None else self.disk.confirm()
+
+    cdef int revoke(self) except -1:
+        return 0 if self.disk is None else self.disk.revoke()
+
+    cdef int take_back(self) except -1:
+        """Be as before `begin`."""
+        while self.memory.size > self.mark_size:
+            message_drop(<Message *> (<uintptr_t> self.memory.pop_last() & ~<uintptr_t> 1))
+        return self.revoke()
+
+    cdef size_t put_off_size(self) noexcept:
+        return 0 if self.disk is None or self.disk.later_count == 0 else self.disk.batch_size
 
     cdef uint64_t ticket(self) except? 0:
         """What an OK has to wait for; 0 = nothing."""
@@ -253,8 +272,6 @@ cdef class Backlog:
             return 0
         if self.disk.later_count == 0:
             return self.disk.request_sync()
-        if self.disk.batch_size > GATHER_SIZE:
-            self.disk.lost = self.disk.settle()
         return self.storage.syncer.promise()
 
     cdef int64_t oldest(self) except -2:
@@ -340,22 +357,6 @@ cdef int drop_all(Ring memory) except -1:
 
 
 cdef class Queue(Timed):
-    """Knows what is to be done when a write that was put off is done."""
-
-    cdef int note_unsettled(self) except -1:
-        """After each put."""
-        if self.backlog.disk is not None and self.backlog.disk.later_count and not self.backlog.is_unsettled:
-            self.backlog.is_unsettled = True
-            self.backlog.storage.unsettled.append(self)
-        return 0
-
-    cdef object settle(self):
-        """Write what was put off; None, or the OSError that cost some of it."""
-        self.backlog.is_unsettled = False
-        return None if self.backlog.disk is None else self.backlog.disk.settle()
-
-    cdef int on_settled(self) except -1:
-        raise AssertionError("a Queue without on_settled")
 
     cdef int64_t oldest(self) except -2:
         """As Backlog.oldest()."""

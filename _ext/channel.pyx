@@ -50,21 +50,16 @@ cdef class Channel(Queue):
     # -- in ------------------------------------------------------------------------------------------------------------
 
     cdef int put(self, Message *message, int64_t now_ns) except -1:
-        """Queue it, or defer it if its publisher asked for that. The caller pumps afterwards."""
+        """Queue it, or defer it if its publisher asked for that. The caller counts it, and pumps afterwards."""
         cdef Delivery *delivery
         if self.exiting:
             raise PublishError("exiting")
         if message.defer_ms:
-            delivery = self.backlog.defer(message)
+            delivery = self.fresh = self.backlog.defer(message)
             self.hold(delivery, now_ns + <int64_t> message.defer_ms * 1000000)
         else:
             self.backlog.put(message, self.ready.first is not None and not self.paused)
-            self.note_unsettled()
-        self.message_count += 1
         return 0
-
-    cdef int on_settled(self) except -1:
-        return self.pump()
 
     cdef int hold(self, Delivery *delivery, int64_t deadline_ns) except -1:
         delivery.owner = 0

@@ -37,7 +37,7 @@ cdef class Connection(Consumer):
     cdef int64_t command_since_ns             # since when a next command is awaited
     cdef int64_t write_paused_since_ns
     cdef int64_t grace_until_ns               # no limit ends the connection before; 0 = none has come yet
-    cdef object pending                       # deque of [ticket, number of OKs, command, other bytes or None]
+    cdef object pending                       # deque of [ticket, number of OKs, command, other bytes or error text]
 
     cdef int feed(self) except -1
     cdef int count_unsent(self, int64_t size) except -1

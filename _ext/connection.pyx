@@ -251,6 +251,7 @@ cdef class Connection(Consumer):
     cdef int on_durable(self, uint64_t done_ticket, str error) except -1:
         while self.pending and self.pending[0][0] <= done_ticket:
             _, count, command, frame = self.pending.popleft()
+            error = error or (frame if count else None)
             if error is not None and count:
                 self.pending.clear()
                 self.is_draining = False

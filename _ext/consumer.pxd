@@ -31,3 +31,5 @@ cdef class Consumer(Timed):
     cdef int take_more(self) except -1
     cdef int flush(self) except -1
     cdef int on_durable(self, uint64_t done_ticket, str error) except -1
+    cdef bint refuse(self, str error) except -1
+    cdef int seal(self) except -1

@@ -33,3 +33,9 @@ cdef class Consumer(Timed):
     cdef int on_durable(self, uint64_t done_ticket, str error) except -1:
         """All up to the ticket is on disk, or (with `error`) could not be brought there."""
         raise AssertionError("a Consumer without on_durable")
+
+    cdef bint refuse(self, str error) except -1:
+        raise AssertionError("a Consumer without refuse")
+
+    cdef int seal(self) except -1:
+        raise AssertionError("a Consumer without seal")

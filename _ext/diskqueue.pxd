@@ -48,12 +48,13 @@ cdef class DiskQueue(DiskReader):
     cdef size_t gathered_count
     cdef size_t gathered_capacity
     cdef size_t later_count             # of the gathered, those of append_later
-    cdef object lost                    # the error that cost some of those, until settle() has told it
+    cdef bint is_written                # into the files, and not confirmed
+    cdef int64_t batch_file             # where it began
+    cdef int64_t batch_position
 
     # Write, finish, keep
     cdef uint64_t append(self, Message *message, uint16_t attempts, bint taken) except 0
     cdef int append_later(self, Message *message, uint16_t attempts) except -1
-    cdef object settle(self)
     cdef uint64_t move(self, uint64_t ordinal, Message *message, uint16_t attempts, bint taken) except 0
     cdef uint64_t add(self, const char *payload, size_t size, Message *message, uint16_t attempts,
                       bint taken) except 0
@@ -63,6 +64,10 @@ cdef class DiskQueue(DiskReader):
     cpdef int begin_batch(self) except -1
     cpdef int end_batch(self) except -1
     cdef int commit(self) except -1
+    cdef int write(self) except -1
+    cdef int confirm(self) except -1
+    cdef int revoke(self) except -1
+    cdef int drop_batch(self) except -1
     cdef int prepare(self) except -1
     cdef int open_write_file(self, bint fresh) except -1
     cdef int write_all(self) except -1

@@ -1,7 +1,7 @@
 """A queue on disk in go-diskqueue's format, with acknowledgements that survive a kill -9.
 
-diskreader has the reading half. Every change is made in the order: data, ack file, metadata; each step alone leaves
-a folder that opens without loss.
+diskreader has the reading half. Every change is made in the order: data, ack file, metadata; each step alone leaves a
+folder that opens without loss.
 """
 
 from libc.errno cimport EBADF, EINTR, errno
@@ -12,6 +12,7 @@ from posix.unistd cimport ftruncate, pwrite
 
 import logging
 import os
+from contextlib import suppress
 
 from nsqfast._ext.ackfile cimport AckFile, Place
 from nsqfast._ext.deadlines cimport take_deadlines
@@ -21,7 +22,8 @@ from nsqfast._ext.message cimport Message, message_drop, message_new, message_pu
 from nsqfast._ext.recovery cimport Recovered, recover
 from nsqfast._ext.segment cimport RECORD_HEADER_SIZE, RECORD_SIZE_MIN
 from nsqfast._ext.syncer cimport OpenFile, Syncer, drop_file, open_file
-from nsqfast._ext.segment import segment_numbers, segment_path, segments_between
+from nsqfast._ext.diskreader import remove, remove_all
+from nsqfast._ext.segment import segment_path, segments_between
 
 cdef enum:
     # A larger batch buffer is given back after use.
@@ -98,20 +100,10 @@ cdef class DiskQueue(DiskReader):
         return self.gather(NULL, 26 + <size_t>message.size, message, attempts, taken)
 
     cdef int append_later(self, Message *message, uint16_t attempts) except -1:
-        """Like append, but it is written together with what else comes before settle()."""
+        """Like append, but it is written together with what else comes before write() and confirm()."""
         self.add(NULL, 26 + <size_t>message.size, message, attempts, False)
         self.later_count += 1
         return 0
-
-    cdef object settle(self):
-        """Write what was put off; None, or the OSError that cost some of it."""
-        if self.later_count and not self.closed:
-            try:
-                self.commit()
-            except OSError:
-                pass  # it stands in `lost`
-        lost, self.lost = self.lost, None
-        return lost
 
     cdef uint64_t move(self, uint64_t ordinal, Message *message, uint16_t attempts, bint taken) except 0:
         """To the tail: written again, and the old record finished. A kill in between leaves one of the two."""
@@ -157,20 +149,13 @@ cdef class DiskQueue(DiskReader):
 
     cdef char *room(self, size_t size) except NULL:
         cdef size_t capacity = self.batch_capacity or 4096
-        cdef void *grown
         if self.gathered_count == self.gathered_capacity:
-            grown = realloc(self.gathered, (self.gathered_capacity * 2 or 16) * sizeof(Gathered))
-            if grown is NULL:
-                raise MemoryError
-            self.gathered = <Gathered *>grown
+            self.gathered = <Gathered *>grow(self.gathered, (self.gathered_capacity * 2 or 16) * sizeof(Gathered))
             self.gathered_capacity = self.gathered_capacity * 2 or 16
         while capacity < self.batch_size + size:
             capacity *= 2
         if capacity != self.batch_capacity:
-            grown = realloc(self.batch, capacity)
-            if grown is NULL:
-                raise MemoryError
-            self.batch = <char *>grown
+            self.batch = <char *>grow(self.batch, capacity)
             self.batch_capacity = capacity
         return self.batch + self.batch_size
 
@@ -181,35 +166,53 @@ cdef class DiskQueue(DiskReader):
 
     cpdef int end_batch(self) except -1:
         """Write what was gathered; OSError: nothing of it was, and nothing acknowledged meanwhile is."""
+        held, self.held = self.held, []
         self.in_batch = False
-        cdef list held = self.held
-        if held:
-            self.held = []
         self.commit()
         for ordinal in held:
             self.ack(ordinal)
         return 0
 
     cdef int commit(self) except -1:
-        cdef int64_t file = self.write_file, position = self.write_position
-        if self.gathered_count == 0:
+        self.write()
+        return self.confirm()
+
+    cdef int write(self) except -1:
+        """The batch into its files, where nobody sees it before confirm(). OSError: nothing of it is there."""
+        if self.gathered_count == 0 or self.closed:
             return 0
+        self.batch_file, self.batch_position, self.is_written = self.write_file, self.write_position, True
         try:
             self.prepare()
-            self.write_all()
-            self.publish(file, position)
-        except BaseException as error:
-            if self.later_count:
-                self.lost = error
-            self.undo(file, position)
+            return self.write_all()
+        except BaseException:
+            self.revoke()
             raise
+
+    cdef int confirm(self) except -1:
+        """What was written counts."""
+        if not self.is_written:
+            return self.drop_batch()
+        try:
+            self.publish(self.batch_file, self.batch_position)
+            self.is_written = False
         finally:
-            self.gathered_count = self.batch_size = self.later_count = 0
-            if self.batch_capacity > BATCH_KEEP_MAX or (account.level and self.batch_capacity > BATCH_KEEP_SHORT):
-                free(self.batch)
-                self.batch = NULL
-                self.batch_capacity = 0
-        self.after_write()
+            self.revoke()
+        return self.after_write()
+
+    cdef int revoke(self) except -1:
+        """Drop the batch, in its files or not."""
+        if self.is_written:
+            self.undo(self.batch_file, self.batch_position)
+        return self.drop_batch()
+
+    cdef int drop_batch(self) except -1:
+        self.is_written = self.in_batch = False
+        self.gathered_count = self.batch_size = self.later_count = 0
+        if self.batch_capacity > BATCH_KEEP_MAX or (account.level and self.batch_capacity > BATCH_KEEP_SHORT):
+            free(self.batch)
+            self.batch = NULL
+            self.batch_capacity = 0
         return 0
 
     cdef int prepare(self) except -1:
@@ -298,10 +301,8 @@ cdef class DiskQueue(DiskReader):
         self.write_file, self.write_position = file, position
         if self.output is not NULL:
             self.tail_dirty = True
-            try:
+            with suppress(OSError):     # prepare() tries again before the next write
                 self.cut()
-            except OSError:
-                pass    # prepare() tries again before the next write
         return 0
 
     cdef int cut(self) except -1:
@@ -355,8 +356,6 @@ cdef class DiskQueue(DiskReader):
                 self.request_sync()
         except OSError as error:
             log.error("DISKQUEUE(%s) failed to sync - %s", self.name, error)
-            if self.sync_every == 1:
-                self.lost = error   # no ticket stands for this write
         return 0
 
     # Finishing
@@ -369,8 +368,7 @@ cdef class DiskQueue(DiskReader):
         if self.closed or self.acks is None:
             return 0
         self.close_files()
-        self.write_file += 1
-        self.write_position = 0
+        self.write_file, self.write_position = self.write_file + 1, 0
         self.cursor = self.written
         self.depth = self.unacked = self.unsynced = 0
         self.cursor_file, self.cursor_position = self.write_file, 0
@@ -502,11 +500,7 @@ cdef class DiskQueue(DiskReader):
         """The topic or channel is gone: nothing stays."""
         self.release()
         self.syncer.health.forget(self.prefix)
-        for number in segment_numbers(self.prefix):
-            for ending in ("", ".bad"):
-                remove(segment_path(self.prefix, number) + ending)
-        for name in ("meta.dat", "meta.dat.0.tmp", "meta.dat.1.tmp", "acks.dat", "acks.dat.tmp", "deferred.dat"):
-            remove(self.prefix + name)
+        remove_all(self.prefix)
         return 0
 
     cdef int close_files(self) except -1:
@@ -527,9 +521,8 @@ cdef class DiskQueue(DiskReader):
         self.acks = None
         return 0
 
-    # The same for tests and tools, one Python call each.
-
     def put(self, bytes body, *, id=1, timestamp_ns=1, attempts=0, taken=False):
+        """append() for tests and tools."""
         cdef Message *message = message_new(body, len(body), timestamp_ns, id)
         if message is NULL:
             raise MemoryError
@@ -539,8 +532,8 @@ cdef class DiskQueue(DiskReader):
             message_drop(message)
 
 
-def remove(path):
-    try:
-        os.unlink(path)
-    except OSError:
-        pass
+cdef void *grow(void *block, size_t size) except NULL:
+    cdef void *grown = realloc(block, size)
+    if grown is NULL:
+        raise MemoryError
+    return grown

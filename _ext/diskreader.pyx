@@ -18,7 +18,7 @@ import stat
 from nsqfast._ext.message cimport Message, get_be32, id_from_hex, message_drop, message_load
 from nsqfast._ext.recovery cimport count_records, record_start, set_aside
 from nsqfast._ext.segment cimport RECORD_HEADER_SIZE, RECORD_SIZE_MIN, Segment, Span
-from nsqfast._ext.segment import segment_path, segments_between
+from nsqfast._ext.segment import segment_numbers, segment_path, segments_between
 
 log = logging.getLogger("nsqd")
 
@@ -327,3 +327,19 @@ cdef class DiskReader(FileReader):
 
     def finish(self, uint64_t ordinal):
         self.ack(ordinal)
+
+
+def remove(path):
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+
+
+def remove_all(prefix):
+    """Every file of the queue."""
+    for number in segment_numbers(prefix):
+        for ending in ("", ".bad"):
+            remove(segment_path(prefix, number) + ending)
+    for name in ("meta.dat", "meta.dat.0.tmp", "meta.dat.1.tmp", "acks.dat", "acks.dat.tmp", "deferred.dat"):
+        remove(prefix + name)

@@ -19,6 +19,7 @@ cdef class Publisher(Guarded):
     def __init__(self, Registry registry not None):
         super().__init__(registry)
         self.counts = {}
+        self.uncounted = []
 
     cdef bint more(self, Py_ssize_t need, str code, str detail) except -1:
         """The command needs so many bytes; where no more can come, that is its error."""
@@ -131,12 +132,58 @@ cdef class Publisher(Guarded):
     cdef int publish(self, Line *line, str command, const char *body, Py_ssize_t size, int64_t delay_ms) except -1:
         cdef uint64_t ticket
         self.choose_topic(line)
+        if self.was_refused():
+            return 0
         try:
             ticket = self.topic.publish(body, size, delay_ms)
         except PublishError as error:
             raise publish_failed(command, error) from None
-        self.topic_count += 1
+        return self.accept(ticket, command, 1, delay_ms == 0)
+
+    cdef bint was_refused(self) except -1:
+        """An earlier publish of this turn was: what comes behind it is thrown away."""
+        self.topic.make_room()
+        return self.is_refused
+
+    cdef int accept(self, uint64_t ticket, str command, uint64_t count, bint is_put_off) except -1:
+        """What was taken, or will be if its write and its fsync succeed."""
+        if ticket == 0:
+            self.topic_count += count
+            return self.answer_ok(0, command)
+        cdef list last = self.uncounted[len(self.uncounted) - 1] if self.uncounted else None
+        if last is not None and last[0] == ticket and last[2] is self.topic.name:
+            last[1] += count
+        else:
+            self.uncounted.append([ticket, count, self.topic.name])
+        if is_put_off:
+            self.open_oks += 1
+            self.open_count += count
+            self.topic.add_waiter(self)
         return self.answer_ok(ticket, command)
+
+    cdef bint refuse(self, str error) except -1:
+        """What was put off is nowhere: its error stands where the first of its OKs stood. False = nothing was."""
+        if self.open_oks == 0:
+            return False
+        command = cut_tail(self.pending, self.open_oks)[2]
+        cut_tail(self.uncounted, self.open_count)
+        ticket = self.pending[len(self.pending) - 1][0] if self.pending else 0
+        self.pending.append([ticket, 1, command, error])
+        self.is_refused = True
+        self.open_oks = self.open_count = 0
+        return True
+
+    cdef int seal(self) except -1:
+        """What was put off is written."""
+        self.open_oks = self.open_count = 0
+        return 0
+
+    cdef int on_durable(self, uint64_t done_ticket, str error) except -1:
+        while self.uncounted and self.uncounted[0][0] <= done_ticket:
+            _, count, name = self.uncounted.pop(0)
+            if error is None:
+                self.counts[name] = self.counts.get(name, 0) + count
+        return Guarded.on_durable(self, done_ticket, error)
 
     cdef Py_ssize_t mpub(self, const char *data, Py_ssize_t size, Line *line) except -1:
         cdef uint64_t ticket
@@ -150,6 +197,9 @@ cdef class Publisher(Guarded):
             return 0
         if not self.mpub_bodies(data, size, line.size + 4):
             return 0
+        if self.was_refused():
+            size, self.scan.offset = self.scan.offset, 0
+            return size
         try:
             ticket = self.topic.publish_many(data + line.size + 8, self.scan.count)
         except PublishError as error:
@@ -157,8 +207,7 @@ cdef class Publisher(Guarded):
         finally:
             size = self.scan.offset
             self.scan.offset = 0
-        self.topic_count += self.scan.count
-        self.answer_ok(ticket, "MPUB")
+        self.accept(ticket, "MPUB", self.scan.count, True)
         return size
 
     cdef bint mpub_head(self, const char *data, Py_ssize_t size, Line *line) except -1:
@@ -211,6 +260,19 @@ cdef class Publisher(Guarded):
         """Successful publishes by topic name."""
         self.settle_counts()
         return dict(self.counts)
+
+
+cdef list cut_tail(object entries, uint64_t count):
+    """Take the last `count` of [ticket, number, ...] away; the entry that held the first of them."""
+    cdef list last = None
+    while count:
+        last = entries.pop()
+        if last[1] > count:
+            entries.append([last[0], last[1] - count, *last[2:]])
+            count = 0
+        else:
+            count -= last[1]
+    return last
 
 
 cdef str text(const char *data, Py_ssize_t size):

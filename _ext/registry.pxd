@@ -32,11 +32,15 @@ cdef class Registry:
     cdef Release release
     cdef PutOff later
     cdef list callbacks              # (ticket, callable) likewise
+    cdef list open_callbacks         # (ticket, callable, topic) of this turn, which were not written yet
+    cdef list refused                # consumers to be told at the end of the turn
+    cdef uint64_t told_ticket        # the last that consumers were told of
 
     cdef int want_flush(self, Consumer consumer) except -1
     cdef int ask_turn(self) except -1
     cdef int put_off(self, Consumer consumer) except -1
     cdef int settle(self) except -1
-    cdef int refuse_waiting(self, str error) except -1
+    cdef int refuse(self, Topic topic, str error) except -1
+    cdef int count_messages(self, uint64_t done, bint is_good) except -1
     cdef int wait_durable(self, Consumer consumer) except -1
     cdef list close_some(self, list queues, int step)

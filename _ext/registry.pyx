@@ -2,7 +2,7 @@
 
 import logging
 
-from nsqfast._ext.backlog cimport Backlog, Queue
+from nsqfast._ext.backlog cimport Backlog
 from nsqfast._ext.channel cimport Channel
 from nsqfast._ext.clock cimport monotonic_ns
 from nsqfast._ext.diskqueue cimport CLOSE_STEPS
@@ -26,11 +26,14 @@ cdef class Registry:
         self.syncer = Syncer()
         self.syncer.on_pending = self.ask_sync
         self.storage = Storage(self.settings, self.syncer, self.timers)
+        self.storage.on_mixed = self.write_put_off
         self.topic_by_name = {}
         self.clients = set()
         self.written = []
         self.waiting = set()
+        self.refused = []
         self.callbacks = []
+        self.open_callbacks = []
         self.look = Look()
         self.release = Release(self.timers)
         self.later = PutOff(self.timers)
@@ -141,27 +144,65 @@ cdef class Registry:
     cdef int settle(self) except -1:
         """Write what this turn has put off. Before each start of fsyncs: the tickets that were given out cover it."""
         cdef list unsettled = self.storage.unsettled
-        cdef Queue queue
+        cdef Topic topic
+        cdef Consumer consumer
         if not unsettled:
             return 0
+        self.write_put_off()
         self.storage.unsettled = []
-        lost = None
-        for queue in unsettled:
-            lost = queue.settle() or lost
-        if lost is not None:
-            self.refuse_waiting(lost.strerror or str(lost))
-        for queue in unsettled:
-            queue.on_settled()
+        for topic in unsettled:
+            topic.on_settled()
+        refused, self.refused = self.refused, []
+        for consumer in refused:
+            consumer.on_durable(self.told_ticket, None)
         return 0
 
-    cdef int refuse_waiting(self, str error) except -1:
-        """Those of earlier tickets, too: they cannot be told apart any more, and a message twice is no message lost."""
+    def write_put_off(self):
+        """The first half of it: messages stand in all the queues they are for, or in none and are refused."""
+        cdef Topic topic
         cdef Consumer consumer
-        for consumer in list(self.waiting):
-            consumer.on_durable(self.syncer.open_ticket, error)
-        waiting, self.callbacks = self.callbacks, []
-        for _, callback in waiting:
-            callback(error)
+        for topic in self.storage.unsettled:
+            error = topic.write_put_off()
+            if error is not None:
+                self.refuse(topic, error.strerror or str(error))
+        for topic in self.storage.unsettled:
+            counts = topic.fanout.take_counts()
+            if counts[0]:
+                self.storage.uncounted.append((self.syncer.open_ticket, topic, counts))
+            waiters, topic.waiters = topic.waiters, []
+            for consumer in waiters:
+                consumer.seal()
+        self.callbacks += [(ticket, callback) for ticket, callback, _ in self.open_callbacks]
+        self.open_callbacks = []
+
+    cdef int refuse(self, Topic topic, str error) except -1:
+        """Those who published what was put off; all others wait on."""
+        cdef Consumer consumer
+        self.syncer.health.refused(topic.fanout.take_counts()[0])
+        for consumer in topic.waiters:
+            if consumer.refuse(error):
+                self.refused.append(consumer)
+        waiting, self.open_callbacks = self.open_callbacks, []
+        for ticket, callback, its_topic in waiting:
+            if its_topic is topic:
+                callback(error)
+            else:
+                self.open_callbacks.append((ticket, callback, its_topic))
+        return 0
+
+    cdef int count_messages(self, uint64_t done, bint is_good) except -1:
+        """What was put off is accepted with its fsync, or refused."""
+        waiting, self.storage.uncounted = self.storage.uncounted, []
+        for item in waiting:
+            ticket, topic, (count, size, channels) = item
+            if ticket > done:
+                self.storage.uncounted.append(item)
+            elif is_good:
+                (<Topic> topic).count(count, size, ())
+                for channel, count in channels:
+                    (<Channel> channel).message_count += count
+            else:
+                self.syncer.health.refused(count)
         return 0
 
     def run_timers(self, int64_t now_ns):
@@ -183,12 +224,17 @@ cdef class Registry:
         self.waiting.add(consumer)
         return 0
 
-    def when_durable(self, uint64_t ticket, callback):
-        """callback(None) once all up to the ticket is on disk, callback(error text) if it did not get there."""
+    def when_durable(self, uint64_t ticket, callback, topic):
+        """callback(None) once all up to the ticket is on disk, callback(error text) if it did not get there.
+
+        `topic`: where its write was put off to the end of the turn and can still fail; None = it was written.
+        """
         if ticket <= self.syncer.done_ticket:
             callback(None)
-        else:
+        elif topic is None:
             self.callbacks.append((ticket, callback))
+        else:
+            self.open_callbacks.append((ticket, callback, topic))
 
     def sync_fd(self):
         """Readable when an fsync ended; then call on_synced."""
@@ -199,8 +245,10 @@ cdef class Registry:
         cdef Consumer consumer
         self.settle()
         done, error = self.syncer.completed()
+        self.told_ticket = done
         self.storage.tick.finish(done, not error)
         self.storage.keep_cursors()
+        self.count_messages(done, not error)
         for consumer in list(self.waiting):
             consumer.on_durable(done, error or None)
         waiting = self.callbacks
@@ -236,7 +284,7 @@ cdef class Registry:
         errors = [error for step in range(CLOSE_STEPS) for error in self.close_some(queues, step)]
         self.syncer.close()
         if self.syncer.failed_ticket > failed_before:
-            errors.append(OSError(self.syncer.error_errno, self.syncer.health.error))
+            errors.append(OSError(self.syncer.error_errno, self.syncer.health.text))
         told = tell_losses(queues, errors)
         if told is not None:
             raise told

@@ -35,6 +35,13 @@ cdef class Ring:
             self.drop_slots()
         return item
 
+    cdef void *pop_last(self) noexcept:
+        """The newest, or NULL."""
+        if self.size == 0:
+            return NULL
+        self.size -= 1
+        return self.slots[(self.head + self.size) & (self.capacity - 1)]
+
     cdef void *ahead(self, size_t count) noexcept:
         """What `pop` gives after `count` others, or NULL."""
         return self.slots[(self.head + count) & (self.capacity - 1)] if count < self.size else NULL

@@ -3,6 +3,7 @@
 from libc.stdint cimport int64_t, uint64_t
 
 from nsqfast._ext.backlog cimport Queue, Storage
+from nsqfast._ext.fanout cimport Fanout
 from nsqfast._ext.flush cimport Flush
 from nsqfast._ext.guid cimport GuidFactory
 from nsqfast._ext.message cimport Delivery, Message
@@ -23,6 +24,9 @@ cdef class Topic(Queue):
     cdef GuidFactory guid
     cdef Ring held               # Delivery * of deferred messages that wait for a first channel
     cdef list channel_list
+    cdef Fanout fanout
+    cdef bint is_unsettled       # something was put off; it stands in the storage's list
+    cdef list waiters            # who published what was put off
     cdef dict channel_by_name
     cdef object on_change        # ("channel+" or "channel-", topic name, channel name)
     cdef object on_last_left     # called with the name when an ephemeral topic lost its last channel
@@ -38,14 +42,22 @@ cdef class Topic(Queue):
     cdef int spread(self, Message *message, int64_t now_ns) except -1
     cdef int keep(self, Message *message) except -1
     cdef int restore_deferred(self) except -1
-    cdef int begin(self) except -1
-    cdef int end(self) except -1
+    cdef int add_to_all(self, const char *body, Py_ssize_t size, int64_t defer_ms) except -1
+    cdef bint begin_many(self) except -1
+    cdef int end_many(self) except -1
+    cdef int make_room(self) except -1
+    cdef int break_off(self, uint64_t count, object error) except -1
+    cdef int refuse(self, uint64_t count, object error) except -1
+    cdef uint64_t finish_put(self, uint64_t count, uint64_t size, bint is_spread, bint is_put_off) except? 0
+    cdef int count(self, uint64_t count, uint64_t size, object channels) except -1
+    cdef int add_waiter(self, object publisher) except -1
+    cdef object write_put_off(self)
+    cdef int on_settled(self) except -1
     cdef int pump_channels(self) except -1
     cdef uint64_t ticket(self) except? 0
     cdef int on_deadline(self, int64_t now_ns) except -1
     cdef int spread_backlog(self, int64_t now_ns) except -1
     cdef int take_some(self, Delivery **some) except -1
     cdef int pass_on(self, Delivery **some, int count, int64_t now_ns) except -1
-    cdef int settle_channels(self) except -1
     cdef int open(self) except -1
-    cdef int add_lines(self, const char *data, Py_ssize_t size, int64_t wall, int64_t monotonic) except -1
+    cdef Py_ssize_t add_lines(self, const char *data, Py_ssize_t size, int64_t wall, int64_t monotonic) except -1

@@ -3,16 +3,18 @@
 import logging
 
 from libc.stdint cimport uint32_t, uint64_t
-from libc.string cimport memchr
 
 from nsqfast._ext.backlog cimport Backlog
+from nsqfast._ext.bodies cimport check_binary, check_lines, line_length
 from nsqfast._ext.channel cimport Channel
 from nsqfast._ext.clock cimport monotonic_ns, wall_ns
+from nsqfast._ext.fanout cimport Fanout
 from nsqfast._ext.memory cimport MEMORY_SLOW, account
 from nsqfast._ext.diskdeferred cimport DiskDeferred
 from nsqfast._ext.message cimport Delivery, delivery_free, delivery_new, get_be32, message_drop, message_new
+from nsqfast._ext.settings cimport Settings
 
-from nsqfast.errors import ProtocolError, PublishError
+from nsqfast.errors import PublishError
 from nsqfast.names import is_ephemeral
 
 log = logging.getLogger("nsqd")
@@ -38,6 +40,8 @@ cdef class Topic(Queue):
         self.backlog = Backlog(name, storage, self.ephemeral)
         self.held = Ring()
         self.channel_list = []
+        self.fanout = Fanout(self.backlog, self.channel_list)
+        self.waiters = []
         self.channel_by_name = {}
         self.on_change = on_change
         self.on_last_left = on_last_left
@@ -51,38 +55,100 @@ cdef class Topic(Queue):
 
     cdef uint64_t publish(self, const char *body, Py_ssize_t size, int64_t defer_ms) except? 0:
         """One message; returns the ticket that its OK has to wait for. PublishError: it was not taken."""
+        cdef bint is_durable = self.storage.settings.is_durable, is_spread = self.is_open()
         self.refuse_if_exiting()
         if defer_ms and account.level >= MEMORY_SLOW:
             # What is deferred stands in memory until it is due.
             raise PublishError("no memory left for deferred messages")
+        if is_durable and defer_ms:
+            self.storage.write_put_off()
+        self.make_room()
+        try:
+            if is_spread and len(self.channel_list) > 1 and (defer_ms or not is_durable):
+                self.add_to_all(body, size, defer_ms)
+            else:
+                self.add(body, size, defer_ms, wall_ns(), monotonic_ns())
+        except OSError as error:
+            self.refuse(1, error)
+        return self.finish_put(1, size, is_spread, defer_ms == 0)
+
+    cdef int add_to_all(self, const char *body, Py_ssize_t size, int64_t defer_ms) except -1:
+        self.fanout.begin()
         try:
             self.add(body, size, defer_ms, wall_ns(), monotonic_ns())
-        except OSError as error:
-            raise PublishError(error_text(error)) from None
-        self.pump_channels()
-        return self.ticket()
+            return self.fanout.write()
+        except BaseException:
+            self.fanout.take_back()
+            raise
 
     cdef uint64_t publish_many(self, const char *data, uint64_t count) except? 0:
         """`count` times {4 bytes size, body}, checked by the caller."""
-        cdef uint64_t _
+        cdef uint64_t _, total = 0
         cdef Py_ssize_t size
         cdef int64_t wall = wall_ns(), monotonic = monotonic_ns()
-        cdef uint64_t count_before = self.message_count, bytes_before = self.message_bytes
-        self.refuse_if_exiting()
+        cdef bint is_spread = self.begin_many()
         try:
-            self.begin()
-            try:
-                for _ in range(count):
-                    size = get_be32(data)
-                    self.add(data + 4, size, 0, wall, monotonic)
-                    data += 4 + size
-            finally:
-                self.end()
-        except OSError as error:
-            self.message_count, self.message_bytes = count_before, bytes_before
-            raise PublishError(error_text(error)) from None
+            for _ in range(count):
+                size = get_be32(data)
+                self.add(data + 4, size, 0, wall, monotonic)
+                data += 4 + size
+                total += size
+            self.end_many()
+        except BaseException as error:
+            self.break_off(count, error)
+        return self.finish_put(count, total, is_spread, True)
+
+    cdef bint begin_many(self) except -1:
+        """Whether what comes goes to the channels."""
+        self.refuse_if_exiting()
+        self.make_room()
+        if not self.storage.settings.is_durable:
+            self.fanout.begin()
+        return self.is_open()
+
+    cdef int make_room(self) except -1:
+        """What is put off fits into memory."""
+        if self.is_unsettled and self.fanout.is_large():
+            self.storage.write_put_off()
+        return 0
+
+    cdef int end_many(self) except -1:
+        return 0 if self.storage.settings.is_durable else self.fanout.write()
+
+    cdef int break_off(self, uint64_t count, object error) except -1:
+        if not self.storage.settings.is_durable:
+            self.fanout.take_back()
+        if isinstance(error, OSError):
+            self.refuse(count, error)
+        raise error
+
+    cdef int refuse(self, uint64_t count, object error) except -1:
+        self.storage.syncer.health.refused(count)
+        raise PublishError(error_text(error)) from None
+
+    cdef uint64_t finish_put(self, uint64_t count, uint64_t size, bint is_spread, bint is_put_off) except? 0:
+        """Hand out what was put and count it: now, or when the ticket's fsync is done."""
+        cdef uint64_t ticket
         self.pump_channels()
-        return self.ticket()
+        ticket = self.ticket()
+        if ticket == 0:
+            self.count(count, size, self.channel_list if is_spread else ())
+            return 0
+        self.fanout.count_put_off(count, size, is_spread)
+        if not is_put_off:
+            self.storage.uncounted.append((ticket, self, self.fanout.take_counts()))
+        elif not self.is_unsettled:
+            self.is_unsettled = True
+            self.storage.unsettled.append(self)
+        return ticket
+
+    cdef int count(self, uint64_t count, uint64_t size, object channels) except -1:
+        cdef Channel channel
+        self.message_count += count
+        self.message_bytes += size
+        for channel in channels:
+            channel.message_count += count
+        return 0
 
     cdef int refuse_if_exiting(self) except -1:
         if self.exiting:
@@ -101,8 +167,6 @@ cdef class Topic(Queue):
                 self.keep(message)
         finally:
             message_drop(message)
-        self.message_count += 1
-        self.message_bytes += size
         return 0
 
     cdef bint is_open(self) noexcept:
@@ -121,7 +185,6 @@ cdef class Topic(Queue):
             self.held.push(<void *> self.backlog.defer(message))
         else:
             self.backlog.put(message, False)
-            self.note_unsettled()
         return 0
 
     cdef int restore_deferred(self) except -1:
@@ -144,28 +207,28 @@ cdef class Topic(Queue):
             held.ordinal = ordinal
             self.held.push(<void *> held)
 
+    # -- the end of a turn, in which a durable broker writes what was put off ------------------------------------------
+
+    cdef int add_waiter(self, object publisher) except -1:
+        """Its OK waits until what it put off here is written, and longer."""
+        cdef Py_ssize_t size = len(self.waiters)
+        if size == 0 or self.waiters[size - 1] is not publisher:
+            self.waiters.append(publisher)
+        return 0
+
+    cdef object write_put_off(self):
+        """To all the queues it is for; the OSError where it is in none of them."""
+        try:
+            self.fanout.write()
+        except OSError as error:
+            return error
+        return None
+
     cdef int on_settled(self) except -1:
-        return self.open() if self.channel_list else 0
-
-    cdef int begin(self) except -1:
-        cdef Channel channel
-        self.backlog.begin()
-        for channel in self.channel_list:
-            channel.backlog.begin()
-        return 0
-
-    cdef int end(self) except -1:
-        """Every queue ends its batch, also when one of them fails."""
-        cdef Channel channel
-        cdef object failed = None
-        for backlog in [self.backlog, *[(<Channel> channel).backlog for channel in self.channel_list]]:
-            try:
-                (<Backlog> backlog).end()
-            except OSError as error:
-                failed = error
-        if failed is not None:
-            raise failed
-        return 0
+        self.is_unsettled = False
+        if self.channel_list:
+            self.open()
+        return self.pump_channels()
 
     cdef int pump_channels(self) except -1:
         cdef Channel channel
@@ -233,21 +296,23 @@ cdef class Topic(Queue):
     cdef int pass_on(self, Delivery **some, int count, int64_t now_ns) except -1:
         """To all channels, written at once; what a full disk refuses waits here for the next attempt."""
         cdef int i
+        cdef Channel channel
+        self.storage.write_put_off()
+        self.fanout.begin()
         try:
-            self.begin()
-            try:
-                for i in range(count):
-                    self.spread(some[i].message, now_ns)
-            finally:
-                self.end()
-            self.settle_channels()
-        except OSError:
+            for i in range(count):
+                self.spread(some[i].message, now_ns)
+            self.fanout.write()
+        except BaseException:
+            self.fanout.take_back()
             for i in range(count):
                 self.backlog.requeue(some[i])
             raise
         self.note_copies(some, count)
         for i in range(count):
             self.backlog.done(some[i])
+        for channel in self.channel_list:
+            channel.message_count += <uint64_t> count
         return 0
 
     cdef int note_copies(self, Delivery **some, int count) except -1:
@@ -264,17 +329,6 @@ cdef class Topic(Queue):
             if channel.backlog.disk is not None:
                 ticket = max(ticket, channel.backlog.disk.request_sync())
         return self.backlog.note_copies(ticket) if ticket else 0
-
-    cdef int settle_channels(self) except -1:
-        """Only what stands in the channels may be finished here."""
-        cdef Channel channel
-        for channel in self.channel_list:
-            error = channel.settle()
-            if error is not None:
-                # Publishers whose messages were put off with it hear of it at the end of the turn.
-                channel.backlog.disk.lost = error
-                raise error
-        return 0
 
     cdef int open(self) except -1:
         """A first channel, or an end of a pause: what waits may go."""
@@ -389,67 +443,34 @@ cdef class Topic(Queue):
     def put_binary(self, bytes body not None):
         """count(4) {size(4) body}...; ProtocolError BAD_BODY or BAD_MESSAGE (spec nsqd-http §3), PublishError."""
         cdef const char *data = body
-        cdef Py_ssize_t size = len(body), offset = 4, message_size
-        cdef Py_ssize_t size_max = self.storage.settings.max_msg_size
-        cdef uint64_t count, _
-        if size < 4:
-            raise ProtocolError("BAD_BODY")
-        count = get_be32(data)
-        if not 0 < count <= <uint64_t> ((self.storage.settings.max_body_size - 4) // 5):
-            raise ProtocolError("BAD_BODY")
-        for _ in range(count):
-            if size - offset < 4:
-                raise ProtocolError("BAD_MESSAGE")
-            message_size = get_be32(data + offset)
-            if not 0 < message_size <= size_max or size - offset - 4 < message_size:
-                raise ProtocolError("BAD_MESSAGE")
-            offset += 4 + message_size
-        return self.publish_many(data + 4, count)
+        cdef Settings settings = self.storage.settings
+        return self.publish_many(data + 4, check_binary(data, len(body), settings.max_msg_size, settings.max_body_size))
 
     def put_lines(self, bytes body not None, Py_ssize_t message_size_max):
         """A message a line, empty lines skipped; ProtocolError MSG_TOO_BIG before anything is queued, PublishError."""
         cdef const char *data = body
         cdef int64_t wall = wall_ns(), monotonic = monotonic_ns()
-        cdef uint64_t count_before = self.message_count, bytes_before = self.message_bytes
-        check_lines(data, len(body), message_size_max)
-        self.refuse_if_exiting()
+        cdef uint64_t count = check_lines(data, len(body), message_size_max)
+        cdef Py_ssize_t size = 0
+        cdef bint is_spread = self.begin_many()
         try:
-            self.begin()
-            try:
-                self.add_lines(data, len(body), wall, monotonic)
-            finally:
-                self.end()
-        except OSError as error:
-            self.message_count, self.message_bytes = count_before, bytes_before
-            raise PublishError(error_text(error)) from None
-        self.pump_channels()
-        return self.ticket()
+            size = self.add_lines(data, len(body), wall, monotonic)
+            self.end_many()
+        except BaseException as error:
+            self.break_off(count, error)
+        return self.finish_put(count, size, is_spread, True)
 
-    cdef int add_lines(self, const char *data, Py_ssize_t size, int64_t wall, int64_t monotonic) except -1:
-        cdef Py_ssize_t line_size
+    cdef Py_ssize_t add_lines(self, const char *data, Py_ssize_t size, int64_t wall, int64_t monotonic) except -1:
+        """How many bytes there were, without the ends of lines."""
+        cdef Py_ssize_t line_size, total = 0
         while size > 0:
             line_size = line_length(data, size)
             if line_size:
                 self.add(data, line_size, 0, wall, monotonic)
+                total += line_size
             data += line_size + 1
             size -= line_size + 1
-        return 0
-
-
-cdef Py_ssize_t line_length(const char *data, Py_ssize_t size) noexcept:
-    cdef const char *newline = <const char *> memchr(data, c"\n", size)
-    return size if newline is NULL else newline - data
-
-
-cdef int check_lines(const char *data, Py_ssize_t size, Py_ssize_t message_size_max) except -1:
-    cdef Py_ssize_t line_size
-    while size > 0:
-        line_size = line_length(data, size)
-        if line_size > message_size_max:
-            raise ProtocolError("MSG_TOO_BIG")
-        data += line_size + 1
-        size -= line_size + 1
-    return 0
+        return total
 
 
 cdef int drop_held(Ring held) noexcept:

@@ -51,7 +51,8 @@ class Publisher:
             ticket = topic.put(body, defer_ms)
         except PublishError:
             raise HttpError(503, "EXITING") from None
-        return self._when_durable(ticket)
+        # What is deferred is written already.
+        return self._when_durable(ticket, None if defer_ms else topic)
 
     def mpub(self, request: Request) -> Response | Awaitable[Response]:
         """Many messages, as lines or with their sizes in front."""
@@ -71,7 +72,7 @@ class Publisher:
             raise HttpError(413, error.code) from None
         except PublishError:
             raise HttpError(503, "EXITING") from None
-        return self._when_durable(ticket)
+        return self._when_durable(ticket, topic)
 
     def _topic(self, values: dict[str, str]) -> Topic:
         name = required(values, "topic")
@@ -91,12 +92,12 @@ class Publisher:
                 return defer_ms
         raise HttpError(400, "INVALID_DEFER")
 
-    def _when_durable(self, ticket: int) -> Response | Awaitable[Response]:
+    def _when_durable(self, ticket: int, topic: Topic | None) -> Response | Awaitable[Response]:
         """OK at once if nothing has to be waited for, else a future of it."""
         if not ticket:
             return OK
         promise = _Promise()
-        self._registry.when_durable(ticket, promise.keep)
+        self._registry.when_durable(ticket, promise.keep, topic)
         return promise.response or promise.future()
 
 

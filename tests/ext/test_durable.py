@@ -115,7 +115,8 @@ def test_a_write_that_fails_refuses_all_of_its_turn(registry):
     assert sync(registry, settled) == [[OK, OK]]
     peers = [Peer(registry), Peer(registry)]
     refused = []
-    registry.when_durable(registry.topic("u").put(b"over HTTP"), refused.append)
+    topic = registry.topic("u")
+    registry.when_durable(topic.put(b"over HTTP"), refused.append, topic)
     with no_room():
         peers[0].send(pub(b"t", b"1" * 100))
         peers[1].send(mpub(b"t", b"2", b"3"))

@@ -22,6 +22,7 @@ LAYERS = [
     "_ext.consumer",
     "_ext.turn _ext.circle _ext.look",
     "_ext.channel",
+    "_ext.fanout _ext.bodies",
     "_ext.topic _ext.deferral",
     "_ext.picture",
     "_ext.registry",
