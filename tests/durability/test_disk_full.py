@@ -8,8 +8,8 @@ import time
 import pytest
 
 from support.server import start_nsqd
-from support.web import get, post, request, stats
-from support.wire import ERROR, Client
+from support.web import get, post, request, stats, topic_stats
+from support.wire import ERROR, Client, encode_messages
 
 BODY_SIZE = 4096
 LIMIT_BYTES = 1 << 20
@@ -81,6 +81,24 @@ def fill(server, bodies):
     raise AssertionError("never refused")
 
 
+def publish(server, kind, body):
+    """How many messages were accepted: all of them or none."""
+    if kind.startswith("/"):
+        many = body + b"\n" + body
+        return (1 + (kind == "/mpub?")) * (
+            request(
+                server.http, "POST", f"{kind}topic=t", many if kind == "/mpub?" else body
+            ).status
+            == 200
+        )
+    with Client(server.tcp) as client:
+        if kind == "MPUB":
+            client.command("MPUB", "t", body=encode_messages([body, body]))
+        else:
+            client.command(kind, "t", *["60000"] * (kind == "DPUB"), body=body)
+        return (1 + (kind == "MPUB")) * (client.read_frame().data == b"OK")
+
+
 def wait_for_ping(server, status, seconds_max=10.0):
     end = time.monotonic() + seconds_max
     while (answer := get(server.http, "/ping")).status != status:
@@ -137,3 +155,36 @@ def test_accepted_messages_survive_a_restart_after_a_full_disk(disk):
             missing.discard(message.body)
             client.fin(message)
         client.barrier()
+
+
+@pytest.mark.parametrize("sync_every", [1, 2500])
+@pytest.mark.parametrize("kind", ["PUB", "MPUB", "DPUB", "/pub?", "/mpub?", "/pub?defer=60000&"])
+def test_what_was_accepted_is_counted_and_what_was_refused_is_logged_once(disk, kind, sync_every):
+    flags = ("--mem-queue-size=0", f"--sync-every={sync_every}")
+    body = b"x" * BODY_SIZE
+    with start_nsqd("nsqfast", disk.folder, *flags, prepare=disk.prepare) as server:
+        post(server.http, "/topic/create?topic=t")
+        for name in "ab":
+            post(server.http, f"/channel/create?topic=t&channel={name}")
+        accepted, refused = 0, 0
+        while refused < 20:
+            count = publish(server, kind, body)
+            accepted += count
+            refused += count == 0
+        assert wait_for_ping(server, 500).startswith("NOK - ")
+        found = topic_stats(server.http, "t")
+        assert found["message_count"] == accepted
+        assert found["message_bytes"] == accepted * BODY_SIZE
+        for channel in found["channels"].values():
+            assert channel["message_count"] == accepted
+            assert channel["depth"] + channel["deferred_count"] == accepted
+        disk.make_room(server)
+        accepted += publish(server, kind, body)
+        assert wait_for_ping(server, 200) == "OK"
+        server.wait_for_line("DISK: writing works again after ")
+        found = topic_stats(server.http, "t")
+        assert found["message_count"] == accepted
+        lines = [line for line in server.lines if " ERROR: " in line and "acks.dat" not in line]
+        assert len(lines) == 1
+        assert " ERROR: DISK: " in lines[0]
+        assert any(word in lines[0] for word in disk.words)
