@@ -198,7 +198,7 @@ cdef class Registry:
             if ticket > done:
                 self.storage.uncounted.append(item)
             elif is_good:
-                (<Topic> topic).count(count, size, ())
+                (<Topic> topic).count(count, size, None)
                 for channel, count in channels:
                     (<Channel> channel).message_count += count
             else:

@@ -49,7 +49,7 @@ cdef class Topic(Queue):
     cdef int break_off(self, uint64_t count, object error) except -1
     cdef int refuse(self, uint64_t count, object error) except -1
     cdef uint64_t finish_put(self, uint64_t count, uint64_t size, bint is_spread, bint is_put_off) except? 0
-    cdef int count(self, uint64_t count, uint64_t size, object channels) except -1
+    cdef int count(self, uint64_t count, uint64_t size, list channels) except -1
     cdef int add_waiter(self, object publisher) except -1
     cdef object write_put_off(self)
     cdef int on_settled(self) except -1

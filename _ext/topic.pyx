@@ -60,9 +60,10 @@ cdef class Topic(Queue):
         if defer_ms and account.level >= MEMORY_SLOW:
             # What is deferred stands in memory until it is due.
             raise PublishError("no memory left for deferred messages")
-        if is_durable and defer_ms:
-            self.storage.write_put_off()
-        self.make_room()
+        if is_durable:
+            if defer_ms:
+                self.storage.write_put_off()
+            self.make_room()
         try:
             if is_spread and len(self.channel_list) > 1 and (defer_ms or not is_durable):
                 self.add_to_all(body, size, defer_ms)
@@ -128,11 +129,12 @@ cdef class Topic(Queue):
 
     cdef uint64_t finish_put(self, uint64_t count, uint64_t size, bint is_spread, bint is_put_off) except? 0:
         """Hand out what was put and count it: now, or when the ticket's fsync is done."""
-        cdef uint64_t ticket
+        cdef uint64_t ticket = 0
         self.pump_channels()
-        ticket = self.ticket()
+        if self.storage.settings.is_durable:
+            ticket = self.ticket()
         if ticket == 0:
-            self.count(count, size, self.channel_list if is_spread else ())
+            self.count(count, size, self.channel_list if is_spread else None)
             return 0
         self.fanout.count_put_off(count, size, is_spread)
         if not is_put_off:
@@ -142,12 +144,12 @@ cdef class Topic(Queue):
             self.storage.unsettled.append(self)
         return ticket
 
-    cdef int count(self, uint64_t count, uint64_t size, object channels) except -1:
-        cdef Channel channel
+    cdef int count(self, uint64_t count, uint64_t size, list channels) except -1:
         self.message_count += count
         self.message_bytes += size
-        for channel in channels:
-            channel.message_count += count
+        if channels is not None:
+            for channel in channels:
+                (<Channel> channel).message_count += count
         return 0
 
     cdef int refuse_if_exiting(self) except -1:
