@@ -16,7 +16,9 @@ import stat
 
 cdef enum:
     # What is read after a jump; each read that follows on takes twice as much.
-    STEP_SIZE_MIN = 4096
+    STEP_SIZE_MIN = 512
+    # To read so much costs no more than another call: a shorter jump is none.
+    JUMP_SIZE = 8192
     PAGE_SIZE = 4096
     SECTOR_SIZE = 512
     # A page that cannot be read though its sectors can is tried again so often.
@@ -75,7 +77,7 @@ cdef class FileWindow:
 
     cdef bint load(self, int64_t position, int64_t size) noexcept:
         """The window there. It widens while somebody reads on, so that a jump over a large body costs a small read."""
-        cdef bint follows = self.step_size > 0 and self.window_start <= position <= self.window_end
+        cdef bint follows = self.step_size > 0 and self.window_start <= position <= self.window_end + JUMP_SIZE
         self.step_size = min(2 * self.step_size, WINDOW_SIZE) if follows else STEP_SIZE_MIN
         self.window_start = position
         self.window_end = self.read_into(self.window, position, min(position + max(size, self.step_size), self.size))
