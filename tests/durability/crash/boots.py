@@ -35,6 +35,7 @@ class Boot:
     def enter(self) -> None:
         flags = CLONE_NEWNS if os.geteuid() == 0 else CLONE_NEWNS | CLONE_NEWUSER
         _check(self._libc.unshare(flags), "unshare")
+        # What is mounted here later is seen there where the system shares its mounts; never the reverse.
         _check(self._libc.mount(b"none", b"/", None, MS_REC | MS_SLAVE, None), "mount /")
         source = os.fsencode(self._path)
         _check(self._libc.mount(source, BOOT_ID.encode(), None, MS_BIND, None), "mount boot_id")
