@@ -86,14 +86,17 @@ class Moment:
     disk: Disk
 
 
-def moments(recording: Recording, count_max: int, *, ext4_names: bool) -> Iterator[Moment]:
-    """Boundaries, evenly chosen. The disk is the same object each time."""
+def moments(
+    recording: Recording, count_max: int, seed: int, *, ext4_names: bool = False
+) -> Iterator[Moment]:
+    """Boundaries, evenly chosen, others with each seed. The disk is the same object each time."""
     probe = Disk()
     boundaries = [n for n, call in enumerate(recording.calls) if probe.apply(call)]
     chosen = set(boundaries)
     if len(boundaries) > count_max:
         step = len(boundaries) / count_max
-        chosen = {boundaries[int(number * step)] for number in range(count_max)}
+        first = random.Random(seed).random()
+        chosen = {boundaries[int((number + first) * step)] for number in range(count_max)}
     until = dict(pairwise(boundaries))
     disk = Disk(ext4_names=ext4_names)
     for number, call in enumerate(recording.calls):
@@ -182,7 +185,7 @@ class Examiner:
         sent = recording.ledger.all_sent()
         known: dict[bytes, Found] = {}
         moment_count = max(1, states_max // len(self.kinds))
-        for moment in moments(recording, moment_count, ext4_names=self.ext4_names):
+        for moment in moments(recording, moment_count, seed, ext4_names=self.ext4_names):
             tally.boundaries += 1
             owed = recording.ledger.must_have(moment.until_ns)
             owed_kill = recording.ledger.must_have(moment.happened_ns)
