@@ -16,7 +16,9 @@ from durability.crash.workloads import WORKLOADS, flags_of
 from support.seeds import seeds
 from support.server import NO_GO, go_folder
 
-REASON = machine.why_not() or boots.why_not()
+if REASON := machine.why_not():
+    pytest.skip(REASON, allow_module_level=True)
+
 SEED = seeds("blocks", 1)[0]
 CI_STATES = 10
 CI_WORKLOADS = ("publish-small-files", "requeue-small-files")
@@ -35,7 +37,7 @@ KNOWN: dict[str, str] = {
     "defer": MOVED,
 }
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(REASON), reason=REASON)]
+pytestmark = pytest.mark.slow
 
 
 def marked(name):
@@ -47,6 +49,8 @@ def marked(name):
 
 @pytest.fixture(scope="module")
 def scratch():
+    if reason := boots.why_not():
+        pytest.skip(reason)
     print(f"NSQFAST_SEED={os.environ['NSQFAST_SEED']}")
     with machine.scratch() as folder:
         yield folder

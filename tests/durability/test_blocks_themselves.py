@@ -13,12 +13,14 @@ from durability.blocks.recording import Kind, Log, recorded
 from durability.blocks.replay import Loss, Replay, choose_states
 from durability.blocks.writeback import write_back
 
-REASON = machine.why_not()
+if REASON := machine.why_not():
+    pytest.skip(REASON, allow_module_level=True)
+
 RECORDS = 40
 STATES = 25
 SEED = 16
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(REASON), reason=REASON)]
+pytestmark = pytest.mark.slow
 
 
 def record(number):
