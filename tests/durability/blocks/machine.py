@@ -44,11 +44,13 @@ def why_not() -> str:
 def _why_no_mount() -> str:
     """A container may show the devices and still forbid their use."""
     free = subprocess.run(["losetup", "--find"], capture_output=True, text=True, check=False)
-    if free.returncode:
-        return f"no loop device: {free.stderr.strip()}"
-    if os.access(free.stdout.strip(), os.W_OK):
-        return ""
-    return f"no access to {free.stdout.strip()}"
+    if free.returncode or not os.access(free.stdout.strip(), os.W_OK):
+        return f"no loop device is free: {free.stdout.strip()}{free.stderr.strip()}"
+    try:
+        with scratch():
+            return ""
+    except MountError as error:
+        return f"mounts are not permitted: {str(error).splitlines()[0]}"
 
 
 def build_program(folder: Path) -> Path:
@@ -144,6 +146,10 @@ def scratch() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix=SOURCE))
     try:
         mount("tmpfs", f"{SOURCE}{os.getpid()}", folder, f"size={SCRATCH_SIZE}")
+    except MountError:
+        folder.rmdir()
+        raise
+    try:
         # A process in another boot, which has mounts of its own, sees what is mounted here later.
         subprocess.run(["mount", "--make-shared", str(folder)], check=True)
         yield folder
