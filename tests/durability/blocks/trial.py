@@ -70,8 +70,14 @@ class Result:
         return (
             f"{self.title}: {self.entries} entries, {self.flushes} flushes; "
             f"{self.states} states, {self.without_writes} without unflushed writes; "
-            f"{len(self.failed)} failed, {self.missing()} messages missing"
+            f"{len(self.failed)} failed, {self.missing()} messages missing{self._other_faults()}"
         )
+
+    def _other_faults(self) -> str:
+        foreign = sum(len(verdict.foreign) for verdict in self.failed.values())
+        errors = sum(bool(verdict.error) for verdict in self.failed.values())
+        words = f", {foreign} never published" if foreign else ""
+        return words + (f", {errors} not read to their end" if errors else "")
 
     def examples(self, count: int = 5) -> str:
         shown = [*self.failed.items()][:count]
