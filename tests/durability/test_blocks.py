@@ -21,7 +21,7 @@ if REASON := machine.why_not():
 
 SEED = seeds("blocks", 1)[0]
 CI_STATES = 10
-CI_WORKLOADS = ("publish-small-files", "requeue-small-files")
+CI_WORKLOADS = ("publish-small-files", "disconnect-small-files")
 TRUST_STATES = int(os.environ.get("NSQFAST_BLOCK_STATES", "8"))
 GO_STATES = 20
 WRITES_BACK = pytest.mark.parametrize(
