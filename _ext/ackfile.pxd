@@ -32,6 +32,7 @@ cdef struct Header:
     uint64_t capacity           # of the ring, in bits, a power of two
     KeptPlace cursor[2]         # everything before it is finished; [cursor_slot] counts
     KeptPlace written[2]        # where the next record goes; [written_slot] counts
+    KeptPlace sealed            # from there on hollow records are sealed; index 0 = that is not known
     KeptMeta meta               # what is in the metadata file that we wrote last
     KeptMeta meta_next          # and in the one that was about to replace it
     uint64_t moving_from        # a record that is being written again...
@@ -61,6 +62,8 @@ cdef class AckFile:
     cdef Place written(self) noexcept
     cdef void set_cursor(self, uint64_t index, int64_t file, int64_t position) noexcept
     cdef void set_written(self, uint64_t index, int64_t file, int64_t position) noexcept
+
+    cdef void set_sealed(self, int64_t file, int64_t position) noexcept
 
     # Which records are finished
     cdef bint test(self, uint64_t index) noexcept

@@ -187,6 +187,17 @@ cdef class AckFile:
         self.written_place = Place(index, file, position)
         write_place(self.header.written, &self.header.written_slot, self.written_place)
 
+    cdef void set_sealed(self, int64_t file, int64_t position) noexcept:
+        self.header.sealed.place = Place(1, file, position)
+        self.header.sealed.check = check_place(&self.header.sealed.place)
+
+    def sealed(self):
+        """(file, position) of set_sealed; None where that is not known."""
+        cdef KeptPlace *sealed = &self.header.sealed
+        if sealed.place.index != 1 or sealed.check != check_place(&sealed.place):
+            return None
+        return sealed.place.file, sealed.place.position
+
     cdef bint test(self, uint64_t index) noexcept:
         return self.words[(index & self.mask) >> 6] >> (index & 63) & 1
 
@@ -269,8 +280,8 @@ cdef class AckFile:
         return 0
 
     cdef int replace(self, uint64_t capacity, bint must) except -1:
-        """A new file under the same name with the same content, larger maybe. Where the disk has no room for it and none
-        was there before, memory has to do: a broker must be able to start on a full disk."""
+        """A new file under the same name with the same content, larger maybe. Where the disk has no room for it and
+        none was there before, memory has to do: a broker must be able to start on a full disk."""
         cdef size_t size = HEADER_SIZE + capacity // 8
         cdef AckFile grown = AckFile(self.path, False)
         cdef OpenFile *file
@@ -319,6 +330,7 @@ cdef class AckFile:
         if old.header is not NULL:
             cursor, written = old.cursor_place, old.written_place
             self.header.meta, self.header.meta_next = old.header.meta, old.header.meta_next
+            self.header.sealed = old.header.sealed
             self.header.moving_from, self.header.moving_to = old.header.moving_from, old.header.moving_to
             for index in range(cursor.index, written.index):
                 if old.test(index):

@@ -299,7 +299,8 @@ cdef class Channel(Queue):
             self.link(consumer)
 
     cdef Flush flush(self):
-        """All that is held in memory to disk, for a stop: queued, then in flight, then deferred. None: it has no files."""
+        """All that is held in memory to disk, for a stop: queued, then in flight, then deferred. None: there are no
+        files."""
         cdef Flush flush
         cdef int64_t queued = <int64_t> self.backlog.memory.size
         self.exiting = True

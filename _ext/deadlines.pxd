@@ -31,5 +31,4 @@ cdef class Deadlines:
     cdef bint read(self, bytes data) except *
 
 
-
 cdef Deadlines take_deadlines(str name, str path)

@@ -3,8 +3,8 @@
     <Q>.diskqueue.deferred.dat      (Go ignores it)
     head, 48 bytes │ {id (8), due (8, Unix time in ns)} ...
 
-The messages themselves are the last records of the queue, in the order of their deadlines. A broker that starts takes the
-file away, so it counts once: after a kill -9 they are due at once.
+The messages themselves are the last records of the queue, in the order of their deadlines. A broker that starts takes
+the file away, so it counts once: after a kill -9 they are due at once.
 """
 
 from libc.stdint cimport int64_t, uint64_t

@@ -1,6 +1,6 @@
-"""Deferred messages of a queue on disk, found again after a clean stop: each is read, and the queue's reader will pass it.
+"""Deferred messages of a queue on disk, found again after a clean stop.
 
-Where a record is not the one that was deferred, the rest is left to the reader, and so is due at once.
+Each is read, and the queue's reader will pass it. Where a record is not the one that was deferred, the rest is left to the reader, and so is due at once.
 """
 
 from libc.stdint cimport int64_t, uint64_t

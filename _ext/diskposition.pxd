@@ -51,6 +51,7 @@ cdef class DiskPosition:
 
     cdef list meta_now(self)
     cdef str text_of(self, list numbers)
+    cdef int note_sealed(self) except -1
     cdef bint is_meta_due(self)
     cpdef uint64_t begin_meta(self) except? 0
     cpdef int end_meta(self) except -1

@@ -1,9 +1,9 @@
 """Where a queue on disk begins and ends, and what its ack file and its metadata say of it.
 
-Files in front of the cursor are removed. A record that was written again at the tail, or handed over to other queues, is
-finished here, but a power failure may take the copy: so what the ack file and the metadata say of the cursor, and with
-it the removal of files, waits until all copies made before are synced. A kill -9 takes no copy, and the ack file's bits
-tell what was finished in front of the real cursor.
+Files in front of the cursor are removed. A record that was written again at the tail, or handed over to other queues,
+is finished here, but a power failure may take the copy: so what the ack file and the metadata say of the cursor, and
+with it the removal of files, waits until all copies made before are synced. A kill -9 takes no copy, and the ack
+file's bits tell what was finished in front of the real cursor.
 """
 
 from libc.stdint cimport int64_t, uint64_t
@@ -27,7 +27,7 @@ cdef class DiskPosition:
         return self.keep_cursor()
 
     cdef int note_copy(self, uint64_t ticket) except -1:
-        """A record was copied, and may be finished now: for good with that ticket, or (0) with the next of this queue."""
+        """A record was copied, and may be finished now: for good with that ticket, or (0) the next of this queue."""
         if self.copied_from == 0:
             self.copied_from = ticket or self.syncer.open_ticket
         if ticket:
@@ -37,8 +37,8 @@ cdef class DiskPosition:
         return 0
 
     cdef bint has_failed(self) noexcept:
-        """A flush that copies waited for. The kernel counts what it could not write as written (Rebello et al., ATC 2020),
-        so no later flush says that they are there: what they replace comes again at the next start."""
+        """A flush that copies waited for. The kernel counts what it could not write as written (Rebello et al., ATC
+        2020), so no later flush says that they are there: what they replace comes again at the next start."""
         return self.copied_from != 0 and self.syncer.failed_ticket >= self.copied_from
 
     cdef bint are_copies_kept(self) noexcept:
@@ -110,6 +110,12 @@ cdef class DiskPosition:
         text = meta_of(numbers)
         return text if self.sealed_file < 0 else f"{text}sealed {self.sealed_file},{self.sealed_position}\n"
 
+    cdef int note_sealed(self) except -1:
+        """In the ack file as well, for the case that a power failure takes the metadata."""
+        if self.acks is not None and self.sealed_file >= 0:
+            self.acks.set_sealed(self.sealed_file, self.sealed_position)
+        return 0
+
     cdef bint is_meta_due(self):
         return not self.closed and self.meta_synced != self.text_of(self.meta_now())
 
@@ -146,8 +152,8 @@ cdef class DiskPosition:
         return 0
 
     cdef OpenFile *put_meta(self) except NULL:
-        """Write the metadata file at once. It is not synced: a kill leaves it as it is, and what a power failure makes of
-        it costs no message, since all files are read then. The caller drops the file."""
+        """Write the metadata file at once. It is not synced: a kill leaves it as it is, and what a power failure makes
+        of it costs no message, since all files are read then. The caller drops the file."""
         cdef OpenFile *file
         self.drop_meta()
         numbers, draft = self.meta_now(), self.prefix + "meta.dat.0.tmp"

@@ -66,6 +66,7 @@ cdef class DiskQueue(DiskReader):
         self.sync_every = sync_every
         self.held = []
         self.rolled = []
+        self.sync_file = -1
         self.shifts_before = []
         found = recover(name, self.prefix)
         self.acks = found.acks
@@ -79,6 +80,7 @@ cdef class DiskQueue(DiskReader):
         self.deadlines = take_deadlines(name, self.prefix + "deferred.dat")
         if self.deadlines is not None and not found.is_whole:
             self.deadlines = None   # another broker, or damage: the records are not where they were
+        self.note_sealed()
         syncer.open_folder(self.data_path)
         self.rewind()
         if self.cursor == self.written:
@@ -222,6 +224,7 @@ cdef class DiskQueue(DiskReader):
             self.acks = AckFile(self.prefix + "acks.dat")
             self.acks.set_written(self.written, self.write_file, self.write_position)
             self.acks.set_cursor(self.cursor, self.cursor_file, self.cursor_position)
+            self.note_sealed()
             self.meta_text = ""
         self.acks.reserve(self.written + self.gathered_count)
         self.acks.clear(self.written, self.written + self.gathered_count)
@@ -233,11 +236,13 @@ cdef class DiskQueue(DiskReader):
             # Before the first record: without metadata Go would overwrite the file.
             if self.sealed_file < 0:
                 self.sealed_file, self.sealed_position = self.write_file, self.write_position
+                self.note_sealed()
             file = self.put_meta()
             try:
                 self.sync_ticket = self.syncer.request(file)
             finally:
                 drop_file(file)
+            self.sync_file = -1     # that ticket does not cover the data
             self.meta_synced = self.meta_text
         return 0
 
@@ -446,8 +451,8 @@ cdef class DiskQueue(DiskReader):
         return 0
 
     cpdef uint64_t close_some(self, int step) except? 0:
-        """The clean stop in three steps: metadata exact, data synced, nothing that Go would deliver twice. After each the
-        ticket is to be waited for, with those of other queues."""
+        """The clean stop in three steps: metadata exact, data synced, nothing that Go would deliver twice. After each
+        the ticket is to be waited for, with those of other queues."""
         if self.closed:
             return 0
         try:

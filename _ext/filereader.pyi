@@ -1,3 +1,3 @@
-class FileReader:
-    @property
-    def name(self) -> str: ...
+from nsqfast._ext.diskposition import DiskPosition
+
+class FileReader(DiskPosition): ...

@@ -1,14 +1,14 @@
 """What a queue holds in memory goes to disk, at a stop.
 
-A message that has a record on disk already is written again behind the others, so that Go, which knows one read position
-only, finds it; where that fails it still stands where it stood. The others are lost then, and counted.
+A message that has a record on disk already is written again behind the others, so that Go, which knows one read
+position only, finds it; where that fails it still stands where it stood. The others are lost then, and counted.
 """
 
 from nsqfast._ext.message cimport delivery_free
 
 cdef enum:
-    # Bytes of messages that are gathered for one write: memory that is full of messages has no room for a second copy of
-    # them all.
+    # Bytes of messages that are gathered for one write: memory that is full of messages has no room for a second copy
+    # of them all.
     FLUSH_SIZE = 1048576
 
 

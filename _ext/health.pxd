@@ -27,7 +27,7 @@ cdef class Health:
     cdef Trouble writing
     cdef Trouble syncing
     cdef Trouble reading
-    cdef str given_up                      # what could not be read and was passed over; '' = nothing since the last write
+    cdef str given_up              # what could not be read and was passed over since the last write; '' = nothing
     cdef readonly bint is_failing          # any of them
     cdef readonly uint64_t written_bytes   # of records, since the start
     cdef readonly uint64_t read_bytes

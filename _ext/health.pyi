@@ -5,6 +5,7 @@ class Health:
     is_failing: bool
     written_bytes: int
     read_bytes: int
+    unreadable_bytes: int
     def __init__(self) -> None: ...
     @property
     def text(self) -> str: ...

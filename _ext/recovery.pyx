@@ -38,6 +38,9 @@ cdef Recovered recover(str name, str prefix):
         found = resume(name, prefix, acks, meta[0], sealed)
     else:
         if acks is not None:
+            if meta is None or meta[1] is None:
+                # A power failure took or broke it: Go's is synced before it gets its name.
+                sealed = acks.sealed()
             acks.remove()
         found = start_over(name, prefix, None if meta is None else meta[1], sealed)
     found.sealed_file, found.sealed_position = sealed or (-1, 0)

@@ -294,7 +294,7 @@ cdef class Registry:
         cdef Backlog backlog
         cdef uint64_t ticket = 0
         errors = []
-        for name, backlog, _ in queues:
+        for _, backlog, _ in queues:
             try:
                 ticket = max(ticket, backlog.close_some(step))
             except OSError as error:

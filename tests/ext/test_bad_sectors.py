@@ -203,7 +203,7 @@ def test_a_device_that_has_gone_away_loses_nothing(folder, bad):
         bad.set((path, 0, 1 << 40))
         with Client(server.tcp) as client:
             client.sub("t", "c", ready_count=1)
-            server.wait_for_line("t:c.diskqueue.000000.dat - input/output error")
+            server.wait_for_line("t:c.diskqueue.000000.dat: input/output error")
             assert get(server.http, "/ping").status == 500
             bad.set()
             for number in range(count):
@@ -224,7 +224,7 @@ def test_other_errors_are_no_damage(folder, bad, error):
         bad.set((data_path(folder, name="t:c"), 0, 1 << 40), error=error)
         with Client(server.tcp) as client:
             client.sub("t", "c", ready_count=3)
-            server.wait_for_line(f"dat - {os.strerror(error).lower()}")
+            server.wait_for_line(f"dat: {os.strerror(error)[:1].lower()}{os.strerror(error)[1:]}")
             bad.set()
             assert [int(m.body[:8]) for m in client.read_messages(3)] == [0, 1, 2]
     assert not list(folder.glob("*.bad"))

@@ -524,8 +524,9 @@ def test_run_and_cancel(open_registry, tmp_path, memory):
         assert deferral.is_over
         assert not Deferral(channel, gone).cancel()
     registry.close()
-    again = open_registry(mem_queue_size=memory)
-    assert sorted(bodies(look_at_all(channel_of(again)))) == [b"a", b"b", b"d"]
+    again = channel_of(open_registry(mem_queue_size=memory))
+    assert bodies(look_at_all(again)) == [b"b"]
+    assert bodies(look_at_all(again, "deferred")) == [b"a", b"d"]
 
 
 @pytest.mark.parametrize("bad", [b"", b"0" * 15, b"0" * 17, b"0" * 15 + b"g", b"ABCDEF0123456789"])
