@@ -84,6 +84,7 @@ cdef class AckFile:
     cdef bint knows(self, list numbers) noexcept
 
     # The file itself
+    cdef bint is_clean(self) noexcept
     cdef bint is_kept(self) noexcept
     cdef bint keep(self) noexcept                       # again, where it could not be kept for a while
     cdef void finish(self) noexcept                     # clean stop; nothing may follow

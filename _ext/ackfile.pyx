@@ -337,7 +337,15 @@ cdef class AckFile:
                     self.mark(index)
         self.set_cursor(cursor.index, cursor.file, cursor.position)
         self.set_written(written.index, written.file, written.position)
-        self.claim()
+        if old.header is NULL:
+            self.claim()
+        else:
+            # As the old one: one that was not claimed yet must not be believed by the next start.
+            memcpy(self.header.boot_id, old.header.boot_id, sizeof(self.header.boot_id))
+            self.header.clean = old.header.clean
+            self.header.boot_check = check_boot(self.header)
+            if old.header.boot_check != check_boot(old.header):
+                self.header.boot_check ^= 1
 
     cdef void swap(self, AckFile other) noexcept:
         self.header, other.header = other.header, self.header
@@ -375,6 +383,10 @@ cdef class AckFile:
     cdef bint knows(self, list numbers) noexcept:
         """Nobody has written other metadata since we did."""
         return is_meta(&self.header.meta, numbers) or is_meta(&self.header.meta_next, numbers)
+
+    cdef bint is_clean(self) noexcept:
+        """It was left by finish(), and nobody has claimed it since."""
+        return self.header.clean != 0
 
     cdef bint is_kept(self) noexcept:
         """What is stored here survives the process."""

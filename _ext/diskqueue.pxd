@@ -34,6 +34,7 @@ cdef class DiskQueue(DiskReader):
     cdef int64_t unsynced               # records appended since the last request_sync
     cdef uint64_t sync_ticket           # what covers all appended before that
     cdef bint new_entry                 # a file was made since the directory was synced
+    cdef OpenFile *synced_acks          # the ack file's, if it was synced; only to be compared
     cdef int64_t sync_file              # whose data sync_ticket covers
 
     # Writer

@@ -82,6 +82,8 @@ cdef class DiskQueue(DiskReader):
             self.deadlines = None   # another broker, or damage: the records are not where they were
         self.note_sealed()
         syncer.open_folder(self.data_path)
+        if found.is_killed:
+            self.note_copy(syncer.request_all(self.data_path))
         self.rewind()
         if self.cursor == self.written:
             self.advance()
@@ -228,6 +230,11 @@ cdef class DiskQueue(DiskReader):
             self.meta_text = ""
         self.acks.reserve(self.written + self.gathered_count)
         self.acks.clear(self.written, self.written + self.gathered_count)
+        if self.acks.file is not self.synced_acks:
+            # A new one: after a power failure its header tells what the metadata may have lost.
+            self.synced_acks = self.acks.file
+            if self.acks.file is not NULL:
+                self.syncer.request(self.acks.file)
         if self.output is NULL:
             self.open_write_file(False)
         if self.tail_dirty:

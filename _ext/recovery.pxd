@@ -18,6 +18,7 @@ cdef class Recovered:
     cdef int64_t unacked
     cdef int64_t sealed_file    # see DiskPosition
     cdef int64_t sealed_position
+    cdef bint is_killed         # bits count that a process set which may not have synced what they rely on
     cdef bint is_whole          # indexes are what they were when the queue was closed
     cdef str meta_text          # what is in the metadata file; '' where that is not good enough
 

@@ -78,9 +78,10 @@ cdef Recovered resume(str name, str prefix, AckFile acks, str meta_text, sealed)
         acks.mark(first + number)
     if whole:
         acks.resume_move()
-    acks.claim()
     cdef Recovered found = result(acks, cursor, written, meta_text)
     found.is_whole = whole
+    found.is_killed = not acks.is_clean() and found.unacked < <int64_t> (written.index - cursor.index)
+    acks.claim()
     return found
 
 

@@ -7,6 +7,10 @@
 #ifndef NSQFAST_SYNCER_H
 #define NSQFAST_SYNCER_H
 
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* syncfs */
+#endif
+
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -42,9 +46,14 @@ static inline void nsq_file_drop(nsq_file *file) {
     }
 }
 
-/* The lowest bit of an entry of a batch says that it is only dropped. */
-static inline int nsq_is_drop(uintptr_t entry) { return entry & 1; }
-static inline nsq_file *nsq_entry_file(uintptr_t entry) { return (nsq_file *)(entry & ~(uintptr_t)1); }
+/* The lowest bit of an entry of a batch says that it is only dropped, the next one that all its file system is flushed. */
+enum { NSQ_DROP = 1, NSQ_FLUSH_ALL = 2 };
+static inline int nsq_is_drop(uintptr_t entry) { return entry & NSQ_DROP; }
+static inline nsq_file *nsq_entry_file(uintptr_t entry) { return (nsq_file *)(entry & ~(uintptr_t)3); }
+static inline int nsq_flush(uintptr_t entry) {
+    int fd = nsq_entry_file(entry)->fd;
+    return entry & NSQ_FLUSH_ALL ? syncfs(fd) : fdatasync(fd);
+}
 
 /* Since the thread was started. */
 struct nsq_syncs {
@@ -92,7 +101,7 @@ static void *nsq_syncer_run(void *argument) {
                 continue;
             uint64_t begun_ns = nsq_syncer_now_ns();
             do {
-                failed = fdatasync(nsq_entry_file(entries[i])->fd);
+                failed = nsq_flush(entries[i]);
             } while (failed && errno == EINTR);
             if (failed && !error)
                 error = errno;

@@ -28,6 +28,7 @@ cdef class Syncer:
     cdef readonly uint64_t open_ticket   # what the batch now being gathered will be called
     cdef readonly uint64_t done_ticket   # all up to here was attempted
     cdef readonly uint64_t failed_ticket # the last batch in which something failed; 0 = none
+    cdef uint64_t all_ticket             # of request_all(); 0 = nobody asked for it
     cdef list waiting                    # queues whose cursors wait for a batch
     cdef readonly int error_errno        # the first failure not yet reported by completed(); 0 = none
     cdef uint64_t sync_count             # fsyncs done when the last batch ended
@@ -38,13 +39,14 @@ cdef class Syncer:
 
     cdef uint64_t request(self, OpenFile *file) except 0
     cdef uint64_t request_folder(self, str path) except 0
+    cdef uint64_t request_all(self, str path) except 0
     cdef int open_folder(self, str path) except -1
     cpdef int kick(self) except -1
     cpdef int wait(self, uint64_t ticket) except -1
     cdef int collect(self) except -1
     cdef int start(self) except -1
     cdef int dispose(self, str path) except -1
-    cdef int add(self, OpenFile *file, bint is_drop) except -1
+    cdef int add(self, OpenFile *file, int how) except -1
     cdef uint64_t promise(self) except 0
     cdef bint has_open(self) noexcept
     cdef bint is_running(self) noexcept

@@ -22,6 +22,9 @@ cdef enum:
 
 
 cdef extern from "syncer.h" nogil:
+    enum:
+        DROP "NSQ_DROP"
+        FLUSH_ALL "NSQ_FLUSH_ALL"
     Worker *worker_start "nsq_syncer_start"()
     void worker_submit "nsq_syncer_submit"(Worker *worker, uintptr_t *entries, size_t size)
     ctypedef struct Syncs "struct nsq_syncs":
@@ -64,7 +67,7 @@ cdef class Syncer:
         self.health = Health() if health is None else health
         self.on_pending = None
         self.folders = {}
-        self.failed_ticket = 0
+        self.failed_ticket = self.all_ticket = 0
         self.waiting = []
 
     def __dealloc__(self):
@@ -74,13 +77,23 @@ cdef class Syncer:
         """The ticket whose batch will flush the file. The caller may drop it at once."""
         self.start()
         keep_file(file)
-        self.add(file, False)
+        self.add(file, 0)
         return self.open_ticket
 
     cdef uint64_t request_folder(self, str path) except 0:
         """The same for the names in a folder."""
         self.open_folder(path)
         return self.request((<Folder> self.folders[path]).file)
+
+    cdef uint64_t request_all(self, str path) except 0:
+        """The ticket behind which all that a killed process wrote to the folder's file system is on disk; asked for once."""
+        if self.all_ticket == 0:
+            self.open_folder(path)
+            self.start()
+            keep_file((<Folder> self.folders[path]).file)
+            self.add((<Folder> self.folders[path]).file, FLUSH_ALL)
+            self.all_ticket = self.open_ticket
+        return self.all_ticket
 
     cdef int open_folder(self, str path) except -1:
         """Before the descriptors are used up."""
@@ -102,19 +115,19 @@ cdef class Syncer:
             return 0
         if os.fstat(fd).st_size > DISPOSE_SIZE:
             self.start()
-            return self.add(open_file(fd), True)
+            return self.add(open_file(fd), DROP)
         os.close(fd)
         return 0
 
-    cdef int add(self, OpenFile *file, bint is_drop) except -1:
-        """Takes a reference over."""
+    cdef int add(self, OpenFile *file, int how) except -1:
+        """Takes a reference over; how: 0, DROP or FLUSH_ALL."""
         if self.pending_size == self.pending_capacity:
             try:
                 self.widen()
             except MemoryError:
                 drop_file(file)
                 raise
-        self.pending[self.pending_size] = <uintptr_t>file | is_drop
+        self.pending[self.pending_size] = <uintptr_t>file | <uintptr_t>how
         self.pending_size += 1
         if self.pending_size == 1:
             self.announce()
@@ -205,6 +218,7 @@ cdef class Syncer:
         """Flush what is pending and end the thread; a later request starts a new one."""
         if self.worker is not NULL:
             self.wait(self.open_ticket if self.has_open() else self.open_ticket - 1)
+        self.waiting = []
         self.stop()
 
     def request_fd(self, int fd):
@@ -241,7 +255,7 @@ cdef class Syncer:
                 worker_stop(self.worker)
             self.worker = NULL
         for i in range(self.pending_size):
-            drop_file(<OpenFile *>(self.pending[i] & ~<uintptr_t>1))
+            drop_file(<OpenFile *>(self.pending[i] & ~<uintptr_t>3))
         free(self.pending)
         self.pending = NULL
         self.pending_size = 0
