@@ -1,6 +1,7 @@
 """Deferred messages of a queue on disk, found again after a clean stop.
 
-Each is read, and the queue's reader will pass it. Where a record is not the one that was deferred, the rest is left to the reader, and so is due at once.
+Each is read, and the queue's reader will pass it. Where a record is not the one that was deferred, the rest is left to
+the reader, and so is due at once.
 """
 
 from libc.stdint cimport int64_t, uint64_t
@@ -28,7 +29,8 @@ cdef class DiskDeferred:
             index = self.deadlines.head.first_index + self.number
             end = self.segment.end_of(self.position)
             record = self.segment.bytes(self.position, end)
-            if id_of_record(<const char *>record + 4) != self.deadlines.entries[self.number].id:
+            if (id_of_record(<const char *>record + 4) != self.deadlines.entries[self.number].id
+                    or not is_unfinished(self.queue, index, self.file, self.position)):
                 break
             message = message_load(<const char *>record + 4, len(record) - 4)
             if message is NULL:
@@ -63,3 +65,9 @@ cdef class DiskDeferred:
             log.warning("DISKQUEUE(%s) %s", self.queue.name, error)
             return False
         return True
+
+
+cdef bint is_unfinished(DiskReader queue, uint64_t index, int64_t file, int64_t position):
+    """Not so where the file of an earlier stop was left or put back."""
+    return (queue.acks is not None and queue.cursor <= index < queue.written and not queue.acks.test(index)
+            and (queue.cursor_file, queue.cursor_position) <= (file, position))

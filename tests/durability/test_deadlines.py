@@ -1,0 +1,260 @@
+"""Deferred messages keep their deadline over a clean stop, and nothing else costs one of them."""
+
+import time
+
+import pytest
+
+from support.lines import complaints, only_complaint
+from support.server import start_nsqd
+from support.web import post, topic_stats
+from support.wire import Client
+
+LONG_MS = 60_000
+SHORT_MS = 300
+IN_MEMORY, ON_DISK = "--mem-queue-size=10000", "--mem-queue-size=0"
+BODIES = {b"deferred", b"requeued", b"ready"}
+
+memory = pytest.mark.parametrize("memory", [IN_MEMORY, ON_DISK])
+
+
+def defer(client, topic, body, delay_ms):
+    assert client.ask("DPUB", topic, str(delay_ms), body=body) == b"OK"
+
+
+def leave_deferred(server, delay_ms=LONG_MS):
+    """In channel t:c: a deferred message, one that was requeued with that delay, and one that is ready."""
+    post(server.http, "/topic/create?topic=t")
+    post(server.http, "/channel/create?topic=t&channel=c")
+    with Client(server.tcp) as client:
+        client.pub("t", b"requeued")
+        client.sub("t", "c", 1)
+        message = client.read_message()
+        assert (message.body, message.attempts) == (b"requeued", 1)
+        client.command("RDY", "0")
+        client.command("REQ", message.id, str(delay_ms))
+        client.barrier()
+    with Client(server.tcp) as client:
+        defer(client, "t", b"deferred", delay_ms)
+        client.pub("t", b"ready")
+
+
+def counts(server, channel="c"):
+    """(depth, deferred)"""
+    found = topic_stats(server.http, "t")["channels"][channel]
+    return found["depth"], found["deferred_count"]
+
+
+def take(server, count, channel="c"):
+    """{body: attempts} of the next ones, which are finished."""
+    with Client(server.tcp) as client:
+        client.sub("t", channel, count)
+        messages = client.read_messages(count)
+        for message in messages:
+            client.fin(message)
+        client.ask("CLS")
+    assert len({message.body for message in messages}) == count
+    return {message.body: message.attempts for message in messages}
+
+
+def path_of(folder, queue="t:c"):
+    return folder / f"{queue}.diskqueue.deferred.dat"
+
+
+@memory
+def test_a_clean_stop(tmp_path, memory):
+    with start_nsqd("nsqfast", tmp_path, memory) as server:
+        leave_deferred(server)
+        assert counts(server) == (1, 2)
+    for _ in range(2):  # a second stop in between changes nothing
+        with start_nsqd("nsqfast", tmp_path, memory) as server:
+            assert counts(server) == (1, 2)
+            assert not path_of(tmp_path).exists()  # it counts once
+            assert complaints(server) == []
+        assert path_of(tmp_path).exists()
+    with start_nsqd("nsqfast", tmp_path, memory) as server:
+        assert take(server, 1) == {b"ready": 1}
+        assert counts(server) == (0, 2)
+
+
+@memory
+def test_a_delay_that_ends_later(tmp_path, memory):
+    """Not before its time, which goes on while the broker is down; with its attempts."""
+    delay_ms = 1500
+    begun = time.monotonic()
+    with start_nsqd("nsqfast", tmp_path, memory) as server:
+        leave_deferred(server, delay_ms)
+    with start_nsqd("nsqfast", tmp_path, memory) as server, Client(server.tcp) as client:
+        client.sub("t", "c", 3)
+        found = {}
+        while len(found) < 3:
+            message = client.read_message()
+            # Counted from before it was asked for.
+            assert message.body == b"ready" or time.monotonic() - begun >= delay_ms / 1000
+            found[message.body] = message.attempts
+            client.fin(message)
+        client.barrier()
+        assert found == {b"ready": 1, b"deferred": 1, b"requeued": 2}
+
+
+@memory
+def test_a_delay_that_ends_while_the_broker_is_down(tmp_path, memory):
+    with start_nsqd("nsqfast", tmp_path, memory) as server:
+        leave_deferred(server, SHORT_MS)
+        asked = time.monotonic()
+    with start_nsqd("nsqfast", tmp_path, memory) as server:
+        assert take(server, 3) == {b"ready": 1, b"deferred": 1, b"requeued": 2}
+        assert time.monotonic() - asked >= SHORT_MS / 1000
+        assert counts(server) == (0, 0)
+
+
+@memory
+def test_a_topic_without_channel(tmp_path, memory):
+    with start_nsqd("nsqfast", tmp_path, memory) as server, Client(server.tcp) as client:
+        defer(client, "t", b"deferred", LONG_MS)
+        client.pub("t", b"ready")
+    with start_nsqd("nsqfast", tmp_path, memory) as server:
+        post(server.http, "/channel/create?topic=t&channel=c")
+        assert take(server, 1) == {b"ready": 1}
+        assert counts(server) == (0, 1)
+        assert complaints(server) == []
+    with start_nsqd("nsqfast", tmp_path, memory) as server:
+        assert counts(server) == (0, 1)
+
+
+def test_a_kill(tmp_path):
+    """They are due at once, and those that were requeued keep their attempts."""
+    with start_nsqd("nsqfast", tmp_path, ON_DISK) as server:
+        leave_deferred(server)
+        server.kill()
+    with start_nsqd("nsqfast", tmp_path, ON_DISK) as server:
+        assert counts(server) == (3, 0)
+        assert take(server, 3) == {b"ready": 1, b"deferred": 1, b"requeued": 2}
+
+
+@memory
+def test_a_kill_after_a_clean_stop(tmp_path, memory):
+    """What the file said counted for the start before."""
+    with start_nsqd("nsqfast", tmp_path, memory) as server:
+        leave_deferred(server)
+    with start_nsqd("nsqfast", tmp_path, memory) as server:
+        assert counts(server) == (1, 2)
+        server.kill()
+    with start_nsqd("nsqfast", tmp_path, memory) as server:
+        assert counts(server) == (3, 0)
+        assert take(server, 3) == {b"ready": 1, b"deferred": 1, b"requeued": 2}
+
+
+@pytest.mark.go
+@memory
+def test_a_go_broker_in_between(tmp_path, memory):
+    """It knows of no deadlines, and changes the files."""
+    with start_nsqd("nsqfast", tmp_path, memory) as server:
+        leave_deferred(server)
+    with start_nsqd("go", tmp_path, memory) as server, Client(server.tcp) as client:
+        assert counts(server) == (3, 0)
+        client.pub("t", b"from Go")
+        client.sub("t", "c", 1)
+        message = client.read_message()
+        client.command("RDY", "0")
+        client.fin(message)
+        client.ask("CLS")
+    with start_nsqd("nsqfast", tmp_path, memory) as server:
+        assert counts(server) == (3, 0)
+        assert take(server, 3).keys() == {*BODIES, b"from Go"} - {message.body}
+        assert counts(server) == (0, 0)
+        assert complaints(server) == []
+
+
+@pytest.mark.go
+@memory
+def test_a_go_broker_that_delivers_everything(tmp_path, memory):
+    with start_nsqd("nsqfast", tmp_path, memory) as server:
+        leave_deferred(server)
+    with start_nsqd("go", tmp_path, memory) as server:
+        assert take(server, 3) == {b"ready": 1, b"deferred": 1, b"requeued": 2}
+    with start_nsqd("nsqfast", tmp_path, memory) as server:
+        assert counts(server) == (0, 0)
+        post(server.http, "/pub?topic=t", b"next")
+        assert take(server, 1) == {b"next": 1}
+        assert complaints(server) == []
+
+
+@pytest.mark.go
+@memory
+def test_a_go_broker_without_consumers(tmp_path, memory):
+    with start_nsqd("nsqfast", tmp_path, memory) as server:
+        leave_deferred(server)
+    with start_nsqd("go", tmp_path, memory) as server:
+        assert counts(server) == (3, 0)
+    with start_nsqd("nsqfast", tmp_path, memory) as server:
+        assert sum(counts(server)) == 3
+        assert complaints(server) == []
+        server.kill()  # where nothing was changed, the deadlines hold
+    with start_nsqd("nsqfast", tmp_path, memory) as server:
+        assert take(server, 3) == {b"ready": 1, b"deferred": 1, b"requeued": 2}
+
+
+def flipped(data, at):
+    return data[:at] + bytes((data[at] ^ 0x10,)) + data[at + 1 :]
+
+
+DAMAGES = {
+    "magic": lambda data: flipped(data, 0),
+    "check": lambda data: flipped(data, 9),
+    "count": lambda data: flipped(data, 16),
+    "file": lambda data: flipped(data, 33),
+    "position": lambda data: flipped(data, 41),
+    "id": lambda data: flipped(data, 48),
+    "due": lambda data: flipped(data, 60),
+    "no head": lambda data: data[:20],
+    "no entries": lambda data: data[:48],
+    "half an entry": lambda data: data[:-7],
+    "longer": lambda data: data + data[-16:],
+    "empty": lambda _: b"",
+    "zeros": lambda data: bytes(len(data)),
+    "of another program": lambda _: b"SQLite format 3\0" * 256,
+}
+
+
+@memory
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_damaged_file(tmp_path, how, memory):
+    """Everything is due at once, which one line says."""
+    with start_nsqd("nsqfast", tmp_path, memory) as server:
+        leave_deferred(server)
+    path = path_of(tmp_path)
+    path.write_bytes(DAMAGES[how](path.read_bytes()))
+    with start_nsqd("nsqfast", tmp_path, memory) as server:
+        line = only_complaint(server)
+        assert " WARNING: DISKQUEUE(t:c) deferred messages are due at once, " in line
+        assert line.endswith(f"{path.name} is damaged")
+        assert counts(server) == (3, 0)
+        assert not path.exists()
+        assert take(server, 3) == {b"ready": 1, b"deferred": 1, b"requeued": 2}
+
+
+@memory
+def test_a_file_of_an_earlier_stop(tmp_path, memory):
+    """Someone put it back: the records it speaks of are not there."""
+    with start_nsqd("nsqfast", tmp_path, memory) as server:
+        leave_deferred(server)
+    earlier = path_of(tmp_path).read_bytes()
+    with start_nsqd("nsqfast", tmp_path, memory) as server:
+        take(server, 1)
+        with Client(server.tcp) as client:
+            client.mpub("t", [b"1", b"2"])
+    path_of(tmp_path).write_bytes(earlier)
+    with start_nsqd("nsqfast", tmp_path, memory) as server:
+        assert only_complaint(server).endswith(" due at once, they are not where they were")
+        assert counts(server) == (4, 0)
+        assert take(server, 4) == {b"deferred": 1, b"requeued": 2, b"1": 1, b"2": 1}
+
+
+def test_a_file_that_cannot_be_read(tmp_path):
+    with start_nsqd("nsqfast", tmp_path) as server:
+        leave_deferred(server)
+    path_of(tmp_path).unlink()
+    path_of(tmp_path).mkdir()
+    with start_nsqd("nsqfast", tmp_path) as server:
+        assert only_complaint(server).endswith(f"{path_of(tmp_path)} - Is a directory")
+        assert take(server, 3) == {b"ready": 1, b"deferred": 1, b"requeued": 2}
