@@ -55,6 +55,7 @@ cdef class AckFile:
     cdef Place written_place
     cdef OpenFile *file             # NULL: the disk had no room, this one lives in memory only
     cdef readonly str path
+    cdef int error_errno            # why it could not be kept
     cdef readonly bint trusted      # read from disk, and the bits are to be believed
 
     # Where the queue stands
@@ -86,6 +87,7 @@ cdef class AckFile:
     # The file itself
     cdef bint is_clean(self) noexcept
     cdef bint is_kept(self) noexcept
+    cdef bint is_cut(self) noexcept
     cdef bint keep(self) noexcept                       # again, where it could not be kept for a while
     cdef void finish(self) noexcept                     # clean stop; nothing may follow
     cdef int remove(self) except -1

@@ -17,9 +17,11 @@ depends on where it stands, so a store costs the same however large the file is.
 from libc.errno cimport errno
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcpy, memset, strncmp
+from posix.stat cimport fstat, struct_stat
 
 import logging
 import os
+from contextlib import suppress
 
 from nsqfast._ext.syncer cimport drop_file, open_file
 
@@ -301,6 +303,7 @@ cdef class AckFile:
                 raise
             grown.file = file
         except OSError as error:
+            self.error_errno = error.errno
             if must and self.is_kept():
                 raise
             if self.is_kept() or self.header is NULL:
@@ -392,18 +395,21 @@ cdef class AckFile:
         """What is stored here survives the process."""
         return self.file is not NULL and not self.mapping.is_lost
 
+    cdef bint is_cut(self) noexcept:
+        """Somebody else removed the file or changed its size."""
+        cdef struct_stat found
+        return (self.file is not NULL and fstat(self.file.fd, &found) == 0
+                and (found.st_nlink == 0 or <size_t>found.st_size != self.size))
+
     cdef bint keep(self) noexcept:
         """Where it could not be kept, try again; whether it is now."""
-        if not self.is_kept():
+        if not self.is_kept() or self.is_cut():
             if self.file is not NULL:
                 log.error("DISKQUEUE(%s) acknowledgements are kept in memory only - the file could not be changed",
                           os.path.basename(self.path))
-                drop_file(self.file)
-                self.file = NULL
-            try:
+                self.mapping.is_lost = True
+            with suppress(OSError):
                 self.replace(self.mask + 1, False)
-            except OSError:
-                pass
             if self.is_kept():
                 log.warning("DISKQUEUE(%s) acknowledgements are kept on disk again", os.path.basename(self.path))
         return self.is_kept()
@@ -415,11 +421,8 @@ cdef class AckFile:
 
     cdef int remove(self) except -1:
         self.unmap()
-        try:
+        with suppress(FileNotFoundError):
             os.unlink(self.path)
-        except FileNotFoundError:
-            pass
-        return 0
 
     # For tests: the same by Python's names.
 

@@ -44,6 +44,7 @@ cdef class Backlog:
     cdef DiskHead head           # None until somebody asks how old the oldest is
     cdef Storage storage
     cdef bint is_dirty           # stands in the tick's list
+    cdef bint has_failed         # the last sync could not write positions or acknowledgements
     cdef size_t mark_size        # of the memory, at `begin`
 
     cdef int64_t depth(self) noexcept

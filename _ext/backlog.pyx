@@ -301,14 +301,25 @@ cdef class Backlog:
 
     cdef uint64_t sync(self) except? 0:
         """Ask for an fsync of data and positions; the ticket of the latter, 0 = they did not change."""
+        cdef uint64_t ticket = 0
+        cdef bint failed = False
         if self.disk is None:
             return 0
+        if self.disk.acks is not None and not self.disk.acks.keep():
+            self.storage.syncer.health.fail("write", self.disk.acks.path, self.disk.acks.error_errno)
+            failed = True
         try:
             self.disk.request_sync()
-            return self.disk.begin_meta()
+            ticket = self.disk.begin_meta()
         except OSError:
+            failed = True
+        if failed:
             self.mark()  # the health of the broker tells; the next tick tries again
-        return 0
+        elif self.has_failed:
+            # Consumers alone write no data that would tell.
+            self.storage.syncer.health.note_success("write", self.disk.prefix, monotonic_ns())
+        self.has_failed = failed
+        return ticket
 
     cdef int synced(self, bint is_good) except -1:
         try:

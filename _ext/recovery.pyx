@@ -137,6 +137,10 @@ cdef first_place(str name, str prefix, numbers):
         return min([n for n in existing if n > file], default=write_file), 0
     path = segment_path(prefix, file)
     size = os.path.getsize(path)
+    if position > size:
+        log.error("DISKQUEUE(%s) readPos %d,%d behind the end of %s at %d, metadata corruption, reading all files",
+                  name, file, position, path, size)
+        return existing[0], 0
     if file == write_file and write_position < size:
         log.warning("DISKQUEUE(%s) %s metadata writePos %d < file size of %d, reading all of it",
                     name, path, write_position, size)

@@ -93,7 +93,9 @@ def test_a_full_disk(small_disk, in_flight):
             client.sub("large", "c", 100 * in_flight)
             client.read_messages(100 * in_flight)
             line = stop_badly(server)
-        found = re.search(r"stopped, but messages lost: (\d+) of (\S+), (\d+) of (\S+) - (.*)", line)
+        found = re.search(
+            r"stopped, but messages lost: (\d+) of (\S+), (\d+) of (\S+) - (.*)", line
+        )
         assert found, line
         assert {found[2], found[4]} == {"large:c", "large:other"}
         assert found[5].endswith("no space left on device")
