@@ -86,7 +86,7 @@ cdef class Syncer:
         return self.request((<Folder> self.folders[path]).file)
 
     cdef uint64_t request_all(self, str path) except 0:
-        """The ticket behind which all that a killed process wrote to the folder's file system is on disk; asked for once."""
+        """The ticket behind which all that a killed process wrote to the folder's file system is on disk; once."""
         if self.all_ticket == 0:
             self.open_folder(path)
             self.start()

@@ -29,27 +29,7 @@ WRITES_BACK = pytest.mark.parametrize(
 )
 
 # What loses messages today, and why. To be emptied.
-MOVED = "a moved message is finished before its copy is synced"
-MOVERS = ("requeue", "timeout", "disconnect", "pause", "takeover", "stop", "start")
-TORN = "a torn record that was never acknowledged is delivered, about once in a thousand states"
-KNOWN: dict[str, str] = {
-    **dict.fromkeys(WORKLOADS, TORN),
-    **dict.fromkeys((*MOVERS, *(f"{name}-small-files" for name in MOVERS)), MOVED),
-    "requeue-later": MOVED,
-    "defer": MOVED,
-    "descriptors": "an OK without an fsync where no descriptor is left",
-}
-
 pytestmark = pytest.mark.slow
-
-
-def marked(name):
-    marks = []
-    if name in KNOWN:
-        # What goes wrong with the disk itself is no lost message.
-        failed = pytest.fail.Exception
-        marks.append(pytest.mark.xfail(strict=False, raises=failed, reason=KNOWN[name]))
-    return pytest.param(name, marks=marks)
 
 
 @pytest.fixture(scope="module")
@@ -95,13 +75,13 @@ def cut_power(program, place, opener, file_system, workload, states, writes_back
 
 def check(result):
     print(f"\n{result}")
-    if result.failed:
+    if result.is_wrong():
         pytest.fail(result.examples(), pytrace=False)
 
 
 @WRITES_BACK
 @pytest.mark.parametrize("file_system", ["ext4"], indirect=True)
-@pytest.mark.parametrize("workload", [*map(marked, CI_WORKLOADS)])
+@pytest.mark.parametrize("workload", CI_WORKLOADS)
 def test_a_few_power_cuts(program, place, opener, file_system, workload, writes_back):
     result = cut_power(program, place, opener, file_system, workload, CI_STATES, writes_back)
     check(result)
@@ -113,7 +93,7 @@ def test_a_few_power_cuts(program, place, opener, file_system, workload, writes_
 @pytest.mark.timeout(300)
 @WRITES_BACK
 @pytest.mark.parametrize("file_system", FILE_SYSTEMS, indirect=True)
-@pytest.mark.parametrize("workload", [*map(marked, WORKLOADS)])
+@pytest.mark.parametrize("workload", [*WORKLOADS])
 def test_power_cuts(program, place, opener, file_system, workload, writes_back):
     result = cut_power(program, place, opener, file_system, workload, TRUST_STATES, writes_back)
     check(result)

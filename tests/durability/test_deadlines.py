@@ -159,9 +159,14 @@ def test_a_go_broker_in_between(tmp_path, memory):
         client.fin(message)
         client.ask("CLS")
     with start_nsqd("nsqfast", tmp_path, memory) as server:
-        assert counts(server) == (3, 0)
-        assert take(server, 3).keys() == {*BODIES, b"from Go"} - {message.body}
-        assert counts(server) == (0, 0)
+        if message.body == b"from Go":
+            # It came from Go's memory: the files are as our broker left them, and so are the deadlines.
+            assert counts(server) == (1, 2)
+            assert take(server, 1).keys() == {b"ready"}
+        else:
+            assert counts(server) == (3, 0)
+            assert take(server, 3).keys() == {*BODIES, b"from Go"} - {message.body}
+            assert counts(server) == (0, 0)
         assert complaints(server) == []
 
 

@@ -52,9 +52,6 @@ def publish(clients):
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    strict=False, reason="a sync request needs a descriptor, and does without where there is none"
-)
 @pytest.mark.parametrize("channels", [(), ("a", "b")])
 def test_every_ok_has_its_fsync(tmp_path, channels):
     with contextlib.ExitStack() as stack:

@@ -66,6 +66,10 @@ class Result:
     def missing(self) -> int:
         return sum(verdict.missing_count for verdict in self.failed.values())
 
+    def is_wrong(self) -> bool:
+        """More than torn records: those that nobody was answered for may come where nothing tells what they are."""
+        return any(verdict.missing or verdict.error for verdict in self.failed.values())
+
     def __str__(self) -> str:
         return (
             f"{self.title}: {self.entries} entries, {self.flushes} flushes; "
