@@ -11,6 +11,8 @@ from nsqfast._ext.flush cimport Flush
 cdef enum:
     # More than some answers is a turn whose work is worth a wake-up, for clients that need the processor themselves.
     LOOK_SIZE_MAX = 2048
+    # Queues that are closed side by side: each has three descriptors open meanwhile.
+    CLOSE_COUNT = 512
     # Queues that are named at a stop which lost something of them.
     LOST_SHOWN = 20
 
@@ -246,8 +248,9 @@ cdef class Registry:
         self.settle()
         done, error = self.syncer.completed()
         self.told_ticket = done
-        self.storage.tick.finish(done, not error)
+        # Cursors first: the tick sees then that metadata has to follow them.
         self.storage.keep_cursors()
+        self.storage.tick.finish(done, not error)
         self.count_messages(done, not error)
         for consumer in list(self.waiting):
             consumer.on_durable(done, error or None)
@@ -281,7 +284,10 @@ cdef class Registry:
             for channel in topic.channels():
                 queues.append((f"{topic.name}:{channel.name}", channel.backlog, channel.flush()))
             queues.append((topic.name, topic.backlog, topic.flush()))
-        errors = [error for step in range(CLOSE_STEPS) for error in self.close_some(queues, step)]
+        errors = []
+        for first in range(0, len(queues), CLOSE_COUNT):
+            for step in range(CLOSE_STEPS):
+                errors += self.close_some(queues[first:first + CLOSE_COUNT], step)
         self.syncer.close()
         if self.syncer.failed_ticket > failed_before:
             errors.append(OSError(self.syncer.error_errno, self.syncer.health.text))

@@ -208,9 +208,20 @@ def drain(server, ledger, channel):
 @pytest.mark.slow
 @pytest.mark.timeout(150)
 def test_nothing_accepted_is_lost_and_nothing_finished_returns(tmp_path):
+    kill_again_and_again(tmp_path, 0)
+
+
+@pytest.mark.trust
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("batch", range(1, 26))
+def test_five_hundred_kills(tmp_path, batch):
+    kill_again_and_again(tmp_path, batch)
+
+
+def kill_again_and_again(tmp_path, batch):
     seed = int(os.environ.get("NSQFAST_SEED", random.randrange(1 << 32)))
     print(f"NSQFAST_SEED={seed}")
-    source = random.Random(seed)
+    source = random.Random(seed + batch)
     ledger = Ledger()
     for _ in range(ROUNDS):
         one_round(tmp_path, ledger, source)
@@ -222,6 +233,8 @@ def test_nothing_accepted_is_lost_and_nothing_finished_returns(tmp_path):
     assert len(ledger.accepted) > ROUNDS
     assert all(ledger.finished.values())
     assert list(tmp_path.glob("*.bad")) == []
+    finished = sum(map(len, ledger.finished.values()))
+    print(f"{ROUNDS} kills, {len(ledger.accepted)} accepted, {finished} finished")
 
 
 @pytest.mark.slow
