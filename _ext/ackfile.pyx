@@ -162,7 +162,7 @@ cdef class AckFile:
         cdef bytes boot = this_boot()
         self.trusted = h.boot_check == check_boot(h) and (
             h.clean or strncmp(h.boot_id, boot, sizeof(h.boot_id)) == 0)
-        if self.trusted and h.bits_check != self.check_bits():
+        if self.trusted and not self.are_bits_whole():
             self.trusted = False
             log.error("DISKQUEUE(%s) acknowledgements are damaged, finished messages may come again",
                       os.path.basename(self.path))
@@ -204,12 +204,17 @@ cdef class AckFile:
         return self.words[(index & self.mask) >> 6] >> (index & 63) & 1
 
     cdef void mark(self, uint64_t index) noexcept:
+        cdef uint64_t check
         if not self.test(index):
+            check = self.header.bits_check ^ mix(index & self.mask)
+            self.header.marked = (index & self.mask) + 1
+            barrier()
             self.words[(index & self.mask) >> 6] |= <uint64_t>1 << (index & 63)
-            self.header.bits_check ^= mix(index & self.mask)
+            barrier()
+            self.header.bits_check = check
 
     cdef void clear(self, uint64_t first, uint64_t end) noexcept:
-        cdef uint64_t index = first, word, kept
+        cdef uint64_t index = first, word, kept, check
         cdef uint64_t *place
         while index < end:
             place = &self.words[(index & self.mask) >> 6]
@@ -217,16 +222,25 @@ cdef class AckFile:
             if (index | 63) >= end:
                 kept |= ~((<uint64_t>1 << (end & 63)) - 1)
             word = place[0] & ~kept
-            place[0] &= kept
+            check = self.header.bits_check
             while word:
-                self.header.bits_check ^= mix((index & ~<uint64_t>63 & self.mask) + lowest_bit(word))
+                check ^= mix((index & ~<uint64_t>63 & self.mask) + lowest_bit(word))
                 word &= word - 1
+            place[0] &= kept
+            self.header.bits_check = check
             index = (index | 63) + 1
         barrier()
 
     cdef void clear_all(self) noexcept:
         memset(self.words, 0, self.size - HEADER_SIZE)
         self.header.bits_check = 0
+
+    cdef bint are_bits_whole(self) noexcept:
+        """As their check says; a kill may have come between the last bit and its check."""
+        cdef uint64_t check = self.check_bits(), last = self.header.marked - 1
+        if self.header.bits_check != check and last <= self.mask and self.test(last):
+            self.header.bits_check ^= mix(last)
+        return self.header.bits_check == check
 
     cdef uint64_t check_bits(self) noexcept:
         cdef uint64_t i, word, check = 0

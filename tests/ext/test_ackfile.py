@@ -90,6 +90,31 @@ def test_places_that_contradict_each_other_are_refused(path, cursor, written, is
     assert (AckFile.load(path) is not None) is is_sound
 
 
+MARKED, BITS_CHECK = slice(288, 296), slice(296, 304)
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_kill_between_a_bit_and_its_check(path, is_told):
+    """The bit that was set last is named in front of it, so that a kill there is not taken for damage."""
+    acks = AckFile(path)
+    acks.put_written(10, 0, 300)
+    acks.finish_record(3)
+    before = Path(path).read_bytes()[BITS_CHECK]
+    acks.finish_record(5)
+    data = bytearray(Path(path).read_bytes())
+    assert data[BITS_CHECK] != before
+    data[BITS_CHECK] = before
+    if not is_told:
+        data[MARKED] = bytes(8)
+    Path(path).write_bytes(data)
+    other = AckFile.load(path)
+    assert other.trusted is is_told
+    if is_told:
+        assert other.finished() == [3, 5]
+        other.finish_record(4)
+        assert AckFile.load(path).trusted
+
+
 def test_nothing_there(path):
     assert AckFile.load(path) is None
 
