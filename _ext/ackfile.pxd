@@ -37,7 +37,7 @@ cdef struct Header:
     KeptMeta meta_next          # and in the one that was about to replace it
     uint64_t moving_from        # a record that is being written again...
     uint64_t moving_to          # ...under this index; 0 = none. If that one is there, the old one is finished
-    uint64_t marked             # the bit that was set last, counted from 1: a kill may come before the check knows of it
+    uint64_t marked             # the bit that was set last, from 1 on: a kill may come before the check knows of it
     uint64_t bits_check         # over all bits that are set
     uint64_t boot_check         # over what follows
     char boot_id[40]            # after a reboot without a clean stop the bits are not to be believed
