@@ -238,8 +238,8 @@ cdef class AckFile:
     cdef bint are_bits_whole(self) noexcept:
         """As their check says; a kill may have come between the last bit and its check."""
         cdef uint64_t check = self.check_bits(), last = self.header.marked - 1
-        if self.header.bits_check != check and last <= self.mask and self.test(last):
-            self.header.bits_check ^= mix(last)
+        if last <= self.mask and self.test(last) and self.header.bits_check ^ mix(last) == check:
+            self.header.bits_check = check
         return self.header.bits_check == check
 
     cdef uint64_t check_bits(self) noexcept:

@@ -44,6 +44,6 @@ def check(data):
     assert acks.finished() == finished
     acks.finish_record(written + 50)
     again = AckFile.load(str(path))
-    assert again.trusted
+    assert again.trusted == acks.trusted
     assert again.finished() == [*finished, written + 50]
     assert again.finished_count() == len(finished) + 1
