@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import struct
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -30,10 +29,6 @@ START = "start"
 START_CALLS = (1, 1, 1, 2, 3, 5, 8)
 DATA_FILE = re.compile(r".+\.diskqueue\.[0-9]{6,}\.dat(\.bad)?|nsqd\.dat(\..*)?")
 SECTOR_SIZES = (512, 4096)
-# Of AckFile's header: two identities of metadata files, inode number and mtime each.
-ACK_MAGIC = b"nsqacks1"
-IDENTITY_OFFSETS = (112, 128)
-IDENTITY = struct.Struct("<Qq")
 
 
 def is_side(name: str) -> bool:
@@ -42,11 +37,11 @@ def is_side(name: str) -> bool:
 
 @dataclass(slots=True)
 class State:
-    """A folder's files by name, each with the inode number and mtime that it had."""
+    """A folder's files by name, each with the mtime that it had."""
 
     kind: str
     files: dict[str, bytes]
-    identities: dict[str, tuple[int, int]]
+    mtimes_ns: dict[str, int]
     die_at: int = (
         0  # at this call of a first start; 0: there is one start, and nothing happens to it
     )
@@ -65,27 +60,8 @@ class State:
             path = folder / name
             path.write_bytes(content)
             path.chmod(0o600)
-            mtime_ns = self.identities[name][1]
-            if mtime_ns:
+            if mtime_ns := self.mtimes_ns[name]:
                 os.utime(path, ns=(mtime_ns, mtime_ns))
-        for name, content in self.files.items():
-            if name.endswith(".acks.dat") and content.startswith(ACK_MAGIC):
-                self._adopt(folder, name)
-
-    def _adopt(self, folder: Path, name: str) -> None:
-        """The ack file names its metadata file by an inode number that is another one here."""
-        meta = name.removesuffix("acks.dat") + "meta.dat"
-        if meta not in self.files:
-            return
-        status = (folder / meta).stat()
-        now = IDENTITY.pack(status.st_ino, status.st_mtime_ns)
-        with (folder / name).open("r+b") as file:
-            for offset in IDENTITY_OFFSETS:
-                file.seek(offset)
-                is_known = file.read(IDENTITY.size) == IDENTITY.pack(*self.identities[meta])
-                file.seek(offset)
-                if is_known:
-                    file.write(now)
 
 
 def state_of(
@@ -98,8 +74,7 @@ def state_of(
     for change in with_those_before(disk.pending_names, keeps_name):
         change.apply(names)
     files = {name: content_of(name, file) for name, file in names.items()}
-    identities = {name: (file.inode, file.mtime_ns) for name, file in names.items()}
-    return State(kind, files, identities)
+    return State(kind, files, {name: file.mtime_ns for name, file in names.items()})
 
 
 def with_those_before(
