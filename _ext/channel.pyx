@@ -10,7 +10,7 @@ from nsqfast._ext.diskdeferred cimport DiskDeferred
 from nsqfast._ext.heap cimport HeapNode
 from nsqfast._ext.histogram cimport record
 from nsqfast._ext.memory cimport MEMORY_FULL, MEMORY_SLOW, account
-from nsqfast._ext.message cimport delivery_free, delivery_new
+from nsqfast._ext.message cimport delivery_free
 
 from nsqfast.errors import PublishError
 from nsqfast.names import is_ephemeral
@@ -71,20 +71,11 @@ cdef class Channel(Queue):
         """What was deferred when the broker was stopped."""
         cdef DiskDeferred found = self.backlog.found_deferred()
         cdef int64_t due_ns = 0, to_monotonic_ns = monotonic_ns() - wall_ns()
-        cdef uint64_t ordinal = 0
-        cdef Message *message
-        cdef Delivery *delivery
-        if found is None:
-            return 0
-        while True:
-            message = found.next(&ordinal, &due_ns)
-            if message is NULL:
-                return 0
-            delivery = delivery_new(message)
-            if delivery is NULL:
-                raise MemoryError
-            delivery.ordinal = ordinal
+        cdef Delivery *delivery = found.next(&due_ns) if found is not None else NULL
+        while delivery is not NULL:
             self.hold(delivery, to_monotonic_ns + due_ns)
+            delivery = found.next(&due_ns)
+        return 0
 
     # -- out -----------------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from nsqfast._ext.deadlines cimport Deadlines
 from nsqfast._ext.diskreader cimport DiskReader
-from nsqfast._ext.message cimport Message
+from nsqfast._ext.message cimport Delivery
 from nsqfast._ext.segment cimport Segment
 
 
@@ -16,6 +16,6 @@ cdef class DiskDeferred:
     cdef int64_t file
     cdef int64_t position
 
-    cdef Message *next(self, uint64_t *ordinal, int64_t *due_ns) except? NULL
+    cdef Delivery *next(self, int64_t *due_ns) except? NULL
     cdef bint find(self) except -1
     cdef bint open(self) except -1

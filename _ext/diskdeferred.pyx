@@ -8,7 +8,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 import logging
 
-from nsqfast._ext.message cimport id_of_record, message_load
+from nsqfast._ext.message cimport Message, delivery_new, id_of_record, message_load
 from nsqfast._ext.segment import segment_path
 
 log = logging.getLogger("nsqd")
@@ -20,11 +20,12 @@ cdef class DiskDeferred:
         self.deadlines = deadlines
         self.file, self.position = deadlines.head.file, deadlines.head.position
 
-    cdef Message *next(self, uint64_t *ordinal, int64_t *due_ns) except? NULL:
-        """The next one, its record on disk, and when it is due (Unix time); NULL at the end."""
+    cdef Delivery *next(self, int64_t *due_ns) except? NULL:
+        """The next one, and when it is due (Unix time); NULL at the end."""
         cdef uint64_t index
         cdef int64_t end
         cdef Message *message
+        cdef Delivery *delivery
         while self.number < self.deadlines.head.count and self.find():
             index = self.deadlines.head.first_index + self.number
             end = self.segment.end_of(self.position)
@@ -35,11 +36,14 @@ cdef class DiskDeferred:
             message = message_load(<const char *>record + 4, len(record) - 4)
             if message is NULL:
                 raise MemoryError
+            delivery = delivery_new(message)
+            if delivery is NULL:
+                raise MemoryError
+            delivery.ordinal = self.queue.take_found(index, self.file, self.position, end)
             due_ns[0] = self.deadlines.entries[self.number].due_ns
-            ordinal[0] = self.queue.take_found(index, self.file, self.position, end)
             self.position = end
             self.number += 1
-            return message
+            return delivery
         if self.number < self.deadlines.head.count:
             log.warning("DISKQUEUE(%s) %d deferred messages are due at once, they are not where they were",
                         self.queue.name, self.deadlines.head.count - self.number)

@@ -11,7 +11,7 @@ from nsqfast._ext.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.fanout cimport Fanout
 from nsqfast._ext.memory cimport MEMORY_SLOW, account
 from nsqfast._ext.diskdeferred cimport DiskDeferred
-from nsqfast._ext.message cimport Delivery, delivery_free, delivery_new, get_be32, message_drop, message_new
+from nsqfast._ext.message cimport Delivery, delivery_free, get_be32, message_drop, message_new
 from nsqfast._ext.settings cimport Settings
 
 from nsqfast.errors import PublishError
@@ -193,21 +193,12 @@ cdef class Topic(Queue):
         """What waited here for a channel, deferred, when the broker was stopped: for the rest of its time."""
         cdef DiskDeferred found = self.backlog.found_deferred()
         cdef int64_t due_ns = 0, wall = wall_ns()
-        cdef uint64_t ordinal = 0
-        cdef Message *message
-        cdef Delivery *held
-        if found is None:
-            return 0
-        while True:
-            message = found.next(&ordinal, &due_ns)
-            if message is NULL:
-                return 0
-            message.defer_ms = max(1, (due_ns - wall) // 1000000)
-            held = delivery_new(message)
-            if held is NULL:
-                raise MemoryError
-            held.ordinal = ordinal
+        cdef Delivery *held = found.next(&due_ns) if found is not None else NULL
+        while held is not NULL:
+            held.message.defer_ms = max(1, (due_ns - wall) // 1000000)
             self.held.push(<void *> held)
+            held = found.next(&due_ns)
+        return 0
 
     # -- the end of a turn, in which a durable broker writes what was put off ------------------------------------------
 

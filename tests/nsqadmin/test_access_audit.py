@@ -1,5 +1,6 @@
 """What is written down of every attempt, and who is told of it."""
 
+import asyncio
 import collections
 import http.server
 import json
@@ -225,7 +226,6 @@ def test_a_full_disk_is_logged_and_does_no_harm():
 
 
 def test_a_file_that_can_be_written_again_goes_on_with_a_whole_line(tmp_path, monkeypatch):
-    import asyncio
     import os
 
     path = tmp_path / "audit"
@@ -254,7 +254,6 @@ def test_a_file_that_can_be_written_again_goes_on_with_a_whole_line(tmp_path, mo
 
 
 def test_lines_that_wait_for_a_disk_do_not_grow(tmp_path):
-    import asyncio
 
     async def live():
         file = AuditFile(str(tmp_path / "audit"))
@@ -319,6 +318,33 @@ def test_the_endpoint_is_told_of_actions_of_nsq_in_their_order(monkeypatch, note
         always = action.startswith(("pause_", "unpause_", "empty_"))
         assert outcomes == ["ok", "partial", *(["failed"] if always else [])]
     assert set(endpoint.kinds) == {"application/json"}
+
+
+def test_the_endpoint_is_told_whenever_an_action_comes(monkeypatch):
+    """Also while the session of the action before is being closed: so many turns of the loop after it was told."""
+    told = []
+
+    def add_route(app, context):
+        async def note_all(asked):
+            for number in range(120):
+                await context.audit.note(
+                    asked, "create_topic", {"topic": str(number)}, outcome="ok"
+                )
+                deadline = time.monotonic() + 5
+                while len(endpoint.bodies) <= number and time.monotonic() < deadline:
+                    await asyncio.sleep(0)
+                told.append(len(endpoint.bodies))
+                for _ in range(number % 60):
+                    await asyncio.sleep(0)
+            return web.json_response({})
+
+        app.router.add_post(context.urls.to("/api/note"), note_all)
+
+    with Endpoint() as endpoint:
+        url = endpoint.url
+        with probed(monkeypatch, add_route, notification_http_endpoint=url) as address:
+            assert request(address, "POST", "/api/note").status == 200
+    assert told == list(range(1, 121))
 
 
 def test_a_dead_endpoint_does_no_harm(monkeypatch, noter, caplog):

@@ -17,7 +17,7 @@ LONG_MODULES = {
     "_ext/ackfile.pyx": 487,
     "_ext/connection.pyx": 451,
     "_ext/diskqueue.pyx": 551,
-    "_ext/topic.pyx": 490,
+    "_ext/topic.pyx": 477,
 }
 
 # A def, cdef or cpdef with parameters; a class or a C declaration is none.

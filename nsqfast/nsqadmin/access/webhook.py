@@ -83,9 +83,10 @@ class Webhook:
     async def _send_all(self) -> None:
         # A session per burst: actions are rare, and nothing is kept open between them.
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
-        async with aiohttp.ClientSession(timeout=timeout) as session:
-            while self._bodies:
-                await self._send(session, self._bodies.popleft())
+        while self._bodies:  # again, as an action may come while the session is closed
+            async with aiohttp.ClientSession(timeout=timeout) as session:
+                while self._bodies:
+                    await self._send(session, self._bodies.popleft())
 
     async def _send(self, session: aiohttp.ClientSession, body: bytes) -> None:
         headers = {"Content-Type": "application/json"}
