@@ -75,6 +75,7 @@ cdef class DiskQueue(DiskReader):
     cdef bint rolls(self, int64_t position, int64_t size) noexcept
     cdef int write_run(self, const char *data, size_t size) except -1
     cdef int roll(self) except -1
+    cdef int leave_output(self) except -1
     cdef int undo(self, int64_t file, int64_t position) except -1
     cdef int cut(self) except -1
     cdef int publish(self, int64_t file, int64_t position) except -1

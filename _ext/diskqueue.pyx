@@ -8,6 +8,7 @@ from libc.errno cimport EBADF, EINTR, errno
 from libc.stdint cimport int64_t, uint16_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
+from posix.stat cimport fstat, struct_stat
 from posix.unistd cimport ftruncate, pwrite
 
 import logging
@@ -185,6 +186,8 @@ cdef class DiskQueue(DiskReader):
         """The batch into its files, where nobody sees it before confirm(). OSError: nothing of it is there."""
         if self.gathered_count == 0 or self.closed:
             return 0
+        if self.unsynced == 0 and self.output is not NULL and is_removed(self.output.fd):
+            self.leave_output()
         self.batch_file, self.batch_position, self.is_written = self.write_file, self.write_position, True
         try:
             self.prepare()
@@ -300,6 +303,16 @@ cdef class DiskQueue(DiskReader):
         self.write_file += 1
         self.write_position = 0
         return self.open_write_file(True)
+
+    cdef int leave_output(self) except -1:
+        """Somebody removed the file: what goes on being written to it is gone with the process."""
+        log.error("DISKQUEUE(%s) %s was removed, going on in the next file", self.name,
+                  segment_path(self.prefix, self.write_file))
+        self.close_output()
+        self.write_file += 1
+        self.write_position = 0
+        self.tail_dirty = True  # whatever stands under the next name
+        return 0
 
     cdef int undo(self, int64_t file, int64_t position) except -1:
         """Back to the state before the batch."""
@@ -542,6 +555,12 @@ cdef class DiskQueue(DiskReader):
             return self.append(message, attempts, taken)
         finally:
             message_drop(message)
+
+
+cdef bint is_removed(int fd) noexcept:
+    """It has no name any more."""
+    cdef struct_stat status
+    return fstat(fd, &status) == 0 and status.st_nlink == 0
 
 
 cdef void *grow(void *block, size_t size) except NULL:

@@ -7,9 +7,9 @@ position only, finds it; where that fails it still stands where it stood. The ot
 from nsqfast._ext.message cimport delivery_free
 
 cdef enum:
-    # Bytes of messages that are gathered for one write: memory that is full of messages has no room for a second copy
-    # of them all.
-    FLUSH_SIZE = 1048576
+    # Bytes of messages that are gathered for one write: what a full disk refuses is lost whole, though some of it may
+    # have fitted, and memory that is full of messages has no room for a second copy of them all.
+    FLUSH_SIZE = 65536
 
 
 cdef class Flush:

@@ -14,8 +14,10 @@ from support.wire import Client
 
 SIZE = 8 << 20
 ROOM = 256 << 10
-LARGE_SIZE = 4000
-LARGE_COUNT, SMALL_COUNT = 400, 5
+LARGE_SIZE = ROOM
+LARGE_COUNT, SMALL_COUNT = 8, 5
+PAGE_SIZE, PAGE_COUNT = 4000, 400
+NOT_USED = 96 << 10  # a write of 64 KiB that was refused, metadata and ack file
 CHANNELS, EACH = 200, 50
 
 
@@ -90,8 +92,8 @@ def test_a_full_disk(small_disk, in_flight):
         publish(server, "small", small)
         fill(small_disk, ROOM)
         with Client(server.tcp) as client:
-            client.sub("large", "c", 100 * in_flight)
-            client.read_messages(100 * in_flight)
+            client.sub("large", "c", 3 * in_flight)
+            client.read_messages(3 * in_flight)
             line = stop_badly(server)
         found = re.search(
             r"stopped, but messages lost: (\d+) of (\S+), (\d+) of (\S+) - (.*)", line
@@ -117,10 +119,23 @@ def test_a_full_disk(small_disk, in_flight):
         assert complaints(server) == []
 
 
+def test_what_fits_is_kept(small_disk):
+    bodies = [b"%04d" % number + os.urandom(PAGE_SIZE) for number in range(PAGE_COUNT)]
+    with start_nsqd("nsqfast", small_disk) as server:
+        publish(server, "t", bodies)
+        fill(small_disk, ROOM)
+        line = stop_badly(server)
+        kept = PAGE_COUNT - int(re.search(r"messages lost: (\d+) of t:c - ", line)[1])
+    assert kept * PAGE_SIZE >= ROOM - NOT_USED
+    (small_disk / "filler").unlink()
+    with start_nsqd("nsqfast", small_disk) as server:
+        assert take(server, "t", "c", kept) == bodies[:kept]
+
+
 def test_a_full_disk_without_loss(small_disk):
     """What stands on disk already cannot be lost for want of room."""
     flags = ("--mem-queue-size=0", "--sync-every=1")
-    bodies = [b"%04d" % number for number in range(LARGE_COUNT)]
+    bodies = [b"%04d" % number for number in range(PAGE_COUNT)]
     with start_nsqd("nsqfast", small_disk, *flags) as server:
         publish(server, "t", bodies)
         with Client(server.tcp) as client:
@@ -135,7 +150,7 @@ def test_a_full_disk_without_loss(small_disk):
         complaints(server)
     (small_disk / "filler").unlink()
     with start_nsqd("nsqfast", small_disk, *flags) as server:
-        assert sorted({*take(server, "t", "c", LARGE_COUNT)}) == bodies
+        assert sorted({*take(server, "t", "c", PAGE_COUNT)}) == bodies
 
 
 def test_many_channels(tmp_path):
