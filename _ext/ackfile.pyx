@@ -48,6 +48,8 @@ cdef enum:
     CAPACITY_MIN = 16384
 
 cdef uint64_t PLACE_MAX = <uint64_t>1 << 62
+cdef uint64_t FILE_FACTOR = 0xff51afd7ed558ccd
+cdef uint64_t POSITION_FACTOR = 0xc4ceb9fe1a85ec53
 cdef const char *MAGIC = b"nsqacks2"
 
 log = logging.getLogger("nsqd")
@@ -74,7 +76,8 @@ cdef bint is_sane(Place place) noexcept:
 
 
 cdef uint64_t check_place(Place *place) noexcept:
-    return check_numbers(<uint64_t *>place, 3)
+    """Short, since each record that is written or finished makes one. Odd factors: a bit that flips changes the sum."""
+    return mix(place.index + <uint64_t>place.file * FILE_FACTOR + <uint64_t>place.position * POSITION_FACTOR)
 
 
 cdef uint64_t check_boot(Header *header) noexcept:
@@ -204,14 +207,16 @@ cdef class AckFile:
         return self.words[(index & self.mask) >> 6] >> (index & 63) & 1
 
     cdef void mark(self, uint64_t index) noexcept:
-        cdef uint64_t check
-        if not self.test(index):
-            check = self.header.bits_check ^ mix(index & self.mask)
-            self.header.marked = (index & self.mask) + 1
+        cdef uint64_t check, place = index & self.mask, bit = <uint64_t>1 << (index & 63)
+        cdef uint64_t *word = &self.words[place >> 6]
+        cdef Header *header = self.header
+        if not word[0] & bit:
+            check = header.bits_check ^ mix(place)
+            header.marked = place + 1
             barrier()
-            self.words[(index & self.mask) >> 6] |= <uint64_t>1 << (index & 63)
+            word[0] |= bit
             barrier()
-            self.header.bits_check = check
+            header.bits_check = check
 
     cdef void clear(self, uint64_t first, uint64_t end) noexcept:
         cdef uint64_t index = first, word, kept, check
@@ -222,12 +227,13 @@ cdef class AckFile:
             if (index | 63) >= end:
                 kept |= ~((<uint64_t>1 << (end & 63)) - 1)
             word = place[0] & ~kept
-            check = self.header.bits_check
-            while word:
-                check ^= mix((index & ~<uint64_t>63 & self.mask) + lowest_bit(word))
-                word &= word - 1
-            place[0] &= kept
-            self.header.bits_check = check
+            if word:
+                check = self.header.bits_check
+                while word:
+                    check ^= mix((index & ~<uint64_t>63 & self.mask) + lowest_bit(word))
+                    word &= word - 1
+                place[0] &= kept
+                self.header.bits_check = check
             index = (index | 63) + 1
         barrier()
 

@@ -6,6 +6,7 @@ from nsqfast._ext.diskdeferred cimport DiskDeferred
 from nsqfast._ext.diskhead cimport DiskHead
 from nsqfast._ext.diskqueue cimport DiskQueue
 from nsqfast._ext.heap cimport Timed, Timers
+from nsqfast._ext.memory cimport account
 from nsqfast._ext.message cimport Delivery, Message
 from nsqfast._ext.ring cimport Ring
 from nsqfast._ext.settings cimport Settings
@@ -63,7 +64,6 @@ cdef class Backlog:
     cdef int confirm(self) except -1
     cdef int revoke(self) except -1
     cdef int take_back(self) except -1
-    cdef size_t put_off_size(self) noexcept
     cdef uint64_t ticket(self) except? 0
     cdef int64_t oldest(self) except -2
     cdef int empty(self) except -1
@@ -75,6 +75,18 @@ cdef class Backlog:
     cdef int mark(self) except -1
     cdef uint64_t sync(self) except? 0
     cdef int synced(self, bint is_good) except -1
+
+
+# Inline, since a publish asks this of each of its channels.
+cdef inline bint has_room(Backlog backlog) noexcept:
+    """In memory, and nothing on disk comes first."""
+    return (<int64_t> backlog.memory.size < backlog.memory_max and account.level == 0
+            and (backlog.disk is None or backlog.disk.depth + backlog.disk.later_count == 0))
+
+
+cdef inline bint writes(Backlog backlog) noexcept:
+    """What is put now goes to disk."""
+    return backlog.disk is not None and not has_room(backlog)
 
 
 cdef class Queue(Timed):

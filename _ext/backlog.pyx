@@ -119,7 +119,7 @@ cdef class Backlog:
 
     cdef bint put(self, Message *message, bint is_wanted) except -1:
         """Keep one more reference; False where an ephemeral queue is full and nobody waits. OSError: not kept."""
-        if <int64_t> self.memory.size < self.memory_max and account.level == 0 and self.disk_depth() == 0:
+        if has_room(self):
             self.remember(message)
         elif self.disk is not None:
             if self.storage.settings.is_durable:
@@ -262,9 +262,6 @@ cdef class Backlog:
         while self.memory.size > self.mark_size:
             message_drop(<Message *> (<uintptr_t> self.memory.pop_last() & ~<uintptr_t> 1))
         return self.revoke()
-
-    cdef size_t put_off_size(self) noexcept:
-        return 0 if self.disk is None or self.disk.later_count == 0 else self.disk.batch_size
 
     cdef uint64_t ticket(self) except? 0:
         """What an OK has to wait for; 0 = nothing."""

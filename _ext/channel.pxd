@@ -32,7 +32,7 @@ cdef class Channel(Queue):
     cdef readonly uint64_t requeue_count
     cdef readonly uint64_t timeout_count
     cdef Delivery *fresh             # deferred by the put that is under way; NULL = none was
-    cdef uint64_t fresh_count        # put off and not counted yet
+    cdef uint64_t missed_count       # of the put off: those that came before this channel
     cdef Timers timers
     cdef InFlightTable table         # id -> delivery, those in flight
     cdef InFlightLine in_flight      # the same deliveries, by the time they are taken back

@@ -24,7 +24,12 @@ cdef class DiskPosition:
     cdef int move_cursor(self, int64_t file, int64_t position) except -1:
         self.cursor_file = file
         self.cursor_position = position
-        return self.keep_cursor()
+        if self.copied_from or self.is_waiting or self.acks is None or self.kept.file < file:
+            return self.keep_cursor()
+        # The usual case: no copies, and no file ends here.
+        self.kept.index, self.kept.file, self.kept.position = self.cursor, file, position
+        self.acks.set_cursor(self.cursor, file, position)
+        return 0
 
     cdef int note_copy(self, uint64_t ticket) except -1:
         """A record was copied, and may be finished now: for good with that ticket, or (0) the next of this queue."""

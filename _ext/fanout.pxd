@@ -1,8 +1,15 @@
 """The queues that a publish goes to: a topic's own, or those of all its channels. All of them have it, or none."""
 
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
 
 from nsqfast._ext.backlog cimport Backlog
+from nsqfast._ext.message cimport Message
+
+cdef enum:
+    # Bytes whose write is put off until the end of the turn.
+    GATHER_SIZE = 1048576
+    # Of a record, before its body.
+    HEAD_SIZE = 30
 
 
 cdef class Fanout:
@@ -10,10 +17,25 @@ cdef class Fanout:
     cdef list channels           # the topic's own list
     cdef uint64_t fresh_count    # messages put off and not counted yet
     cdef uint64_t fresh_bytes
+    cdef uint64_t fresh_spread   # of these messages, those that went to all channels
 
+    cdef int put(self, Message *message, int64_t now_ns, bint counts) except -1
+    cdef bint put_in_memory(self, Message *message, int64_t now_ns, bint counts) except -1
     cdef int begin(self) except -1
     cdef int write(self) except -1
     cdef int take_back(self) except -1
-    cdef bint is_large(self) noexcept
-    cdef int count_put_off(self, uint64_t count, uint64_t size, bint is_spread) except -1
     cdef tuple take_counts(self)
+
+
+# Inline, as durable publishers come here for each message.
+cdef inline bint is_large(Fanout fanout) noexcept:
+    """So much was put off that it is written before more comes."""
+    return fanout.fresh_bytes + HEAD_SIZE * fanout.fresh_count > GATHER_SIZE
+
+
+cdef inline void count_put_off(Fanout fanout, uint64_t count, uint64_t size, bint is_spread) noexcept:
+    """Until take_counts()."""
+    fanout.fresh_count += count
+    fanout.fresh_bytes += size
+    if is_spread:
+        fanout.fresh_spread += count

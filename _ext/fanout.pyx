@@ -7,19 +7,56 @@
 On a durable broker what is put in one turn of the loop goes through this together, at the end of the turn.
 """
 
+from nsqfast._ext.backlog cimport writes
 from nsqfast._ext.channel cimport Channel
 from nsqfast._ext.heap cimport HeapNode
 from nsqfast._ext.message cimport delivery_free
-
-cdef enum:
-    # Bytes whose write is put off until the end of the turn.
-    GATHER_SIZE = 1048576
 
 
 cdef class Fanout:
     def __init__(self, Backlog backlog, list channels):
         self.backlog = backlog
         self.channels = channels
+
+    cdef int put(self, Message *message, int64_t now_ns, bint counts) except -1:
+        """To all channels; counts: and counted there. OSError: to none of them."""
+        cdef Channel channel
+        if len(self.channels) == 1:
+            channel = self.channels[0]
+            channel.put(message, now_ns)
+            channel.message_count += counts
+            return 0
+        if message.defer_ms == 0 and self.put_in_memory(message, now_ns, counts):
+            return 0
+        self.begin()
+        try:
+            for channel in self.channels:
+                channel.put(message, now_ns)
+            self.write()
+        except BaseException:
+            self.take_back()
+            raise
+        for channel in self.channels:
+            channel.message_count += counts
+        return 0
+
+    cdef bint put_in_memory(self, Message *message, int64_t now_ns, bint counts) except -1:
+        """The same in one pass, unless one of them writes to its disk."""
+        cdef Channel channel, other
+        for channel in self.channels:
+            if writes(channel.backlog):
+                break
+            channel.backlog.mark_size = channel.backlog.memory.size
+            channel.put(message, now_ns)
+            channel.message_count += counts
+        else:
+            return True
+        for other in self.channels:
+            if other is channel:
+                break
+            other.backlog.take_back()
+            other.message_count -= counts
+        return False
 
     cdef int begin(self) except -1:
         """Have the queues gather what is put until write() or take_back()."""
@@ -59,34 +96,15 @@ cdef class Fanout:
                 channel.fresh = NULL
         return 0
 
-    cdef bint is_large(self) noexcept:
-        """So much was put off that it is written before more comes."""
-        cdef Channel channel
-        if self.backlog.put_off_size() > GATHER_SIZE:
-            return True
-        for channel in self.channels:
-            if channel.backlog.put_off_size() > GATHER_SIZE:
-                return True
-        return False
-
-    cdef int count_put_off(self, uint64_t count, uint64_t size, bint is_spread) except -1:
-        """Until take_counts(): whether they are accepted is not known before the fsync."""
-        cdef Channel channel
-        self.fresh_count += count
-        self.fresh_bytes += size
-        if is_spread:
-            for channel in self.channels:
-                channel.fresh_count += count
-        return 0
-
     cdef tuple take_counts(self):
-        """(messages, bytes, [(channel, messages)]) that were put off since the last call."""
+        """(messages, bytes, [(channel, messages)]) that were put off since the last call: whether they are accepted is
+        not known before the fsync."""
         cdef Channel channel
         cdef list of_channels = []
         for channel in self.channels:
-            if channel.fresh_count:
-                of_channels.append((channel, channel.fresh_count))
-                channel.fresh_count = 0
+            if self.fresh_spread > channel.missed_count:
+                of_channels.append((channel, self.fresh_spread - channel.missed_count))
+            channel.missed_count = 0
         count, size = self.fresh_count, self.fresh_bytes
-        self.fresh_count = self.fresh_bytes = 0
+        self.fresh_count = self.fresh_bytes = self.fresh_spread = 0
         return count, size, of_channels

@@ -19,7 +19,10 @@ cdef class Publisher(Guarded):
     cdef Topic topic                          # the last one published to, and how often since it became the last
     cdef uint64_t topic_count
     cdef dict counts                          # topic name -> publishes, without the ones above
-    cdef list uncounted                       # [ticket, publishes, topic name] of those whose OK waits
+    cdef list uncounted                       # [ticket, publishes, topic name] of those whose OK waits, without:
+    cdef uint64_t last_ticket                 # those of the last ticket, as long as they come for one topic
+    cdef uint64_t last_count
+    cdef Topic last_topic
     cdef uint64_t open_oks                    # of this turn, whose write was put off
     cdef uint64_t open_count                  # and how many messages these are
     cdef bint is_refused                      # that write failed; its error ends the connection
@@ -34,6 +37,7 @@ cdef class Publisher(Guarded):
     cdef int choose_topic(self, Line *line) except -1
     cdef int settle_counts(self) except -1
     cdef bint was_refused(self) except -1
+    cdef int close_last(self) except -1
     cdef int accept(self, uint64_t ticket, str command, uint64_t count, bint is_put_off) except -1
     cdef int publish(self, Line *line, str command, const char *body, Py_ssize_t size, int64_t delay_ms) except -1
     cdef Py_ssize_t mpub(self, const char *data, Py_ssize_t size, Line *line) except -1

@@ -138,11 +138,15 @@ cdef class Publisher(Guarded):
             ticket = self.topic.publish(body, size, delay_ms)
         except PublishError as error:
             raise publish_failed(command, error) from None
-        return self.accept(ticket, command, 1, delay_ms == 0)
+        if ticket:
+            return self.accept(ticket, command, 1, delay_ms == 0)
+        self.topic_count += 1
+        return self.answer_ok(0, command)
 
     cdef bint was_refused(self) except -1:
         """An earlier publish of this turn was: what comes behind it is thrown away."""
-        self.topic.make_room()
+        if self.topic.is_unsettled:
+            self.topic.make_room()
         return self.is_refused
 
     cdef int accept(self, uint64_t ticket, str command, uint64_t count, bint is_put_off) except -1:
@@ -150,21 +154,30 @@ cdef class Publisher(Guarded):
         if ticket == 0:
             self.topic_count += count
             return self.answer_ok(0, command)
-        cdef list last = self.uncounted[len(self.uncounted) - 1] if self.uncounted else None
-        if last is not None and last[0] == ticket and last[2] is self.topic.name:
-            last[1] += count
-        else:
-            self.uncounted.append([ticket, count, self.topic.name])
+        if ticket != self.last_ticket or self.topic is not self.last_topic:
+            self.close_last()
+            self.last_ticket, self.last_topic = ticket, self.topic
         if is_put_off:
+            if self.open_oks == 0 or self.last_count == 0:
+                self.topic.add_waiter(self)
             self.open_oks += 1
             self.open_count += count
-            self.topic.add_waiter(self)
+        self.last_count += count
         return self.answer_ok(ticket, command)
+
+    cdef int close_last(self) except -1:
+        """The publishes that wait for one ticket get an entry of their own."""
+        if self.last_count:
+            self.uncounted.append([self.last_ticket, self.last_count, self.last_topic.name])
+        self.last_ticket = self.last_count = 0
+        self.last_topic = None
+        return 0
 
     cdef bint refuse(self, str error) except -1:
         """What was put off is nowhere: its error stands where the first of its OKs stood. False = nothing was."""
         if self.open_oks == 0:
             return False
+        self.close_last()
         command = cut_tail(self.pending, self.open_oks)[2]
         cut_tail(self.uncounted, self.open_count)
         ticket = self.pending[len(self.pending) - 1][0] if self.pending else 0
@@ -179,6 +192,8 @@ cdef class Publisher(Guarded):
         return 0
 
     cdef int on_durable(self, uint64_t done_ticket, str error) except -1:
+        if self.last_ticket <= done_ticket:
+            self.close_last()
         while self.uncounted and self.uncounted[0][0] <= done_ticket:
             _, count, name = self.uncounted.pop(0)
             if error is None:

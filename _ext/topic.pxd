@@ -37,12 +37,12 @@ cdef class Topic(Queue):
     cdef int note_copies(self, Delivery **some, int count) except -1
     cdef int delete(self) except -1
     cdef int refuse_if_exiting(self) except -1
-    cdef int add(self, const char *body, Py_ssize_t size, int64_t defer_ms, int64_t wall, int64_t monotonic) except -1
+    cdef int add(self, const char *body, Py_ssize_t size, int64_t defer_ms, int64_t wall, int64_t monotonic,
+                 bint is_spread, bint is_alone) except -1
     cdef bint is_open(self) noexcept
     cdef int spread(self, Message *message, int64_t now_ns) except -1
     cdef int keep(self, Message *message) except -1
     cdef int restore_deferred(self) except -1
-    cdef int add_to_all(self, const char *body, Py_ssize_t size, int64_t defer_ms) except -1
     cdef bint begin_many(self) except -1
     cdef int end_many(self) except -1
     cdef int make_room(self) except -1
@@ -60,4 +60,5 @@ cdef class Topic(Queue):
     cdef int take_some(self, Delivery **some) except -1
     cdef int pass_on(self, Delivery **some, int count, int64_t now_ns) except -1
     cdef int open(self) except -1
-    cdef Py_ssize_t add_lines(self, const char *data, Py_ssize_t size, int64_t wall, int64_t monotonic) except -1
+    cdef Py_ssize_t add_lines(self, const char *data, Py_ssize_t size, int64_t wall, int64_t monotonic,
+                              bint is_spread) except -1

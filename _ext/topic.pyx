@@ -8,7 +8,7 @@ from nsqfast._ext.backlog cimport Backlog
 from nsqfast._ext.bodies cimport check_binary, check_lines, line_length
 from nsqfast._ext.channel cimport Channel
 from nsqfast._ext.clock cimport monotonic_ns, wall_ns
-from nsqfast._ext.fanout cimport Fanout
+from nsqfast._ext.fanout cimport Fanout, count_put_off, is_large
 from nsqfast._ext.memory cimport MEMORY_SLOW, account
 from nsqfast._ext.diskdeferred cimport DiskDeferred
 from nsqfast._ext.message cimport Delivery, delivery_free, get_be32, message_drop, message_new
@@ -55,32 +55,25 @@ cdef class Topic(Queue):
 
     cdef uint64_t publish(self, const char *body, Py_ssize_t size, int64_t defer_ms) except? 0:
         """One message; returns the ticket that its OK has to wait for. PublishError: it was not taken."""
-        cdef bint is_durable = self.storage.settings.is_durable, is_spread = self.is_open()
+        cdef bint is_spread, is_durable = self.storage.settings.is_durable
         self.refuse_if_exiting()
         if defer_ms and account.level >= MEMORY_SLOW:
             # What is deferred stands in memory until it is due.
             raise PublishError("no memory left for deferred messages")
-        if is_durable:
-            if defer_ms:
-                self.storage.write_put_off()
-            self.make_room()
+        if is_durable and defer_ms:
+            self.storage.write_put_off()
+        is_spread = self.is_open()
         try:
-            if is_spread and len(self.channel_list) > 1 and (defer_ms or not is_durable):
-                self.add_to_all(body, size, defer_ms)
-            else:
-                self.add(body, size, defer_ms, wall_ns(), monotonic_ns())
+            self.add(body, size, defer_ms, wall_ns(), monotonic_ns(), is_spread, defer_ms > 0 or not is_durable)
         except OSError as error:
             self.refuse(1, error)
-        return self.finish_put(1, size, is_spread, defer_ms == 0)
-
-    cdef int add_to_all(self, const char *body, Py_ssize_t size, int64_t defer_ms) except -1:
-        self.fanout.begin()
-        try:
-            self.add(body, size, defer_ms, wall_ns(), monotonic_ns())
-            return self.fanout.write()
-        except BaseException:
-            self.fanout.take_back()
-            raise
+        if is_durable:
+            return self.finish_put(1, size, is_spread, defer_ms == 0)
+        if is_spread:
+            self.pump_channels()
+        self.message_count += 1
+        self.message_bytes += <uint64_t> size
+        return 0
 
     cdef uint64_t publish_many(self, const char *data, uint64_t count) except? 0:
         """`count` times {4 bytes size, body}, checked by the caller."""
@@ -91,7 +84,7 @@ cdef class Topic(Queue):
         try:
             for _ in range(count):
                 size = get_be32(data)
-                self.add(data + 4, size, 0, wall, monotonic)
+                self.add(data + 4, size, 0, wall, monotonic, is_spread, False)
                 data += 4 + size
                 total += size
             self.end_many()
@@ -109,7 +102,7 @@ cdef class Topic(Queue):
 
     cdef int make_room(self) except -1:
         """What is put off fits into memory."""
-        if self.is_unsettled and self.fanout.is_large():
+        if self.is_unsettled and is_large(self.fanout):
             self.storage.write_put_off()
         return 0
 
@@ -136,7 +129,7 @@ cdef class Topic(Queue):
         if ticket == 0:
             self.count(count, size, self.channel_list if is_spread else None)
             return 0
-        self.fanout.count_put_off(count, size, is_spread)
+        count_put_off(self.fanout, count, size, is_spread)
         if not is_put_off:
             self.storage.uncounted.append((ticket, self, self.fanout.take_counts()))
         elif not self.is_unsettled:
@@ -157,16 +150,20 @@ cdef class Topic(Queue):
             raise PublishError("exiting")
         return 0
 
-    cdef int add(self, const char *body, Py_ssize_t size, int64_t defer_ms, int64_t wall, int64_t monotonic) except -1:
+    cdef int add(self, const char *body, Py_ssize_t size, int64_t defer_ms, int64_t wall, int64_t monotonic,
+                 bint is_spread, bint is_alone) except -1:
+        """is_alone: what gathers nothing is in all channels when this returns, and in none after an OSError."""
         cdef Message *message = message_new(body, <uint32_t> size, wall, self.guid.next(wall))
         if message is NULL:
             raise MemoryError
         message.defer_ms = <uint64_t> defer_ms
         try:
-            if self.is_open():
-                self.spread(message, monotonic)
-            else:
+            if not is_spread:
                 self.keep(message)
+            elif is_alone:
+                self.fanout.put(message, monotonic, not self.storage.settings.is_durable)
+            else:
+                self.spread(message, monotonic)
         finally:
             message_drop(message)
         return 0
@@ -336,6 +333,7 @@ cdef class Topic(Queue):
         cdef Channel channel = self.channel_by_name.get(name)
         if channel is None:
             channel = Channel(self.name, name, self.storage, self.last_left)
+            channel.missed_count = self.fanout.fresh_spread
             self.channel_by_name[name] = channel
             self.channel_list.append(channel)
             self.on_change("channel+", self.name, name)
@@ -431,6 +429,7 @@ cdef class Topic(Queue):
 
     def put(self, bytes body not None, int64_t defer_ms=0):
         """One message; returns a ticket (Registry.when_durable); PublishError."""
+        self.make_room()
         return self.publish(body, len(body), defer_ms)
 
     def put_binary(self, bytes body not None):
@@ -447,19 +446,20 @@ cdef class Topic(Queue):
         cdef Py_ssize_t size = 0
         cdef bint is_spread = self.begin_many()
         try:
-            size = self.add_lines(data, len(body), wall, monotonic)
+            size = self.add_lines(data, len(body), wall, monotonic, is_spread)
             self.end_many()
         except BaseException as error:
             self.break_off(count, error)
         return self.finish_put(count, size, is_spread, True)
 
-    cdef Py_ssize_t add_lines(self, const char *data, Py_ssize_t size, int64_t wall, int64_t monotonic) except -1:
+    cdef Py_ssize_t add_lines(self, const char *data, Py_ssize_t size, int64_t wall, int64_t monotonic,
+                              bint is_spread) except -1:
         """How many bytes there were, without the ends of lines."""
         cdef Py_ssize_t line_size, total = 0
         while size > 0:
             line_size = line_length(data, size)
             if line_size:
-                self.add(data, line_size, 0, wall, monotonic)
+                self.add(data, line_size, 0, wall, monotonic, is_spread, False)
                 total += line_size
             data += line_size + 1
             size -= line_size + 1

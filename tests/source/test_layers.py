@@ -17,7 +17,7 @@ LAYERS = [
     "_ext.ring _ext.heap _ext.due _ext.line _ext.inflight _ext.latency _ext.histogram _ext.window _ext.segment",
     "_ext.syncer _ext.ackfile _ext.recovery _ext.deadlines _ext.diskposition _ext.filereader _ext.diskreader",
     "_ext.diskdeferred _ext.diskhead _ext.diskscan",
-    "_ext.diskqueue",
+    "_ext.diskwriter _ext.diskqueue",
     "_ext.backlog _ext.flush",
     "_ext.consumer",
     "_ext.turn _ext.circle _ext.look",

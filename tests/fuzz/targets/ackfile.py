@@ -5,7 +5,7 @@ from nsqfast._ext.ackfile import AckFile
 from fuzz.common import empty_folder
 
 HEADER_SIZE, CAPACITY = 512, 16384
-WORDS = [b"nsqacks1", b"\x00\x40\x00\x00\x00\x00\x00\x00", b"\xff" * 8, b"\xff" * 7 + b"\x7f"]
+WORDS = [b"nsqacks2", b"\x00\x40\x00\x00\x00\x00\x00\x00", b"\xff" * 8, b"\xff" * 7 + b"\x7f"]
 
 
 def path_of(folder):

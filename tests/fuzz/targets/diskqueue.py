@@ -22,7 +22,7 @@ SEPARATOR = b"\xfe\xfd\xfc"
 ACK_SIZE = 512 + 16384 // 8
 META_PLACE = 8 + 8 + 4 * 24  # of `meta` in the ack file's header
 FILE_COUNT_MAX = 5
-WORDS = [SEPARATOR, b"0,0\n", b"\x00\x00\x00\x1b", b"0123456789abcdef", b"#9\n", b"=", b"nsqacks1"]
+WORDS = [SEPARATOR, b"0,0\n", b"\x00\x00\x00\x1b", b"0123456789abcdef", b"#9\n", b"=", b"nsqacks2"]
 
 
 def record(text, number=1):
