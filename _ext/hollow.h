@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "check.h"
 #include "message.h"
 
 #define NSQ_SECTOR_SIZE 512
@@ -18,18 +19,8 @@
 #define NSQ_SEAL_START 10
 
 static inline int nsq_is_zeros(const char *data, size_t size) {
-    uint64_t word;
-    if (*data)
-        return 0; /* the usual answer */
-    for (; size >= 8; data += 8, size -= 8) {
-        memcpy(&word, data, 8);
-        if (word)
-            return 0;
-    }
-    for (; size; data++, size--)
-        if (*data)
-            return 0;
-    return 1;
+    /* The first byte is the usual answer. Each of the others is compared with the one before it. */
+    return *data == 0 && memcmp(data, data + 1, size - 1) == 0;
 }
 
 /* Whether some sector of the file has a part of the body that is nothing but zeros. The record starts at position. */
@@ -45,26 +36,19 @@ static inline int nsq_is_hollow(const char *record, size_t size, int64_t positio
     return 0;
 }
 
-/* Of all but the two bytes of the seal: eight at a time, big endian, the last ones filled up with zeros. */
+/* Of all but the two bytes of the seal: eight at a time, big endian, the last ones filled up with zeros. A sum of products
+ * with odd factors, none of which waits for the one before; a word that differs leaves another sum. */
 static inline uint16_t nsq_checksum(const char *record, size_t size) {
-    uint64_t hash = 0xcbf29ce484222325ULL, word;
+    const uint64_t step = 0x9e3779b97f4a7c14ULL;
+    uint64_t sum = size, factor = 0xff51afd7ed558ccdULL;
     char rest[8] = {0};
     size_t i;
-    for (i = 0; i < size; i += 8) {
-        if (size - i < 8) {
-            memcpy(rest, record + i, size - i);
-            word = nsq_get_be64(rest);
-        } else {
-            word = nsq_get_be64(record + i);
-        }
-        if (i == 8)
-            word &= ~(0xffffULL << 32); /* the seal */
-        /* Each step can be undone, so a word that differs leaves another hash. */
-        hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
-        hash ^= hash >> 32;
-    }
-    hash *= 0x9e3779b97f4a7c15ULL;
-    return (uint16_t)(hash >> 48);
+    for (i = 0; i + 8 <= size; i += 8, factor += step)
+        sum += nsq_get_be64(record + i) * factor;
+    memcpy(rest, record + i, size - i);
+    sum += nsq_get_be64(rest) * factor;
+    sum -= (nsq_get_be64(record + 8) & 0xffffULL << 32) * (0xff51afd7ed558ccdULL + step); /* the seal */
+    return (uint16_t)(nsq_mix(sum) >> 48);
 }
 
 static inline void nsq_seal(char *record, size_t size) {
