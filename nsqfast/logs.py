@@ -44,7 +44,14 @@ _NAMES: Final = {
     logging.ERROR: "ERROR",
     logging.CRITICAL: "FATAL",
 }
-_ESCAPES: Final = str.maketrans({"\n": "\\n", "\r": "\\r", "\x1b": "\\x1b"})
+# What ends a line somewhere, or steers a terminal: C0, DEL, C1, and Unicode's two ends of lines and paragraphs.
+_LINE_ENDS: Final = {code: f"\\u{code:04x}" for code in (0x2028, 0x2029)}
+_ESCAPES: Final = (
+    {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
+    | {ord("\t"): "\t", ord("\n"): "\\n", ord("\r"): "\\r"}
+    | _LINE_ENDS
+)
+_JSON_ESCAPES: Final = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)} | _LINE_ENDS
 
 
 def _stamp(created_s: float) -> str:
@@ -84,7 +91,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
+        return json.dumps(line, ensure_ascii=False).translate(_JSON_ESCAPES)
 
 
 def set_up(program: str, prefix: str, level: int, log_format: int = 0) -> logging.Logger:

@@ -38,6 +38,28 @@ def test_a_peer_cannot_forge_a_line(lines):
     assert line.endswith(r"client a\r\n[nsqd] 2026 FATAL: gone\x1b[2J")
 
 
+STEERING = "".join(map(chr, [*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029]))
+
+
+def test_nothing_of_a_peer_steers_a_terminal_or_ends_a_line(lines):
+    log = logs.set_up("nsqd", "", logs.LEVELS["info"])
+    log.info("a%sz", STEERING)
+    (line,) = lines()
+    assert line.replace("\t", "").isprintable()
+    assert r"a\x00\x01" in line
+    assert line.endswith(
+        r"\x7f" + "".join(rf"\x{n:02x}" for n in range(0x80, 0xA0)) + r"\u2028\u2029z"
+    )
+
+
+def test_nor_in_json(lines):
+    log = logs.set_up("nsqd", "", logs.LEVELS["info"], logs.FORMATS["json"])
+    log.info("a%sz", STEERING)
+    (line,) = lines()
+    assert line.isprintable()
+    assert json.loads(line)["text"] == f"a{STEERING}z"
+
+
 def test_level_changes_at_run_time(lines):
     log = logs.set_up("nsqd", "", logs.LEVELS["error"])
     log.info("hidden")

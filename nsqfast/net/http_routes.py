@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from html import escape
 from typing import Generic, Protocol, TypeVar
+from urllib.parse import quote
 
 from nsqfast.gotext import format_duration
 from nsqfast.net.http_message import HTML, Request, Response
@@ -17,6 +18,8 @@ from nsqfast.net.router import Router
 Answer = Response | Awaitable[Response]
 NOT_FOUND = error_answer(404, "NOT_FOUND")
 INTERNAL_ERROR = error_answer(500, "INTERNAL_ERROR")
+
+_PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
 
 
 class Route(Protocol):
@@ -81,9 +84,11 @@ class Routes(Generic[R]):
 
 
 def _redirect(request: Request, path: str) -> Response:
-    query = "?" + request.query.decode("latin-1") if request.query else ""
-    target = path + query
-    location = b"Location: %b\r\n" % target.encode("latin-1", "replace")
+    # The path was unescaped: what could end a header line, or is no ASCII, is escaped again, as Go does it.
+    target = quote(path.encode("utf-8", "surrogateescape"), safe="/$&+,:;=@")
+    if request.query:
+        target += "?" + quote(request.query, safe=_PRINTABLE)
+    location = b"Location: %b\r\n" % target.encode("ascii")
     if request.method != "GET":
         return Response(307, headers=location)
     shown = escape(target).replace("&#x27;", "&#39;").replace("&quot;", "&#34;")  # as Go escapes

@@ -9,6 +9,7 @@ import contextlib
 import logging
 import random
 import struct
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -131,21 +132,26 @@ class LookupPeer:
             reader, writer = await asyncio.open_connection(place.host, place.port)
         try:
             await self._introduce(reader, writer)
+            ping_at_s = time.monotonic() + PING_S
             while True:
                 self._is_wanted.clear()
                 if not self._waiting:
-                    await self._rest(reader)
-                batch = self._take_batch() or [b"PING\n"]
+                    await self._rest(reader, ping_at_s - time.monotonic())
+                batch = self._take_batch()
+                # nsqlookupd takes a node for dead that sends no PING, however much else it says.
+                if time.monotonic() >= ping_at_s or not batch:
+                    batch.append(b"PING\n")
+                    ping_at_s = time.monotonic() + PING_S
                 await self._say(reader, writer, batch)
         finally:
             writer.transport.abort()  # what has not left need not: a new connection begins with all there is
 
-    async def _rest(self, reader: asyncio.StreamReader) -> None:
+    async def _rest(self, reader: asyncio.StreamReader, wait_s: float) -> None:
         """Until there is something to say, or it is time for a PING; an end of the connection is noticed at once."""
         end = asyncio.ensure_future(reader.read(1))
         wanted = asyncio.ensure_future(self._is_wanted.wait())
         try:
-            await asyncio.wait((end, wanted), timeout=PING_S, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((end, wanted), timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
             if end.done():
                 raise LookupdError("an answer to nothing" if end.result() else "EOF")
         finally:

@@ -270,6 +270,26 @@ def test_redirect_body(broker):
     assert (answer.status, answer.body) == (307, b"")
 
 
+@pytest.mark.parametrize(
+    ("word", "escaped"),
+    [
+        ("x%0d%0aSet-Cookie:%20a=b", "x%0D%0ASet-Cookie:%20a=b"),
+        ("%ff%fe", "%FF%FE"),
+        ("%e2%82%ac", "%E2%82%AC"),
+        ("%22%3c%3e%7b", "%22%3C%3E%7B"),
+        ("a!*'()[]~;:@&=+$,b", "a%21%2A%27%28%29%5B%5D~;:@&=+$,b"),
+        ("a%3Fb", "a%3Fb"),
+    ],
+)
+def test_a_redirect_is_escaped_again(broker, word, escaped):
+    """As Go's nsqd writes it; nothing of it can end the header line."""
+    answer = get(broker.http, f"/CONFIG/{word}")
+    assert (answer.status, answer.headers["Location"]) == (301, f"/config/{escaped}")
+    assert "Set-Cookie" not in answer.headers
+    shown = escaped.replace("&", "&amp;")
+    assert answer.body.decode() == f'<a href="/config/{shown}">Moved Permanently</a>.\n\n'
+
+
 def test_config_addresses(broker):
     path = "/config/nsqlookupd_tcp_addresses"
     answer = request(broker.http, "PUT", path, b"null")

@@ -10,7 +10,9 @@ import time
 
 import pytest
 
+from nsqfast.nsqd import lookup_peer
 from nsqfast.nsqd.lookup import Lookup
+from nsqfast.nsqd.lookup_peer import LookupPeer, register
 from nsqfast.nsqd.options import Options
 from support.core import make_registry
 from support.lookupd import FakeLookupd, framed
@@ -54,6 +56,25 @@ def test_a_lost_connection_is_made_again_without_being_asked(broker, lookupd):
         assert lookupd.commands(1) == [None]
         lookupd.identity()
         assert lookupd.commands(1) == [b"REGISTER t"]
+
+
+def test_who_hears_much_is_pinged_all_the_same(lookupd, monkeypatch):
+    """nsqlookupd takes a node for dead that sends no PING."""
+    monkeypatch.setattr(lookup_peer, "PING_S", 0.2)
+
+    async def talk():
+        peer = LookupPeer(lookupd.address, dict, lambda: iter(()), 1 << 16)
+        peer.start()
+        await peer.was_tried.wait()
+        deadline = time.monotonic() + SECONDS_MAX
+        while lookupd.told.queue.count(b"PING") < 3:
+            assert time.monotonic() < deadline
+            peer.tell(register(("t", None)))
+            await asyncio.sleep(0.02)
+        await peer.stop()
+
+    asyncio.run(talk())
+    assert lookupd.told.queue.count(b"REGISTER t") > 3
 
 
 @pytest.mark.parametrize(
