@@ -65,4 +65,3 @@ cdef class Connection(Consumer):
     cdef int64_t deadline(self) noexcept
     cdef bint is_over(self, int64_t limit_ns, int64_t allowed_ns, int64_t now_ns) noexcept
     cdef int on_deadline(self, int64_t now_ns) except -1
-    cdef int drop(self, str reason) except -1

@@ -19,6 +19,7 @@ from nsqfast._ext.memory cimport MEMORY_FULL, account, charge
 
 from nsqfast._ext.frame import encode
 from nsqfast.errors import ProtocolError
+from nsqfast.gotext import printed_address
 from nsqfast.streams.adapter import Stacked, StreamError
 
 log = logging.getLogger("nsqd")
@@ -333,6 +334,7 @@ cdef class Connection(Consumer):
         if self.is_closed:
             return 0
         self.is_draining = True
+        self.upgrades = None    # nothing is packed behind an error
         self.leave()
         self.send(encode(FRAME_ERROR, str(error).encode("utf-8", "surrogateescape")))
         if not self.pending:
@@ -440,12 +442,3 @@ cdef class Connection(Consumer):
         self.leave()
         self.abort()
         return 0
-
-
-def printed_address(peername):
-    """(address as printed, host) of a socket's peer; ('@', '') for a unix socket's."""
-    if not isinstance(peername, tuple):
-        return "@", ""
-    # An IPv4 peer of a dual-stack listener is shown as what it is.
-    host, port = peername[0].removeprefix("::ffff:"), peername[1]
-    return (f"[{host}]:{port}" if ":" in host else f"{host}:{port}"), host

@@ -28,6 +28,7 @@ cdef class Consumer(Timed):
     cdef bint wants(self) noexcept
     cdef int deliver(self, Delivery *delivery) except -1
     cdef int cut(self) except -1
+    cdef int drop(self, str reason) except -1
     cdef int take_more(self) except -1
     cdef int flush(self) except -1
     cdef int on_durable(self, uint64_t done_ticket, str error) except -1

@@ -22,6 +22,10 @@ cdef class Consumer(Timed):
         """The channel is going away: end the connection."""
         raise AssertionError("a Consumer without cut")
 
+    cdef int drop(self, str reason) except -1:
+        """End the connection at once, with a line in the log."""
+        raise AssertionError("a Consumer without drop")
+
     cdef int flush(self) except -1:
         """The loop turn ends: what was gathered leaves now."""
         raise AssertionError("a Consumer without flush")

@@ -35,10 +35,12 @@ cdef class Registry:
     cdef list open_callbacks         # (ticket, callable, topic) of this turn, which were not written yet
     cdef list refused                # consumers to be told at the end of the turn
     cdef uint64_t told_ticket        # the last that consumers were told of
+    cdef readonly uint64_t fault_count    # clients that were dropped for a fault of ours
 
     cdef int want_flush(self, Consumer consumer) except -1
     cdef int ask_turn(self) except -1
     cdef int put_off(self, Consumer consumer) except -1
+    cdef int break_off(self, Consumer consumer, object error) except -1
     cdef int settle(self) except -1
     cdef int refuse(self, Topic topic, str error) except -1
     cdef int count_messages(self, uint64_t done, bint is_good) except -1

@@ -129,7 +129,10 @@ cdef class Registry:
             self.written = []
             self.written_size = 0
             for consumer in written:
-                consumer.flush()
+                try:
+                    consumer.flush()
+                except Exception as error:
+                    self.break_off(consumer, error)
             if self.written_size <= LOOK_SIZE_MAX:
                 self.look.begin(monotonic_ns())
             else:
@@ -142,6 +145,12 @@ cdef class Registry:
             self.look.stop()
         if self.look.is_on:
             self.ask_turn()
+
+    cdef int break_off(self, Consumer consumer, object error) except -1:
+        """A fault of ours in what one client was to get: it ends that client, and all others are served."""
+        self.fault_count += 1
+        self.waiting.discard(consumer)
+        return consumer.drop(f"internal error: {error!r}")
 
     cdef int settle(self) except -1:
         """Write what this turn has put off. Before each start of fsyncs: the tickets that were given out cover it."""
@@ -253,7 +262,10 @@ cdef class Registry:
         self.storage.tick.finish(done, not error)
         self.count_messages(done, not error)
         for consumer in list(self.waiting):
-            consumer.on_durable(done, error or None)
+            try:
+                consumer.on_durable(done, error or None)
+            except Exception as fault:
+                self.break_off(consumer, fault)
         waiting = self.callbacks
         self.callbacks = [item for item in waiting if item[0] > done]
         for ticket, callback in waiting:

@@ -105,3 +105,12 @@ def os_error(error: OSError) -> str:
         return str(error)
     text = os.strerror(error.errno)
     return text[:1].lower() + text[1:]
+
+
+def printed_address(peername: object) -> tuple[str, str]:
+    """(address as printed, host) of a socket's peer; ('@', '') for a unix socket's."""
+    if not isinstance(peername, tuple):
+        return "@", ""
+    # An IPv4 peer of a dual-stack listener is shown as what it is.
+    host, port = peername[0].removeprefix("::ffff:"), peername[1]
+    return (f"[{host}]:{port}" if ":" in host else f"{host}:{port}"), host

@@ -238,6 +238,11 @@ class Broker(Collector):
             "1, or 0 when the last write or fsync failed, as /ping says.",
             server.health() == "OK",
         )
+        yield CounterMetricFamily(
+            "nsqd_client_faults",
+            "Clients that were dropped for a fault of nsqd's own, a line in the log each.",
+            server.registry.fault_count,
+        )
         yield histogram_metric(
             "nsqd_loop_lag_seconds",
             "How late timers of the event loop fire.",

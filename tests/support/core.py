@@ -70,6 +70,8 @@ class Transport:
 
     def write(self, data):
         assert not self.is_closing
+        if self.has_eof:
+            raise RuntimeError("Cannot call write() after write_eof()")  # as uvloop says it
         self.written.append(data)
 
     def can_write_eof(self):
