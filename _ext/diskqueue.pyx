@@ -15,7 +15,7 @@ from nsqfast._ext.recovery cimport Recovered, recover
 from nsqfast._ext.segment cimport RECORD_HEADER_SIZE
 from nsqfast._ext.syncer cimport OpenFile, Syncer, drop_file
 from nsqfast._ext.diskreader import remove, remove_all
-from nsqfast._ext.segment import segment_path, segments_between
+from nsqfast._ext.segment import forget_listed, segment_path, segments_between
 
 cdef enum:
     # Records in front of the reader that are copied behind it at a clean stop, this many bytes at once.
@@ -60,6 +60,7 @@ cdef class DiskQueue(DiskWriter):
             self.skim()
         if self.acks is not None:
             self.try_meta()
+        forget_listed(self.prefix)
 
     # Finishing
 

@@ -16,6 +16,7 @@ from libc.stdlib cimport free, malloc
 cimport cython
 
 import os
+from contextlib import contextmanager
 
 from nsqfast._ext.hollow cimport is_hollow, is_sealed, is_zeros, seal
 from nsqfast._ext.message cimport get_be16, get_be32, get_be64, id_from_hex
@@ -30,6 +31,8 @@ cdef uint64_t TIMESTAMP_MIN = 1000000000000000000
 cdef uint64_t TIMESTAMP_MAX = 7258118400000000000
 cdef uint64_t ATTEMPTS_MAX = 1000
 
+cdef dict listed = None     # of listed_once
+
 
 def segment_path(str prefix, int64_t number):
     """prefix is '<data path>/<queue>.diskqueue.'."""
@@ -38,15 +41,42 @@ def segment_path(str prefix, int64_t number):
 
 def segment_numbers(str prefix):
     """The numbers of the data files that exist, ascending. A folder or a pipe of such a name is none."""
-    folder, start = os.path.split(prefix)
-    numbers = []
+    found = None if listed is None else listed.get(prefix, [])
+    if found is None:
+        found = numbers_by_prefix(*os.path.split(prefix)).get(prefix, [])
+    return sorted(found)
+
+
+def numbers_by_prefix(str folder, str beginning=""):
+    """The same for all queues of the folder whose names begin so, not in order."""
+    found = {}
     with os.scandir(folder or ".") as entries:
         for entry in entries:
-            if entry.name.startswith(start) and entry.name.endswith(".dat"):
-                digits = entry.name[len(start):].removesuffix(".dat")
-                if len(digits) >= 6 and digits.isascii() and digits.isdigit() and int(digits) < 1 << 62:
-                    numbers += [int(digits)] if entry.is_file() else []
-    return sorted(numbers)
+            if not entry.name.startswith(beginning):
+                continue
+            start, _, digits = entry.name.removesuffix(".dat").rpartition(".")
+            if (len(digits) >= 6 and digits.isascii() and digits.isdigit() and int(digits) < 1 << 62
+                    and entry.name.endswith(".dat") and entry.is_file()):
+                found.setdefault(os.path.join(folder, start + "."), []).append(int(digits))
+    return found
+
+
+@contextmanager
+def listed_once(str folder):
+    """Within it, queues are opened: the folder is read once and not for each of them. A queue that was opened, and may
+    change its files, is looked up again each time."""
+    global listed
+    listed = numbers_by_prefix(folder)
+    try:
+        yield
+    finally:
+        listed = None
+
+
+def forget_listed(str prefix):
+    """The queue was opened."""
+    if listed is not None:
+        listed[prefix] = None
 
 
 def segments_between(str prefix, int64_t first, int64_t end):

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from nsqfast import NSQ_VERSION
+from nsqfast._ext.segment import listed_once
 from nsqfast.errors import OptionsError
 from nsqfast.gotext import os_error
 from nsqfast.names import is_valid_name
@@ -150,8 +151,9 @@ def load(registry: "Registry", folder: str) -> bytes | None:
                 "messages of %s are here, and %s does not name it", _shown(name, channel), FILE_NAME
             )
             _add(topics, name, channel)
-    for name, entry in topics.items():
-        _create(registry, name, entry)
+    with listed_once(folder):
+        for name, entry in topics.items():
+            _create(registry, name, entry)
     return data
 
 

@@ -3,12 +3,15 @@
 import itertools
 import os
 import random
+from pathlib import Path
 
 import pytest
 from nsqfast._ext.segment import (
     Segment,
+    forget_listed,
     is_hollow_record,
     is_sealed_record,
+    listed_once,
     save_damaged,
     seal_record,
     segment_numbers,
@@ -42,6 +45,24 @@ def test_names(tmp_path):
         (tmp_path / f"orders.diskqueue.{name}").touch()
     (tmp_path / "orders:x.diskqueue.000005.dat").touch()
     assert segment_numbers(prefix) == [2, 10, 1234567]
+
+
+def test_names_in_a_folder_that_is_read_once(tmp_path):
+    """Of a queue that was opened meanwhile the folder is asked again."""
+    prefixes = [f"{tmp_path}/{name}.diskqueue." for name in ("t", "t:c", "t.b", "t.b:c.d", "none")]
+    for number, prefix in enumerate(prefixes[:-1]):
+        Path(segment_path(prefix, number)).touch()
+        Path(prefix + "meta.dat").touch()
+    (tmp_path / "t.diskqueue.000009.dat").mkdir()
+    with listed_once(str(tmp_path)):
+        found = [segment_numbers(prefix) for prefix in prefixes]
+        Path(segment_path(prefixes[0], 7)).touch()
+        assert segment_numbers(prefixes[0]) == [0]
+        forget_listed(prefixes[0])
+        assert segment_numbers(prefixes[0]) == [0, 7]
+    assert found == [[0], [1], [2], [3], []]
+    Path(segment_path(prefixes[-1], 7)).touch()
+    assert segment_numbers(prefixes[-1]) == [7]
 
 
 def test_damaged_bytes_are_appended(tmp_path):
