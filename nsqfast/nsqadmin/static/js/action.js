@@ -6,6 +6,7 @@ import { send, toast, to } from "./page.js";
 
 export const dialog = document.getElementById("action");
 const NAME = "[.a-zA-Z0-9_\\-]+(#ephemeral)?";
+export const POLL_MS = 400;
 const AFTER_MS = 400; // until the server has asked the nodes
 
 /** The JSON of an answer with its status; the text of any failure as `message`. */
@@ -165,14 +166,24 @@ export async function actAtOnce(order) {
 
 export const tellDone = (job, where = "") => toast(job.title + where, "ok", job.can_undo ? [undoButton(job)] : []);
 
+// A job of many is answered before it has ended.
+async function toEnd(job) {
+  while (job.items && job.is_running) {
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+    job = await ask(`/ui/actions/${job.id}`, undefined, "GET");
+  }
+  return job;
+}
+
 function undoButton(job) {
   const undo = button("undo", "Undo", async () => {
     undo.disabled = true;
-    const undone = await ask(`/ui/actions/${job.id}/undo`, {});
+    const undone = await toEnd(await ask(`/ui/actions/${job.id}/undo`, {}));
     undo.closest(".toast")?.remove();
     if (!undone.items) return toast(undone.message, "crit");
     setTimeout(refresh, AFTER_MS);
     if (undone.total === 1 && undone.outcome !== "ok") return showResult(undone);
+    if (undone.outcome !== "ok") return toast(`Not undone everywhere: ${job.title}`, "crit");
     toast(`Undone: ${job.title}`);
   });
   return undo;

@@ -1,12 +1,11 @@
 // Actions on many rows: those that are picked, or all that match the search of the page.
-import { ask, confirm, dialog, resultButtons, resultTable, setError, show, stateOf, tellDone } from "./action.js";
+import { POLL_MS, ask, confirm, dialog, resultButtons, resultTable, setError, show, stateOf, tellDone } from "./action.js";
 import { button, el, number, plural, table } from "./dom.js";
 import { refresh } from "./live.js";
 import { toast } from "./page.js";
 import { picked } from "./select.js";
 
 const STEPS = [["pause", "Pause"], ["unpause", "Unpause"], ["empty", "Empty…"], ["delete", "Delete…"]];
-const POLL_MS = 400;
 const isAll = new WeakSet(); // sections in which all matches are chosen
 
 const nameOf = (item) => (item.channel ? `${item.topic}/${item.channel}` : item.topic);
