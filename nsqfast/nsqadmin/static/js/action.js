@@ -166,24 +166,19 @@ export async function actAtOnce(order) {
 
 export const tellDone = (job, where = "") => toast(job.title + where, "ok", job.can_undo ? [undoButton(job)] : []);
 
-// A job of many is answered before it has ended.
-async function toEnd(job) {
-  while (job.items && job.is_running) {
-    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
-    job = await ask(`/ui/actions/${job.id}`, undefined, "GET");
-  }
-  return job;
-}
-
 function undoButton(job) {
   const undo = button("undo", "Undo", async () => {
     undo.disabled = true;
-    const undone = await toEnd(await ask(`/ui/actions/${job.id}/undo`, {}));
+    let undone = await ask(`/ui/actions/${job.id}/undo`, {});
+    // A job of many is answered before it has ended.
+    while (undone.is_running) {
+      await new Promise((go) => setTimeout(go, POLL_MS));
+      undone = await ask(`/ui/actions/${undone.id}`, undefined, "GET");
+    }
     undo.closest(".toast")?.remove();
     if (!undone.items) return toast(undone.message, "crit");
     setTimeout(refresh, AFTER_MS);
-    if (undone.total === 1 && undone.outcome !== "ok") return showResult(undone);
-    if (undone.outcome !== "ok") return toast(`Not undone everywhere: ${job.title}`, "crit");
+    if (undone.outcome !== "ok") return undone.total > 1 ? toast(`Not undone: ${job.title}`, "crit") : showResult(undone);
     toast(`Undone: ${job.title}`);
   });
   return undo;
