@@ -28,6 +28,7 @@ from nsqfast._ext.syncer cimport drop_file, open_file
 cdef extern from "check.h" nogil:
     uint64_t mix "nsq_mix"(uint64_t x)
     uint64_t check_numbers "nsq_check"(const uint64_t *numbers, uint64_t count)
+    uint64_t check_place "nsq_check_place"(const Place *place)
 
 cdef extern from "mapping.h" nogil:
     Mapping *map_file "nsq_map"(int fd, size_t size)
@@ -48,8 +49,6 @@ cdef enum:
     CAPACITY_MIN = 16384
 
 cdef uint64_t PLACE_MAX = <uint64_t>1 << 62
-cdef uint64_t FILE_FACTOR = 0xff51afd7ed558ccd
-cdef uint64_t POSITION_FACTOR = 0xc4ceb9fe1a85ec53
 cdef const char *MAGIC = b"nsqacks2"
 
 log = logging.getLogger("nsqd")
@@ -73,11 +72,6 @@ cdef bint is_sane(Place place) noexcept:
     """Numbers that can be counted on from."""
     return (1 <= place.index < PLACE_MAX and 0 <= place.file < <int64_t>PLACE_MAX
             and 0 <= place.position < <int64_t>PLACE_MAX)
-
-
-cdef uint64_t check_place(Place *place) noexcept:
-    """Short, since each record that is written or finished makes one. Odd factors: a bit that flips changes the sum."""
-    return mix(place.index + <uint64_t>place.file * FILE_FACTOR + <uint64_t>place.position * POSITION_FACTOR)
 
 
 cdef uint64_t check_boot(Header *header) noexcept:

@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t, uint16_t, uint64_t
 from nsqfast._ext.diskdeferred cimport DiskDeferred
 from nsqfast._ext.diskhead cimport DiskHead
 from nsqfast._ext.diskqueue cimport DiskQueue
+from nsqfast._ext.disposal cimport Disposal
 from nsqfast._ext.heap cimport Timed, Timers
 from nsqfast._ext.memory cimport account
 from nsqfast._ext.message cimport Delivery, Message
@@ -29,6 +30,7 @@ cdef class Storage:
     cdef readonly Syncer syncer
     cdef readonly Timers timers
     cdef SyncTick tick
+    cdef Disposal disposal
     cdef list unsettled          # topics that put off a write in this turn
     cdef list uncounted          # (ticket, topic, its counts) of what waits for an fsync
     cdef object on_mixed         # writes what was put off; None where there is no registry

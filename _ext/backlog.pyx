@@ -72,6 +72,7 @@ cdef class Storage:
         self.syncer = syncer
         self.timers = timers
         self.tick = SyncTick(timers, settings.sync_timeout_ns)
+        self.disposal = Disposal(timers, syncer)
         self.unsettled = []
         self.uncounted = []
 
@@ -331,8 +332,7 @@ cdef class Backlog:
         return 0
 
     cdef int empty(self) except -1:
-        drop_all(self.memory)
-        self.storage.syncer.announce()  # a turn, in which the memory begins to go back
+        self.storage.disposal.add_ring(self.memory.take_all())
         return 0 if self.disk is None else self.disk.empty()
 
     cdef uint64_t close_some(self, int step) except? 0:
@@ -348,8 +348,7 @@ cdef class Backlog:
         return self.disk is not None and self.disk.kept_behind() > AHEAD_MAX
 
     cdef int delete_files(self) except -1:
-        drop_all(self.memory)
-        self.storage.syncer.announce()
+        self.storage.disposal.add_ring(self.memory.take_all())
         return 0 if self.disk is None else self.disk.delete_files()
 
 

@@ -43,3 +43,12 @@ cdef uint64_t check_lines(const char *data, Py_ssize_t size, Py_ssize_t message_
 cdef Py_ssize_t line_length(const char *data, Py_ssize_t size) noexcept:
     cdef const char *newline = <const char *> memchr(data, c"\n", size)
     return size if newline is NULL else newline - data
+
+
+cdef Py_ssize_t skip_bodies(const char *data, uint64_t count) noexcept:
+    """The size of so many {size(4) body}, which were checked."""
+    cdef Py_ssize_t offset = 0
+    cdef uint64_t _
+    for _ in range(count):
+        offset += 4 + <Py_ssize_t> get_be32(data + offset)
+    return offset

@@ -3,6 +3,7 @@
 from libc.stdint cimport int64_t, uint64_t
 
 from nsqfast._ext.backlog cimport Backlog, Queue, Storage
+from nsqfast._ext.budget cimport Budget
 from nsqfast._ext.circle cimport Circle
 from nsqfast._ext.consumer cimport Consumer
 from nsqfast._ext.flush cimport Flush
@@ -10,8 +11,8 @@ from nsqfast._ext.heap cimport DeadlineHeap, Timers
 from nsqfast._ext.histogram cimport Histogram
 from nsqfast._ext.inflight cimport Entry, InFlightTable
 from nsqfast._ext.latency cimport Latency
-from nsqfast._ext.line cimport InFlightLine
 from nsqfast._ext.message cimport Delivery, Message
+from nsqfast._ext.timeouts cimport Timeouts
 
 
 cdef enum Settled:
@@ -34,8 +35,9 @@ cdef class Channel(Queue):
     cdef Delivery *fresh             # deferred by the put that is under way; NULL = none was
     cdef uint64_t missed_count       # of the put off: those that came before this channel
     cdef Timers timers
-    cdef InFlightTable table         # id -> delivery, those in flight
-    cdef InFlightLine in_flight      # the same deliveries, by the time they are taken back
+    cdef InFlightTable table         # id -> delivery, those in flight: to a member, or in `returning`
+    cdef Timeouts timeouts           # the members that have them
+    cdef list returning              # lines of consumers that left, to be queued again
     cdef DeadlineHeap deferred       # by the time they are queued
     cdef dict members                # number -> Consumer
     cdef Circle ready
@@ -59,12 +61,16 @@ cdef class Channel(Queue):
     cdef bint must_wait(self) noexcept
     cdef bint hand_out(self, Consumer consumer, int64_t now_ns) except -1
     cdef int roll(self) noexcept
-    cdef int take_back(self, Consumer consumer) except -1
+    cdef bint take_back(self, Budget *budget) except -1
     cdef Settled check(self, Consumer consumer, uint64_t id, Delivery **delivery) noexcept
-    cdef int remove(self, Delivery *delivery) except -1
+    cdef int remove(self, Consumer consumer, Delivery *delivery) except -1
+    cdef int watch(self, Consumer consumer, int64_t deadline_ns) except -1
     cdef int rearm(self, int64_t deadline_ns) except -1
     cdef int on_deadline(self, int64_t now_ns) except -1
-    cdef int expire(self, Delivery *delivery) except -1
+    cdef bint expire(self, int64_t now_ns, Budget *budget) except -1
+    cdef bint queue_deferred(self, int64_t now_ns, Budget *budget) except -1
+    cdef int drop_deliveries(self) except -1
     cdef int flush_rest(self, Flush flush) except -1
     cdef int restore_deferred(self) except -1
+    cdef list lines(self)
     cdef int64_t oldest(self) except -2

@@ -2,15 +2,17 @@
 
 import logging
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t
-from libc.stdlib cimport free
+from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 
+from nsqfast._ext.budget cimport begin_part, begin_short_part, is_spent
 from nsqfast._ext.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.diskdeferred cimport DiskDeferred
+from nsqfast._ext.disposal cimport Disposal, drop_heap
 from nsqfast._ext.heap cimport HeapNode
 from nsqfast._ext.histogram cimport record
+from nsqfast._ext.line cimport InFlightLine
 from nsqfast._ext.memory cimport MEMORY_FULL, MEMORY_SLOW, account
-from nsqfast._ext.message cimport delivery_free
+from nsqfast._ext.turn cimport CutOff
 
 from nsqfast.errors import PublishError
 from nsqfast.names import is_ephemeral
@@ -34,7 +36,8 @@ cdef class Channel(Queue):
             self.latency = Latency(storage.settings.latency_window_ns)
         self.histogram = Histogram() if storage.settings.has_histogram else None
         self.table = InFlightTable()
-        self.in_flight = InFlightLine()
+        self.timeouts = Timeouts()
+        self.returning = []
         self.deferred = DeadlineHeap()
         self.members = {}
         self.ready = Circle()
@@ -43,9 +46,9 @@ cdef class Channel(Queue):
         self.restore_deferred()
 
     def __dealloc__(self):
-        if self.in_flight is not None:
-            drop_line(self.in_flight)
-            drop_heap(self.deferred)
+        cdef Budget endless = Budget(0, INT64_MAX)
+        if self.deferred is not None:
+            drop_heap(self.deferred, &endless)
 
     # -- in ------------------------------------------------------------------------------------------------------------
 
@@ -80,9 +83,10 @@ cdef class Channel(Queue):
     # -- out -----------------------------------------------------------------------------------------------------------
 
     cdef int pump(self) except -1:
-        """Hand out what there is as long as somebody wants it."""
+        """Hand out what there is as long as somebody wants it; what takes long goes on in later turns."""
         cdef Consumer consumer
         cdef int64_t now_ns = 0
+        cdef Budget budget = begin_short_part()
         if self.paused or self.exiting:
             return 0
         while self.ready.first is not None and (self.backlog.memory.size or self.backlog.disk_depth()):
@@ -101,13 +105,15 @@ cdef class Channel(Queue):
                 return self.rearm(now_ns + RETRY_NS)
             if self.ready.first is not None:
                 self.ready.first = self.ready.first.next_ready
+            if is_spent(&budget, 1):
+                return self.rearm(now_ns + 1)
         return 0
 
     cdef bint must_wait(self) noexcept:
         """Memory is short, and another message from disk would take more; but one at a time always gets through."""
         if self.backlog.memory.size:
             return False
-        return self.in_flight.size > 0 or (account.level >= MEMORY_FULL and self.deferred.size > 0)
+        return self.table.size > 0 or (account.level >= MEMORY_FULL and self.deferred.size > 0)
 
     cdef bint hand_out(self, Consumer consumer, int64_t now_ns) except -1:
         """False: there was nothing after all (damage took what was left)."""
@@ -123,10 +129,11 @@ cdef class Channel(Queue):
         delivery.delivered_ns = now_ns
         delivery.deadline_ns = now_ns + consumer.timeout_ns
         self.table.insert(delivery)
-        self.in_flight.push(delivery)
+        consumer.line.push(delivery)
         consumer.in_flight += 1
         self.taken[consumer.distance] += was_in_memory
-        self.rearm(delivery.deadline_ns)
+        if not consumer.is_watched or delivery.deadline_ns < consumer.due.deadline_ns:
+            self.watch(consumer, delivery.deadline_ns)
         consumer.deliver(delivery)
         return True
 
@@ -146,32 +153,39 @@ cdef class Channel(Queue):
         return 0
 
     cdef int join(self, Consumer consumer) except -1:
+        consumer.line = InFlightLine()
         self.members[consumer.number] = consumer
         return 0
 
     cdef int leave(self, Consumer consumer) except -1:
-        """What was in flight to it is queued again at once (Go lets it wait for its timeout, §14 row 14)."""
+        """What was in flight to it is queued again in later turns (Go lets it wait for its timeout, §14 row 14)."""
         if self.members.pop(consumer.number, None) is None:
             return 0
         self.ready.remove(consumer)
-        if not self.exiting:
-            self.take_back(consumer)
-            self.pump()
+        self.timeouts.remove(consumer)
+        consumer.in_flight = 0
+        if consumer.line.size and not self.exiting:
+            self.returning.append(consumer.line)
+            self.rearm(monotonic_ns())
         if self.ephemeral and not self.members and not self.exiting:
             self.on_last_left(self.name)
         return 0
 
-    cdef int take_back(self, Consumer consumer) except -1:
-        cdef size_t i, count = 0
-        cdef Delivery **owned = self.in_flight.owned_by(consumer.number, &count)
-        try:
-            for i in range(count):
-                self.remove(owned[i])
-                self.backlog.requeue(owned[i])
-        finally:
-            free(owned)
-        consumer.in_flight = 0
-        return 0
+    cdef bint take_back(self, Budget *budget) except -1:
+        """Queue again what consumers that left had; False: the part ended before that was all."""
+        cdef InFlightLine line
+        cdef Delivery *delivery
+        while self.returning:
+            line = self.returning[0]
+            while line.size:
+                delivery = line.peek()
+                self.table.remove(delivery)
+                line.remove(delivery)
+                self.backlog.requeue(delivery)
+                if is_spent(budget, 1):
+                    return False
+            del self.returning[0]
+        return True
 
     # -- FIN, REQ, TOUCH -----------------------------------------------------------------------------------------------
 
@@ -182,10 +196,11 @@ cdef class Channel(Queue):
         delivery[0] = entry.delivery
         return SETTLED if entry.delivery.owner == consumer.number else NOT_OWNED
 
-    cdef int remove(self, Delivery *delivery) except -1:
+    cdef int remove(self, Consumer consumer, Delivery *delivery) except -1:
         """Take it out of the books on what is in flight."""
         self.table.remove(delivery)
-        self.in_flight.remove(delivery)
+        consumer.line.remove(delivery)
+        consumer.in_flight -= 1
         return 0
 
     cdef Settled finish(self, Consumer consumer, uint64_t id) except *:
@@ -197,7 +212,7 @@ cdef class Channel(Queue):
         if delivery.owner != consumer.number:
             return NOT_OWNED
         self.table.remove_at(entry)
-        self.in_flight.remove(delivery)
+        consumer.line.remove(delivery)
         consumer.in_flight -= 1
         if self.histogram is not None:
             record(&self.histogram.steps, wall_ns() - delivery.message.timestamp_ns)
@@ -213,8 +228,7 @@ cdef class Channel(Queue):
             return settled
         if self.exiting:
             return EXITING  # it stays in flight and so gets stored
-        self.remove(delivery)
-        consumer.in_flight -= 1
+        self.remove(consumer, delivery)
         self.requeue_count += 1
         if delay_ns:
             self.backlog.rewrite(delivery)
@@ -228,10 +242,11 @@ cdef class Channel(Queue):
         cdef Delivery *delivery
         cdef Settled settled = self.check(consumer, id, &delivery)
         if settled == SETTLED:
-            self.in_flight.remove(delivery)
+            consumer.line.remove(delivery)
             delivery.deadline_ns = min(monotonic_ns() + consumer.timeout_ns, delivery.delivered_ns + hold_max_ns)
-            self.in_flight.push(delivery)
-            self.rearm(delivery.deadline_ns)
+            consumer.line.push(delivery)
+            if not consumer.is_watched or delivery.deadline_ns < consumer.due.deadline_ns:
+                self.watch(consumer, delivery.deadline_ns)
         return settled
 
     # -- time ----------------------------------------------------------------------------------------------------------
@@ -242,31 +257,48 @@ cdef class Channel(Queue):
             self.timers.arm(self, deadline_ns)
         return 0
 
+    cdef int watch(self, Consumer consumer, int64_t deadline_ns) except -1:
+        """Look then at what is in flight to it."""
+        if consumer.is_watched or consumer.number in self.members:
+            self.timeouts.put(consumer, deadline_ns)
+        return self.rearm(deadline_ns)
+
     cdef int on_deadline(self, int64_t now_ns) except -1:
-        cdef Delivery *due = self.in_flight.peek()
+        """As much of what is due as fits into a part; the rest in later turns."""
+        cdef Budget budget = begin_part()
+        if not (self.take_back(&budget) and self.expire(now_ns, &budget) and self.queue_deferred(now_ns, &budget)):
+            self.rearm(now_ns + 1)
+        return self.pump()
+
+    cdef bint expire(self, int64_t now_ns, Budget *budget) except -1:
+        """Queue again what timed out; False: the part ended before that was all."""
+        cdef Consumer consumer = self.timeouts.first()
+        cdef Delivery *delivery
+        while consumer is not None and consumer.due.deadline_ns <= now_ns:
+            delivery = consumer.line.peek()
+            self.remove(consumer, delivery)
+            self.timeout_count += 1
+            self.link(consumer)
+            self.backlog.requeue(delivery)
+            if is_spent(budget, 1):
+                return False
+            consumer = self.timeouts.first()
+        if consumer is not None:
+            self.rearm(consumer.due.deadline_ns)
+        return True
+
+    cdef bint queue_deferred(self, int64_t now_ns, Budget *budget) except -1:
+        """Queue what was deferred until now; False: the part ended before that was all."""
         cdef HeapNode *node = self.deferred.peek()
-        while due is not NULL and due.deadline_ns <= now_ns:
-            self.expire(due)
-            due = self.in_flight.peek()
-        if due is not NULL:
-            self.rearm(due.deadline_ns)
         while node is not NULL and node.deadline_ns <= now_ns:
             self.deferred.remove(node)
             self.backlog.requeue(<Delivery *> node)
+            if is_spent(budget, 1):
+                return False
             node = self.deferred.peek()
         if node is not NULL:
             self.rearm(node.deadline_ns)
-        return self.pump()
-
-    cdef int expire(self, Delivery *delivery) except -1:
-        cdef Consumer consumer = self.members.get(delivery.owner)
-        self.remove(delivery)
-        self.timeout_count += 1
-        self.backlog.requeue(delivery)
-        if consumer is not None:
-            consumer.in_flight -= 1
-            self.link(consumer)
-        return 0
+        return True
 
     # -- the operator's commands ---------------------------------------------------------------------------------------
 
@@ -282,12 +314,22 @@ cdef class Channel(Queue):
         """Drop what is queued, in flight and deferred."""
         cdef Consumer consumer
         self.backlog.empty()
-        self.table = InFlightTable()
-        drop_line(self.in_flight)
-        drop_heap(self.deferred)
+        self.drop_deliveries()
         for consumer in self.members.values():
             consumer.in_flight = 0
             self.link(consumer)
+
+    cdef int drop_deliveries(self) except -1:
+        """What is in flight and deferred."""
+        cdef InFlightLine line
+        cdef Disposal disposal = self.backlog.storage.disposal
+        for line in self.lines():
+            disposal.add_line(line.take_all())
+        disposal.add_heap(self.deferred)
+        self.table = InFlightTable()
+        self.deferred = DeadlineHeap()
+        self.returning = []
+        return 0
 
     cdef Flush flush(self):
         """All that is held in memory to disk, for a stop: queued, then in flight, then deferred. None: there are no
@@ -298,9 +340,9 @@ cdef class Channel(Queue):
         self.timers.disarm(self)
         if self.backlog.disk is None:
             return None
-        if queued or self.in_flight.size or self.deferred.size:
+        if queued or self.table.size or self.deferred.size:
             log.info("CHANNEL(%s): flushing %d memory %d in-flight %d deferred messages to backend",
-                     self.name, queued, self.in_flight.size, self.deferred.size)
+                     self.name, queued, self.table.size, self.deferred.size)
         flush = Flush(self.backlog)
         flush.add_memory()
         self.flush_rest(flush)
@@ -308,14 +350,23 @@ cdef class Channel(Queue):
         return flush
 
     cdef int flush_rest(self, Flush flush) except -1:
-        """What is in flight and what is deferred, each in the order of its deadlines."""
-        cdef Delivery *delivery = self.in_flight.peek()
+        """What is in flight, first to consumers that left, and what is deferred, each in the order of its deadlines."""
+        cdef InFlightLine line
+        cdef Consumer consumer
+        cdef Delivery *delivery
         cdef int64_t to_wall_ns = wall_ns() - monotonic_ns()
         self.table = InFlightTable()
-        while delivery is not NULL:
-            self.in_flight.remove(delivery)
+        for line in self.returning:
+            while line.size:
+                delivery = line.peek()
+                line.remove(delivery)
+                flush.add(delivery)
+        consumer = self.timeouts.first()
+        while consumer is not None:
+            delivery = consumer.line.peek()
+            consumer.line.remove(delivery)
             flush.add(delivery)
-            delivery = self.in_flight.peek()
+            consumer = self.timeouts.first()
         if self.deferred.size:
             flush.begin_deferred()
         while self.deferred.size:
@@ -325,18 +376,17 @@ cdef class Channel(Queue):
         return 0
 
     cdef int delete(self) except -1:
-        """Consumers are cut off, files go."""
+        """Messages and files go; consumers are cut off from the next turn on."""
         cdef Consumer consumer
+        cdef CutOff cut_off = CutOff(self.timers)
         self.exiting = True
         self.timers.disarm(self)
-        members = list(self.members.values())
-        self.members = {}
-        for consumer in members:
+        self.drop_deliveries()
+        members, self.members = self.members, {}
+        for consumer in members.values():
             self.ready.remove(consumer)
-            consumer.cut()
-        self.table = InFlightTable()
-        drop_line(self.in_flight)
-        drop_heap(self.deferred)
+            self.timeouts.remove(consumer)
+            cut_off.add(consumer)
         return self.backlog.delete_files()
 
     # -- figures -------------------------------------------------------------------------------------------------------
@@ -351,14 +401,24 @@ cdef class Channel(Queue):
 
     @property
     def in_flight_count(self):
-        return self.in_flight.size
+        return self.table.size
 
     @property
     def deferred_count(self):
         return self.deferred.size
 
+    cdef list lines(self):
+        """Of all that is in flight."""
+        cdef Consumer consumer
+        return self.returning + [consumer.line for consumer in self.members.values()]
+
     cdef int64_t oldest(self) except -2:
-        cdef int64_t queued_ns = self.backlog.oldest(), in_flight_ns = self.in_flight.oldest()
+        cdef InFlightLine line
+        cdef int64_t queued_ns = self.backlog.oldest(), in_flight_ns = 0, line_ns
+        for line in self.lines():
+            line_ns = line.oldest()
+            if in_flight_ns == 0 or 0 < line_ns < in_flight_ns:
+                in_flight_ns = line_ns
         if queued_ns <= 0 or 0 < in_flight_ns < queued_ns:
             return in_flight_ns or queued_ns
         return queued_ns
@@ -380,20 +440,3 @@ cdef class Channel(Queue):
     def consumers(self):
         """The sessions that are subscribed."""
         return list(self.members.values())
-
-
-cdef int drop_line(InFlightLine line) noexcept:
-    cdef Delivery *delivery = line.peek()
-    while delivery is not NULL:
-        line.remove(delivery)
-        delivery_free(delivery)
-        delivery = line.peek()
-    return 0
-
-
-cdef int drop_heap(DeadlineHeap heap) noexcept:
-    cdef uint32_t i
-    for i in range(heap.size):
-        delivery_free(<Delivery *> heap.nodes[i])
-    heap.size = 0
-    return 0

@@ -4,16 +4,20 @@ A fatal error is followed by an orderly end: what is gathered leaves, our side i
 read and thrown away for a moment, because closing over unread input would turn the error frame into a reset.
 
 A command that has to wait for somebody else sets `is_held`, uses up nothing and is run again by release(). Meanwhile
-nothing behind it is looked at, what comes is kept up to a bound, and everything that goes out goes out.
+nothing behind it is looked at, what comes is kept up to a bound, and everything that goes out goes out. So it is with
+a client that sent more than a part of a turn is enough for: it is held until its next turn.
 """
 
 import logging
 from collections import deque
 
+from libc.stdint cimport INT64_MAX
+
+from nsqfast._ext.budget cimport Budget, begin_part, is_spent
 from nsqfast._ext.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.frame cimport write_frame, write_ok
 from nsqfast._ext.limits cimport (
-    FRAME_ERROR, FRAME_RESPONSE, INPUT_SIZE, OUTPUT_SIZE_MAX, PENDING_OK_MAX, TRANSPORT_HIGH_WATER,
+    FRAME_ERROR, FRAME_RESPONSE, INPUT_SIZE, OUTPUT_SIZE_MAX, PACKED_SIZE_MAX, PENDING_OK_MAX, TRANSPORT_HIGH_WATER,
 )
 from nsqfast._ext.memory cimport MEMORY_FULL, account, charge
 
@@ -31,6 +35,10 @@ cdef int64_t HANDSHAKE_TIMEOUT_NS = 5 * SECOND_NS
 cdef int64_t DRAIN_NS = SECOND_NS
 cdef int64_t TURN_NS = 1000000                   # until the loop has read once more
 
+cdef enum:
+    # What a piece that was unpacked counts for: the clock is looked at after each.
+    PIECE_UNITS = 64
+
 cdef bytes OK = encode(FRAME_RESPONSE, b"OK")
 
 
@@ -41,6 +49,7 @@ cdef class Connection(Consumer):
         self.registry = registry
         self.input = ReadBuffer(INPUT_SIZE)
         self.output = WriteBuffer()
+        self.output_size_max = OUTPUT_SIZE_MAX
         self.remote_address = ""
         self.remote_host = ""
         self.heartbeat_ns = HEARTBEAT_DEFAULT_NS
@@ -88,6 +97,8 @@ cdef class Connection(Consumer):
         self.leave()
         self.registry.timers.disarm(self)
         self.registry.remove_session(self)
+        if self.lines is not None and self.lines.left_out:
+            log.info("PROTOCOL(V2): [%s] %d lines left out", self.remote_address, self.lines.left_out)
         log.info("PROTOCOL(V2): [%s] exiting ioloop", self.remote_address)
 
     def pause_writing(self):
@@ -101,11 +112,17 @@ cdef class Connection(Consumer):
         self.count_unsent(0)
         self.flush()
         self.choose_reading()
+        if self.is_stopped:
+            self.is_stopped = False
+            self.registry.want_turn(self)
 
     # -- in ------------------------------------------------------------------------------------------------------------
 
     cdef int unpack(self) except -1:
-        """A piece at a time: however much a few bytes unfold to, not more of it is held than a command may have."""
+        """A piece at a time: however much a few bytes unfold to, not more of it is held than a command may have, and
+        when the part is spent the rest stays packed until the next turn.
+        """
+        cdef Budget budget = begin_part()
         try:
             while not self.is_held:
                 if self.is_closed or self.is_draining:
@@ -122,6 +139,8 @@ cdef class Connection(Consumer):
                 if piece is not None:
                     self.input.append(piece, len(<bytes> piece))
                     self.parse()
+                    if is_spent(&budget, PIECE_UNITS) and not self.is_held:
+                        self.hold_for_turn()
                     continue
                 self.pieces = None
                 if self.adapter.at_end and not self.at_eof:
@@ -148,6 +167,16 @@ cdef class Connection(Consumer):
             self.fail(ProtocolError("E_INVALID", "no memory left for a command of this size"))
         if self.write_paused or self.is_held:
             self.choose_reading()
+        return self.watch_command() if self.heartbeat_ns == 0 else 0
+
+    cdef int watch_command(self) except -1:
+        """Without heartbeats nothing has to come, but what has begun has to end."""
+        if self.input.start == self.input.end:
+            self.is_begun = False
+        elif not self.is_begun:
+            self.is_begun = True
+            self.command_since_ns = monotonic_ns()
+            self.rearm()
         return 0
 
     cdef int choose_reading(self) except -1:
@@ -168,6 +197,20 @@ cdef class Connection(Consumer):
             else:
                 self.transport.resume_reading()
         return 0
+
+    cdef int hold_for_turn(self) except -1:
+        """The part is spent: what is left goes on in a later turn, behind what others have asked for."""
+        self.is_held = True
+        return self.registry.want_turn(self)
+
+    cdef int go_on(self) except -1:
+        if self.is_closed or self.is_draining:
+            self.is_held = False
+            return self.choose_reading()
+        if self.write_paused and self.output.size > OUTPUT_SIZE_MAX:
+            self.is_stopped = True
+            return 0
+        return self.release()
 
     cdef int release(self) except -1:
         """Run the command that was held, and those behind it."""
@@ -253,7 +296,7 @@ cdef class Connection(Consumer):
         while self.pending and self.pending[0][0] <= done_ticket:
             _, count, command, frame = self.pending.popleft()
             error = error or (frame if count else None)
-            if error is not None and count:
+            if error is not None and (count or frame is None):
                 self.pending.clear()
                 self.is_draining = False
                 self.registry.done_waiting(self)
@@ -283,6 +326,7 @@ cdef class Connection(Consumer):
         if not layer.is_ready:
             self.secure = layer
             return self.start_handshake()
+        self.output_size_max = PACKED_SIZE_MAX
         write_ok(self.output)
         return self.mark_written()
 
@@ -323,6 +367,14 @@ cdef class Connection(Consumer):
             if end:
                 self.transport.write(end)
         return 0
+
+    # -- the log -------------------------------------------------------------------------------------------------------
+
+    cdef str admit_line(self):
+        """What stands behind a line that the peer can cause again and again; None = no line."""
+        if self.lines is None:
+            self.lines = LineQuota()
+        return self.lines.admit()
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
@@ -378,19 +430,21 @@ cdef class Connection(Consumer):
 
     cdef int64_t deadline(self) noexcept:
         """The next moment at which something must be looked at; 0 = none."""
-        cdef int64_t deadline_ns
+        cdef int64_t deadline_ns = self.next_heartbeat_ns if self.heartbeat_ns else INT64_MAX
+        cdef int64_t patience_ns = self.heartbeat_ns or HEARTBEAT_DEFAULT_NS
         if not self.has_magic:
             return max(self.command_since_ns + MAGIC_TIMEOUT_NS, self.grace_until_ns)
         if self.is_shaking:
             return max(self.handshake_deadline_ns, self.grace_until_ns)
-        if self.heartbeat_ns == 0:
-            return 0
-        deadline_ns = self.next_heartbeat_ns
-        if not self.is_held:
-            deadline_ns = min(deadline_ns, max(self.command_since_ns + 2 * self.heartbeat_ns, self.grace_until_ns))
+        if self.is_awaited():
+            deadline_ns = min(deadline_ns, max(self.command_since_ns + 2 * patience_ns, self.grace_until_ns))
         if self.write_paused:
-            deadline_ns = min(deadline_ns, max(self.write_paused_since_ns + self.heartbeat_ns, self.grace_until_ns))
-        return deadline_ns
+            deadline_ns = min(deadline_ns, max(self.write_paused_since_ns + patience_ns, self.grace_until_ns))
+        return 0 if deadline_ns == INT64_MAX else deadline_ns
+
+    cdef bint is_awaited(self) noexcept:
+        """Whether it is the client's turn to say something, or the rest of it."""
+        return not self.is_held and (self.heartbeat_ns != 0 or self.is_begun)
 
     cdef bint is_over(self, int64_t limit_ns, int64_t allowed_ns, int64_t now_ns) noexcept:
         """Whether nothing came until the limit, nor in the grace behind it.
@@ -411,7 +465,7 @@ cdef class Connection(Consumer):
         return self.registry.timers.arm(self, deadline_ns)
 
     cdef int on_deadline(self, int64_t now_ns) except -1:
-        cdef int64_t grace_ns = self.heartbeat_ns
+        cdef int64_t patience_ns = self.heartbeat_ns or HEARTBEAT_DEFAULT_NS
         if self.is_draining:
             self.abort()
             return 0
@@ -422,20 +476,24 @@ cdef class Connection(Consumer):
             if self.is_over(self.handshake_deadline_ns, HANDSHAKE_TIMEOUT_NS, now_ns):
                 local_address, _ = printed_address(self.transport.get_extra_info("sockname"))
                 return self.fail_handshake(f"read tcp {local_address}->{self.remote_address}: i/o timeout")
-        elif self.heartbeat_ns:
-            if not self.is_held and self.is_over(self.command_since_ns + 2 * grace_ns, grace_ns, now_ns):
+        else:
+            if self.is_awaited() and self.is_over(self.command_since_ns + 2 * patience_ns, patience_ns, now_ns):
                 return self.drop("i/o timeout")
-            if self.write_paused and self.is_over(self.write_paused_since_ns + grace_ns, grace_ns, now_ns):
+            if self.write_paused and self.is_over(self.write_paused_since_ns + patience_ns, patience_ns, now_ns):
                 return self.drop("write timeout")
-            if now_ns >= self.next_heartbeat_ns:
-                self.input.trim()
-                # Behind no waiting answer: a heartbeat says that the connection lives, not that the disk does.
-                write_frame(self.output, FRAME_RESPONSE, b"_heartbeat_", 11)
-                self.mark_written()
-                self.next_heartbeat_ns += self.heartbeat_ns
-                if self.next_heartbeat_ns <= now_ns:
-                    self.next_heartbeat_ns = now_ns + self.heartbeat_ns  # one, however many were missed
+            if self.heartbeat_ns and now_ns >= self.next_heartbeat_ns:
+                self.beat(now_ns)
         return self.rearm()
+
+    cdef int beat(self, int64_t now_ns) except -1:
+        """Behind no waiting answer: a heartbeat says that the connection lives, not that the disk does."""
+        self.input.trim()
+        write_frame(self.output, FRAME_RESPONSE, b"_heartbeat_", 11)
+        self.mark_written()
+        self.next_heartbeat_ns += self.heartbeat_ns
+        if self.next_heartbeat_ns <= now_ns:
+            self.next_heartbeat_ns = now_ns + self.heartbeat_ns  # one, however many were missed
+        return 0
 
     cdef int drop(self, str reason) except -1:
         log.error("client(%s) - %s", self.remote_address, reason)

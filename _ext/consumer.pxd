@@ -2,7 +2,8 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
-from nsqfast._ext.heap cimport Timed
+from nsqfast._ext.heap cimport Timed, TimedNode
+from nsqfast._ext.line cimport InFlightLine
 from nsqfast._ext.message cimport Delivery
 
 
@@ -18,6 +19,9 @@ cdef class Consumer(Timed):
     cdef uint64_t number             # never used twice in one process; 0 is nobody
     cdef int64_t rdy
     cdef int64_t in_flight
+    cdef InFlightLine line           # the same; None until it joins a channel
+    cdef TimedNode due               # in the channel's Timeouts
+    cdef bint is_watched             # whether it stands there
     cdef int64_t timeout_ns          # of a message in flight to it
     cdef int sample_percent          # 0 = all messages
     cdef int distance
@@ -31,6 +35,7 @@ cdef class Consumer(Timed):
     cdef int drop(self, str reason) except -1
     cdef int take_more(self) except -1
     cdef int flush(self) except -1
+    cdef int go_on(self) except -1
     cdef int on_durable(self, uint64_t done_ticket, str error) except -1
     cdef bint refuse(self, str error) except -1
     cdef int seal(self) except -1

@@ -34,6 +34,10 @@ cdef class Consumer(Timed):
         """Ask the channel for messages, if it wants any."""
         raise AssertionError("a Consumer without take_more")
 
+    cdef int go_on(self) except -1:
+        """Its part of an earlier turn was spent, and more had come."""
+        raise AssertionError("a Consumer without go_on")
+
     cdef int on_durable(self, uint64_t done_ticket, str error) except -1:
         """All up to the ticket is on disk, or (with `error`) could not be brought there."""
         raise AssertionError("a Consumer without on_durable")

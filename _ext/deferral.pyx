@@ -1,8 +1,8 @@
 """Deferred messages stand in a heap by their time and in no table by their id, which would cost every one of them. So
 all have to be looked at, a part of them in each call, while the heap goes on.
 
-Only pointers are kept meanwhile. Deliveries come from slabs that are never given back (see `message`), so such a
-pointer can always be followed, to whatever stands there now: whether that is deferred in this channel is asked then.
+Only pointers are kept meanwhile. Deliveries are pinned as long (see `message`), so such a pointer can always be
+followed, to one that may have been freed: whether it is deferred in this channel is asked then.
 """
 
 from libc.stdlib cimport free, malloc
@@ -10,6 +10,8 @@ from libc.string cimport memcpy
 
 from nsqfast._ext.heap cimport HeapNode
 from nsqfast._ext.message cimport id_from_hex, prefetch
+
+from nsqfast._ext.message import pin_deliveries, unpin_deliveries
 
 cdef enum:
     # Looked at in one call.
@@ -33,11 +35,14 @@ cdef class Deferral:
         self.suspects = <Delivery **> malloc((<size_t> self.count + 1) * sizeof(Delivery *))
         if self.suspects is NULL:
             raise MemoryError
+        pin_deliveries()
         if self.count:
             memcpy(self.suspects, channel.deferred.nodes, self.count * sizeof(Delivery *))
 
     def __dealloc__(self):
-        free(self.suspects)
+        if self.suspects is not NULL:
+            free(self.suspects)
+            unpin_deliveries()
 
     @property
     def is_over(self):

@@ -12,6 +12,7 @@ cdef enum:
 
 # depth, unacked, name, pop() and ack() are DiskReader's, append() and what becomes of a batch DiskWriter's.
 cdef class DiskQueue(DiskWriter):
+    cdef int64_t first_file             # no data file has a lower number
     cdef Deadlines deadlines            # of those deferred, found at the start or to be kept at the stop; or None
 
     cpdef int empty(self) except -1

@@ -41,6 +41,7 @@ cdef class DiskQueue(DiskWriter):
         self.acks = found.acks
         self.cursor, self.cursor_file, self.cursor_position = found.cursor, found.cursor_file, found.cursor_position
         self.written, self.write_file, self.write_position = found.written, found.write_file, found.write_position
+        self.first_file = found.first_file
         self.depth = self.unacked = found.unacked
         self.sealed_file, self.sealed_position = found.sealed_file, found.sealed_position
         self.kept = Place(self.cursor, self.cursor_file, self.cursor_position)
@@ -187,7 +188,8 @@ cdef class DiskQueue(DiskWriter):
         """The topic or channel is gone: nothing stays."""
         self.release()
         self.syncer.health.forget(self.prefix)
-        remove_all(self.prefix)
+        # One more: what a batch that was taken back may have left.
+        remove_all(self.prefix, self.first_file, self.write_file + 1)
         return 0
 
     cdef int close_files(self) except -1:

@@ -139,16 +139,8 @@ cdef class DiskWriter(DiskReader):
 
     cdef int commit(self) except -1:
         """write() and confirm() in one."""
-        if self.gathered_count == 0 or self.closed:
-            return self.drop_batch()
-        try:
-            self.store()
-            self.publish(self.batch_file, self.batch_position)
-        except BaseException:
-            self.revoke()
-            raise
-        self.drop_batch()
-        return self.after_write()
+        self.write()
+        return self.confirm()
 
     cdef int write(self) except -1:
         """The batch into its files, where nobody sees it before confirm(). OSError: nothing of it is there."""

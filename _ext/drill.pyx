@@ -218,6 +218,7 @@ cdef class LineDrill(Drill):
     def __init__(self, uint32_t count, uint32_t size, bint is_mixed=False):
         cdef uint32_t i
         self.line = InFlightLine()
+        self.line.is_borrowed = True
         self.is_mixed = is_mixed
         for i in range(count):
             self.deliveries[i].deadline_ns += self.timeout_ns(i) - TIMEOUT_NS
@@ -414,7 +415,7 @@ def publish_batch(Topic topic not None, bytes bodies not None, uint64_t count, u
     if offset > len(bodies):
         raise ValueError("the last message is cut off")
     for _ in range(times):
-        topic.publish_many(bodies, count)
+        topic.publish_many(bodies, count, True)
     return topic.message_count - before
 
 

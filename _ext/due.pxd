@@ -1,8 +1,10 @@
-"""The members of a heap, the earliest first, while the heap stays as it is."""
+"""The members of a heap, or of many lines, the earliest first, while they stay as they are."""
 
 from libc.stdint cimport int64_t, uint32_t
 
-from nsqfast._ext.heap cimport DeadlineHeap, HeapNode
+from nsqfast._ext.heap cimport DeadlineHeap, HeapNode, TimedNode
+from nsqfast._ext.line cimport InFlightLine
+from nsqfast._ext.message cimport Delivery
 
 
 ctypedef struct Candidate:
@@ -21,3 +23,20 @@ cdef class DueOrder:
     cdef HeapNode *next(self) except? NULL
     cdef int add(self, uint32_t index) except -1
     cdef void drop_first(self) noexcept
+
+
+cdef class LineOrder:
+    # Of one line.
+    cdef TimedNode node      # in the heap of LinesOrder, with the deadline of what comes next
+    cdef Delivery *in_list   # the next of its list
+    cdef DueOrder others
+
+    cdef Delivery *peek(self) noexcept
+    cdef int skip(self) except -1
+
+
+cdef class LinesOrder:
+    cdef list orders         # whose nodes are in the heap
+    cdef DeadlineHeap heap
+
+    cdef Delivery *next(self) except? NULL

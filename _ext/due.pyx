@@ -72,3 +72,58 @@ cdef class DueOrder:
             at = child
             child = 2 * at + 1
         candidates[at] = last
+
+
+cdef class LineOrder:
+
+    def __cinit__(self, InFlightLine line not None):
+        self.in_list = line.first
+        self.others = DueOrder(line.others)
+
+    cdef Delivery *peek(self) noexcept:
+        """The earliest of those not given out yet, or NULL."""
+        cdef Delivery *other = <Delivery *> self.others.peek()
+        if other is NULL or (self.in_list is not NULL and self.in_list.deadline_ns <= other.deadline_ns):
+            return self.in_list
+        return other
+
+    cdef int skip(self) except -1:
+        """That one was given out."""
+        if self.peek() is self.in_list:
+            self.in_list = self.in_list.next
+        else:
+            self.others.next()
+        return 0
+
+
+cdef class LinesOrder:
+    """k of n lines' members cost n + k log n."""
+
+    def __cinit__(self, list lines not None):
+        cdef InFlightLine line
+        cdef LineOrder order
+        self.heap = DeadlineHeap()
+        self.orders = [LineOrder(line) for line in lines if line.size]
+        for order in self.orders:
+            order.node.timed = <void *> order
+            order.node.deadline_ns = order.peek().deadline_ns
+            self.heap.push(<HeapNode *> &order.node)
+
+    cdef Delivery *next(self) except? NULL:
+        """The earliest of those not given out yet, or NULL."""
+        cdef TimedNode *node = <TimedNode *> self.heap.peek()
+        cdef LineOrder order
+        cdef Delivery *delivery
+        cdef Delivery *after
+        if node is NULL:
+            return NULL
+        order = <LineOrder> node.timed
+        delivery = order.peek()
+        order.skip()
+        after = order.peek()
+        if after is NULL:
+            self.heap.remove(<HeapNode *> node)
+        else:
+            node.deadline_ns = after.deadline_ns
+            self.heap.moved(<HeapNode *> node)
+        return delivery

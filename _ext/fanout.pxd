@@ -3,6 +3,7 @@
 from libc.stdint cimport int64_t, uint64_t
 
 from nsqfast._ext.backlog cimport Backlog
+from nsqfast._ext.channel cimport Channel
 from nsqfast._ext.message cimport Message
 
 cdef enum:
@@ -10,6 +11,11 @@ cdef enum:
     GATHER_SIZE = 1048576
     # Of a record, before its body.
     HEAD_SIZE = 30
+    # What is put into all channels at once, in messages to the memory of one; some milliseconds. A queue's write to its
+    # disk costs as much as so many of them, and one that has yet to make its files.
+    FAN_MAX = 32768
+    WRITE_COST = 64
+    BEGIN_COST = 4096
 
 
 cdef class Fanout:
@@ -19,12 +25,16 @@ cdef class Fanout:
     cdef uint64_t fresh_bytes
     cdef uint64_t fresh_spread   # of these messages, those that went to all channels
 
-    cdef int put(self, Message *message, int64_t now_ns, bint counts) except -1
+    cdef bint put(self, Message *message, int64_t now_ns, bint counts) except -1
     cdef bint put_in_memory(self, Message *message, int64_t now_ns, bint counts) except -1
+    cdef bint fits_turn(self, uint64_t count) except -1
     cdef int begin(self) except -1
     cdef int write(self) except -1
     cdef int take_back(self) except -1
     cdef tuple take_counts(self)
+
+
+cdef int take_back(Channel channel) except -1
 
 
 # Inline, as durable publishers come here for each message.

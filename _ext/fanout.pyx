@@ -4,6 +4,7 @@
                    │                       │
                    └──── take_back ◄───────┴ one of them fails: every file is cut back, every queue is as before
 
+More than a turn of the loop has room for goes to none of them, but behind the topic's own backlog (see `takeover`).
 On a durable broker what is put in one turn of the loop goes through this together, at the end of the turn.
 """
 
@@ -18,16 +19,18 @@ cdef class Fanout:
         self.backlog = backlog
         self.channels = channels
 
-    cdef int put(self, Message *message, int64_t now_ns, bint counts) except -1:
-        """To all channels; counts: and counted there. OSError: to none of them."""
+    cdef bint put(self, Message *message, int64_t now_ns, bint counts) except -1:
+        """To all channels; counts: and counted there. OSError: to none of them. False: that would take too long."""
         cdef Channel channel
         if len(self.channels) == 1:
             channel = self.channels[0]
             channel.put(message, now_ns)
             channel.message_count += counts
-            return 0
+            return True
         if message.defer_ms == 0 and self.put_in_memory(message, now_ns, counts):
-            return 0
+            return True
+        if not self.fits_turn(1):
+            return False
         self.begin()
         try:
             for channel in self.channels:
@@ -38,7 +41,7 @@ cdef class Fanout:
             raise
         for channel in self.channels:
             channel.message_count += counts
-        return 0
+        return True
 
     cdef bint put_in_memory(self, Message *message, int64_t now_ns, bint counts) except -1:
         """The same in one pass, unless one of them writes to its disk."""
@@ -57,6 +60,17 @@ cdef class Fanout:
             other.backlog.take_back()
             other.message_count -= counts
         return False
+
+    cdef bint fits_turn(self, uint64_t count) except -1:
+        """Whether so many messages may go to all channels at once: nobody else is served meanwhile."""
+        cdef Channel channel
+        cdef uint64_t cost = count * <uint64_t> len(self.channels)
+        for channel in self.channels:
+            if cost > FAN_MAX:
+                break
+            if overflows(channel.backlog, count):
+                cost += BEGIN_COST if channel.backlog.disk.acks is None else WRITE_COST
+        return cost <= FAN_MAX
 
     cdef int begin(self) except -1:
         """Have the queues gather what is put until write() or take_back()."""
@@ -89,11 +103,7 @@ cdef class Fanout:
         cdef Channel channel
         self.backlog.take_back()
         for channel in self.channels:
-            channel.backlog.take_back()
-            if channel.fresh is not NULL:
-                channel.deferred.remove(<HeapNode *> channel.fresh)
-                delivery_free(channel.fresh)
-                channel.fresh = NULL
+            take_back(channel)
         return 0
 
     cdef tuple take_counts(self):
@@ -108,3 +118,19 @@ cdef class Fanout:
         count, size = self.fresh_count, self.fresh_bytes
         self.fresh_count = self.fresh_bytes = self.fresh_spread = 0
         return count, size, of_channels
+
+
+cdef int take_back(Channel channel) except -1:
+    """What it gathered since its begin()."""
+    channel.backlog.take_back()
+    if channel.fresh is not NULL:
+        channel.deferred.remove(<HeapNode *> channel.fresh)
+        delivery_free(channel.fresh)
+        channel.fresh = NULL
+    return 0
+
+
+cdef bint overflows(Backlog backlog, uint64_t count) noexcept:
+    """Some of so many messages go to disk."""
+    return writes(backlog) or (backlog.disk is not None
+                               and backlog.memory.size + count > <uint64_t> backlog.memory_max)

@@ -1,5 +1,6 @@
 """The front of one HTTP connection: plain publishes are answered here, all else is passed on."""
 
+from nsqfast._ext.budget cimport Budget
 from nsqfast._ext.http_shortcut cimport Shortcut
 from nsqfast._ext.request cimport Outcome, PlainRequest
 from nsqfast._ext.topic cimport Topic
@@ -7,6 +8,8 @@ from nsqfast._ext.topic cimport Topic
 
 cdef class HttpFront:
     cdef public bint at_rest          # nothing is half received, waits, or ends: a request may be answered at once
+    cdef public bint is_part_over     # the part is, and what is left goes on in a later turn
+    cdef Budget budget
     cdef public object last_active    # when the last request was answered at once, in the loop's time
     cdef Shortcut shortcut
     cdef object write                 # the transport's

@@ -8,6 +8,7 @@
 A client that sends head and body one after the other is why a request is held back at all, and then for one read only.
 """
 
+from nsqfast._ext.budget cimport begin_part, is_spent
 from nsqfast._ext.http_shortcut cimport is_named
 from nsqfast._ext.request cimport REQUEST_OTHER, REQUEST_PART, REQUEST_WHOLE, parse_request
 
@@ -15,6 +16,9 @@ from nsqfast._ext.request cimport REQUEST_OTHER, REQUEST_PART, REQUEST_WHOLE, pa
 cdef enum:
     # Answers gathered before they are written, and the transport may say that its peer does not read them.
     ANSWERS_MAX = 512
+    # A request is so many units of a part, and one more for each 64 bytes of it.
+    REQUEST_UNITS = 4
+    UNIT_BITS = 6
 
 
 cdef class HttpFront:
@@ -35,7 +39,18 @@ cdef class HttpFront:
         self.at_rest = False
         self.shortcut = self.write = self.time = self.topic = self.held = None
 
+    def begin_part(self):
+        """What is done from here on counts until the next turn."""
+        self.is_part_over = False
+        self.budget = begin_part()
+
+    def count(self, Py_ssize_t units):
+        """So much was done of the part."""
+        self.is_part_over = self.is_part_over or is_spent(&self.budget, units)
+
     def data_received(self, bytes data not None):
+        if not self.is_part_over:
+            self.begin_part()
         if self.held is not None:
             data = self.resume(data)
         if self.at_rest:
@@ -50,6 +65,7 @@ cdef class HttpFront:
         cdef Py_ssize_t taken = self.publish_all(data, len(data), &request, &outcome)
         if taken == len(data):
             self.last_active = self.time()
+            self.is_part_over = False
             return None
         if taken:
             data = data[taken:]
@@ -63,12 +79,13 @@ cdef class HttpFront:
         cdef Py_ssize_t offset = 0
         cdef bytes answer
         cdef list answers = []
-        while offset < size and self.at_rest:
+        while offset < size and self.at_rest and not self.is_part_over:
             outcome[0] = parse_request(data + offset, size - offset, request)
             answer = self.publish(request) if outcome[0] == REQUEST_WHOLE else None
             if answer is None:
                 break
             offset += request.size
+            self.is_part_over = is_spent(&self.budget, REQUEST_UNITS + (request.size >> UNIT_BITS))
             answers.append(answer)
             if len(answers) == ANSWERS_MAX:
                 self.send(answers)

@@ -18,10 +18,14 @@ cdef enum Limit:
     MAGIC_SIZE = 4
     # A line of this many bytes, its newline included, is still a command (spec nsqd-tcp §2).
     LINE_SIZE_MAX = 16384
+    # The body of an IDENTIFY or an AUTH: many times what any client says of itself.
+    IDENTITY_SIZE_MAX = 65536
     # An input buffer starts here and is kept at this size between commands; it doubles only for bytes that did arrive.
     INPUT_SIZE = 65536
     # A consumer with more than this waiting in its output buffer gets nothing until the buffer was written.
     OUTPUT_SIZE_MAX = 1048576
+    # Likewise where the output is compressed: so much takes about a part of a turn.
+    PACKED_SIZE_MAX = 65536
     # The transport asks us to pause above this many unsent bytes.
     TRANSPORT_HIGH_WATER = 1048576
     # 8 timestamp, 2 attempts, 16 id: in a message frame and in a stored record alike.

@@ -1,11 +1,13 @@
-"""What is in flight, by the time it is taken back."""
+"""What is in flight to one consumer, by the time it is taken back."""
 
-from libc.stdint cimport int64_t, uint64_t
+cimport cython
+from libc.stdint cimport int64_t
 
 from nsqfast._ext.heap cimport DeadlineHeap
 from nsqfast._ext.message cimport Delivery
 
 
+@cython.final
 cdef class InFlightLine:
     #   first ─ … ─ last      deadlines that came in order: a list
     #   others                those that did not: a heap
@@ -13,10 +15,11 @@ cdef class InFlightLine:
     cdef Delivery *last
     cdef DeadlineHeap others
     cdef size_t size
+    cdef bint is_borrowed    # whoever made it frees what is in it
 
     cdef int push(self, Delivery *delivery) except -1
     cdef Delivery *peek(self) noexcept
     cdef void remove(self, Delivery *delivery) noexcept
     cdef void unlink(self, Delivery *delivery) noexcept
+    cdef InFlightLine take_all(self)
     cdef int64_t oldest(self) noexcept
-    cdef Delivery **owned_by(self, uint64_t owner, size_t *count) except NULL

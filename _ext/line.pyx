@@ -1,9 +1,9 @@
-"""Consumers mostly share one message timeout, and then a later delivery has a later deadline: a list does, where
-putting in and taking out cost the same however many are in flight. A shorter timeout goes to a heap beside it.
+"""A consumer has one message timeout, so a later delivery has a later deadline: a list does, where putting in and
+taking out cost the same however many are in flight. What is touched for less than that goes to a heap beside it.
 """
 
-from libc.stdint cimport int64_t, uint32_t
-from libc.stdlib cimport free, malloc
+cimport cython
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from nsqfast._ext.debug cimport NSQFAST_DEBUG
 from nsqfast._ext.heap cimport HeapNode
@@ -12,11 +12,20 @@ from nsqfast._ext.message cimport Message, delivery_free, delivery_new, message_
 cdef uint32_t IN_LIST = 0xFFFFFFFF   # a heap_index that no heap gets to
 
 
+@cython.final
+@cython.no_gc_clear  # the heap is needed until the deliveries are freed
 cdef class InFlightLine:
-    """Deliveries that belong to somebody else, the earliest deadline first."""
+    """Deliveries, the earliest deadline first; those that are left go with it."""
 
     def __cinit__(self):
         self.others = DeadlineHeap()
+
+    def __dealloc__(self):
+        cdef Delivery *delivery
+        while self.size and not self.is_borrowed:
+            delivery = self.peek()
+            self.remove(delivery)
+            delivery_free(delivery)
 
     cdef int push(self, Delivery *delivery) except -1:
         if self.last is not NULL and delivery.deadline_ns < self.last.deadline_ns:
@@ -62,6 +71,15 @@ cdef class InFlightLine:
             delivery.next.previous = delivery.previous
         delivery.next = delivery.previous = NULL
 
+    cdef InFlightLine take_all(self):
+        """What is in it, as a line of its own; this one is empty then."""
+        cdef InFlightLine taken = InFlightLine()
+        taken.first, taken.last, taken.size = self.first, self.last, self.size
+        taken.others, self.others = self.others, taken.others
+        self.first = self.last = NULL
+        self.size = 0
+        return taken
+
     cdef int64_t oldest(self) noexcept:
         """When the oldest was published, 0 = there is none. What was requeued stands anywhere, so all are looked at."""
         cdef int64_t oldest_ns = 0, timestamp_ns
@@ -78,26 +96,6 @@ cdef class InFlightLine:
                 oldest_ns = timestamp_ns
         return oldest_ns
 
-    cdef Delivery **owned_by(self, uint64_t owner, size_t *count) except NULL:
-        """Those in flight to that consumer, about in the order of their delivery; the array is the caller's to free."""
-        cdef Delivery **owned = <Delivery **> malloc((self.size + 1) * sizeof(Delivery *))
-        cdef Delivery *delivery = self.first
-        cdef uint32_t i
-        if owned is NULL:
-            raise MemoryError
-        count[0] = 0
-        while delivery is not NULL:
-            if delivery.owner == owner:
-                owned[count[0]] = delivery
-                count[0] += 1
-            delivery = delivery.next
-        for i in range(self.others.size):
-            delivery = <Delivery *> self.others.nodes[i]
-            if delivery.owner == owner:
-                owned[count[0]] = delivery
-                count[0] += 1
-        return owned
-
 
 cdef class TestLine:
     """An InFlightLine of numbered deliveries; for tests."""
@@ -108,17 +106,10 @@ cdef class TestLine:
         self.line = InFlightLine()
         self.by_number = {}
 
-    def __dealloc__(self):
-        while self.line is not None and self.line.size:
-            delivery = self.line.peek()
-            self.line.remove(delivery)
-            delivery_free(delivery)
-
-    def push(self, uint64_t number, int64_t deadline_ns, uint64_t owner=0):
+    def push(self, uint64_t number, int64_t deadline_ns):
         cdef Message *message = message_new(NULL, 0, <int64_t> number + 1, number)
         cdef Delivery *delivery = delivery_new(message)
         delivery.deadline_ns = deadline_ns
-        delivery.owner = owner
         self.line.push(delivery)
         self.by_number[number] = <size_t> delivery
 
@@ -142,13 +133,12 @@ cdef class TestLine:
         """When the oldest was published, here one more than its number; 0 = there is none."""
         return self.line.oldest()
 
-    def owned_by(self, uint64_t owner):
-        """The numbers of those in flight to it."""
-        cdef size_t i, count = 0
-        cdef Delivery **owned = self.line.owned_by(owner, &count)
-        numbers = [owned[i].message.id for i in range(count)]
-        free(owned)
-        return numbers
+    def take_all(self):
+        """Another TestLine with what is in this one, which is empty then."""
+        cdef TestLine taken = TestLine()
+        taken.line = self.line.take_all()
+        taken.by_number, self.by_number = self.by_number, {}
+        return taken
 
     def __len__(self):
         return self.line.size

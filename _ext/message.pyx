@@ -1,14 +1,10 @@
-"""Messages come from a pool that gives back what a drained queue leaves.
-
-Deliveries come from slabs that are never given back: their number follows what is in flight, not what is queued.
-"""
+"""Messages and deliveries come from a pool that gives back what a drained or deleted queue leaves."""
 
 from libc.stdint cimport UINT32_MAX
-from libc.stdlib cimport malloc
 from libc.string cimport memcpy, memset
 
 from nsqfast._ext.debug cimport NSQFAST_DEBUG
-from nsqfast._ext.memory cimport Account, account, charge
+from nsqfast._ext.memory cimport Account, account
 
 cdef extern from "pool.h" nogil:
     ctypedef struct Pool "nsq_pool":
@@ -21,13 +17,13 @@ cdef extern from "pool.h" nogil:
     void keep_freed "nsq_keep_freed"()
 
 cdef enum:
-    SLAB_SIZE = 256
     RECORD_MIN = 26       # of a stored message: time, attempts, id
 
 cdef Pool pool
 pool.account = &account
-cdef Delivery *free_list = NULL
 cdef int64_t live_count = 0
+cdef int64_t pin_count = 0       # of those who follow pointers to deliveries that may have been freed
+cdef Delivery *pinned = NULL     # freed ones that stay what they are until nobody does so
 
 
 cdef Message *message_new(const char *body, uint32_t size, int64_t timestamp_ns, uint64_t id) noexcept:
@@ -74,11 +70,10 @@ cdef Message *message_load(const char *payload, size_t n) noexcept:
 
 cdef Delivery *delivery_new(Message *message) noexcept:
     """A record over `message`, whose reference it takes over; NULL where memory is short."""
-    global free_list, live_count
-    if free_list is NULL and not grow():
+    global live_count
+    cdef Delivery *delivery = <Delivery *> pool_get(&pool, sizeof(Delivery))
+    if delivery is NULL:
         return NULL
-    cdef Delivery *delivery = free_list
-    free_list = delivery.next
     live_count += 1
     delivery.deadline_ns = 0
     delivery.heap_index = 0
@@ -93,28 +88,33 @@ cdef Delivery *delivery_new(Message *message) noexcept:
 
 cdef void delivery_free(Delivery *delivery) noexcept:
     """Give the record back and drop its reference to the message."""
-    global free_list, live_count
+    global live_count, pinned
     if NSQFAST_DEBUG:
         assert delivery.message is not NULL, "a delivery was freed twice"
     message_drop(delivery.message)
     delivery.message = NULL
-    delivery.next = free_list
-    free_list = delivery
     live_count -= 1
+    if pin_count:
+        delivery.next = pinned
+        pinned = delivery
+    else:
+        pool_put(&pool, delivery, sizeof(Delivery))
 
 
-cdef bint grow() noexcept:
-    global free_list
-    cdef Delivery *slab = <Delivery *> malloc(SLAB_SIZE * sizeof(Delivery))
-    cdef Py_ssize_t i
-    if slab is NULL:
-        return False
-    charge(&account, SLAB_SIZE * sizeof(Delivery))
-    for i in range(SLAB_SIZE):
-        slab[i].message = NULL
-        slab[i].next = free_list
-        free_list = &slab[i]
-    return True
+def pin_deliveries():
+    """Let the memory of those that are freed stay what it is, until as many calls of unpin_deliveries."""
+    global pin_count
+    pin_count += 1
+
+
+def unpin_deliveries():
+    global pin_count, pinned
+    cdef Delivery *delivery
+    pin_count -= 1
+    while pin_count == 0 and pinned is not NULL:
+        delivery = pinned
+        pinned = delivery.next
+        pool_put(&pool, delivery, sizeof(Delivery))
 
 
 def live_deliveries():

@@ -16,7 +16,7 @@ import os
 from nsqfast._ext.clock cimport monotonic_ns, now_monotonic, wall_ns
 from nsqfast._ext.diskscan cimport (AT_END, AT_LIMIT, DAMAGED, GONE, NO_MEMORY, TOO_LARGE, TOO_LATE,
                                     TOO_MANY_BYTES, TOO_MANY_RECORDS, UNREADABLE, Record, memmem)
-from nsqfast._ext.due cimport DueOrder
+from nsqfast._ext.due cimport DueOrder, LinesOrder
 from nsqfast._ext.message cimport id_to_hex, message_drop, message_fetch, message_keep
 from nsqfast._ext.topic cimport Topic
 
@@ -129,24 +129,20 @@ cdef class Picture:
             i += 1
 
     cdef int look_at_in_flight(self, Channel channel) except -1:
-        """Those that time out first come first: see InFlightLine."""
-        cdef Delivery *in_line = channel.in_flight.first
-        cdef Delivery *other
-        cdef DueOrder others = DueOrder(channel.in_flight.others)
+        """Those that time out first come first."""
+        cdef Delivery *delivery
+        cdef LinesOrder order = LinesOrder(channel.lines())
         cdef int64_t skip = self.offset
-        self.depth = self.total = <int64_t> channel.in_flight.size
+        self.depth = self.total = <int64_t> channel.table.size
         self.members = channel.members.copy()
         while self.glance_count < self.glance_max:
-            other = <Delivery *> others.peek()
-            if in_line is not NULL and (other is NULL or in_line.deadline_ns <= other.deadline_ns):
-                other = in_line
-                in_line = in_line.next
-            elif others.next() is NULL:
+            delivery = order.next()
+            if delivery is NULL:
                 break
             if skip:
                 skip -= 1
             else:
-                self.note(other.message, other, IN_FLIGHT)
+                self.note(delivery.message, delivery, IN_FLIGHT)
         return 0
 
     cdef int look_at_deferred(self, Channel channel) except -1:

@@ -12,10 +12,18 @@ cdef str text(const char *data, Py_ssize_t size)
 cdef object invalid(str detail)
 
 
+cdef enum:
+    # What may last as long as a part by itself: the clock is looked at after each.
+    COSTLY_UNITS = 64
+
+
 cdef class Publisher(Guarded):
     cdef Py_ssize_t scanned                   # bytes at the front of the input known to hold no newline
     cdef Py_ssize_t need                      # bytes without which another look is useless
+    cdef Py_ssize_t more_units                # of the part that the command takes, beside those for its size
     cdef MpubScan scan
+    cdef uint64_t sliced_count                # messages of a large MPUB that were put, while the rest waits for a turn
+    cdef Py_ssize_t sliced_size               # and the bytes before the next one, from the line's first; 0 = none were
     cdef Topic topic                          # the last one published to, and how often since it became the last
     cdef uint64_t topic_count
     cdef dict counts                          # topic name -> publishes, without the ones above
@@ -41,6 +49,8 @@ cdef class Publisher(Guarded):
     cdef int accept(self, uint64_t ticket, str command, uint64_t count, bint is_put_off) except -1
     cdef int publish(self, Line *line, str command, const char *body, Py_ssize_t size, int64_t delay_ms) except -1
     cdef Py_ssize_t mpub(self, const char *data, Py_ssize_t size, Line *line) except -1
+    cdef Py_ssize_t put_slices(self, const char *data, Line *line) except -1
+    cdef int await_slice(self, uint64_t ticket) except -1
     cdef bint mpub_head(self, const char *data, Py_ssize_t size, Line *line) except -1
     cdef bint mpub_bodies(self, const char *data, Py_ssize_t size, Py_ssize_t start) except -1
     cdef Py_ssize_t sized(self, const char *data, Py_ssize_t size, Line *line, str command, str missing,

@@ -1,16 +1,25 @@
 """The commands that publish: PUB, DPUB and MPUB (spec nsqd-tcp §5). Bodies are taken from the input buffer in place."""
 
+from collections import deque
+
 from libc.stdint cimport int32_t
 from libc.string cimport memcmp
 
+from nsqfast._ext.bodies cimport skip_bodies
+from nsqfast._ext.budget cimport Budget, begin_part, is_spent
 from nsqfast._ext.clock cimport monotonic_ns
 from nsqfast._ext.command cimport parse_decimal
 from nsqfast._ext.message cimport get_be32
+from nsqfast._ext.topic cimport SLICE_MAX, WHOLE_MAX
 
 from nsqfast.errors import ProtocolError, PublishError
 from nsqfast.names import is_valid_name, quote
 
 cdef int64_t MS = 1000000
+
+cdef enum:
+    # To look for another topic than that of the last command.
+    TOPIC_UNITS = 4
 
 
 cdef class Publisher(Guarded):
@@ -120,7 +129,13 @@ cdef class Publisher(Guarded):
         if self.is_last_topic(line):
             return 0
         self.settle_counts()
-        self.topic = self.registry.topic(text(line.parameter[0], line.parameter_size[0]))
+        self.more_units = TOPIC_UNITS
+        name = text(line.parameter[0], line.parameter_size[0])
+        self.topic = self.registry.find_topic(name)
+        if self.topic is None:
+            self.more_units = COSTLY_UNITS
+            self.registry.admit(name)
+            self.topic = self.registry.topic(name)
         return 0
 
     cdef int settle_counts(self) except -1:
@@ -207,16 +222,22 @@ cdef class Publisher(Guarded):
         self.check_topic(line, "MPUB", "E_BAD_TOPIC ")
         if self.is_guarded and self.scan.offset == 0 and not self.may_publish(line, "MPUB"):
             return 0
+        if self.sliced_size:
+            return self.put_slices(data, line)
         self.choose_topic(line)
         if self.scan.offset == 0 and not self.mpub_head(data, size, line):
             return 0
         if not self.mpub_bodies(data, size, line.size + 4):
             return 0
+        if self.scan.count > WHOLE_MAX:
+            self.registry.storage.write_put_off()
         if self.was_refused():
             size, self.scan.offset = self.scan.offset, 0
             return size
+        if self.scan.count > WHOLE_MAX:
+            return self.put_slices(data, line)
         try:
-            ticket = self.topic.publish_many(data + line.size + 8, self.scan.count)
+            ticket = self.topic.publish_many(data + line.size + 8, self.scan.count, True)
         except PublishError as error:
             raise publish_failed("MPUB", error) from None
         finally:
@@ -224,6 +245,43 @@ cdef class Publisher(Guarded):
             self.scan.offset = 0
         self.accept(ticket, "MPUB", self.scan.count, True)
         return size
+
+    cdef Py_ssize_t put_slices(self, const char *data, Line *line) except -1:
+        """A large MPUB, as far as a part goes; 0 = the rest of it waits for a later turn, and all behind it. What was
+        put before an error stays where it is, as in NSQ."""
+        cdef Budget budget = begin_part()
+        cdef Py_ssize_t size = 0
+        cdef uint64_t count = 0, ticket = 0
+        self.sliced_size = self.sliced_size or line.size + 8
+        try:
+            while self.sliced_count < self.scan.count:
+                if is_spent(&budget, <int64_t> count):
+                    self.hold_for_turn()
+                    return 0
+                count = min(<uint64_t> SLICE_MAX, self.scan.count - self.sliced_count)
+                ticket = self.topic.publish_many(data + self.sliced_size, count, False)
+                self.sliced_size += skip_bodies(data + self.sliced_size, count)
+                self.sliced_count += count
+                if ticket and self.sliced_count < self.scan.count:
+                    self.await_slice(ticket)
+            size = self.sliced_size
+        except PublishError as error:
+            raise publish_failed("MPUB", error) from None
+        finally:
+            if not self.is_held:
+                self.sliced_count = self.sliced_size = self.scan.offset = 0
+        self.accept(ticket, "MPUB", self.scan.count, False)
+        return size
+
+    cdef int await_slice(self, uint64_t ticket) except -1:
+        """Its fsync has no OK of its own, but an error is that of the MPUB."""
+        if not self.pending:
+            self.pending = deque() if self.pending is None else self.pending
+            self.registry.wait_durable(self)
+        elif self.pending[len(self.pending) - 1][0] >= ticket:
+            return 0
+        self.pending.append([ticket, 0, "MPUB", None])
+        return 0
 
     cdef bint mpub_head(self, const char *data, Py_ssize_t size, Line *line) except -1:
         """Total size and count; False = not there yet. The total is checked and then not used (as in NSQ)."""

@@ -15,6 +15,7 @@ cdef class Recovered:
     cdef uint64_t written
     cdef int64_t write_file
     cdef int64_t write_position
+    cdef int64_t first_file     # none has a lower number
     cdef int64_t unacked
     cdef int64_t sealed_file    # see DiskPosition
     cdef int64_t sealed_position

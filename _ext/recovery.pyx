@@ -20,7 +20,7 @@ import os
 from nsqfast._ext.ackfile cimport Place
 from nsqfast._ext.syncer cimport drop_file, open_file
 from nsqfast._ext.segment cimport Span
-from nsqfast._ext.segment import save_damaged, segment_numbers, segment_path, segments_between
+from nsqfast._ext.segment import is_untouched, save_damaged, segment_numbers, segment_path, segments_between
 
 log = logging.getLogger("nsqd")
 
@@ -33,21 +33,23 @@ cdef Recovered recover(str name, str prefix):
     meta = load_meta(name, prefix)
     cdef AckFile acks = AckFile.load(prefix + "acks.dat")
     cdef Recovered found
+    cdef list existing = [] if meta is None and acks is None and is_untouched(prefix) else segment_numbers(prefix)
     sealed = None if meta is None else meta[2]
     if acks is not None and meta is not None and meta[1] is not None and acks.knows(meta[1]):
-        found = resume(name, prefix, acks, meta[0], sealed)
+        found = resume(name, prefix, existing, acks, meta[0], sealed)
     else:
         if acks is not None:
             if meta is None or meta[1] is None:
                 # A power failure took or broke it: Go's is synced before it gets its name.
                 sealed = acks.sealed()
             acks.remove()
-        found = start_over(name, prefix, None if meta is None else meta[1], sealed)
+        found = start_over(name, prefix, existing, None if meta is None else meta[1], sealed)
     found.sealed_file, found.sealed_position = sealed or (-1, 0)
+    found.first_file = min(existing, default=found.cursor_file)
     return found
 
 
-cdef Recovered resume(str name, str prefix, AckFile acks, str meta_text, sealed):
+cdef Recovered resume(str name, str prefix, list existing, AckFile acks, str meta_text, sealed):
     """Go on where we were."""
     cdef Place cursor = acks.cursor(), written = acks.written()
     if cursor.index == written.index and cursor.file > written.file:
@@ -57,13 +59,13 @@ cdef Recovered resume(str name, str prefix, AckFile acks, str meta_text, sealed)
     cdef bint whole = acks.trusted and start == cursor.position and is_whole(prefix, cursor, written)
     cursor.position = start
     if whole:
-        cursor_place, count, place, _, torn = scan(name, prefix, written.file, written.position, sealed)
+        cursor_place, count, place, _, torn = scan(name, prefix, existing, written.file, written.position, sealed)
         acks.reserve(written.index + count)
         acks.clear(written.index, written.index + count)
         first = written.index
         written.index += count
     else:
-        cursor_place, count, place, sound, torn = scan(name, prefix, cursor.file, cursor.position, sealed)
+        cursor_place, count, place, sound, torn = scan(name, prefix, existing, cursor.file, cursor.position, sealed)
         first = cursor.index
         if not (sound and acks.trusted and written.index <= cursor.index + count):
             acks.clear_all()
@@ -85,12 +87,12 @@ cdef Recovered resume(str name, str prefix, AckFile acks, str meta_text, sealed)
     return found
 
 
-cdef Recovered start_over(str name, str prefix, numbers, sealed):
+cdef Recovered start_over(str name, str prefix, list existing, numbers, sealed):
     """Nothing is known but files, and a position if there is metadata (numbers)."""
     cdef AckFile acks = None
     cdef Place cursor, written
-    file, position = first_place(name, prefix, numbers)
-    (file, position), count, place, _, torn = scan(name, prefix, file, position, sealed)
+    file, position = first_place(name, prefix, existing, numbers)
+    (file, position), count, place, _, torn = scan(name, prefix, existing, file, position, sealed)
     if numbers is not None and numbers[3] > place[0] and (count == 0 or numbers[1] <= place[0]):
         place = (numbers[3], 0)
         if count == 0:
@@ -119,9 +121,8 @@ cdef Recovered result(AckFile acks, Place cursor, Place written, str meta_text):
     return found
 
 
-cdef first_place(str name, str prefix, numbers):
+cdef first_place(str name, str prefix, list existing, numbers):
     """Where to begin without an ack file."""
-    existing = segment_numbers(prefix)
     if numbers is None:
         return (existing[0] if existing else 0), 0
     _, file, position, write_file, write_position = numbers
@@ -188,13 +189,13 @@ cdef bint reaches(str prefix, Place place):
         return place.position == 0
 
 
-cdef scan(str name, str prefix, int64_t file, int64_t position, sealed):
+cdef scan(str name, str prefix, list existing, int64_t file, int64_t position, sealed):
     """Count the records from there on: ((first file, position), count, (last file, end), undamaged, [number of a torn
     one, from 0]); none is torn in front of the place `sealed`."""
     cdef int64_t number, end = 0, count = 0, damages = 0, total = 0
     cdef bint sound = True
     cdef Segment segment
-    numbers = [n for n in segment_numbers(prefix) if n >= file]
+    numbers = [n for n in existing if n >= file]
     torn = []
     if not numbers:
         return (file, 0), 0, (file, 0), True, torn

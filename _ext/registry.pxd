@@ -23,8 +23,10 @@ cdef class Registry:
     cdef public object on_turn       # asks the loop to call flush() at the end of this turn
     cdef Storage storage
     cdef dict topic_by_name
+    cdef list names                  # of the topics, sorted
     cdef set clients
     cdef list written                # consumers with something to write this turn
+    cdef object held                 # deque of clients whose part was spent before all that came was run
     cdef bint is_turn_asked
     cdef Py_ssize_t written_size     # bytes of this turn
     cdef Look look
@@ -34,11 +36,18 @@ cdef class Registry:
     cdef list callbacks              # (ticket, callable) likewise
     cdef list open_callbacks         # (ticket, callable, topic) of this turn, which were not written yet
     cdef list refused                # consumers to be told at the end of the turn
-    cdef uint64_t told_ticket        # the last that consumers were told of
+    cdef object news                 # deque of (ticket done, error or None, consumers and callables not told yet)
+    cdef uint64_t told_ticket        # the last that all consumers were told of
     cdef readonly uint64_t fault_count    # clients that were dropped for a fault of ours
 
     cdef int want_flush(self, Consumer consumer) except -1
+    cdef int want_turn(self, Consumer consumer) except -1
+    cdef int run_held(self) except -1
     cdef int ask_turn(self) except -1
+    cdef int flush_some(self, list written) except -1
+    cdef int add_news(self, uint64_t done, object error) except -1
+    cdef int tell_news(self) except -1
+    cdef int tell(self, Consumer consumer, uint64_t done, object error) except -1
     cdef int put_off(self, Consumer consumer) except -1
     cdef int break_off(self, Consumer consumer, object error) except -1
     cdef int settle(self) except -1

@@ -1,12 +1,18 @@
 """Python is entered here per topic, per client, per turn; never per message."""
 
 import logging
+from bisect import bisect_left, insort
+from collections import deque
 
 from nsqfast._ext.backlog cimport Backlog
+from nsqfast._ext.budget cimport Budget, begin_part, is_spent
 from nsqfast._ext.channel cimport Channel
 from nsqfast._ext.clock cimport monotonic_ns
 from nsqfast._ext.diskqueue cimport CLOSE_STEPS
 from nsqfast._ext.flush cimport Flush
+from nsqfast._ext.segment import forget_folder
+
+from nsqfast.errors import ProtocolError
 
 cdef enum:
     # More than some answers is a turn whose work is worth a wake-up, for clients that need the processor themselves.
@@ -15,6 +21,11 @@ cdef enum:
     CLOSE_COUNT = 512
     # Queues that are named at a stop which lost something of them.
     LOST_SHOWN = 20
+    # What a held client counts for: the clock is looked at after each.
+    HELD_UNITS = 64
+    # A client's write, and what it is told: the clock is looked at after each fourth, and each eighth.
+    WRITE_UNITS = 16
+    TELL_UNITS = 8
 
 log = logging.getLogger("nsqd")
 
@@ -30,11 +41,14 @@ cdef class Registry:
         self.storage = Storage(self.settings, self.syncer, self.timers)
         self.storage.on_mixed = self.write_put_off
         self.topic_by_name = {}
+        self.names = []
         self.clients = set()
         self.written = []
+        self.held = deque()
         self.waiting = set()
         self.refused = []
         self.callbacks = []
+        self.news = deque()
         self.open_callbacks = []
         self.look = Look()
         self.release = Release(self.timers)
@@ -49,9 +63,22 @@ cdef class Registry:
             topic = Topic(name, self.storage, self.changed, self.last_left)
             topic.exiting = self.closing
             self.topic_by_name[name] = topic
+            insort(self.names, name)
             log.info("TOPIC(%s): created", name)
             self.changed("topic+", name, None)
         return topic
+
+    def admit(self, str name, str channel=None):
+        """ProtocolError where a client would make one more than there may be; a start makes all that it finds."""
+        cdef Topic topic = self.topic_by_name.get(name)
+        options = self.settings.options
+        if topic is None and 0 < options.max_topics <= len(self.topic_by_name):
+            limit = f"--max-topics={options.max_topics}"
+            raise ProtocolError("E_BAD_TOPIC", f"topic {name} not created, {limit} is reached")
+        if (topic is not None and channel is not None and topic.find_channel(channel) is None
+                and 0 < options.max_channels_per_topic <= len(topic.channel_list)):
+            limit = f"--max-channels-per-topic={options.max_channels_per_topic}"
+            raise ProtocolError("E_BAD_CHANNEL", f"channel {name}:{channel} not created, {limit} is reached")
 
     def find_topic(self, str name):
         """The topic of that name, or None."""
@@ -59,11 +86,12 @@ cdef class Registry:
 
     def topics(self):
         """All topics, by name."""
-        return [self.topic_by_name[name] for name in sorted(self.topic_by_name)]
+        return [self.topic_by_name[name] for name in self.names]
 
     def delete_topic(self, str name):
         """With all its channels, messages and files; KeyError if there is none."""
         cdef Topic topic = self.topic_by_name.pop(name)
+        del self.names[bisect_left(self.names, name)]
         log.info("TOPIC(%s): deleting", name)
         topic.delete()
         self.changed("topic-", name, None)
@@ -110,6 +138,28 @@ cdef class Registry:
             self.on_turn()
         return 0
 
+    cdef int want_turn(self, Consumer consumer) except -1:
+        """Have it go on in a later turn, behind those that asked before."""
+        self.held.append(consumer)
+        return self.ask_turn()
+
+    cdef int run_held(self) except -1:
+        """Those who are held go on, for a part in all: the loop looks at its sockets between two of them."""
+        cdef Budget budget
+        cdef Consumer consumer
+        if not self.held:
+            return 0
+        budget = begin_part()
+        for _ in range(len(self.held)):
+            consumer = self.held.popleft()
+            try:
+                consumer.go_on()
+            except Exception as error:
+                self.break_off(consumer, error)
+            if is_spent(&budget, HELD_UNITS):
+                break
+        return 0
+
     cdef int put_off(self, Consumer consumer) except -1:
         """Let it take more in a moment."""
         return self.later.add(consumer)
@@ -120,19 +170,17 @@ cdef class Registry:
 
     def flush(self):
         """Write what this turn gathered, one write per client, and start the fsyncs it asked for."""
-        cdef Consumer consumer
         cdef list written
+        self.run_held()
+        if self.news:
+            self.tell_news()
         self.settle()
         written = self.written
         self.is_turn_asked = False
         if written:
             self.written = []
             self.written_size = 0
-            for consumer in written:
-                try:
-                    consumer.flush()
-                except Exception as error:
-                    self.break_off(consumer, error)
+            self.flush_some(written)
             if self.written_size <= LOOK_SIZE_MAX:
                 self.look.begin(monotonic_ns())
             else:
@@ -143,8 +191,25 @@ cdef class Registry:
         self.release.check()
         if self.syncer.is_running():
             self.look.stop()
-        if self.look.is_on:
+        if self.look.is_on or self.held or self.news or self.written:
             self.ask_turn()
+
+    cdef int flush_some(self, list written) except -1:
+        """When the part is spent the others stand first in the next turn."""
+        cdef Budget budget = begin_part()
+        cdef Consumer consumer
+        cdef Py_ssize_t count = 0
+        for consumer in written:
+            count += 1
+            try:
+                consumer.flush()
+            except Exception as error:
+                self.break_off(consumer, error)
+            if is_spent(&budget, WRITE_UNITS):
+                break
+        if count < len(written):
+            self.written = written[count:] + self.written
+        return 0
 
     cdef int break_off(self, Consumer consumer, object error) except -1:
         """A fault of ours in what one client was to get: it ends that client, and all others are served."""
@@ -253,24 +318,47 @@ cdef class Registry:
 
     def on_synced(self):
         """Let everybody know whose promise is kept now."""
-        cdef Consumer consumer
         self.settle()
         done, error = self.syncer.completed()
-        self.told_ticket = done
         # Cursors first: the tick sees then that metadata has to follow them.
         self.storage.keep_cursors()
         self.storage.tick.finish(done, not error)
         self.count_messages(done, not error)
-        for consumer in list(self.waiting):
+        self.add_news(done, error or None)
+        self.tell_news()
+
+    cdef int add_news(self, uint64_t done, object error) except -1:
+        """For all who wait now; good ones join those that nobody was told of yet."""
+        waiting, self.callbacks = self.callbacks, [item for item in self.callbacks if item[0] > done]
+        due = deque([callback for ticket, callback in waiting if ticket <= done])
+        if len(self.news) > 1 and error is None and self.news[len(self.news) - 1][1] is None:
+            due.extendleft(reversed(self.news.pop()[3]))
+        self.news.append((done, error, list(self.waiting), due))
+        return 0
+
+    cdef int tell_news(self) except -1:
+        """For a part; nobody hears of a later fsync before the earlier one."""
+        cdef Budget budget = begin_part()
+        while self.news:
+            done, error, consumers, callbacks = self.news[0]
+            while consumers or callbacks:
+                if consumers:
+                    self.tell(consumers.pop(), done, error)
+                else:
+                    callbacks.popleft()(error)
+                if is_spent(&budget, TELL_UNITS) and not self.closing:
+                    return self.ask_turn()
+            self.told_ticket = done
+            self.news.popleft()
+        return 0
+
+    cdef int tell(self, Consumer consumer, uint64_t done, object error) except -1:
+        if consumer in self.waiting:
             try:
-                consumer.on_durable(done, error or None)
+                consumer.on_durable(done, error)
             except Exception as fault:
                 self.break_off(consumer, fault)
-        waiting = self.callbacks
-        self.callbacks = [item for item in waiting if item[0] > done]
-        for ticket, callback in waiting:
-            if ticket <= done:
-                callback(error or None)
+        return 0
 
     def done_waiting(self, Consumer consumer):
         self.waiting.discard(consumer)
@@ -293,6 +381,7 @@ cdef class Registry:
         self.closing = True
         failed_before = self.syncer.failed_ticket
         for topic in self.topics():
+            topic.complete()
             for channel in topic.channels():
                 queues.append((f"{topic.name}:{channel.name}", channel.backlog, channel.flush()))
             queues.append((topic.name, topic.backlog, topic.flush()))
@@ -301,6 +390,8 @@ cdef class Registry:
             for step in range(CLOSE_STEPS):
                 errors += self.close_some(queues[first:first + CLOSE_COUNT], step)
         self.syncer.close()
+        self.storage.disposal.finish()
+        forget_folder()
         if self.syncer.failed_ticket > failed_before:
             errors.append(OSError(self.syncer.error_errno, self.syncer.health.text))
         told = tell_losses(queues, errors)

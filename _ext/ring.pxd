@@ -10,6 +10,7 @@ cdef class Ring:
     cdef int push(self, void *item) except -1
     cdef void *pop(self) noexcept
     cdef void *pop_last(self) noexcept
+    cdef Ring take_all(self)
     cdef void *ahead(self, size_t count) noexcept
-    cdef int move(self, size_t capacity) except -1
+    cdef int grow(self) except -1
     cdef void drop_slots(self) noexcept

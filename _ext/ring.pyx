@@ -1,7 +1,8 @@
 """Grows by doubling and shrinks when nearly empty; the bound on the number of messages is the backlog's business."""
 
 from libc.stdint cimport int64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy
 
 from nsqfast._ext.memory cimport account, charge
 
@@ -18,7 +19,7 @@ cdef class Ring:
 
     cdef int push(self, void *item) except -1:
         if self.size == self.capacity:
-            self.move(self.capacity * 2 if self.capacity else CAPACITY_MIN)
+            self.grow()
         self.slots[(self.head + self.size) & (self.capacity - 1)] = item
         self.size += 1
         return 0
@@ -42,22 +43,35 @@ cdef class Ring:
         self.size -= 1
         return self.slots[(self.head + self.size) & (self.capacity - 1)]
 
+    cdef Ring take_all(self):
+        """What is in it, as a ring of its own; this one is empty then."""
+        cdef Ring taken = Ring()
+        taken.slots, taken.head, taken.size, taken.capacity = self.slots, self.head, self.size, self.capacity
+        self.slots = NULL
+        self.size = self.capacity = 0
+        return taken
+
     cdef void *ahead(self, size_t count) noexcept:
         """What `pop` gives after `count` others, or NULL."""
         return self.slots[(self.head + count) & (self.capacity - 1)] if count < self.size else NULL
 
-    cdef int move(self, size_t capacity) except -1:
-        cdef void **slots = <void **> malloc(capacity * sizeof(void *))
-        cdef size_t i
+    cdef int grow(self) except -1:
+        """Twice as many slots. A large block is given more pages and not copied, so at most half of the slots are."""
+        cdef size_t before = self.capacity, capacity = before * 2 if before else CAPACITY_MIN
+        cdef size_t newer = self.head & (before - 1) if before else 0   # stand in front, for they came round the end
+        cdef size_t older = before - newer
+        cdef void **slots = <void **> realloc(self.slots, capacity * sizeof(void *))
         if slots is NULL:
             raise MemoryError
-        for i in range(self.size):
-            slots[i] = self.slots[(self.head + i) & (self.capacity - 1)]
-        self.drop_slots()
-        charge(&account, <int64_t> (capacity * sizeof(void *)))
+        charge(&account, <int64_t> ((capacity - before) * sizeof(void *)))
         self.slots = slots
         self.capacity = capacity
-        self.head = 0
+        if newer <= older:
+            memcpy(slots + before, slots, newer * sizeof(void *))
+            self.head = newer
+        else:
+            memcpy(slots + capacity - older, slots + newer, older * sizeof(void *))
+            self.head = capacity - older
         return 0
 
     cdef void drop_slots(self) noexcept:

@@ -8,6 +8,7 @@ from nsqfast._ext.window cimport FileWindow
 cdef enum:
     RECORD_HEADER_SIZE = 4      # the size of what follows, big endian
     RECORD_SIZE_MIN = 30        # with an empty body
+    NEAR_COUNT = 64             # so many files are looked up by their names rather than in a list of the folder
 
 
 ctypedef struct Span:

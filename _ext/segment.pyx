@@ -32,6 +32,10 @@ cdef uint64_t TIMESTAMP_MAX = 7258118400000000000
 cdef uint64_t ATTEMPTS_MAX = 1000
 
 cdef dict listed = None     # of listed_once
+cdef str known_folder = ""  # whose queues were all opened in it...
+cdef set unopened = set()   # ...but for these, which have data files
+
+cdef tuple FIRST_NAMES = ("meta.dat", "acks.dat", "deferred.dat", "000000.dat")
 
 
 def segment_path(str prefix, int64_t number):
@@ -41,7 +45,7 @@ def segment_path(str prefix, int64_t number):
 
 def segment_numbers(str prefix):
     """The numbers of the data files that exist, ascending. A folder or a pipe of such a name is none."""
-    found = None if listed is None else listed.get(prefix, [])
+    found = None if listed is None else listed.get(os.path.abspath(prefix), [])
     if found is None:
         found = numbers_by_prefix(*os.path.split(prefix)).get(prefix, [])
     return sorted(found)
@@ -65,10 +69,13 @@ def numbers_by_prefix(str folder, str beginning=""):
 def listed_once(str folder):
     """Within it, queues are opened: the folder is read once and not for each of them. A queue that was opened, and may
     change its files, is looked up again each time."""
-    global listed
-    listed = numbers_by_prefix(folder)
+    global listed, known_folder, unopened
+    known_folder = ""
+    listed = numbers_by_prefix(os.path.abspath(folder))
     try:
         yield
+        known_folder = os.path.abspath(folder)
+        unopened = {prefix for prefix, numbers in listed.items() if numbers is not None}
     finally:
         listed = None
 
@@ -76,13 +83,33 @@ def listed_once(str folder):
 def forget_listed(str prefix):
     """The queue was opened."""
     if listed is not None:
-        listed[prefix] = None
+        listed[os.path.abspath(prefix)] = None
+
+
+def note_left(str prefix):
+    """A file of a queue that was deleted could not be removed."""
+    unopened.add(os.path.abspath(prefix))
+
+
+def forget_folder():
+    """What happens in it from now on is not known."""
+    global known_folder
+    known_folder = ""
+
+
+def is_untouched(str prefix):
+    """No data file of such a queue can be there, and the folder need not be listed: those that had some at the start
+    were opened then, and one that was made since begins with file 0 and leaves other files as well. What somebody puts
+    there meanwhile is seen by these, or at the next start."""
+    path = os.path.abspath(prefix)
+    return (os.path.dirname(path) == known_folder and path not in unopened
+            and not any(os.path.lexists(prefix + name) for name in FIRST_NAMES))
 
 
 def segments_between(str prefix, int64_t first, int64_t end):
     """Those numbers of [first, end) that have a file; damaged metadata may name an end that counting never reaches."""
-    if end - first == 1:
-        return [first] if os.path.isfile(segment_path(prefix, first)) else []
+    if end - first <= NEAR_COUNT:
+        return [number for number in range(first, end) if os.path.isfile(segment_path(prefix, number))]
     return [number for number in segment_numbers(prefix) if first <= number < end]
 
 

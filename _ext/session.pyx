@@ -12,6 +12,7 @@ import logging
 
 from libc.string cimport memcmp
 
+from nsqfast._ext.budget cimport Budget, begin_short_part, is_spent
 from nsqfast._ext.channel cimport EXITING, NOT_IN_FLIGHT, SETTLED, Settled
 from nsqfast._ext.clock cimport free_clocks, monotonic_ns, stop_clocks
 from nsqfast._ext.command cimport (
@@ -21,11 +22,11 @@ from nsqfast._ext.command cimport (
 from nsqfast._ext.consumer cimport GLOBAL, REGION_LOCAL, ZONE_LOCAL
 from nsqfast._ext.frame cimport write_frame, write_message
 from nsqfast._ext.limits cimport (
-    FRAME_ERROR, LINE_SIZE_MAX, INPUT_SIZE, MAGIC_SIZE, MESSAGE_ID_SIZE, OUTPUT_SIZE_MAX, STATE_CLOSING, STATE_INIT,
+    FRAME_ERROR, IDENTITY_SIZE_MAX, LINE_SIZE_MAX, INPUT_SIZE, MAGIC_SIZE, MESSAGE_ID_SIZE, STATE_CLOSING, STATE_INIT,
     STATE_SUBSCRIBED,
 )
 from nsqfast._ext.message cimport Delivery, id_from_hex
-from nsqfast._ext.publisher cimport Publisher, invalid, text
+from nsqfast._ext.publisher cimport COSTLY_UNITS, Publisher, invalid, text
 from nsqfast._ext.registry cimport Registry
 from nsqfast._ext.topic cimport Topic
 
@@ -46,6 +47,8 @@ cdef enum:
     # ... waits until so many slots are free, or a millisecond.
     FREE_MAX = 128
     FIN_SIZE = 21     # "FIN ", id, newline: half of all the commands there are
+    # A command is a unit of a part, and one more for each 64 bytes of it.
+    UNIT_BITS = 6
 
 
 cdef class Session(Publisher):
@@ -66,8 +69,9 @@ cdef class Session(Publisher):
     # -- from input to commands ----------------------------------------------------------------------------------------
 
     cdef int feed(self) except -1:
-        """Run all commands that are whole."""
-        cdef Py_ssize_t consumed, size = self.input.end - self.input.start
+        """Run the commands that are whole, until the part is spent."""
+        cdef Budget budget = begin_short_part()
+        cdef Py_ssize_t consumed, units, size = self.input.end - self.input.start
         cdef bint has_run = False
         stop_clocks()
         try:
@@ -79,6 +83,11 @@ cdef class Session(Publisher):
                 self.input.consume(consumed)
                 self.scanned = self.need = 0
                 size = self.input.end - self.input.start
+                units = 1 + (consumed >> UNIT_BITS) + self.more_units
+                self.more_units = 0
+                if is_spent(&budget, units) and size > 0:
+                    self.hold_for_turn()
+                    break
         finally:
             if has_run:
                 self.command_since_ns = monotonic_ns()
@@ -168,6 +177,7 @@ cdef class Session(Publisher):
             return self.dpub(data, size, line)
         if line.kind == COMMAND_NOP:
             return line.size
+        self.more_units = COSTLY_UNITS
         if line.kind == COMMAND_SUB:
             return self.sub(line)
         if line.kind == COMMAND_IDENTIFY:
@@ -198,6 +208,7 @@ cdef class Session(Publisher):
         topic_name = text(line.parameter[0], line.parameter_size[0])
         if self.is_guarded and not self.may("SUB", topic_name, name):
             return 0
+        self.registry.admit(topic_name, name)
         topic = self.registry.topic(topic_name)
         channel = topic.channel(name)
         if limit and len(channel.members) >= limit:
@@ -258,8 +269,10 @@ cdef class Session(Publisher):
         cdef int64_t delay_ns = <int64_t> (delay_ms * <uint64_t> MS)
         if 0 <= delay_ns <= limit_ns:
             return delay_ns
-        log.info("PROTOCOL(V2): [%s] REQ timeout %d out of range 0-%d, setting to the nearest", self.remote_address,
-                 delay_ns, limit_ns)
+        note = self.admit_line()
+        if note is not None:
+            log.info("PROTOCOL(V2): [%s] REQ timeout %d out of range 0-%d, setting to the nearest%s",
+                     self.remote_address, delay_ns, limit_ns, note)
         return 0 if delay_ns < 0 else limit_ns
 
     cdef Py_ssize_t touch(self, Line *line) except -1:
@@ -287,7 +300,9 @@ cdef class Session(Publisher):
         reason = {NOT_IN_FLIGHT: b"ID not in flight", EXITING: b"exiting"}.get(settled, b"client does not own message")
         name = command.encode()
         error = b"E_%s_FAILED %s %s failed %s" % (name, name, line.parameter[0][:MESSAGE_ID_SIZE], reason)
-        log.error("[%s] - %s", self.remote_address, error.decode("utf-8", "backslashreplace"))
+        note = self.admit_line()
+        if note is not None:
+            log.error("[%s] - %s%s", self.remote_address, error.decode("utf-8", "backslashreplace"), note)
         write_frame(self.output, FRAME_ERROR, error, len(error))
         self.mark_written()
         return line.size
@@ -304,8 +319,8 @@ cdef class Session(Publisher):
 
     cdef bytes whole_body(self, const char *data, Py_ssize_t size, Line *line, str command):
         """The body of IDENTIFY or AUTH; None = not there yet."""
-        cdef Py_ssize_t body_size = self.sized(
-            data, size, line, command, "failed to read body size", self.registry.settings.max_body_size)
+        cdef int64_t size_max = min(self.registry.settings.max_body_size, IDENTITY_SIZE_MAX)
+        cdef Py_ssize_t body_size = self.sized(data, size, line, command, "failed to read body size", size_max)
         if body_size < 0:
             return None
         if size < line.size + 4 + body_size:
@@ -321,7 +336,9 @@ cdef class Session(Publisher):
             return 0
         options = self.registry.settings.options
         identity = read_identity(body, options)
-        log.info("[%s] IDENTIFY: %s", self.remote_address, body.decode("utf-8", "backslashreplace"))
+        note = self.admit_line()
+        if note is not None:
+            log.info("[%s] IDENTIFY: %s%s", self.remote_address, body.decode("utf-8", "backslashreplace"), note)
         self.client_id = identity.client_id
         self.hostname = identity.hostname
         self.user_agent = identity.user_agent
@@ -366,7 +383,7 @@ cdef class Session(Publisher):
 
     cdef bint wants(self) noexcept:
         return (self.in_flight < self.rdy and self.state == STATE_SUBSCRIBED and not self.write_paused
-                and self.output.size < OUTPUT_SIZE_MAX and not self.is_draining and not self.is_closed)
+                and self.output.size < self.output_size_max and not self.is_draining and not self.is_closed)
 
     cdef int deliver(self, Delivery *delivery) except -1:
         write_message(self.output, delivery.message, delivery.attempts)

@@ -6,11 +6,18 @@ from nsqfast._ext.backlog cimport Queue, Storage
 from nsqfast._ext.fanout cimport Fanout
 from nsqfast._ext.flush cimport Flush
 from nsqfast._ext.guid cimport GuidFactory
-from nsqfast._ext.message cimport Delivery, Message
+from nsqfast._ext.message cimport Message
 from nsqfast._ext.ring cimport Ring
+from nsqfast._ext.takeover cimport Takeover
 
 
-# The backlog is filled only without channels, while paused, and until a long one is spread.
+cdef enum:
+    # Messages of one publish that are taken as a whole or not at all. A larger one is put in slices of so many.
+    WHOLE_MAX = 10000
+    SLICE_MAX = 1024
+
+
+# The backlog is filled only without channels, while paused, by what is too much for a turn, and until it is passed on.
 cdef class Topic(Queue):
     cdef readonly str name
     cdef readonly bint ephemeral
@@ -25,6 +32,7 @@ cdef class Topic(Queue):
     cdef Ring held               # Delivery * of deferred messages that wait for a first channel
     cdef list channel_list
     cdef Fanout fanout
+    cdef Takeover takeover       # of the backlog, by the channels
     cdef bint is_unsettled       # something was put off; it stands in the storage's list
     cdef list waiters            # who published what was put off
     cdef dict channel_by_name
@@ -32,21 +40,21 @@ cdef class Topic(Queue):
     cdef object on_last_left     # called with the name when an ephemeral topic lost its last channel
 
     cdef uint64_t publish(self, const char *body, Py_ssize_t size, int64_t defer_ms) except? 0
-    cdef uint64_t publish_many(self, const char *data, uint64_t count) except? 0
+    cdef uint64_t publish_many(self, const char *data, uint64_t count, bint is_put_off) except? 0
     cdef Flush flush(self)
-    cdef int note_copies(self, Delivery **some, int count) except -1
+    cdef int complete(self) except -1
     cdef int delete(self) except -1
     cdef int refuse_if_exiting(self) except -1
-    cdef int add(self, const char *body, Py_ssize_t size, int64_t defer_ms, int64_t wall, int64_t monotonic,
+    cdef bint add(self, const char *body, Py_ssize_t size, int64_t defer_ms, int64_t wall, int64_t monotonic,
                  bint is_spread, bint is_alone) except -1
     cdef bint is_open(self) noexcept
     cdef int spread(self, Message *message, int64_t now_ns) except -1
     cdef int keep(self, Message *message) except -1
     cdef int restore_deferred(self) except -1
-    cdef bint begin_many(self) except -1
-    cdef int end_many(self) except -1
+    cdef bint begin_many(self, uint64_t count, bint is_put_off) except -1
+    cdef int end_many(self, bint is_put_off) except -1
     cdef int make_room(self) except -1
-    cdef int break_off(self, uint64_t count, object error) except -1
+    cdef int break_off(self, uint64_t count, bint is_put_off, object error) except -1
     cdef int refuse(self, uint64_t count, object error) except -1
     cdef uint64_t finish_put(self, uint64_t count, uint64_t size, bint is_spread, bint is_put_off) except? 0
     cdef int count(self, uint64_t count, uint64_t size, list channels) except -1
@@ -56,9 +64,9 @@ cdef class Topic(Queue):
     cdef int pump_channels(self) except -1
     cdef uint64_t ticket(self) except? 0
     cdef int on_deadline(self, int64_t now_ns) except -1
-    cdef int spread_backlog(self, int64_t now_ns) except -1
-    cdef int take_some(self, Delivery **some) except -1
-    cdef int pass_on(self, Delivery **some, int count, int64_t now_ns) except -1
+    cdef bint is_flowing(self) noexcept
+    cdef bint pass_on(self, bint is_owed, int64_t now_ns) except -1
+    cdef int help(self, uint64_t count) except -1
     cdef int open(self) except -1
     cdef Py_ssize_t add_lines(self, const char *data, Py_ssize_t size, int64_t wall, int64_t monotonic,
                               bint is_spread) except -1

@@ -13,6 +13,7 @@ from nsqfast._ext.memory cimport MEMORY_SLOW, account
 from nsqfast._ext.diskdeferred cimport DiskDeferred
 from nsqfast._ext.message cimport Delivery, delivery_free, get_be32, message_drop, message_new
 from nsqfast._ext.settings cimport Settings
+from nsqfast._ext.takeover cimport AHEAD, PART_OVER, PASSED_ALL, Progress, Takeover
 
 from nsqfast.errors import PublishError
 from nsqfast.names import is_ephemeral
@@ -24,8 +25,9 @@ cdef int64_t WAIT_NS = 1000000      # for an fsync
 
 
 cdef enum:
-    # Messages of a backlog that are spread in one go; the loop serves others in between.
-    SPREAD_MAX = 512
+    # Messages that publishers owe before they pass some on, and the parts that this may take.
+    OWED_MIN = 64
+    HELP_PARTS = 4
 
 
 cdef class Topic(Queue):
@@ -41,6 +43,7 @@ cdef class Topic(Queue):
         self.held = Ring()
         self.channel_list = []
         self.fanout = Fanout(self.backlog, self.channel_list)
+        self.takeover = Takeover(self.backlog, self.held, self.channel_list)
         self.waiters = []
         self.channel_by_name = {}
         self.on_change = on_change
@@ -63,42 +66,51 @@ cdef class Topic(Queue):
         if is_durable and defer_ms:
             self.storage.write_put_off()
         is_spread = self.is_open()
+        if is_durable and is_spread and defer_ms == 0 and not self.is_unsettled:
+            # Once in a turn: what is put off is written together.
+            is_spread = self.fanout.fits_turn(1)
         try:
-            self.add(body, size, defer_ms, wall_ns(), monotonic_ns(), is_spread, defer_ms > 0 or not is_durable)
+            is_spread = self.add(body, size, defer_ms, wall_ns(), monotonic_ns(), is_spread,
+                                 defer_ms > 0 or not is_durable)
         except OSError as error:
             self.refuse(1, error)
         if is_durable:
             return self.finish_put(1, size, is_spread, defer_ms == 0)
-        if is_spread:
-            self.pump_channels()
         self.message_count += 1
         self.message_bytes += <uint64_t> size
+        if is_spread:
+            self.pump_channels()
+        else:
+            self.help(1)
         return 0
 
-    cdef uint64_t publish_many(self, const char *data, uint64_t count) except? 0:
-        """`count` times {4 bytes size, body}, checked by the caller."""
+    cdef uint64_t publish_many(self, const char *data, uint64_t count, bint is_put_off) except? 0:
+        """`count` times {4 bytes size, body}, checked by the caller. is_put_off: a durable broker writes it at the end
+        of the turn, together with what else comes."""
         cdef uint64_t _, total = 0
         cdef Py_ssize_t size
         cdef int64_t wall = wall_ns(), monotonic = monotonic_ns()
-        cdef bint is_spread = self.begin_many()
+        cdef bint is_spread = self.begin_many(count, is_put_off)
         try:
             for _ in range(count):
                 size = get_be32(data)
                 self.add(data + 4, size, 0, wall, monotonic, is_spread, False)
                 data += 4 + size
                 total += size
-            self.end_many()
+            self.end_many(is_put_off)
         except BaseException as error:
-            self.break_off(count, error)
-        return self.finish_put(count, total, is_spread, True)
+            self.break_off(count, is_put_off, error)
+        return self.finish_put(count, total, is_spread, is_put_off)
 
-    cdef bint begin_many(self) except -1:
+    cdef bint begin_many(self, uint64_t count, bint is_put_off) except -1:
         """Whether what comes goes to the channels."""
         self.refuse_if_exiting()
         self.make_room()
-        if not self.storage.settings.is_durable:
+        if not is_put_off:
+            self.storage.write_put_off()
+        if not (is_put_off and self.storage.settings.is_durable):
             self.fanout.begin()
-        return self.is_open()
+        return self.is_open() and self.fanout.fits_turn(count)
 
     cdef int make_room(self) except -1:
         """What is put off fits into memory."""
@@ -106,11 +118,11 @@ cdef class Topic(Queue):
             self.storage.write_put_off()
         return 0
 
-    cdef int end_many(self) except -1:
-        return 0 if self.storage.settings.is_durable else self.fanout.write()
+    cdef int end_many(self, bint is_put_off) except -1:
+        return 0 if is_put_off and self.storage.settings.is_durable else self.fanout.write()
 
-    cdef int break_off(self, uint64_t count, object error) except -1:
-        if not self.storage.settings.is_durable:
+    cdef int break_off(self, uint64_t count, bint is_put_off, object error) except -1:
+        if not (is_put_off and self.storage.settings.is_durable):
             self.fanout.take_back()
         if isinstance(error, OSError):
             self.refuse(count, error)
@@ -128,11 +140,16 @@ cdef class Topic(Queue):
             ticket = self.ticket()
         if ticket == 0:
             self.count(count, size, self.channel_list if is_spread else None)
-            return 0
+            return 0 if is_spread else self.help(count)
         count_put_off(self.fanout, count, size, is_spread)
         if not is_put_off:
             self.storage.uncounted.append((ticket, self, self.fanout.take_counts()))
-        elif not self.is_unsettled:
+            if not is_spread:
+                self.help(count)
+            return ticket
+        if not is_spread:
+            self.takeover.owed += 2 * count
+        if not self.is_unsettled:
             self.is_unsettled = True
             self.storage.unsettled.append(self)
         return ticket
@@ -150,28 +167,30 @@ cdef class Topic(Queue):
             raise PublishError("exiting")
         return 0
 
-    cdef int add(self, const char *body, Py_ssize_t size, int64_t defer_ms, int64_t wall, int64_t monotonic,
-                 bint is_spread, bint is_alone) except -1:
-        """is_alone: what gathers nothing is in all channels when this returns, and in none after an OSError."""
+    cdef bint add(self, const char *body, Py_ssize_t size, int64_t defer_ms, int64_t wall, int64_t monotonic,
+                  bint is_spread, bint is_alone) except -1:
+        """Whether it went to the channels. is_alone: what gathers nothing is in all of them when this returns, and in
+        none after an OSError."""
         cdef Message *message = message_new(body, <uint32_t> size, wall, self.guid.next(wall))
         if message is NULL:
             raise MemoryError
         message.defer_ms = <uint64_t> defer_ms
         try:
+            if is_spread and is_alone:
+                is_spread = self.fanout.put(message, monotonic, not self.storage.settings.is_durable)
+            elif is_spread:
+                self.spread(message, monotonic)
             if not is_spread:
                 self.keep(message)
-            elif is_alone:
-                self.fanout.put(message, monotonic, not self.storage.settings.is_durable)
-            else:
-                self.spread(message, monotonic)
         finally:
             message_drop(message)
-        return 0
+        return is_spread
 
     cdef bint is_open(self) noexcept:
         """Whether messages pass through at once."""
         return (len(self.channel_list) > 0 and not self.paused and not self.awaits_channels
-                and self.backlog.memory.size == 0 and self.backlog.disk_depth() == 0 and self.held.size == 0)
+                and self.backlog.memory.size == 0 and self.backlog.disk_depth() == 0 and self.held.size == 0
+                and self.takeover.count == 0)
 
     cdef int spread(self, Message *message, int64_t now_ns) except -1:
         cdef Channel channel
@@ -216,8 +235,8 @@ cdef class Topic(Queue):
 
     cdef int on_settled(self) except -1:
         self.is_unsettled = False
-        if self.channel_list:
-            self.open()
+        if self.backlog.depth() or self.held.size or self.takeover.count:
+            self.help(0)
         return self.pump_channels()
 
     cdef int pump_channels(self) except -1:
@@ -244,87 +263,56 @@ cdef class Topic(Queue):
     # -- the backlog of a topic that had no channel, or was paused -----------------------------------------------------
 
     cdef int on_deadline(self, int64_t now_ns) except -1:
-        """Spread a part of the backlog, and the rest in later turns; what a disk refuses is tried again."""
+        self.pass_on(False, now_ns)
+        return 0
+
+    cdef bint is_flowing(self) noexcept:
+        """What waits may go to the channels."""
+        return not (self.paused or self.awaits_channels or self.exiting) and len(self.channel_list) > 0
+
+    cdef bint pass_on(self, bint is_owed, int64_t now_ns) except -1:
+        """A part of the backlog, and the rest in later turns; what a disk refuses is tried again. Whether another part
+        may follow at once."""
+        cdef Progress progress
+        if not self.is_flowing():
+            return False
         try:
-            self.spread_backlog(now_ns)
+            progress = self.takeover.run(is_owed, now_ns)
         except OSError:  # the health of the broker tells
             self.storage.timers.arm(self, now_ns + RETRY_NS)
-        return 0
-
-    cdef int spread_backlog(self, int64_t now_ns) except -1:
-        cdef Delivery *some[SPREAD_MAX]
-        cdef Delivery *held
-        cdef int count
-        if self.paused or self.awaits_channels or not self.channel_list or self.exiting:
-            return 0
-        if self.backlog.is_ahead():
-            self.storage.timers.arm(self, now_ns + WAIT_NS)
-            return 0
-        while self.held.size:
-            held = <Delivery *> self.held.pop()
-            self.pass_on(&held, 1, now_ns)
-        count = self.take_some(some)
-        if count:
-            self.pass_on(some, count, now_ns)
-            self.storage.timers.arm(self, now_ns + 1)
-        return self.pump_channels()
-
-    cdef int take_some(self, Delivery **some) except -1:
-        """How many there were. Those before one that cannot be read are not kept waiting for it."""
-        cdef int count = 0
-        try:
-            while count < SPREAD_MAX and (count == 0 or account.level < MEMORY_SLOW):
-                some[count] = self.backlog.take()
-                if some[count] is NULL:
-                    break
-                count += 1
-        except OSError:
-            if count == 0:
-                raise
-        return count
-
-    cdef int pass_on(self, Delivery **some, int count, int64_t now_ns) except -1:
-        """To all channels, written at once; what a full disk refuses waits here for the next attempt."""
-        cdef int i
-        cdef Channel channel
-        self.storage.write_put_off()
-        self.fanout.begin()
-        try:
-            for i in range(count):
-                self.spread(some[i].message, now_ns)
-            self.fanout.write()
-        except BaseException:
-            self.fanout.take_back()
-            for i in range(count):
-                self.backlog.requeue(some[i])
-            raise
-        self.note_copies(some, count)
-        for i in range(count):
-            self.backlog.done(some[i])
-        for channel in self.channel_list:
-            channel.message_count += <uint64_t> count
-        return 0
-
-    cdef int note_copies(self, Delivery **some, int count) except -1:
-        """Their records here are needed until those in the channels are synced."""
-        cdef Channel channel
-        cdef uint64_t ticket = 0
-        cdef int i
-        for i in range(count):
-            if some[i].ordinal:
-                break
+            return False
+        if progress == PASSED_ALL:
+            self.storage.timers.disarm(self)
         else:
+            self.storage.timers.arm(self, now_ns + (WAIT_NS if progress == AHEAD else 1))
+        return progress == PART_OVER
+
+    cdef int help(self, uint64_t count) except -1:
+        """So many were put behind the backlog; whoever does that passes on twice as many, so that it comes to an end
+        however fast others publish. Where a disk has to be waited for, so do these."""
+        cdef int _
+        cdef int64_t now_ns = monotonic_ns()
+        if not self.is_flowing():
             return 0
-        for channel in self.channel_list:
-            if channel.backlog.disk is not None:
-                ticket = max(ticket, channel.backlog.disk.request_sync())
-        return self.backlog.note_copies(ticket) if ticket else 0
+        self.takeover.owed += 2 * count
+        if not self.is_armed:
+            self.pass_on(False, now_ns)
+        elif self.takeover.owed >= OWED_MIN and self.node.deadline_ns <= now_ns + 1:
+            for _ in range(HELP_PARTS):
+                if self.takeover.owed == 0 or not self.pass_on(True, now_ns):
+                    break
+            self.takeover.owed = 0
+        return 0
 
     cdef int open(self) except -1:
         """A first channel, or an end of a pause: what waits may go."""
-        if self.backlog.depth() or self.held.size:
-            self.on_deadline(monotonic_ns())
+        if self.backlog.depth() or self.held.size or self.takeover.count:
+            self.pass_on(False, monotonic_ns())
         return 0
+
+    cdef int complete(self) except -1:
+        """Before a stop: what some channels have already goes to the others, too."""
+        return self.takeover.complete()
 
     # -- channels ------------------------------------------------------------------------------------------------------
 
@@ -356,6 +344,7 @@ cdef class Topic(Queue):
     def delete_channel(self, str name):
         """Cut its consumers off, drop its messages and files; KeyError if there is none."""
         cdef Channel channel = self.channel_by_name.pop(name)
+        self.takeover.forget(self.channel_list.index(channel))
         self.channel_list.remove(channel)
         channel.delete()
         self.on_change("channel-", self.name, name)
@@ -386,6 +375,7 @@ cdef class Topic(Queue):
         """Drop the topic's own queue; the channels keep theirs."""
         self.backlog.empty()
         drop_held(self.held)
+        self.takeover.drop()
 
     cdef Flush flush(self):
         """All that is held in memory to disk; nothing is accepted any more. None: it has no files."""
@@ -413,13 +403,17 @@ cdef class Topic(Queue):
         for name in list(self.channel_by_name):
             self.delete_channel(name)
         drop_held(self.held)
+        self.takeover.drop()
         return self.backlog.delete_files()
 
     # -- figures -------------------------------------------------------------------------------------------------------
 
+    cdef int64_t oldest(self) except -2:
+        return self.takeover.oldest() or self.backlog.oldest()
+
     @property
     def depth(self):
-        return self.backlog.depth() + <int64_t> self.held.size
+        return self.backlog.depth() + <int64_t> self.held.size + self.takeover.count
 
     @property
     def backend_depth(self):
@@ -436,7 +430,8 @@ cdef class Topic(Queue):
         """count(4) {size(4) body}...; ProtocolError BAD_BODY or BAD_MESSAGE (spec nsqd-http §3), PublishError."""
         cdef const char *data = body
         cdef Settings settings = self.storage.settings
-        return self.publish_many(data + 4, check_binary(data, len(body), settings.max_msg_size, settings.max_body_size))
+        return self.publish_many(data + 4, check_binary(data, len(body), settings.max_msg_size, settings.max_body_size),
+                                 True)
 
     def put_lines(self, bytes body not None, Py_ssize_t message_size_max):
         """A message a line, empty lines skipped; ProtocolError MSG_TOO_BIG before anything is queued, PublishError."""
@@ -444,12 +439,12 @@ cdef class Topic(Queue):
         cdef int64_t wall = wall_ns(), monotonic = monotonic_ns()
         cdef uint64_t count = check_lines(data, len(body), message_size_max)
         cdef Py_ssize_t size = 0
-        cdef bint is_spread = self.begin_many()
+        cdef bint is_spread = self.begin_many(count, True)
         try:
             size = self.add_lines(data, len(body), wall, monotonic, is_spread)
-            self.end_many()
+            self.end_many(True)
         except BaseException as error:
-            self.break_off(count, error)
+            self.break_off(count, True, error)
         return self.finish_put(count, size, is_spread, True)
 
     cdef Py_ssize_t add_lines(self, const char *data, Py_ssize_t size, int64_t wall, int64_t monotonic,

@@ -11,7 +11,12 @@ cdef class PutOff(Timed):
     cdef list consumers
 
     cdef int add(self, Consumer consumer) except -1
+    cdef int call(self, Consumer consumer) except -1
     cdef int on_deadline(self, int64_t now_ns) except -1
+
+
+cdef class CutOff(PutOff):
+    pass
 
 
 cdef class Release(Timed):

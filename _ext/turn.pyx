@@ -2,6 +2,7 @@
 
 from libc.stdint cimport uint32_t
 
+from nsqfast._ext.budget cimport Budget, begin_part, is_spent
 from nsqfast._ext.clock cimport monotonic_ns
 from nsqfast._ext.memory cimport account
 from nsqfast._ext.message cimport release_slabs, slabs_kept
@@ -13,6 +14,8 @@ cdef enum:
     RELEASE_SHARE = 64
     # At once; each takes some 30 us.
     RELEASE_MAX = 64
+    # What a consumer counts for that takes more, or is cut off: some messages.
+    CALL_UNITS = 16
     SLAB_SIZE = 1048576
 
 cdef int64_t PUT_OFF_NS = 1000000
@@ -32,13 +35,33 @@ cdef class PutOff(Timed):
             self.timers.arm(self, monotonic_ns() + PUT_OFF_NS)
         return 0
 
+    cdef int call(self, Consumer consumer) except -1:
+        return consumer.take_more()
+
     cdef int on_deadline(self, int64_t now_ns) except -1:
-        cdef Consumer consumer
+        """Those who came first, as far as a part goes; the others in later turns."""
+        cdef Budget budget = begin_part()
         cdef list consumers = self.consumers
+        cdef Py_ssize_t done = 0, count = len(consumers)
         self.consumers = []
-        for consumer in consumers:
-            consumer.take_more()
+        try:
+            while done < count:
+                done += 1
+                self.call(consumers[done - 1])
+                if is_spent(&budget, CALL_UNITS):
+                    break
+        finally:
+            if done < count:
+                self.consumers = consumers[done:] + self.consumers
+                self.timers.arm(self, now_ns + 1)
         return 0
+
+
+cdef class CutOff(PutOff):
+    """Consumers whose channel was deleted."""
+
+    cdef int call(self, Consumer consumer) except -1:
+        return consumer.cut()
 
 
 cdef class Release(Timed):

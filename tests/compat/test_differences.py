@@ -124,3 +124,11 @@ def test_deleting_a_busy_topic(broker, connect, topic):
 def test_tls_begins_with_1_2(broker):
     """Go takes TLS 1.0 unless told otherwise."""
     assert get(broker.http, "/config/tls_min_version").body == b"%d" % 0x303
+
+
+@pytest.mark.parametrize("command", [b"IDENTIFY", b"AUTH"])
+def test_what_a_client_says_of_itself_has_64_kib(connect, command):
+    """Go takes as much as for an MPUB, and allocates it at once."""
+    client = connect()
+    client.send(command + b"\n" + (65537).to_bytes(4, "big"))
+    assert client.read_error() == b"E_BAD_BODY %b body too big 65537 > 65536" % command

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from nsqfast._ext.clock import let_pass
 
 from ext.test_durable import no_room, pub, sync
 from support.core import Peer, make_registry
@@ -54,6 +55,7 @@ def test_its_messages_go_to_others(registry):
     peer.send(pub(b"t", b"x"))
     sync(registry, peer)
     assert broken.transport.is_aborted
+    registry.run_timers(let_pass(0))
     sound.subscribe(b"t", b"c", 10)
     [frames] = sync(registry, sound)
     assert [data[26:] or data for _, data in frames] == [b"OK", b"x"]

@@ -5,13 +5,17 @@ import random
 from collections import deque
 
 import pytest
+from nsqfast._ext.clock import let_pass
+from nsqfast._ext.deferral import Deferral
 from nsqfast._ext.heap import TestHeap as Heap
 from nsqfast._ext.inflight import TestTable as Table
 from nsqfast._ext.line import TestLine as Line
+from nsqfast._ext.memory import used_bytes
 from nsqfast._ext.message import TestMessages as Messages
 from nsqfast._ext.message import live_deliveries, pool_slabs
 from nsqfast._ext.ring import Ring
 
+from support.core import Peer, make_registry
 from support.seeds import seeds
 
 DEBUG = any(os.environ.get(f"NSQFAST_{name}", "0") != "0" for name in ("DEBUG", "SANITIZE"))
@@ -72,9 +76,8 @@ def test_line_gives_the_earliest(dice):
         # Mostly one timeout for all, sometimes a shorter or a longer one.
         deadline = now + dice.choice([1000, 1000, 1000, 10, 5000])
         if draw < 0.5 or not model:
-            owner = dice.randrange(3)
-            line.push(number, deadline, owner)
-            model[number] = (deadline, owner)
+            line.push(number, deadline)
+            model[number] = deadline
         elif draw < 0.8:
             victim = dice.choice(list(model)) if dice.random() < 0.5 else line.peek()[1]
             line.remove(victim)
@@ -82,19 +85,20 @@ def test_line_gives_the_earliest(dice):
         else:
             touched = dice.choice(list(model))
             line.move(touched, deadline)
-            model[touched] = (deadline, model[touched][1])
+            model[touched] = deadline
         assert len(line) == len(model)
         if model:
             deadline, found = line.peek()
-            assert deadline == min(model.values())[0] == model[found][0]
+            assert deadline == min(model.values()) == model[found]
         else:
             assert line.peek() is None
         if number % 50 == 0:
             assert line.oldest() == min(model, default=-1) + 1
-    for owner in range(3):
-        owned = [number for number, (_, whose) in model.items() if whose == owner]
-        assert sorted(line.owned_by(owner)) == owned
-    del line
+        if number % 500 == 0:
+            taken = line.take_all()
+            assert (len(line), line.peek()) == (0, None)
+            line = taken
+    del line, taken
     assert live_deliveries() == before
 
 
@@ -117,6 +121,47 @@ def test_messages_of_the_pool_do_not_touch_each_other(dice):
         messages.drop(number)
     # The debug builds take every message from malloc, where the sanitizers see it.
     assert pool_slabs()[0] == slabs_before
+
+
+@pytest.mark.parametrize("way", ["deferred", "in flight"])
+def test_a_deleted_queue_is_charged_no_more(tmp_path, way):
+    registry = make_registry(tmp_path, mem_queue_size=100_000)
+    topic, before = registry.topic("t"), used_bytes()
+    topic.channel("c")
+    for _ in range(50_000):
+        topic.put(b"x" * 100, 3_600_000 * (way == "deferred"))
+    peers = []
+    for _ in range(20 if way == "in flight" else 0):
+        peers.append(Peer(registry))
+        peers[-1].subscribe(b"t", b"c", 2500)
+    registry.flush()
+    assert used_bytes() > before + 50_000 * 150
+    for peer in peers:
+        peer.close()
+    registry.delete_topic("t")
+    registry.close()
+    assert used_bytes() < before + (1 << 20)
+
+
+def test_pinned_deliveries_are_freed_in_the_end(tmp_path):
+    """Somebody looks for a deferred message while its queue is deleted."""
+    registry = make_registry(tmp_path, mem_queue_size=100_000)
+    topic, before = registry.topic("t"), (used_bytes(), live_deliveries())
+    channel = topic.channel("c")
+    for _ in range(50_000):
+        topic.put(b"x", 3_600_000)
+    search, other = (Deferral(channel, b"0123456789abcdef") for _ in range(2))
+    assert not search.run()
+    registry.delete_topic("t")
+    while live_deliveries() != before[1]:
+        registry.run_timers(let_pass(1000))
+    del other
+    while not search.is_over:
+        assert not search.cancel()
+    assert used_bytes() > before[0] + (1 << 20)
+    del search
+    assert used_bytes() < before[0] + (1 << 20)
+    registry.close()
 
 
 def test_a_drained_pool_has_empty_slabs_for_the_next():

@@ -6,6 +6,7 @@ from nsqfast.names import is_valid_name, quote
 
 OK = (0, b"OK")
 LINE_SIZE_MAX = 16384
+IDENTITY_SIZE_MAX = 65536
 IDS_LEFT = {"FIN": 1, "REQ": 2, "TOUCH": 1}
 
 
@@ -95,13 +96,13 @@ class SessionModel:
         raise ProtocolError("E_AUTH_DISABLED", "AUTH disabled")
 
     def sized(self, rest, command):
-        size = self.body_size(rest, command, "failed to read body size")
+        size = self.body_size(rest, command, "failed to read body size", IDENTITY_SIZE_MAX)
         if len(rest) < 4 + size:
             raise More(ProtocolError("E_BAD_BODY", f"{command} failed to read body"))
         return rest[4 : 4 + size]
 
-    def body_size(self, rest, command, missing):
-        limit = self.options.max_body_size
+    def body_size(self, rest, command, missing, size_max=1 << 31):
+        limit = min(self.options.max_body_size, size_max)
         if len(rest) < 4:
             raise More(ProtocolError("E_BAD_BODY", f"{command} {missing}"))
         size = int32(rest)

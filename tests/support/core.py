@@ -2,15 +2,18 @@
 
 from types import SimpleNamespace
 
+from nsqfast._ext.budget import fix_parts
+from nsqfast._ext.clock import let_pass
 from nsqfast._ext.frame import FrameDecoder
 from nsqfast._ext.registry import Registry
 from nsqfast._ext.session import Session
 
 SECOND_NS = 1_000_000_000
+NEVER = 1 << 60
 
 
 def make_registry(data_path, **changed):
-    """A registry with NSQ's defaults, but for what is named."""
+    """A registry with NSQ's defaults, but for what is named. No part of a turn ends by the clock (see fix_parts)."""
     options = {
         "data_path": str(data_path),
         "mem_queue_size": 10000,
@@ -29,6 +32,8 @@ def make_registry(data_path, **changed):
         "min_output_buffer_timeout_ns": SECOND_NS // 40,
         "output_buffer_timeout_ns": SECOND_NS // 4,
         "max_channel_consumers": 0,
+        "max_topics": 0,
+        "max_channels_per_topic": 0,
         "max_deflate_level": 6,
         "deflate": True,
         "snappy": True,
@@ -45,6 +50,7 @@ def make_registry(data_path, **changed):
         "tls_required": 0,
     }
     assert changed.keys() <= options.keys()
+    fix_parts(NEVER)
     return Registry(SimpleNamespace(**options | changed))
 
 
@@ -127,4 +133,6 @@ class Peer:
         self.send(b"SUB %s %s\nRDY %d\n" % (topic, channel, rdy))
 
     def close(self):
+        """It is gone, and a turn later what was in flight to it is queued again."""
         self.session.connection_lost(None)
+        self.registry.run_timers(let_pass(0))

@@ -22,7 +22,7 @@ def post(target, body, extra="", host="Host: x\r\n"):
     return head.encode() + body
 
 
-async def persist_nothing():
+async def persist_nothing(_topic=None):
     """There is no folder."""
 
 
@@ -82,7 +82,9 @@ class HttpBroker:
         self.registry = Registry(options)
         server = SimpleNamespace(options=options, registry=self.registry, start_time=0.0)
         server.tcp_address = server.http_address = server.https_address = None
-        server.lookup = SimpleNamespace(configure=lambda: None)
+        server.lookup = SimpleNamespace(
+            configure=lambda: None, forget_channel=lambda _topic, _channel: None
+        )
         server.persist_metadata = persist_nothing
         server.health = self.registry.health
         self.api = HttpApi(server)

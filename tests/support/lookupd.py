@@ -31,6 +31,7 @@ class FakeLookupd:
         self.channels: dict[str, list[str]] = {}
         self.may_answer = threading.Event()  # /channels waits for it
         self.may_answer.set()
+        self.redirect = ""  # where /channels leads instead
         self.asked: queue.Queue[tuple[str, dict[str, str]]] = queue.Queue()
         self.answer: Callable[[bytes], bytes | None] = lambda _line: framed(OK)
         self._broadcast_address = broadcast_address
@@ -135,6 +136,12 @@ class FakeLookupd:
                 assert lookupd.may_answer.wait(SECONDS_MAX)
                 topic = parse_qs(urlsplit(self.path).query)["topic"][0]
                 body = json.dumps({"channels": lookupd.channels.get(topic, [])}).encode()
+                if lookupd.redirect:
+                    self.send_response(302)
+                    self.send_header("Location", lookupd.redirect)
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
+                    return
                 self.send_response(200)
                 self.send_header("Content-Type", "application/json; charset=utf-8")
                 self.send_header("X-NSQ-Content-Type", "nsq; version=1.0")

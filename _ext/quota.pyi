@@ -1,0 +1,3 @@
+class LineQuota:
+    left_out: int
+    def admit(self) -> str | None: ...

@@ -1,0 +1,141 @@
+"""What one more queue on disk costs: counted in calls, not in time."""
+
+import os
+from pathlib import Path
+
+import pytest
+from nsqfast._ext.budget import fix_parts
+from nsqfast._ext.segment import Segment, forget_folder, listed_once
+
+from nsqfast.nsqd.metadata import load
+from support.core import Peer, make_registry
+
+QUEUE_COUNT = 40
+PERIOD_NS = 10**9
+
+
+def pub(topic, body):
+    return b"PUB %s\n" % topic.encode() + len(body).to_bytes(4, "big") + body
+
+
+def sync_all(registry):
+    """All fsyncs that were asked for, and what follows from them."""
+    registry.flush()
+    for _ in range(3):
+        registry.syncer.wait(registry.syncer.open_ticket - 1)
+        registry.on_synced()
+        registry.flush()
+
+
+@pytest.fixture
+def made(tmp_path):
+    """registry(): started with what the folder holds; closed at the end."""
+    found = []
+
+    def make(folder=tmp_path, **options):
+        registry = make_registry(folder, **{"mem_queue_size": 0} | options)
+        found.append(registry)
+        load(registry, str(folder) or str(Path.cwd()))
+        return registry
+
+    yield make
+    fix_parts(0)
+    for registry in found:
+        registry.close()
+    forget_folder()
+
+
+@pytest.fixture
+def listings(monkeypatch):
+    found = []
+    scandir = os.scandir
+
+    def count(path):
+        found.append(path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", count)
+    return found
+
+
+def test_a_new_queue_does_not_list_the_folder(made, listings):
+    registry = made()
+    peer = Peer(registry)
+    begun = len(listings)
+    for number in range(QUEUE_COUNT):
+        registry.topic(f"t{number}").channel("c")
+        peer.send(pub(f"t{number}", b"x"))
+    registry.flush()
+    for number in range(QUEUE_COUNT):
+        registry.delete_topic(f"t{number}")
+        registry.topic(f"t{number}").channel("c")
+    assert len(listings) == begun
+
+
+@pytest.mark.parametrize("name", ["meta.dat", "acks.dat", "deferred.dat", "000000.dat"])
+def test_a_queue_that_left_something_is_listed(made, listings, tmp_path, name):
+    """It was no topic at the start, and its files are put there by hand."""
+    registry = made()
+    begun = len(listings)
+    record = (27).to_bytes(4, "big") + bytes(10) + b"0" * 16 + b"x"
+    (tmp_path / f"t.diskqueue.{name}").write_bytes(b"")
+    (tmp_path / "t.diskqueue.000003.dat").write_bytes(record)
+    assert registry.topic("t").backend_depth == 1
+    assert len(listings) > begun
+
+
+def test_a_queue_that_was_not_opened_at_the_start_is_listed(made, listings, tmp_path):
+    """An empty file makes no topic, and what is behind it counts."""
+    (tmp_path / "t.diskqueue.000003.dat").touch()
+    registry = made()
+    begun = len(listings)
+    registry.topic("t")
+    assert len(listings) > begun
+
+
+def test_what_could_not_be_removed_is_found_when_the_queue_is_made_again(
+    made, listings, monkeypatch, tmp_path
+):
+    registry = made(max_bytes_per_file=100)
+    peer = Peer(registry)
+    for _ in range(8):
+        peer.send(pub("t", b"x" * 50))
+    registry.flush()
+    unlink, kept = os.unlink, str(tmp_path / "t.diskqueue.000003.dat")
+
+    def refuse(path):
+        if path == kept:
+            raise PermissionError(1, "Operation not permitted", path)
+        unlink(path)
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    registry.delete_topic("t")
+    assert [path.name for path in tmp_path.iterdir()] == [Path(kept).name]
+    begun = len(listings)
+    registry.topic("t")
+    assert len(listings) > begun
+
+
+def test_a_folder_that_was_not_listed_is_asked(listings, tmp_path):
+    """A second broker of the process starts elsewhere."""
+    with listed_once(str(tmp_path)):
+        pass
+    (tmp_path / "other").mkdir()
+    registry = make_registry(tmp_path / "other", mem_queue_size=0)
+    begun = len(listings)
+    registry.topic("t")
+    assert len(listings) > begun
+    registry.close()
+
+
+def test_a_start_in_the_folder_where_it_stands(made, monkeypatch, tmp_path):
+    """Without --data-path names are relative, and the messages are found all the same, and not written over."""
+    monkeypatch.chdir(tmp_path)
+    for number in range(3):
+        registry = made("")
+        assert registry.topic("t").backend_depth == number
+        Peer(registry).send(pub("t", b"x"))
+        registry.flush()
+        registry.close()
+    segment = Segment(str(tmp_path / "t.diskqueue.000000.dat"))
+    assert segment.records() == [(0, 31), (31, 62), (62, 93)]

@@ -1,0 +1,403 @@
+"""What one client may do in one turn of the loop: work is counted, not time, and all others have their turn between."""
+
+import json
+import logging
+import re
+import zlib
+
+import pytest
+from nsqfast._ext.budget import fix_parts
+from nsqfast._ext.clock import let_pass
+
+from ext.test_durable import pub, sync
+from support.core import NEVER, SECOND_NS, Peer, make_registry
+
+OK = (0, b"OK")
+HEARTBEAT = (0, b"_heartbeat_")
+PART = 40  # commands; two and a half clients that are written to
+COUNT = 400
+MINUTE_NS = 60 * SECOND_NS
+
+
+@pytest.fixture
+def registry(tmp_path):
+    registry = make_registry(tmp_path)
+    yield registry
+    fix_parts(NEVER)
+    registry.close()
+    fix_parts(0)
+
+
+def fins(count):
+    """Of messages that are nowhere: each is answered with an error that names it."""
+    return b"".join(b"FIN %016x\n" % number for number in range(count))
+
+
+def ids(frames):
+    assert all(kind == 1 for kind, _ in frames), frames
+    return [int(data.split()[2], 16) for _, data in frames]
+
+
+def consumer(registry):
+    peer = Peer(registry)
+    peer.subscribe(b"t", b"c", 1)
+    assert peer.receive() == [OK]
+    return peer
+
+
+def turns(registry, peer):
+    """What each turn has for the peer, until nothing is left to be done."""
+    found = []
+    while frames := peer.receive():
+        found.append(frames)
+    return found
+
+
+def test_a_part_of_the_commands_is_run_in_each_turn(registry):
+    greedy, other = consumer(registry), Peer(registry)
+    fix_parts(PART)
+    greedy.send(fins(COUNT))
+    other.send(pub(b"u", b"x"))
+    assert ids(greedy.decode_all()) == []
+    got = []
+    for turn in range(1, COUNT // PART):
+        got += ids(greedy.receive())
+        assert len(got) == (turn + 1) * PART
+        assert other.decode_all() == ([OK] if turn == 1 else [])
+    assert got == list(range(COUNT))
+    assert greedy.receive() == []
+    assert greedy.transport.is_reading
+
+
+def test_a_large_command_counts_for_more(registry):
+    peer = Peer(registry)
+    fix_parts(PART)
+    peer.send(pub(b"t", b"x" * 64 * PART) * 5)
+    assert [len(frames) for frames in turns(registry, peer)] == [
+        2,
+        1,
+        1,
+        1,
+    ]  # the first before the turn's end
+
+
+@pytest.mark.parametrize("command", [b"SUB t c\n", b"IDENTIFY\n\0\0\0\2{}", pub(b"new", b"x")])
+def test_what_may_take_long_is_a_part_by_itself(registry, command):
+    peer = Peer(registry)
+    fix_parts(60)
+    peer.send(command + b"NOP\n" * 5)
+    assert registry.topic("b").depth == 0
+    peer.send(pub(b"b", b"x"))
+    assert registry.topic("b").depth == 0  # behind what is held
+    peer.receive()
+    assert registry.topic("b").depth == 1
+
+
+def test_clients_with_much_to_do_take_turns(registry):
+    peers = [consumer(registry) for _ in range(3)]
+    fix_parts(PART)
+    for peer in peers:
+        peer.send(fins(3 * PART))
+    registry.flush()
+    seen = [len(peer.decode_all()) for peer in peers]
+    while sum(seen) < 3 * 3 * PART:
+        registry.flush()
+        got = [len(peer.decode_all()) for peer in peers]
+        assert sum(got) == PART  # of one of them
+        seen = [before + more for before, more in zip(seen, got, strict=True)]
+        assert max(seen) - min(seen) <= PART
+    assert seen == [3 * PART] * 3
+
+
+def test_who_is_held_is_not_silent(registry):
+    peer = consumer(registry)
+    fix_parts(PART)
+    peer.send(fins(COUNT))
+    peer.decode_all()
+    registry.run_timers(let_pass(10 * MINUTE_NS))
+    assert not peer.transport.is_aborted
+    frames = [frame for turn in turns(registry, peer) for frame in turn]
+    assert frames.count(HEARTBEAT) == 1
+    frames.remove(HEARTBEAT)
+    assert ids(frames) == list(range(COUNT))
+    # From then on it is.
+    registry.run_timers(let_pass(59 * SECOND_NS))
+    assert not peer.transport.is_aborted
+    for _ in range(3):
+        registry.run_timers(let_pass(MINUTE_NS))
+    assert peer.transport.is_aborted
+
+
+def test_the_end_of_the_stream_comes_behind_what_is_held(registry):
+    peer = consumer(registry)
+    fix_parts(PART)
+    peer.send(fins(COUNT) + b"PUB t\n\0\0")
+    assert peer.session.eof_received() is True
+    frames = [frame for turn in turns(registry, peer) for frame in turn]
+    assert frames.pop() == (1, b"E_BAD_MESSAGE PUB failed to read message body size")
+    assert ids(frames) == list(range(COUNT))
+    assert peer.transport.is_closing
+
+
+def test_an_error_ends_what_is_held(registry):
+    peer = consumer(registry)
+    fix_parts(PART)
+    peer.send(fins(PART) + fins(5) + b"WRONG\n" + fins(COUNT))
+    frames = [frame for turn in turns(registry, peer) for frame in turn]
+    assert frames.pop() == (1, b"E_INVALID invalid command WRONG")
+    assert ids(frames) == [*range(PART), *range(5)]
+    assert peer.transport.has_eof
+
+
+def test_a_client_that_is_gone_is_not_gone_on_with(registry):
+    peer = consumer(registry)
+    fix_parts(PART)
+    peer.send(pub(b"u", b"x") * COUNT)
+    peer.session.abort()
+    peer.close()
+    depth = registry.topic("u").depth
+    assert 0 < depth < COUNT
+    registry.flush()
+    assert registry.topic("u").depth == depth
+
+
+def test_much_that_comes_while_held_is_not_read(registry):
+    peer = consumer(registry)
+    fix_parts(PART)
+    peer.send(fins(8000))
+    assert not peer.transport.is_reading
+    got = 0
+    while frames := peer.receive():
+        got += len(frames)
+    assert got == 8000
+    assert peer.transport.is_reading
+
+
+def test_who_does_not_read_is_not_gone_on_with(registry):
+    peer = consumer(registry)
+    fix_parts(1 << 40)
+    peer.session.pause_writing()
+    for _ in range(10):
+        peer.send(fins(3000))  # more than is kept for it
+    fix_parts(PART)
+    peer.send(fins(COUNT))
+    for _ in range(50):
+        registry.flush()
+    assert peer.decode_all() == []
+    peer.session.resume_writing()
+    assert len(peer.decode_all()) == 30_000 + PART
+    assert sum(map(len, turns(registry, peer))) == COUNT - PART
+
+
+def deflated(registry):
+    peer = Peer(registry)
+    settings = b'{"feature_negotiation":true,"deflate":true}'
+    peer.send(b"IDENTIFY\n" + len(settings).to_bytes(4, "big") + settings)
+    assert json.loads(peer.receive()[0][1])["deflate"] is True
+    registry.flush()
+    return peer, zlib.compressobj(9, zlib.DEFLATED, -15)
+
+
+def packed(packer, data):
+    return packer.compress(data) + packer.flush(zlib.Z_SYNC_FLUSH)
+
+
+def test_little_that_unfolds_to_much_is_unfolded_in_parts(registry):
+    peer, packer = deflated(registry)
+    topic = registry.topic("t")
+    stream = packed(packer, pub(b"t", b"x") * 30_000)
+    assert len(stream) < 2000
+    fix_parts(PART)
+    peer.send(stream)
+    depths = [0, topic.depth]
+    while depths[-1] < 30_000:
+        registry.flush()
+        depths.append(topic.depth)
+        assert (
+            0 < depths[-1] - depths[-2] <= 2 * PART
+        )  # the rest of one piece, and the first of the next
+
+
+def test_one_piece_a_part(registry):
+    """Also where the commands in it are cheap: what is counted is the unfolding."""
+    peer, packer = deflated(registry)
+    topic = registry.topic("t")
+    fix_parts(64)
+    body = b"x" * 200_000  # over more than three pieces, none of which has a whole command
+    peer.send(packed(packer, pub(b"t", body) + pub(b"t", b"x")))
+    flushes = 0
+    while topic.depth < 2:
+        registry.flush()
+        flushes += 1
+    assert flushes >= 3
+
+
+# -- the log -----------------------------------------------------------------------------------------------------------
+
+
+def failures(caplog):
+    return [line for line in caplog.messages if "E_FIN_FAILED" in line]
+
+
+def test_lines_that_a_client_causes_are_bounded(registry, caplog):
+    peer = consumer(registry)
+    peer.send(fins(5000))
+    assert ids(peer.receive()) == list(range(5000))  # it hears of each
+    assert 100 <= len(failures(caplog)) < 200  # ten a second more
+    let_pass(SECOND_NS)
+    peer.send(fins(5000))
+    assert 110 <= len(failures(caplog)) < 200
+    let_pass(20 * SECOND_NS)
+    peer.send(fins(1))
+    lines = failures(caplog)
+    left_out = [re.search(r"in flight \((\d+) lines before it left out\)$", line) for line in lines]
+    assert len(lines) + sum(int(found[1]) for found in left_out if found) == 10_001
+    # One bound for all that a client can have written.
+    caplog.set_level(logging.INFO, "nsqd")
+    caplog.clear()
+    peer.send(b"REQ %016x 99999999999\n" % 1 * 500)
+    assert len([line for line in caplog.messages if "REQ" in line]) < 250
+    peer.close()
+    assert any(line.endswith("lines left out") for line in caplog.messages)
+
+
+def test_another_client_has_lines_of_its_own(registry, caplog):
+    greedy, other = consumer(registry), consumer(registry)
+    greedy.send(fins(1000))
+    caplog.clear()
+    other.send(fins(1))
+    assert len(failures(caplog)) == 1
+
+
+# -- bounds ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", [b"IDENTIFY", b"AUTH"])
+def test_what_a_client_says_of_itself_has_a_bound(registry, command):
+    peer = Peer(registry)
+    peer.send(command + b"\n" + (65537).to_bytes(4, "big"))
+    assert peer.receive() == [(1, b"E_BAD_BODY %s body too big 65537 > 65536" % command)]
+    peer = Peer(registry)
+    peer.send(command + b"\n" + (65536).to_bytes(4, "big") + b"{}".ljust(65536))
+    assert (
+        peer.receive() == [OK]
+        if command == b"IDENTIFY"
+        else [(1, b"E_AUTH_DISABLED AUTH disabled")]
+    )
+
+
+def silent_for_good(registry):
+    peer = Peer(registry)
+    peer.send(b'IDENTIFY\n\0\0\0\x19{"heartbeat_interval":-1}')
+    assert peer.receive() == [OK]
+    return peer
+
+
+def pass_minutes(registry, count):
+    for _ in range(2 * count):  # a deadline that has come leaves a moment for what was on its way
+        registry.run_timers(let_pass(MINUTE_NS // 2))
+
+
+def test_without_heartbeats_silence_has_no_end(registry):
+    peer = silent_for_good(registry)
+    pass_minutes(registry, 60)
+    peer.send(pub(b"t", b"x"))
+    assert peer.receive() == [OK]
+    pass_minutes(registry, 60)
+    assert not peer.transport.is_closing
+
+
+def test_but_a_command_has(registry):
+    peer = silent_for_good(registry)
+    pass_minutes(registry, 60)
+    whole = pub(b"t", b"x")
+    peer.send(whole[:5])
+    registry.run_timers(let_pass(MINUTE_NS - SECOND_NS))
+    assert not peer.transport.is_aborted
+    peer.send(whole[5:] + whole[:5])
+    assert peer.receive() == [OK]
+    registry.run_timers(let_pass(MINUTE_NS - SECOND_NS))
+    assert not peer.transport.is_aborted
+    pass_minutes(registry, 2)
+    assert peer.transport.is_aborted
+
+
+def test_and_so_have_answers_that_are_not_read(registry):
+    peer = silent_for_good(registry)
+    peer.session.pause_writing()
+    registry.run_timers(let_pass(29 * SECOND_NS))
+    assert not peer.transport.is_aborted
+    pass_minutes(registry, 2)
+    assert peer.transport.is_aborted
+
+
+# -- out ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_part_of_the_clients_is_written_to_in_each_turn(registry):
+    peers = [Peer(registry) for _ in range(COUNT)]
+    fix_parts(5 * 16)  # a write is 16
+    for peer in peers:
+        peer.send(pub(b"t", b"x"))
+    for turn in range(1, COUNT // 5 + 1):
+        registry.flush()
+        written = [bool(peer.transport.written) for peer in peers]
+        assert written == [True] * 5 * turn + [False] * (COUNT - 5 * turn)
+    assert [peer.decode_all() for peer in peers] == [[OK]] * COUNT
+
+
+def test_a_part_of_those_who_wait_for_the_disk_is_told_in_each_turn(tmp_path):
+    registry = make_registry(tmp_path, mem_queue_size=0, sync_every=1)
+    registry.topic("t").channel("c")
+    peers = [Peer(registry) for _ in range(COUNT)]
+    told = []
+    for peer in peers:
+        peer.send(pub(b"t", b"x"))
+    registry.flush()
+    for number in range(COUNT):
+        registry.when_durable(registry.syncer.open_ticket - 1, told.append, None)
+        assert len(told) == 0, number
+    registry.syncer.wait(registry.syncer.open_ticket - 1)
+    fix_parts(10 * 8)
+    registry.on_synced()
+    answered = 0
+    for turn in range(1, 2 * COUNT // 10):
+        registry.flush()
+        answered += sum(len(peer.decode_all()) for peer in peers)
+        # Ten are told; those who had an answer before are written to.
+        assert answered + len(told) <= (turn + 1) * 10
+    for _ in range(COUNT):
+        registry.flush()
+        answered += sum(len(peer.decode_all()) for peer in peers)
+    assert answered == COUNT
+    assert told == [None] * COUNT
+    fix_parts(NEVER)
+    peers[0].send(pub(b"t", b"x"))
+    assert sync(registry, peers[0]) == [[OK]]
+    registry.close()
+    fix_parts(0)
+
+
+def test_nobody_hears_of_a_later_fsync_first(tmp_path):
+    """The second fsync ends while its clients are still being told of the first."""
+    registry = make_registry(tmp_path, mem_queue_size=0, sync_every=1)
+    registry.topic("t").channel("c")
+    peers = [Peer(registry) for _ in range(COUNT)]
+    answers = [[] for _ in peers]
+    for body in (b"1", b"2", b"3", b"4"):
+        fix_parts(NEVER)
+        for peer in peers:
+            peer.send(pub(b"t", body))
+        fix_parts(8)
+        for _ in range(COUNT // 10):  # not enough for all of them
+            registry.flush()
+        registry.syncer.wait(registry.syncer.open_ticket - 1)
+        registry.on_synced()
+    for _ in range(20 * COUNT):
+        registry.flush()
+        for got, peer in zip(answers, peers, strict=True):
+            got.extend(peer.decode_all())
+    assert answers == [[OK] * 4] * COUNT
+    fix_parts(NEVER)
+    registry.close()
+    fix_parts(0)

@@ -1,0 +1,465 @@
+"""What a topic does at once ends after a part: counted in messages and files per turn, never in time."""
+
+import random
+import shutil
+
+import pytest
+from nsqfast._ext.budget import fix_parts
+from nsqfast._ext.clock import let_pass, now
+
+from ext.test_durable import mpub, pub, sync
+from support.core import Peer
+from support.core import make_registry as make_whole
+
+OK = (0, b"OK")
+SECOND_NS = 1_000_000_000
+PART = 10  # units
+
+
+@pytest.fixture(autouse=True)
+def parts():
+    """They end by the clock again."""
+    yield
+    fix_parts(0)
+
+
+def make_registry(data_path, part=PART, **flags):
+    """Parts that end after so many units, however long they take."""
+    registry = make_whole(data_path, **flags)
+    fix_parts(part)
+    return registry
+
+
+@pytest.fixture
+def registry(tmp_path):
+    registry = make_registry(tmp_path)
+    yield registry
+    for topic in registry.topics():
+        for channel in topic.channels():
+            channel.empty()  # a stop has nothing to write
+    registry.close()
+
+
+def run(registry):
+    """The timers of one turn, and its end."""
+    registry.run_timers(now()[1] + 2)
+    registry.flush()
+
+
+def run_all(registry, topic):
+    """Until nothing waits at the topic; how many turns that took."""
+    turns = 0
+    while topic.depth:
+        run(registry)
+        turns += 1
+        assert turns < 100_000
+        if turns % 100 == 0:
+            registry.syncer.wait(registry.syncer.open_ticket - 1)
+            registry.on_synced()
+            let_pass(2_000_000)
+    return turns
+
+
+def drain(registry, name, topic=b"t"):
+    """The bodies in a channel, deferred ones included; finished, and in no parts."""
+    fix_parts(1 << 60)
+    peer = Peer(registry)
+    peer.subscribe(topic, name.encode(), 2500)
+    registry.run_timers(let_pass(10 * SECOND_NS))
+    bodies, got = [], peer.receive()
+    while got:
+        messages = [data for kind, data in got if kind == 2]
+        bodies += [data[26:] for data in messages]
+        peer.send(b"".join(b"FIN " + data[10:26] + b"\n" for data in messages))
+        registry.run_timers(let_pass(10 * SECOND_NS))
+        got = peer.receive()
+    peer.close()
+    return bodies
+
+
+def numbers(first, end):
+    return [b"%d" % number for number in range(first, end)]
+
+
+def depths(topic):
+    return [channel.depth for channel in topic.channels()]
+
+
+def test_a_backlog_is_passed_on_in_parts(registry):
+    topic = registry.topic("t")
+    for body in numbers(0, 1000):
+        topic.put(body)
+    channel = topic.channel("c")
+    before = channel.depth
+    assert before <= PART
+    while topic.depth:
+        run(registry)
+        assert channel.depth - before <= PART
+        before = channel.depth
+    assert (channel.depth, channel.message_count) == (1000, 1000)
+    assert drain(registry, "c") == numbers(0, 1000)
+
+
+def test_to_many_channels_it_goes_one_after_the_other(registry):
+    topic = registry.topic("t")
+    topic.pause()
+    for number in range(100):
+        topic.channel(f"c{number}")
+    for body in numbers(0, 5):
+        topic.put(body)
+    topic.unpause()
+    before = sum(depths(topic))
+    assert before <= PART
+    while topic.depth:
+        run(registry)
+        assert sum(depths(topic)) - before <= 2 * PART
+        before = sum(depths(topic))
+    assert depths(topic) == [5] * 100
+
+
+def test_a_large_publish_to_many_channels_waits_at_the_topic(registry):
+    """All of it was taken when its OK is given, and what comes behind it stays behind it."""
+    topic, peer = registry.topic("t"), Peer(registry)
+    for number in range(1000):
+        topic.channel(f"c{number}")
+    peer.send(mpub(b"t", *numbers(0, 50)))
+    registry.flush()
+    assert peer.decode_all() == [OK]
+    assert topic.message_count == 50
+    assert sum(depths(topic)) <= 2 * 50
+    peer.send(pub(b"t", b"50") + mpub(b"t", b"51", b"52"))
+    topic.put(b"53")
+    registry.flush()
+    assert peer.decode_all() == [OK, OK]
+    run_all(registry, topic)
+    assert depths(topic) == [54] * 1000
+    assert {channel.message_count for channel in topic.channels()} == {54}
+    for name in ("c0", "c500", "c999"):
+        assert drain(registry, name) == numbers(0, 54)
+    # Nothing waits any more: a small one goes to all of them at once.
+    topic.put(b"54")
+    assert topic.depth == 0
+
+
+@pytest.mark.parametrize("deferred", [False, True])
+def test_a_publish_behind_a_backlog_passes_on_more_than_it_brings(registry, deferred):
+    fix_parts(1000)
+    topic, peer = registry.topic("t"), Peer(registry)
+    topic.pause()
+    topic.channel("c")
+    for body in numbers(0, 5000):
+        topic.put(body, 1 if deferred else 0)
+    topic.unpause()
+    before = topic.depth
+    peer.send(b"".join(pub(b"t", body) for body in numbers(5000, 5500)))
+    peer.send(mpub(b"t", *numbers(5500, 6000)))
+    assert topic.depth <= before - 900  # and no timer has run
+    run_all(registry, topic)
+    bodies = drain(registry, "c")
+    assert sorted(bodies, key=int) == numbers(0, 6000)
+    if not deferred:
+        assert bodies == numbers(0, 6000)
+
+
+def test_a_durable_publish_behind_a_backlog_passes_on_more_at_the_end_of_its_turn(tmp_path):
+    registry = make_registry(tmp_path, 1000, mem_queue_size=0, sync_every=1)
+    topic, peer = registry.topic("t"), Peer(registry)
+    topic.pause()
+    topic.channel("c")
+    topic.put_lines(b"\n".join(numbers(0, 3000)), 100)
+    sync(registry, peer)
+    topic.unpause()
+    before = topic.depth
+    peer.send(b"".join(pub(b"t", body) for body in numbers(3000, 3300)))
+    registry.flush()
+    assert topic.depth < before
+    assert sync(registry, peer) == [[OK] * 300]
+    run_all(registry, topic)
+    sync(registry, peer)
+    assert drain(registry, "c") == numbers(0, 3300)
+    registry.close()
+
+
+def test_deferred_messages_that_wait_for_a_first_channel(registry):
+    topic = registry.topic("t")
+    for body in numbers(0, 300):
+        topic.put(body, 1)
+    channel = topic.channel("c")
+    before = channel.deferred_count
+    assert before <= PART
+    topic.put(b"300")
+    while topic.depth:
+        registry.run_timers(now()[1] + 2)
+        assert channel.deferred_count - before <= 2 * PART
+        before = channel.deferred_count
+    assert sorted(drain(registry, "c"), key=int) == numbers(0, 301)
+
+
+@pytest.mark.parametrize("mode", ["memory", "disk", "durable"])
+def test_a_first_overflow_of_many_channels_makes_a_few_files_in_a_turn(tmp_path, mode):
+    flags = {"memory": {"mem_queue_size": 1}, "disk": {"mem_queue_size": 0}}.get(
+        mode, {"mem_queue_size": 0, "sync_every": 1}
+    )
+    registry = make_registry(tmp_path, **flags)
+    topic, peer = registry.topic("t"), Peer(registry)
+    for number in range(50):
+        topic.channel(f"c{number}")
+    if mode == "memory":
+        peer.send(pub(b"t", b"0"))
+    peer.send(pub(b"t", b"1"))
+    frames = sync(registry, peer)[0]
+    assert frames == [OK] * (2 if mode == "memory" else 1)
+
+    def files():
+        return len(list(tmp_path.glob("t:c*.diskqueue.000000.dat")))
+
+    before = files()
+    assert before <= 4
+    while topic.depth:
+        run(registry)
+        assert files() - before <= 1
+        before = files()
+    assert before == 50
+    bodies = [b"0", b"1"] if mode == "memory" else [b"1"]
+    for number in range(50):
+        assert drain(registry, f"c{number}") == bodies
+    sync(registry, peer)
+    registry.close()
+
+
+def make_again(registry):
+    """As a start makes a topic with its channels: nothing is passed on before all of them are there."""
+    topic = registry.topic("t")
+    topic.pause()
+    for number in range(5):
+        topic.channel(f"c{number}")
+    topic.unpause()
+    return topic
+
+
+@pytest.mark.parametrize("memory", [0, 10_000])
+def test_a_stop_in_the_middle_of_it(tmp_path, memory):
+    registry = make_registry(tmp_path, mem_queue_size=memory)
+    topic = make_again(registry)
+    topic.pause()
+    for body in numbers(0, 100):
+        topic.put(body)
+    topic.unpause()
+    run(registry)
+    assert len(set(depths(topic))) > 1  # some have more than others
+    registry.close()
+    registry = make_registry(tmp_path)
+    topic = make_again(registry)
+    run_all(registry, topic)
+    for number in range(5):
+        assert drain(registry, f"c{number}") == numbers(0, 100)
+    registry.close()
+
+
+def test_a_kill_in_the_middle_of_it_loses_nothing(tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    registry = make_registry(folder, mem_queue_size=0)
+    topic = registry.topic("t")
+    topic.pause()
+    for number in range(5):
+        topic.channel(f"c{number}")
+    for body in numbers(0, 100):
+        topic.put(body)
+    topic.unpause()
+    for turn in range(12):
+        fix_parts(PART)
+        run(registry)
+        left = tmp_path / f"left-{turn}"
+        shutil.copytree(folder, left)
+        again = make_registry(left)
+        other = make_again(again)
+        run_all(again, other)
+        for number in range(5):
+            assert set(drain(again, f"c{number}")) == set(numbers(0, 100))
+        again.close()
+    run_all(registry, topic)
+    registry.close()
+
+
+def test_a_channel_that_cannot_take_it_gets_it_later_and_nobody_twice(tmp_path):
+    registry = make_registry(tmp_path, mem_queue_size=0)
+    topic = registry.topic("t")
+    topic.pause()
+    for name in "abc":
+        topic.channel(name)
+    for body in numbers(0, 30):
+        topic.put(body)
+    obstacle = tmp_path / "t:b.diskqueue.000000.dat"
+    obstacle.mkdir()
+    topic.unpause()
+    for _ in range(50):
+        registry.run_timers(let_pass(SECOND_NS))
+    assert topic.depth > 0
+    assert depths(topic)[1] == 0
+    obstacle.rmdir()
+    for _ in range(50):
+        registry.run_timers(let_pass(SECOND_NS))
+    assert topic.depth == 0
+    for name in "abc":
+        assert drain(registry, name) == numbers(0, 30)
+    registry.close()
+
+
+@pytest.mark.parametrize("flags", [{}, {"mem_queue_size": 0}, {"mem_queue_size": 7}])
+def test_channels_that_come_and_go_meanwhile(tmp_path, flags):
+    """Each has all that was published while it was there, once and in order."""
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    dice = random.Random(seed)
+    registry = make_registry(tmp_path, **flags)
+    topic = registry.topic("t")
+    count, channels, made = 0, {}, 0
+    for _ in range(300):
+        action = dice.random()
+        fix_parts(dice.choice([1, 3, 10, 100]))
+        if action < 0.1:
+            topic.channel(f"c{made}")
+            channels[f"c{made}"] = count
+            made += 1
+        elif action < 0.16 and channels:
+            name = dice.choice(list(channels))
+            del channels[name]
+            topic.delete_channel(name)
+        elif action < 0.22:
+            topic.pause()
+        elif action < 0.35:
+            topic.unpause()
+        elif action < 0.7:
+            for _ in range(dice.choice([1, 1, 5, 40])):
+                topic.put(b"%d" % count)
+                count += 1
+        else:
+            run(registry)
+    topic.channel("last")
+    channels["last"] = count
+    topic.unpause()
+    fix_parts(10)
+    run_all(registry, topic)
+    for name, since in channels.items():
+        found = [int(body) for body in drain(registry, name)]
+        assert found == sorted(set(found)), name
+        assert found[len(found) - (count - since) :] == list(range(since, count)), name
+    registry.close()
+
+
+def test_what_is_emptied_or_deleted_in_the_middle_of_it(registry):
+    for verb in ("empty", "delete"):
+        topic = registry.topic(verb)
+        topic.pause()
+        for number in range(5):
+            topic.channel(f"c{number}")
+        for body in numbers(0, 100):
+            topic.put(body)
+        topic.unpause()
+        run(registry)
+        if verb == "delete":
+            registry.delete_topic("delete")
+        else:
+            topic.empty()
+            assert topic.depth == 0
+            before = depths(topic)
+            run(registry)
+            assert depths(topic) == before
+            topic.put(b"new")
+            assert depths(topic) == [depth + 1 for depth in before]
+        run(registry)
+
+
+def run_until(registry, is_done):
+    for _ in range(1000):
+        if is_done():
+            return
+        run(registry)
+    raise AssertionError("it does not end")
+
+
+LARGE = 12_000  # messages of an MPUB that is put in slices
+
+
+@pytest.mark.parametrize("flags", [{}, {"mem_queue_size": 0}])
+def test_a_large_mpub_is_put_in_slices(tmp_path, flags):
+    registry = make_registry(tmp_path, 2000, **flags)
+    topic, peer, other = registry.topic("t"), Peer(registry), Peer(registry)
+    channel = topic.channel("c")
+    peer.send(mpub(b"t", *numbers(0, LARGE)) + pub(b"t", b"%d" % LARGE))
+    assert topic.message_count <= 3000
+    other.send(pub(b"u", b"x"))
+    registry.flush()
+    assert other.decode_all() == [OK]
+    before = topic.message_count
+    assert before <= 6000
+    answers = peer.decode_all()
+    while topic.message_count < LARGE:
+        assert answers == []
+        run(registry)
+        assert topic.message_count - before <= 3000
+        before = topic.message_count
+        answers = peer.decode_all()
+    run_until(registry, lambda: topic.message_count > LARGE)
+    assert answers + peer.receive() == [OK, OK]
+    assert peer.session.pub_counts() == {"t": LARGE + 1}
+    assert channel.message_count == LARGE + 1
+    assert drain(registry, "c") == numbers(0, LARGE + 1)
+    registry.close()
+
+
+def test_a_large_mpub_on_a_durable_broker(tmp_path):
+    registry = make_registry(tmp_path, 2000, mem_queue_size=0, sync_every=1)
+    topic, peer = registry.topic("t"), Peer(registry)
+    topic.channel("c")
+    peer.send(pub(b"t", b"0") + mpub(b"t", *numbers(1, LARGE)) + pub(b"t", b"%d" % LARGE))
+    assert topic.find_channel("c").depth < LARGE
+    answers = []
+    while topic.find_channel("c").depth < LARGE:
+        answers += sync(registry, peer)[0]
+        run(registry)
+    assert len(answers) <= 1
+    for _ in range(3):
+        run(registry)
+        answers += sync(registry, peer)[0]
+    assert answers == [OK] * 3
+    assert topic.message_count == LARGE + 1
+    sync(registry)
+    assert drain(registry, "c") == numbers(0, LARGE + 1)
+    registry.close()
+
+
+@pytest.mark.parametrize("flags", [{}, {"sync_every": 1}])
+def test_a_large_mpub_that_fails_keeps_what_was_put_before(tmp_path, flags):
+    registry = make_registry(tmp_path, 2000, mem_queue_size=0, max_bytes_per_file=100_000, **flags)
+    topic, peer = registry.topic("t"), Peer(registry)
+    channel = topic.channel("c")
+    obstacle = tmp_path / "t:c.diskqueue.000001.dat"
+    obstacle.mkdir()
+    peer.send(mpub(b"t", *numbers(0, LARGE)) + pub(b"t", b"never"))
+    frames = []
+    for _ in range(20):
+        run(registry)
+        frames += sync(registry, peer)[0]
+    assert [kind for kind, _ in frames] == [1]
+    assert frames[0][1].startswith(b"E_MPUB_FAILED MPUB failed open ")
+    assert 0 < channel.depth < LARGE
+    assert channel.depth % 1024 == 0
+    obstacle.rmdir()
+    assert drain(registry, "c") == numbers(0, channel.depth or LARGE)[: channel.message_count]
+    registry.close()
+
+
+def test_whoever_leaves_in_the_middle_of_a_large_mpub(registry):
+    fix_parts(2000)
+    topic, peer = registry.topic("t"), Peer(registry)
+    topic.channel("c")
+    peer.send(mpub(b"t", *numbers(0, LARGE)))
+    peer.close()
+    for _ in range(20):
+        run(registry)
+    assert topic.message_count < LARGE
+    again = Peer(registry)
+    again.send(pub(b"t", b"x"))
+    assert again.receive() == [OK]
