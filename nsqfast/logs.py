@@ -15,6 +15,7 @@ import time
 from typing import Final
 
 from nsqfast.options import words
+from nsqfast.stderr import StderrHandler
 
 # NSQ's numbers, which GET /config/log_level shows.
 LEVELS: Final = {"debug": 1, "info": 2, "warn": 3, "error": 4, "fatal": 5}
@@ -96,7 +97,7 @@ class JsonFormatter(logging.Formatter):
 
 def set_up(program: str, prefix: str, level: int, log_format: int = 0) -> logging.Logger:
     """Points the program's logger at stderr; a second call replaces what the first one set."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _handler()
     handler.setFormatter(
         JsonFormatter(program) if log_format == FORMATS["json"] else TextFormatter(prefix)
     )
@@ -107,6 +108,13 @@ def set_up(program: str, prefix: str, level: int, log_format: int = 0) -> loggin
     # A log line that cannot be written (stderr closed, disk full) is no reason for a traceback on stderr.
     logging.raiseExceptions = False
     return logger(program)
+
+
+def _handler() -> logging.Handler:
+    try:
+        return StderrHandler(sys.stderr)
+    except (OSError, ValueError):
+        return logging.StreamHandler(sys.stderr)  # something else stands in for it, as in tests
 
 
 def logger(program: str) -> logging.Logger:

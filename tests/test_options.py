@@ -235,7 +235,10 @@ def test_every_flag_of_nsqd_is_there_and_has_help():
         "sync-every",
     } <= flags
     ours = [
-        flag for flag in flags if flag.startswith(("metrics-", "max-connections", "max-memory"))
+        flag
+        for flag in flags
+        if flag.startswith(("metrics-", "max-connections", "max-memory", "max-topics"))
+        or flag in ("max-channels-per-topic", "http-admin-address")
     ]
     assert len(flags) - len(ours) == 57
     assert all(item.help for item in declared(Options))

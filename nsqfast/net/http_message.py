@@ -8,7 +8,11 @@ import time
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
+
+if TYPE_CHECKING:
+    from nsqfast._ext.quota import LineQuota
 
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json; charset=utf-8"
@@ -44,6 +48,7 @@ class Request:
         "close",
         "headers",
         "is_http10",
+        "lines",
         "method",
         "oversize",
         "path",
@@ -62,9 +67,14 @@ class Request:
         self.body = b""
         self.headers: dict[bytes, bytes] = {}  # names in lower case
         self.remote = remote
+        self.lines: LineQuota | None = None  # of the log, for its connection
         self.oversize = FITS
         self.is_http10 = False
         self.close = False  # the connection ends with this answer
+
+    def admit_line(self) -> str | None:
+        """What stands behind a line of the log about this request; None = no line, there were too many."""
+        return "" if self.lines is None else self.lines.admit()
 
 
 class Response:

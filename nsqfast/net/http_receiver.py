@@ -12,6 +12,7 @@ import httptools
 
 from nsqfast._ext.http_shortcut import Shortcut
 from nsqfast._ext.memory import hold, is_full
+from nsqfast._ext.quota import LineQuota
 from nsqfast.net.http_message import ACTUAL, DECLARED, Request, Response
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,7 @@ class HttpReceiver:
         self._handler = handler
         self._parser = httptools.HttpRequestParser(self)
         self._remote = ""
+        self._lines = LineQuota()
         self._is_input_over = False  # nothing further is parsed
         self._is_lingering = False  # the peer may still be sending when the last answer leaves
         # the request that is being received
@@ -135,6 +137,7 @@ class HttpReceiver:
         try:
             method = self._parser.get_method().decode()
             request = Request(method, self._url, self._remote)
+            request.lines = self._lines
         except ValueError:
             self._refuse(400)
         version = self._parser.get_http_version()

@@ -47,7 +47,9 @@ class Routes(Generic[R]):
         except HttpError as error:
             return error_answer(error.status, error.code)
         except Exception:
-            self._log.exception("HTTP: %s %s failed", request.method, _shown(request.target))
+            if (note := request.admit_line()) is not None:
+                shown = _shown(request.target)
+                self._log.exception("HTTP: %s %s failed%s", request.method, shown, note)
             return INTERNAL_ERROR
 
     def answer_stray(self, request: Request) -> Response:
@@ -72,14 +74,15 @@ class Routes(Generic[R]):
 
     def log_access(self, request: Request, answer: Response, begun_ns: int) -> None:
         """One line; `begun_ns` is time.perf_counter_ns() of when the request had come."""
-        if self._log.isEnabledFor(logging.INFO):
+        if self._log.isEnabledFor(logging.INFO) and (note := request.admit_line()) is not None:
             self._log.info(
-                "%d %s %s (%s) %s",
+                "%d %s %s (%s) %s%s",
                 answer.status,
                 request.method,
                 _shown(request.target),
                 request.remote,
                 format_duration(time.perf_counter_ns() - begun_ns),
+                note,
             )
 
 

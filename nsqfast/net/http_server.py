@@ -21,6 +21,7 @@ from http import HTTPStatus
 from typing import cast
 
 from nsqfast._ext.http_front import HttpFront
+from nsqfast.gotext import printed_address
 from nsqfast.net.http_message import TEXT, Request, Response, render
 from nsqfast.net.http_receiver import Handler, HttpReceiver
 
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 SLICE_SIZE = 16 * 1024  # the smallest request has some 30 bytes, so a slice holds about 500
 WAITING_SLICE_SIZE = 2 * 1024  # once an answer waits for the disk
 WAITING_COUNT_MAX = 64  # answers of one connection that wait
+REQUEST_UNITS = 64  # what a request counts for: the clock is looked at after each
 OUT_SIZE_MAX = 256 * 1024  # answers gathered before they are written
 TURN_S = 0.001  # until the loop has looked at its sockets once more
 RECEIVE_RATE_MIN = 64 * 1024  # bytes a second that earn a large body more time
@@ -77,11 +79,13 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
         self._input = memoryview(b"")
         self._queue: deque[Request] = deque()
         self._slots: deque[_Slot] = deque()
+        self._running: _Slot | None = None  # its request may still do something: no other begins
         self._out: list[bytes] = []
         self._out_size = 0
         self._is_write_paused = False
         self._is_read_paused = False
         self._is_advance_due = False
+        self._is_eof_due = False  # the peer's end came before its turn to be run
         # how it ends
         self._is_finished = False  # the last answer was given
         self._timer: asyncio.TimerHandle | None = None
@@ -92,7 +96,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._remote = _format_address(transport.get_extra_info("peername"))
+        self._remote, _ = printed_address(transport.get_extra_info("peername"))
         self.last_active = self._loop.time()
         self._arm(self.last_active + self._limits.idle_timeout_s)
         if self._handler.shortcut is not None:
@@ -104,7 +108,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
         """What HttpFront leaves; whether it may answer what comes next."""
         if self._is_input_over:
             return False
-        if self._input or self._queue or len(data) > SLICE_SIZE:
+        if self._input or self._queue or self.is_part_over or len(data) > SLICE_SIZE:
             self._input = memoryview(bytes(self._input) + data)
             self._advance()
         else:
@@ -117,6 +121,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
             self._watch_receiving()
         else:
             self.last_active = self._loop.time()
+        self._end_part()
         return self._is_at_rest()
 
     def begin(self, body_size: int) -> None:
@@ -137,7 +142,10 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
         self._begun = begun
 
     def _is_at_rest(self) -> bool:
-        waits = self._slots or self._queue or self._input or self._out or self._is_write_paused
+        return not self._input and self._is_idle()
+
+    def _is_idle(self) -> bool:
+        waits = self._slots or self._queue or self._out or self._is_write_paused
         return not (
             waits or self._receiving or self._is_input_over or self._handler.shortcut is None
         )
@@ -146,6 +154,9 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
         """A peer that has sent all it will still gets its answers."""
         if self._is_lingering:
             return False
+        if self._input:
+            self._is_eof_due = True
+            return True
         self._is_input_over = True
         return bool(self._slots or self._queue or self._out)
 
@@ -168,6 +179,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
         self._input = memoryview(b"")
         self._queue.clear()
         self._slots.clear()
+        self._running = None
         self._out.clear()
         self._drop_body()
         if self._timer is not None:
@@ -208,6 +220,9 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
             self._emit(request, response)
 
     def _is_blocked(self) -> bool:
+        return self.is_part_over or self._running is not None or self._is_full()
+
+    def _is_full(self) -> bool:
         return (
             self._is_write_paused
             or self._out_size >= OUT_SIZE_MAX
@@ -226,27 +241,35 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
         try:
             answer = self._handler(request)
         except Exception:
-            log.exception("HTTP: %s %r failed", request.method, request.target)
+            if (note := request.admit_line()) is not None:
+                log.exception("HTTP: %s %r failed%s", request.method, request.target, note)
             answer = INTERNAL_ERROR
         if not isinstance(answer, Response):
             slot = _Slot(request, None)
             self._slots.append(slot)
+            if not isinstance(answer, asyncio.Future):
+                self._running = slot
             future = asyncio.ensure_future(answer)
             future.add_done_callback(lambda done: self._fill(slot, done))
         elif self._slots:
             self._slots.append(_Slot(request, answer))
         else:
             self._emit(request, answer)
+        self.count(REQUEST_UNITS)
 
     def _fill(self, slot: _Slot, done: "asyncio.Future[Response]") -> None:
         if done.cancelled():
             slot.response = INTERNAL_ERROR
         elif error := done.exception():
-            log.error("HTTP: %r failed", slot.request.target, exc_info=error)
+            if (note := slot.request.admit_line()) is not None:
+                log.error("HTTP: %r failed%s", slot.request.target, note, exc_info=error)
             slot.response = INTERNAL_ERROR
         else:
             slot.response = done.result()
-        if self._slots and self._slots[0] is slot:
+        if self._running is slot:
+            self._running = None
+            self._advance_soon()
+        elif self._slots and self._slots[0] is slot:
             self._advance_soon()
 
     def _emit(self, request: Request, response: Response) -> None:
@@ -269,9 +292,32 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
 
     def _advance_now(self) -> None:
         self._is_advance_due = False
-        if self._transport is not None:
+        if self._transport is None:
+            return
+        self.begin_part()
+        if self._input and self._is_idle():
+            # Plain publishes are answered in front, also those that came with more than a part was enough for.
+            data, self._input = bytes(self._input), memoryview(b"")
+            self.at_rest = True
+            self.data_received(data)
+            self._choose_reading()
+        else:
             self._advance()
-            self.at_rest = self._is_at_rest()
+        self._end_part()
+        self.at_rest = self._is_at_rest()
+
+    def _end_part(self) -> None:
+        """What is left goes on in the next turn, and until then it is not the peer who is silent."""
+        if self._input or self._queue:
+            if self.is_part_over:
+                self.last_active = self._loop.time()
+                self._advance_soon()
+            return
+        self.is_part_over = False
+        if self._is_eof_due:
+            self._is_eof_due = False
+            if not self.eof_received() and self._transport is not None:
+                self._transport.close()
 
     def _advance(self) -> None:
         """Goes on until the input is used up or something has to be waited for."""
@@ -318,7 +364,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        waits = bool(self._is_write_paused or self._input or self._queue) or self._is_blocked()
+        waits = bool(self._input or self._queue) or self._is_full()
         if self._is_lingering and self._is_finished:
             waits = False
         if waits == self._is_read_paused:
@@ -396,10 +442,3 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
             self._advance()
         else:
             transport.close()
-
-
-def _format_address(peername: object) -> str:
-    if isinstance(peername, tuple):
-        host, port = peername[:2]
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    return "@"  # a unix socket's client has no name

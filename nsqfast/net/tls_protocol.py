@@ -23,10 +23,19 @@ METHODS = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"OPTIONS ")
 
 
 class TlsProtocol(asyncio.Protocol):
-    """One connection; `make_inner` gives the protocol that hears of it once the handshake is done."""
+    """One connection; `make_inner` gives the protocol that hears of it once the handshake is done.
 
-    def __init__(self, make_inner: Callable[[], asyncio.Protocol], context: ssl.SSLContext) -> None:
+    It stands in `connections` as long as it lasts, handshake included.
+    """
+
+    def __init__(
+        self,
+        make_inner: Callable[[], asyncio.Protocol],
+        context: ssl.SSLContext,
+        connections: "set[Any] | None" = None,
+    ) -> None:
         self._make_inner = make_inner
+        self._connections = connections
         self._inner: asyncio.Protocol | None = None
         self._stream = TlsStream(context)
         self._transport: asyncio.Transport | None = None
@@ -37,6 +46,8 @@ class TlsProtocol(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._peer = peer_text(transport.get_extra_info("peername"))
+        if self._connections is not None:
+            self._connections.add(self)
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(HANDSHAKE_TIMEOUT_S, self._fail, "i/o timeout")
 
@@ -91,6 +102,8 @@ class TlsProtocol(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        if self._connections is not None:
+            self._connections.discard(self)
         if self._timer is not None:
             self._timer.cancel()
         if self._inner is not None:

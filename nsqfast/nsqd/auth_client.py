@@ -20,6 +20,7 @@ from yarl import URL
 from nsqfast import NSQ_VERSION
 from nsqfast.gotext import os_error
 from nsqfast.net.http_reply import encode_json
+from nsqfast.net.masks import place_of
 from nsqfast.net.tls import client_context
 from nsqfast.nsqd.auth import AuthError, Grant, read_grant
 from nsqfast.nsqd.options import Options
@@ -105,12 +106,12 @@ class AuthClient:
                 return read_grant(await self._ask_server(address, fields))
             except AuthError as error:
                 is_refused = is_refused or error.is_refused
-                reasons.append(f"failed to auth against {_shown(address)} - {error}")
+                reasons.append(f"failed to auth against {place_of(address)} - {error}")
             except Exception as error:
                 # Where and what, but not its text: that may hold the URL, and with it the secret.
                 place = "".join(format_tb(error.__traceback__))
                 log.error("AUTH: unexpected %s\n%s", type(error).__name__, place)  # noqa: TRY400
-                reasons.append(f"failed to auth against {_shown(address)}")
+                reasons.append(f"failed to auth against {place_of(address)}")
         raise AuthError("; ".join(reasons), is_refused=is_refused)
 
     async def _ask_server(self, address: str, fields: dict[str, bytes]) -> bytes:
@@ -188,11 +189,3 @@ def _plain_reason(error: OSError) -> str:
             f"TLS: {getattr(cause, 'verify_message', '') or cause.reason or type(cause).__name__}"
         )
     return os_error(cause) if cause.errno else type(cause).__name__
-
-
-def _shown(address: str) -> str:
-    """Without a password, a path or a query that stands in it."""
-    if "://" not in address:
-        return address
-    scheme, _, rest = address.partition("://")
-    return f"{scheme}://{rest.partition('/')[0].partition('?')[0].rpartition('@')[2]}"

@@ -19,6 +19,7 @@ from nsqfast.net.http_reply import (
     topic_and_channel_name,
 )
 from nsqfast.net.http_routes import INTERNAL_ERROR
+from nsqfast.nsqd.http_publish import admit
 from nsqfast.nsqd.server import Server
 
 EMPTY = text_answer("")
@@ -61,6 +62,7 @@ class Admin:
         name = _valid_topic_name(request)
         if self._registry.find_topic(name) is None and self._registry.closing:
             raise HttpError(503, "EXITING")
+        admit(self._registry, name)
         self._registry.topic(name)
         return EMPTY
 
@@ -91,6 +93,7 @@ class Admin:
         topic, name = self._topic_and_channel_name(request)
         if topic.find_channel(name) is None and self._registry.closing:
             raise HttpError(503, "EXITING")
+        admit(self._registry, topic.name, name)
         topic.channel(name)
         return EMPTY
 
@@ -100,6 +103,7 @@ class Admin:
         try:
             topic.delete_channel(name)
         except KeyError:
+            self._server.lookup.forget_channel(topic.name, name)
             raise HttpError(404, "CHANNEL_NOT_FOUND") from None
         return EMPTY
 
@@ -119,19 +123,21 @@ class Admin:
     def _change_topic(
         self, request: Request, change: Callable[[Topic], None]
     ) -> Awaitable[Response]:
-        change(self._find_topic(required(parameters(request), "topic")))
-        return self._when_persisted()
+        topic = self._find_topic(required(parameters(request), "topic"))
+        change(topic)
+        return self._when_persisted(topic.name)
 
     def _change_channel(
         self, request: Request, change: Callable[[Channel], None]
     ) -> Awaitable[Response]:
-        change(self._find_channel(request))
-        return self._when_persisted()
+        channel = self._find_channel(request)
+        change(channel)
+        return self._when_persisted(channel.topic_name)
 
-    async def _when_persisted(self) -> Response:
+    async def _when_persisted(self, topic: str) -> Response:
         """The change holds in any case; an error says that a restart would not know of it."""
         try:
-            await self._server.persist_metadata()
+            await self._server.persist_metadata(topic)
         except OSError:
             return INTERNAL_ERROR
         return EMPTY

@@ -4,17 +4,14 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-from nsqfast.net.http_message import Request, Response
-from nsqfast.net.http_reply import (
-    error_answer,
-    json_answer,
-    parameters,
-    text_answer,
-)
+from nsqfast.net.http_message import JSON, Request, Response
+from nsqfast.net.http_reply import VERSION_HEADER, error_answer, parameters, text_answer
 from nsqfast.net.http_routes import Answer, Routes
 from nsqfast.net.metrics_page import MetricsPage
+from nsqfast.net.parts import Parts
 from nsqfast.nsqd import http_debug
 from nsqfast.nsqd.http_admin import Admin
 from nsqfast.nsqd.http_config import Config
@@ -23,7 +20,8 @@ from nsqfast.nsqd.http_publish import Publisher
 from nsqfast.nsqd.options import TLS_REQUIRED
 from nsqfast.nsqd.server import Server
 from nsqfast.nsqd.stats import Filter, collect
-from nsqfast.nsqd.stats_text import format_stats
+from nsqfast.nsqd.stats_json import json_pieces
+from nsqfast.nsqd.stats_text import text_pieces
 
 if TYPE_CHECKING:  # what it imports would slow down every start
     from nsqfast.nsqd.http_auth import HttpGuard
@@ -32,6 +30,7 @@ if TYPE_CHECKING:  # what it imports would slow down every start
 log = logging.getLogger("nsqd")
 
 _SWITCH = {"true": True, "1": True, "false": False, "0": False}
+ADMIN_ONLY = error_answer(403, "ADMIN_ADDRESS_ONLY")
 FORM_SIZE_MAX = 64 * 1024  # /debug/setblockrate
 
 
@@ -45,16 +44,19 @@ class Route:
     # What --http-auth-required wants for it: "topic" to publish to the one named, "channel" to subscribe to the one
     # named, "everything" where the whole broker is concerned; "" = nothing.
     need: str = ""
+    is_admin: bool = False  # served at --http-admin-address only, where that is given
 
 
 class HttpApi:
     """A Handler (see nsqfast.net.http_server) for one broker."""
 
-    def __init__(self, server: Server, is_plain: bool = True) -> None:
+    def __init__(self, server: Server, is_plain: bool = True, serves_admin: bool = True) -> None:
         self._server = server
+        self._parts = Parts()
         publisher = Publisher(server.registry, server.options)
         self._routes = _routes(server, publisher, self._stats)
         self._refuses_plain = is_plain and server.options.tls_required == TLS_REQUIRED
+        self._serves_admin = serves_admin
         self._guard = _guard(server, is_plain)
         closes = self._refuses_plain or self._guard is not None
         self.shortcut = None if closes else publisher.shortcut()
@@ -71,6 +73,9 @@ class HttpApi:
         if route is None:
             return self._routes.answer_stray(request)
         begun_ns = time.perf_counter_ns() if route.is_logged else 0
+        if route.is_admin and not self._serves_admin:
+            self._routes.log_access(request, ADMIN_ONLY, begun_ns)
+            return ADMIN_ONLY
         if self._guard is not None and route.need:
             refusal = self._guard.check(request, route.need)
             if refusal is not None and not isinstance(refusal, Response):
@@ -110,7 +115,7 @@ class HttpApi:
         answer.body = body
         return answer
 
-    def _stats(self, request: Request) -> Response:
+    def _stats(self, request: Request) -> Answer:
         values = parameters(request)
         wanted = Filter(
             topic=values.get("topic", ""),
@@ -122,17 +127,28 @@ class HttpApi:
             self._server.registry, self._server.health(), self._server.start_time, wanted
         )
         if values.get("format") == "json":
-            return json_answer(found)
-        return text_answer(format_stats(found, self._server.start_time))
+            return self._parts.answer(json_pieces(found), _json_page)
+        pieces = text_pieces(found, self._server.start_time)
+        encoded = (piece.encode("utf-8", "surrogateescape") for piece in pieces)
+        return self._parts.answer(encoded, _text_page)
+
+
+def _json_page(pieces: list[bytes]) -> Response:
+    return Response(200, b"".join(pieces), JSON, VERSION_HEADER)
+
+
+def _text_page(pieces: list[bytes]) -> Response:
+    return text_answer(b"".join(pieces))
 
 
 def _routes(
-    server: Server, publisher: Publisher, stats: Callable[[Request], Response]
+    server: Server, publisher: Publisher, stats: Callable[[Request], Answer]
 ) -> Routes[Route]:
     options = server.options
     admin = Admin(server)
     config = Config(options, server.lookup.configure)
     peek = Peek(server.registry)
+    operators = partial(Route, is_admin=True)
     routes: Routes[Route] = Routes(log)
     for method, pattern, route in (
         ("POST", "/pub", Route(publisher.pub, options.max_msg_size, is_logged=False, need="topic")),
@@ -146,32 +162,32 @@ def _routes(
         ("GET", "/stats", Route(stats)),
         ("GET", "/metrics", Route(MetricsPage(_load_metrics, server).get, is_logged=False)),
         ("POST", "/topic/create", Route(admin.create_topic, need="topic")),
-        ("POST", "/topic/delete", Route(admin.delete_topic, need="topic")),
-        ("POST", "/topic/empty", Route(admin.empty_topic, need="topic")),
-        ("POST", "/topic/pause", Route(admin.pause_topic, need="topic")),
-        ("POST", "/topic/unpause", Route(admin.unpause_topic, need="topic")),
+        ("POST", "/topic/delete", operators(admin.delete_topic, need="topic")),
+        ("POST", "/topic/empty", operators(admin.empty_topic, need="topic")),
+        ("POST", "/topic/pause", operators(admin.pause_topic, need="topic")),
+        ("POST", "/topic/unpause", operators(admin.unpause_topic, need="topic")),
         ("POST", "/channel/create", Route(admin.create_channel, need="channel")),
-        ("POST", "/channel/delete", Route(admin.delete_channel, need="channel")),
-        ("POST", "/channel/empty", Route(admin.empty_channel, need="channel")),
-        ("POST", "/channel/pause", Route(admin.pause_channel, need="channel")),
-        ("POST", "/channel/unpause", Route(admin.unpause_channel, need="channel")),
+        ("POST", "/channel/delete", operators(admin.delete_channel, need="channel")),
+        ("POST", "/channel/empty", operators(admin.empty_channel, need="channel")),
+        ("POST", "/channel/pause", operators(admin.pause_channel, need="channel")),
+        ("POST", "/channel/unpause", operators(admin.unpause_channel, need="channel")),
         ("GET", "/channel/peek", Route(peek.peek_channel, need="channel")),
-        ("POST", "/channel/deferred/run", Route(peek.run_deferred, need="channel")),
-        ("POST", "/channel/deferred/cancel", Route(peek.cancel_deferred, need="channel")),
+        ("POST", "/channel/deferred/run", operators(peek.run_deferred, need="channel")),
+        ("POST", "/channel/deferred/cancel", operators(peek.cancel_deferred, need="channel")),
         # What a topic holds goes to all of its channels, so no permission for a channel covers it.
         ("GET", "/topic/peek", Route(peek.peek_topic, need="everything")),
-        ("GET", "/config/:opt", Route(config.get, need="everything")),
-        ("PUT", "/config/:opt", Route(config.put, options.max_msg_size, need="everything")),
-        ("GET", "/debug/pprof/", Route(http_debug.index, need="everything")),
-        ("GET", "/debug/pprof/cmdline", Route(http_debug.cmdline, need="everything")),
-        ("GET", "/debug/pprof/goroutine", Route(http_debug.stacks, need="everything")),
-        ("GET", "/debug/pprof/heap", Route(http_debug.heap, need="everything")),
+        ("GET", "/config/:opt", operators(config.get, need="everything")),
+        ("PUT", "/config/:opt", operators(config.put, options.max_msg_size, need="everything")),
+        ("GET", "/debug/pprof/", operators(http_debug.index, need="everything")),
+        ("GET", "/debug/pprof/cmdline", operators(http_debug.cmdline, need="everything")),
+        ("GET", "/debug/pprof/goroutine", operators(http_debug.stacks, need="everything")),
+        ("GET", "/debug/pprof/heap", operators(http_debug.heap, need="everything")),
         (
             "PUT",
             "/debug/setblockrate",
-            Route(http_debug.set_block_rate, FORM_SIZE_MAX, need="everything"),
+            operators(http_debug.set_block_rate, FORM_SIZE_MAX, need="everything"),
         ),
-        ("POST", "/debug/freememory", Route(http_debug.free_memory, need="everything")),
+        ("POST", "/debug/freememory", operators(http_debug.free_memory, need="everything")),
     ):
         routes.router.add(method, pattern, route)
     return routes

@@ -84,7 +84,8 @@ class HttpGuard:
         try:
             return _judge(request, need, await asyncio.shield(task))
         except AuthError as error:
-            log.warning("HTTP: client(%s) - AUTH failed %s", request.remote, error)
+            if (note := request.admit_line()) is not None:
+                log.warning("HTTP: client(%s) - AUTH failed %s%s", request.remote, error, note)
             return UNKNOWN if error.is_refused else UNREACHABLE
 
     def _keep(self, key: bytes, done: asyncio.Task[Grant]) -> None:

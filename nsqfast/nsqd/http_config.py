@@ -8,8 +8,12 @@ import orjson
 from nsqfast import logs
 from nsqfast.net.http_message import Request, Response
 from nsqfast.net.http_reply import HttpError, json_answer, text_answer
+from nsqfast.net.masks import masked
 from nsqfast.nsqd.options import PROGRAM, Options
 from nsqfast.options import by_key
+
+# Each is a task, a connection, and a question for every new topic.
+ADDRESSES_MAX = 100
 
 
 class Config:
@@ -47,9 +51,9 @@ class Config:
             raise HttpError(400, "INVALID_OPTION")
         value = getattr(self._options, option.attribute)
         if isinstance(value, str):
-            return text_answer(value)
+            return text_answer(masked(value) if "address" in name else value)
         if isinstance(value, list):
-            value = [_without_needless_fraction(item) for item in value]
+            value = [_shown(item) for item in value]
         return json_answer(value)
 
     def _set_log_level(self, body: bytes) -> None:
@@ -72,10 +76,16 @@ def _read_addresses(body: bytes) -> list[str] | None:
     if value is None:
         return None
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        if len(value) > ADDRESSES_MAX:
+            raise HttpError(
+                400, f"INVALID_VALUE: at most {ADDRESSES_MAX} addresses, not {len(value)}"
+            )
         return value
     raise HttpError(400, "INVALID_VALUE")
 
 
-def _without_needless_fraction(value: object) -> object:
-    """1.0 as 1, which is how Go writes it."""
+def _shown(value: object) -> object:
+    """An element of a list: 1.0 as 1, which is how Go writes it, and addresses without their secrets."""
+    if isinstance(value, str):
+        return masked(value)
     return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -19,6 +19,7 @@ from nsqfast.gotext import quote
 from nsqfast.net.http_message import Request, Response
 from nsqfast.net.http_query import parse_query
 from nsqfast.net.http_reply import plain_answer
+from nsqfast.net.masks import masked_words
 from nsqfast.stats.memory import memory_stats, resident_bytes
 
 INDEX = """/debug/pprof/
@@ -37,8 +38,9 @@ def index(_request: Request) -> Response:
 
 
 def cmdline(_request: Request) -> Response:
-    """As the kernel knows it."""
-    return plain_answer(200, Path("/proc/self/cmdline").read_bytes().decode().rstrip("\0"))
+    """As the kernel knows it, without the secrets of addresses."""
+    text = Path("/proc/self/cmdline").read_bytes().decode("utf-8", "replace").rstrip("\0")
+    return plain_answer(200, "\0".join(masked_words(text.split("\0"))))
 
 
 def stacks(_request: Request) -> Response:

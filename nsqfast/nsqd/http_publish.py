@@ -60,7 +60,7 @@ class Publisher:
             raise HttpError(413, "BODY_TOO_BIG")
         values = parameters(request)
         topic = self._topic(values)
-        is_binary = _read_binary(values)
+        is_binary = _read_binary(request, values)
         if request.oversize == ACTUAL:
             raise HttpError(413, "BODY_TOO_BIG")
         try:
@@ -83,6 +83,7 @@ class Publisher:
             raise HttpError(400, "INVALID_TOPIC")
         if self._registry.closing:
             raise HttpError(503, "EXITING")
+        admit(self._registry, name)
         return self._registry.topic(name)
 
     def _defer_ms(self, text: str) -> int:
@@ -99,6 +100,15 @@ class Publisher:
         promise = _Promise()
         self._registry.when_durable(ticket, promise.keep, topic)
         return promise.response or promise.future()
+
+
+def admit(registry: Registry, topic: str, channel: str | None = None) -> None:
+    """403 where it would be one too many."""
+    try:
+        registry.admit(topic, channel)
+    except ProtocolError as error:
+        kind = "TOPICS" if error.code == "E_BAD_TOPIC" else "CHANNELS"
+        raise HttpError(403, f"TOO_MANY_{kind}") from None
 
 
 def reply(error: Exception | None) -> bytes:
@@ -132,12 +142,13 @@ class _Promise:
             self._future.set_result(self.response)
 
 
-def _read_binary(values: dict[str, str]) -> bool:
+def _read_binary(request: Request, values: dict[str, str]) -> bool:
     value = values.get("binary")
     if value is None:
         return False
     is_binary = _IS_BINARY.get(value)
     if is_binary is None:
-        log.warning("/mpub: binary=%r taken as true; say true, 1, false or 0", value)
+        if (note := request.admit_line()) is not None:
+            log.warning("/mpub: binary=%r taken as true; say true, 1, false or 0%s", value, note)
         return True
     return is_binary

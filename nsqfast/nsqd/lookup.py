@@ -10,9 +10,12 @@ from typing import Any
 import orjson
 
 from nsqfast import NSQ_VERSION
+from nsqfast._ext.budget import Part
 from nsqfast._ext.registry import Registry
 from nsqfast._ext.topic import Topic
+from nsqfast.errors import ProtocolError
 from nsqfast.names import is_ephemeral, is_valid_name
+from nsqfast.net.masks import masked
 from nsqfast.nsqd.lookup_peer import LookupdError, LookupPeer, Name, register, unregister
 from nsqfast.nsqd.options import Options
 
@@ -20,6 +23,7 @@ log = logging.getLogger("nsqd")
 
 NS = 1e9
 ANSWER_SIZE_MAX = 16 << 20
+CHANNEL_UNITS = 100  # of a budget: what making a channel takes
 
 
 class Lookup:
@@ -31,19 +35,27 @@ class Lookup:
         self._peers: dict[str, LookupPeer] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._session: Any = None  # of aiohttp, made for the first question
+        # By topic, while its channels are asked for: those that were deleted meanwhile.
+        self._deleted: dict[str, set[str]] = {}
+
+    async def load_client(self) -> None:
+        """Read what asks over HTTP from disk, if it will be needed: for some 20 ms of that nobody else runs."""
+        if self._options.nsqlookupd_tcp_addresses:
+            await asyncio.to_thread(importlib.import_module, "aiohttp")
 
     def configure(self) -> None:
         """Peers for the addresses as they are in the settings now; those that are not there any more end."""
         wanted = dict.fromkeys(self._options.nsqlookupd_tcp_addresses or ())
         for address in [address for address in self._peers if address not in wanted]:
-            log.info("LOOKUP(%s): removing peer", address)
+            log.info("LOOKUP(%s): removing peer", masked(address))
             self._run(self._peers.pop(address).stop())
         for address in wanted:
             if address not in self._peers:
-                log.info("LOOKUP(%s): adding peer", address)
+                log.info("LOOKUP(%s): adding peer", masked(address))
                 peer = LookupPeer(address, self._identity, self._names, self._options.max_body_size)
                 self._peers[address] = peer
                 peer.start()
+        self._run(self.load_client())
 
     async def stop(self) -> None:
         """Nobody is told anything any more; topics that still wait for an answer do not."""
@@ -65,6 +77,8 @@ class Lookup:
 
     def changed(self, kind: str, topic: str, channel: str | None) -> None:
         """A topic or a channel came or went."""
+        if kind == "channel-" and channel is not None:
+            self.forget_channel(topic, channel)
         if not self._peers:
             return
         command = (register if kind.endswith("+") else unregister)((topic, channel))
@@ -86,12 +100,16 @@ class Lookup:
         }
 
     def _names(self) -> Iterator[Name]:
+        """Those that are there when their turn comes: what went before was told already."""
         for topic in self._registry.topics():
+            if topic.exiting:
+                continue
             channels = topic.channels()
             if not channels:
                 yield topic.name, None
             for channel in channels:
-                yield topic.name, channel.name
+                if not channel.exiting:
+                    yield topic.name, channel.name
 
     # what they are asked
 
@@ -100,16 +118,35 @@ class Lookup:
         topic = self._registry.find_topic(name)
         assert topic is not None
         topic.await_channels()
-        self._run(self._make_channels(topic, list(self._peers.values())))
+        deleted = self._deleted[name] = set()
+        self._run(self._make_channels(topic, list(self._peers.values()), deleted))
 
-    async def _make_channels(self, topic: Topic, peers: list[LookupPeer]) -> None:
+    def forget_channel(self, topic: str, channel: str) -> None:
+        """Somebody deleted it, there or not: an answer that is on its way does not bring it back."""
+        if topic in self._deleted:
+            self._deleted[topic].add(channel)
+
+    async def _make_channels(
+        self, topic: Topic, peers: list[LookupPeer], deleted: set[str]
+    ) -> None:
         try:
             found = await asyncio.gather(*[self._channels(peer, topic.name) for peer in peers])
+            part = Part()
             for name in sorted(set().union(*found)):
                 # An ephemeral one exists while somebody consumes it, and here nobody does.
-                if is_valid_name(name) and not is_ephemeral(name) and not topic.exiting:
+                if is_valid_name(name) and not is_ephemeral(name) and name not in deleted:
+                    if topic.exiting:
+                        return
+                    self._registry.admit(topic.name, name)
                     topic.channel(name)
+                if part.is_spent(CHANNEL_UNITS):
+                    await asyncio.sleep(0)
+                    part = Part()
+        except ProtocolError as error:
+            log.warning("LOOKUP: of what nsqlookupd knows, %s", error.detail)
         finally:
+            if self._deleted.get(topic.name) is deleted:
+                del self._deleted[topic.name]
             topic.have_channels()
 
     async def _channels(self, peer: LookupPeer, topic: str) -> set[str]:
@@ -117,20 +154,20 @@ class Lookup:
         await peer.was_tried.wait()
         if not peer.broadcast_address:
             log.error(
-                "LOOKUPD(%s): not there to be asked for channels of topic %s", peer.address, topic
+                "LOOKUPD(%s): not there to be asked for channels of topic %s", peer.shown, topic
             )
             return set()
         url = f"http://{_bracketed(peer.broadcast_address)}:{peer.http_port}/channels"
         try:
             session = await self._open_session()
-            async with session.get(url, params={"topic": topic}) as answer:
-                answer.raise_for_status()
+            request = session.get(url, params={"topic": topic}, allow_redirects=False)
+            async with request as answer:
                 body = await _body(answer)
             return set(map(str, orjson.loads(body)["channels"]))
         except Exception as error:  # whatever it is, the topic must not wait for ever
             log.warning(
                 "LOOKUPD(%s): no channels of topic %s - %s",
-                peer.address,
+                peer.shown,
                 topic,
                 error or repr(error),
             )
@@ -155,6 +192,8 @@ def _bracketed(host: str) -> str:
 
 
 async def _body(answer: Any) -> bytearray:
+    if answer.status != 200:
+        raise LookupdError(f"answered with {answer.status}")
     body = bytearray()
     async for piece in answer.content.iter_any():
         body += piece

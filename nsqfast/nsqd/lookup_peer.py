@@ -16,9 +16,11 @@ from typing import Any
 
 import orjson
 
+from nsqfast._ext.budget import Part
 from nsqfast.errors import NsqfastError
 from nsqfast.gotext import os_error
 from nsqfast.net.addresses import PORT_MAX, Inet, parse_address
+from nsqfast.net.masks import masked
 
 log = logging.getLogger("nsqd")
 
@@ -28,6 +30,7 @@ TIMEOUT_S = 1.0  # to connect, and for each batch of answers
 PING_S = 15.0
 BATCH_COUNT = 256  # commands in one write
 RETRY_S_MAX = 15.0
+NAME_UNITS = 20  # of a budget: what noting one takes
 
 Name = tuple[str, str | None]  # a topic, or a topic and a channel
 
@@ -74,6 +77,7 @@ class LookupPeer:
         answer_size_max: int,
     ) -> None:
         self.address = address
+        self.shown = masked(address)
         self.broadcast_address = ""  # from its answer, kept while it is away
         self.http_port = 0
         self.is_connected = False
@@ -109,9 +113,9 @@ class LookupPeer:
             try:
                 await self._converse()
             except (OSError, EOFError, TimeoutError, LookupdError) as error:
-                log.error("LOOKUPD(%s): %s", self.address, _text(error))  # noqa: TRY400 - the peer's fault
+                log.error("LOOKUPD(%s): %s", self.shown, _text(error))  # noqa: TRY400 - the peer's fault
             except Exception:
-                log.exception("LOOKUPD(%s): failed", self.address)
+                log.exception("LOOKUPD(%s): failed", self.shown)
             self.was_tried.set()
             failures = 0 if self.is_connected else failures + 1
             self.is_connected = False
@@ -170,12 +174,17 @@ class LookupPeer:
         )
         self.broadcast_address, self.http_port = read_identity(answer)
         if not self.broadcast_address:
-            log.error("LOOKUPD(%s): no broadcast address", self.address)
-        # From here on changes are told one by one; whatever is there now comes before them.
-        self._waiting.extend(map(register, self._names()))
+            log.error("LOOKUPD(%s): no broadcast address", self.shown)
+        # From here on changes are told one by one, among the names of what is there.
         self.is_connected = True
         self.was_tried.set()
-        log.info("LOOKUPD(%s): connected, %d names to register", self.address, len(self._waiting))
+        part = Part()
+        for name in self._names():
+            self._waiting.append(register(name))
+            if part.is_spent(NAME_UNITS):
+                await asyncio.sleep(0)
+                part = Part()
+        log.info("LOOKUPD(%s): connected, %d names to register", self.shown, len(self._waiting))
 
     async def _say(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, commands: list[bytes]

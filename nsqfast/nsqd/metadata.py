@@ -22,11 +22,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from nsqfast import NSQ_VERSION
 from nsqfast._ext.segment import listed_once
 from nsqfast.errors import OptionsError
 from nsqfast.gotext import os_error
 from nsqfast.names import is_valid_name
+from nsqfast.nsqd.metadata_listing import Listing
 
 if TYPE_CHECKING:
     from nsqfast._ext.registry import Registry
@@ -110,23 +110,11 @@ def _name_and_paused(entry: dict[str, Any]) -> tuple[str, bool]:
 
 def encode(registry: "Registry") -> bytes:
     """The file's content for what the registry holds now."""
-    topics = [
-        {
-            "name": topic.name,
-            "paused": topic.paused,
-            "channels": [
-                {"name": channel.name, "paused": channel.paused}
-                for channel in topic.channels()
-                if not channel.ephemeral
-            ]
-            or None,
-        }
-        for topic in registry.topics()
-        if not topic.ephemeral
-    ]
-    return json.dumps(
-        {"topics": topics or None, "version": NSQ_VERSION}, separators=(",", ":")
-    ).encode()
+    listing = Listing(registry)
+    listing.note_all()
+    for _ in listing.write():
+        pass
+    return listing.text()
 
 
 def load(registry: "Registry", folder: str) -> bytes | None:

@@ -6,16 +6,17 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
+from nsqfast._ext.budget import Part
 from nsqfast.errors import OptionsError
 from nsqfast.gotext import os_error
 from nsqfast.names import is_ephemeral
 from nsqfast.nsqd.metadata import (
     FILE_NAME,
-    encode,
     keep_aside,
     load,
     refuse_folder,
@@ -23,10 +24,14 @@ from nsqfast.nsqd.metadata import (
     try_writing,
     write,
 )
+from nsqfast.nsqd.metadata_listing import Listing
 
 if TYPE_CHECKING:
     from nsqfast._ext.registry import Registry
 
+INTERVAL_S = 0.25  # between two writes, of which nobody waits for the second
+BURST_S = 2.0  # so far writes that somebody waits for may run ahead of that: eight of them
+PIECE_UNITS = 30  # of a budget: what a piece of the file's text takes
 RETRY_S = 1.0
 COMPLAINT_S = 60.0  # between two lines about a write that goes on failing
 log = logging.getLogger("nsqd")
@@ -36,7 +41,8 @@ class MetadataFile:
     """Keeps the file up to date: behind the loop's back after a change, and again if that failed.
 
     Each snapshot has a number, and an older one never replaces a newer one, whoever comes first to the disk. While one
-    is being written, further changes wait and are written together.
+    is being made or written, further changes wait and are written together, a few times a second at most. Each topic in
+    it is as it was at some moment between its start and its end.
     """
 
     def __init__(self, registry: "Registry", folder: str) -> None:
@@ -45,6 +51,7 @@ class MetadataFile:
         self._registry = registry
         self._folder = folder
         self._content: bytes | None = None  # None = not to be used
+        self._listing = Listing(registry)
         self._taken = 0
         self._written = 0
         self._writing = threading.Lock()
@@ -53,6 +60,10 @@ class MetadataFile:
         self._is_wanted = False
         self._is_busy = False
         self._waiters: list[asyncio.Future[None]] = []  # of the next snapshot
+        self._task: asyncio.Future[None] | None = None  # of the one that is made and written
+        self._timer: asyncio.Handle | None = None  # to its start
+        self._timer_s = 0.0  # when that is
+        self._started_s = self._due_s = -INTERVAL_S  # the last start; when it is time for one more
         self._failing_since = 0.0  # 0 = it is not
         self._complained = 0.0
 
@@ -70,56 +81,103 @@ class MetadataFile:
         """Writes it unless it says so already; from now on every `changed` has it written soon."""
         self._loop = loop
         self._executor = ThreadPoolExecutor(1, "metadata")
-        data = encode(self._registry)
+        number, data = self._snapshot()
         try:
             if data == self._content:
                 try_writing(self._folder, data)
             else:
-                self._write(*self._snapshot())
+                self._announce()
+                self._write(number, data)
         except OSError as error:
             self._fail(error)
 
     def close(self) -> None:
         """Waits for a write on its way; changes after this are not written."""
         self._loop = None
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
         if self._executor is not None:
             self._executor.shutdown()
             self._executor = None
         for waiter in self._waiters:
             waiter.cancel()
 
-    async def persist(self) -> None:
-        """Returns when what is true now is on disk; OSError if it does not get there."""
+    async def persist(self, topic: str | None = None) -> None:
+        """Returns when what is true now is on disk; OSError if it does not get there.
+
+        `topic`: that of which `changed` does not tell; None = any.
+        """
         if self._loop is None:
             raise OSError(errno.ESHUTDOWN, "exiting")
         waiter = self._loop.create_future()
         self._waiters.append(waiter)
+        if topic is None:
+            self._listing.note_all()
+        else:
+            self._listing.note("pause", topic)
         self._want()
         await waiter
 
-    def changed(self, _kind: str, topic: str, channel: str | None) -> None:
+    def changed(self, kind: str, topic: str, channel: str | None) -> None:
         """A topic or a channel came or went."""
         if not (is_ephemeral(topic) or (channel is not None and is_ephemeral(channel))):
+            self._listing.note(kind, topic)
             self._want()
 
     def _want(self) -> None:
         self._is_wanted = True
         if self._loop is not None and not self._is_busy:
-            self._loop.call_soon(self._start)
+            self._plan(self._loop)
+
+    def _plan(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start at once if nothing was written for a while, or if somebody waits for it and few did before."""
+        at_s = self._due_s - BURST_S if self._waiters else self._started_s + INTERVAL_S
+        if self._timer is not None:
+            if self._timer_s <= at_s:
+                return
+            self._timer.cancel()
+        self._timer_s = at_s
+        is_due = at_s <= loop.time()
+        self._timer = loop.call_soon(self._start) if is_due else loop.call_at(at_s, self._start)
 
     def _start(self) -> None:
+        self._timer = None
         if self._loop is None or self._executor is None or self._is_busy or not self._is_wanted:
             return
         self._is_wanted = False
         self._is_busy = True
+        self._started_s = self._loop.time()
+        self._due_s = max(self._due_s, self._started_s) + INTERVAL_S
         waiters, self._waiters = self._waiters, []
-        self._loop.run_in_executor(
-            self._executor, self._write, *self._snapshot()
-        ).add_done_callback(partial(self._done, waiters))
+        self._announce()
+        self._taken += 1
+        steps = self._listing.write()
+        if _is_last_part(steps):
+            self._task = self._save(self._loop)
+        else:
+            self._task = self._loop.create_task(self._go_on(self._loop, steps))
+        self._task.add_done_callback(partial(self._done, waiters))
+
+    async def _go_on(self, loop: asyncio.AbstractEventLoop, steps: Iterator[None]) -> None:
+        is_last = False
+        while not is_last:
+            await asyncio.sleep(0)
+            is_last = _is_last_part(steps)
+        await self._save(loop)
+
+    def _save(self, loop: asyncio.AbstractEventLoop) -> "asyncio.Future[None]":
+        text = self._listing.text()
+        return loop.run_in_executor(self._executor, self._write, self._taken, text)
 
     def _done(self, waiters: list["asyncio.Future[None]"], result: "asyncio.Future[None]") -> None:
         self._is_busy = False
-        error = None if result.cancelled() else result.exception()
+        if result.cancelled():
+            for waiter in waiters:
+                waiter.cancel()
+            return
+        error = result.exception()
         if error is not None:
             self._fail(error)
         else:
@@ -131,8 +189,8 @@ class MetadataFile:
                 waiter.set_result(None)
             else:
                 waiter.set_exception(error)
-        if self._is_wanted and (error is None or self._waiters):
-            self._start()
+        if self._loop is not None and self._is_wanted and (error is None or self._waiters):
+            self._plan(self._loop)
 
     def _fail(self, error: BaseException) -> None:
         text = os_error(error) if isinstance(error, OSError) else repr(error)
@@ -159,10 +217,16 @@ class MetadataFile:
             log.info("NSQ: topic/channel metadata is persisted again")
 
     def _snapshot(self) -> tuple[int, bytes]:
+        """All at once: nobody is served yet."""
+        self._taken += 1
+        self._listing.note_all()
+        for _ in self._listing.write():
+            pass
+        return self._taken, self._listing.text()
+
+    def _announce(self) -> None:
         if not self._failing_since:
             log.info("NSQ: persisting topic/channel metadata to %s", self.path)
-        self._taken += 1
-        return self._taken, encode(self._registry)
 
     def _write(self, number: int, data: bytes) -> None:
         with self._writing:
@@ -173,3 +237,9 @@ class MetadataFile:
             write(self._folder, data)
             self._content = data
             self._written = number
+
+
+def _is_last_part(steps: Iterator[None]) -> bool:
+    """Does a part of them."""
+    part = Part()
+    return not any(part.is_spent(PIECE_UNITS) for _ in steps)

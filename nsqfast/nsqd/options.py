@@ -86,6 +86,8 @@ class Options:
     tcp_address: str = option(STRING, "0.0.0.0:4150", "where TCP clients connect (<addr>:<port> or <path>)")
     http_address: str = option(STRING, "0.0.0.0:4151", "where HTTP clients connect (same forms), empty = off")
     https_address: str = option(STRING, "0.0.0.0:4152", "where HTTPS clients connect (<addr>:<port>); empty = off")
+    http_admin_address: str = option(
+        STRING, "", "where /config, /debug, delete, empty and pause are served, and only there; empty = with the rest")
     broadcast_address: str = option(STRING, socket.gethostname, "host name or address announced to nsqlookupd")
     broadcast_tcp_port: int = option(INT, 0, "TCP port announced to nsqlookupd (0 = the real one)")
     broadcast_http_port: int = option(INT, 0, "HTTP port announced to nsqlookupd (0 = the real one)")
@@ -123,6 +125,8 @@ class Options:
         DURATION, "25ms", "shortest output buffer timeout that a client can ask for")
     output_buffer_timeout_ns: int = option(DURATION, "250ms", "longest time that output waits in a buffer")
     max_channel_consumers: int = option(INT, 0, "maximum consumers of a channel (0 = unlimited)")
+    max_topics: int = option(INT, 0, "topics beyond it are not created by clients (0 = unlimited)")
+    max_channels_per_topic: int = option(INT, 0, "channels of a topic beyond it are not created (0 = unlimited)")
     max_connections: int = option(INT, 0, "clients beyond it are refused; TCP and HTTP count apart (0 = unlimited)")
     max_memory: int = option(INT, 0, "bytes of messages and buffers; beyond, messages go to disk (0 = unlimited)")
 
@@ -197,6 +201,8 @@ def _refuse_harmful(options: Options) -> None:
         "max-body-size": (options.max_body_size, 1),
         "statsd-udp-packet-size": (options.statsd_udp_packet_size, 1),
         "metrics-max-series": (options.metrics_max_series, 0),
+        "max-topics": (options.max_topics, 0),
+        "max-channels-per-topic": (options.max_channels_per_topic, 0),
         "max-connections": (options.max_connections, 0),
         "max-memory": (options.max_memory, MEMORY_MIN if options.max_memory else 0),
     }

@@ -11,7 +11,7 @@ import os
 import ssl
 import time
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nsqfast._ext.histogram import Histogram
 from nsqfast._ext.registry import Registry
@@ -27,7 +27,13 @@ from nsqfast.nsqd.farewells import refuse_http, refuse_tcp
 from nsqfast.nsqd.lock import DirectoryLock
 from nsqfast.nsqd.lookup import Lookup
 from nsqfast.nsqd.metadata_file import MetadataFile
-from nsqfast.nsqd.options import VERSION_LINE, Options, expand_statsd_prefix, validate
+from nsqfast.nsqd.options import (
+    TLS_REQUIRED,
+    VERSION_LINE,
+    Options,
+    expand_statsd_prefix,
+    validate,
+)
 from nsqfast.nsqd.statsd import Statsd
 from nsqfast.nsqd.timers import DeadlineTimer, LagProbe
 
@@ -37,6 +43,8 @@ if TYPE_CHECKING:
     from nsqfast.nsqd.auth_client import AuthClient
 
 log = logging.getLogger("nsqd")
+
+HTTP_ADMIN = "HTTP-ADMIN"  # the listener of --http-admin-address
 
 
 class Server:
@@ -51,6 +59,7 @@ class Server:
         self.tcp_address: addresses.Bound | None = None
         self.http_address: addresses.Bound | None = None
         self.https_address: addresses.Bound | None = None
+        self.http_admin_address: addresses.Bound | None = None
         self.tls_context: ssl.SSLContext | None = None
         self._lock: DirectoryLock | None = None
         self._metadata: MetadataFile | None = None
@@ -69,6 +78,7 @@ class Server:
         try:
             self._claim()
             self._load()
+            await self.lookup.load_client()
             self._serve()
         except BaseException:
             if self.auth is not None:
@@ -95,6 +105,8 @@ class Server:
                 self.http_address = self._listen("HTTP", options.http_address)
             if self.tls_context is not None and options.https_address:
                 self.https_address = self._listen("HTTPS", options.https_address)
+            if options.http_admin_address:
+                self.http_admin_address = self._listen(HTTP_ADMIN, options.http_admin_address)
         except OptionsError as error:
             raise OptionsError(f"failed to instantiate nsqd - {error}") from None
         if not options.broadcast_tcp_port:
@@ -177,7 +189,7 @@ class Server:
         refusal: Factory = partial(refuse_tcp, self.options.max_connections)
         door = Door(partial(Session, registry), registry.session_count)
         self._serve_on("TCP", door, refusal)
-        for name in [name for name in ("HTTP", "HTTPS") if name in self._sockets]:
+        for name in [name for name in ("HTTP", "HTTPS", HTTP_ADMIN) if name in self._sockets]:
             self._serve_http(name)
         self.lookup.configure()
         if self.options.statsd_address:
@@ -189,19 +201,26 @@ class Server:
         from nsqfast.net.http_server import HttpProtocol
         from nsqfast.nsqd.http_api import HttpApi
 
-        api = HttpApi(self, is_plain=name == "HTTP")
-        connections: set[HttpProtocol] = set()
-        protocol: Factory = partial(HttpProtocol, api, connections=connections)
-        refusal: Factory = refuse_http
-        if name == "HTTPS":
-            protocol = partial(self._under_tls, protocol)
-            refusal = partial(self._under_tls, refusal)
+        # An operator's listener is there for what plain HTTP may not do; where all must use TLS, it does so itself.
+        is_admin = name == HTTP_ADMIN
+        is_tls = name == "HTTPS" or (is_admin and self.options.tls_required == TLS_REQUIRED)
+        is_for_all = is_admin or HTTP_ADMIN not in self._sockets
+        api = HttpApi(self, is_plain=not is_tls, serves_admin=is_for_all)
+        connections: set[Any] = set()
+        if is_tls:
+            # Who has not finished its handshake is connected, too.
+            inner = partial(HttpProtocol, api)
+            protocol: Factory = partial(self._under_tls, inner, connections)
+            refusal: Factory = partial(self._under_tls, refuse_http, None)
+        else:
+            protocol = partial(HttpProtocol, api, connections=connections)
+            refusal = refuse_http
         self._serve_on(name, Door(protocol, connections.__len__), refusal)
 
-    def _under_tls(self, make_inner: Factory) -> TlsProtocol:
+    def _under_tls(self, make_inner: Factory, connections: set[Any] | None) -> TlsProtocol:
         # The context is that of now: a reload counts for every connection after it.
         assert self.tls_context is not None
-        return TlsProtocol(make_inner, self.tls_context)
+        return TlsProtocol(make_inner, self.tls_context, connections)
 
     def _serve_on(self, name: str, door: Door, refusal: Factory) -> None:
         assert self._gate is not None
@@ -231,10 +250,10 @@ class Server:
         health: str = self.registry.health()
         return health if health != "OK" else self._metadata.health
 
-    async def persist_metadata(self) -> None:
+    async def persist_metadata(self, topic: str | None = None) -> None:
         """Returns when nsqd.dat is what is true now; OSError if it could not be written."""
         assert self._metadata is not None
-        await self._metadata.persist()
+        await self._metadata.persist(topic)
 
     async def stop(self) -> None:
         """Disconnects everybody, keeps everything that is not ephemeral on disk, gives the folder free.
@@ -251,6 +270,7 @@ class Server:
             await self.auth.close()
         self._close_listener("HTTP", self.http_address)
         self._close_listener("HTTPS", self.https_address)
+        self._close_listener(HTTP_ADMIN, self.http_admin_address)
         with contextlib.suppress(OSError):  # it was logged
             await self.persist_metadata()
         # From here on names vanish because the broker stops, not because somebody deleted them.
@@ -284,6 +304,7 @@ class Server:
         self._close_listener("TCP", self.tcp_address)
         self._close_listener("HTTP", self.http_address)
         self._close_listener("HTTPS", self.https_address)
+        self._close_listener(HTTP_ADMIN, self.http_admin_address)
         if self._gate is not None:
             self._gate.close()
         if self._metadata is not None:

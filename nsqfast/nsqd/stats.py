@@ -1,5 +1,10 @@
-"""The figures behind /stats, as dicts whose keys stand in NSQ's order."""
+"""The figures behind /stats, as dicts whose keys stand in NSQ's order.
 
+Long lists in them are made as they are read, so that an answer can be made a part at a time; each topic, channel and
+client is then as it is at its turn.
+"""
+
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +27,11 @@ class Filter:
     with_memory: bool = True
 
 
+SMALL_COUNT = 64  # clients and channels that are looked at in one go
+
+
 def collect(registry: Registry, health: str, start_time: float, wanted: Filter) -> dict[str, Any]:
-    """The whole answer of /stats?format=json."""
+    """What /stats answers."""
     found: dict[str, Any] = {
         "version": NSQ_VERSION,
         "health": health,
@@ -36,7 +44,7 @@ def collect(registry: Registry, health: str, start_time: float, wanted: Filter) 
     return found
 
 
-def _topics(registry: Registry, wanted: Filter) -> list[dict[str, Any]] | None:
+def _topics(registry: Registry, wanted: Filter) -> Iterator[dict[str, Any]] | None:
     if wanted.topic:
         topic = registry.find_topic(wanted.topic)
         if topic is None:
@@ -44,8 +52,12 @@ def _topics(registry: Registry, wanted: Filter) -> list[dict[str, Any]] | None:
         topics = [topic]
     else:
         topics = registry.topics()
-    found = []
-    quantiles = registry.settings.options.e2e_processing_latency_percentiles
+    return _each_topic(topics, wanted, registry.settings.options.e2e_processing_latency_percentiles)
+
+
+def _each_topic(
+    topics: list[Topic], wanted: Filter, quantiles: list[float]
+) -> Iterator[dict[str, Any]]:
     for topic in topics:
         channels = topic.channels()
         if wanted.channel:
@@ -53,30 +65,34 @@ def _topics(registry: Registry, wanted: Filter) -> list[dict[str, Any]] | None:
             if channel is None:
                 continue
             channels = [channel]
-        found.append(_topic_stats(topic, channels, wanted, quantiles))
-    return found
+        yield _topic_stats(topic, channels, wanted, quantiles)
 
 
 def _topic_stats(
     topic: Topic, channels: list[Channel], wanted: Filter, quantiles: list[float]
 ) -> dict[str, Any]:
+    each = (_channel_stats(channel, wanted, quantiles) for channel in channels)
+    count = len(channels)
+    if wanted.with_clients:
+        count += sum([channel.consumer_count for channel in channels])
     return {
         "topic_name": topic.name,
-        "channels": [_channel_stats(channel, wanted, quantiles) for channel in channels],
+        "channels": list(each) if count <= SMALL_COUNT else each,
         "depth": topic.depth,
         "backend_depth": topic.backend_depth,
         "message_count": topic.message_count,
         "message_bytes": topic.message_bytes,
         "paused": topic.paused,
-        "e2e_processing_latency": latency_stats(topic.channels(), quantiles),
+        "e2e_processing_latency": latency_stats(topic.channels() if quantiles else [], quantiles),
     }
 
 
 def _channel_stats(channel: Channel, wanted: Filter, quantiles: list[float]) -> dict[str, Any]:
     consumers = channel.consumers()
-    clients = None
+    clients: Iterable[dict[str, Any]] | None = None
     if wanted.with_clients:
-        clients = [client_stats(session, wanted.topic) for session in consumers]
+        each = (client_stats(session, wanted.topic) for session in consumers)
+        clients = list(each) if len(consumers) <= SMALL_COUNT else each
     return {
         "channel_name": channel.name,
         "depth": channel.depth,
@@ -116,15 +132,11 @@ def latency_stats(channels: list[Channel], quantiles: list[float]) -> dict[str, 
     }
 
 
-def _producers(registry: Registry, wanted: Filter) -> list[dict[str, Any]] | None:
+def _producers(registry: Registry, wanted: Filter) -> Iterator[dict[str, Any]] | None:
     if not wanted.with_clients:
         return None
-    found = [
-        client_stats(session, wanted.topic)
-        for session in registry.sessions()
-        if session.pub_counts()
-    ]
-    return found or None
+    sessions = registry.sessions()
+    return (client_stats(session, wanted.topic) for session in sessions if session.pub_counts())
 
 
 def client_stats(session: Session, topic: str) -> dict[str, Any]:

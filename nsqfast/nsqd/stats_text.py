@@ -1,6 +1,7 @@
 """/stats for people: the same figures as lines, byte by byte in nsqd's layout."""
 
 import time
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -10,49 +11,53 @@ from nsqfast.nsqd.options import VERSION_LINE
 
 def format_stats(found: dict[str, Any], start_time: float, now: float | None = None) -> str:
     """What nsqfast.nsqd.stats.collect gave, as text."""
+    return "".join(text_pieces(found, start_time, now))
+
+
+def text_pieces(
+    found: dict[str, Any], start_time: float, now: float | None = None
+) -> Iterator[str]:
+    """The same, a topic, a channel or a client at a time."""
     now = time.time() if now is None else now
     started = datetime.fromtimestamp(int(start_time)).astimezone().isoformat()
-    lines = [
-        VERSION_LINE,
-        f"start_time {started.removesuffix('+00:00') + 'Z' if started.endswith('+00:00') else started}",
-        f"uptime {format_duration(int((now - start_time) * 1e9))}",
-        f"\nHealth: {found['health']}",
-    ]
+    yield f"{VERSION_LINE}\n"
+    yield f"start_time {started.removesuffix('+00:00') + 'Z' if started.endswith('+00:00') else started}\n"
+    yield f"uptime {format_duration(int((now - start_time) * 1e9))}\n"
+    yield f"\nHealth: {found['health']}\n"
     if "memory" in found:
-        lines.append("\nMemory:")
-        lines += [f"   {name:<25}\t{value}" for name, value in found["memory"].items()]
-    if found["topics"]:
-        lines.append("\nTopics:" + "".join(_topic_lines(t, now) for t in found["topics"]))
-    else:
-        lines.append("\nTopics: None\n")
-    if found["producers"]:
-        lines.append("Producers:")
-        lines += [_client_line("   ", client, now) for client in found["producers"]]
-    else:
-        lines.append("Producers: None")
-    return "\n".join(lines) + "\n"
+        yield "\nMemory:\n"
+        yield from [f"   {name:<25}\t{value}\n" for name, value in found["memory"].items()]
+    yield "\nTopics:"
+    end = " None\n\n"
+    for topic in found["topics"] or ():
+        yield from _topic_pieces(topic, now)
+        end = "\n"
+    yield f"{end}Producers:"
+    end = " None\n"
+    for client in found["producers"] or ():
+        yield "\n" + _client_line("   ", client, now)
+        end = "\n"
+    yield end
 
 
-def _topic_lines(topic: dict[str, Any], now: float) -> str:
+def _topic_pieces(topic: dict[str, Any], now: float) -> Iterator[str]:
     prefix = "*P " if topic["paused"] else "   "
-    first = (
+    yield (
         f"\n{prefix}[{topic['topic_name']:<15}] depth: {topic['depth']:<5} "
         f"be-depth: {topic['backend_depth']:<5} msgs: {topic['message_count']:<8} "
         f"e2e%: {format_latency(topic['e2e_processing_latency'])}\n"
     )
-    lines = [first]
     for channel in topic["channels"]:
         prefix = "   *P " if channel["paused"] else "      "
-        lines.append(
+        yield (
             f"{prefix}[{channel['channel_name']:<25}] depth: {channel['depth']:<5} "
             f"be-depth: {channel['backend_depth']:<5} inflt: {channel['in_flight_count']:<4} "
             f"def: {channel['deferred_count']:<4} re-q: {channel['requeue_count']:<5} "
             f"timeout: {channel['timeout_count']:<5} msgs: {channel['message_count']:<8} "
             f"e2e%: {format_latency(channel['e2e_processing_latency'])}\n"
         )
-        clients = channel["clients"] or []
-        lines += [_client_line("        ", client, now) + "\n" for client in clients]
-    return "".join(lines)
+        for client in channel["clients"] or ():
+            yield _client_line("        ", client, now) + "\n"
 
 
 def _client_line(indent: str, client: dict[str, Any], now: float) -> str:

@@ -1,14 +1,14 @@
 """nsqlookupd's HTTP API. Parameters come from the query alone; lists are sorted, so that answers can be compared.
 
 Thousands of producers make megabytes of JSON. Their parts are kept encoded with each of them, and what has to be made
-anew is made in slices, between which the loop serves others.
+anew is made in parts, between which the loop serves others.
 """
 
-import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import orjson
@@ -29,6 +29,7 @@ from nsqfast.net.http_reply import (
 )
 from nsqfast.net.http_routes import Answer, Routes
 from nsqfast.net.metrics_page import MetricsPage
+from nsqfast.net.parts import Parts
 from nsqfast.nsqlookupd.peer import Peer
 from nsqfast.nsqlookupd.registry import Registry
 
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("nsqlookupd")
 
 EMPTY = text_answer("")
-SLICE_S = 0.005
 # Go's zero time in nanoseconds, as far as 64 bits hold it: never.
 NEVER_NS = -6795364578871345152
 
@@ -101,6 +101,7 @@ class Questions:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
+        self._parts = Parts()
         self._topics = (-1, EMPTY)  # the answer, and the generation that it is of
         # From the clock that is never set back to the one on the wall; once, so that a time that did not change
         # looks the same twice.
@@ -154,7 +155,7 @@ class Questions:
         lifetime_ns = self._registry.tombstone_lifetime_ns
         nodes = self._registry.nodes(now_ns)
         parts = (peer.node_json(now_ns, lifetime_ns) for peer in nodes)
-        return _in_slices(parts, b'{"producers":[', b"]}")
+        return self._parts.answer(parts, partial(_joined, b'{"producers":[', b"]}"))
 
     def debug(self, _request: Request) -> Answer:
         """The whole database but for keys without producers."""
@@ -168,7 +169,7 @@ class Questions:
             for category, key, subkey, peers in self._registry.entries()
             if peers
         )
-        return _in_slices(parts, b"{", b"}")
+        return self._parts.answer(parts, partial(_joined, b"{", b"}"))
 
 
 class Changes:
@@ -249,34 +250,5 @@ def _debug_json(peer: Peer, category: str, topic: str, offset_ns: int) -> bytes:
     )
 
 
-def _in_slices(parts: Iterable[bytes], start: bytes, end: bytes) -> Answer:
-    """JSON of parts with commas between them: at once if it is quickly done, else little by little."""
-    iterator = iter(parts)
-    found: list[bytes] = []
-    if _gather(iterator, found):
-        return _joined(found, start, end)
-    return _join_later(iterator, found, start, end)
-
-
-async def _join_later(
-    parts: Iterator[bytes], found: list[bytes], start: bytes, end: bytes
-) -> Response:
-    is_all = False
-    while not is_all:
-        await asyncio.sleep(0)
-        is_all = _gather(parts, found)
-    return _joined(found, start, end)
-
-
-def _gather(parts: Iterator[bytes], found: list[bytes]) -> bool:
-    """For one slice of time; whether that was all."""
-    due_s = time.perf_counter() + SLICE_S
-    for part in parts:
-        found.append(part)
-        if time.perf_counter() >= due_s:
-            return False
-    return True
-
-
-def _joined(parts: list[bytes], start: bytes, end: bytes) -> Response:
-    return Response(200, start + b",".join(parts) + end, JSON, VERSION_HEADER)
+def _joined(start: bytes, end: bytes, pieces: list[bytes]) -> Response:
+    return Response(200, b"%b%b%b" % (start, b",".join(pieces), end), JSON, VERSION_HEADER)

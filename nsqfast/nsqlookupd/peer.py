@@ -1,5 +1,6 @@
 """One nsqd that said who it is, on one connection: its record, what it registered, and both as JSON."""
 
+from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 
 import orjson
@@ -40,10 +41,13 @@ class Peer:
     topics: set[str] = field(default_factory=set)
     channels: dict[str, set[str]] = field(default_factory=dict)  # by topic
     tombstones: dict[str, int] = field(default_factory=dict)  # since when, by topic; also past ones
+    registration_count: int = 0  # of topics and channels
+    is_gone: bool = False  # its connection ended
 
     json: bytes = field(init=False)
     address: str = field(init=False)  # what a tombstone is aimed at
     order: tuple[str, int, int, str] = field(init=False)  # by which lists are sorted
+    _ordered: list[str] | None = field(init=False, default=None)  # the topics, once asked for
     _node_json: bytes | None = field(init=False, default=None)
     _node_json_until_ns: int = field(init=False, default=0)
 
@@ -68,15 +72,35 @@ class Peer:
         since_ns = self.tombstones.get(topic)
         return since_ns is not None and now_ns - since_ns < lifetime_ns
 
-    def touch(self) -> None:
-        """Its topics or tombstones have changed."""
+    def add_topic(self, topic: str) -> None:
+        """It was not there."""
+        self.topics.add(topic)
+        if self._ordered is not None:
+            insort(self._ordered, topic)
         self._node_json = None
+
+    def drop_topic(self, topic: str) -> None:
+        """It was there."""
+        self.topics.remove(topic)
+        self.tombstones.pop(topic, None)
+        if self._ordered is not None:
+            del self._ordered[bisect_left(self._ordered, topic)]
+        self._node_json = None
+
+    def touch(self) -> None:
+        """Its tombstones have changed, or it is gone."""
+        self._node_json = None
+        if self.is_gone:
+            self._ordered = None
 
     def node_json(self, now_ns: int, lifetime_ns: int) -> bytes:
         """The record together with the topics, and for each of them whether there is a tombstone."""
         if self._node_json is None or now_ns >= self._node_json_until_ns:
-            topics = sorted(self.topics)
-            flags = [self.is_tombstoned(topic, now_ns, lifetime_ns) for topic in topics]
+            topics = self._ordered = self._ordered or sorted(self.topics)
+            flags = [False] * len(topics)
+            for topic in self.tombstones:
+                if self.is_tombstoned(topic, now_ns, lifetime_ns):
+                    flags[bisect_left(topics, topic)] = True
             self._node_json = b'%b,"tombstones":%b,"topics":%b}' % (
                 self.json[:-1],
                 orjson.dumps(flags),

@@ -9,13 +9,20 @@ for the ephemeral ones. There is nothing on disk: each nsqd registers anew with 
 """
 
 import logging
-from collections.abc import Iterator
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 
+from nsqfast._ext.budget import Part
 from nsqfast.names import is_ephemeral
 from nsqfast.nsqlookupd.peer import Peer, plain_address
 
 log = logging.getLogger("nsqlookupd")
+
+FORGET_UNITS = (
+    100  # of a budget: what forgetting one registration takes, its line in the log included
+)
 
 _ORDER = attrgetter("order")
 
@@ -46,6 +53,10 @@ class Members:
         self._sorted = None
         return True
 
+    def present(self) -> list[Peer]:
+        """In order, without those whose registrations are still being forgotten."""
+        return [peer for peer in self.in_order() if not peer.is_gone]
+
     def in_order(self) -> list[Peer]:
         """Not to be changed by who asks."""
         if self._sorted is None:
@@ -65,6 +76,9 @@ class Registry:
         self.generation = 0  # grows with each topic that comes or goes
         self.channel_count = 0
         self.registration_count = 0  # of topics and channels
+        self.on_gone: Callable[[], None] | None = None  # is to have forget_some called
+        self._gone: deque[Peer] = deque()
+        self._names: list[str] = []  # of topics, sorted
 
     # ---- connections
 
@@ -74,22 +88,50 @@ class Registry:
         _log(peer, "REGISTER", "client")
 
     def remove(self, peer: Peer) -> None:
-        """Its connection ended. Keys stay, even ephemeral ones, so that names linger without producers."""
-        for topic, channels in peer.channels.items():
-            for channel in channels:
-                self._channels[topic][channel].remove(peer)
-                _log(peer, "UNREGISTER", "channel", topic, channel)
-            self.registration_count -= len(channels)
-        for topic in peer.topics:
-            self._topics[topic].remove(peer)
-            _log(peer, "UNREGISTER", "topic", topic)
-        self.registration_count -= len(peer.topics)
-        peer.channels.clear()
-        peer.topics.clear()
-        peer.tombstones.clear()
-        peer.touch()
+        """Its connection ended: nobody is shown it any more. What it registered goes with `forget_some`.
+
+        Keys stay, even ephemeral ones, so that names linger without producers.
+        """
         if self._clients.remove(peer):
             _log(peer, "UNREGISTER", "client")
+        if peer.is_gone:
+            return
+        peer.is_gone = True
+        peer.touch()
+        self.registration_count -= peer.registration_count
+        self._gone.append(peer)
+        if self.on_gone is not None:
+            self.on_gone()
+        else:
+            while self.forget_some():
+                pass
+
+    def forget_some(self) -> bool:
+        """A part of what those have registered who are gone; whether there is more of it."""
+        part = Part()
+        while self._gone:
+            peer = self._gone[0]
+            if not self._forget_one(peer):
+                self._gone.popleft()
+                peer.tombstones.clear()
+            if part.is_spent(FORGET_UNITS):
+                break
+        return bool(self._gone)
+
+    def _forget_one(self, peer: Peer) -> bool:
+        """One channel or topic; False where there is none."""
+        if peer.channels:
+            topic = next(iter(peer.channels))
+            channel = next(iter(peer.channels[topic]))
+            self._drop_channel(peer, topic, channel)
+            _log(peer, "UNREGISTER", "channel", topic, channel)
+            return True
+        if peer.topics:
+            topic = next(iter(peer.topics))
+            self._drop_topic(peer, topic)
+            _log(peer, "UNREGISTER", "topic", topic)
+            return True
+        return False
 
     def register(self, peer: Peer, topic: str, channel: str = "") -> None:
         """It produces for this topic, and has this channel. What it said before is left as it is."""
@@ -100,12 +142,11 @@ class Registry:
             of_channel = self._channel(name, channel)
             if of_channel.add(peer):
                 peer.channels.setdefault(name, set()).add(of_channel.name)
-                self.registration_count += 1
+                self._count(peer, 1)
                 _log(peer, "REGISTER", "channel", name, channel)
         if members.add(peer):
-            peer.topics.add(name)
-            peer.touch()
-            self.registration_count += 1
+            peer.add_topic(name)
+            self._count(peer, 1)
             _log(peer, "REGISTER", "topic", name)
 
     def unregister(self, peer: Peer, topic: str, channel: str = "") -> None:
@@ -130,8 +171,8 @@ class Registry:
         if self._drop_topic(peer, topic):
             _log(peer, "UNREGISTER", "topic", topic)
         members = self._topics.get(topic)
-        if members is not None and is_ephemeral(topic) and not members.peers:
-            self._forget_topic(topic)
+        if members is not None and is_ephemeral(topic) and not members.present():
+            self._forget_topic(members)
 
     # ---- keys
 
@@ -150,9 +191,7 @@ class Registry:
             self.delete_channel(topic, channel)
         members = self._topics.get(topic)
         if members is not None:
-            for peer in list(members.peers):
-                self._drop_topic(peer, topic)
-            self._forget_topic(topic)
+            self._forget_topic(members)
 
     def delete_channel(self, topic: str, channel: str) -> bool:
         """Whether there was one."""
@@ -204,7 +243,7 @@ class Registry:
 
     def topics(self) -> list[str]:
         """All names, sorted."""
-        return sorted(self._topics)
+        return list(self._names)
 
     def channels(self, topic: str) -> list[str]:
         """All names, sorted; none for a topic that nobody knows."""
@@ -221,6 +260,7 @@ class Registry:
             peer
             for peer in members.in_order()
             if peer.seen_ns >= oldest_ns
+            and not peer.is_gone
             and not (peer.tombstones and peer.is_tombstoned(topic, now_ns, lifetime_ns))
         ]
 
@@ -237,14 +277,20 @@ class Registry:
         yield "client", "", "", self._clients.in_order()
         for topic in self.topics():
             members = self._topics.get(topic)
-            yield "topic", topic, "", members.in_order() if members is not None else []
+            yield "topic", topic, "", members.present() if members is not None else []
 
     # ---- inside
+
+    def _count(self, peer: Peer, change: int) -> None:
+        peer.registration_count += change
+        if not peer.is_gone:  # or they were taken off together
+            self.registration_count += change
 
     def _topic(self, topic: str) -> Members:
         members = self._topics.get(topic)
         if members is None:
             members = self._topics[topic] = Members(topic)
+            insort(self._names, topic)
             self.generation += 1
         return members
 
@@ -258,7 +304,7 @@ class Registry:
 
     def _members(self, topic: str, channel: str) -> list[Peer]:
         members = self._channels.get(topic, {}).get(channel)
-        return members.in_order() if members is not None else []
+        return members.present() if members is not None else []
 
     def _drop_channel(self, peer: Peer, topic: str, channel: str) -> bool:
         own = peer.channels.get(topic)
@@ -268,21 +314,22 @@ class Registry:
         own.remove(channel)
         if not own:
             del peer.channels[topic]
-        self.registration_count -= 1
+        self._count(peer, -1)
         return True
 
     def _drop_topic(self, peer: Peer, topic: str) -> bool:
         if topic not in peer.topics:
             return False
         self._topics[topic].remove(peer)
-        peer.topics.remove(topic)
-        peer.tombstones.pop(topic, None)
-        peer.touch()
-        self.registration_count -= 1
+        peer.drop_topic(topic)
+        self._count(peer, -1)
         return True
 
-    def _forget_topic(self, topic: str) -> None:
-        del self._topics[topic]
+    def _forget_topic(self, members: Members) -> None:
+        for peer in list(members.peers):
+            self._drop_topic(peer, members.name)
+        del self._topics[members.name]
+        del self._names[bisect_left(self._names, members.name)]
         self.generation += 1
 
 

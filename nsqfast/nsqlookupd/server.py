@@ -44,6 +44,7 @@ class Server:
         self._gate: Gate | None = None
         self._peers: set[Connection] = set()
         self._clients: set[HttpProtocol] = set()
+        self._is_forgetting = False
 
     async def start(self) -> None:
         """Serves when it returns; OptionsError says what the operator has to change, and nothing is left behind."""
@@ -62,11 +63,23 @@ class Server:
             raise OptionsError(f"failed to instantiate nsqlookupd - {error}") from None
         self.desk = Desk(self.registry, self._identity())
         self._gate = Gate(asyncio.get_running_loop())
+        self.registry.on_gone = self._forget_soon
         peers, clients = self._peers, self._clients
         connect = partial(Connection, self.desk, peers)
         self._serve_on("TCP", Door(connect, peers.__len__))
         answer = partial(HttpProtocol, HttpApi(self), connections=clients)
         self._serve_on("HTTP", Door(answer, clients.__len__))
+
+    def _forget_soon(self) -> None:
+        if not self._is_forgetting:
+            self._is_forgetting = True
+            asyncio.get_running_loop().call_soon(self._forget)
+
+    def _forget(self) -> None:
+        """A part of what those registered who are gone; others are served before the next."""
+        self._is_forgetting = False
+        if self.registry.forget_some():
+            self._forget_soon()
 
     def _identity(self) -> bytes:
         """What nsqd's are told: where to ask over HTTP, above all."""

@@ -11,8 +11,9 @@ from nsqfast.nsqlookupd.session import Desk, Session, State
 
 log = logging.getLogger("nsqlookupd")
 
-# One read. Of a peer that pipelines it holds some 800 commands, a few milliseconds; then others get their turn.
-INPUT_SIZE = 16 * 1024
+# One read. Of a peer that pipelines it holds some 100 commands, with their log lines a few milliseconds; then others
+# get their turn.
+INPUT_SIZE = 2 * 1024
 TURN_S = 0.001  # until the loop has looked at its sockets once more
 
 

@@ -9,11 +9,13 @@ import threading
 import time
 
 import pytest
+from nsqfast._ext.budget import fix_parts
 
 from nsqfast.nsqd import lookup_peer
 from nsqfast.nsqd.lookup import Lookup
-from nsqfast.nsqd.lookup_peer import LookupPeer, register
+from nsqfast.nsqd.lookup_peer import NAME_UNITS, LookupPeer, register
 from nsqfast.nsqd.options import Options
+from nsqfast.nsqd.server import Server
 from support.core import make_registry
 from support.lookupd import FakeLookupd, framed
 from support.server import start_nsqd
@@ -135,6 +137,49 @@ def test_messages_wait_for_the_channels_and_nothing_else_does(broker, lookupd):
         assert [message.body for message in early.read_messages(2)] == [b"first", b"second"]
         known.sub("slow", "known", 10)
         assert [message.body for message in known.read_messages(2)] == [b"first", b"second"]
+
+
+@pytest.mark.parametrize("was_there", [True, False])
+def test_a_channel_deleted_while_the_answer_is_on_its_way(broker, lookupd, was_there):
+    """It does not come back with the answer."""
+    lookupd.channels["t"] = ["deleted", "known"]
+    lookupd.may_answer.clear()
+    with Client(broker.tcp) as client:
+        client.pub("t", b"x")
+        assert lookupd.asked.get(timeout=SECONDS_MAX)
+        if was_there:
+            assert post(broker.http, "/channel/create?topic=t&channel=deleted").status == 200
+        answer = post(broker.http, "/channel/delete?topic=t&channel=deleted")
+        assert answer.status == (200 if was_there else 404)
+        lookupd.may_answer.set()
+        told = lookupd.commands(2 + 2 * was_there)
+        assert told[-1] == b"REGISTER t known"
+        assert topic_stats(broker.http, "t")["channels"].keys() == {"known"}
+        # Nothing of that is remembered: who wants the channel later gets it.
+        client.sub("t", "deleted", 1)
+        assert topic_stats(broker.http, "t")["channels"].keys() == {"known", "deleted"}
+
+
+def test_no_more_channels_are_made_than_there_may_be(tmp_path, lookupd):
+    lookupd.channels["t"] = ["a", "b", "c"]
+    flags = [f"--lookupd-tcp-address={lookupd.address}", "--max-channels-per-topic=2"]
+    with start_nsqd("nsqfast", tmp_path, *flags) as broker:
+        lookupd.identity()
+        with Client(broker.tcp) as client:
+            client.pub("t", b"x")
+        broker.wait_for_line("channel t:c not created, --max-channels-per-topic=2 is reached")
+        assert topic_stats(broker.http, "t")["channels"].keys() == {"a", "b"}
+
+
+def test_a_redirect_is_not_followed(broker, lookupd):
+    with FakeLookupd() as elsewhere:
+        elsewhere.channels["t"] = ["c"]
+        port = elsewhere._http.server_address[1]
+        lookupd.redirect = f"http://127.0.0.1:{port}/channels?topic=t"
+        with Client(broker.tcp) as client:
+            client.pub("t", b"x")
+        broker.wait_for_line("no channels of topic t - answered with 302")
+        assert elsewhere.asked.empty()
 
 
 def test_a_topic_goes_on_without_an_answer(tmp_path, lookupd):
@@ -268,3 +313,64 @@ def test_what_asks_over_http_is_not_loaded_on_the_loop(tmp_path, lookupd, monkey
     registry.close()
     assert watch.threads
     assert threading.main_thread() not in watch.threads
+
+
+def test_what_asks_over_http_is_loaded_before_anybody_is_served(tmp_path, lookupd, monkeypatch):
+    """It keeps everybody waiting for some 20 ms, even on a thread."""
+    watch = ImportWatch("aiohttp")
+    monkeypatch.delitem(sys.modules, "aiohttp", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [watch, *sys.meta_path])
+    options = Options(
+        data_path=str(tmp_path),
+        nsqlookupd_tcp_addresses=[lookupd.address],
+        tcp_address="127.0.0.1:0",
+        http_address="127.0.0.1:0",
+    )
+    was_loaded = []
+
+    class Watched(Server):
+        def _serve(self):
+            was_loaded.append("aiohttp" in sys.modules)
+            super()._serve()
+
+    async def main():
+        server = Watched(options)
+        await server.start()
+        await server.stop()
+
+    asyncio.run(main())
+    assert was_loaded == [True]
+    assert threading.main_thread() not in watch.threads
+
+
+def test_names_are_gathered_in_parts(lookupd):
+    """The loop turns between each ten of them."""
+    turns = 0
+    seen = []
+
+    def names():
+        for number in range(100):
+            seen.append(turns)
+            yield f"t{number}", None
+
+    async def talk():
+        nonlocal turns
+        peer = LookupPeer(lookupd.address, dict, names, 1 << 16)
+        peer.start()
+        while len(seen) < 100:
+            await asyncio.sleep(0)
+            turns += 1
+        told = await asyncio.to_thread(lookupd.commands, 100)
+        await peer.stop()
+        return told
+
+    fix_parts(10 * NAME_UNITS)
+    try:
+        told = asyncio.run(talk())
+    finally:
+        fix_parts(0)
+    # The first thing it hears is who the broker is.
+    assert [line for line in told if line[0] != "IDENTIFY"][:99] == [
+        b"REGISTER t%d" % number for number in range(99)
+    ]
+    assert max(map(seen.count, seen)) <= 10

@@ -4,17 +4,21 @@ import asyncio
 import errno
 import json
 import os
+import random
 import stat
 import threading
 from pathlib import Path
 
 import pytest
+from nsqfast._ext.budget import fix_parts
 
 from nsqfast.errors import OptionsError
 from nsqfast.nsqd import metadata, metadata_file
 from nsqfast.nsqd.metadata import FILE_NAME, decode, encode, load
-from nsqfast.nsqd.metadata_file import MetadataFile
+from nsqfast.nsqd.metadata_file import PIECE_UNITS, MetadataFile
+from nsqfast.nsqd.metadata_listing import BLOCK_COUNT_MAX, Listing
 from support.core import make_registry
+from support.seeds import seeds
 
 
 class FakeChannel:
@@ -407,3 +411,106 @@ def test_queues_that_the_file_does_not_name(registry, tmp_path, caplog):
         "messages of channel c of topic a are here, and nsqd.dat does not name it",
         "messages of channel d of topic b are here, and nsqd.dat does not name it",
     ]
+
+
+@pytest.mark.parametrize("seed", seeds("metadata listing", 5))
+def test_random_changes(tmp_path, seed):
+    """What is made anew in parts is what would be made of everything."""
+    chance = random.Random(seed)
+    registry = make_registry(tmp_path)
+    file = MetadataFile(registry, str(tmp_path))
+    listing = file._listing
+    registry.on_change = file.changed
+    for _ in range(30):
+        for _ in range(chance.choice([0, 1, 5, 300])):
+            change(registry, chance)
+        steps = listing.write()
+        while next(steps, "end") != "end":
+            if chance.random() < 0.02:
+                change(registry, chance)
+        json.loads(listing.text())  # of a moment that never was, but whole
+        for _ in listing.write():
+            pass
+        assert listing.text() == encode(registry)
+    registry.on_change = None
+    registry.close()
+
+
+def change(registry, chance):
+    name = f"t{chance.randrange(1000)}" + chance.choice(["", "", "#ephemeral"])
+    channel = f"c{chance.randrange(100)}" + chance.choice(["", "", "#ephemeral"])
+    topic = registry.find_topic(name)
+    if topic is None:
+        registry.topic(name)
+    elif chance.random() < 0.3:
+        registry.delete_topic(name)
+    elif topic.find_channel(channel) is None:
+        topic.channel(channel)
+    else:
+        topic.delete_channel(channel)
+
+
+def test_only_what_changed_is_made_anew(registry):
+    listing = Listing(registry)
+    for number in range(10_000):
+        registry.topic(f"t{number}")
+    assert len(list(listing.write())) == 10_000
+    assert list(listing.write()) == []
+    registry.topic("t5").channel("c")
+    listing.note("channel+", "t5")
+    assert len(list(listing.write())) <= BLOCK_COUNT_MAX + 2
+    assert listing.text() == encode(registry)
+
+
+def test_a_long_list_is_made_in_parts(registry, tmp_path):
+    for number in range(1000):
+        registry.topic(f"t{number}")
+
+    async def scenario():
+        file = started(registry, tmp_path, asyncio.get_running_loop())
+        registry.topic("t500").pause()
+        fix_parts(10 * PIECE_UNITS)
+        waiting = asyncio.ensure_future(file.persist())
+        turns = 0
+        while not waiting.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns >= 100
+        file.close()
+
+    try:
+        asyncio.run(scenario())
+    finally:
+        fix_parts(0)
+    assert (tmp_path / FILE_NAME).read_bytes() == encode(registry)
+
+
+def test_writes_are_far_apart(registry, tmp_path, monkeypatch):
+    """But for a few that somebody waits for; all the others share the next one."""
+    monkeypatch.setattr(metadata_file, "INTERVAL_S", 3600.0)
+    monkeypatch.setattr(metadata_file, "BURST_S", 3 * 3600.0)
+
+    async def scenario():
+        file = started(registry, tmp_path, asyncio.get_running_loop())
+        at_start = file._taken
+        for number in range(100):
+            registry.topic(f"t{number}")
+            file.changed("topic+", f"t{number}", None)
+            await asyncio.sleep(0)
+        while file._is_busy:
+            await asyncio.sleep(0)
+        assert file._taken == at_start + 1
+        for number in range(3):
+            registry.topic(f"t{number}").pause()
+            await file.persist()
+        assert file._taken == at_start + 4
+        assert (tmp_path / FILE_NAME).read_bytes() == encode(registry)
+        waiting = [asyncio.ensure_future(file.persist()) for _ in range(100)]
+        await asyncio.sleep(0)
+        loop = asyncio.get_running_loop()
+        assert loop.time() + 3000 < file._timer_s < loop.time() + 3600
+        file.close()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        assert file._taken == at_start + 4
+
+    asyncio.run(scenario())

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from support.lookup import MAGIC, Node
+from support.lookup import MAGIC, Node, producers
 from support.prometheus import OPENMETRICS, TEXT, scrape
 from support.server import start_nsqlookupd
 from support.web import get, post
@@ -37,6 +37,25 @@ def test_formats(lookupd, accept, content_type):
     assert (value, have | labels) == (1, have)
     assert found.value("process_resident_memory_bytes") > 0
     assert found.text.endswith("# EOF\n") == bool(accept)
+
+
+def test_a_large_peer_leaves():
+    with start_nsqlookupd("nsqfast") as lookupd, Node(lookupd.tcp) as stays:
+        stays.identify()
+        stays.register("t7", "c")
+        with Node(lookupd.tcp) as large:
+            large.identify(hostname="large")
+            large.send(b"".join(b"REGISTER t%d c\n" % number for number in range(5_000)))
+            for _ in range(5_000):
+                assert large.read() == b"OK"
+            assert len(producers(lookupd.http, "t7")) == 2
+        while len(producers(lookupd.http, "t7")) == 2:
+            pass
+        while (found := scrape(lookupd.http)).value("nsqlookupd_producers", state="active") == 2:
+            pass
+        assert found.value("nsqlookupd_registrations") == 2
+        assert found.value("nsqlookupd_topics") == 5_000
+        assert producers(lookupd.http, "t4999") == []
 
 
 def test_figures():

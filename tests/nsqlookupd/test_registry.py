@@ -4,10 +4,11 @@ import json
 import random
 
 import pytest
+from nsqfast._ext.budget import fix_parts
 
 from models.registrations import Registrations
 from nsqfast.nsqlookupd.peer import Peer, plain_address
-from nsqfast.nsqlookupd.registry import Registry
+from nsqfast.nsqlookupd.registry import FORGET_UNITS, Registry
 
 INACTIVE_NS, TOMBSTONED_NS = 1000, 300
 TOPICS = ["a", "b", "c", "d#ephemeral"]
@@ -27,6 +28,13 @@ def make_peer(number, now_ns=0, **changed):
         "seen_ns": now_ns,
     }
     return Peer(**record | changed)
+
+
+@pytest.fixture
+def parts():
+    """Fixes the size of parts."""
+    yield fix_parts
+    fix_parts(0)
 
 
 class Pair:
@@ -144,6 +152,48 @@ def test_random_operations(round_number):
     for _ in range(600):
         pair.step()
         pair.compare()
+
+
+@pytest.mark.parametrize("round_number", range(5))
+def test_random_operations_while_what_is_gone_is_forgotten_in_parts(parts, round_number):
+    seed = random.SystemRandom().randrange(1 << 32)
+    print("seed", seed)
+    parts(1)
+    pair = Pair(random.Random(seed))
+    pair.registry.on_gone = lambda: None
+    for _ in range(600):
+        pair.step()
+        pair.compare()
+        if pair.chance.random() < 0.2:
+            pair.registry.forget_some()
+            pair.compare()
+    while pair.registry.forget_some():
+        pair.compare()
+    pair.compare()
+
+
+def test_who_goes_is_forgotten_in_parts(parts):
+    """However much it registered, nobody waits for it, and nobody is shown it."""
+    registry = Registry(INACTIVE_NS, TOMBSTONED_NS)
+    called = []
+    registry.on_gone = lambda: called.append(1)
+    peer, other = make_peer(1), make_peer(2)
+    for each in (peer, other):
+        registry.add(each)
+        for number in range(100):
+            registry.register(each, f"t{number}", "c")
+    parts(10 * FORGET_UNITS)
+    registry.remove(peer)
+    assert called == [1]
+    assert registry.producers("t1", 0) == registry.nodes(0) == [other]
+    assert registry.registration_count == 200
+    count = 0
+    while registry.forget_some():
+        count += 1
+        assert 200 - len(peer.topics) - len(peer.channels) == 10 * count
+    assert count == 20
+    assert (peer.topics, peer.channels) == (set(), {})
+    assert registry.registration_count == 200
 
 
 def test_nothing_is_left_behind_by_those_who_go():

@@ -1,0 +1,182 @@
+"""What one HTTP connection may do in one turn of the loop: work is counted, not time."""
+
+import asyncio
+import logging
+
+import pytest
+from nsqfast._ext.budget import fix_parts
+
+from net.test_http_front import HEAD, WAIT, front
+from nsqfast.net.http_message import Request, Response
+from nsqfast.net.http_receiver import HttpReceiver
+from nsqfast.net.http_routes import Routes
+from support.core import NEVER, Peer
+
+GET = b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n"
+PLAIN = HEAD + b"12345"
+COUNT = 2000  # more than one slice for the parser
+REQUEST_UNITS = 64
+PUBLISH_UNITS = 4
+
+
+@pytest.fixture(autouse=True)
+def _time_counts_again():
+    yield
+    fix_parts(0)
+
+
+def begin_parts(talk, units):
+    """Parts of so many units; reading is what the wire is told of it."""
+    talk.wire.is_reading = True
+    talk.wire.pause_reading = lambda: setattr(talk.wire, "is_reading", False)
+    talk.wire.resume_reading = lambda: setattr(talk.wire, "is_reading", True)
+    fix_parts(units)
+
+
+async def turns(talk, count, text):
+    """How many answers each turn brought, until all are there."""
+    found, seen = [], talk.wire.answers.count(text)
+    while seen < count:
+        await asyncio.sleep(0)
+        found.append(talk.wire.answers.count(text) - seen)
+        seen += found[-1]
+        assert len(found) < 10 * count
+    return found
+
+
+@front
+async def test_a_part_of_the_requests_is_answered_in_each_turn(talk):
+    begin_parts(talk, 10 * REQUEST_UNITS)
+    talk.protocol.data_received(GET * COUNT)
+    assert talk.wire.answers.count(b"handled") == 10
+    assert not talk.wire.is_reading
+    assert set(await turns(talk, COUNT, b"handled")) == {10}
+    assert talk.wire.is_reading
+    assert talk.published() == COUNT
+
+
+@front
+async def test_at_least_one(talk):
+    begin_parts(talk, 1)
+    talk.protocol.data_received(GET * 3)
+    assert talk.wire.answers.count(b"handled") == 1
+    assert await turns(talk, 3, b"handled") == [1, 1]
+
+
+@front
+async def test_plain_publishes_stay_so(talk):
+    """What is left of them is answered in front as well, a part in each turn."""
+    begin_parts(talk, 10 * PUBLISH_UNITS)
+    talk.protocol.data_received(PLAIN * COUNT)
+    assert talk.wire.answers.count(b"<") == 10
+    assert set(await turns(talk, COUNT, b"<")) == {10}
+    assert talk.published() == COUNT
+    assert talk.wire.is_reading
+    assert talk.protocol.at_rest
+
+
+@front
+async def test_order_is_kept_between_both_kinds(talk):
+    begin_parts(talk, 2 * REQUEST_UNITS)
+    plain = [HEAD + b"%05d" % number for number in range(600)]
+    talk.protocol.data_received(
+        b"".join(b"".join(plain[n : n + 30]) + WAIT for n in range(0, 600, 30))
+    )
+    for number in range(20):
+        while len(talk.waiting) <= number:
+            await asyncio.sleep(0)
+        talk.waiting[number].set_result(Response(200, b"waited"))
+    await turns(talk, 20, b"waited")
+    assert talk.wire.answers.endswith(b"waited")
+    fix_parts(NEVER)  # the consumer gets all at once
+    consumer = Peer(talk.registry)
+    consumer.subscribe(b"t", b"c", 1000)
+    [_, *frames] = consumer.receive()
+    assert [int(data[26:]) for _, data in frames] == list(range(len(frames)))
+    assert len(frames) >= 500
+
+
+@front
+async def test_the_peers_end_waits_for_its_turn(talk):
+    begin_parts(talk, 10 * REQUEST_UNITS)
+    talk.protocol.data_received(GET * COUNT)
+    assert talk.protocol.eof_received() is True
+    await turns(talk, COUNT, b"handled")
+    await asyncio.sleep(0)
+    assert talk.wire.is_ended
+    assert talk.wire.answers.count(b"handled") == COUNT
+
+
+@front
+async def test_more_that_comes_meanwhile_waits_behind(talk):
+    """As under TLS, where one read brings several pieces."""
+    begin_parts(talk, 10 * REQUEST_UNITS)
+    for _ in range(4):
+        talk.protocol.data_received(GET * 100)
+    assert talk.wire.answers.count(b"handled") == 10
+    assert set(await turns(talk, 400, b"handled")) == {10}
+
+
+@front
+async def test_an_answer_that_waits_keeps_its_place(talk):
+    begin_parts(talk, 5 * REQUEST_UNITS)
+    talk.protocol.data_received(GET * 20 + WAIT + GET * 20)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert talk.wire.answers.count(b"handled") == 20
+    fix_parts(NEVER)
+    talk.waiting[0].set_result(Response(200, b"waited"))
+    await turns(talk, 40, b"handled")
+    assert b"waited" in talk.wire.answers
+
+
+@front
+async def test_what_has_not_been_done_yet_is_done_first(talk):
+    """A request that asks an auth server before it publishes, and one behind it that need not ask any more."""
+    begin_parts(talk, NEVER)
+    gate, done = asyncio.Event(), []
+
+    async def ask(request):
+        await gate.wait()
+        await asyncio.sleep(0)
+        done.append(request.path)
+        return Response(200, b"later")
+
+    def handle(request):
+        if not gate.is_set():
+            return ask(request)
+        done.append(request.path)
+        return Response(200, b"at once")
+
+    talk.protocol._handler = handle
+    handle.limit, handle.shortcut = talk.limit, None
+    talk.protocol.detach()
+    for number in range(5):
+        talk.protocol.data_received(GET.replace(b"/x", b"/%d" % number))
+    await asyncio.sleep(0)
+    gate.set()
+    talk.protocol.data_received(GET.replace(b"/x", b"/5") + GET.replace(b"/x", b"/6"))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert done == [f"/{number}" for number in range(7)]
+    assert talk.wire.answers.count(b"200 OK") == 7
+
+
+@front
+async def test_who_waits_for_its_turns_is_not_silent(talk):
+    begin_parts(talk, REQUEST_UNITS)
+    talk.protocol.data_received(GET * COUNT)
+    while talk.wire.answers.count(b"handled") < COUNT:
+        await talk.stand_still(1)
+        assert not talk.wire.is_ended
+
+
+def test_lines_that_a_peer_causes_are_bounded(caplog):
+    caplog.set_level(logging.INFO)
+    routes = Routes(logging.getLogger("nsqd"))
+    receiver = HttpReceiver(None)
+    for _ in range(1000):
+        request = Request("GET", b"/stats", "here")
+        request.lines = receiver._lines
+        routes.log_access(request, Response(200), 1)
+    assert 100 <= len(caplog.messages) < 200
