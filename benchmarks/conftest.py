@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 SERVER = Path(__file__).resolve().parent / "server"
+GROWTH = Path(__file__).resolve().parent / "growth"
 SECONDS_MAX = 600
+GROWTH_SECONDS_MAX = 3600
 # The order of the report.
 ORDER = (
     "publish consume sizes disk deferred http latency peek idle startup memory lookupd admin_api "
@@ -41,6 +43,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=int,
         default=FULL.rounds,
         help="rounds of every whole-server scenario (default %(default)s)",
+    )
+    parser.addoption(
+        "--growth-scale",
+        choices=("small", "full"),
+        help="how many of each benchmarks/growth makes: small for CI (with --smoke), full for the report",
     )
     parser.addoption(
         "--bench-data",
@@ -63,6 +70,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if SERVER in item.path.parents:
             item.add_marker(pytest.mark.timeout(SECONDS_MAX))
+        if GROWTH in item.path.parents:
+            item.add_marker(pytest.mark.timeout(GROWTH_SECONDS_MAX))
     items.sort(key=_place)
 
 
@@ -82,6 +91,13 @@ def scale(request: pytest.FixtureRequest) -> Scale:
     if request.config.getoption("--smoke"):
         return SMOKE
     return replace(FULL, rounds=request.config.getoption("--rounds"))
+
+
+@pytest.fixture
+def is_small(request: pytest.FixtureRequest) -> bool:
+    """Whether benchmarks/growth makes few of each."""
+    asked: str | None = request.config.getoption("--growth-scale")
+    return asked == "small" if asked else bool(request.config.getoption("--smoke"))
 
 
 @pytest.fixture

@@ -47,8 +47,15 @@ nothing by it."""
 
 def compose(run: Run, charts: Mapping[str, str]) -> str:
     """The whole text; `charts` are file names by their caption."""
-    parts = ["# Benchmark report", _summary(run), *_missing(run), "## Targets", tables.targets(run)]
-    parts += ["## Machine and versions", _machine(run)]
+    parts = [
+        "# Benchmark report",
+        summary(run),
+        *missing_go(run),
+        *missing_wrk(run),
+        "## Targets",
+        tables.targets(run),
+    ]
+    parts += ["## Machine and versions", machine_list(run)]
     parts += [f"![{caption}]({name})" for caption, name in charts.items()]
     main, sizes = run.group("throughput"), run.group("sizes")
     parts += _section("Throughput, messages per second", tables.throughput(main), main)
@@ -67,7 +74,8 @@ def _section(title: str, text: str, shown: Iterable[object]) -> list[str]:
     return [f"## {title}", text] if list(shown) else []
 
 
-def _summary(run: Run) -> str:
+def summary(run: Run) -> str:
+    """When, what, and how many targets are met."""
     found = [verdict.is_met for row in run.rows for verdict in verdicts(row)]
     rounds = max((len(samples) for row in run.rows for samples in row.samples.values()), default=0)
     return (
@@ -77,10 +85,16 @@ def _summary(run: Run) -> str:
     )
 
 
-def _missing(run: Run) -> list[str]:
-    has_go = any(GO in row.samples for row in run.rows)
-    return ([] if has_go else [NO_GO]) + ([] if run.machine.get("wrk") != "none" else [NO_WRK])
+def missing_go(run: Run) -> list[str]:
+    """What to say where nobody was there to be compared with."""
+    return [] if any(GO in row.samples for row in run.rows) else [NO_GO]
 
 
-def _machine(run: Run) -> str:
+def missing_wrk(run: Run) -> list[str]:
+    """The same for the rows of HTTP."""
+    return [NO_WRK] if run.machine.get("wrk") == "none" else []
+
+
+def machine_list(run: Run) -> str:
+    """A line for each fact."""
     return "\n".join(f"- {name}: {value}" for name, value in run.machine.items())

@@ -30,6 +30,9 @@ METRICS = {
     "rss_growth_bytes": "growth of resident memory, bytes",
     "step_max_us": "longest step on the loop, µs of CPU",
     "others_p99_us": "p99 of a message meanwhile, µs",
+    "probe_worst_us": "worst OK of the probe, µs",
+    "start_seconds": "seconds of a start",
+    "stop_seconds": "seconds of a stop",
 }
 RELATIONS = {">=": "≥", "<=": "≤", "<": "<"}
 

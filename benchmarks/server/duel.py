@@ -96,7 +96,21 @@ class Duel:
 
     def run_fresh(self, measure: Callable[[Start], Samples]) -> None:
         """Each measurement starts its broker itself, by calling its argument with flags."""
-        self._fight(implementations(), lambda one: self._measure_fresh(one, measure))
+        self._fight(implementations(), lambda one: self._start_fresh(one, measure))
+
+    def run_fresh_each(self, measures: Mapping[Row, Callable[[Start], Sample]]) -> None:
+        """The same for several rows, each in a folder of its own, one row after the other and once only."""
+        results = Results()
+
+        def one_round() -> None:
+            for row, measure in measures.items():
+                for one in implementations():
+                    if self.scale.has_warm_up:
+                        wait_until_quiet(())
+                    results.add(one.name, {row: self._start_fresh(one, measure)})
+
+        self._benchmark.pedantic(one_round, rounds=1, iterations=1)
+        self._benchmark.extra_info.update(results.as_json())
 
     def run_lookupd(self, measure: Callable[[Lookupd], Samples]) -> None:
         """Each measurement has an nsqlookupd of its own, which nobody else uses."""
@@ -117,9 +131,7 @@ class Duel:
             ]
             self._fight(admins, measure)
 
-    def _measure_fresh(
-        self, implementation: Implementation, measure: Callable[[Start], Samples]
-    ) -> Samples:
+    def _start_fresh(self, implementation: Implementation, measure: Callable[[Start], Any]) -> Any:
         folder = fresh_folder(self._folder)
         return measure(
             lambda *flags, prepare=None: _prepared(implementation, folder, flags, prepare)

@@ -13,6 +13,7 @@ NOTHING = "–"
 
 # The table that a row belongs to.
 THROUGHPUT, SIZES, LATENCY, OTHER = "throughput", "sizes", "latency", "other"
+GROWTH = "growth"  # of a report of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Row:
     durability: str
     group: str = THROUGHPUT
     targets: tuple[Target, ...] = ()
-    size: int = 0  # of a message, for the rows that a chart draws over sizes
+    size: int = 0  # of a message, for the rows that a chart draws over sizes; or how many there are
 
     def as_json(self) -> dict[str, Any]:
         """For pytest-benchmark's file."""

@@ -49,3 +49,19 @@ def test_from_a_race_of_clients_to_its_table(tmp_path):
     printed = subprocess.run(table, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     assert "| PUB, 100 awaited at a time |" in printed
     assert "| the same as numpy arrays |" in printed
+
+
+@pytest.mark.slow
+def test_from_growth_to_its_page(tmp_path):
+    """A number of things and an attack, each beside the probe."""
+    source, page = tmp_path / "growth.json", tmp_path / "GROWTH.md"
+    command = [sys.executable, "-P", "-m", "pytest", "benchmarks/growth", "--smoke", "-q"]
+    flags = ["-k", "overflow or channels", f"--benchmark-json={source}", f"--bench-data={tmp_path}"]
+    done = subprocess.run([*command, *flags], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    table = [sys.executable, "benchmarks/growth/table.py", str(source), str(page)]
+    subprocess.run(table, cwd=ROOT, check=True, capture_output=True)
+    text = page.read_text()
+    assert "| 20 channels, first overflow to disk " in text
+    assert "## Many channels of a topic" in text
+    assert "probe p50, ms" in text

@@ -1,0 +1,331 @@
+"""What one client or operator can do in one go; the probe says what it was to others.
+
+Each returns when it is over, or its time is.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from growth.subjects import DISK, MEMORY, POLL_SECONDS, TOPIC, add_backlog, add_topics, channel
+from growth.wire import (
+    LONG_HEARTBEATS,
+    MAGIC,
+    SECONDS_MAX,
+    Crowd,
+    Line,
+    Web,
+    address_of,
+    dpub,
+    identify,
+    mpub,
+    pub,
+)
+from server.idle import NO_HEARTBEATS
+from server.idle import Crowd as IdleCrowd
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import ExitStack
+
+    from server.broker import Broker
+
+    Set = Callable[[Broker, int, ExitStack], object]
+    Do = Callable[[Broker, int, object], None]
+
+WAIT_SECONDS_MAX = 90.0
+CHANNELS = 1000
+CONSUMER_SHARE = 500  # messages in flight at one consumer
+FIN = b"FIN 0123456789abcdef\n"
+SMALL_BODY = b"x"
+DUE_SECONDS = 15.0
+MSG_TIMEOUT_MS = 30_000
+SCRAPES = 5
+WIDE = (*MEMORY, "--max-rdy-count=1000000", "--msg-timeout=15m")
+LARGE = ("--max-body-size=5242880",)
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """One row: `prepare` makes what is there before, and is not looked at; `do` is what others have to bear."""
+
+    name: str
+    do: Do
+    small: tuple[int, ...]
+    full: tuple[int, ...]
+    prepare: Set | None = None
+    flags: tuple[str, ...] = ()
+
+
+def wait_until(reached: Callable[[], bool]) -> None:
+    """Or until somebody has waited long enough."""
+    deadline_s = time.monotonic() + WAIT_SECONDS_MAX
+    while not reached() and time.monotonic() < deadline_s:
+        time.sleep(POLL_SECONDS)
+
+
+# ---- input
+
+
+def ask_stats(broker: Broker, count: int, _: object) -> None:
+    """In one packet after the other, and the answers are read."""
+    with socket.create_connection(address_of(broker.http), SECONDS_MAX) as one:
+        request = b"GET /stats HTTP/1.1\r\nHost: x\r\n\r\n"
+        last = b"GET /ping HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        sender = threading.Thread(target=one.sendall, args=(request * (count - 1) + last,))
+        sender.start()
+        drain(one)
+        sender.join()
+
+
+def drain(one: socket.socket) -> None:
+    """To the end, whatever it is."""
+    try:
+        while one.recv(1 << 18):
+            pass
+    except OSError:
+        pass
+
+
+def send_deflated_fins(broker: Broker, count: int, _: object) -> None:
+    """Of messages that nobody has; each is answered with an error."""
+    with socket.create_connection(address_of(broker.tcp), SECONDS_MAX) as one:
+        settings = LONG_HEARTBEATS | {"feature_negotiation": True, "deflate": True}
+        one.sendall(MAGIC + identify(settings))
+        time.sleep(0.1)
+        pack = zlib.compressobj(9, zlib.DEFLATED, -15)
+        words = pack.compress(f"SUB {TOPIC} ch\n".encode() + FIN * count + b"CLS\n")
+        one.sendall(words + pack.flush(zlib.Z_SYNC_FLUSH))
+        one.shutdown(socket.SHUT_WR)
+        drain(one)
+
+
+def publish_bytes(broker: Broker, count: int, _: object) -> None:
+    """One MPUB of messages of one byte."""
+    with Line(broker.tcp) as line:
+        line.ask(mpub(TOPIC, SMALL_BODY, count))
+
+
+# ---- fan-out
+
+
+def make_channels(broker: Broker, count: int, _: ExitStack) -> None:
+    """All of one topic."""
+    with Web(broker.http) as web:
+        web.post(f"/topic/create?topic={TOPIC}")
+        for number in range(count):
+            web.post(f"/channel/create?topic={TOPIC}&channel=c{number}")
+
+
+def publish_to_channels(broker: Broker, count: int, _: object) -> None:
+    """Twelve messages for each channel there is."""
+    with Line(broker.tcp) as line:
+        line.ask(mpub(TOPIC, SMALL_BODY, 12 * count))
+
+
+def overflow_channels(broker: Broker, _: int, __: object) -> None:
+    """Their memory queues take a hundred messages, and the next one is their first on disk."""
+    with Line(broker.tcp) as line:
+        for _ in range(110):
+            line.ask(pub(TOPIC, SMALL_BODY))
+
+
+# ---- consumers
+
+
+def hold_messages(broker: Broker, consumers: int, stack: ExitStack, **settings: int) -> Crowd:
+    """In flight to so many consumers."""
+    broker.create(TOPIC, ("ch",))
+    count = consumers * CONSUMER_SHARE
+    add_backlog(broker, 0, count, stack, time.monotonic() + WAIT_SECONDS_MAX)
+    crowd = stack.enter_context(Crowd(broker, TOPIC, consumers, CONSUMER_SHARE, **settings))
+    wait_until(lambda: channel(broker)["in_flight_count"] >= count)
+    return crowd
+
+
+def hold_messages_briefly(broker: Broker, consumers: int, stack: ExitStack) -> Crowd:
+    """Their timeout comes soon after the last was delivered; nobody takes them again."""
+    crowd = hold_messages(broker, consumers, stack, msg_timeout=MSG_TIMEOUT_MS)
+    crowd.say(b"RDY 0\n")
+    return crowd
+
+
+def leave_all(broker: Broker, consumers: int, crowd: object) -> None:
+    """At once; what they had is in the queue again."""
+    assert isinstance(crowd, Crowd)
+    crowd.leave()
+    count = consumers * CONSUMER_SHARE
+    # Go's messages wait for their timeout, which is none of this.
+    wait_until(lambda: channel(broker)["client_count"] == 0)
+    if broker.name != "go":
+        wait_until(lambda: channel(broker)["depth"] >= count)
+
+
+def time_out_all(broker: Broker, consumers: int, _: object) -> None:
+    """All of them."""
+    wait_until(lambda: channel(broker)["timeout_count"] >= consumers * CONSUMER_SHARE)
+
+
+def connect_and_leave(broker: Broker, count: int, _: object) -> None:
+    """Without a word of farewell."""
+    with IdleCrowd(broker.tcp, count, NO_HEARTBEATS):
+        pass
+
+
+# ---- time
+
+
+def defer_together(broker: Broker, count: int, _: ExitStack) -> None:
+    """Due at the same moment."""
+    broker.create(TOPIC, ("ch",))
+    due_s = time.monotonic() + DUE_SECONDS * min(1, count / 100_000)
+    with Line(broker.tcp) as line:
+        line.ask_all(
+            (
+                dpub(TOPIC, max(1, int((due_s - time.monotonic()) * 1000)), SMALL_BODY)
+                for _ in range(count)
+            ),
+            due_s,
+        )
+
+
+def let_fall_due(broker: Broker, _: int, __: object) -> None:
+    """All of them are in the queue."""
+    wait_until(lambda: channel(broker)["deferred_count"] == 0)
+
+
+# ---- queues
+
+
+def publish_new_topics(broker: Broker, count: int, _: object) -> None:
+    """One message for each, all at once."""
+    commands = b"".join(pub(f"new{number}", SMALL_BODY) for number in range(count))
+    with Line(broker.tcp) as line:
+        sender = threading.Thread(target=line.socket.sendall, args=(commands,))
+        sender.start()
+        line.read_ok(count)
+        sender.join()
+
+
+def have_topics(broker: Broker, count: int, stack: ExitStack) -> None:
+    """A message in each."""
+    add_topics(broker, 0, count, stack, time.monotonic() + WAIT_SECONDS_MAX)
+
+
+def have_backlog(broker: Broker, count: int, stack: ExitStack) -> None:
+    """In the one channel."""
+    broker.create(TOPIC, ("ch",))
+    add_backlog(broker, 0, count, stack, time.monotonic() + WAIT_SECONDS_MAX)
+
+
+def empty_channel(broker: Broker, _: int, __: object) -> None:
+    """Until nothing is left."""
+    with Web(broker.http) as web:
+        web.post(f"/channel/empty?topic={TOPIC}&channel=ch")
+    wait_until(lambda: channel(broker)["depth"] == 0)
+
+
+def delete_topic(broker: Broker, _: int, __: object) -> None:
+    """With all that is in it."""
+    broker.delete(TOPIC)
+
+
+def have_topic_backlog(broker: Broker, count: int, stack: ExitStack) -> None:
+    """Behind a pause."""
+    broker.create(TOPIC, ("ch",))
+    with Web(broker.http) as web:
+        web.post(f"/topic/pause?topic={TOPIC}")
+    add_backlog(broker, 0, count, stack, time.monotonic() + WAIT_SECONDS_MAX)
+
+
+def unpause_under_load(broker: Broker, count: int, _: object) -> None:
+    """As many again are published meanwhile; it ends when nothing waits in the topic."""
+    with Web(broker.http) as web:
+        web.post(f"/topic/unpause?topic={TOPIC}")
+    with Line(broker.tcp) as line:
+        line.ask_all(
+            [mpub(TOPIC, SMALL_BODY, 200)] * (count // 200), time.monotonic() + SECONDS_MAX, 4
+        )
+    wait_until(lambda: broker.stats(TOPIC)["depth"] == 0)
+
+
+def scrape_stats(broker: Broker, _: int, __: object) -> None:
+    """Each second, as a collector does."""
+    with Web(broker.http) as web:
+        for _ in range(SCRAPES):
+            begun_s = time.monotonic()
+            web.get("/stats?format=json")
+            time.sleep(max(0.0, 1 - (time.monotonic() - begun_s)))
+
+
+CROWDS, CROWDS_SMALL = (400, 2000), (10,)
+ATTACKS = (
+    Attack("pipelined GET /stats", ask_stats, (500,), (50_000,)),
+    Attack("FINs out of deflate", send_deflated_fins, (5000,), (606_208,)),
+    Attack("messages of 1 byte in an MPUB", publish_bytes, (10_000,), (1_000_000,), None, LARGE),
+    Attack(
+        "channels, MPUB of 12 for each",
+        publish_to_channels,
+        (20,),
+        (1000,),
+        make_channels,
+        ("--mem-queue-size=20000",),  # Go reserves it whole, in each of them
+    ),
+    Attack(
+        "channels, first overflow to disk",
+        overflow_channels,
+        (20,),
+        (1000, 3000),
+        make_channels,
+        ("--mem-queue-size=100",),
+    ),
+    Attack("consumers × 500 in flight leave", leave_all, CROWDS_SMALL, CROWDS, hold_messages, WIDE),
+    Attack(
+        "consumers × 500 in flight time out",
+        time_out_all,
+        (),
+        CROWDS,
+        hold_messages_briefly,
+        WIDE,
+    ),
+    Attack(
+        "deferred messages fall due together",
+        let_fall_due,
+        (1000,),
+        (100_000, 1_000_000),
+        defer_together,
+        MEMORY,
+    ),
+    Attack("new topics at once, on disk", publish_new_topics, (50,), (2000,), None, DISK),
+    Attack(
+        "messages in memory emptied",
+        empty_channel,
+        (10_000,),
+        (1_000_000, 10_000_000),
+        have_backlog,
+        MEMORY,
+    ),
+    Attack("messages on disk deleted", delete_topic, (10_000,), (10_000_000,), have_backlog, DISK),
+    Attack(
+        "backlog of a topic unpaused, as many published",
+        unpause_under_load,
+        (10_000,),
+        (1_000_000, 5_000_000),
+        have_topic_backlog,
+        MEMORY,
+    ),
+    Attack(
+        "topics, /stats each second",
+        scrape_stats,
+        (),
+        (10_000,),
+        have_topics,
+        ("--mem-queue-size=10",),
+    ),
+    Attack("connections come and go", connect_and_leave, (100,), (5000,)),
+)
