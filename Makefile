@@ -9,7 +9,7 @@ BUILD_EXT := $(BIN)/python setup.py -q build_ext --inplace
 # Some tests call tools by name: cython-lint calls pycodestyle, say.
 IN_VENV := PATH="$(BIN):$$PATH"
 
-.PHONY: help up ext test test-spark spark-matrix test-client test-tools test-admin screenshots test-programs soak trust bench bench-smoke bench-clients bench-tools bench-spark debug-test asan-test fuzz fuzz-smoke cov html lint go-nsq completions \
+.PHONY: help up ext test test-spark spark-matrix test-client test-tools test-admin screenshots test-programs soak trust bench bench-growth bench-smoke bench-clients bench-tools bench-spark debug-test asan-test fuzz fuzz-smoke fuzz-states cov html lint go-nsq completions \
     go-client wheel clean
 
 help:
@@ -30,6 +30,7 @@ help:
 	@echo "make trust             crashes by the thousand: power cuts between any two calls, and what survives them (ten minutes)"
 	@echo "make bench             measure nsqfast beside Go's nsqd: benchmarks/results/REPORT.md (a quarter of an hour)"
 	@echo "make bench-smoke       every benchmark briefly: whether it works, not how fast"
+	@echo "make bench-growth      what one more costs when there are many, and what others have to bear: benchmarks/results/GROWTH.md (an hour or two)"
 	@echo "make bench-clients     the client library beside pynsq, ansq, asyncnsq and go-nsq (a few minutes)"
 	@echo "make bench-tools       the utilities beside Go's: benchmarks/results/TOOLS.md (a few minutes)"
 	@echo "make bench-spark       receiver, source, sink and jobs in local[2]: benchmarks/results/SPARK.md (ten minutes)"
@@ -39,6 +40,7 @@ help:
 	@echo "make asan-test         tests/ext under the address and undefined-behaviour sanitizers"
 	@echo "make fuzz              libFuzzer on all that reads foreign bytes (ARGS='--seconds 600 session'); needs clang"
 	@echo "make fuzz-smoke        every target briefly, with the same inputs each time; skipped without clang or atheris"
+	@echo "make fuzz-states       many clients and operators do what they like for ten minutes, and no message is lost (ARGS='--seconds 60 --seed 1')"
 	@echo "make cov               line coverage, .pyx included"
 	@echo "make html              _ext/*.html: which lines touch the Python C API"
 	@echo "make go-nsq            build the NSQ programs in Go that compatibility tests talk to"
@@ -140,8 +142,14 @@ trust: ext
 bench: ext
 	@$(IF_GO)
 	@mkdir -p build
-	@$(IN_VENV) $(BIN)/pytest benchmarks --ignore=benchmarks/client --ignore=benchmarks/tools --ignore=benchmarks/spark --benchmark-json=build/bench.json --benchmark-columns=median,iqr,rounds $(ARGS)
+	@$(IN_VENV) $(BIN)/pytest benchmarks --ignore=benchmarks/client --ignore=benchmarks/tools --ignore=benchmarks/spark --ignore=benchmarks/growth --benchmark-json=build/bench.json --benchmark-columns=median,iqr,rounds $(ARGS)
 	@$(BIN)/python benchmarks/report.py build/bench.json benchmarks/results
+
+bench-growth: ext
+	@$(IF_GO)
+	@mkdir -p build
+	@$(IN_VENV) $(BIN)/pytest benchmarks/growth -q --growth-scale=full -o faulthandler_timeout=0 --benchmark-json=build/growth.json --benchmark-columns=rounds $(ARGS)
+	@$(BIN)/python benchmarks/growth/table.py build/growth.json benchmarks/results/GROWTH.md
 
 # The other clients are worth a try, not a failure.
 bench-clients: ext
@@ -211,6 +219,12 @@ fuzz: $(READY)
 fuzz-smoke: $(READY)
 	@$(IF_FUZZ); if test -n "$$lacks"; then echo "nsqfast: fuzz-smoke is skipped, it needs $$lacks"; exit 0; fi; \
 	$(FUZZ_BUILD) >/dev/null && $(BIN)/python tests/fuzz/run.py --smoke $(ARGS)
+
+# The broker of the same build; where clang or atheris is missing, the release build.
+fuzz-states: ext
+	@$(IF_FUZZ); if test -n "$$lacks"; then \
+	    echo "nsqfast: no sanitizers, they need $$lacks"; $(BIN)/python tests/fuzz/states/run.py $(ARGS); \
+	else $(FUZZ_BUILD) >/dev/null && $(BIN)/python tests/fuzz/states/run.py --sanitized $(ARGS); fi
 
 cov: $(READY)
 	@NSQFAST_TRACE=1 $(BUILD_EXT)

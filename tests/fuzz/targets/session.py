@@ -7,6 +7,7 @@ byte stand for the id of a message that was delivered; a stream without them has
 import json
 import re
 
+from nsqfast._ext.clock import now
 from nsqfast._ext.frame import FrameDecoder
 from nsqfast._ext.message import live_deliveries
 
@@ -200,6 +201,8 @@ class Run:
         self.state = session.state
         self.counts = {topic.name: topic.message_count for topic in self.registry.topics()}
         session.connection_lost(None)
+        # What was in flight to it is queued again in a later turn.
+        self.registry.run_timers(now()[1])
         self.check_order()
         self.check_messages(session.finish_count)
         for topic in self.registry.topics():

@@ -1,0 +1,155 @@
+"""One life of a broker: started over what the last one left, driven, looked at, stopped."""
+
+import asyncio
+import random
+import re
+import time
+
+from fuzz.states import acts
+from fuzz.states.books import BrokenError
+from fuzz.states.peer import Peer
+from support.server import start_nsqd
+
+CLIENTS, OPERATORS = 24, 2
+LAG_SECONDS_MAX = 3.0  # the shortest heartbeats are 5 s, and two of them may be missed
+DRAIN_SECONDS_MAX = 120.0
+DRAIN_POLL_SECONDS = 0.05
+DRAIN_READY, DRAIN_TIMEOUT_MS = 2500, 60_000
+FAULT = re.compile(
+    r"Traceback|internal error|ERROR: AddressSanitizer|runtime error:|Assertion|LeakSanitizer|CRITICAL"
+)
+
+
+def flags(dice):
+    """How this life keeps its messages."""
+    return (
+        f"--mem-queue-size={dice.choice((0, 1, 100, 10_000))}",
+        f"--sync-every={dice.choice((1, 10, 2500))}",
+        f"--sync-timeout={dice.choice(('50ms', '2s'))}",
+        f"--max-bytes-per-file={dice.choice((5000, 100_000, 104_857_600))}",
+        f"--msg-timeout={dice.choice(('500ms', '3s'))}",
+        "--metrics-latency-histogram",
+        "--min-output-buffer-timeout=1ms",
+        *dice.choice(((), ("--e2e-processing-latency-percentile=0.5",))),
+    )
+
+
+async def live(world, folder, seed, seconds, left):
+    """What is left by channel; `left` of the life before, None in the first."""
+    dice = random.Random(seed)
+    chosen = flags(dice)
+    print(f"{seed}: {' '.join(chosen)}", flush=True)
+    server = await asyncio.to_thread(start_nsqd, "nsqfast", folder, *chosen)
+    world.begin_life(server)
+    try:
+        await begin(world, left)
+        if left is not None:
+            await drain(world, [books for books in world.all_books if dice.random() < 0.5])
+        if seconds:
+            await drive(world, seed, seconds)
+        else:
+            await drain(world, world.books.by_key.values())
+        found = await world.check_books() if not world.complaints else None
+        await stop(world, dice)
+    except BaseException:
+        world.is_stopping = True
+        await asyncio.to_thread(server.kill)
+        raise
+    finally:
+        check_log(world, server)
+    return found
+
+
+async def begin(world, left):
+    """What was there before is there again."""
+    if left is None:
+        await world.create_all()
+    counts = await world.still_figures()
+    for key, books in world.books.by_key.items():
+        came, now = counts[key]
+        if left is not None and now != left[key]:
+            raise BrokenError(f"{books}: {left[key]:,} were left at the stop, {now:,} are there")
+        books.begin_life(now - came)
+
+
+async def drive(world, seed, seconds):
+    """Everybody does as they like for so long; then nobody does, and every answer has come."""
+    made = [acts.live(world, random.Random(f"{seed} {n}")) for n in range(CLIENTS)]
+    made += [acts.operate(world, random.Random(f"{seed} o{n}")) for n in range(OPERATORS)]
+    watch = asyncio.create_task(watch_lag(world))
+    tasks = [asyncio.create_task(watched(world, one)) for one in [*made, acts.probe(world)]]
+    asyncio.get_running_loop().call_later(seconds, setattr, world, "is_calm", True)
+    await asyncio.gather(*tasks)
+    if world.complaints:
+        return
+    await world.unpause_all()
+    for peer in list(world.peers):
+        if not peer.is_lost:
+            acts.resume(peer)
+            if peer.books:
+                peer.write(
+                    b"RDY 0\n"
+                )  # what times out again and again would only keep everybody busy
+            peer.barrier()
+    for peer in list(world.peers):
+        await peer.until_answered()
+    watch.cancel()
+
+
+async def watch_lag(world):
+    """Whether this process stands still for longer than a client may be silent."""
+    while True:
+        began = time.monotonic()
+        await asyncio.sleep(LAG_SECONDS_MAX / 10)
+        if time.monotonic() - began > LAG_SECONDS_MAX:
+            world.was_late = True
+            print("this machine is too busy to tell who was dropped for its silence", flush=True)
+
+
+async def watched(world, work):
+    """An error ends the run, not the task alone."""
+    try:
+        await work
+    except Exception as error:
+        world.complain(error)
+
+
+async def drain(world, found):
+    """A consumer for each, which finishes all there is and all that was owed."""
+    await asyncio.gather(*(drain_one(world, books) for books in found))
+
+
+async def drain_one(world, books):
+    peer = await Peer.connect(world, msg_timeout=DRAIN_TIMEOUT_MS)
+    peer.subscribe(books, DRAIN_READY)
+    async with asyncio.timeout(DRAIN_SECONDS_MAX):
+        while (await world.figures())[1][books.topic, books.name][1]:
+            peer.fin(list(peer.held.items()))
+            peer.barrier()
+            await peer.until_answered()
+            await asyncio.sleep(DRAIN_POLL_SECONDS)
+            if world.complaints:
+                return
+    peer.barrier()
+    await peer.until_answered()
+    books.check_drained()
+    peer.end("close")
+
+
+async def stop(world, dice):
+    """With everybody still there, or after they left."""
+    world.is_stopping = True
+    if dice.random() < 0.5:
+        for peer in list(world.peers):
+            peer.end(dice.choice(("close", "reset", "half")))
+    await asyncio.to_thread(world.server.stop)
+    for peer in list(world.peers):
+        if not peer.is_lost:
+            peer.transport.abort()
+    await asyncio.sleep(0)
+
+
+def check_log(world, server):
+    for line in server.lines:
+        if FAULT.search(line):
+            world.complain(BrokenError(f"in the log: {line}"))

@@ -1,0 +1,147 @@
+"""One broker at a time with everybody around it, and what is to be seen of it from outside."""
+
+import asyncio
+import json
+import re
+from collections import defaultdict
+
+from fuzz.states.acts import PROBE_CHANNEL, PROBE_TOPIC
+from fuzz.states.books import Books, BrokenError
+
+TOPICS, CHANNELS = ("t0", "t1", "t2"), ("c0", "c1")
+RECENT_MAX = 1000
+FINISHED = "nsqd_channel_e2e_processing_latency_seconds_count"
+FIGURE = re.compile(rf'^{FINISHED}{{topic="([^"]+)",channel="([^"]+)"}} (\S+)$', re.MULTILINE)
+FAULTS = re.compile(r"^nsqd_client_faults_total (\S+)$", re.MULTILINE)
+STILL_SECONDS, STILL_TRIES_MAX = 0.05, 600
+SETTLED_STATUSES = (200, 404)
+REQUEST_SECONDS_MAX = 60.0
+
+
+class World:
+    """Of one run; the books go on over lives of the broker."""
+
+    topics = TOPICS
+
+    def __init__(self):
+        self.books = Books(TOPICS, CHANNELS)
+        self.all_books = list(self.books.by_key.values())
+        self.books.add(PROBE_TOPIC, PROBE_CHANNEL)
+        self.complaints = []
+        self.server = None
+        self.begin_life(None)
+
+    def begin_life(self, server):
+        self.server = server
+        self.is_calm = self.is_stopping = False
+        self.was_late = (
+            False  # we answered heartbeats too late ourselves: who was dropped says nothing
+        )
+        self.peers = set()
+        self.recent = defaultdict(dict)  # (serial, attempts) by id, by topic
+        self.probe_max_s = 0.0
+
+    def complain(self, error):
+        """The run has found something; it ends soon."""
+        self.complaints.append(error)
+        self.is_calm = True
+
+    def note_id(self, topic, identity, serial, attempts):
+        found = self.recent[topic]
+        found[identity] = serial, attempts
+        if len(found) > RECENT_MAX:
+            del found[next(iter(found))]
+
+    # -- requests
+
+    async def post(self, target, body=b""):
+        await self._request("POST", target, body)
+
+    async def get(self, target):
+        return await self._request("GET", target, b"")
+
+    async def _request(self, method, target, body):
+        head = f"{method} {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+        head += f"Content-Length: {len(body)}\r\n\r\n"
+        reader, writer = await asyncio.open_connection(*self.server.http, limit=1 << 26)
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS_MAX):
+                writer.write(head.encode() + body)
+                answer = await reader.read()
+        except TimeoutError:
+            raise BrokenError(f"{method} {target} has no answer") from None
+        finally:
+            writer.close()
+        answered, _, content = answer.partition(b"\r\n\r\n")
+        status = int(answered.split()[1])
+        if status not in SETTLED_STATUSES:
+            raise BrokenError(f"{method} {target} was answered {answered!r} {content[:200]!r}")
+        return content
+
+    async def create(self, topic, found):
+        """The topic and these channels of it."""
+        await self.post(f"/topic/create?topic={topic}")
+        for books in found:
+            wipes = books.begin_creation()
+            await self.post(f"/channel/create?topic={topic}&channel={books.name}")
+            books.end_creation(wipes)
+
+    async def create_all(self):
+        for topic in (*TOPICS, PROBE_TOPIC):
+            await self.create(topic, self.books.of_topic(topic))
+
+    async def unpause_all(self):
+        for topic in TOPICS:
+            await self.post(f"/topic/unpause?topic={topic}")
+        for books in self.all_books:
+            await self.post(f"/channel/unpause?topic={books.topic}&channel={books.name}")
+
+    # -- figures
+
+    async def figures(self):
+        """(came, left) by channel, and what waits in topics."""
+        found = json.loads(await self.get("/stats?format=json&include_clients=false"))
+        waiting = sum(t["depth"] for t in found["topics"] if t["topic_name"] in TOPICS)
+        counts = {
+            (t["topic_name"], c["channel_name"]): (
+                c["message_count"],
+                c["depth"] + c["in_flight_count"] + c["deferred_count"],
+            )
+            for t in found["topics"]
+            for c in t["channels"]
+        }
+        return waiting, counts
+
+    async def still_figures(self):
+        """The same, once nothing waits in a topic and they do not change."""
+        last = None
+        for _ in range(STILL_TRIES_MAX):
+            waiting, counts = await self.figures()
+            if waiting == 0 and counts == last:
+                return counts
+            last = counts
+            await asyncio.sleep(STILL_SECONDS)
+        raise BrokenError(f"{waiting} messages wait in topics, and {counts} changes still")
+
+    async def finished(self):
+        """FINs that were accepted, by channel; no client was dropped for a fault of the broker's own."""
+        text = (await self.get("/metrics")).decode()
+        (faults,) = FAULTS.findall(text)
+        if float(faults):
+            raise BrokenError(f"nsqd_client_faults_total is {faults}")
+        found = {
+            (topic, channel): int(float(count)) for topic, channel, count in FIGURE.findall(text)
+        }
+        health = await self.get("/ping")
+        if health != b"OK":
+            raise BrokenError(f"/ping says {health!r}")
+        return found
+
+    async def check_books(self):
+        """Nothing moves; what is left by channel."""
+        counts, finished = await self.still_figures(), await self.finished()
+        for key, books in self.books.by_key.items():
+            came, left = counts[key]
+            books.check(came, finished[key], left)
+            books.forget_unsure(left)
+        return {key: left for key, (_, left) in counts.items() if key in self.books.by_key}
