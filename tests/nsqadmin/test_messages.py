@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import pytest
 
 from nsqfast.client.sync import Config, Consumer
-from support.admin import LiveCluster, told, wait_until
+from support.admin import LiveCluster, told, wait_for_channel, wait_until
 from support.server import go_folder
 from support.web import get, post, request, topic_stats
 
@@ -74,16 +74,6 @@ def publish(cluster, topic, bodies, on=0, **more):
 
 def key_of(node):
     return "{}:{}".format(*node.http)
-
-
-def wait_for_channel(server, topic, channel, nodes=3):
-    """Until the poller knows it on so many nodes."""
-
-    def known():
-        answer = get(server.http, f"/ui/messages?{urlencode({'topic': topic, 'channel': channel})}")
-        return answer.status == 200 and len(answer.json()["nodes"]) == nodes
-
-    wait_until(known, f"{topic}/{channel} is known")
 
 
 def look(server, topic, channel="c", headers=None, **more):

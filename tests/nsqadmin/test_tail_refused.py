@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from support.admin import start_nsqadmin, text_of, told, wait_until
+from support.admin import start_nsqadmin, text_of, told, wait_for_channel
 from support.authd import AuthServer
 from support.certificates import Certificates
 from support.server import start_nsqd
@@ -56,21 +56,13 @@ def tail(admin):
         connection.close()
 
 
-def wait_for_nodes(admin, count):
-    def has_all():
-        topic = get(admin.http, "/api/topics/orders")
-        return topic.status == 200 and len(topic.json()["nodes"]) == count
-
-    wait_until(has_all, "the topic on its nodes")
-
-
 @pytest.mark.parametrize("wanted", REASONS)
 def test_a_tail_that_nsqd_refuses_says_why(implementation, wanted, tmp_path):
     with (
         started(implementation, tmp_path / "nsqd", wanted) as nsqd,
         start_nsqadmin("nsqfast", "--poll-interval=200ms", nsqds=[nsqd]) as admin,
     ):
-        wait_for_nodes(admin, 1)
+        wait_for_channel(admin, "orders", "billing", 1)
         with tail(admin) as answer:
             assert answer.status == 409
             assert json.loads(answer.read()) == {"message": REASONS[wanted]}
@@ -86,7 +78,7 @@ def test_the_others_are_tailed_and_the_one_that_refuses_is_named(implementation,
         started("nsqfast", tmp_path / "open", "") as other,
         start_nsqadmin("nsqfast", "--poll-interval=200ms", nsqds=[nsqd, other]) as admin,
     ):
-        wait_for_nodes(admin, 2)
+        wait_for_channel(admin, "orders", "billing", 2)
         with tail(admin) as answer:
             assert answer.status == 200
             told(other, "/pub?topic=orders", b"hello")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from typing import TYPE_CHECKING, NamedTuple, Self
+from urllib.parse import urlencode
 
 from support.server import Server, program, start_nsqd, start_nsqlookupd
 from support.web import Answer, get, post, request
@@ -47,6 +48,16 @@ def wait_until(reached: Callable[[], bool], what: str, seconds_max: float = SECO
     while not reached():
         assert time.monotonic() < deadline, f"not in {seconds_max} s: {what}"
         time.sleep(0.01)
+
+
+def wait_for_channel(server: Server, topic: str, channel: str, nodes: int = 3) -> None:
+    """Until the poller knows it on so many nodes; `/api/topics`, which asks the nodes itself, may be ahead of it."""
+
+    def known() -> bool:
+        answer = get(server.http, f"/ui/messages?{urlencode({'topic': topic, 'channel': channel})}")
+        return answer.status == 200 and len(answer.json()["nodes"]) == nodes
+
+    wait_until(known, f"{topic}/{channel} is known")
 
 
 class LiveCluster:
