@@ -5,6 +5,7 @@ the question is asked again, with the secret of AUTH.
 """
 
 from nsqfast._ext.clock cimport monotonic_ns
+from nsqfast._ext.memory cimport account, charge
 from nsqfast._ext.registry cimport Registry
 
 from nsqfast.errors import ProtocolError
@@ -23,7 +24,14 @@ cdef class Guarded(Connection):
         if self.question is not None:
             self.question.cancel()
             self.question = None
+        self.hold_memory(-self.held_size)
         Connection.connection_lost(self, exc)
+
+    cdef int hold_memory(self, int64_t size) except -1:
+        """So many bytes more for what the client said of itself and for what packs its stream."""
+        charge(&account, size)
+        self.held_size += size
+        return 0
 
     cdef bint authenticate(self, bytes secret) except -1:
         """AUTH, up to its answer; False = held."""
@@ -32,6 +40,7 @@ cdef class Guarded(Connection):
                 raise ProtocolError("E_INVALID", "AUTH already set")
             if not self.is_guarded:
                 raise ProtocolError("E_AUTH_DISABLED", "AUTH disabled")
+            self.hold_memory(len(secret))
             self.secret = secret
             self.is_asked = True
             self.ask()

@@ -7,6 +7,7 @@ from libc.stdlib cimport free, realloc
 
 from nsqfast._ext.budget cimport Budget, begin_part, is_spent
 from nsqfast._ext.debug cimport NSQFAST_DEBUG
+from nsqfast._ext.memory cimport account, charge
 
 log = logging.getLogger("nsqd")
 
@@ -19,6 +20,7 @@ cdef class DeadlineHeap:
     """A binary heap of nodes that belong to others."""
 
     def __dealloc__(self):
+        charge(&account, -<int64_t> (self.capacity * sizeof(HeapNode *)))
         free(self.nodes)
 
     cdef int push(self, HeapNode *node) except -1:
@@ -35,6 +37,7 @@ cdef class DeadlineHeap:
         cdef HeapNode **nodes = <HeapNode **> realloc(self.nodes, capacity * sizeof(HeapNode *))
         if nodes is NULL:
             raise MemoryError
+        charge(&account, <int64_t> ((capacity - self.capacity) * sizeof(HeapNode *)))
         self.nodes = nodes
         self.capacity = capacity
         return 0

@@ -20,6 +20,8 @@ cdef enum Limit:
     LINE_SIZE_MAX = 16384
     # The body of an IDENTIFY or an AUTH: many times what any client says of itself.
     IDENTITY_SIZE_MAX = 65536
+    # The same of an IDENTIFY where memory is used up: whoever drains a queue can still say who it is.
+    IDENTITY_SIZE_FULL = 4096
     # An input buffer starts here and is kept at this size between commands; it doubles only for bytes that did arrive.
     INPUT_SIZE = 65536
     # A consumer with more than this waiting in its output buffer gets nothing until the buffer was written.

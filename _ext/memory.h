@@ -1,7 +1,8 @@
 /* What messages and buffers hold of the memory, and how near that is to --max-memory.
  *
- * Counted is what follows what peers do: slabs of messages, larger messages, queues of pointers, input that outgrew its
- * first buffer, output that peers do not read. One process has one broker, so there is one account.
+ * Counted is what follows what peers do: slabs of messages, larger messages, queues of pointers, heaps, tables of what is in
+ * flight or on disk, input that outgrew its first buffer, output that peers do not read, what they say of themselves, what
+ * packs their streams. One process has one broker, so there is one account.
  */
 #ifndef NSQFAST_MEMORY_H
 #define NSQFAST_MEMORY_H

@@ -12,6 +12,7 @@ cdef class Session(Publisher):
     cdef readonly int state
     cdef readonly Channel channel             # None until SUB
     cdef readonly str client_id
+    cdef int64_t identity_size                # bytes of the IDENTIFY that said so
     cdef readonly str hostname
     cdef readonly str user_agent
     cdef readonly str topology_zone

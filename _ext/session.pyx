@@ -22,9 +22,10 @@ from nsqfast._ext.command cimport (
 from nsqfast._ext.consumer cimport GLOBAL, REGION_LOCAL, ZONE_LOCAL
 from nsqfast._ext.frame cimport write_frame, write_message
 from nsqfast._ext.limits cimport (
-    FRAME_ERROR, IDENTITY_SIZE_MAX, LINE_SIZE_MAX, INPUT_SIZE, MAGIC_SIZE, MESSAGE_ID_SIZE, STATE_CLOSING, STATE_INIT,
-    STATE_SUBSCRIBED,
+    FRAME_ERROR, IDENTITY_SIZE_FULL, IDENTITY_SIZE_MAX, LINE_SIZE_MAX, INPUT_SIZE, MAGIC_SIZE, MESSAGE_ID_SIZE,
+    STATE_CLOSING, STATE_INIT, STATE_SUBSCRIBED,
 )
+from nsqfast._ext.memory cimport MEMORY_FULL, account
 from nsqfast._ext.message cimport Delivery, id_from_hex
 from nsqfast._ext.publisher cimport COSTLY_UNITS, Publisher, invalid, text
 from nsqfast._ext.registry cimport Registry
@@ -335,6 +336,8 @@ cdef class Session(Publisher):
         if body is None:
             return 0
         options = self.registry.settings.options
+        if account.level >= MEMORY_FULL and len(body) > IDENTITY_SIZE_FULL:
+            raise ProtocolError("E_INVALID", "no memory left for a command of this size")
         identity = read_identity(body, options)
         note = self.admit_line()
         if note is not None:
@@ -355,6 +358,8 @@ cdef class Session(Publisher):
         self.respond(identity.answer(options))
         self.deflate, self.snappy = identity.deflate, identity.snappy
         self.upgrades = upgrades(identity, self.registry.tls_context) or None
+        self.hold_memory(len(body) - self.identity_size + sum([each.size for each in self.upgrades or ()]))
+        self.identity_size = len(body)
         return line.size + 4 + len(body) if self.upgrades is None else size
 
     cdef int locate(self) except -1:

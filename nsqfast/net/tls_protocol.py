@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any, cast
 
+from nsqfast._ext.memory import hold
 from nsqfast.net.addresses import peer_text
 from nsqfast.streams.adapter import StreamError
 from nsqfast.streams.tls import NOT_TLS, TlsStream
@@ -44,6 +45,7 @@ class TlsProtocol(asyncio.Protocol):
         self._has_ended = False  # our side; what still comes is not read
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        hold(self._stream.size)
         self._transport = cast("asyncio.Transport", transport)
         self._peer = peer_text(transport.get_extra_info("peername"))
         if self._connections is not None:
@@ -102,6 +104,7 @@ class TlsProtocol(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        hold(-self._stream.size)
         if self._connections is not None:
             self._connections.discard(self)
         if self._timer is not None:

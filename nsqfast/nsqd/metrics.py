@@ -25,6 +25,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from nsqfast import NSQ_VERSION, __version__
 from nsqfast._ext.channel import Channel
+from nsqfast._ext.memory import used_bytes
 from nsqfast._ext.topic import Topic
 from nsqfast.net.http_message import Response
 from nsqfast.nsqd.server import Server
@@ -242,6 +243,12 @@ class Broker(Collector):
             "nsqd_client_faults",
             "Clients that were dropped for a fault of nsqd's own, a line in the log each.",
             server.registry.fault_count,
+        )
+        yield GaugeMetricFamily(
+            "nsqd_memory_used_bytes", "What --max-memory is a ceiling for.", used_bytes()
+        )
+        yield GaugeMetricFamily(
+            "nsqd_memory_max_bytes", "--max-memory; 0 without it.", server.options.max_memory
         )
         yield histogram_metric(
             "nsqd_loop_lag_seconds",

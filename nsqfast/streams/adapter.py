@@ -17,6 +17,7 @@ class Adapter(ABC):
 
     is_ready = True  # False: the peers still agree on keys, nothing can be packed
     at_end = False  # the peer said that nothing more comes
+    size = 0  # bytes that it holds as long as it lasts, about
 
     @abstractmethod
     def pack(self, data: bytes) -> bytes:

@@ -20,10 +20,14 @@ SKIPPABLE_FROM = 0x80
 CHUNK_SIZE_MAX = 4 + 32 + PIECE_SIZE_MAX + PIECE_SIZE_MAX // 6
 
 RAW_DEFLATE = -15
+# Measured: resident bytes of 500 streams in use, divided. zlib itself says 256 KiB to pack and 40 KiB to unpack.
+DEFLATE_SIZE = 310_000
 
 
 class Deflate(Adapter):
     """Raw DEFLATE without a zlib header; each piece ends with a sync flush."""
+
+    size = DEFLATE_SIZE
 
     def __init__(self, level: int) -> None:
         self._compressor = zlib.compressobj(level, zlib.DEFLATED, RAW_DEFLATE)

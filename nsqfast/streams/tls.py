@@ -13,6 +13,8 @@ from typing import Any
 from nsqfast.streams.adapter import PIECE_SIZE_MAX, Adapter, StreamError
 
 ALERT_RECORD, HANDSHAKE_RECORD = 0x15, 0x16
+# Measured: resident bytes of 500 servers' sides after the handshake and a record each way, divided.
+TLS_SIZE = 18_000
 NOT_TLS = "tls: first record does not look like a TLS handshake"
 
 # Go's words for what goes wrong most often; OpenSSL's names on the left.
@@ -33,6 +35,8 @@ class TlsStream(Adapter):
 
     With the name of a server it is the client's side, which speaks first: `unpack(b"")` makes it.
     """
+
+    size = TLS_SIZE
 
     def __init__(self, context: ssl.SSLContext, server_name: str | None = None) -> None:
         self._incoming = ssl.MemoryBIO()

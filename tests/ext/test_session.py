@@ -6,6 +6,7 @@ import os
 import pytest
 from nsqfast._ext.clock import let_pass
 from nsqfast._ext.frame import FrameDecoder
+from nsqfast._ext.memory import hold, set_ceiling, used_bytes
 from nsqfast._ext.message import pool_slabs
 
 from support.core import SECOND_NS, Peer, make_registry
@@ -397,3 +398,48 @@ def test_a_large_turn_is_no_reason_to_look(registry):
     asked.clear()
     assert len(peer.receive()) == 300
     assert not asked
+
+
+def identify(**wishes):
+    return b"IDENTIFY\n" + body(json.dumps({"feature_negotiation": True, **wishes}).encode())
+
+
+def test_what_a_client_says_of_itself_counts_as_memory_while_it_is_connected(registry):
+    others = Peer(registry)  # the first one makes the tables
+    before = used_bytes()
+    peer = Peer(registry)
+    peer.send(identify(client_id="x" * 60_000))
+    assert 60_000 < used_bytes() - before < 70_000
+    peer.send(identify(client_id="y" * 30_000))  # the second replaces the first
+    assert 30_000 < used_bytes() - before < 40_000
+    peer.session.connection_lost(None)
+    assert used_bytes() == before
+    assert not others.transport.is_aborted
+
+
+def test_what_compresses_counts_as_memory_while_the_client_is_connected(registry):
+    others = Peer(registry)  # the first one makes the tables
+    before = used_bytes()
+    peer = Peer(registry)
+    peer.send(identify(deflate=True))
+    assert 300_000 < used_bytes() - before < 330_000
+    peer.session.connection_lost(None)
+    assert used_bytes() == before
+    assert not others.transport.is_aborted
+
+
+@pytest.fixture
+def no_memory(registry):
+    set_ceiling(1 << 30)
+    hold(1 << 30)
+    yield
+    hold(-(1 << 30))
+    set_ceiling(0)
+
+
+def test_without_memory_a_client_says_little_of_itself(registry, no_memory):
+    modest, talkative = Peer(registry), Peer(registry)
+    modest.send(identify(client_id="x" * 3000))
+    assert [kind for kind, _ in modest.receive()] == [0]
+    talkative.send(identify(client_id="x" * 5000))
+    assert talkative.receive() == [(1, b"E_INVALID no memory left for a command of this size")]

@@ -66,6 +66,16 @@ def test_heap_gives_the_earliest(dice):
             assert heap.peek() is None
 
 
+def test_a_heap_counts_as_memory(dice):
+    before = used_bytes()
+    heap = Heap()
+    for number in range(10_000):
+        heap.push(number, dice.randrange(1000))
+    assert used_bytes() - before == 16384 * 8
+    del heap
+    assert used_bytes() == before
+
+
 def test_line_gives_the_earliest(dice):
     before = live_deliveries()
     line, model = Line(), {}

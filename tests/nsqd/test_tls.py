@@ -12,6 +12,7 @@ import subprocess
 import pytest
 
 from support.certificates import Certificates, TlsSocket
+from support.prometheus import scrape
 from support.server import program, start_nsqd
 from support.web import request, topic_stats
 from support.wire import Client
@@ -290,3 +291,19 @@ def test_nobody_is_asked_for_the_password_of_a_key(tmp_path, certificates):
         os.close(theirs)
     assert done.returncode == 1
     assert b"encrypted.key is encrypted" in done.stderr
+
+
+def test_tls_counts_as_memory_while_it_lasts(broker, certificates):
+    def used():
+        return scrape(broker.http).value("nsqd_memory_used_bytes")
+
+    context = certificates.client_context()
+    before = used()
+    with socket.create_connection(broker.https, SECONDS_MAX) as raw:
+        TlsSocket(raw, context)
+        assert used() >= before + 18_000
+    with upgraded(broker, context) as client:
+        assert used() >= before + 18_000
+        client.socket.close()
+    broker.wait_for_line("exiting ioloop")
+    assert used() < before + 18_000
