@@ -43,6 +43,10 @@ cdef Recovered recover(str name, str prefix):
                 # A power failure took or broke it: Go's is synced before it gets its name.
                 sealed = acks.sealed()
             acks.remove()
+        elif (meta is None or not meta[0]) and existing == [0]:
+            # Both reach the disk before a first write is answered for, Go's metadata before a second file is begun: it
+            # is from a broker that a crash has stopped before.
+            sealed = (0, 0)
         found = start_over(name, prefix, existing, None if meta is None else meta[1], sealed)
     found.sealed_file, found.sealed_position = sealed or (-1, 0)
     found.first_file = min(existing, default=found.cursor_file)

@@ -9,6 +9,7 @@ import pytest
 from nsqfast._ext.ackfile import AckFile
 from nsqfast._ext.diskqueue import DiskQueue
 from nsqfast._ext.recovery import parse_meta
+from nsqfast._ext.segment import seal_record
 from nsqfast._ext.syncer import Syncer
 
 BIG = 1 << 30
@@ -67,6 +68,33 @@ def lay(folder, meta, *files):
             data_path(folder, number).write_bytes(data)
     if meta is not None:
         meta_path(folder).write_text(meta)
+
+
+HOLLOW = record(bytes(1000), 5)  # sectors of zeros, as a power failure leaves them
+HOLLOW_FIRST = [HOLLOW, *RECORDS]
+
+
+@pytest.mark.parametrize("meta", [None, ""])
+def test_a_first_write_that_was_torn_is_left_out(tmp_path, queue_at, caplog, meta):
+    """Its metadata reaches the disk before it is answered for, and so does the ack file: neither is there."""
+    lay(tmp_path, meta, b"".join(HOLLOW_FIRST))
+    assert bodies(queue_at()) == BODIES
+    assert "leaving out a torn write of 1030 bytes at 0" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("meta", "files"),
+    [
+        (f"5\n0,0\n0,{SIZE + len(HOLLOW)}\n", [b"".join(HOLLOW_FIRST)]),  # as Go writes it
+        ("5\n0,0", [b"".join(HOLLOW_FIRST)]),
+        (None, [HOLLOW, b"".join(RECORDS)]),  # no first write is in two files
+        (None, [None, b"".join(HOLLOW_FIRST)]),
+        (None, [seal_record(HOLLOW) + b"".join(RECORDS)]),
+    ],
+)
+def test_bodies_of_zeros_that_somebody_published_are_kept(tmp_path, queue_at, meta, files):
+    lay(tmp_path, meta, *files)
+    assert bodies(queue_at()) == [bytes(1000), *BODIES]
 
 
 @pytest.mark.parametrize(
