@@ -15,6 +15,7 @@ import logging
 import os
 import stat
 
+from nsqfast._ext.memory cimport account, charge
 from nsqfast._ext.message cimport Message, get_be32, id_from_hex, message_drop, message_load
 from nsqfast._ext.recovery cimport count_records, record_start, set_aside
 from nsqfast._ext.segment cimport NEAR_COUNT, RECORD_HEADER_SIZE, RECORD_SIZE_MIN, Segment, Span
@@ -28,6 +29,10 @@ cdef class DiskReader(FileReader):
         self.closed = True
 
     def __dealloc__(self):
+        if self.spots is not NULL:
+            charge(&account, -<int64_t> ((self.spots_mask + 1) * sizeof(Spot)))
+        if self.taken is not NULL:
+            charge(&account, -<int64_t> ((self.taken_mask + 1) * sizeof(Taken)))
         free(self.spots)
         free(self.taken)
 
@@ -175,6 +180,7 @@ cdef class DiskReader(FileReader):
                 raise MemoryError
             for i in range(self.cursor, self.next_read):
                 grown[i & (capacity - 1)] = self.spots[i & self.spots_mask]
+            charge(&account, <int64_t> ((capacity - (self.spots_mask + 1 if self.spots else 0)) * sizeof(Spot)))
             free(self.spots)
             self.spots = grown
             self.spots_mask = capacity - 1
@@ -194,6 +200,7 @@ cdef class DiskReader(FileReader):
                 raise MemoryError
             for i in range(size):
                 grown[i] = self.taken[(self.taken_head + i) & self.taken_mask]
+            charge(&account, <int64_t> ((capacity - (self.taken_mask + 1 if self.taken else 0)) * sizeof(Taken)))
             free(self.taken)
             self.taken = grown
             self.taken_mask = capacity - 1

@@ -11,6 +11,7 @@ from posix.unistd cimport close, pread
 
 import os
 
+from nsqfast._ext.memory cimport account, charge
 from nsqfast._ext.segment import segment_path
 from nsqfast._ext.window import open_file
 
@@ -32,6 +33,7 @@ cdef class FileReader(DiskPosition):
     def __dealloc__(self):
         if self.read_fd >= 0:
             close(self.read_fd)
+        charge(&account, -self.ahead_capacity)
         free(self.ahead)
 
     cdef int fill(self, int64_t size) except -1:
@@ -42,6 +44,7 @@ cdef class FileReader(DiskPosition):
         if self.read_position + size > self.read_end:
             return 0
         if size > self.ahead_capacity:
+            charge(&account, -self.ahead_capacity)
             free(self.ahead)
             self.ahead_size = self.ahead_capacity = 0
             want = AHEAD_SIZE
@@ -51,6 +54,7 @@ cdef class FileReader(DiskPosition):
             if self.ahead is NULL:
                 raise MemoryError
             self.ahead_capacity = want
+            charge(&account, want)
         if self.read_fd < 0:
             try:
                 self.read_fd, _ = open_file(segment_path(self.prefix, self.read_file))

@@ -10,6 +10,7 @@ from functools import partial
 
 import pytest
 from nsqfast._ext.diskqueue import DiskQueue
+from nsqfast._ext.memory import used_bytes
 from nsqfast._ext.syncer import Syncer
 
 from models.diskqueue import DiskQueueModel
@@ -233,6 +234,21 @@ def test_record_larger_than_the_read_ahead(queue_at):
     for size in sizes:
         queue.put(b"y" * size)
     assert [len(b) for b in bodies(queue)] == sizes
+
+
+def test_what_is_read_ahead_and_where_records_start_counts_as_memory(queue_at):
+    before = used_bytes()
+    queue = queue_at()
+    for _ in range(5000):
+        queue.put(b"x")
+    assert used_bytes() < before + 1000
+    ordinals = [ordinal for ordinal, *_ in iter(queue.get, None)]
+    assert used_bytes() == before + 8192 * 16 + 65536
+    for ordinal in ordinals:
+        queue.finish(ordinal)
+    queue.close()
+    del queue
+    assert used_bytes() == before
 
 
 def test_ack_file_grows(queue_at):
