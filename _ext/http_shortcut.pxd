@@ -16,7 +16,7 @@ cdef class Shortcut:
     cdef bint admits(self, PlainRequest *request) noexcept
     cdef Topic find_topic(self, PlainRequest *request)
     cdef bytes publish(self, Topic topic, PlainRequest *request)
-    cdef int put(self, Topic topic, PlainRequest *request) except -1
+    cdef bint put(self, Topic topic, PlainRequest *request) except -1
     cdef bytes answer_ok(self)
 
 

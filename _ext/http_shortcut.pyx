@@ -6,7 +6,10 @@ been. Once a topic was asked to take a message there is no way back, so from the
 
 from libc.string cimport memcmp
 
+from nsqfast._ext.bodies cimport Bodies
+from nsqfast._ext.budget cimport Budget, begin_part
 from nsqfast._ext.clock cimport wall_ns
+from nsqfast._ext.topic cimport WHOLE_MAX
 
 from nsqfast.errors import ProtocolError
 
@@ -38,21 +41,27 @@ cdef class Shortcut:
     cdef bytes publish(self, Topic topic, PlainRequest *request):
         """The answer; None if nothing was queued and the request is for somebody else to judge."""
         try:
-            self.put(topic, request)
+            if not self.put(topic, request):
+                return None
         except ProtocolError:
             return None  # about the framing of a body, which is checked before the first message is queued
         except Exception as error:
             return self.reply(error)
         return self.answer_ok()
 
-    cdef int put(self, Topic topic, PlainRequest *request) except -1:
+    cdef bint put(self, Topic topic, PlainRequest *request) except -1:
+        """False: it takes more than a part of a turn."""
+        cdef Bodies bodies
+        cdef Budget budget
         if not request.is_many:
             topic.publish(request.body, request.body_size, request.defer_ms)
-        elif request.is_binary:
-            topic.put_binary(request.body[:request.body_size])
-        else:
-            topic.put_lines(request.body[:request.body_size], self.registry.settings.max_msg_size)
-        return 0
+            return True
+        bodies = Bodies(topic, request.body[:request.body_size], request.is_binary)
+        budget = begin_part()
+        if not bodies.check_some(&budget) or bodies.count > WHOLE_MAX:
+            return False
+        bodies.put_next()
+        return True
 
     cdef bytes answer_ok(self):
         cdef int64_t second = wall_ns() // SECOND_NS

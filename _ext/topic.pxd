@@ -68,5 +68,3 @@ cdef class Topic(Queue):
     cdef bint pass_on(self, bint is_owed, int64_t now_ns) except -1
     cdef int help(self, uint64_t count) except -1
     cdef int open(self) except -1
-    cdef Py_ssize_t add_lines(self, const char *data, Py_ssize_t size, int64_t wall, int64_t monotonic,
-                              bint is_spread) except -1

@@ -5,14 +5,12 @@ import logging
 from libc.stdint cimport uint32_t, uint64_t
 
 from nsqfast._ext.backlog cimport Backlog
-from nsqfast._ext.bodies cimport check_binary, check_lines, line_length
 from nsqfast._ext.channel cimport Channel
 from nsqfast._ext.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.fanout cimport Fanout, count_put_off, is_large
 from nsqfast._ext.memory cimport MEMORY_SLOW, account
 from nsqfast._ext.diskdeferred cimport DiskDeferred
 from nsqfast._ext.message cimport Delivery, delivery_free, get_be32, message_drop, message_new
-from nsqfast._ext.settings cimport Settings
 from nsqfast._ext.takeover cimport AHEAD, PART_OVER, PASSED_ALL, Progress, Takeover
 
 from nsqfast.errors import PublishError
@@ -419,46 +417,10 @@ cdef class Topic(Queue):
     def backend_depth(self):
         return self.backlog.disk_depth()
 
-    # -- publishing over HTTP ------------------------------------------------------------------------------------------
-
     def put(self, bytes body not None, int64_t defer_ms=0):
         """One message; returns a ticket (Registry.when_durable); PublishError."""
         self.make_room()
         return self.publish(body, len(body), defer_ms)
-
-    def put_binary(self, bytes body not None):
-        """count(4) {size(4) body}...; ProtocolError BAD_BODY or BAD_MESSAGE (spec nsqd-http §3), PublishError."""
-        cdef const char *data = body
-        cdef Settings settings = self.storage.settings
-        return self.publish_many(data + 4, check_binary(data, len(body), settings.max_msg_size, settings.max_body_size),
-                                 True)
-
-    def put_lines(self, bytes body not None, Py_ssize_t message_size_max):
-        """A message a line, empty lines skipped; ProtocolError MSG_TOO_BIG before anything is queued, PublishError."""
-        cdef const char *data = body
-        cdef int64_t wall = wall_ns(), monotonic = monotonic_ns()
-        cdef uint64_t count = check_lines(data, len(body), message_size_max)
-        cdef Py_ssize_t size = 0
-        cdef bint is_spread = self.begin_many(count, True)
-        try:
-            size = self.add_lines(data, len(body), wall, monotonic, is_spread)
-            self.end_many(True)
-        except BaseException as error:
-            self.break_off(count, True, error)
-        return self.finish_put(count, size, is_spread, True)
-
-    cdef Py_ssize_t add_lines(self, const char *data, Py_ssize_t size, int64_t wall, int64_t monotonic,
-                              bint is_spread) except -1:
-        """How many bytes there were, without the ends of lines."""
-        cdef Py_ssize_t line_size, total = 0
-        while size > 0:
-            line_size = line_length(data, size)
-            if line_size:
-                self.add(data, line_size, 0, wall, monotonic, is_spread, False)
-                total += line_size
-            data += line_size + 1
-            size -= line_size + 1
-        return total
 
 
 cdef int drop_held(Ring held) noexcept:

@@ -5,7 +5,10 @@ import logging
 import re
 from collections.abc import Awaitable
 
+from nsqfast._ext.bodies import Bodies
+from nsqfast._ext.budget import Part
 from nsqfast._ext.http_shortcut import Shortcut
+from nsqfast._ext.memory import hold
 from nsqfast._ext.registry import Registry
 from nsqfast._ext.topic import Topic
 from nsqfast.errors import ProtocolError, PublishError
@@ -17,6 +20,7 @@ from nsqfast.nsqd.options import Options
 
 log = logging.getLogger("nsqd")
 
+SLICE_UNITS = 1024  # of a budget: the clock is looked at after each slice of messages
 OK = text_answer("OK")
 _PLAIN = Request("POST", b"/pub", "")  # what all requests that take the shortcut have in common
 _INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
@@ -30,6 +34,7 @@ class Publisher:
         self._registry = registry
         self._message_size_max = options.max_msg_size
         self._defer_ms_max = options.max_req_timeout_ns // 1_000_000
+        self._line = asyncio.Lock()  # of those that take more than a part of a turn
 
     def shortcut(self) -> Shortcut | None:
         """For publishes that need no handler; None on a broker whose answers wait for the disk."""
@@ -64,15 +69,43 @@ class Publisher:
         if request.oversize == ACTUAL:
             raise HttpError(413, "BODY_TOO_BIG")
         try:
-            if is_binary:
-                ticket = topic.put_binary(request.body)
-            else:
-                ticket = topic.put_lines(request.body, self._message_size_max)
-        except ProtocolError as error:
-            raise HttpError(413, error.code) from None
-        except PublishError:
-            raise HttpError(503, "EXITING") from None
+            bodies = Bodies(topic, request.body, is_binary)
+            if not bodies.check() or bodies.is_large:
+                return self._put_later(bodies, topic, len(request.body))
+            ticket = bodies.put()
+        except (ProtocolError, PublishError) as error:
+            return _refuse(error)
         return self._when_durable(ticket, topic)
+
+    async def _put_later(self, bodies: Bodies, topic: Topic, size: int) -> Response:
+        """One of them at a time, a part in each turn; answered after the last message."""
+        hold(size)
+        try:
+            async with self._line:
+                answer = await self._put_in_parts(bodies, topic)
+        except (ProtocolError, PublishError) as error:
+            return _refuse(error)
+        finally:
+            hold(-size)
+        return answer if isinstance(answer, Response) else await answer
+
+    async def _put_in_parts(self, bodies: Bodies, topic: Topic) -> Response | Awaitable[Response]:
+        while not bodies.check():
+            await _let_others()
+        if not bodies.is_large:
+            return self._when_durable(bodies.put(), topic)
+        errors: list[str | None] = []
+        part = Part()
+        while True:
+            ticket = bodies.put()
+            if bodies.is_done:
+                break
+            if ticket:  # it has no OK of its own, but an error is that of all
+                self._registry.when_durable(ticket, errors.append, None)
+            if part.is_spent(SLICE_UNITS):
+                await _let_others()
+                part = Part()
+        return self._when_durable(ticket, None, errors)
 
     def _topic(self, values: dict[str, str]) -> Topic:
         name = required(values, "topic")
@@ -93,11 +126,13 @@ class Publisher:
                 return defer_ms
         raise HttpError(400, "INVALID_DEFER")
 
-    def _when_durable(self, ticket: int, topic: Topic | None) -> Response | Awaitable[Response]:
-        """OK at once if nothing has to be waited for, else a future of it."""
+    def _when_durable(
+        self, ticket: int, topic: Topic | None, errors: list[str | None] | None = None
+    ) -> Response | Awaitable[Response]:
+        """OK at once if nothing has to be waited for, else a future of it; `errors`: of what came before."""
         if not ticket:
             return OK
-        promise = _Promise()
+        promise = _Promise(errors)
         self._registry.when_durable(ticket, promise.keep, topic)
         return promise.response or promise.future()
 
@@ -126,9 +161,10 @@ def reply(error: Exception | None) -> bytes:
 class _Promise:
     """An answer that is due when messages are on disk; often they are already."""
 
-    __slots__ = ("_future", "response")
+    __slots__ = ("_errors", "_future", "response")
 
-    def __init__(self) -> None:
+    def __init__(self, errors: list[str | None] | None) -> None:
+        self._errors = [] if errors is None else errors
         self.response: Response | None = None
         self._future: asyncio.Future[Response] | None = None
 
@@ -137,9 +173,21 @@ class _Promise:
         return self._future
 
     def keep(self, error: str | None) -> None:
-        self.response = OK if error is None else error_answer(503, "EXITING")
+        is_kept = error is None and not any(self._errors)
+        self.response = OK if is_kept else error_answer(503, "EXITING")
         if self._future is not None and not self._future.done():
             self._future.set_result(self.response)
+
+
+async def _let_others() -> None:
+    """Have their turn."""
+    await asyncio.sleep(0)
+
+
+def _refuse(error: ProtocolError | PublishError) -> Response:
+    if isinstance(error, ProtocolError):
+        return error_answer(413, error.code)
+    return error_answer(503, "EXITING")
 
 
 def _read_binary(request: Request, values: dict[str, str]) -> bool:

@@ -1,6 +1,7 @@
 """A publish goes to all channels or to none: after an error and a retry each of them has it once."""
 
 import pytest
+from nsqfast._ext.bodies import put_all
 from nsqfast._ext.clock import let_pass
 
 from nsqfast.errors import PublishError
@@ -118,8 +119,8 @@ def test_over_http(scene, kind):
     puts = {
         "put": lambda: scene.topic.put(b"new"),
         "deferred": lambda: scene.topic.put(b"new", 1),
-        "lines": lambda: scene.topic.put_lines(b"new\n\nnewer\n", 100),
-        "binary": lambda: scene.topic.put_binary(many(b"new", b"newer")),
+        "lines": lambda: put_all(scene.topic, b"new\n\nnewer\n", False),
+        "binary": lambda: put_all(scene.topic, many(b"new", b"newer"), True),
     }
 
     def publish():
@@ -152,10 +153,10 @@ def test_a_file_that_cannot_be_begun(tmp_path):
     topic.put(b"x" * 20)
     (tmp_path / "t:b.diskqueue.000001.dat").mkdir()
     with pytest.raises(PublishError):
-        topic.put_binary(many(*[b"%d" % n * 20 for n in range(9)]))
+        put_all(topic, many(*[b"%d" % n * 20 for n in range(9)]), True)
     assert [channel.depth for channel in channels] == [1, 1, 1]
     (tmp_path / "t:b.diskqueue.000001.dat").rmdir()
-    topic.put_binary(many(*[b"%d" % n * 20 for n in range(9)]))
+    put_all(topic, many(*[b"%d" % n * 20 for n in range(9)]), True)
     registry.close()
     again = make_registry(tmp_path, mem_queue_size=0)
     assert [again.topic("t").channel(name).depth for name in "abc"] == [10, 10, 10]

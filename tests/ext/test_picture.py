@@ -7,6 +7,7 @@ import random
 import threading
 
 import pytest
+from nsqfast._ext.bodies import put_all
 from nsqfast._ext.clock import let_pass, now
 from nsqfast._ext.deferral import Deferral
 from nsqfast._ext.diskqueue import DiskQueue
@@ -318,7 +319,7 @@ def test_a_filter_finds_what_contains_it(open_registry, memory):
 def test_a_filter_looks_at_ten_thousand_and_says_where_it_stopped(open_registry, memory):
     registry = open_registry(mem_queue_size=memory)
     channel = channel_of(registry)
-    registry.topic("t").put_lines(b"\n".join(b"%d." % number for number in range(20500)), 100)
+    put_all(registry.topic("t"), b"\n".join(b"%d." % number for number in range(20500)), False)
     picture = develop(channel, needle=b"15000.")
     assert (len(picture), picture.scanned, picture.next_offset) == (0, 10000, 10000)
     assert not picture.is_complete

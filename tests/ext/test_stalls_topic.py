@@ -4,6 +4,7 @@ import random
 import shutil
 
 import pytest
+from nsqfast._ext.bodies import put_all
 from nsqfast._ext.budget import fix_parts
 from nsqfast._ext.clock import let_pass, now
 
@@ -166,7 +167,7 @@ def test_a_durable_publish_behind_a_backlog_passes_on_more_at_the_end_of_its_tur
     topic, peer = registry.topic("t"), Peer(registry)
     topic.pause()
     topic.channel("c")
-    topic.put_lines(b"\n".join(numbers(0, 3000)), 100)
+    put_all(topic, b"\n".join(numbers(0, 3000)), False)
     sync(registry, peer)
     topic.unpause()
     before = topic.depth

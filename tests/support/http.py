@@ -73,12 +73,8 @@ class HttpBroker:
 
     def __init__(self, folder, has_shortcut, **changed):
         folder.mkdir(exist_ok=True)
-        options = Options(
-            data_path=str(folder),
-            max_msg_size=MESSAGE_SIZE_MAX,
-            max_body_size=BODY_SIZE_MAX,
-            **changed,
-        )
+        sizes = {"max_msg_size": MESSAGE_SIZE_MAX, "max_body_size": BODY_SIZE_MAX}
+        options = Options(data_path=str(folder), **sizes | changed)
         self.registry = Registry(options)
         server = SimpleNamespace(options=options, registry=self.registry, start_time=0.0)
         server.tcp_address = server.http_address = server.https_address = None

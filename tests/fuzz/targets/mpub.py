@@ -1,5 +1,6 @@
 """Bodies of /mpub and MPUB: what is queued is what the bytes say, over HTTP and over TCP alike."""
 
+from nsqfast._ext.bodies import put_all
 from nsqfast._ext.message import live_deliveries
 
 from fuzz.common import body, empty_folder, guarded, pieces
@@ -99,8 +100,8 @@ def check(data):
     options = {"max_msg_size": MESSAGE_SIZE_MAX, "max_body_size": BODY_SIZE_MAX}
     registry = make_registry(empty_folder("mpub"), mem_queue_size=10000, **options)
     binary, lines = registry.topic("b#ephemeral"), registry.topic("l#ephemeral")
-    expect(registry, "b#ephemeral", publish(binary.put_binary, data), read_binary(data))
-    error = publish(lines.put_lines, data, MESSAGE_SIZE_MAX)
+    expect(registry, "b#ephemeral", publish(put_all, binary, data, True), read_binary(data))
+    error = publish(put_all, lines, data, False)
     expect(registry, "l#ephemeral", error, read_lines(data))
     if 0 < len(data) <= BODY_SIZE_MAX:
         check_tcp(registry, data, pattern)
