@@ -13,13 +13,17 @@ ctypedef struct Entry:
 cdef class InFlightTable:
     cdef Entry *entries
     cdef size_t size
-    cdef size_t capacity     # a power of two, at most half used: probes stay short though FINs come in any order
+    cdef size_t capacity     # a power of two, about half used at most: probes stay short though FINs come in any order
     cdef int shift
+    cdef Entry *larger       # of twice the capacity, into which the entries are copied; NULL = it does not grow
+    cdef size_t copied       # entries whose home is before this stand in both
 
     cdef int insert(self, Delivery *delivery) except -1
     cdef Entry *find(self, uint64_t id, uint64_t owner) noexcept
     cdef void remove(self, Delivery *delivery) noexcept
     cdef void remove_at(self, Entry *entry) noexcept
-    cdef inline size_t home(self, uint64_t id) noexcept
-    cdef void place(self, uint64_t id, Delivery *delivery) noexcept
-    cdef int rehash(self, size_t capacity) except -1
+    cdef void remove_growing(self, Entry *entry) noexcept
+    cdef int insert_growing(self, Delivery *delivery) except -1
+    cdef int grow(self) except -1
+    cdef void copy_some(self) noexcept
+    cdef void end_growth(self) noexcept

@@ -211,3 +211,42 @@ def test_table_finds_by_id_and_owner(dice):
         assert table.remove(*key)
     assert len(table) == 0
     assert live_deliveries() == before
+
+
+def test_table_grows_a_little_with_each_insert(dice):
+    """And finds everything meanwhile, whatever comes and goes."""
+    before = live_deliveries()
+    table, model, known = Table(), set(), []
+    grown = 0
+    for number in range(60_000):
+        growing = number % 20_000 < 15_000
+        if not model or dice.random() < (0.7 if growing else 0.3):
+            # Some ids are there twice, and some share their home.
+            key = (dice.choice([number, number << 40, dice.getrandbits(64), number // 2]), number)
+            capacity, copied = table.copied()
+            table.insert(*key)
+            model.add(key)
+            known.append(key)
+            capacity_after, copied_after = table.copied()
+            if capacity_after == capacity:
+                assert copied_after - copied <= 16
+            elif capacity:
+                assert copied == capacity - 16 or capacity == 16
+                grown += 1
+        else:
+            place = dice.randrange(len(known))
+            known[place], known[-1] = known[-1], known[place]
+            key = known.pop()
+            assert table.remove(*key)
+            model.remove(key)
+        assert len(table) == len(model)
+        assert len(table) <= table.copied()[0] * 9 // 16 + 1
+        key = dice.choice(known) if known else None
+        if key is not None:
+            assert table.find(*key) == key[1]
+    assert grown >= 8
+    for key in known:
+        assert table.find(*key) == key[1]
+        assert table.remove(*key)
+    assert len(table) == 0
+    assert live_deliveries() == before
