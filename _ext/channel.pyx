@@ -2,7 +2,7 @@
 
 import logging
 
-from libc.stdint cimport INT64_MAX, int64_t, uint64_t
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
 
 from nsqfast._ext.budget cimport begin_part, begin_short_part, is_spent
 from nsqfast._ext.clock cimport monotonic_ns, wall_ns
@@ -18,6 +18,10 @@ from nsqfast.errors import PublishError
 from nsqfast.names import is_ephemeral
 
 log = logging.getLogger("nsqd")
+
+cdef enum:
+    # Messages in flight that are looked at to find the oldest; a part of a turn has time for some more.
+    LOOK_MAX = 4096
 
 cdef int64_t RETRY_NS = 1000000000  # until a disk that could not be read is asked again
 
@@ -414,9 +418,13 @@ cdef class Channel(Queue):
 
     cdef int64_t oldest(self) except -2:
         cdef InFlightLine line
+        cdef list lines = self.lines()
+        cdef uint32_t most = LOOK_MAX
         cdef int64_t queued_ns = self.backlog.oldest(), in_flight_ns = 0, line_ns
-        for line in self.lines():
-            line_ns = line.oldest()
+        if self.table.size > LOOK_MAX:
+            most = max(1, LOOK_MAX // <uint32_t> len(lines))
+        for line in lines:
+            line_ns = line.oldest(most)
             if in_flight_ns == 0 or 0 < line_ns < in_flight_ns:
                 in_flight_ns = line_ns
         if queued_ns <= 0 or 0 < in_flight_ns < queued_ns:

@@ -1,7 +1,7 @@
 """What is in flight to one consumer, by the time it is taken back."""
 
 cimport cython
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint32_t
 
 from nsqfast._ext.heap cimport DeadlineHeap
 from nsqfast._ext.message cimport Delivery
@@ -22,4 +22,4 @@ cdef class InFlightLine:
     cdef void remove(self, Delivery *delivery) noexcept
     cdef void unlink(self, Delivery *delivery) noexcept
     cdef InFlightLine take_all(self)
-    cdef int64_t oldest(self) noexcept
+    cdef int64_t oldest(self, uint32_t most) noexcept

@@ -4,7 +4,8 @@ import os
 import random
 
 import pytest
-from nsqfast._ext.clock import now, shift_wall
+from nsqfast._ext.bodies import put_all
+from nsqfast._ext.clock import let_pass, now, shift_wall
 from nsqfast._ext.diskhead import DiskHead
 from nsqfast._ext.diskqueue import DiskQueue
 from nsqfast._ext.syncer import Syncer
@@ -230,4 +231,24 @@ def test_a_clock_that_was_set_back(tmp_path, wall):
     wall(-100)
     assert now()[0] > 0
     assert topic.age_ns() == 0
+    registry.close()
+
+
+@pytest.mark.parametrize("consumer_count", [1, 10])
+def test_of_very_many_in_flight_a_bounded_number_is_looked_at(tmp_path, wall, consumer_count):
+    """An older one behind them is not seen; in the order in which they were published none is missed."""
+    registry = make_registry(tmp_path, max_rdy_count=100_000)
+    topic = registry.topic("t")
+    channel = topic.channel("c")
+    peers = [Peer(registry) for _ in range(consumer_count)]
+    topic.put(b"old", 1)
+    wall(100)
+    put_all(topic, b"x\n" * 4097, False)
+    for peer in peers:
+        peer.subscribe(b"t", b"c", 5000)
+        peer.receive()
+    registry.run_timers(let_pass(SECOND_NS))
+    wall(10)
+    assert channel.in_flight_count == 4098
+    assert seconds(channel) == 10
     registry.close()

@@ -103,7 +103,7 @@ def test_line_gives_the_earliest(dice):
         else:
             assert line.peek() is None
         if number % 50 == 0:
-            assert line.oldest() == min(model, default=-1) + 1
+            assert line.oldest(len(line)) == min(model, default=-1) + 1
         if number % 500 == 0:
             taken = line.take_all()
             assert (len(line), line.peek()) == (0, None)
@@ -249,4 +249,21 @@ def test_table_grows_a_little_with_each_insert(dice):
         assert table.find(*key) == key[1]
         assert table.remove(*key)
     assert len(table) == 0
+    assert live_deliveries() == before
+
+
+def test_line_looks_at_no_more_than_it_is_told():
+    """At those first whose time runs out first."""
+    before = live_deliveries()
+    line = Line()
+    for number in range(1000, 0, -1):
+        line.push(number, 2000 - number)
+    assert line.oldest(1000) == 2
+    assert line.oldest(10) == 992
+    assert line.oldest(1) == 1001
+    for number in range(2000, 1900, -1):
+        line.push(number, number - 1900)  # before all others
+    assert line.oldest(10) >= 996
+    assert line.oldest(2000) == 2
+    del line
     assert live_deliveries() == before
