@@ -1,6 +1,7 @@
-"""Answers that take long are made a part at a time, and the loop serves others in between."""
+"""What takes long is done a part at a time, and the loop serves others in between."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterator
 
 from nsqfast._ext.budget import Part
@@ -35,6 +36,37 @@ class Parts:
                 await asyncio.sleep(0)
                 is_all = _gather(pieces, found)
             return finish(found)
+
+
+class Turns:
+    """Connections that sent more than a part is enough for go on in later turns: in their order, and all of them
+    together for a part in each.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._is_due = False
+
+    def join(self, go_on: Callable[[], None]) -> None:
+        """To be called once, behind those that are here already."""
+        self._waiting.append(go_on)
+        self._run_soon()
+
+    def _run_soon(self) -> None:
+        if self._waiting and not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._run)
+
+    def _run(self) -> None:
+        self._is_due = False
+        part = Part()
+        try:
+            for _ in range(len(self._waiting)):
+                self._waiting.popleft()()
+                if part.is_spent(PIECE_UNITS):
+                    break
+        finally:
+            self._run_soon()
 
 
 def _gather(pieces: Iterator[bytes], found: list[bytes]) -> bool:

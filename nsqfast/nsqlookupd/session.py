@@ -18,9 +18,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+from nsqfast._ext.budget import Part
 from nsqfast.errors import ProtocolError
 from nsqfast.gotext import format_duration
 from nsqfast.names import is_valid_name
+from nsqfast.net.parts import Turns
 from nsqfast.nsqlookupd.peer import Peer, identify
 from nsqfast.nsqlookupd.registry import Registry
 
@@ -33,6 +35,7 @@ LINE_SIZE_MAX = 16 * 1024
 # An IDENTIFY has some 300 bytes.
 BODY_SIZE_MAX = 64 * 1024
 
+COMMAND_UNITS = 64  # of a budget: the clock is looked at after each command
 OK = b"\0\0\0\2OK"
 UNKNOWN = "other"
 
@@ -62,6 +65,7 @@ class Desk:
     identity: bytes  # the data of the answer to IDENTIFY
     commands: Counter[str] = field(default_factory=Counter)  # by name
     errors: Counter[str] = field(default_factory=Counter)  # by code
+    turns: Turns = field(default_factory=Turns)  # of those that are held
 
 
 class Session:
@@ -77,6 +81,7 @@ class Session:
         self._scanned = 0  # so far there is no end of line
         self._body_size = 0
         self._now_ns = 0
+        self.is_held = False  # what came and was not looked at goes on with the next `receive`
 
     @property
     def is_over(self) -> bool:
@@ -88,14 +93,18 @@ class Session:
         """Whether something was begun that the peer has to go on with."""
         return self.state in (State.MAGIC, State.SIZE, State.BODY) or bool(self._input)
 
-    def receive(self, data: bytes, now_ns: int) -> bytes:
-        """The answers to all that is whole now."""
+    def receive(self, data: bytes, now_ns: int, part: Part | None = None) -> bytes:
+        """The answers to what is whole now, as far as the part goes: see `is_held`."""
         self._input += data
         self._now_ns = now_ns
+        self.is_held = False
         answers: list[bytes] = []
         try:
             while (answer := self._step()) is not None:
                 answers.append(answer)
+                if part is not None and part.is_spent(COMMAND_UNITS):
+                    self.is_held = bool(self._input)
+                    break
         except ProtocolError as error:
             answers.append(self._fail(error))
         return b"".join(answers)
@@ -108,6 +117,7 @@ class Session:
     def end(self) -> None:
         """The connection is over; its registrations go."""
         self.state = State.OVER
+        self.is_held = False
         self._input.clear()
         if self._peer is not None:
             self._registry.remove(self._peer)

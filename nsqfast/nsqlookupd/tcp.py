@@ -6,13 +6,14 @@ import time
 from dataclasses import dataclass
 from typing import cast
 
+from nsqfast._ext.budget import Part
 from nsqfast.net.addresses import peer_text
 from nsqfast.nsqlookupd.session import Desk, Session, State
 
 log = logging.getLogger("nsqlookupd")
 
-# One read. Of a peer that pipelines it holds some 100 commands, with their log lines a few milliseconds; then others
-# get their turn.
+# One read. Of a peer that pipelines it holds some 100 commands, with their log lines a few milliseconds: whoever has
+# more than a part of a turn is not read from before the rest was done.
 INPUT_SIZE = 2 * 1024
 TURN_S = 0.001  # until the loop has looked at its sockets once more
 
@@ -50,6 +51,7 @@ class Connection(asyncio.BufferedProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._allowed_s = 0.0
         self._is_write_paused = False
+        self._is_read_paused = False
 
     # asyncio's side
 
@@ -64,16 +66,8 @@ class Connection(asyncio.BufferedProtocol):
         return self._room
 
     def buffer_updated(self, nbytes: int) -> None:
-        session = self._session
-        if session.is_over:
-            return  # what comes behind an error is read, and nobody listens
-        was_magic = session.state is State.MAGIC
-        answers = session.receive(bytes(self._room[:nbytes]), time.monotonic_ns())
-        self._write(answers)
-        if session.is_over:
-            self._finish()
-        elif not self._is_write_paused:
-            self._watch(bool(answers) or (was_magic and session.state is not State.MAGIC))
+        if not self._session.is_over:  # what comes behind an error is read, and nobody listens
+            self._run(bytes(self._room[:nbytes]))
 
     def eof_received(self) -> bool:
         """All answers are on their way; the transport closes when they are sent."""
@@ -82,16 +76,18 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._is_write_paused = True
-        if self._transport is not None:
-            self._transport.pause_reading()
+        self._choose_reading()
         self._arm(self._limits.command_timeout_s)
 
     def resume_writing(self) -> None:
         self._is_write_paused = False
-        if self._session.is_over or self._transport is None:
+        if self._session.is_over:
             return
-        self._transport.resume_reading()
-        self._watch(begins_anew=True)
+        if self._session.is_held:
+            self._wait_turn()
+        else:
+            self._choose_reading()
+            self._watch(begins_anew=True)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - likewise
         self._transport = None
@@ -106,6 +102,41 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     # inside
+
+    def _run(self, data: bytes) -> None:
+        """As many commands as a part of a turn is enough for; the rest in later turns."""
+        session = self._session
+        was_magic = session.state is State.MAGIC
+        answers = session.receive(data, time.monotonic_ns(), Part())
+        self._write(answers)
+        if session.is_over:
+            self._finish()
+            return
+        self._choose_reading()
+        if self._is_write_paused:
+            return
+        if session.is_held:
+            self._wait_turn()
+        else:
+            self._watch(bool(answers) or (was_magic and session.state is not State.MAGIC))
+
+    def _wait_turn(self) -> None:
+        self._disarm()  # it is not the peer who is slow
+        self._desk.turns.join(self._go_on)
+
+    def _go_on(self) -> None:
+        if self._session.is_held and not self._is_write_paused:
+            self._run(b"")
+
+    def _choose_reading(self) -> None:
+        waits = self._is_write_paused or self._session.is_held
+        if self._transport is None or waits == self._is_read_paused:
+            return
+        self._is_read_paused = waits
+        if waits:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
 
     def _write(self, answers: bytes) -> None:
         if answers and self._transport is not None:
@@ -124,7 +155,8 @@ class Connection(asyncio.BufferedProtocol):
             transport.close()
             return
         transport.write_eof()
-        if self._is_write_paused:
+        if self._is_read_paused:
+            self._is_read_paused = False
             transport.resume_reading()
         self._arm(self._limits.linger_s)
 

@@ -9,9 +9,10 @@ import time
 
 import pytest
 import uvloop
+from nsqfast._ext.budget import fix_parts
 
 from nsqfast.nsqlookupd.registry import Registry
-from nsqfast.nsqlookupd.session import Desk
+from nsqfast.nsqlookupd.session import COMMAND_UNITS, Desk
 from nsqfast.nsqlookupd.tcp import Connection, TcpLimits
 from support.lookup import identify_as
 
@@ -244,3 +245,85 @@ def test_memory_of_a_connection_is_bounded():
         assert len(connection._session._input) == 0
 
     serve(talk)
+
+
+class Counter:
+    """How many commands were run between two turns of the loop, at most."""
+
+    def __init__(self, desk):
+        self.most = 0
+        self._desk = desk
+        self._before = 0
+        self._task = asyncio.ensure_future(self._watch())
+
+    async def _watch(self):
+        while True:
+            await asyncio.sleep(0)
+            count = self._desk.commands.total()
+            self.most, self._before = max(self.most, count - self._before), count
+
+    def end(self):
+        self._task.cancel()
+
+
+@pytest.mark.parametrize("greedy_count", [1, 5])
+def test_who_registers_much_has_a_part_of_each_turn(greedy_count):
+    """Counted in commands; all that waits in a socket used to be worked off in one go."""
+    per_part, count = 10, 3000
+
+    async def register(desk, connect):
+        reader, writer = await connect()
+        writer.write(b"  V1" + identify_as(hostname="n"))
+        await reader.readexactly(4 + 2)
+        writer.write(b"".join(b"REGISTER t%d\n" % number for number in range(count)) + b"PING\n")
+        assert await reader.readexactly(len(OK) * (count + 1)) == OK * (count + 1)
+
+    async def talk(desk, _connections, connect):
+        fix_parts(per_part * COMMAND_UNITS)
+        counter = Counter(desk)
+        await asyncio.gather(*(register(desk, connect) for _ in range(greedy_count)))
+        counter.end()
+        # Of those that go on one in a turn, and the first words of each.
+        assert counter.most <= per_part * (2 + greedy_count)
+        assert desk.commands["REGISTER"] == count * greedy_count
+
+    try:
+        serve(talk)
+    finally:
+        fix_parts(0)
+
+
+def test_who_is_held_and_goes():
+    async def talk(desk, connections, connect):
+        fix_parts(COMMAND_UNITS)
+        reader, writer = await connect()
+        writer.write(b"  V1" + identify_as(hostname="n") + b"REGISTER t\n" * 1000)
+        await reader.readexactly(4 + 2 + len(OK))
+        writer.transport.abort()
+        while connections:
+            await asyncio.sleep(0)
+        assert desk.commands["REGISTER"] < 1000
+        assert desk.registry.client_count == 0
+
+    try:
+        serve(talk)
+    finally:
+        fix_parts(0)
+
+
+def test_an_error_behind_what_is_held_is_the_last_answer():
+    async def talk(_desk, connections, connect):
+        fix_parts(COMMAND_UNITS)
+        reader, writer = await connect()
+        writer.write(b"  V1" + b"PING\n" * 500 + b"NONSENSE\n" + b"PING\n" * 500)
+        writer.write_eof()
+        answers = await read_to_end(reader)
+        assert answers.startswith(OK * 500)
+        assert answers[500 * len(OK) + 4 :] == b"E_INVALID invalid command NONSENSE"
+        while connections:
+            await asyncio.sleep(0)
+
+    try:
+        serve(talk)
+    finally:
+        fix_parts(0)
