@@ -8,8 +8,10 @@ Equal ids can come from a clock that was set back over a restart. Go drops the s
 kept, and the owner tells them apart.
 """
 
+from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 
+from nsqfast._ext.memory cimport account, charge
 from nsqfast._ext.message cimport Message, delivery_free, delivery_new, message_new
 
 
@@ -46,6 +48,7 @@ cdef inline void erase(Entry *entries, size_t mask, int shift, size_t hole) noex
 cdef class InFlightTable:
 
     def __dealloc__(self):
+        charge(&account, -<int64_t> (self.held_capacity() * sizeof(Entry)))
         free(self.entries)
         free(self.larger)
 
@@ -72,6 +75,7 @@ cdef class InFlightTable:
             self.larger = <Entry *> calloc(capacity, sizeof(Entry))
             if self.larger is NULL:
                 raise MemoryError
+            charge(&account, <int64_t> (capacity * sizeof(Entry)))
             self.copied = 0
         if self.capacity:
             self.copy_some()
@@ -95,12 +99,19 @@ cdef class InFlightTable:
 
     cdef void end_growth(self) noexcept:
         cdef size_t capacity = self.capacity * 2 if self.capacity else CAPACITY_MIN
+        charge(&account, -<int64_t> (self.capacity * sizeof(Entry)))
         free(self.entries)
         self.entries, self.capacity, self.larger = self.larger, capacity, NULL
         self.shift = 64
         while capacity > 1:
             self.shift -= 1
             capacity >>= 1
+
+    cdef size_t held_capacity(self) noexcept:
+        """Of both tables, while it grows."""
+        if self.larger is NULL:
+            return self.capacity
+        return self.capacity + (self.capacity * 2 if self.capacity else CAPACITY_MIN)
 
     cdef Entry *find(self, uint64_t id, uint64_t owner) noexcept:
         """The entry of that id and that owner; else another one of that id, else NULL. Good until the next change."""

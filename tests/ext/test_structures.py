@@ -213,6 +213,17 @@ def test_table_finds_by_id_and_owner(dice):
     assert live_deliveries() == before
 
 
+def test_a_table_counts_as_memory():
+    table = Table()
+    for number in range(1, 1501):
+        table.insert(number, 1)
+    for number in range(1, 1501):
+        table.remove(number, 1)
+    before, (capacity, copied) = used_bytes(), table.copied()
+    del table
+    assert before - used_bytes() == 16 * (3 * capacity if copied else capacity)
+
+
 def test_table_grows_a_little_with_each_insert(dice):
     """And finds everything meanwhile, whatever comes and goes."""
     before = live_deliveries()
