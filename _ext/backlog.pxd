@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int64_t, uint16_t, uint64_t
 
+from nsqfast._ext.budget cimport Budget
 from nsqfast._ext.diskdeferred cimport DiskDeferred
 from nsqfast._ext.diskhead cimport DiskHead
 from nsqfast._ext.diskqueue cimport DiskQueue
@@ -17,11 +18,25 @@ from nsqfast._ext.syncer cimport Syncer
 cdef class SyncTick(Timed):
     cdef Timers timers
     cdef int64_t period_ns
-    cdef list dirty              # backlogs whose disk changed since the last tick
-    cdef list syncing            # (ticket, backlog) of those whose positions are on their way
+    cdef SyncEnd end
+    cdef object dirty            # backlogs whose disk changed since the last tick
+    cdef Py_ssize_t left         # of these, in the tick that is on its way
 
     cdef int add(self, Backlog backlog) except -1
-    cdef int finish(self, uint64_t done_ticket, bint is_good) except -1
+    cdef int on_deadline(self, int64_t now_ns) except -1
+
+
+cdef class SyncEnd(Timed):
+    cdef Timers timers
+    cdef Syncer syncer
+    cdef object drafted          # (ticket, backlog) of those whose positions are on their way
+    cdef object ended            # (done ticket, whether all went well) of batches that something has to follow
+    cdef Py_ssize_t unseen       # queues that wait for copies, of those that are looked at for the first of these
+
+    cdef int add(self, uint64_t done_ticket, bint is_good) except -1
+    cdef bint work(self) except -1
+    cdef bint keep_cursors(self, Budget *budget) except -1
+    cdef bint install(self, uint64_t done_ticket, bint is_good, Budget *budget) except -1
     cdef int on_deadline(self, int64_t now_ns) except -1
 
 
@@ -30,14 +45,13 @@ cdef class Storage:
     cdef readonly Syncer syncer
     cdef readonly Timers timers
     cdef SyncTick tick
+    cdef SyncEnd sync_end
     cdef Disposal disposal
     cdef list unsettled          # topics that put off a write in this turn
     cdef list uncounted          # (ticket, topic, its counts) of what waits for an fsync
     cdef object on_mixed         # writes what was put off; None where there is no registry
 
     cdef int write_put_off(self) except -1
-
-    cdef int keep_cursors(self) except -1
 
 
 cdef class Backlog:

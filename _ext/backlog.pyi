@@ -3,7 +3,10 @@ from nsqfast._ext.settings import Settings
 from nsqfast._ext.syncer import Syncer
 
 class SyncTick(Timed):
-    def __init__(self, timers: Timers, period_ns: int) -> None: ...
+    def __init__(self, timers: Timers, period_ns: int, end: SyncEnd) -> None: ...
+
+class SyncEnd(Timed):
+    def __init__(self, timers: Timers, syncer: Syncer) -> None: ...
 
 class Storage:
     settings: Settings

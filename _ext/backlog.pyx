@@ -4,8 +4,11 @@ A message that came from disk keeps the ordinal of its record until it is finish
 that is persisted never passes one in flight or deferred (spec nsqd-core §14 row 2).
 """
 
+from collections import deque
+
 from libc.stdint cimport uintptr_t
 
+from nsqfast._ext.budget cimport begin_part, is_spent
 from nsqfast._ext.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.deadlines cimport Deadlines
 from nsqfast._ext.diskdeferred cimport DiskDeferred
@@ -15,8 +18,10 @@ from nsqfast._ext.memory cimport account
 from nsqfast._ext.message cimport delivery_free, delivery_new, message_drop, message_fetch, message_keep
 
 cdef enum:
-    # Queues whose positions are drafted in one turn of the loop: a file each.
-    TICK_MAX = 64
+    # What a queue counts for whose positions are drafted, or installed: the clock is looked at after each.
+    FILE_UNITS = 64
+    # What one counts for whose cursor may be kept: mostly it may not.
+    CURSOR_UNITS = 4
     # Messages ahead of the one taken that the processor is told of.
     AHEAD_COUNT = 6
     # Records handed over whose copies are not synced yet: what a power failure brings again.
@@ -24,13 +29,13 @@ cdef enum:
 
 
 cdef class SyncTick(Timed):
-    """Every sync-timeout, what changed on disk is synced and its positions are written."""
+    """Every sync-timeout, what changed on disk is synced and its positions are drafted."""
 
-    def __init__(self, Timers timers, int64_t period_ns):
+    def __init__(self, Timers timers, int64_t period_ns, SyncEnd end):
         self.timers = timers
         self.period_ns = period_ns
-        self.dirty = []
-        self.syncing = []
+        self.end = end
+        self.dirty = deque()
 
     cdef int add(self, Backlog backlog) except -1:
         self.dirty.append(backlog)
@@ -39,29 +44,85 @@ cdef class SyncTick(Timed):
         return 0
 
     cdef int on_deadline(self, int64_t now_ns) except -1:
+        """A part of those that are dirty now; what becomes so meanwhile is for the next tick."""
+        cdef Budget budget = begin_part()
         cdef Backlog backlog
-        cdef list some = self.dirty[:TICK_MAX], rest = self.dirty[TICK_MAX:]
-        self.dirty = []
-        for backlog in some:
+        if self.left == 0:
+            self.left = len(self.dirty)
+        while self.left:
+            self.left -= 1
+            backlog = self.dirty.popleft()
             backlog.is_dirty = False
             ticket = backlog.sync()
             if ticket:
-                self.syncing.append((ticket, backlog))
-        if rest:
-            self.dirty = rest + self.dirty
-            self.timers.arm(self, now_ns + 1)  # in later turns
+                self.end.drafted.append((ticket, backlog))
+            if is_spent(&budget, FILE_UNITS) and self.left:
+                return self.timers.arm(self, now_ns + 1)  # in later turns
+        if self.dirty:
+            self.timers.arm(self, now_ns + self.period_ns)
         return 0
 
-    cdef int finish(self, uint64_t done_ticket, bint is_good) except -1:
-        """The fsyncs up to that ticket are done: what was drafted counts."""
-        cdef list syncing = self.syncing
-        self.syncing = []
-        for ticket, backlog in syncing:
-            if ticket <= done_ticket:
-                (<Backlog> backlog).synced(is_good)
-            else:
-                self.syncing.append((ticket, backlog))
-        return 0
+
+cdef class SyncEnd(Timed):
+    """What has to follow the end of a batch of fsyncs, a part at a time: cursors are kept, drafts become metadata.
+
+    Batches are taken in order, and one whose part of it did not begin yet is taken together with the next.
+    """
+
+    def __init__(self, Timers timers, Syncer syncer):
+        self.timers = timers
+        self.syncer = syncer
+        self.drafted = deque()
+        self.ended = deque()
+
+    cdef int add(self, uint64_t done_ticket, bint is_good) except -1:
+        """The fsyncs up to that ticket are done."""
+        if len(self.ended) > 1 and self.ended[len(self.ended) - 1][1] == is_good:
+            self.ended.pop()
+        self.ended.append((done_ticket, is_good))
+        if len(self.ended) == 1:
+            self.unseen = len(self.syncer.waiting)
+        return 0 if self.is_armed else self.on_deadline(monotonic_ns())
+
+    cdef int on_deadline(self, int64_t now_ns) except -1:
+        return 0 if self.work() else self.timers.arm(self, now_ns + 1)  # in later turns
+
+    cdef bint work(self) except -1:
+        """False: the part ended before that was all."""
+        cdef Budget budget = begin_part()
+        while self.ended:
+            done_ticket, is_good = self.ended[0]
+            # Cursors first: what is installed then sees that metadata has to follow them.
+            if not (self.keep_cursors(&budget) and self.install(done_ticket, is_good, &budget)):
+                return False
+            self.ended.popleft()
+            self.unseen = len(self.syncer.waiting)
+        return True
+
+    cdef bint keep_cursors(self, Budget *budget) except -1:
+        """What was written again before these fsyncs needs its old place no more."""
+        cdef DiskPosition disk
+        cdef object waiting = self.syncer.waiting
+        while self.unseen and waiting:
+            self.unseen -= 1
+            disk = waiting.popleft()
+            if disk.synced():
+                waiting.append(disk)
+            if is_spent(budget, CURSOR_UNITS):
+                return False
+        return True
+
+    cdef bint install(self, uint64_t done_ticket, bint is_good, Budget *budget) except -1:
+        """What was drafted before them counts."""
+        cdef Backlog backlog
+        while self.drafted and self.drafted[0][0] <= done_ticket:
+            if not self.syncer.may_close():
+                return False
+            backlog = self.drafted.popleft()[1]
+            backlog.synced(is_good)
+            if is_spent(budget, FILE_UNITS):
+                return False
+        return True
 
 
 cdef class Storage:
@@ -71,7 +132,8 @@ cdef class Storage:
         self.settings = settings
         self.syncer = syncer
         self.timers = timers
-        self.tick = SyncTick(timers, settings.sync_timeout_ns)
+        self.sync_end = SyncEnd(timers, syncer)
+        self.tick = SyncTick(timers, settings.sync_timeout_ns, self.sync_end)
         self.disposal = Disposal(timers, syncer)
         self.unsettled = []
         self.uncounted = []
@@ -80,16 +142,6 @@ cdef class Storage:
         """Before something is written that must not fail together with what was put off."""
         if self.unsettled and self.on_mixed is not None:
             self.on_mixed()
-        return 0
-
-    cdef int keep_cursors(self) except -1:
-        """Some fsyncs are done: what was written again before them needs its old place no more."""
-        cdef DiskPosition disk
-        cdef list waiting = self.syncer.waiting
-        self.syncer.waiting = []
-        for disk in waiting:
-            if disk.synced():
-                self.syncer.waiting.append(disk)
         return 0
 
 

@@ -12,7 +12,7 @@ import logging
 import os
 
 from nsqfast._ext.recovery cimport draft_meta, install_meta, meta_of
-from nsqfast._ext.segment import segment_path, segments_between
+from nsqfast._ext.segment import data_files
 from nsqfast._ext.syncer cimport drop_file
 
 log = logging.getLogger("nsqd")
@@ -69,13 +69,12 @@ cdef class DiskPosition:
         return 0
 
     cdef int keep(self, Place place) except -1:
-        cdef int64_t number, first = self.kept.file
+        cdef int64_t first = self.kept.file
         self.kept = place
         if self.acks is not None:
             self.acks.set_cursor(place.index, place.file, place.position)
         if first < place.file:
-            for number in segments_between(self.prefix, first, place.file):
-                self.syncer.dispose(segment_path(self.prefix, number))
+            self.syncer.doom(self.prefix, data_files(self.prefix, first, place.file))
             self.try_meta()
         return 0
 
@@ -145,15 +144,17 @@ cdef class DiskPosition:
     cpdef int end_meta(self) except -1:
         """Install the draft, unless the metadata was written otherwise meanwhile: positions never go back."""
         if self.meta_draft is not None and not self.closed:
-            install_meta(self.prefix + "meta.dat.1.tmp", self.prefix, self.meta_draft, self.acks)
+            install_meta(self.prefix + "meta.dat.1.tmp", self.prefix, self.meta_draft, self.acks, self.syncer)
             self.meta_text = self.meta_synced = self.text_of(self.meta_draft)
             self.meta_draft = None
         return 0
 
     cpdef int drop_meta(self) except -1:
+        """It is not to be installed. That of a closed queue went with its files: another may have the name now."""
         if self.meta_draft is not None:
             self.meta_draft = None
-            os.unlink(self.prefix + "meta.dat.1.tmp")
+            if not self.closed:
+                os.unlink(self.prefix + "meta.dat.1.tmp")
         return 0
 
     cdef OpenFile *put_meta(self) except NULL:
@@ -165,7 +166,8 @@ cdef class DiskPosition:
         try:
             file = draft_meta(draft, self.text_of(numbers))
             try:
-                install_meta(draft, self.prefix, numbers, self.acks)
+                # At once, and often where descriptors are short: none is held for the old file.
+                install_meta(draft, self.prefix, numbers, self.acks, None)
             except BaseException:
                 drop_file(file)
                 raise

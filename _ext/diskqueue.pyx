@@ -14,8 +14,7 @@ from nsqfast._ext.message cimport Message, message_drop, message_new
 from nsqfast._ext.recovery cimport Recovered, recover
 from nsqfast._ext.segment cimport RECORD_HEADER_SIZE
 from nsqfast._ext.syncer cimport OpenFile, Syncer, drop_file
-from nsqfast._ext.diskreader import remove, remove_all
-from nsqfast._ext.segment import forget_listed, segment_path, segments_between
+from nsqfast._ext.segment import all_files, data_files, forget_listed
 
 cdef enum:
     # Records in front of the reader that are copied behind it at a clean stop, this many bytes at once.
@@ -37,6 +36,7 @@ cdef class DiskQueue(DiskWriter):
         self.rolled = []
         self.sync_file = -1
         self.shifts_before = []
+        syncer.remove_doomed(self.prefix)
         found = recover(name, self.prefix)
         self.acks = found.acks
         self.cursor, self.cursor_file, self.cursor_position = found.cursor, found.cursor_file, found.cursor_position
@@ -67,7 +67,7 @@ cdef class DiskQueue(DiskWriter):
 
     cpdef int empty(self) except -1:
         """Drop everything, unread or not finished; acks that come later are ignored."""
-        cdef int64_t number, first = self.kept.file, last = self.write_file
+        cdef int64_t first = self.kept.file, last = self.write_file
         self.gathered_count = self.batch_size = self.later_count = 0
         self.held = []
         if self.closed or self.acks is None:
@@ -84,8 +84,7 @@ cdef class DiskQueue(DiskWriter):
         self.kept = Place(self.cursor, self.write_file, 0)
         self.acks.set_cursor(self.cursor, self.write_file, 0)
         self.acks.set_written(self.written, self.write_file, 0)
-        for number in segments_between(self.prefix, first, last + 1):
-            remove(segment_path(self.prefix, number))
+        self.syncer.doom(self.prefix, data_files(self.prefix, first, last + 1))
         return self.try_meta()
 
     cdef int fill_holes(self) except -1:
@@ -189,8 +188,7 @@ cdef class DiskQueue(DiskWriter):
         self.release()
         self.syncer.health.forget(self.prefix)
         # One more: what a batch that was taken back may have left.
-        remove_all(self.prefix, self.first_file, self.write_file + 1)
-        return 0
+        return self.syncer.doom(self.prefix, all_files(self.prefix, self.first_file, self.write_file + 1))
 
     cdef int close_files(self) except -1:
         self.close_reader()

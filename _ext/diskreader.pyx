@@ -18,8 +18,8 @@ import stat
 from nsqfast._ext.memory cimport account, charge
 from nsqfast._ext.message cimport Message, get_be32, id_from_hex, message_drop, message_load
 from nsqfast._ext.recovery cimport count_records, record_start, set_aside
-from nsqfast._ext.segment cimport NEAR_COUNT, RECORD_HEADER_SIZE, RECORD_SIZE_MIN, Segment, Span
-from nsqfast._ext.segment import note_left, segment_numbers, segment_path, segments_between
+from nsqfast._ext.segment cimport RECORD_HEADER_SIZE, RECORD_SIZE_MIN, Segment, Span
+from nsqfast._ext.segment import segment_path, segments_between
 
 log = logging.getLogger("nsqd")
 
@@ -345,15 +345,3 @@ def remove(path):
     except OSError:
         return False
     return True
-
-
-def remove_all(prefix, first, last):
-    """Every file of a queue whose data files have these numbers."""
-    cdef bint are_gone = True
-    for number in range(first, last + 1) if last - first < NEAR_COUNT else segment_numbers(prefix):
-        for ending in ("", ".bad"):
-            are_gone = remove(segment_path(prefix, number) + ending) and are_gone
-    for name in ("meta.dat", "meta.dat.0.tmp", "meta.dat.1.tmp", "acks.dat", "acks.dat.tmp", "deferred.dat"):
-        are_gone = remove(prefix + name) and are_gone
-    if not are_gone:
-        note_left(prefix)

@@ -15,11 +15,14 @@ cdef class Disposal(Timed):
     cdef list rings              # of a backlog: see there
     cdef list lines              # of what was in flight
     cdef list heaps              # of what was deferred
+    cdef list callbacks          # for when no file is left that is to be removed
 
     cdef int add_ring(self, Ring ring) except -1
     cdef int add_line(self, InFlightLine line) except -1
     cdef int add_heap(self, DeadlineHeap heap) except -1
-    cdef int begin(self) except -1
+    cpdef int begin(self) except -1
+    cdef int when_removed(self, object callback) except -1
+    cdef bint remove_some(self, Budget *budget) except -1
     cdef bint free_some(self, Budget *budget) except -1
     cdef int finish(self) except -1
     cdef int on_deadline(self, int64_t now_ns) except -1

@@ -1,5 +1,5 @@
 """What is emptied or deleted disappears from all figures at once. To free millions of messages takes as long as to
-deliver them, so that is done a part at a time, and until then their memory counts as used.
+deliver them, so that is done a part at a time, and until then their memory counts as used. The same with files.
 """
 
 from libc.stdint cimport INT64_MAX, uintptr_t
@@ -18,6 +18,8 @@ cdef class Disposal(Timed):
         self.rings = []
         self.lines = []
         self.heaps = []
+        self.callbacks = []
+        syncer.on_doomed = self.begin
 
     cdef int add_ring(self, Ring ring) except -1:
         """Of messages and deliveries, as a backlog holds them."""
@@ -39,16 +41,38 @@ cdef class Disposal(Timed):
             self.begin()
         return 0
 
-    cdef int begin(self) except -1:
+    cpdef int begin(self) except -1:
         if not self.is_armed:
             self.timers.arm(self, monotonic_ns())
         return 0
 
     cdef int on_deadline(self, int64_t now_ns) except -1:
         cdef Budget budget = begin_part()
-        if not self.free_some(&budget):
+        cdef bint is_over = self.remove_some(&budget)
+        if not self.free_some(&budget) or not is_over:
             return self.timers.arm(self, now_ns + 1)  # in later turns
         return self.syncer.announce()  # a turn, in which the memory begins to go back
+
+    cdef int when_removed(self, object callback) except -1:
+        """callback() once the files are gone of all that was emptied or deleted so far."""
+        if self.syncer.doomed:
+            self.callbacks.append(callback)
+        else:
+            callback()
+        return 0
+
+    cdef bint remove_some(self, Budget *budget) except -1:
+        """False: the part ended before all files were removed, or the thread has more than enough of them."""
+        cdef dict doomed = self.syncer.doomed
+        while doomed:
+            prefix, paths = doomed.popitem()
+            if not self.syncer.remove_some(prefix, paths, budget):
+                doomed[prefix] = paths
+                return False
+        callbacks, self.callbacks = self.callbacks, []
+        for callback in callbacks:
+            callback()
+        return True
 
     cdef bint free_some(self, Budget *budget) except -1:
         """False: the part ended before all was freed."""
@@ -70,6 +94,8 @@ cdef class Disposal(Timed):
         """Free what is left, at the end of the process."""
         cdef Budget endless = Budget(0, INT64_MAX)
         self.timers.disarm(self)
+        while not self.remove_some(&endless):
+            pass
         self.free_some(&endless)
         return 0
 

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from nsqfast._ext.ackfile cimport AckFile
 from nsqfast._ext.segment cimport Segment
-from nsqfast._ext.syncer cimport OpenFile
+from nsqfast._ext.syncer cimport OpenFile, Syncer
 
 
 cdef class Recovered:
@@ -26,7 +26,7 @@ cdef class Recovered:
 
 cdef Recovered recover(str name, str prefix)
 cdef OpenFile *draft_meta(str draft, str text) except NULL
-cdef int install_meta(str draft, str prefix, list numbers, AckFile acks) except -1
+cdef int install_meta(str draft, str prefix, list numbers, AckFile acks, Syncer syncer) except -1
 cdef str meta_of(list numbers)
 cdef int64_t record_start(str prefix, int64_t file, int64_t position) except -1
 cdef int64_t count_records(str prefix, int64_t file, int64_t position, int64_t last_file, int64_t *end) except -1

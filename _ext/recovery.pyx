@@ -346,11 +346,17 @@ cdef OpenFile *draft_meta(str draft, str text) except NULL:
     return file
 
 
-cdef int install_meta(str draft, str prefix, list numbers, AckFile acks) except -1:
-    """The draft becomes the metadata file in one step, and the ack file knows that it was us."""
+cdef int install_meta(str draft, str prefix, list numbers, AckFile acks, Syncer syncer) except -1:
+    """The draft becomes the metadata file in one step, and the ack file knows that it was us.
+
+    With a syncer, its thread frees what the old one took on the disk.
+    """
     if acks is not None:
         acks.announce(numbers)
-    os.rename(draft, prefix + "meta.dat")
+    if syncer is None:
+        os.rename(draft, prefix + "meta.dat")
+    else:
+        syncer.rename(draft, prefix + "meta.dat")
     if acks is not None:
         acks.confirm()
     return 0

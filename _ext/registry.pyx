@@ -312,6 +312,10 @@ cdef class Registry:
         else:
             self.open_callbacks.append((ticket, callback, topic))
 
+    def when_removed(self, callback):
+        """callback() once the files are gone of all that was emptied or deleted so far."""
+        self.storage.disposal.when_removed(callback)
+
     def sync_fd(self):
         """Readable when an fsync ended; then call on_synced."""
         return self.syncer.fileno()
@@ -320,9 +324,7 @@ cdef class Registry:
         """Let everybody know whose promise is kept now."""
         self.settle()
         done, error = self.syncer.completed()
-        # Cursors first: the tick sees then that metadata has to follow them.
-        self.storage.keep_cursors()
-        self.storage.tick.finish(done, not error)
+        self.storage.sync_end.add(done, not error)
         self.count_messages(done, not error)
         self.add_news(done, error or None)
         self.tell_news()
@@ -389,8 +391,8 @@ cdef class Registry:
         for first in range(0, len(queues), CLOSE_COUNT):
             for step in range(CLOSE_STEPS):
                 errors += self.close_some(queues[first:first + CLOSE_COUNT], step)
-        self.syncer.close()
         self.storage.disposal.finish()
+        self.syncer.close()
         forget_folder()
         if self.syncer.failed_ticket > failed_before:
             errors.append(OSError(self.syncer.error_errno, self.syncer.health.text))

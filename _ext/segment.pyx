@@ -113,6 +113,21 @@ def segments_between(str prefix, int64_t first, int64_t end):
     return [number for number in segment_numbers(prefix) if first <= number < end]
 
 
+def data_files(str prefix, int64_t first, int64_t end):
+    """The paths of these, each looked up when it is asked for."""
+    for number in segments_between(prefix, first, end):
+        yield segment_path(prefix, number)
+
+
+def all_files(str prefix, int64_t first, int64_t last):
+    """The paths of all that a queue may have whose data files have these numbers."""
+    for number in range(first, last + 1) if last - first < NEAR_COUNT else segment_numbers(prefix):
+        yield segment_path(prefix, number)
+        yield segment_path(prefix, number) + ".bad"
+    for name in ("meta.dat", "meta.dat.0.tmp", "meta.dat.1.tmp", "acks.dat", "acks.dat.tmp", "deferred.dat"):
+        yield prefix + name
+
+
 def save_damaged(str path, data):
     """Append bytes that are no record to '<path>.bad'."""
     with open(path + ".bad", "ab", opener=private) as file:

@@ -1,6 +1,6 @@
 /* One thread that flushes files: it sleeps until it is handed a batch of them, flushes and drops each, and rings an eventfd.
- * Of those that are tagged it only drops: a removed file whose last descriptor this may be, and closing it takes the kernel
- * milliseconds where the file was large. It never touches Python.
+ * Besides it closes descriptors of files that have no name any more, since giving their blocks back takes the kernel
+ * milliseconds: one after each batch, and more while no batch waits. It never touches Python.
  *
  * A file is shared by count of references, so that a request to flush needs no descriptor and cannot fail for the want of
  * one. */
@@ -46,14 +46,16 @@ static inline void nsq_file_drop(nsq_file *file) {
     }
 }
 
-/* The lowest bit of an entry of a batch says that it is only dropped, the next one that all its file system is flushed. */
-enum { NSQ_DROP = 1, NSQ_FLUSH_ALL = 2 };
-static inline int nsq_is_drop(uintptr_t entry) { return entry & NSQ_DROP; }
-static inline nsq_file *nsq_entry_file(uintptr_t entry) { return (nsq_file *)(entry & ~(uintptr_t)3); }
+/* The lowest bit of an entry of a batch says that all its file system is flushed. */
+enum { NSQ_FLUSH_ALL = 1 };
+static inline nsq_file *nsq_entry_file(uintptr_t entry) { return (nsq_file *)(entry & ~(uintptr_t)1); }
 static inline int nsq_flush(uintptr_t entry) {
     int fd = nsq_entry_file(entry)->fd;
     return entry & NSQ_FLUSH_ALL ? syncfs(fd) : fdatasync(fd);
 }
+
+/* Descriptors that wait to be closed, at most: few, since a broker may have hardly any left. */
+enum { NSQ_CLOSE_MAX = 8 };
 
 /* Since the thread was started. */
 struct nsq_syncs {
@@ -73,6 +75,8 @@ typedef struct {
     int stopping;
     int error; /* the first errno of the last batch */
     struct nsq_syncs done;
+    int closing[NSQ_CLOSE_MAX];
+    int closing_count;
 } nsq_syncer;
 
 static inline uint64_t nsq_syncer_now_ns(void) {
@@ -81,51 +85,54 @@ static inline uint64_t nsq_syncer_now_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+/* The batch that was handed over; called and left with the lock held, which is free meanwhile. */
+static void nsq_syncer_run_batch(nsq_syncer *s) {
+    uint64_t one = 1;
+    int error = 0;
+    uintptr_t *entries = s->entries;
+    size_t size = s->size;
+    struct nsq_syncs done = s->done; /* nobody else writes to it */
+    pthread_mutex_unlock(&s->lock);
+    for (size_t i = 0; i < size; i++) {
+        int failed;
+        uint64_t begun_ns = nsq_syncer_now_ns();
+        do {
+            failed = nsq_flush(entries[i]);
+        } while (failed && errno == EINTR);
+        if (failed && !error)
+            error = errno;
+        done.count++;
+        done.failed_count += failed != 0;
+        done.time_ns += nsq_syncer_now_ns() - begun_ns;
+        nsq_file_drop(nsq_entry_file(entries[i]));
+    }
+    free(entries);
+    pthread_mutex_lock(&s->lock);
+    s->entries = NULL;
+    s->error = error;
+    s->done = done;
+    s->busy = 0;
+    pthread_cond_broadcast(&s->changed);
+    /* Full only after 2^64 - 2 unread rings. */
+    if (write(s->event_fd, &one, sizeof one) < 0) {
+    }
+}
+
 static void *nsq_syncer_run(void *argument) {
     nsq_syncer *s = (nsq_syncer *)argument;
-    uint64_t one = 1;
     pthread_mutex_lock(&s->lock);
     for (;;) {
-        while (!s->busy && !s->stopping)
+        while (!s->busy && !s->stopping && !s->closing_count)
             pthread_cond_wait(&s->changed, &s->lock);
-        if (!s->busy)
+        if (s->busy)
+            nsq_syncer_run_batch(s);
+        if (s->closing_count) {
+            int fd = s->closing[--s->closing_count];
+            pthread_mutex_unlock(&s->lock);
+            close(fd);
+            pthread_mutex_lock(&s->lock);
+        } else if (!s->busy && s->stopping)
             break;
-        pthread_mutex_unlock(&s->lock);
-        int error = 0;
-        uintptr_t *entries = s->entries;
-        size_t size = s->size;
-        struct nsq_syncs done = s->done; /* nobody else writes to it */
-        for (size_t i = 0; i < size; i++) {
-            int failed;
-            if (nsq_is_drop(entries[i]))
-                continue;
-            uint64_t begun_ns = nsq_syncer_now_ns();
-            do {
-                failed = nsq_flush(entries[i]);
-            } while (failed && errno == EINTR);
-            if (failed && !error)
-                error = errno;
-            done.count++;
-            done.failed_count += failed != 0;
-            done.time_ns += nsq_syncer_now_ns() - begun_ns;
-            nsq_file_drop(nsq_entry_file(entries[i]));
-        }
-        pthread_mutex_lock(&s->lock);
-        s->entries = NULL;
-        s->error = error;
-        s->done = done;
-        s->busy = 0;
-        pthread_cond_broadcast(&s->changed);
-        /* Full only after 2^64 - 2 unread rings. */
-        if (write(s->event_fd, &one, sizeof one) < 0) {
-        }
-        /* Nobody waits for these. */
-        pthread_mutex_unlock(&s->lock);
-        for (size_t i = 0; i < size; i++)
-            if (nsq_is_drop(entries[i]))
-                nsq_file_drop(nsq_entry_file(entries[i]));
-        free(entries);
-        pthread_mutex_lock(&s->lock);
     }
     pthread_mutex_unlock(&s->lock);
     return NULL;
@@ -189,6 +196,25 @@ static inline void nsq_syncer_wait(nsq_syncer *s) {
     while (s->busy)
         pthread_cond_wait(&s->changed, &s->lock);
     pthread_mutex_unlock(&s->lock);
+}
+
+/* Has the descriptor closed; 0 where too many wait for that. */
+static inline int nsq_syncer_close_later(nsq_syncer *s, int fd) {
+    pthread_mutex_lock(&s->lock);
+    int has_room = s->closing_count < NSQ_CLOSE_MAX;
+    if (has_room) {
+        s->closing[s->closing_count++] = fd;
+        pthread_cond_broadcast(&s->changed);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return has_room;
+}
+
+static inline int nsq_syncer_has_room(nsq_syncer *s) {
+    pthread_mutex_lock(&s->lock);
+    int has_room = s->closing_count < NSQ_CLOSE_MAX;
+    pthread_mutex_unlock(&s->lock);
+    return has_room;
 }
 
 /* A batch that was handed over is still finished. */

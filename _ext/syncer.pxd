@@ -2,6 +2,7 @@
 
 from libc.stdint cimport uint64_t, uintptr_t
 
+from nsqfast._ext.budget cimport Budget
 from nsqfast._ext.health cimport Health
 
 
@@ -21,7 +22,7 @@ cdef OpenFile *open_file(int fd) except NULL            # takes the descriptor o
 
 cdef class Syncer:
     cdef Worker *worker                  # NULL until the first request, and after close()
-    cdef uintptr_t *pending              # files, a reference each; with the lowest bit set only to be dropped
+    cdef uintptr_t *pending              # files, a reference each; with the lowest bit set for all their file system
     cdef size_t pending_size
     cdef size_t pending_capacity
     cdef bint is_promised           # somebody waits for the open batch, whatever comes into it
@@ -29,11 +30,14 @@ cdef class Syncer:
     cdef readonly uint64_t done_ticket   # all up to here was attempted
     cdef readonly uint64_t failed_ticket # the last batch in which something failed; 0 = none
     cdef uint64_t all_ticket             # of request_all(); 0 = nobody asked for it
-    cdef list waiting                    # queues whose cursors wait for a batch
+    cdef object waiting                  # queues whose cursors wait for a batch
     cdef readonly int error_errno        # the first failure not yet reported by completed(); 0 = none
     cdef uint64_t sync_count             # fsyncs done when the last batch ended
     cdef readonly Health health
     cdef public object on_pending        # called without arguments once per batch, at its first request
+
+    cdef dict doomed                     # files to be removed: prefix of a queue -> iterator of their paths
+    cdef object on_doomed                # called without arguments when there are some; None: they are removed at once
 
     cdef dict folders                    # path -> Folder; open for good, since their names are synced again and again
 
@@ -45,7 +49,13 @@ cdef class Syncer:
     cpdef int wait(self, uint64_t ticket) except -1
     cdef int collect(self) except -1
     cdef int start(self) except -1
-    cdef int dispose(self, str path) except -1
+    cdef int doom(self, str prefix, object paths) except -1
+    cdef int remove_doomed(self, str prefix) except -1
+    cdef bint remove_some(self, str prefix, object paths, Budget *budget) except -1
+    cdef bint dispose(self, str path) except -1
+    cdef int rename(self, str draft, str path) except -1
+    cdef bint may_close(self) noexcept
+    cdef int close_later(self, int fd) except -1
     cdef int add(self, OpenFile *file, int how) except -1
     cdef uint64_t promise(self) except 0
     cdef bint has_open(self) noexcept

@@ -7,23 +7,26 @@ gathers: the slower the disk, the more requests share one flush.
 """
 
 from libc.errno cimport errno
-from libc.stdint cimport uint64_t, uintptr_t
+from libc.stdint cimport INT64_MAX, uint64_t, uintptr_t
 from libc.stdlib cimport free, realloc
 from posix.unistd cimport dup, read
 
 import os
+from collections import deque
 from contextlib import suppress
+from itertools import chain
 
+from nsqfast._ext.budget cimport is_spent
 from nsqfast._ext.health cimport Health
+from nsqfast._ext.segment import note_left
 
 cdef enum:
-    # A file of up to this size is removed in no time.
-    DISPOSE_SIZE = 4194304
+    # What the removal of a file counts for: the clock is looked at after each.
+    REMOVE_UNITS = 64
 
 
 cdef extern from "syncer.h" nogil:
     enum:
-        DROP "NSQ_DROP"
         FLUSH_ALL "NSQ_FLUSH_ALL"
     Worker *worker_start "nsq_syncer_start"()
     void worker_submit "nsq_syncer_submit"(Worker *worker, uintptr_t *entries, size_t size)
@@ -36,6 +39,8 @@ cdef extern from "syncer.h" nogil:
     bint worker_busy "nsq_syncer_busy"(Worker *worker, int *error)
     void worker_wait "nsq_syncer_wait"(Worker *worker)
     void worker_stop "nsq_syncer_stop"(Worker *worker)
+    bint worker_close_later "nsq_syncer_close_later"(Worker *worker, int fd)
+    bint worker_has_room "nsq_syncer_has_room"(Worker *worker)
     OpenFile *share_fd "nsq_file_open"(int fd)
 
 
@@ -67,8 +72,9 @@ cdef class Syncer:
         self.health = Health() if health is None else health
         self.on_pending = None
         self.folders = {}
+        self.doomed = {}
         self.failed_ticket = self.all_ticket = 0
-        self.waiting = []
+        self.waiting = deque()
 
     def __dealloc__(self):
         self.stop()
@@ -101,26 +107,81 @@ cdef class Syncer:
             self.folders[path] = Folder(path)
         return 0
 
-    cdef int dispose(self, str path) except -1:
-        """Remove a file, if it is there; what the kernel has to do for a large one is done by the thread.
+    # Removing
 
-        No ticket waits for that: the thread does it behind the flushes of the batch, before it begins the next one.
-        """
-        cdef int fd = -1
-        with suppress(OSError):
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        with suppress(OSError):
-            os.unlink(path)
-        if fd < 0:
-            return 0
-        if os.fstat(fd).st_size > DISPOSE_SIZE:
-            self.start()
-            return self.add(open_file(fd), DROP)
-        os.close(fd)
+    cdef int doom(self, str prefix, object paths) except -1:
+        """Files of a queue that nothing needs any more: they are removed in later turns."""
+        self.doomed[prefix] = chain(self.doomed.get(prefix, ()), paths)
+        if self.on_doomed is None:
+            return self.remove_doomed(prefix)
+        self.on_doomed()
         return 0
 
+    cdef int remove_doomed(self, str prefix) except -1:
+        """Before a queue of that name makes files of its own."""
+        cdef Budget endless = Budget(0, INT64_MAX)
+        paths = self.doomed.pop(prefix, None)
+        while paths is not None and not self.remove_some(prefix, paths, &endless):
+            pass
+        return 0
+
+    cdef bint remove_some(self, str prefix, object paths, Budget *budget) except -1:
+        """False: the part ended before that was all."""
+        for path in paths:
+            if not self.dispose(path):
+                note_left(prefix)
+            if is_spent(budget, REMOVE_UNITS) or not self.may_close():
+                return False
+        return True
+
+    cdef bint dispose(self, str path) except -1:
+        """Whether nothing of that name is left. What the kernel has to do for its blocks is done by the thread."""
+        cdef int fd = -1
+        try:
+            # Opened in this way, not even a pipe is waited for.
+            fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return True
+        except OSError:     # no descriptor is left
+            pass
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        finally:
+            self.close_later(fd)
+        return True
+
+    cdef int rename(self, str draft, str path) except -1:
+        """In one step; the file that had the name is given back by the thread."""
+        cdef int fd = -1
+        with suppress(OSError):
+            fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.rename(draft, path)
+        finally:
+            self.close_later(fd)
+        return 0
+
+    cdef bint may_close(self) noexcept:
+        """Whether the thread takes another descriptor; otherwise work that leaves some can wait."""
+        return self.worker is NULL or worker_has_room(self.worker)
+
+    cdef int close_later(self, int fd) except -1:
+        if fd < 0:
+            return 0
+        with suppress(OSError):     # no thread can be had
+            self.start()
+        if self.worker is NULL or not worker_close_later(self.worker, fd):
+            os.close(fd)
+        return 0
+
+    # Batches
+
     cdef int add(self, OpenFile *file, int how) except -1:
-        """Takes a reference over; how: 0, DROP or FLUSH_ALL."""
+        """Takes a reference over; how: 0 or FLUSH_ALL."""
         if self.pending_size == self.pending_capacity:
             try:
                 self.widen()
@@ -218,7 +279,7 @@ cdef class Syncer:
         """Flush what is pending and end the thread; a later request starts a new one."""
         if self.worker is not NULL:
             self.wait(self.open_ticket if self.has_open() else self.open_ticket - 1)
-        self.waiting = []
+        self.waiting = deque()
         self.stop()
 
     def request_fd(self, int fd):
@@ -255,7 +316,7 @@ cdef class Syncer:
                 worker_stop(self.worker)
             self.worker = NULL
         for i in range(self.pending_size):
-            drop_file(<OpenFile *>(self.pending[i] & ~<uintptr_t>3))
+            drop_file(<OpenFile *>(self.pending[i] & ~<uintptr_t>1))
         free(self.pending)
         self.pending = NULL
         self.pending_size = 0

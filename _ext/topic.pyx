@@ -372,7 +372,7 @@ cdef class Topic(Queue):
     def empty(self):
         """Drop the topic's own queue; the channels keep theirs."""
         self.backlog.empty()
-        drop_held(self.held)
+        self.storage.disposal.add_ring(self.held.take_all())
         self.takeover.drop()
 
     cdef Flush flush(self):
@@ -383,7 +383,7 @@ cdef class Topic(Queue):
         self.exiting = True
         self.storage.timers.disarm(self)
         if self.backlog.disk is None:
-            drop_held(self.held)
+            self.storage.disposal.add_ring(self.held.take_all())
             return None
         flush = Flush(self.backlog)
         flush.add_memory()
@@ -400,7 +400,7 @@ cdef class Topic(Queue):
         self.storage.timers.disarm(self)
         for name in list(self.channel_by_name):
             self.delete_channel(name)
-        drop_held(self.held)
+        self.storage.disposal.add_ring(self.held.take_all())
         self.takeover.drop()
         return self.backlog.delete_files()
 

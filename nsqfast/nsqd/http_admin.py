@@ -1,5 +1,6 @@
 """Topics and channels over HTTP, /ping and /info."""
 
+import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 
@@ -66,19 +67,19 @@ class Admin:
         self._registry.topic(name)
         return EMPTY
 
-    def delete_topic(self, request: Request) -> Response:
+    def delete_topic(self, request: Request) -> Response | Awaitable[Response]:
         """With its channels."""
         name = required(parameters(request), "topic")
         try:
             self._registry.delete_topic(name)
         except KeyError:
             raise HttpError(404, "TOPIC_NOT_FOUND") from None
-        return EMPTY
+        return self._when_removed()
 
-    def empty_topic(self, request: Request) -> Response:
+    def empty_topic(self, request: Request) -> Response | Awaitable[Response]:
         """The topic's own queue, not its channels'."""
         self._find_topic(_valid_topic_name(request)).empty()
-        return EMPTY
+        return self._when_removed()
 
     def pause_topic(self, request: Request) -> Awaitable[Response]:
         """Nothing goes from the topic to its channels any more."""
@@ -97,7 +98,7 @@ class Admin:
         topic.channel(name)
         return EMPTY
 
-    def delete_channel(self, request: Request) -> Response:
+    def delete_channel(self, request: Request) -> Response | Awaitable[Response]:
         """Its consumers are disconnected."""
         topic, name = self._topic_and_channel_name(request)
         try:
@@ -105,12 +106,12 @@ class Admin:
         except KeyError:
             self._server.lookup.forget_channel(topic.name, name)
             raise HttpError(404, "CHANNEL_NOT_FOUND") from None
-        return EMPTY
+        return self._when_removed()
 
-    def empty_channel(self, request: Request) -> Response:
+    def empty_channel(self, request: Request) -> Response | Awaitable[Response]:
         """Waiting, in-flight and deferred messages."""
         self._find_channel(request).empty()
-        return EMPTY
+        return self._when_removed()
 
     def pause_channel(self, request: Request) -> Awaitable[Response]:
         """Its consumers get nothing any more."""
@@ -133,6 +134,17 @@ class Admin:
         channel = self._find_channel(request)
         change(channel)
         return self._when_persisted(channel.topic_name)
+
+    def _when_removed(self) -> Response | Awaitable[Response]:
+        """Files go a part at a time; once this is answered, no kill -9 brings messages back."""
+        answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+
+        def give() -> None:
+            if not answer.done():
+                answer.set_result(EMPTY)
+
+        self._registry.when_removed(give)
+        return EMPTY if answer.done() else answer
 
     async def _when_persisted(self, topic: str) -> Response:
         """The change holds in any case; an error says that a restart would not know of it."""

@@ -59,6 +59,7 @@ def test_every_ok_has_its_fsync(tmp_path, channels):
         post(server.http, "/topic/create?topic=t")
         for name in channels:
             post(server.http, f"/channel/create?topic=t&channel={name}")
+        post(server.http, "/topic/unpause?topic=t")  # answered when nsqd.dat knows them all
         clients = [stack.enter_context(Client(server.tcp)) for _ in range(CLIENTS)]
         for client in clients:
             client.barrier()
