@@ -5,6 +5,7 @@ Both are plain records: who reads sockets and who knows the routes meet here.
 
 import re
 import time
+from collections.abc import Sequence
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
@@ -78,9 +79,9 @@ class Request:
 
 
 class Response:
-    """What a handler gives back; `headers` are whole lines, each with its CRLF."""
+    """What a handler gives back; `headers` are whole lines, each with its CRLF. A long body goes on in `pieces`."""
 
-    __slots__ = ("body", "close", "content_type", "headers", "status")
+    __slots__ = ("body", "close", "content_type", "headers", "pieces", "status")
 
     def __init__(
         self,
@@ -89,9 +90,11 @@ class Response:
         content_type: str = "",
         headers: bytes = b"",
         close: bool = False,
+        pieces: Sequence[bytes] = (),
     ) -> None:
         self.status = status
         self.body = body
+        self.pieces = pieces
         self.content_type = content_type
         self.headers = headers
         self.close = close
@@ -143,8 +146,9 @@ def _last_headers(content_type: str, connection: str) -> bytes:
 
 
 def render(request: Request, response: Response) -> bytes:
-    """The answer's bytes; a HEAD answer keeps its Content-Length and loses its body."""
+    """The answer's bytes without its pieces; a HEAD answer keeps its Content-Length and loses its body."""
     body = response.body
+    size = len(body) + sum(map(len, response.pieces)) if response.pieces else len(body)
     if request.is_http10:
         status_line = _STATUS_LINES["1.0"][response.status]
         connection = "" if request.close else "keep-alive"
@@ -155,7 +159,7 @@ def render(request: Request, response: Response) -> bytes:
         status_line,
         response.headers,
         _current_date(),
-        len(body),
+        size,
         _last_headers(response.content_type, connection),
         b"" if request.method == "HEAD" else body,
     )

@@ -16,6 +16,7 @@ when a request stays incomplete, so a busy connection never touches it.
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import cast
@@ -24,6 +25,7 @@ from nsqfast._ext.http_front import HttpFront
 from nsqfast.gotext import printed_address
 from nsqfast.net.http_message import TEXT, Request, Response, render
 from nsqfast.net.http_receiver import Handler, HttpReceiver
+from nsqfast.net.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -69,8 +71,10 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
         handler: Handler,
         limits: HttpLimits = DEFAULT_LIMITS,
         connections: "set[HttpProtocol] | None" = None,
+        turns: Turns | None = None,
     ) -> None:
         super().__init__(handler)
+        self._turns = turns or Turns()
         self._limits = limits
         self._connections = connections
         self._loop = asyncio.get_running_loop()
@@ -82,15 +86,13 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
         self._running: _Slot | None = None  # its request may still do something: no other begins
         self._out: list[bytes] = []
         self._out_size = 0
-        self._is_write_paused = False
-        self._is_read_paused = False
+        self._is_write_paused = self._is_read_paused = False
         self._is_advance_due = False
         self._is_eof_due = False  # the peer's end came before its turn to be run
         # how it ends
         self._is_finished = False  # the last answer was given
         self._timer: asyncio.TimerHandle | None = None
-        self._linger_until: float = 0.0
-        self._grace_until: float = 0.0
+        self._linger_until = self._grace_until = 0.0
 
     # asyncio's side
 
@@ -280,15 +282,19 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
         wire = render(request, response)
         self._out.append(wire)
         self._out_size += len(wire)
+        if response.pieces and request.method != "HEAD" and self._transport is not None:
+            self._flush()
+            for piece in response.pieces:  # to join them would take longer than a part of a turn
+                self._transport.write(piece)
         if request.close:
             self._is_finished = self._is_input_over = True
             self._queue.clear()
 
-    def _advance_soon(self) -> None:
+    def _advance_soon(self, plan: Callable[[Callable[[], None]], object] | None = None) -> None:
         """Several answers that become ready in one turn of the loop leave in one write."""
         if not self._is_advance_due:
             self._is_advance_due = True
-            self._loop.call_soon(self._advance_now)
+            (plan or self._loop.call_soon)(self._advance_now)
 
     def _advance_now(self) -> None:
         self._is_advance_due = False
@@ -311,7 +317,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
         if self._input or self._queue:
             if self.is_part_over:
                 self.last_active = self._loop.time()
-                self._advance_soon()
+                self._advance_soon(self._turns.join)
             return
         self.is_part_over = False
         if self._is_eof_due:

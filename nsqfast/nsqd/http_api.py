@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from nsqfast.net.http_message import JSON, Request, Response
-from nsqfast.net.http_reply import VERSION_HEADER, error_answer, parameters, text_answer
+from nsqfast.net.http_message import JSON, TEXT, Request, Response
+from nsqfast.net.http_reply import VERSION_HEADER, error_answer, parameters
 from nsqfast.net.http_routes import Answer, Routes
 from nsqfast.net.metrics_page import MetricsPage
 from nsqfast.net.parts import Parts
@@ -134,11 +134,11 @@ class HttpApi:
 
 
 def _json_page(pieces: list[bytes]) -> Response:
-    return Response(200, b"".join(pieces), JSON, VERSION_HEADER)
+    return Response(200, pieces[0], JSON, VERSION_HEADER, pieces=pieces[1:])
 
 
 def _text_page(pieces: list[bytes]) -> Response:
-    return text_answer(b"".join(pieces))
+    return Response(200, pieces[0], TEXT, VERSION_HEADER, pieces=pieces[1:])
 
 
 def _routes(

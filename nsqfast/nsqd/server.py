@@ -199,6 +199,7 @@ class Server:
     def _serve_http(self, name: str) -> None:
         # Imported late: the HTTP side needs this module's Server for its types.
         from nsqfast.net.http_server import HttpProtocol
+        from nsqfast.net.turns import Turns
         from nsqfast.nsqd.http_api import HttpApi
 
         # An operator's listener is there for what plain HTTP may not do; where all must use TLS, it does so itself.
@@ -209,11 +210,11 @@ class Server:
         connections: set[Any] = set()
         if is_tls:
             # Who has not finished its handshake is connected, too.
-            inner = partial(HttpProtocol, api)
+            inner = partial(HttpProtocol, api, turns=Turns())
             protocol: Factory = partial(self._under_tls, inner, connections)
             refusal: Factory = partial(self._under_tls, refuse_http, None)
         else:
-            protocol = partial(HttpProtocol, api, connections=connections)
+            protocol = partial(HttpProtocol, api, connections=connections, turns=Turns())
             refusal = refuse_http
         self._serve_on(name, Door(protocol, connections.__len__), refusal)
 

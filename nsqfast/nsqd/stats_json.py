@@ -37,10 +37,13 @@ def _object(record: dict[str, Any], nested: tuple[str, ...]) -> Iterator[bytes]:
 
 
 def _list(
-    items: Iterable[dict[str, Any]] | None, nested: tuple[str, ...], empty: bytes = b"[]"
+    items: Iterable[dict[str, Any] | None] | None, nested: tuple[str, ...], empty: bytes = b"[]"
 ) -> Iterator[bytes]:
     before = b"["
     for item in items or ():
+        if item is None:
+            yield b""
+            continue
         yield before
         yield from _object(item, nested)
         before = b","

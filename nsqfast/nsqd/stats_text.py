@@ -35,6 +35,9 @@ def text_pieces(
     yield f"{end}Producers:"
     end = " None\n"
     for client in found["producers"] or ():
+        if client is None:
+            yield ""
+            continue
         yield "\n" + _client_line("   ", client, now)
         end = "\n"
     yield end

@@ -8,7 +8,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 import orjson
@@ -155,7 +154,7 @@ class Questions:
         lifetime_ns = self._registry.tombstone_lifetime_ns
         nodes = self._registry.nodes(now_ns)
         parts = (peer.node_json(now_ns, lifetime_ns) for peer in nodes)
-        return self._parts.answer(parts, partial(_joined, b'{"producers":[', b"]}"))
+        return self._parts.answer(_joined(b'{"producers":[', parts, b"]}"), _json_page)
 
     def debug(self, _request: Request) -> Answer:
         """The whole database but for keys without producers."""
@@ -169,7 +168,7 @@ class Questions:
             for category, key, subkey, peers in self._registry.entries()
             if peers
         )
-        return self._parts.answer(parts, partial(_joined, b"{", b"}"))
+        return self._parts.answer(_joined(b"{", parts, b"}"), _json_page)
 
 
 class Changes:
@@ -250,5 +249,14 @@ def _debug_json(peer: Peer, category: str, topic: str, offset_ns: int) -> bytes:
     )
 
 
-def _joined(start: bytes, end: bytes, pieces: list[bytes]) -> Response:
-    return Response(200, b"%b%b%b" % (start, b",".join(pieces), end), JSON, VERSION_HEADER)
+def _joined(start: bytes, parts: Iterator[bytes], end: bytes) -> Iterator[bytes]:
+    """With commas between them."""
+    for part in parts:
+        yield start
+        yield part
+        start = b","
+    yield end if start == b"," else start + end
+
+
+def _json_page(pieces: list[bytes]) -> Response:
+    return Response(200, pieces[0], JSON, VERSION_HEADER, pieces=pieces[1:])

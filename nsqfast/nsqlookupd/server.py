@@ -67,7 +67,7 @@ class Server:
         peers, clients = self._peers, self._clients
         connect = partial(Connection, self.desk, peers)
         self._serve_on("TCP", Door(connect, peers.__len__))
-        answer = partial(HttpProtocol, HttpApi(self), connections=clients)
+        answer = partial(HttpProtocol, HttpApi(self), connections=clients, turns=self.desk.turns)
         self._serve_on("HTTP", Door(answer, clients.__len__))
 
     def _forget_soon(self) -> None:

@@ -22,7 +22,7 @@ from nsqfast._ext.budget import Part
 from nsqfast.errors import ProtocolError
 from nsqfast.gotext import format_duration
 from nsqfast.names import is_valid_name
-from nsqfast.net.parts import Turns
+from nsqfast.net.turns import Turns
 from nsqfast.nsqlookupd.peer import Peer, identify
 from nsqfast.nsqlookupd.registry import Registry
 

@@ -8,6 +8,7 @@ from nsqfast._ext.http_shortcut import Shortcut
 
 from nsqfast.net.http_message import Response
 from nsqfast.net.http_server import HttpProtocol
+from nsqfast.net.turns import Turns
 from support.core import SECOND_NS, make_registry
 
 HEAD = b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n"
@@ -57,14 +58,18 @@ class Front:
     """A connection whose publishes are answered with a counter; `/wait` waits for `waiting`."""
 
     def __init__(self, folder):
+        self.turns = Turns()
         self.registry = make_registry(folder)
         self.registry.topic("t")
         self.replies = 0
         self.shortcut = Shortcut(self.registry, self.reply)
         self.waiting = []
-        self.protocol = HttpProtocol(self)
-        self.wire = Wire()
-        self.protocol.connection_made(self.wire)
+        self.protocol, self.wire = self.connect()
+
+    def connect(self):
+        protocol, wire = HttpProtocol(self, turns=self.turns), Wire()
+        protocol.connection_made(wire)
+        return protocol, wire
 
     def reply(self, error):
         assert error is None

@@ -25,11 +25,16 @@ def _time_counts_again():
     fix_parts(0)
 
 
+def begin_reading(wire):
+    """Reading is what the wire is told of it."""
+    wire.is_reading = True
+    wire.pause_reading = lambda: setattr(wire, "is_reading", False)
+    wire.resume_reading = lambda: setattr(wire, "is_reading", True)
+
+
 def begin_parts(talk, units):
-    """Parts of so many units; reading is what the wire is told of it."""
-    talk.wire.is_reading = True
-    talk.wire.pause_reading = lambda: setattr(talk.wire, "is_reading", False)
-    talk.wire.resume_reading = lambda: setattr(talk.wire, "is_reading", True)
+    """Parts of so many units."""
+    begin_reading(talk.wire)
     fix_parts(units)
 
 
@@ -180,3 +185,24 @@ def test_lines_that_a_peer_causes_are_bounded(caplog):
         request.lines = receiver._lines
         routes.log_access(request, Response(200), 1)
     assert 100 <= len(caplog.messages) < 200
+
+
+@front
+async def test_connections_that_have_more_share_the_part(talk):
+    """Each has its first words at once; after that all together get as far in a turn as one alone."""
+    connections = [talk.connect() for _ in range(10)]
+    fix_parts(REQUEST_UNITS)
+    for protocol, wire in connections:
+        begin_reading(wire)
+        protocol.data_received(GET * 20)
+    assert [wire.answers.count(b"handled") for _, wire in connections] == [1] * 10
+    before = talk.published()
+    while before < 200:
+        await asyncio.sleep(0)
+        assert talk.published() == before + 1
+        before = talk.published()
+        counts = [wire.answers.count(b"handled") for _, wire in connections]
+        assert max(counts) - min(counts) <= 1
+    assert all(wire.is_reading for _, wire in connections)
+    for protocol, _ in connections:
+        protocol.connection_lost(None)

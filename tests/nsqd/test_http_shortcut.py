@@ -8,11 +8,21 @@ import random
 import resource
 
 import pytest
+from nsqfast._ext.budget import fix_parts
 from nsqfast._ext.http_shortcut import Shortcut
 
 from nsqfast.nsqd.http_publish import reply
 from nsqfast.nsqd.options import TLS_REQUIRED
+from support.core import NEVER
 from support.http import BODY_SIZE_MAX, DATE, MESSAGE_SIZE_MAX, HttpBroker, post
+
+
+@pytest.fixture(autouse=True)
+def endless_parts():
+    """A loaded machine changes no answer."""
+    fix_parts(NEVER)
+    yield
+    fix_parts(0)
 
 
 def compare(folder, talk, **changed):

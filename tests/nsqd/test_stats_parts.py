@@ -34,8 +34,13 @@ def broker(tmp_path):
     broker.registry.close()
 
 
+def whole(answer):
+    return answer.body + b"".join(answer.pieces)
+
+
 async def answers(broker, target, units):
     """The answer, and in how many turns of the loop it was made."""
+    await asyncio.sleep(0)  # whatever was answered in this turn had a part of it
     fix_parts(units)
     found = broker.api(Request("GET", target, "here"))
     turns = 0
@@ -47,7 +52,7 @@ async def answers(broker, target, units):
         found = waiting.result()
     fix_parts(0)
     assert found.status == 200
-    return found.body, turns
+    return whole(found), turns
 
 
 @pytest.mark.parametrize("query", ["", "&include_clients=false", "&topic=crowded", "&channel=c"])
@@ -113,8 +118,52 @@ def test_one_answer_is_made_at_a_time(broker):
         order = []
         for number, task in enumerate(tasks):
             task.add_done_callback(lambda _, number=number: order.append(number))
-        bodies = [answer.body for answer in await asyncio.gather(*tasks)]
+        bodies = [whole(answer) for answer in await asyncio.gather(*tasks)]
         assert order == list(range(5))
         assert all(json.loads(body) == json.loads(bodies[0]) for body in bodies)
+
+    asyncio.run(main())
+
+
+def test_answers_to_many_share_the_part_of_a_turn(broker):
+    """Small ones, too: those that do not fit are made in later turns."""
+
+    async def main():
+        fix_parts(10 * PIECE_UNITS)
+        request = Request("GET", b"/stats?format=json&topic=alone&include_clients=false", "here")
+        found = [broker.api(request) for _ in range(50)]
+        at_once = [answer for answer in found if isinstance(answer, Response)]
+        assert 1 <= len(at_once) <= 10
+        later = [answer for answer in found if not isinstance(answer, Response)]
+        bodies = {whole(answer) for answer in at_once + await asyncio.gather(*later)}
+        assert len({json.dumps(json.loads(body)["topics"]) for body in bodies}) == 1
+        # And the next turn has a part of its own.
+        assert isinstance(broker.api(request), Response)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_a_long_answer_leaves_in_the_pieces_that_it_was_made_in(broker, method):
+    """The last turn joins nothing."""
+
+    async def main():
+        fix_parts(10 * PIECE_UNITS)
+        protocol, wire = broker.connect()
+        sizes = []
+        write, wire.write = wire.write, lambda data: (sizes.append(len(data)), write(data))
+        request = f"{method} /stats?format=json&include_mem=false HTTP/1.1\r\nHost: x\r\n\r\n"
+        protocol.data_received(request.encode() + b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n")
+        while not wire.written.endswith(b"OK"):
+            await asyncio.sleep(0)
+        head, _, rest = wire.written.partition(b"\r\n\r\n")
+        size = int(head.split(b"Content-Length: ")[1].split(b"\r\n")[0])
+        if method == "HEAD":
+            assert rest.startswith(b"HTTP/1.1 200 OK")
+        else:
+            found = json.loads(rest[:size])
+            assert len(found["topics"]) == 52
+            assert len(sizes) > 10
+            assert max(sizes) < size // 4
 
     asyncio.run(main())
