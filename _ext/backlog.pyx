@@ -24,8 +24,9 @@ cdef enum:
     CURSOR_UNITS = 4
     # Messages ahead of the one taken that the processor is told of.
     AHEAD_COUNT = 6
-    # Records handed over whose copies are not synced yet: what a power failure brings again.
-    AHEAD_MAX = 16384
+    # Records handed over whose copies are not synced yet: what a power failure brings again. An fsync takes longer the
+    # more is published meanwhile; with fewer of them a backlog would grow while it is handed over.
+    AHEAD_MAX = 1048576
 
 
 cdef class SyncTick(Timed):

@@ -181,6 +181,26 @@ def test_a_durable_publish_behind_a_backlog_passes_on_more_at_the_end_of_its_tur
     registry.close()
 
 
+def test_a_backlog_on_disk_moves_on_while_no_fsync_ends(tmp_path):
+    """Where publishers are fast an fsync takes long; the backlog would grow meanwhile."""
+    registry = make_registry(tmp_path, 1000, mem_queue_size=0)
+    topic, peer = registry.topic("t"), Peer(registry)
+    topic.pause()
+    topic.channel("c")
+    put_all(topic, b"\n".join(numbers(0, 100_000)), False)
+    topic.unpause()
+    for first in range(100_000, 150_000, 500):
+        before = topic.depth
+        peer.send(mpub(b"t", *numbers(first, first + 500)))
+        assert topic.depth < before
+        registry.flush()
+        peer.decode_all()
+    assert topic.depth <= 50_000
+    run_all(registry, topic)
+    assert drain(registry, "c") == numbers(0, 150_000)
+    registry.close()
+
+
 def test_deferred_messages_that_wait_for_a_first_channel(registry):
     topic = registry.topic("t")
     for body in numbers(0, 300):
