@@ -14,6 +14,7 @@ from nsqfast._ext.memory import used_bytes
 from nsqfast._ext.syncer import Syncer
 
 from models.diskqueue import DiskQueueModel
+from support.core import counted_bytes
 from support.seeds import seeds
 
 # The worked example of the format's description, to the byte.
@@ -230,7 +231,7 @@ def test_record_larger_than_the_read_ahead(queue_at):
 
 
 def test_what_is_read_ahead_and_where_records_start_counts_as_memory(queue_at):
-    before = used_bytes()
+    before = counted_bytes()
     queue = queue_at()
     for _ in range(5000):
         queue.put(b"x")

@@ -9,7 +9,7 @@ from nsqfast._ext.frame import FrameDecoder
 from nsqfast._ext.memory import hold, set_ceiling, used_bytes
 from nsqfast._ext.message import pool_slabs
 
-from support.core import SECOND_NS, Peer, make_registry
+from support.core import SECOND_NS, Peer, counted_bytes, make_registry
 
 MS = 1_000_000
 DEBUG = any(os.environ.get(f"NSQFAST_{name}", "0") != "0" for name in ("DEBUG", "SANITIZE"))
@@ -406,7 +406,7 @@ def identify(**wishes):
 
 def test_what_a_client_says_of_itself_counts_as_memory_while_it_is_connected(registry):
     others = Peer(registry)  # the first one makes the tables
-    before = used_bytes()
+    before = counted_bytes()
     peer = Peer(registry)
     peer.send(identify(client_id="x" * 60_000))
     assert 60_000 < used_bytes() - before < 70_000
@@ -419,7 +419,7 @@ def test_what_a_client_says_of_itself_counts_as_memory_while_it_is_connected(reg
 
 def test_what_compresses_counts_as_memory_while_the_client_is_connected(registry):
     others = Peer(registry)  # the first one makes the tables
-    before = used_bytes()
+    before = counted_bytes()
     peer = Peer(registry)
     peer.send(identify(deflate=True))
     assert 300_000 < used_bytes() - before < 330_000

@@ -15,7 +15,7 @@ from nsqfast._ext.message import TestMessages as Messages
 from nsqfast._ext.message import live_deliveries, pool_slabs
 from nsqfast._ext.ring import Ring
 
-from support.core import Peer, make_registry
+from support.core import Peer, counted_bytes, make_registry
 from support.seeds import seeds
 
 DEBUG = any(os.environ.get(f"NSQFAST_{name}", "0") != "0" for name in ("DEBUG", "SANITIZE"))
@@ -67,7 +67,7 @@ def test_heap_gives_the_earliest(dice):
 
 
 def test_a_heap_counts_as_memory(dice):
-    before = used_bytes()
+    before = counted_bytes()
     heap = Heap()
     for number in range(10_000):
         heap.push(number, dice.randrange(1000))
@@ -219,7 +219,7 @@ def test_a_table_counts_as_memory():
         table.insert(number, 1)
     for number in range(1, 1501):
         table.remove(number, 1)
-    before, (capacity, copied) = used_bytes(), table.copied()
+    before, (capacity, copied) = counted_bytes(), table.copied()
     del table
     assert before - used_bytes() == 16 * (3 * capacity if copied else capacity)
 

@@ -1,15 +1,23 @@
 """The compiled core without a socket: options, and a transport that keeps what is written to it."""
 
+import gc
 from types import SimpleNamespace
 
 from nsqfast._ext.budget import fix_parts
 from nsqfast._ext.clock import let_pass
 from nsqfast._ext.frame import FrameDecoder
+from nsqfast._ext.memory import used_bytes
 from nsqfast._ext.registry import Registry
 from nsqfast._ext.session import Session
 
 SECOND_NS = 1_000_000_000
 NEVER = 1 << 60
+
+
+def counted_bytes():
+    """What counts as memory now, without what earlier tests have left to the garbage collector."""
+    gc.collect()
+    return used_bytes()
 
 
 def make_registry(data_path, **changed):
