@@ -119,16 +119,22 @@ class Registry:
         return bool(self._gone)
 
     def _forget_one(self, peer: Peer) -> bool:
-        """One channel or topic; False where there is none."""
+        """One channel or topic; False where there is none. To look for the first that is left would take longer each
+        time, for what was taken out of a dict or a set is passed over: so the last one, or any, is popped.
+        """
         if peer.channels:
-            topic = next(iter(peer.channels))
-            channel = next(iter(peer.channels[topic]))
-            self._drop_channel(peer, topic, channel)
+            topic, own = peer.channels.popitem()
+            channel = own.pop()
+            if own:
+                peer.channels[topic] = own
+            self._channels[topic][channel].remove(peer)
+            self._count(peer, -1)
             _log(peer, "UNREGISTER", "channel", topic, channel)
             return True
         if peer.topics:
-            topic = next(iter(peer.topics))
-            self._drop_topic(peer, topic)
+            topic = peer.topics.pop()
+            self._topics[topic].remove(peer)
+            self._count(peer, -1)
             _log(peer, "UNREGISTER", "topic", topic)
             return True
         return False
