@@ -39,7 +39,8 @@ class BadSectors:
 
     @property
     def environment(self) -> dict[str, str]:
-        preload = " ".join(filter(None, [str(self._library), os.environ.get("LD_PRELOAD")]))
+        # A sanitizer wants to be the first.
+        preload = " ".join(filter(None, [os.environ.get("LD_PRELOAD"), str(self._library)]))
         return {"LD_PRELOAD": preload, "NSQ_BAD_SECTORS": str(self._list)}
 
     def run(self, code: str, *arguments: str) -> str:
