@@ -69,10 +69,12 @@ class Server:
         program: Sequence[str],
         listeners: Sequence[str] = ("TCP", "HTTP"),
         prepare: Callable[[], None] | None = None,
+        seconds_max: float = START_SECONDS_MAX,
     ) -> None:
         self.lines: collections.deque[str] = collections.deque(maxlen=LOG_LINES_MAX)
         self.addresses: dict[str, Address] = {}
         self._changed = threading.Condition()
+        self._seconds_max = seconds_max
         self._ended = False
         self._killed = False
         self._is_go = Path(program[0]).parent == go_folder()
@@ -86,7 +88,7 @@ class Server:
         )
         self._reader = threading.Thread(target=self._read_log, daemon=True)
         self._reader.start()
-        if not self._wait(lambda: all(name in self.addresses for name in listeners)):
+        if not self._wait(lambda: all(name in self.addresses for name in listeners), seconds_max):
             self.kill()
             raise AssertionError(f"{program} did not start:\n" + "\n".join(self.lines))
 
@@ -167,7 +169,7 @@ class Server:
 
     def _join(self) -> None:
         try:
-            self.process.wait(STOP_SECONDS_MAX)
+            self.process.wait(max(STOP_SECONDS_MAX, self._seconds_max))
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -196,6 +198,7 @@ def start_nsqd(
     *flags: str,
     listeners: Sequence[str] = ("TCP", "HTTP"),
     prepare: Callable[[], None] | None = None,
+    seconds_max: float = START_SECONDS_MAX,
 ) -> Server:
     command = [
         *program("nsqd", implementation),
@@ -205,7 +208,7 @@ def start_nsqd(
         "--broadcast-address=127.0.0.1",
         *flags,
     ]
-    return Server(command, listeners, prepare)
+    return Server(command, listeners, prepare, seconds_max)
 
 
 def start_nsqlookupd(implementation: str, *flags: str) -> Server:

@@ -15,6 +15,7 @@ BACKLOG_MAX = 20_000  # of a channel; beyond it nobody publishes, so that a roun
 BODY_SIZE_MAX = 4 << 20
 TURNS_MAX = 40
 PAUSES_S = (0, 0, 0, 0.001, 0.02, 0.2)
+STALLS_S = (0.01, 0.1, 0.6)
 PROBE_TOPIC, PROBE_CHANNEL = "probe", "c"
 PROBE_SECONDS = 0.01
 WRONG = [
@@ -239,7 +240,7 @@ async def look(world, dice, topic, books):
 
 async def publish_http(world, dice, topic, _):
     size, count = dice.choice(SIZES), dice.choice((1, 1, 50, 2000))
-    serials, accept = world.books.send(topic, count)
+    serials, accept = world.books.send(topic, count, "HTTP")
     filling = bytes(min(size, BODY_SIZE_MAX // count))
     bodies = [serial.to_bytes(8, "big") + filling for serial in serials]
     if count == 1:
@@ -252,6 +253,19 @@ async def publish_http(world, dice, topic, _):
     accept()
 
 
+async def stand_still(world, dice, *_):
+    """The broker does, as on a machine that is too busy: what comes meanwhile comes at once then."""
+    if world.is_frozen:
+        return
+    world.is_frozen = True
+    world.server.freeze()
+    try:
+        await asyncio.sleep(dice.choice(STALLS_S))
+    finally:
+        world.server.thaw()
+        world.is_frozen = False
+
+
 ACTIONS = (
     pause_topic,
     pause_channel,
@@ -261,5 +275,6 @@ ACTIONS = (
     delete_channel,
     look,
     publish_http,
+    stand_still,
 )
-WEIGHTS = (4, 4, 1, 3, 1, 2, 6, 8)
+WEIGHTS = (4, 4, 1, 3, 1, 2, 6, 8, 1)

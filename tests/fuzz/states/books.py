@@ -1,29 +1,57 @@
 """What each channel owes: a message is there until it was finished or wiped, and never again after that.
 
 Every body begins with a serial. It is SURE from the OK of its publish on, and UNSURE where nobody outside can know: its
-OK has not come, it was there when its queue was emptied or deleted, or its FIN was sent over a connection that broke.
+OK has not come, or it was there when its queue was emptied or deleted. Where its FIN was sent over a connection that
+broke it is DOUBTFUL, and an OK that comes after that changes nothing.
 """
 
-from collections import Counter
+import time
+from collections import Counter, deque
 
-SURE, UNSURE = 1, 0
+SURE, UNSURE, DOUBTFUL = 1, 0, -1
 SERIAL_SIZE = 8
+STORY_MAX = 40
+SENT_MAX = 100_000
+GONE_MAX = 200_000
+SHOWN_MAX = 5
 
 
 class BrokenError(AssertionError):
-    """The broker has lost a message, has one twice, or counts wrong."""
+    """The broker has lost a message, has one twice, or counts wrong; in a channel of these books, if there are some."""
+
+    def __init__(self, text, books=None):
+        super().__init__(text)
+        self.books = books
+
+
+class Clock:
+    """When something was, for those who read a report."""
+
+    def __init__(self):
+        self.begin_life("")
+
+    def begin_life(self, name):
+        self.name, self.began_s = name, time.monotonic()
+
+    def now(self):
+        return f"{self.name} at {time.monotonic() - self.began_s:.3f} s"
 
 
 class ChannelBooks:
     """One channel, for as long as its topic's name is used."""
 
-    def __init__(self, topic, name):
+    def __init__(self, topic, name, clock=None):
         self.topic, self.name = topic, name
+        self.clock = clock or Clock()
+        self.story = deque(maxlen=STORY_MAX)  # what was done with it as a whole
+        self.gone = {}  # by serial: why it is owed no more, of what was neither finished nor seen to go
         self.exists = False
         self.owed = {}  # by serial
         self.finishing = Counter()  # FINs whose success is not known yet, by serial
-        self.done = {}  # attempts by serial, of what was finished in this life of the broker
+        self.done = {}  # (attempts, by whom, when) by serial, of what was finished in this life of the broker
         self.wipes = self.wiping = 0  # begun; not answered yet
+        self.finished_before = 0  # in earlier lives
+        self.finished_surely = 0
         self.begin_life(0)
 
     def __str__(self):
@@ -33,8 +61,22 @@ class ChannelBooks:
         """The broker was started, and holds so many messages; nobody is connected."""
         self.left_before = left
         self.was_wiped = self.was_deleted = False
+        self.finished_before += self.finished_surely
         self.finished_surely = self.finished_perhaps = 0
         self.done.clear()
+        self.note(f"begins with {left:,} messages, {self.expected()}")
+
+    def note(self, text):
+        self.story.append(f"{self.clock.now()}: {text}")
+
+    def broken(self, text):
+        """The error that says so."""
+        return BrokenError(f"{self}: {text}", self)
+
+    def expected(self):
+        """What is owed, in words."""
+        unsure = sum(1 for state in self.owed.values() if state != SURE)
+        return f"owed are {self.sure_count():,} surely, {unsure:,} perhaps; {len(self.finishing):,} FINs are open"
 
     # -- publishing
 
@@ -47,7 +89,7 @@ class ChannelBooks:
         """Its OK came; `wipes` is what `send` returned."""
         if wipes == self.wipes:
             for serial in serials:
-                if serial in self.owed:  # else finished already
+                if self.owed.get(serial) == UNSURE:  # else finished already, or perhaps so
                     self.owed[serial] = SURE
 
     # -- the operator
@@ -58,10 +100,13 @@ class ChannelBooks:
 
     def end_creation(self, wipes):
         """The answer came; it is there, unless it was deleted meanwhile."""
-        self.exists |= wipes == self.wipes
+        if wipes == self.wipes and not self.exists:
+            self.exists = True
+            self.note("was created")
 
     def begin_wipe(self, is_deletion=False):
         """It is about to be emptied or deleted: what is there may stay or go."""
+        self.note(f"is {'deleted' if is_deletion else 'emptied'}; {self.expected()}")
         self.wipes += 1
         self.wiping += 1
         self.was_wiped = True
@@ -72,25 +117,29 @@ class ChannelBooks:
     def end_wipe(self):
         """The answer came."""
         self.wiping -= 1
+        self.note("that was answered")
 
     # -- consuming
 
     def deliver(self, serial, attempts):
         """A consumer read it; what was under way when another one finished it is no fault."""
-        if serial not in self.owed and self.done.get(serial, 0) < attempts:
-            was = f"finished at attempt {self.done[serial]}" if serial in self.done else "not owed"
-            raise BrokenError(f"{self}: message {serial} came, attempt {attempts}, and was {was}")
+        finished_at, who, when = self.done.get(serial, (0, "", ""))
+        if serial not in self.owed and finished_at < attempts:
+            was = self.gone.get(serial, "not owed")
+            if finished_at:
+                was = f"finished at attempt {finished_at} by {who}, {when}"
+            raise self.broken(f"message {serial} came, attempt {attempts}, and was {was}")
 
     def send_fin(self, serial):
         """Whether it is done is known when a later command is answered."""
         self.finishing[serial] += 1
         self.finished_perhaps += 1
 
-    def confirm_fin(self, serial, attempts):
+    def confirm_fin(self, serial, attempts, who=""):
         """It was accepted."""
         self._end_fin(serial)
         self.owed.pop(serial, None)
-        self.done[serial] = attempts
+        self.done[serial] = attempts, who, self.clock.now()
         self.finished_surely += 1
 
     def refuse_fin(self, serial):
@@ -102,7 +151,7 @@ class ChannelBooks:
         """The connection broke before anything told."""
         self._end_fin(serial)
         if serial in self.owed:
-            self.owed[serial] = UNSURE
+            self.owed[serial] = DOUBTFUL
 
     def _end_fin(self, serial):
         self.finishing[serial] -= 1
@@ -122,52 +171,72 @@ class ChannelBooks:
     def check(self, came, finished, left):
         """The counters of a broker in which nothing moves: since its start, and what is there now."""
         sure, most = self.sure_count(), len(self.owed)
+        self.note(f"{came:,} came, {finished:,} finished, {left:,} left; {self.expected()}")
         if not sure <= left <= most:
-            raise BrokenError(f"{self}: {left:,} messages are left, not {sure:,} to {most:,}")
+            raise self.broken(f"{left:,} messages are left, not {sure:,} to {most:,}")
         if self.was_deleted:
             return  # its counters began anew
         if not self.finished_surely <= finished <= self.finished_perhaps:
-            raise BrokenError(
-                f"{self}: {finished:,} finished, not {self.finished_surely:,} to {self.finished_perhaps:,}"
+            raise self.broken(
+                f"{finished:,} finished, not {self.finished_surely:,} to {self.finished_perhaps:,}"
             )
         emptied = self.left_before + came - finished - left
         if emptied < 0 or (emptied and not self.was_wiped):
-            raise BrokenError(
-                f"{self}: {self.left_before:,} were there, {came:,} came, {finished:,} were finished, "
+            raise self.broken(
+                f"{self.left_before:,} were there, {came:,} came, {finished:,} were finished, "
                 f"{left:,} are left: {emptied:,} are missing"
             )
 
     def forget_unsure(self, left):
         """Where exactly so many are left as must be, nothing else is: it would be one more."""
         if left == self.sure_count() and not self.finishing:
-            self.owed = {serial: SURE for serial, state in self.owed.items() if state == SURE}
+            self.forget("counted out", [one for one, state in self.owed.items() if state != SURE])
+
+    def forget(self, why, serials):
+        """They are owed no more."""
+        if len(self.gone) > GONE_MAX:
+            self.gone.clear()
+        self.gone.update(dict.fromkeys(serials, f"{why} in {self.clock.now()}"))
+        for serial in serials:
+            del self.owed[serial]
 
     def check_drained(self):
         """A consumer has finished all there was."""
         if missing := self.sure_count():
-            some = sorted(serial for serial, state in self.owed.items() if state == SURE)[:5]
-            raise BrokenError(f"{self}: {missing:,} messages were never delivered, such as {some}")
-        self.owed.clear()
+            some = sorted(serial for serial, state in self.owed.items() if state == SURE)
+            error = self.broken(
+                f"{missing:,} messages were never delivered, such as {some[:SHOWN_MAX]}"
+            )
+            error.serials = some
+            raise error
+        self.forget("not there when all was finished", list(self.owed))
+        self.note("nothing is left")
 
 
 class Books:
     """All channels that are looked at, and the serials."""
 
     def __init__(self, topics, channels):
-        self.by_key = {(t, c): ChannelBooks(t, c) for t in topics for c in channels}
+        self.clock = Clock()
+        self.by_key = {}
+        for topic in topics:
+            for channel in channels:
+                self.add(topic, channel)
         self._next_serial = 1
+        self._sent = deque(maxlen=SENT_MAX)  # (serials, by whom, when)
 
     def add(self, topic, channel):
-        self.by_key[topic, channel] = ChannelBooks(topic, channel)
+        self.by_key[topic, channel] = ChannelBooks(topic, channel, self.clock)
 
     def of_topic(self, topic):
         """None for a topic whose messages nobody counts."""
         return [books for (name, _), books in self.by_key.items() if name == topic]
 
-    def send(self, topic, count):
+    def send(self, topic, count, who=""):
         """New serials, and what to call when they are accepted."""
         serials = range(self._next_serial, self._next_serial + count)
         self._next_serial += count
+        self._sent.append((serials, who, self.clock.now()))
         sent = [(books, books.send(serials)) for books in self.of_topic(topic)]
 
         def accept():
@@ -175,3 +244,15 @@ class Books:
                 books.accept(serials, wipes)
 
         return serials, accept
+
+    def totals(self):
+        """What was looked at in all lives."""
+        finished = sum(one.finished_before + one.finished_surely for one in self.by_key.values())
+        return f"{self._next_serial - 1:,} messages published, {finished:,} finished"
+
+    def origin(self, serial):
+        """Whose it is, in words."""
+        for serials, who, when in self._sent:
+            if serial in serials:
+                return f"{serial}: number {serial - serials[0]} of {len(serials)} by {who}, {when}"
+        return f"{serial}: of long ago"

@@ -58,6 +58,7 @@ class Peer(asyncio.Protocol):
         self.says_nop = True
         self.calm = asyncio.Event()  # nothing is waited for
         self.calm.set()
+        self.found = None  # a set: note the messages there, not in the books
         self._buffer = bytearray()
         self._pipe = self._packed = None
         self._kind = None  # of the packing that was asked for
@@ -97,7 +98,10 @@ class Peer(asyncio.Protocol):
         try:
             await asyncio.wait_for(self.calm.wait(), ANSWER_SECONDS_MAX)
         except TimeoutError:
-            raise BrokenError(f"{self} waits for {self.answers_open} answers") from None
+            raise BrokenError(
+                f"{self} waits for {self.answers_open} answers",
+                self.books,
+            ) from None
 
     async def until_written(self):
         """The broker reads what it is sent."""
@@ -128,7 +132,7 @@ class Peer(asyncio.Protocol):
 
     def publish(self, topic, bodies_size, count=1, delay_ms=None):
         """PUB, DPUB, or MPUB where there are several; an OK for all of them."""
-        serials, accept = self.world.books.send(topic, count)
+        serials, accept = self.world.books.send(topic, count, str(self))
         bodies = [serial.to_bytes(SERIAL_SIZE, "big") + bytes(bodies_size) for serial in serials]
         if count > 1:
             command = encode_command("MPUB", topic, body=encode_messages(bodies))
@@ -150,6 +154,11 @@ class Peer(asyncio.Protocol):
             self.books.send_fin(serial)
         self.write(b"".join(b"FIN %s\n" % identity for identity, _ in messages))
 
+    def fin_found(self):
+        """Finish what was only noted."""
+        self.write(b"".join(b"FIN %s\n" % identity for identity in self.held))
+        self.held.clear()
+
     def barrier(self):
         """An answer that comes when all before it is done."""
         self.ask(encode_command("PUB", BARRIER_TOPIC, body=b"-"))
@@ -158,6 +167,7 @@ class Peer(asyncio.Protocol):
 
     def connection_made(self, transport):
         self.transport = transport
+        self.world.connected.add(self)
         self.address = transport.get_extra_info("sockname")
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -202,6 +212,10 @@ class Peer(asyncio.Protocol):
     def _take(self, data):
         attempts, identity = struct.unpack_from(">H16s", data, 8)
         serial = int.from_bytes(data[26 : 26 + SERIAL_SIZE], "big")
+        if self.found is not None:
+            self.found.add(serial)
+            self.held[identity] = serial, attempts
+            return
         self.books.deliver(serial, attempts)
         self.held[identity] = serial, attempts
         self.seen[identity] = attempts
@@ -216,7 +230,7 @@ class Peer(asyncio.Protocol):
         elif data.startswith(NOT_SETTLED):
             self._refuse(data)
         elif not self.is_excused:
-            raise BrokenError(f"{self} did nothing wrong and was told {data!r}")
+            raise BrokenError(f"{self} did nothing wrong and was told {data!r}", self.books)
 
     def _confirm(self, data):
         while isinstance(fin := self.waiting.popleft(), Fin):
@@ -224,7 +238,8 @@ class Peer(asyncio.Protocol):
                 self.books.refuse_fin(fin.serial)
             else:
                 self._forget(fin.identity)
-                self.books.confirm_fin(fin.serial, self.seen.get(fin.identity, fin.attempts))
+                attempts = self.seen.get(fin.identity, fin.attempts)
+                self.books.confirm_fin(fin.serial, attempts, str(self))
         self.answers_open -= 1
         fin(data)
         if not self.answers_open:
@@ -247,13 +262,16 @@ class Peer(asyncio.Protocol):
 
     def connection_lost(self, error):
         self.is_lost = True
+        self.world.connected.discard(self)
         for one in self.waiting:
             if isinstance(one, Fin):
                 self.books.lose_fin(one.serial)
         self.waiting.clear()
         self.calm.set()
-        if not (self.is_excused or self.world.is_stopping or self.world.was_late):
-            self.world.complain(BrokenError(f"{self} did nothing wrong and was dropped: {error}"))
+        if not (self.is_excused or self.world.is_stopping or self.world.is_late()):
+            self.world.complain(
+                BrokenError(f"{self} did nothing wrong and was dropped: {error}", self.books)
+            )
 
     def end(self, way):
         """Close, reset or half-close it."""

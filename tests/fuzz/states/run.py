@@ -20,7 +20,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
 from fuzz import run as fuzzer  # noqa: E402 - found by the line above
-from fuzz.states.books import BrokenError  # noqa: E402
+from fuzz.states import autopsy  # noqa: E402
 from fuzz.states.life import live  # noqa: E402
 from fuzz.states.world import World  # noqa: E402
 
@@ -38,7 +38,7 @@ async def fuzz(folder, seed, seconds, life_seconds):
         here = min(life_seconds, rest) if rest > 1 else 0
         try:
             left = await live(world, folder, f"{seed}-{number}", here, left)
-        except (BrokenError, AssertionError, TimeoutError, OSError) as error:
+        except Exception as error:
             world.complain(error)
         if not world.complaints:
             total = sum(left.values())
@@ -53,10 +53,13 @@ async def fuzz(folder, seed, seconds, life_seconds):
 
 
 def shown(world, folder):
-    """What was found; the log of that broker goes to its data."""
-    lines = [f"{type(error).__name__}: {error}" for error in world.complaints[:COMPLAINTS_SHOWN]]
+    """What was found; the logs of that broker and of the one before go to its data."""
+    lines = []
+    for when, error in world.complaints[:COMPLAINTS_SHOWN]:
+        lines += autopsy.report(world, when, error)
     if world.server:
         (folder / "nsqd.log").write_text(world.server.stderr)
+        (folder / "nsqd.log.before").write_text(world.log_before)
     return "\n".join(lines)
 
 
@@ -83,7 +86,7 @@ def main():
         return 1
     if given.folder is None:
         shutil.rmtree(folder)
-    print("the books hold")
+    print(f"the books hold: {world.life_count} lives, {world.books.totals()}")
     return 0
 
 

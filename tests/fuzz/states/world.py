@@ -3,19 +3,36 @@
 import asyncio
 import json
 import re
+import time
 from collections import defaultdict
 
 from fuzz.states.acts import PROBE_CHANNEL, PROBE_TOPIC
-from fuzz.states.books import Books, BrokenError
+from fuzz.states.books import SERIAL_SIZE, Books, BrokenError
 
 TOPICS, CHANNELS = ("t0", "t1", "t2"), ("c0", "c1")
 RECENT_MAX = 1000
 FINISHED = "nsqd_channel_e2e_processing_latency_seconds_count"
 FIGURE = re.compile(rf'^{FINISHED}{{topic="([^"]+)",channel="([^"]+)"}} (\S+)$', re.MULTILINE)
+CONNECTIONS = re.compile(r'^nsqd_connections{listener="tcp"} (\S+)$', re.MULTILINE)
 FAULTS = re.compile(r"^nsqd_client_faults_total (\S+)$", re.MULTILINE)
-STILL_SECONDS, STILL_TRIES_MAX = 0.05, 600
+STILL_SECONDS = 0.05
+PATIENCE_SECONDS = 60.0  # while nothing comes nearer to its end
+LAG_SECONDS_MAX = 3.0  # the shortest heartbeats are 5 s, and two of them may be missed
 SETTLED_STATUSES = (200, 404)
 REQUEST_SECONDS_MAX = 60.0
+
+
+class Patience:
+    """Ends when nothing has moved for too long, however slow the machine is."""
+
+    def __init__(self):
+        self._last = self._since_s = None
+
+    def is_over(self, state):
+        now_s = time.monotonic()
+        if self._since_s is None or state != self._last:
+            self._last, self._since_s = state, now_s
+        return now_s - self._since_s > PATIENCE_SECONDS
 
 
 class World:
@@ -29,21 +46,38 @@ class World:
         self.books.add(PROBE_TOPIC, PROBE_CHANNEL)
         self.complaints = []
         self.server = None
-        self.begin_life(None)
+        self.life_count = -1
+        self.begin_life(None, "")
 
-    def begin_life(self, server):
+    def begin_life(self, server, name):
+        self.log_before = self.server.stderr if self.server else ""
         self.server = server
-        self.is_calm = self.is_stopping = False
-        self.was_late = (
-            False  # we answered heartbeats too late ourselves: who was dropped says nothing
-        )
+        self.life_count += 1
+        self.books.clock.begin_life(name)
+        self.is_calm = self.is_stopping = self.is_frozen = False
+        self.was_late = False
+        self.beat_s = None  # when this process was last seen to go on
         self.peers = set()
+        self.connected = set()  # all of them, those that nobody drives any more as well
         self.recent = defaultdict(dict)  # (serial, attempts) by id, by topic
         self.probe_max_s = 0.0
 
+    def beat(self):
+        """This process goes on: who has not heard of it for long may drop what it holds."""
+        self.is_late()
+        self.beat_s = time.monotonic()
+
+    def is_late(self):
+        """We stood still for so long that who was dropped in this life for its silence says nothing."""
+        if self.beat_s is not None and time.monotonic() - self.beat_s > LAG_SECONDS_MAX:
+            if not self.was_late:
+                print("this machine is too busy to tell who was silent", flush=True)
+            self.was_late = True
+        return self.was_late
+
     def complain(self, error):
         """The run has found something; it ends soon."""
-        self.complaints.append(error)
+        self.complaints.append((self.books.clock.now(), error))
         self.is_calm = True
 
     def note_id(self, topic, identity, serial, attempts):
@@ -114,14 +148,32 @@ class World:
 
     async def still_figures(self):
         """The same, once nothing waits in a topic and they do not change."""
-        last = None
-        for _ in range(STILL_TRIES_MAX):
+        last, patience = None, Patience()
+        while True:
             waiting, counts = await self.figures()
             if waiting == 0 and counts == last:
                 return counts
+            if patience.is_over(waiting):
+                raise BrokenError(f"{waiting} messages wait in topics, and {counts} changes still")
             last = counts
             await asyncio.sleep(STILL_SECONDS)
-        raise BrokenError(f"{waiting} messages wait in topics, and {counts} changes still")
+
+    async def settle(self):
+        """Whoever is gone is so for the broker as well, and what it published is counted: that follows its fsync."""
+        patience = Patience()
+        while True:
+            text = (await self.get("/metrics")).decode()
+            (count,) = CONNECTIONS.findall(text)
+            if float(count) == len(self.connected):
+                break
+            if patience.is_over(count):
+                raise BrokenError(
+                    f"the broker holds {count} connections, there are {len(self.connected)}"
+                )
+            await asyncio.sleep(STILL_SECONDS)
+        (serial,), accept = self.books.send(PROBE_TOPIC, 1, "HTTP")
+        await self.post(f"/pub?topic={PROBE_TOPIC}", serial.to_bytes(SERIAL_SIZE, "big"))
+        accept()
 
     async def finished(self):
         """FINs that were accepted, by channel; no client was dropped for a fault of the broker's own."""
