@@ -1,4 +1,6 @@
 /* One thread that flushes files: it sleeps until it is handed a batch of them, flushes and drops each, and rings an eventfd.
+ * Large batches are flushed by several threads side by side: the kernel serves what waits meanwhile with one flush of the
+ * device, and one after the other each file costs one. Which of a batch comes first was never promised.
  * Besides it closes descriptors of files that have no name any more, since giving their blocks back takes the kernel
  * milliseconds: one after each batch, and more while no batch waits. It never touches Python.
  *
@@ -57,6 +59,9 @@ static inline int nsq_flush(uintptr_t entry) {
 /* Descriptors that wait to be closed, at most: few, since a broker may have hardly any left. */
 enum { NSQ_CLOSE_MAX = 8 };
 
+/* Threads beside the one: one more for each so many files, and how many at most. */
+enum { NSQ_SIDE_SIZE = 8, NSQ_SIDE_COUNT_MAX = 15 };
+
 /* Since the thread was started. */
 struct nsq_syncs {
     uint64_t count;
@@ -85,32 +90,72 @@ static inline uint64_t nsq_syncer_now_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* The batch that was handed over; called and left with the lock held, which is free meanwhile. */
-static void nsq_syncer_run_batch(nsq_syncer *s) {
-    uint64_t one = 1;
-    int error = 0;
-    uintptr_t *entries = s->entries;
-    size_t size = s->size;
-    struct nsq_syncs done = s->done; /* nobody else writes to it */
-    pthread_mutex_unlock(&s->lock);
-    for (size_t i = 0; i < size; i++) {
+struct nsq_batch {
+    uintptr_t *entries;
+    size_t size;
+    size_t next;          /* the first that nobody has taken */
+    pthread_mutex_t lock; /* of what follows */
+    int error;
+    struct nsq_syncs done;
+};
+
+/* Flush until none is left; any number of threads. */
+static void *nsq_batch_flush(void *argument) {
+    struct nsq_batch *batch = (struct nsq_batch *)argument;
+    struct nsq_syncs done = {0};
+    int first_error = 0;
+    size_t i;
+    while ((i = __atomic_fetch_add(&batch->next, 1, __ATOMIC_RELAXED)) < batch->size) {
+        uintptr_t entry = batch->entries[i];
         int failed;
         uint64_t begun_ns = nsq_syncer_now_ns();
         do {
-            failed = nsq_flush(entries[i]);
+            failed = nsq_flush(entry);
         } while (failed && errno == EINTR);
-        if (failed && !error)
-            error = errno;
+        if (failed && !first_error)
+            first_error = errno;
         done.count++;
         done.failed_count += failed != 0;
         done.time_ns += nsq_syncer_now_ns() - begun_ns;
-        nsq_file_drop(nsq_entry_file(entries[i]));
+        nsq_file_drop(nsq_entry_file(entry));
     }
-    free(entries);
+    pthread_mutex_lock(&batch->lock);
+    if (!batch->error)
+        batch->error = first_error;
+    batch->done.count += done.count;
+    batch->done.failed_count += done.failed_count;
+    batch->done.time_ns += done.time_ns;
+    pthread_mutex_unlock(&batch->lock);
+    return NULL;
+}
+
+/* Flush all of it; the further threads are there for this batch only, and where the kernel has none left it takes longer. */
+static void nsq_batch_run(struct nsq_batch *batch) {
+    pthread_t threads[NSQ_SIDE_COUNT_MAX];
+    size_t count = 0, wanted = batch->size / NSQ_SIDE_SIZE;
+    pthread_mutex_init(&batch->lock, NULL);
+    while (count < wanted && count < NSQ_SIDE_COUNT_MAX
+           && pthread_create(&threads[count], NULL, nsq_batch_flush, batch) == 0)
+        count++;
+    nsq_batch_flush(batch);
+    while (count > 0)
+        pthread_join(threads[--count], NULL);
+    pthread_mutex_destroy(&batch->lock);
+}
+
+/* The batch that was handed over; called and left with the lock held, which is free meanwhile. */
+static void nsq_syncer_run_batch(nsq_syncer *s) {
+    uint64_t one = 1;
+    struct nsq_batch batch = {.entries = s->entries, .size = s->size};
+    pthread_mutex_unlock(&s->lock);
+    nsq_batch_run(&batch);
+    free(batch.entries);
     pthread_mutex_lock(&s->lock);
     s->entries = NULL;
-    s->error = error;
-    s->done = done;
+    s->error = batch.error;
+    s->done.count += batch.done.count;
+    s->done.failed_count += batch.done.failed_count;
+    s->done.time_ns += batch.done.time_ns;
     s->busy = 0;
     pthread_cond_broadcast(&s->changed);
     /* Full only after 2^64 - 2 unread rings. */

@@ -123,3 +123,19 @@ def test_figures_grow(syncer, data_fd):
     assert syncer.figures()[2] > time_s
     os.close(reading)
     os.close(writing)
+
+
+def test_a_large_batch_is_whole(syncer, data_fd):
+    """It is flushed by several threads: each file once, and an error anywhere is the batch's."""
+    reading, writing = os.pipe()
+    failing = {7, 8, 300, 499}
+    for number in range(500):
+        ticket = syncer.request_fd(writing if number in failing else data_fd)
+    syncer.wait(ticket)
+    assert syncer.figures()[:2] == (500, len(failing))
+    assert syncer.completed() == (1, "sync: invalid argument")
+    syncer.wait(syncer.request_fd(data_fd))
+    assert syncer.completed() == (2, "")
+    assert syncer.figures()[:2] == (501, len(failing))
+    os.close(reading)
+    os.close(writing)
