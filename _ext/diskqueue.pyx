@@ -54,7 +54,8 @@ cdef class DiskQueue(DiskWriter):
         syncer.open_folder(self.data_path)
         if found.is_killed:
             self.note_copy(syncer.request_all(self.data_path))
-        self.rewind()
+        self.next_read = self.cursor
+        self.go_to(self.cursor_file, self.cursor_position)
         if self.cursor == self.written:
             self.advance()
         elif self.depth == 0:
@@ -145,6 +146,7 @@ cdef class DiskQueue(DiskWriter):
             if step == 1:
                 self.synced()
                 self.drop_meta()
+                self.close_files()
                 self.sealed_file = -1   # all is synced
                 # Without metadata there is nothing on disk, and nothing to say of it.
                 return self.keep_all() if self.meta_text or self.write_file or self.write_position else 0

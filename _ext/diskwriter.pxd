@@ -24,6 +24,7 @@ cdef class Rolled:
 cdef class DiskWriter(DiskReader):
     cdef str data_path
     cdef int64_t sync_every
+    cdef bint is_ending                 # a clean stop has begun
     cdef int64_t unsynced               # records appended since the last request_sync
     cdef uint64_t sync_ticket           # what covers all appended before that
     cdef bint new_entry                 # a file was made since the directory was synced

@@ -18,6 +18,7 @@ cdef class Flush:
     def __init__(self, Backlog backlog not None):
         self.backlog = backlog
         self.error = None
+        backlog.disk.is_ending = True
         backlog.disk.begin_batch()
 
     cdef int add(self, Delivery *delivery) except -1:

@@ -154,6 +154,8 @@ cdef first_place(str name, str prefix, list existing, numbers):
 
 cdef int64_t record_start(str prefix, int64_t file, int64_t position) except -1:
     """Where to go on reading: right behind a record whose size is damaged there is the middle of the next one."""
+    if position == 0:
+        return 0
     try:
         segment = Segment(segment_path(prefix, file))
     except FileNotFoundError:
@@ -286,8 +288,11 @@ cdef int set_aside(str name, Segment segment, int64_t start, int64_t end) except
 def load_meta(str name, str prefix):
     """(text, [depth, read file, position, write file, position] or None, sealed or None); None without a file."""
     try:
-        with open(prefix + "meta.dat", "rb") as file:
-            data = file.read(4096)
+        fd = os.open(prefix + "meta.dat", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            data = os.read(fd, 4096)
+        finally:
+            os.close(fd)
     except FileNotFoundError:
         return None
     except OSError as error:

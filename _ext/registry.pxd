@@ -54,4 +54,3 @@ cdef class Registry:
     cdef int refuse(self, Topic topic, str error) except -1
     cdef int count_messages(self, uint64_t done, bint is_good) except -1
     cdef int wait_durable(self, Consumer consumer) except -1
-    cdef list close_some(self, list queues, int step)

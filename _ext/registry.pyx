@@ -4,23 +4,17 @@ import logging
 from bisect import bisect_left, insort
 from collections import deque
 
-from nsqfast._ext.backlog cimport Backlog
 from nsqfast._ext.budget cimport Budget, begin_part, is_spent
 from nsqfast._ext.channel cimport Channel
 from nsqfast._ext.clock cimport monotonic_ns
-from nsqfast._ext.diskqueue cimport CLOSE_STEPS
-from nsqfast._ext.flush cimport Flush
 from nsqfast._ext.segment import forget_folder
+from nsqfast._ext.shutdown cimport Shutdown
 
 from nsqfast.errors import ProtocolError
 
 cdef enum:
     # More than some answers is a turn whose work is worth a wake-up, for clients that need the processor themselves.
     LOOK_SIZE_MAX = 2048
-    # Queues that are closed side by side: each has three descriptors open meanwhile.
-    CLOSE_COUNT = 512
-    # Queues that are named at a stop which lost something of them.
-    LOST_SHOWN = 20
     # What a held client counts for: the clock is looked at after each.
     HELD_UNITS = 64
     # A client's write, and what it is told: the clock is looked at after each fourth, and each eighth.
@@ -371,61 +365,23 @@ cdef class Registry:
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
-    def close(self):
+    def close(self, on_progress=None):
         """Refuse publishes, bring everything to disk, close all files. OSError says in one line what was lost. A second
-        call does nothing."""
-        cdef Topic topic
-        cdef Channel channel
-        cdef list queues = []
+        call does nothing.
+
+        on_progress(queues in all, those whose content is on disk, those that are closed) is called several times a
+        second, from within."""
         if self.closing:
             return
         self.settle()
         self.closing = True
         failed_before = self.syncer.failed_ticket
-        for topic in self.topics():
-            topic.complete()
-            for channel in topic.channels():
-                queues.append((f"{topic.name}:{channel.name}", channel.backlog, channel.flush()))
-            queues.append((topic.name, topic.backlog, topic.flush()))
-        errors = []
-        for first in range(0, len(queues), CLOSE_COUNT):
-            for step in range(CLOSE_STEPS):
-                errors += self.close_some(queues[first:first + CLOSE_COUNT], step)
+        shutdown = Shutdown(self.storage, self.topics(), on_progress)
+        lost = shutdown.run()
         self.storage.disposal.finish()
         self.syncer.close()
         forget_folder()
-        if self.syncer.failed_ticket > failed_before:
-            errors.append(OSError(self.syncer.error_errno, self.syncer.health.text))
-        told = tell_losses(queues, errors)
-        if told is not None:
-            raise told
-
-    cdef list close_some(self, list queues, int step):
-        """One step of closing all of them, side by side; what failed."""
-        cdef Backlog backlog
-        cdef uint64_t ticket = 0
-        errors = []
-        for _, backlog, _ in queues:
-            try:
-                ticket = max(ticket, backlog.close_some(step))
-            except OSError as error:
-                errors.append(error)
-        self.syncer.wait(ticket)
-        return errors
-
-
-cdef tell_losses(list queues, list errors):
-    """One OSError for everything, or None."""
-    cdef Flush flush
-    lost = []
-    for name, _, flush in queues:
-        if flush is not None and flush.lost_count:
-            lost.append(f"{flush.lost_count} of {name}")
-            errors.append(flush.error)
-    if not errors:
-        return None
-    number, reason = errors[0].errno, errors[0].strerror or str(errors[0])
-    if not lost:
-        return OSError(number, f"not everything could be closed - {reason}")
-    others = f" and of {len(lost) - LOST_SHOWN} others" if len(lost) > LOST_SHOWN else ""
-    return OSError(number, f"messages lost: {', '.join(lost[:LOST_SHOWN])}{others} - {reason}")
+        if lost is None and self.syncer.failed_ticket > failed_before:
+            lost = OSError(self.syncer.error_errno, f"not everything could be closed - {self.syncer.health.text}")
+        if lost is not None:
+            raise lost

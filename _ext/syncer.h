@@ -194,7 +194,11 @@ static inline nsq_syncer *nsq_syncer_start(void) {
         return NULL;
     }
     pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->changed, NULL);
+    pthread_condattr_t by_clock;
+    pthread_condattr_init(&by_clock);
+    pthread_condattr_setclock(&by_clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&s->changed, &by_clock);
+    pthread_condattr_destroy(&by_clock);
     /* Signals are the main thread's. */
     sigset_t all, before;
     sigfillset(&all);
@@ -236,10 +240,21 @@ static inline struct nsq_syncs nsq_syncer_done(nsq_syncer *s) {
     return done;
 }
 
-static inline void nsq_syncer_wait(nsq_syncer *s) {
+/* Until no batch runs, or for so long; < 0: as long as it takes. */
+static inline void nsq_syncer_wait(nsq_syncer *s, int timeout_ms) {
+    struct timespec until;
+    int failed = 0;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += timeout_ms / 1000;
+    until.tv_nsec += timeout_ms % 1000 * 1000000L;
+    if (until.tv_nsec >= 1000000000L) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000L;
+    }
     pthread_mutex_lock(&s->lock);
-    while (s->busy)
-        pthread_cond_wait(&s->changed, &s->lock);
+    while (s->busy && !failed)
+        failed = timeout_ms < 0 ? pthread_cond_wait(&s->changed, &s->lock)
+                                : pthread_cond_timedwait(&s->changed, &s->lock, &until);
     pthread_mutex_unlock(&s->lock);
 }
 

@@ -47,6 +47,8 @@ cdef class Syncer:
     cdef int open_folder(self, str path) except -1
     cpdef int kick(self) except -1
     cpdef int wait(self, uint64_t ticket) except -1
+    cdef bint wait_some(self, uint64_t ticket, int timeout_ms) except -1
+    cdef uint64_t last_ticket(self) noexcept
     cdef int collect(self) except -1
     cdef int start(self) except -1
     cdef int doom(self, str prefix, object paths) except -1

@@ -37,7 +37,7 @@ cdef extern from "syncer.h" nogil:
 
     Syncs worker_done "nsq_syncer_done"(Worker *worker)
     bint worker_busy "nsq_syncer_busy"(Worker *worker, int *error)
-    void worker_wait "nsq_syncer_wait"(Worker *worker)
+    void worker_wait "nsq_syncer_wait"(Worker *worker, int timeout_ms)
     void worker_stop "nsq_syncer_stop"(Worker *worker)
     bint worker_close_later "nsq_syncer_close_later"(Worker *worker, int fd)
     bint worker_has_room "nsq_syncer_has_room"(Worker *worker)
@@ -231,14 +231,24 @@ cdef class Syncer:
 
     cpdef int wait(self, uint64_t ticket) except -1:
         """Block until the batch has run; its error, if any, is left for completed()."""
-        while self.done_ticket < ticket:
+        while not self.wait_some(ticket, -1):
+            pass
+        return 0
+
+    cdef bint wait_some(self, uint64_t ticket, int timeout_ms) except -1:
+        """Block until one more batch has run, or for so long; whether that of the ticket has."""
+        if self.done_ticket < ticket:
             self.kick()
             if self.worker is NULL or (not self.has_open() and self.open_ticket <= ticket):
                 raise ValueError(f"ticket {ticket} was never given out")
             with nogil:
-                worker_wait(self.worker)
+                worker_wait(self.worker, timeout_ms)
             self.collect()
-        return 0
+        return self.done_ticket >= ticket
+
+    cdef uint64_t last_ticket(self) noexcept:
+        """When it is done, all that was asked for is."""
+        return self.open_ticket if self.has_open() else self.open_ticket - 1
 
     cdef int collect(self) except -1:
         cdef int error = 0
@@ -278,7 +288,7 @@ cdef class Syncer:
     def close(self):
         """Flush what is pending and end the thread; a later request starts a new one."""
         if self.worker is not NULL:
-            self.wait(self.open_ticket if self.has_open() else self.open_ticket - 1)
+            self.wait(self.last_ticket())
         self.waiting = deque()
         self.stop()
 

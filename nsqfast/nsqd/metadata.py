@@ -27,6 +27,7 @@ from nsqfast.errors import OptionsError
 from nsqfast.gotext import os_error
 from nsqfast.names import is_valid_name
 from nsqfast.nsqd.metadata_listing import Listing
+from nsqfast.nsqd.progress import StartProgress
 
 if TYPE_CHECKING:
     from nsqfast._ext.registry import Registry
@@ -139,9 +140,14 @@ def load(registry: "Registry", folder: str) -> bytes | None:
                 "messages of %s are here, and %s does not name it", _shown(name, channel), FILE_NAME
             )
             _add(topics, name, channel)
+    progress = StartProgress()
+    count = sum(1 + len(entry.channels) for entry in topics.values())
+    opened = 0
     with listed_once(folder):
         for name, entry in topics.items():
             _create(registry, name, entry)
+            opened += 1 + len(entry.channels)
+            progress(count, opened)
     return data
 
 

@@ -34,6 +34,7 @@ from nsqfast.nsqd.options import (
     expand_statsd_prefix,
     validate,
 )
+from nsqfast.nsqd.progress import StopProgress
 from nsqfast.nsqd.statsd import Statsd
 from nsqfast.nsqd.timers import DeadlineTimer, LagProbe
 
@@ -280,7 +281,7 @@ class Server:
             self._metadata.close()
         lost: OSError | None = None
         try:
-            self.registry.close()
+            self.registry.close(StopProgress())
         except OSError as error:
             lost = error
         # One turn for answers of HTTP requests whose messages have just reached the disk.

@@ -28,6 +28,7 @@ LAYERS = [
     "_ext.topic _ext.deferral",
     "_ext.bodies",
     "_ext.picture",
+    "_ext.shutdown",
     "_ext.registry",
     "_ext.http_shortcut",
     "_ext.http_front",

@@ -1,0 +1,130 @@
+"""A start and a stop of many queues say how far they are, and a stop that takes long says so."""
+
+import logging
+import os
+import resource
+from itertools import count
+
+import pytest
+
+from nsqfast.nsqd import metadata
+from nsqfast.nsqd.progress import DEADLINE_S, INTERVAL_S, StartProgress, StopProgress
+from support.core import make_registry
+from support.server import start_nsqd
+from support.web import stats
+from support.wire import Client
+
+QUEUES = 40
+LOW_LIMIT = 100  # of descriptors
+
+
+class Clock:
+    """Goes on by so many seconds whenever somebody looks."""
+
+    def __init__(self, step_s):
+        self.step_s, self.now_s = step_s, 0.0
+
+    def __call__(self):
+        self.now_s += self.step_s
+        return self.now_s
+
+
+@pytest.fixture
+def lines(caplog):
+    caplog.set_level(logging.INFO, "nsqd")
+
+    def found(text):
+        return [record.getMessage() for record in caplog.records if text in record.getMessage()]
+
+    return found
+
+
+def fill(folder, queues=QUEUES):
+    """A message in the memory of each."""
+    registry = make_registry(folder)
+    for number in range(queues):
+        registry.topic(f"t{number}").put(b"x")
+    return registry
+
+
+def test_a_stop_tells_how_far_it_is(lines, tmp_path):
+    registry = fill(tmp_path)
+    registry.close(StopProgress(Clock(INTERVAL_S)))
+    told = lines("NSQ: stopping,")
+    assert told[0] == f"NSQ: stopping, 0 of {QUEUES} queues are synced, 0 are closed"
+    last = f"NSQ: stopping, {QUEUES} of {QUEUES} queues are synced, {QUEUES} are closed"
+    assert told[-1] == last
+
+
+def test_a_line_each_interval(lines):
+    tell = StopProgress(Clock(1.0))
+    for _ in range(int(4 * INTERVAL_S)):
+        tell(10, 5, 0)
+    assert len(lines("NSQ: stopping,")) == 4
+
+
+def test_a_stop_that_takes_long_says_what_is_missing_and_goes_on(lines):
+    tell = StopProgress(Clock(1.0))
+    for second in range(int(2 * DEADLINE_S) + 1):
+        tell(10, second // 30, 0)
+    told = lines("takes longer")
+    assert len(told) == 2
+    assert told[0].startswith("NSQ: stopping takes longer than 60 s, 9 of 10 queues are not synced")
+    assert "120 s, 7 of 10 queues" in told[1]
+
+
+def test_a_short_stop_says_nothing(lines, tmp_path):
+    fill(tmp_path).close(StopProgress())
+    assert lines("stopping") == []
+
+
+def test_a_start_tells_how_far_it_is(lines, monkeypatch, tmp_path):
+    registry = fill(tmp_path)
+    metadata.write(tmp_path, metadata.encode(registry))
+    registry.close()
+    monkeypatch.setattr(metadata, "StartProgress", lambda: StartProgress(Clock(INTERVAL_S)))
+    registry = make_registry(tmp_path)
+    metadata.load(registry, str(tmp_path))
+    told = lines("NSQ: starting,")
+    assert told == [f"NSQ: starting, {n} of {QUEUES} queues are open" for n in range(1, QUEUES + 1)]
+    assert sum(topic.backend_depth for topic in registry.topics()) == QUEUES
+    registry.close()
+
+
+def test_a_stop_has_descriptors_enough(tmp_path):
+    """What is in memory has no files yet, and there are more queues than descriptors."""
+
+    def lower():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (LOW_LIMIT, LOW_LIMIT))
+
+    queues = 2 * LOW_LIMIT
+    with start_nsqd("nsqfast", tmp_path, prepare=lower) as server, Client(server.tcp) as client:
+        for number in range(queues):
+            client.pub(f"t{number}", b"x")
+    with start_nsqd("nsqfast", tmp_path) as server:
+        found = {topic["topic_name"]: topic["depth"] for topic in stats(server.http)["topics"]}
+    assert found == {f"t{number}": 1 for number in range(queues)}
+
+
+def test_no_file_is_replaced_before_all_are_made(monkeypatch, tmp_path):
+    """Of what was in memory: each file that goes makes those that come later dearer on ext4."""
+    registry = fill(tmp_path)
+    steps = count()
+    made, replaced = [], []
+    open_file, rename = os.open, os.rename
+
+    def note_open(path, flags, *rest):
+        if flags & os.O_CREAT:
+            made.append(next(steps))
+        return open_file(path, flags, *rest)
+
+    def note_rename(old, new):
+        if os.path.lexists(new):
+            replaced.append(next(steps))
+        rename(old, new)
+
+    monkeypatch.setattr(os, "open", note_open)
+    monkeypatch.setattr(os, "rename", note_rename)
+    registry.close()
+    assert len(made) == 3 * QUEUES  # data, ack file, metadata
+    assert replaced == []
