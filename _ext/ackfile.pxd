@@ -8,6 +8,7 @@ from nsqfast._ext.syncer cimport OpenFile
 cdef extern from "mapping.h" nogil:
     ctypedef struct Mapping "nsq_mapping":
         char *address
+        int fd
         bint is_lost
 
 
@@ -54,7 +55,8 @@ cdef class AckFile:
     cdef size_t size
     cdef Place cursor_place
     cdef Place written_place
-    cdef OpenFile *file             # NULL: the disk had no room, this one lives in memory only
+    cdef uint64_t inode             # of the file, which is not open; 0: the disk had no room, this one is in memory only
+    cdef bint is_synced             # its header was, or will be with the next batch
     cdef readonly str path
     cdef int error_errno            # why it could not be kept
     cdef readonly bint trusted      # read from disk, and the bits are to be believed
@@ -93,12 +95,14 @@ cdef class AckFile:
     cdef bint keep(self) noexcept                       # again, where it could not be kept for a while
     cdef void finish(self) noexcept                     # clean stop; nothing may follow
     cdef int remove(self) except -1
+    cdef OpenFile *open(self) except? NULL
     cdef bint read(self, size_t size) noexcept
     cdef bint is_sound(self) noexcept
     cdef void believe(self) noexcept
     cdef void claim(self) noexcept
     cdef int replace(self, uint64_t capacity, bint must) except -1
-    cdef int attach(self, OpenFile *file, size_t size) except -1
+    cdef int attach(self, int fd, size_t size) except -1
+    cdef void let_go(self) noexcept
     cdef void copy(self, AckFile old) noexcept
     cdef void swap(self, AckFile other) noexcept
     cdef void unmap(self) noexcept

@@ -14,10 +14,10 @@ Every place has a check of its own. The bits have one for all: each bit that is 
 depends on where it stands, so a store costs the same however large the file is.
 """
 
-from libc.errno cimport errno
+from libc.errno cimport ENOENT, errno
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcpy, memset, strncmp
-from posix.stat cimport fstat, struct_stat
+from posix.stat cimport fstat, stat, struct_stat
 
 import logging
 import os
@@ -31,7 +31,7 @@ cdef extern from "check.h" nogil:
     uint64_t check_place "nsq_check_place"(const Place *place)
 
 cdef extern from "mapping.h" nogil:
-    Mapping *map_file "nsq_map"(int fd, size_t size)
+    Mapping *map_file "nsq_map"(int fd, size_t size, const char *path)
     void unmap_file "nsq_unmap"(Mapping *mapping)
 
 cdef extern from *:
@@ -104,7 +104,7 @@ cdef class AckFile:
         self.path = path
         self.header = NULL
         self.mapping = NULL
-        self.file = NULL
+        self.inode = 0
         self.trusted = False
         if fresh:
             self.replace(CAPACITY_MIN, False)
@@ -123,10 +123,13 @@ cdef class AckFile:
         except OSError as error:
             log.error("DISKQUEUE(%s) acknowledgements cannot be read - %s", os.path.basename(path), error.strerror)
             return None
-        acks.file = open_file(fd)
-        size = os.fstat(fd).st_size
-        if size >= HEADER_SIZE:
-            acks.attach(acks.file, size)
+        try:
+            size = os.fstat(fd).st_size
+            if size >= HEADER_SIZE:
+                acks.attach(fd, size)
+                acks.let_go()
+        finally:
+            os.close(fd)
         if size < HEADER_SIZE or not acks.read(size):
             log.error("DISKQUEUE(%s) acknowledgements are damaged, finished messages may come again",
                       os.path.basename(path))
@@ -300,22 +303,22 @@ cdef class AckFile:
         none was there before, memory has to do: a broker must be able to start on a full disk."""
         cdef size_t size = HEADER_SIZE + capacity // 8
         cdef AckFile grown = AckFile(self.path, False)
-        cdef OpenFile *file
         name = self.path + ".tmp"
         try:
-            file = open_file(os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
+            fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             try:
                 # On most file systems a store into a hole of a full disk would find no room.
-                os.posix_fallocate(file.fd, 0, size)
-                grown.attach(file, size)
+                os.posix_fallocate(fd, 0, size)
+                grown.attach(fd, size)
                 grown.copy(self)
                 os.rename(name, self.path)
+                grown.let_go()
             except BaseException:
                 grown.unmap()
-                drop_file(file)
                 os.unlink(name)
                 raise
-            grown.file = file
+            finally:
+                os.close(fd)
         except OSError as error:
             self.error_errno = error.errno
             if must and self.is_kept():
@@ -323,20 +326,42 @@ cdef class AckFile:
             if self.is_kept() or self.header is NULL:
                 log.error("DISKQUEUE(%s) acknowledgements are kept in memory only - %s", os.path.basename(self.path),
                           error)
-            grown.attach(NULL, size)
+            grown.attach(-1, size)
             grown.copy(self)
         self.swap(grown)
         return 0
 
-    cdef int attach(self, OpenFile *file, size_t size) except -1:
-        self.mapping = map_file(-1 if file is NULL else file.fd, size)
+    cdef int attach(self, int fd, size_t size) except -1:
+        cdef struct_stat status
+        cdef bytes path = os.fsencode(self.path)
+        self.mapping = map_file(fd, size, path)
         if self.mapping is NULL:
             raise OSError(errno, os.strerror(errno))
         self.header = <Header *>self.mapping.address
         self.words = <uint64_t *>(self.mapping.address + HEADER_SIZE)
         self.size = size
         self.mask = (size - HEADER_SIZE) * 8 - 1
+        self.inode = status.st_ino if fd >= 0 and fstat(fd, &status) == 0 else 0
         return 0
+
+    cdef void let_go(self) noexcept:
+        """The mapping needs no descriptor, now that the file has its name."""
+        self.mapping.fd = -1
+
+    cdef OpenFile *open(self) except? NULL:
+        """To be synced; the caller drops it. NULL: the file is not there, or is not this one any more."""
+        cdef struct_stat found
+        cdef OpenFile *file
+        if not self.is_kept():
+            return NULL
+        try:
+            file = open_file(os.open(self.path, os.O_RDWR | os.O_CLOEXEC))
+        except FileNotFoundError:
+            return NULL
+        if fstat(file.fd, &found) or found.st_ino != self.inode:
+            drop_file(file)
+            return NULL
+        return file
 
     cdef void copy(self, AckFile old) noexcept:
         """Into this one, which is all zeros."""
@@ -369,7 +394,8 @@ cdef class AckFile:
         self.words, other.words = other.words, self.words
         self.mask, other.mask = other.mask, self.mask
         self.size, other.size = other.size, self.size
-        self.file, other.file = other.file, self.file
+        self.inode, other.inode = other.inode, self.inode
+        self.is_synced = False
         self.mapping, other.mapping = other.mapping, self.mapping
         self.cursor_place, other.cursor_place = other.cursor_place, self.cursor_place
         self.written_place, other.written_place = other.written_place, self.written_place
@@ -379,9 +405,6 @@ cdef class AckFile:
             unmap_file(self.mapping)
             self.mapping = NULL
             self.header = NULL
-        if self.file is not NULL:
-            drop_file(self.file)
-            self.file = NULL
 
     cdef void announce(self, list numbers) noexcept:
         """That metadata is about to be renamed into place; until confirm(), the old one and it are both ours."""
@@ -407,18 +430,22 @@ cdef class AckFile:
 
     cdef bint is_kept(self) noexcept:
         """What is stored here survives the process."""
-        return self.file is not NULL and not self.mapping.is_lost
+        return self.inode != 0 and not self.mapping.is_lost
 
     cdef bint is_cut(self) noexcept:
         """Somebody else removed the file or changed its size."""
         cdef struct_stat found
-        return (self.file is not NULL and fstat(self.file.fd, &found) == 0
-                and (found.st_nlink == 0 or <size_t>found.st_size != self.size))
+        cdef bytes path = os.fsencode(self.path)
+        if self.inode == 0:
+            return False
+        if stat(path, &found):
+            return errno == ENOENT
+        return found.st_ino != self.inode or <size_t>found.st_size != self.size
 
     cdef bint keep(self) noexcept:
         """Where it could not be kept, try again; whether it is now."""
         if not self.is_kept() or self.is_cut():
-            if self.file is not NULL:
+            if self.inode:
                 log.error("DISKQUEUE(%s) acknowledgements are kept in memory only - the file could not be changed",
                           os.path.basename(self.path))
                 self.mapping.is_lost = True

@@ -12,6 +12,7 @@ cdef class DiskPosition:
     cdef Syncer syncer
     cdef AckFile acks                   # None until there is something to remember
     cdef bint closed
+    cdef bint is_open                   # it may have data files open
     cdef readonly int64_t unacked       # from the cursor on, whether read or not
 
     # Where it ends: what is published
@@ -39,6 +40,9 @@ cdef class DiskPosition:
     cdef str meta_text                  # what is in it now
     cdef str meta_synced                # the same if it is known to be on disk
     cdef list meta_draft                # what waits for its fsync to replace that; None = nothing
+
+    cdef int note_open(self) except -1
+    cdef bint close_idle(self) except -1
 
     cdef int move_cursor(self, int64_t file, int64_t position) except -1
     cdef int keep_cursor(self) except -1

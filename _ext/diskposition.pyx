@@ -18,7 +18,40 @@ from nsqfast._ext.syncer cimport drop_file
 log = logging.getLogger("nsqd")
 
 
+cdef enum:
+    # Where too many queues have their files open, so much of them close theirs at once.
+    CLOSE_SHARE = 8
+
+
 cdef class DiskPosition:
+    # Descriptors
+
+    cdef int note_open(self) except -1:
+        """It opens a data file; where too many did, those that did so first close theirs until they need them."""
+        cdef DiskPosition other
+        cdef size_t before = self.syncer.pending_size
+        cdef object queues = self.syncer.open_queues
+        self.syncer.make_room()
+        if self.is_open:
+            return 0
+        self.is_open = True
+        queues[self] = None
+        if len(queues) <= self.syncer.open_max:
+            return 0
+        for _ in range(1 + len(queues) // CLOSE_SHARE):
+            other = queues.popitem(False)[0]
+            other.is_open = other is self or not other.close_idle()
+            if other.is_open:
+                queues[other] = None
+        if self.syncer.pending_size > before and not self.syncer.is_promised:
+            # Until it is synced a file stays open. Nobody was told yet what this batch will have.
+            self.syncer.wait(self.syncer.last_ticket())
+        return 0
+
+    cdef bint close_idle(self) except -1:
+        """False: not now."""
+        return False
+
     # The cursor
 
     cdef int move_cursor(self, int64_t file, int64_t position) except -1:
@@ -130,6 +163,7 @@ cdef class DiskPosition:
         if self.meta_draft is not None or not self.is_meta_due():
             return 0
         draft = self.prefix + "meta.dat.1.tmp"
+        self.syncer.make_room()
         try:
             file = draft_meta(draft, self.text_of(numbers))
         except OSError as error:

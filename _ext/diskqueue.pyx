@@ -170,6 +170,7 @@ cdef class DiskQueue(DiskWriter):
         return max(ticket, self.begin_meta())
 
     cdef uint64_t close_last(self) except? 0:
+        cdef OpenFile *file
         cdef uint64_t ticket = 0
         try:
             self.end_meta()
@@ -177,8 +178,10 @@ cdef class DiskQueue(DiskWriter):
                 self.acks.remove()
             elif self.acks is not None:
                 self.acks.finish()
-                if self.acks.file is not NULL:
-                    ticket = self.syncer.request(self.acks.file)
+                file = self.acks.open()
+                if file is not NULL:
+                    ticket = self.syncer.request(file)
+                    drop_file(file)
             if self.meta_text:
                 ticket = self.syncer.request_folder(self.data_path)
         finally:
@@ -193,6 +196,8 @@ cdef class DiskQueue(DiskWriter):
         return self.syncer.doom(self.prefix, all_files(self.prefix, self.first_file, self.write_file + 1))
 
     cdef int close_files(self) except -1:
+        self.syncer.open_queues.pop(self, None)
+        self.is_open = False
         self.close_reader()
         self.close_output()
         self.tail_dirty = False

@@ -28,7 +28,6 @@ cdef class DiskWriter(DiskReader):
     cdef int64_t unsynced               # records appended since the last request_sync
     cdef uint64_t sync_ticket           # what covers all appended before that
     cdef bint new_entry                 # a file was made since the directory was synced
-    cdef OpenFile *synced_acks          # the ack file's, if it was synced; only to be compared
     cdef int64_t sync_file              # whose data sync_ticket covers
 
     # Writer
@@ -69,6 +68,7 @@ cdef class DiskWriter(DiskReader):
     cdef bint rolls(self, int64_t position, int64_t size) noexcept
     cdef int write_run(self, const char *data, size_t size) except -1
     cdef int roll(self) except -1
+    cdef bint is_missing(self) except -1
     cdef int leave_output(self) except -1
     cdef int undo(self, int64_t file, int64_t position) except -1
     cdef int cut(self) except -1
@@ -76,3 +76,4 @@ cdef class DiskWriter(DiskReader):
     cdef int after_write(self) except -1
     cpdef uint64_t request_sync(self) except? 0
     cdef int close_output(self) except -1
+    cdef bint close_idle(self) except -1

@@ -153,7 +153,7 @@ cdef class DiskWriter(DiskReader):
             raise
 
     cdef int store(self) except -1:
-        if self.unsynced == 0 and self.output is not NULL and is_removed(self.output.fd):
+        if self.unsynced == 0 and (is_removed(self.output.fd) if self.output is not NULL else self.is_missing()):
             self.leave_output()
         self.batch_file, self.batch_position, self.is_written = self.write_file, self.write_position, True
         self.prepare()
@@ -197,11 +197,13 @@ cdef class DiskWriter(DiskReader):
             self.meta_text = ""
         self.acks.reserve(self.written + self.gathered_count)
         self.acks.clear(self.written, self.written + self.gathered_count)
-        if self.acks.file is not self.synced_acks:
+        if not self.acks.is_synced:
             # A new one: after a power failure its header tells what the metadata may have lost.
-            self.synced_acks = self.acks.file
-            if self.acks.file is not NULL:
-                self.syncer.request(self.acks.file)
+            file = self.acks.open()
+            if file is not NULL:
+                self.syncer.request(file)
+                drop_file(file)
+            self.acks.is_synced = True
         if self.output is NULL:
             self.open_write_file(False)
         if self.tail_dirty:
@@ -223,6 +225,7 @@ cdef class DiskWriter(DiskReader):
         return 0
 
     cdef int open_write_file(self, bint fresh) except -1:
+        self.note_open()
         path = segment_path(self.prefix, self.write_file)
         self.new_entry = self.new_entry or fresh or not os.path.exists(path)
         try:
@@ -269,6 +272,10 @@ cdef class DiskWriter(DiskReader):
         self.write_file += 1
         self.write_position = 0
         return self.open_write_file(True)
+
+    cdef bint is_missing(self) except -1:
+        """Somebody removed the write file while it was closed."""
+        return self.write_position > 0 and not os.path.exists(segment_path(self.prefix, self.write_file))
 
     cdef int leave_output(self) except -1:
         """Somebody removed the file: what goes on being written to it is gone with the process."""
@@ -365,6 +372,15 @@ cdef class DiskWriter(DiskReader):
             if self.is_waiting and self.wait_ticket == 0:
                 self.wait_ticket = self.sync_ticket
         return self.sync_ticket
+
+    cdef bint close_idle(self) except -1:
+        """What was written is synced, or on its way; False: it is being written."""
+        if self.is_written or self.rolled or (self.unsynced and self.syncer.is_promised):
+            return False
+        self.request_sync()
+        self.close_reader()
+        self.close_output()
+        return True
 
     cdef int close_output(self) except -1:
         if self.output is not NULL:

@@ -56,6 +56,7 @@ cdef class FileReader(DiskPosition):
             self.ahead_capacity = want
             charge(&account, want)
         if self.read_fd < 0:
+            self.note_open()
             try:
                 self.read_fd, _ = open_file(segment_path(self.prefix, self.read_file))
             except FileNotFoundError:

@@ -8,15 +8,18 @@
 #define NSQFAST_MAPPING_H
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 typedef struct nsq_mapping {
     char *address;
     size_t size;
-    int fd;
+    int fd;     /* -1: closed since */
+    char *path; /* NULL: memory alone */
     volatile sig_atomic_t is_lost;
     struct nsq_mapping *next, *previous;
 } nsq_mapping;
@@ -49,7 +52,10 @@ static void nsq_on_bus(int number, siginfo_t *info, void *context) {
         char *copy = (char *)mmap(NULL, m->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (copy == MAP_FAILED)
             break;
-        nsq_copy_file(m->fd, copy, m->size);
+        int fd = m->fd >= 0 || m->path == NULL ? m->fd : open(m->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        nsq_copy_file(fd, copy, m->size);
+        if (fd >= 0 && fd != m->fd)
+            close(fd);
         if (mremap(copy, m->size, m->size, MREMAP_MAYMOVE | MREMAP_FIXED, m->address) == MAP_FAILED)
             break;
         m->is_lost = 1;
@@ -62,13 +68,20 @@ static void nsq_on_bus(int number, siginfo_t *info, void *context) {
     errno = error;
 }
 
-/* The file, or memory alone where fd is -1; NULL with errno set if there is no room. */
-static inline nsq_mapping *nsq_map(int fd, size_t size) {
+/* The file, or memory alone where fd is -1; NULL with errno set if there is no room. The descriptor may be closed once
+ * the file stands under that path, and `fd` is set to -1. */
+static inline nsq_mapping *nsq_map(int fd, size_t size, const char *path) {
     nsq_mapping *m = (nsq_mapping *)calloc(1, sizeof *m);
     if (m == NULL)
         return NULL;
+    m->path = fd < 0 ? NULL : strdup(path);
+    if (fd >= 0 && m->path == NULL) {
+        free(m);
+        return NULL;
+    }
     m->address = (char *)mmap(NULL, size, PROT_READ | PROT_WRITE, fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED, fd, 0);
     if (m->address == MAP_FAILED) {
+        free(m->path);
         free(m);
         return NULL;
     }
@@ -96,6 +109,7 @@ static inline void nsq_unmap(nsq_mapping *m) {
     if (m->next)
         m->next->previous = m->previous;
     munmap(m->address, m->size);
+    free(m->path);
     free(m);
 }
 

@@ -25,11 +25,14 @@ cdef class Syncer:
     cdef uintptr_t *pending              # files, a reference each; with the lowest bit set for all their file system
     cdef size_t pending_size
     cdef size_t pending_capacity
+    cdef size_t running_size             # of the batch that runs
     cdef bint is_promised           # somebody waits for the open batch, whatever comes into it
     cdef readonly uint64_t open_ticket   # what the batch now being gathered will be called
     cdef readonly uint64_t done_ticket   # all up to here was attempted
     cdef readonly uint64_t failed_ticket # the last batch in which something failed; 0 = none
     cdef uint64_t all_ticket             # of request_all(); 0 = nobody asked for it
+    cdef readonly object open_queues     # OrderedDict: those that have data files open, in the order of opening
+    cdef public Py_ssize_t open_max      # how many may
     cdef object waiting                  # queues whose cursors wait for a batch
     cdef readonly int error_errno        # the first failure not yet reported by completed(); 0 = none
     cdef uint64_t sync_count             # fsyncs done when the last batch ended
@@ -60,6 +63,7 @@ cdef class Syncer:
     cdef int close_later(self, int fd) except -1
     cdef int add(self, OpenFile *file, int how) except -1
     cdef uint64_t promise(self) except 0
+    cdef int make_room(self) except -1
     cdef bint has_open(self) noexcept
     cdef bint is_running(self) noexcept
     cdef int announce(self) except -1

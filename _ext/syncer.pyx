@@ -12,7 +12,8 @@ from libc.stdlib cimport free, realloc
 from posix.unistd cimport dup, read
 
 import os
-from collections import deque
+import resource
+from collections import OrderedDict, deque
 from contextlib import suppress
 from itertools import chain
 
@@ -23,6 +24,8 @@ from nsqfast._ext.segment import note_left
 cdef enum:
     # What the removal of a file counts for: the clock is looked at after each.
     REMOVE_UNITS = 64
+    # A queue that is in use has two files open; half of all descriptors are for them.
+    OPEN_SHARE = 4
 
 
 cdef extern from "syncer.h" nogil:
@@ -51,6 +54,12 @@ cdef OpenFile *open_file(int fd) except NULL:
     return file
 
 
+def open_queue_max():
+    """How many queues may have files open."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 1 << 30 if limit == resource.RLIM_INFINITY else max(limit // OPEN_SHARE, 4)
+
+
 cdef class Folder:
     def __cinit__(self, str path):
         self.file = open_file(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
@@ -73,6 +82,8 @@ cdef class Syncer:
         self.on_pending = None
         self.folders = {}
         self.doomed = {}
+        self.open_queues = OrderedDict()
+        self.open_max = open_queue_max()
         self.failed_ticket = self.all_ticket = 0
         self.waiting = deque()
 
@@ -194,6 +205,13 @@ cdef class Syncer:
             self.announce()
         return 0
 
+    cdef int make_room(self) except -1:
+        """Before a file is opened: those on their way to the disk are so many that they have to be waited for. Not where
+        somebody was promised what the open batch does not have yet."""
+        if self.pending_size + self.running_size > <size_t> self.open_max and not self.is_promised:
+            self.wait(self.last_ticket())
+        return 0
+
     cdef uint64_t promise(self) except 0:
         """The ticket of a request that is still to come, or turns out not to be needed."""
         self.start()
@@ -223,6 +241,7 @@ cdef class Syncer:
             return 0
         worker_submit(self.worker, self.pending, self.pending_size)
         self.pending = NULL
+        self.running_size = self.pending_size
         self.pending_size = 0
         self.pending_capacity = 0
         self.is_promised = False
@@ -255,6 +274,7 @@ cdef class Syncer:
         if not self.is_running() or worker_busy(self.worker, &error):
             return 0
         self.done_ticket += 1
+        self.running_size = 0
         if error:
             self.error_errno = self.error_errno or error
             self.failed_ticket = self.done_ticket

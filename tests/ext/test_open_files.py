@@ -1,0 +1,76 @@
+"""How many queues have data files open is bounded, and what was closed opens again."""
+
+import os
+
+import pytest
+
+from support.core import make_registry
+
+QUEUES, OPEN_MAX = 40, 8
+
+
+@pytest.fixture
+def made(tmp_path):
+    """registry(): each in the place of the one before."""
+    found = []
+
+    def make():
+        found.append(make_registry(tmp_path, mem_queue_size=0))
+        found[-1].syncer.open_max = OPEN_MAX
+        return found[-1]
+
+    yield make
+    for registry in found:
+        registry.close()
+
+
+def data_files():
+    """Those that this process has open."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found.append(os.readlink(f"/proc/self/fd/{name}"))
+        except FileNotFoundError:
+            continue
+    return [path for path in found if ".diskqueue." in path]
+
+
+def publish(registry, body):
+    for number in range(QUEUES):
+        registry.topic(f"t{number}").put(body)
+        assert len(registry.syncer.open_queues) <= OPEN_MAX
+        assert len(data_files()) <= 4 * OPEN_MAX
+
+
+def test_only_so_many_are_open(made):
+    registry = made()
+    for body in (b"1", b"2", b"3"):
+        publish(registry, body)
+    assert [topic.backend_depth for topic in registry.topics()] == [3] * QUEUES
+
+
+def test_a_start_opens_none(made):
+    publish(made(), b"x")
+    before = len(data_files())
+    registry = made()  # the first one is killed, so to speak
+    for number in range(QUEUES):
+        assert registry.topic(f"t{number}").backend_depth == 1
+    assert len(data_files()) == before
+
+
+def test_closed_files_were_synced(made):
+    registry = made()
+    publish(registry, b"x")
+    synced = registry.syncer.figures()[0]
+    assert synced >= QUEUES - OPEN_MAX
+
+
+def test_a_closed_file_that_somebody_removed(made, tmp_path):
+    """What is published afterwards is there after a kill."""
+    registry = made()
+    publish(registry, b"x")
+    assert registry.topic("t0") not in registry.syncer.open_queues
+    (tmp_path / "t0.diskqueue.000000.dat").unlink()
+    registry.topic("t0").put(b"y")
+    assert (tmp_path / "t0.diskqueue.000001.dat").stat().st_size > 0
+    assert made().topic("t0").backend_depth == 1
