@@ -65,6 +65,8 @@ cdef class Disposal(Timed):
         """False: the part ended before all files were removed, or the thread has more than enough of them."""
         cdef dict doomed = self.syncer.doomed
         while doomed:
+            if not self.syncer.may_close():
+                return False
             prefix, paths = doomed.popitem()
             if not self.syncer.remove_some(prefix, paths, budget):
                 doomed[prefix] = paths
@@ -94,8 +96,9 @@ cdef class Disposal(Timed):
         """Free what is left, at the end of the process."""
         cdef Budget endless = Budget(0, INT64_MAX)
         self.timers.disarm(self)
-        while not self.remove_some(&endless):
-            pass
+        for prefix in list(self.syncer.doomed):
+            self.syncer.remove_doomed(prefix)
+        self.remove_some(&endless)  # tells those who wait for it
         self.free_some(&endless)
         return 0
 

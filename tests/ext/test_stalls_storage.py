@@ -277,6 +277,24 @@ def test_a_kill_before_the_files_of_an_emptied_queue_are_gone(tmp_path):
     registry.close()
 
 
+def test_what_the_thread_has_no_room_for_is_not_freed_by_the_loop(tmp_path, monkeypatch):
+    registry = make_registry(tmp_path, max_bytes_per_file=100)
+    make_files(registry, 60)
+    fix_parts(1 << 60)
+    closed, done, close = [], [], os.close
+
+    def note(fd):
+        closed.append(os.readlink(f"/proc/self/fd/{fd}"))
+        close(fd)
+
+    monkeypatch.setattr(os, "close", note)
+    registry.delete_topic("t")
+    registry.when_removed(lambda: done.append(True))
+    run_until(registry, lambda: done)
+    assert [path for path in closed if path.endswith("(deleted)")] == []
+    registry.close()
+
+
 def test_a_stop_removes_what_is_left(tmp_path):
     registry = make_registry(tmp_path, max_bytes_per_file=100)
     make_files(registry)
