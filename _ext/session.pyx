@@ -143,7 +143,8 @@ cdef class Session(Publisher):
             log.error("client(%s) - command line too long", self.remote_address)
             self.is_draining = True
             self.leave()
-            self.shut()
+            if not self.pending:  # else when the answers that wait have left
+                self.shut()
             return 0
         return self.run(data, size, &line)
 

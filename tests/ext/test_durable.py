@@ -171,3 +171,12 @@ def test_a_stop_keeps_what_was_put_off(tmp_path):
     assert again.topic("v").depth == 1
     assert again.topic("t").channel("c").depth == 1
     again.close()
+
+
+def test_answers_that_wait_leave_before_a_line_without_end_ends_the_connection(registry):
+    peer = Peer(registry)
+    peer.send(pub(b"t", b"1") + b"x" * 20_000)
+    assert not peer.transport.has_eof
+    assert sync(registry, peer) == [[OK]]
+    assert peer.transport.has_eof
+    assert registry.fault_count == 0
