@@ -55,7 +55,7 @@ cdef class AckFile:
     cdef size_t size
     cdef Place cursor_place
     cdef Place written_place
-    cdef uint64_t inode             # of the file, which is not open; 0: the disk had no room, this one is in memory only
+    cdef uint64_t inode             # of the file, which is not open; 0: the disk had no room, this is in memory only
     cdef bint is_synced             # its header was, or will be with the next batch
     cdef readonly str path
     cdef int error_errno            # why it could not be kept

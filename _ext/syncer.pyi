@@ -1,9 +1,13 @@
+from collections import OrderedDict
 from collections.abc import Callable
 
 from nsqfast._ext.health import Health
 
 class Syncer:
     on_pending: Callable[[], object] | None
+    open_max: int
+    @property
+    def open_queues(self) -> OrderedDict[object, None]: ...
     @property
     def open_ticket(self) -> int: ...
     @property

@@ -54,7 +54,7 @@ cdef OpenFile *open_file(int fd) except NULL:
     return file
 
 
-def open_queue_max():
+cdef Py_ssize_t open_queue_max() except -1:
     """How many queues may have files open."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return 1 << 30 if limit == resource.RLIM_INFINITY else max(limit // OPEN_SHARE, 4)
@@ -206,7 +206,7 @@ cdef class Syncer:
         return 0
 
     cdef int make_room(self) except -1:
-        """Before a file is opened: those on their way to the disk are so many that they have to be waited for. Not where
+        """Before a file is opened: those on their way to the disk are waited for where they are too many. Not where
         somebody was promised what the open batch does not have yet."""
         if self.pending_size + self.running_size > <size_t> self.open_max and not self.is_promised:
             self.wait(self.last_ticket())

@@ -1,6 +1,7 @@
 """The disk queue against its model, over reopening, kill -9, rolls and full disks."""
 
 import contextlib
+import gc
 import mmap
 import os
 import random
@@ -371,8 +372,8 @@ def test_kill(tmp_path, queue_at, seed):
             code = 1
             with contextlib.suppress(BaseException):
                 # From within, at any instruction: the timer's signal is not handled.
-                signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.0002, 0.02))
                 signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.0002, 0.02))
                 misuse(str(tmp_path), states, first, rng.random(), size_max, 3000)
                 code = 0
             os._exit(code)
@@ -458,6 +459,7 @@ def test_failing_roll_leaves_all_usable(tmp_path, queue_at):
 
 def deleted_files():
     """Of this process: removed, but still open."""
+    gc.collect()  # queues of other tests that nobody closed
     found = []
     for number in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):
