@@ -261,6 +261,12 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
 
     def _fill(self, slot: _Slot, done: "asyncio.Future[Response]") -> None:
         if done.cancelled():
+            if isinstance(
+                done, asyncio.Task
+            ):  # the loop ends: what would be begun now stays behind
+                self._is_finished = True
+                self._queue.clear()
+                return
             slot.response = INTERNAL_ERROR
         elif error := done.exception():
             if (note := slot.request.admit_line()) is not None:

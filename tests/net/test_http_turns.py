@@ -6,7 +6,7 @@ import logging
 import pytest
 from nsqfast._ext.budget import fix_parts
 
-from net.test_http_front import HEAD, WAIT, front
+from net.test_http_front import HEAD, WAIT, Front, front
 from nsqfast.net.http_message import Request, Response
 from nsqfast.net.http_receiver import HttpReceiver
 from nsqfast.net.http_routes import Routes
@@ -206,3 +206,32 @@ async def test_connections_that_have_more_share_the_part(talk):
     assert all(wire.is_reading for _, wire in connections)
     for protocol, _ in connections:
         protocol.connection_lost(None)
+
+
+class Slow(Front):
+    """Handlers that never end."""
+
+    begun = 0
+
+    def __call__(self, _request):
+        return self.work()
+
+    async def work(self):
+        self.begun += 1
+        await asyncio.Event().wait()
+
+
+def test_nothing_is_begun_when_the_loop_ends(tmp_path):
+    """Its end cancels the handler of the first request; the second would be left behind."""
+    found = []
+
+    async def ask():
+        found.append(Slow(tmp_path))
+        begin_reading(found[0].wire)
+        found[0].protocol.data_received(GET * 3)
+        await asyncio.sleep(0)
+
+    with asyncio.Runner() as runner:
+        runner.run(ask())
+    assert found[0].begun == 1
+    found[0].registry.close()

@@ -155,7 +155,7 @@ def test_killed_and_started_again_on_the_same_ports(tmp_path):
             assert (again.tcp, again.http) == (server.tcp, server.http)
             assert get(again.http, "/ping").body == b"OK"
         client.close()
-        server.lines.clear()
+        server.forget_lines()
 
 
 def test_a_stop_keeps_messages_names_and_pauses(tmp_path):
@@ -191,7 +191,7 @@ def test_a_new_name_is_on_disk_soon(tmp_path):
             assert time.monotonic() < deadline
             client.barrier()
         server.kill()
-        server.lines.clear()
+        server.forget_lines()
 
 
 def test_signals(tmp_path):

@@ -71,7 +71,7 @@ class Server:
         prepare: Callable[[], None] | None = None,
         seconds_max: float = START_SECONDS_MAX,
     ) -> None:
-        self.lines: collections.deque[str] = collections.deque(maxlen=LOG_LINES_MAX)
+        self._lines: collections.deque[str] = collections.deque(maxlen=LOG_LINES_MAX)
         self.addresses: dict[str, Address] = {}
         self._changed = threading.Condition()
         self._seconds_max = seconds_max
@@ -105,6 +105,17 @@ class Server:
         return self.addresses["HTTPS"]
 
     @property
+    def lines(self) -> list[str]:
+        """What it has logged, as of now: the reader goes on."""
+        with self._changed:
+            return list(self._lines)
+
+    def forget_lines(self) -> None:
+        """What it has logged up to now."""
+        with self._changed:
+            self._lines.clear()
+
+    @property
     def stderr(self) -> str:
         return "\n".join(self.lines)
 
@@ -114,7 +125,7 @@ class Server:
             for raw in pipe:
                 line = raw.decode("utf-8", "replace").rstrip("\n")
                 with self._changed:
-                    self.lines.append(line)
+                    self._lines.append(line)
                     found = LISTENING.search(line)
                     if found:
                         self.addresses[found[1]] = ("127.0.0.1", int(found[3]))
