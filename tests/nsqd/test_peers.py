@@ -220,27 +220,25 @@ def test_clients_that_take_all_descriptors(tmp_path, connect):
         assert is_clean(server)
 
 
-def test_files_that_take_all_descriptors(tmp_path, connect):
-    """What was answered with OK is there afterwards, all of it and nothing else."""
+@pytest.mark.parametrize(("limit", "is_enough"), [(72, True), (40, False)])
+def test_more_queues_than_descriptors(tmp_path, connect, limit, is_enough):
+    """Files are closed and opened again. What was answered with OK is there afterwards, all of it and nothing else."""
     flags = ("--mem-queue-size=0", "--max-bytes-per-file=2000")
     accepted, errors = {}, []
-    with start(tmp_path, *flags, prepare=limit_descriptors(72)) as server:
+    with start(tmp_path, *flags, prepare=limit_descriptors(limit)) as server:
         clients = [connect(server.tcp) for _ in range(16)]
-        for client in clients:
-            client.barrier()
-        number = 0
-        while len(errors) < 12:
+        for number in range(300):
             # Old topics, which roll to another file again and again, and ever new ones.
             topic, body = f"t{number % 7 if number % 2 else number}", b"%0500d" % number
-            clients[-1].command("PUB", topic, body=body)
-            frame = clients[-1].read_frame()
+            clients[0].command("PUB", topic, body=body)
+            frame = clients[0].read_frame()
             if frame.data == b"OK":
                 accepted.setdefault(topic, []).append(body)
             else:
                 errors.append(frame.data)
-                clients.pop().close()
-            number += 1
+                clients.pop(0).close()
         assert all(b"too many open files" in error.lower() for error in errors), errors
+        assert bool(errors) is not is_enough
         for client in clients:
             client.close()
         # Now there are some again, and the list of topics is written after all.
