@@ -186,9 +186,9 @@ class Pair:
         for row in in_flight:
             assert row["consumer"] is broker.consumers[broker.in_flight[row["piece"]][0]].session
         for found in (in_flight, deferred):
-            # Pages read the clocks anew, so what is due at one moment differs by less than they do.
-            due = [row["due_ns"] // 1_000_000 for row in found]
-            assert all(one <= other + 1 for one, other in itertools.pairwise(due))
+            # Pages read two clocks anew, one after the other, and a busy machine may stop in between.
+            due = [row["due_ns"] for row in found]
+            assert all(one <= other + SECOND_NS // 2 for one, other in itertools.pairwise(due))
         assert broker.figures() == before == self.alone.figures()
         assert broker.delivered == self.alone.delivered
         return ready
