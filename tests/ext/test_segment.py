@@ -201,6 +201,29 @@ def test_bodies_with_holes_are_told_from_torn_ones(seed):
             assert is_sealed_record(torn) == (torn == sealed)
 
 
+WORD = (1 << 64) - 1
+
+
+def checksum(data):
+    """By the description in hollow.h, a word after the other."""
+    step, factor, total = 0x9E3779B97F4A7C14, 0xFF51AFD7ED558CCD, len(data)
+    data = data[:10] + bytes(2) + data[12:]
+    for start in range(0, len(data), 8):
+        total += int.from_bytes(data[start : start + 8].ljust(8, b"\0"), "big") * factor
+        factor += step
+    mixed = (total + 0x9E3779B97F4A7C15) & WORD
+    mixed = ((mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9) & WORD
+    mixed = ((mixed ^ mixed >> 27) * 0x94D049BB133111EB) & WORD
+    return (mixed ^ mixed >> 31) >> 48
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 9, 10, 200, 511, 512, 5000])
+def test_the_seal_is_a_checksum_of_all_else(size):
+    for body in (bytes(size), bytes(size - 1) + b"x", b"x" + bytes(size - 1), b"y" * size):
+        sealed = seal_record(record(body))
+        assert int.from_bytes(sealed[10:12], "big") == checksum(sealed)
+
+
 def test_records_without_a_body_are_never_hollow():
     assert not any(is_hollow_record(record(b""), position) for position in range(512))
 
