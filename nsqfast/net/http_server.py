@@ -53,14 +53,12 @@ class HttpLimits:
 DEFAULT_LIMITS = HttpLimits()
 
 
+@dataclass(slots=True, eq=False)
 class _Slot:
     """The place of one answer among those that wait."""
 
-    __slots__ = ("request", "response")
-
-    def __init__(self, request: Request, response: Response | None) -> None:
-        self.request = request
-        self.response = response
+    request: Request
+    response: Response | None
 
 
 class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
@@ -225,11 +223,8 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
         return self.is_part_over or self._running is not None or self._is_full()
 
     def _is_full(self) -> bool:
-        return (
-            self._is_write_paused
-            or self._out_size >= OUT_SIZE_MAX
-            or len(self._slots) >= WAITING_COUNT_MAX
-        )
+        is_crowded = self._out_size >= OUT_SIZE_MAX or len(self._slots) >= WAITING_COUNT_MAX
+        return self._is_write_paused or is_crowded
 
     def _take(self, request: Request) -> None:
         if self._queue or self._is_blocked():
@@ -443,9 +438,8 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
         elif self._grace_until <= deadline:
             # The timer may be looked at before the sockets are: what waits in this one is read first, and a loop that
             # stood still listens for as long again as it was late.
-            self._grace_until = now + max(
-                TURN_S, min(now - deadline, self._limits.receive_timeout_s)
-            )
+            late_s = min(now - deadline, self._limits.receive_timeout_s)
+            self._grace_until = now + max(TURN_S, late_s)
             self._arm(self._grace_until)
         elif self._linger_until or self._is_write_paused:
             transport.abort()
