@@ -188,7 +188,11 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
             self._connections.discard(self)
 
     def close(self) -> None:
-        """Ends the connection; what was answered is still sent."""
+        """Ends the connection; what was answered is still sent, and no request is begun."""
+        self._emit_ready()
+        self.detach()
+        self._is_input_over = self._is_finished = True
+        self._queue.clear()
         if self._transport is not None:
             self._flush()
             self._transport.close()
@@ -256,12 +260,6 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
 
     def _fill(self, slot: _Slot, done: "asyncio.Future[Response]") -> None:
         if done.cancelled():
-            if isinstance(
-                done, asyncio.Task
-            ):  # the loop ends: what would be begun now stays behind
-                self._is_finished = True
-                self._queue.clear()
-                return
             slot.response = INTERNAL_ERROR
         elif error := done.exception():
             if (note := slot.request.admit_line()) is not None:
@@ -290,6 +288,11 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
         if request.close:
             self._is_finished = self._is_input_over = True
             self._queue.clear()
+
+    def _emit_ready(self) -> None:
+        while self._slots and self._slots[0].response is not None:
+            slot = self._slots.popleft()
+            self._emit(slot.request, cast("Response", slot.response))
 
     def _advance_soon(self, plan: Callable[[Callable[[], None]], object] | None = None) -> None:
         """Several answers that become ready in one turn of the loop leave in one write."""
@@ -329,18 +332,12 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
     def _advance(self) -> None:
         """Goes on until the input is used up or something has to be waited for."""
         while True:
-            while self._slots and self._slots[0].response is not None:
-                slot = self._slots.popleft()
-                self._emit(slot.request, cast("Response", slot.response))
+            self._emit_ready()
             while self._queue and not self._is_blocked():
                 self._handle(self._queue.popleft())
             self._pay_continue()
-            if (
-                self._input
-                and not self._is_input_over
-                and not self._queue
-                and not self._is_blocked()
-            ):
+            is_held_back = self._is_input_over or self._queue or self._is_blocked()
+            if self._input and not is_held_back:
                 size = WAITING_SLICE_SIZE if self._slots else SLICE_SIZE
                 piece, self._input = self._input[:size], self._input[size:]
                 self._feed(piece)

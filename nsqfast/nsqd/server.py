@@ -41,6 +41,7 @@ from nsqfast.nsqd.timers import DeadlineTimer, LagProbe
 if TYPE_CHECKING:
     import socket
 
+    from nsqfast.net.http_server import HttpProtocol
     from nsqfast.nsqd.auth_client import AuthClient
 
 log = logging.getLogger("nsqd")
@@ -69,6 +70,7 @@ class Server:
         self._sockets: dict[str, socket.socket] = {}
         self._listeners: dict[str, Listener] = {}
         self._gate: Gate | None = None
+        self._clients: list[set[HttpProtocol]] = []  # of each HTTP listener
         self.doors: dict[str, Door] = {}  # by listener
         self._sync_fd = -1
         self._statsd: Statsd | None = None
@@ -208,15 +210,15 @@ class Server:
         is_tls = name == "HTTPS" or (is_admin and self.options.tls_required == TLS_REQUIRED)
         is_for_all = is_admin or HTTP_ADMIN not in self._sockets
         api = HttpApi(self, is_plain=not is_tls, serves_admin=is_for_all)
-        connections: set[Any] = set()
+        clients: set[Any] = set()
+        self._clients.append(clients)
+        connections = clients
+        protocol: Factory = partial(HttpProtocol, api, connections=clients, turns=Turns())
+        refusal: Factory = refuse_http
         if is_tls:
-            # Who has not finished its handshake is connected, too.
-            inner = partial(HttpProtocol, api, turns=Turns())
-            protocol: Factory = partial(self._under_tls, inner, connections)
-            refusal: Factory = partial(self._under_tls, refuse_http, None)
-        else:
-            protocol = partial(HttpProtocol, api, connections=connections, turns=Turns())
-            refusal = refuse_http
+            connections = set()  # who has not finished its handshake is connected, too
+            protocol = partial(self._under_tls, protocol, connections)
+            refusal = partial(self._under_tls, refuse_http, None)
         self._serve_on(name, Door(protocol, connections.__len__), refusal)
 
     def _under_tls(self, make_inner: Factory, connections: set[Any] | None) -> TlsProtocol:
@@ -309,6 +311,8 @@ class Server:
         self._close_listener(HTTP_ADMIN, self.http_admin_address)
         if self._gate is not None:
             self._gate.close()
+        for client in [client for clients in self._clients for client in clients]:
+            client.close()
         if self._metadata is not None:
             self._metadata.close()
         if self._timer is not None:

@@ -1,6 +1,7 @@
 """What one HTTP connection may do in one turn of the loop: work is counted, not time."""
 
 import asyncio
+import gc
 import logging
 
 import pytest
@@ -209,29 +210,42 @@ async def test_connections_that_have_more_share_the_part(talk):
 
 
 class Slow(Front):
-    """Handlers that never end."""
+    """A handler that ends when `end` is set, and says how often one was begun."""
 
     begun = 0
+    end = None
 
     def __call__(self, _request):
         return self.work()
 
     async def work(self):
         self.begun += 1
-        await asyncio.Event().wait()
+        await self.end.wait()
+        return Response(200)
 
 
-def test_nothing_is_begun_when_the_loop_ends(tmp_path):
-    """Its end cancels the handler of the first request; the second would be left behind."""
-    found = []
+@pytest.mark.parametrize("turns_left", range(3))
+def test_nothing_is_begun_when_the_loop_ends(tmp_path, turns_left):
+    """The first request ends with the loop, whose end cancels it if need be; the second would be left behind."""
+    found, left = [], []
 
     async def ask():
-        found.append(Slow(tmp_path))
-        begin_reading(found[0].wire)
-        found[0].protocol.data_received(GET * 3)
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: left.append(context))
+        talk = Slow(tmp_path)
+        talk.end = asyncio.Event()
+        found.append(talk)
+        begin_reading(talk.wire)
+        talk.protocol.data_received(GET * 3)
         await asyncio.sleep(0)
+        for _ in range(turns_left):
+            talk.end.set()
+            await asyncio.sleep(0)
+        talk.protocol.close()
 
     with asyncio.Runner() as runner:
         runner.run(ask())
-    assert found[0].begun == 1
+    gc.collect()
+    # Its handler is done in the first turn, and its answer in hand in the second.
+    assert found[0].wire.answers.count(b"200 OK") == turns_left // 2
+    assert (found[0].begun, left) == (1, [])
     found[0].registry.close()
