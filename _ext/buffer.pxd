@@ -11,12 +11,14 @@ cdef class ReadBuffer:
     cdef Py_ssize_t end
     cdef Py_ssize_t capacity
     cdef Py_ssize_t size_min
+    cdef Py_ssize_t claimed      # bytes that are counted before it grows by them
     cdef Py_ssize_t view_count
     cdef int calm_count          # reads in a row that would have fitted into a quarter
 
     cdef int make_room(self) except -1
     cdef int trim(self) except -1
     cdef bint is_tight(self) noexcept
+    cdef bint claim_room(self) noexcept
     cdef int append(self, const char *data, Py_ssize_t size) except -1
     cdef void consume(self, Py_ssize_t size) noexcept
     cdef int resize(self, Py_ssize_t capacity) except -1

@@ -38,7 +38,7 @@ cdef class ReadBuffer:
             raise MemoryError
 
     def __dealloc__(self):
-        charge(&account, self.size_min - self.capacity)
+        charge(&account, self.size_min - self.capacity - self.claimed)
         free(self.data)
 
     def __getbuffer__(self, Py_buffer *view, int flags):
@@ -75,6 +75,9 @@ cdef class ReadBuffer:
             return self.trim()
         if self.is_tight():
             return self.resize(self.capacity * 2)
+        if self.claimed:  # what filled it was parsed after all
+            charge(&account, -self.claimed)
+            self.claimed = 0
         return 0
 
     cdef int trim(self) except -1:
@@ -89,7 +92,8 @@ cdef class ReadBuffer:
         cdef char *data = <char *> realloc(self.data, capacity)
         if data is NULL:
             raise MemoryError
-        charge(&account, capacity - self.capacity)
+        charge(&account, capacity - self.capacity - self.claimed)
+        self.claimed = 0
         self.data = data
         self.capacity = capacity
         return 0
@@ -97,6 +101,19 @@ cdef class ReadBuffer:
     cdef bint is_tight(self) noexcept:
         """Whether it grows for what comes next."""
         return self.capacity - (self.end - self.start) < self.capacity // 4
+
+    cdef bint claim_room(self) noexcept:
+        """Whether it may grow for what comes next, below the ceiling of memory.
+
+        That is counted from now on: many can be full in one turn of the loop, and all of them grow in the next.
+        """
+        if self.claimed or not self.is_tight():
+            return True
+        if account.used + self.capacity > account.full:
+            return False
+        self.claimed = self.capacity
+        charge(&account, self.claimed)
+        return True
 
     cdef int append(self, const char *data, Py_ssize_t size) except -1:
         cdef Py_ssize_t capacity

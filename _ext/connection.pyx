@@ -19,7 +19,7 @@ from nsqfast._ext.frame cimport write_frame, write_ok
 from nsqfast._ext.limits cimport (
     FRAME_ERROR, FRAME_RESPONSE, INPUT_SIZE, OUTPUT_SIZE_MAX, PACKED_SIZE_MAX, PENDING_OK_MAX, TRANSPORT_HIGH_WATER,
 )
-from nsqfast._ext.memory cimport MEMORY_FULL, account, charge
+from nsqfast._ext.memory cimport account, charge
 
 from nsqfast._ext.frame import encode
 from nsqfast.errors import ProtocolError
@@ -162,8 +162,7 @@ cdef class Connection(Consumer):
         except OSError as error:
             # A queue could not be opened: too many files, a broken disk.
             self.fail(ProtocolError("E_INVALID", error.strerror or str(error)))
-        if account.level >= MEMORY_FULL and self.input.is_tight() and not (
-                self.is_held or self.is_draining or self.is_closed):
+        if not (self.is_held or self.is_draining or self.is_closed or self.input.claim_room()):
             self.fail(ProtocolError("E_INVALID", "no memory left for a command of this size"))
         if self.write_paused or self.is_held:
             self.choose_reading()
