@@ -19,8 +19,10 @@ log = logging.getLogger("nsqd")
 
 
 cdef enum:
-    # Where too many queues have their files open, so much of them close theirs at once.
+    # Where too many queues have their files open, so much of them close theirs at once,
     CLOSE_SHARE = 8
+    # and so much where hardly any descriptor is left.
+    SHORT_SHARE = 2
 
 
 cdef class DiskPosition:
@@ -29,16 +31,17 @@ cdef class DiskPosition:
     cdef int note_open(self) except -1:
         """It opens a data file; where too many did, those that did so first close theirs until they need them."""
         cdef DiskPosition other
-        cdef size_t before = self.syncer.pending_size
         cdef object queues = self.syncer.open_queues
-        self.syncer.make_room()
-        if self.is_open:
+        cdef bint is_short = self.syncer.make_room()
+        cdef size_t before = self.syncer.pending_size
+        if not self.is_open:
+            self.is_open = True
+            queues[self] = None
+        elif not is_short:
             return 0
-        self.is_open = True
-        queues[self] = None
-        if len(queues) <= self.syncer.open_max:
+        if len(queues) <= self.syncer.open_max and not is_short:
             return 0
-        for _ in range(1 + len(queues) // CLOSE_SHARE):
+        for _ in range(1 + len(queues) // (SHORT_SHARE if is_short else CLOSE_SHARE)):
             other = queues.popitem(False)[0]
             other.is_open = other is self or not other.close_idle()
             if other.is_open:

@@ -33,6 +33,7 @@ cdef class Syncer:
     cdef uint64_t all_ticket             # of request_all(); 0 = nobody asked for it
     cdef readonly object open_queues     # OrderedDict: those that have data files open, in the order of opening
     cdef public Py_ssize_t open_max      # how many may
+    cdef public Py_ssize_t short_from    # the first descriptor's number that says that hardly any is left
     cdef object waiting                  # queues whose cursors wait for a batch
     cdef readonly int error_errno        # the first failure not yet reported by completed(); 0 = none
     cdef uint64_t sync_count             # fsyncs done when the last batch ended
@@ -63,7 +64,7 @@ cdef class Syncer:
     cdef int close_later(self, int fd) except -1
     cdef int add(self, OpenFile *file, int how) except -1
     cdef uint64_t promise(self) except 0
-    cdef int make_room(self) except -1
+    cdef bint make_room(self) except -1
     cdef bint has_open(self) noexcept
     cdef bint is_running(self) noexcept
     cdef int announce(self) except -1

@@ -6,6 +6,7 @@ from nsqfast._ext.health import Health
 class Syncer:
     on_pending: Callable[[], object] | None
     open_max: int
+    short_from: int
     @property
     def open_queues(self) -> OrderedDict[object, None]: ...
     @property

@@ -26,6 +26,8 @@ cdef enum:
     REMOVE_UNITS = 64
     # A queue that is in use has two files open; half of all descriptors are for them.
     OPEN_SHARE = 4
+    # A descriptor among the last ones says that all others are taken.
+    SHORT_COUNT = 8
 
 
 cdef extern from "syncer.h" nogil:
@@ -47,17 +49,23 @@ cdef extern from "syncer.h" nogil:
     OpenFile *share_fd "nsq_file_open"(int fd)
 
 
+# The highest number of a descriptor that was opened lately: the kernel hands out the lowest one that is free. A lower
+# number makes this sink by one alone, since a single descriptor may have become free far below.
+cdef int lately_opened = -1
+
+
 cdef OpenFile *open_file(int fd) except NULL:
+    global lately_opened
     cdef OpenFile *file = share_fd(fd)
+    lately_opened = max(fd, lately_opened - 1)
     if file is NULL:
         raise MemoryError
     return file
 
 
-cdef Py_ssize_t open_queue_max() except -1:
-    """How many queues may have files open."""
+cdef Py_ssize_t descriptor_limit() except -1:
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return 1 << 30 if limit == resource.RLIM_INFINITY else max(limit // OPEN_SHARE, 4)
+    return 1 << 30 if limit == resource.RLIM_INFINITY else limit
 
 
 cdef class Folder:
@@ -83,7 +91,8 @@ cdef class Syncer:
         self.folders = {}
         self.doomed = {}
         self.open_queues = OrderedDict()
-        self.open_max = open_queue_max()
+        self.open_max = max(descriptor_limit() // OPEN_SHARE, 4)
+        self.short_from = descriptor_limit() - SHORT_COUNT
         self.failed_ticket = self.all_ticket = 0
         self.waiting = deque()
 
@@ -205,12 +214,15 @@ cdef class Syncer:
             self.announce()
         return 0
 
-    cdef int make_room(self) except -1:
-        """Before a file is opened: those on their way to the disk are waited for where they are too many. Not where
-        somebody was promised what the open batch does not have yet."""
-        if self.pending_size + self.running_size > <size_t> self.open_max and not self.is_promised:
+    cdef bint make_room(self) except -1:
+        """Before a file is opened: those on their way to the disk are waited for where they are too many, or hardly any
+        descriptor is left; whether that is so. Not where somebody was promised what the open batch does not have yet.
+        """
+        cdef bint is_short = lately_opened >= self.short_from
+        cdef bint is_crowded = self.pending_size + self.running_size > <size_t> self.open_max
+        if (is_short or is_crowded) and not self.is_promised:
             self.wait(self.last_ticket())
-        return 0
+        return is_short
 
     cdef uint64_t promise(self) except 0:
         """The ticket of a request that is still to come, or turns out not to be needed."""

@@ -49,6 +49,18 @@ def test_only_so_many_are_open(made):
     assert [topic.backend_depth for topic in registry.topics()] == [3] * QUEUES
 
 
+def test_almost_none_where_descriptors_are_short(made):
+    registry = made()
+    registry.syncer.open_max, registry.syncer.short_from = QUEUES, 0
+    before = len(data_files())
+    for body in (b"1", b"2"):
+        for number in range(QUEUES):
+            registry.topic(f"t{number}").put(body)
+            assert len(registry.syncer.open_queues) <= 2
+            assert len(data_files()) - before <= 6
+    assert [topic.backend_depth for topic in registry.topics()] == [2] * QUEUES
+
+
 def test_a_start_opens_none(made):
     publish(made(), b"x")
     before = len(data_files())
