@@ -17,6 +17,8 @@ cdef enum:
     LOOK_SIZE_MAX = 2048
     # What a held client counts for: the clock is looked at after each.
     HELD_UNITS = 64
+    # Clients that say who they are, subscribe, and so on, in one turn; the others are held.
+    COSTLY_COUNT_MAX = 8
     # A client's write, and what it is told: the clock is looked at after each fourth, and each eighth.
     WRITE_UNITS = 16
     TELL_UNITS = 8
@@ -137,12 +139,22 @@ cdef class Registry:
         self.held.append(consumer)
         return self.ask_turn()
 
+    cdef bint may_be_costly(self) noexcept:
+        """Whether one more of the commands that take a tenth of a millisecond may run in this turn, whoever sends it.
+        Who has to wait is held, and those have a part for it."""
+        if self.is_running_held or self.on_turn is None:
+            return True
+        self.costly_count += 1
+        return self.costly_count <= COSTLY_COUNT_MAX
+
     cdef int run_held(self) except -1:
         """Those who are held go on, for a part in all: the loop looks at its sockets between two of them."""
         cdef Budget budget
         cdef Consumer consumer
+        self.costly_count = 0
         if not self.held:
             return 0
+        self.is_running_held = True
         budget = begin_part()
         for _ in range(len(self.held)):
             consumer = self.held.popleft()
@@ -152,6 +164,7 @@ cdef class Registry:
                 self.break_off(consumer, error)
             if is_spent(&budget, HELD_UNITS):
                 break
+        self.is_running_held = False
         return 0
 
     cdef int put_off(self, Consumer consumer) except -1:

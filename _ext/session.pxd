@@ -29,6 +29,7 @@ cdef class Session(Publisher):
 
     cdef Py_ssize_t step(self, const char *data, Py_ssize_t size) except -1
     cdef Py_ssize_t run(self, const char *data, Py_ssize_t size, Line *line) except -1
+    cdef bint waits_to_be_costly(self) except -1
     cdef int feed(self) except -1
     cdef int settle_window(self) except -1
     cdef bint is_crowded(self) noexcept

@@ -149,7 +149,7 @@ cdef class Session(Publisher):
         return self.run(data, size, &line)
 
     cdef Py_ssize_t read_magic(self, const char *data, Py_ssize_t size) except -1:
-        if size < MAGIC_SIZE:
+        if size < MAGIC_SIZE or self.waits_to_be_costly():
             return 0
         if memcmp(data, b"  V2", MAGIC_SIZE) != 0:
             raise ProtocolError("E_BAD_PROTOCOL")
@@ -179,6 +179,8 @@ cdef class Session(Publisher):
             return self.dpub(data, size, line)
         if line.kind == COMMAND_NOP:
             return line.size
+        if self.waits_to_be_costly():
+            return 0
         self.more_units = COSTLY_UNITS
         if line.kind == COMMAND_SUB:
             return self.sub(line)
@@ -189,6 +191,13 @@ cdef class Session(Publisher):
         if line.kind == COMMAND_AUTH:
             return self.auth(data, size, line)
         raise invalid(f"invalid command {text(line.name, line.name_size)}")
+
+    cdef bint waits_to_be_costly(self) except -1:
+        """Many come at once, and in this turn no more of such commands may run."""
+        if self.registry.may_be_costly():
+            return False
+        self.hold_for_turn()
+        return True
 
     # -- subscribing ---------------------------------------------------------------------------------------------------
 

@@ -122,7 +122,7 @@ SMALL = (100,)
 SUBJECTS = (
     Subject("topics", add_topics, SMALL, (10, 1000, 10_000, 100_000)),
     Subject("channels of a topic", add_channels, SMALL, (10, 1000, 10_000), prepare=with_topic),
-    Subject("queues on disk", add_topics, SMALL, (10, 1000, 10_000), DISK),
+    Subject("queues on disk", add_topics, SMALL, (10, 1000, 9500), DISK),
     Subject("idle connections", add_connections, SMALL, (10, 1000, 10_000)),
     Subject(
         "consumers of a channel", add_consumers, SMALL, (10, 1000, 10_000), prepare=with_channel

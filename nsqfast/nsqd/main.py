@@ -20,6 +20,7 @@ async def _live(options: Options) -> None:
 
     keep_freed_memory()
     raise_descriptor_limit()
+    daemon.collect_seldom()
     await daemon.serve(PROGRAM, Server(options))
 
 

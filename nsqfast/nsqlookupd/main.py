@@ -1,13 +1,9 @@
 """The program nsqfast-nsqlookupd; its signals and exit statuses are those of nsqfast.daemon."""
 
-import gc
 import sys
 
 from nsqfast import daemon
 from nsqfast.nsqlookupd.options import LOG_PREFIX, PROGRAM, Options, parse
-
-# Partial collections, of some 7,000 new objects each, between two full ones.
-FULL_COLLECTION_COUNT = 10_000
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -22,8 +18,7 @@ async def _live(options: Options) -> None:
     from nsqfast.nsqlookupd.server import Server
 
     raise_descriptor_limit()
-    # A hundred thousand registrations take the collector 0.1 s to look at, and there are no rings among them.
-    gc.set_threshold(*gc.get_threshold()[:2], FULL_COLLECTION_COUNT)
+    daemon.collect_seldom()
     await daemon.serve(PROGRAM, Server(options))
 
 

@@ -93,6 +93,21 @@ def test_what_may_take_long_is_a_part_by_itself(registry, command):
     assert registry.topic("b").depth == 1
 
 
+@pytest.mark.parametrize("command", [b"SUB t c\n", b"IDENTIFY\n\0\0\0\2{}"])
+def test_what_may_take_long_from_many_in_one_turn(registry, command):
+    """As when a thousand clients connect again: some run at once, then a part of them in each turn."""
+    peers = [Peer(registry) for _ in range(50)]
+    registry.on_turn = lambda: None
+    fix_parts(5 * 64)
+    for peer in peers:
+        peer.send(command)
+    found = []
+    while sum(found) < len(peers):
+        registry.flush()
+        found.append(sum(peer.decode_all() == [OK] for peer in peers))
+    assert found == [8 + 5] + [5] * 7 + [2]
+
+
 def test_clients_with_much_to_do_take_turns(registry):
     peers = [consumer(registry) for _ in range(3)]
     fix_parts(PART)
