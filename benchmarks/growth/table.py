@@ -25,9 +25,9 @@ a process of its own that publishes 1,000 messages a second to another topic; it
 message was due to its OK, and cover the whole time in which so many are made, or in which the thing is done to the
 broker. *Memory* is what each of them added to the resident memory. *One more* is the mean over a twentieth of the
 number made on top: time until it was answered, and CPU time of the broker. *Stop* counts from SIGTERM to the end of
-the process, *start* over what that stop left to the answer of GET /ping; 60 s are as long as is waited for either.
-*Made* is said where the time for making (90 s) was over before. Targets: the probe's worst ≤ 20 ms, a start with
-queues on disk ≤ 1.5 × Go's, a stop ≤ Go's.
+the process, *start* over what that stop left to the answer of GET /ping; 60 s are as long as is waited for either,
+and stand for a start that failed. *Made* is said where the time for making (90 s) was over before. Targets: the
+probe's worst ≤ 20 ms, a start with queues on disk ≤ 1.5 × Go's, a stop ≤ Go's.
 
 `make bench-growth` made this; `--growth-scale=small` is what `make bench-smoke` runs."""
 # Columns of both: name, metric, how it is written.
