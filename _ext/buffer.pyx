@@ -75,9 +75,6 @@ cdef class ReadBuffer:
             return self.trim()
         if self.is_tight():
             return self.resize(self.capacity * 2)
-        if self.claimed:  # what filled it was parsed after all
-            charge(&account, -self.claimed)
-            self.claimed = 0
         return 0
 
     cdef int trim(self) except -1:
@@ -107,7 +104,12 @@ cdef class ReadBuffer:
 
         That is counted from now on: many can be full in one turn of the loop, and all of them grow in the next.
         """
-        if self.claimed or not self.is_tight():
+        if not self.is_tight():
+            if self.claimed:  # what filled it was parsed after all
+                charge(&account, -self.claimed)
+                self.claimed = 0
+            return True
+        if self.claimed:
             return True
         if account.used + self.capacity > account.full:
             return False

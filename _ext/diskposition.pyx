@@ -29,7 +29,8 @@ cdef class DiskPosition:
     # Descriptors
 
     cdef int note_open(self) except -1:
-        """It opens a data file; where too many did, those that did so first close theirs until they need them."""
+        """It opens a data file; where too many did, or hardly any descriptor is left, those that did so first close
+        theirs until they need them."""
         cdef DiskPosition other
         cdef object queues = self.syncer.open_queues
         cdef bint is_short = self.syncer.make_room()

@@ -216,8 +216,8 @@ cdef class Syncer:
 
     cdef bint make_room(self) except -1:
         """Before a file is opened: those on their way to the disk are waited for where they are too many, or hardly any
-        descriptor is left; whether that is so. Not where somebody was promised what the open batch does not have yet.
-        """
+        descriptor is left. Not where somebody was promised what the open batch does not have yet. Whether hardly any
+        descriptor is left."""
         cdef bint is_short = lately_opened >= self.short_from
         cdef bint is_crowded = self.pending_size + self.running_size > <size_t> self.open_max
         if (is_short or is_crowded) and not self.is_promised:

@@ -35,9 +35,8 @@ def lookupd():
 def broker(lookupd, tmp_path):
     with start_nsqd("nsqfast", tmp_path, f"--lookupd-tcp-address={lookupd.address}") as server:
         lookupd.identity()
-        server.wait_for_line(
-            "0 names to register"
-        )  # until the answer is there, nothing is told that is gone by then
+        # Until it has the answer, it tells nothing that is gone by then.
+        server.wait_for_line("0 names to register")
         yield server
 
 

@@ -1,11 +1,14 @@
 """--max-memory: what goes to disk, what is refused, and that the process stays below it."""
 
 import contextlib
+import random
 import select
 import struct
 
 import pytest
 
+from support.admin import wait_until
+from support.packed import change_over
 from support.prometheus import scrape
 from support.server import start_nsqd
 from support.web import post, topic_stats
@@ -143,6 +146,27 @@ def test_input_does_not_outgrow_the_ceiling(tmp_path, connect):
         with Client(server.tcp) as publisher:
             publisher.mpub("t", [bytes(MIB)] * 3)
         assert topic_stats(server.http, "t")["depth"] == 4
+
+
+def test_a_command_in_pieces_leaves_nothing_counted(tmp_path):
+    """Room was counted for what would follow, and none was needed. What is unpacked need not be read anew for that."""
+    command = b"PUB t\n" + struct.pack(">i", 60_000) + random.Random(1).randbytes(60_000)
+
+    def used_bytes():
+        return scrape(server.http).value("nsqd_memory_used_bytes")
+
+    with start(tmp_path) as server, Client(server.tcp) as client:
+        client.identify(feature_negotiation=True, deflate=True)
+        change_over(client, "deflate")
+        client.pub("t", b"the topic is there")
+        post(server.http, "/topic/empty?topic=t")
+        before = used_bytes()
+        client.send(command[:50_000])
+        wait_until(lambda: used_bytes() > before, "counted")
+        client.send(command[50_000:])
+        assert client.read_response() == b"OK"
+        post(server.http, "/topic/empty?topic=t")
+        wait_until(lambda: used_bytes() == before, "as before")
 
 
 def test_http_bodies_do_not_outgrow_the_ceiling(tmp_path, connect):

@@ -220,31 +220,38 @@ def test_clients_that_take_all_descriptors(tmp_path, connect):
         assert is_clean(server)
 
 
-@pytest.mark.parametrize("limit", [72, 56])
-def test_more_queues_than_descriptors(tmp_path, connect, limit):
-    """Files are closed and opened again. What was published is there afterwards, all of it and nothing else."""
+@pytest.mark.parametrize(("limit", "is_enough"), [(72, True), (56, True), (40, False)])
+def test_more_queues_than_descriptors(tmp_path, connect, limit, is_enough):
+    """Files are closed and opened again. What was answered with OK is there afterwards, all of it and nothing else."""
     flags = ("--mem-queue-size=0", "--max-bytes-per-file=2000")
-    published = {}
+    accepted, errors = {}, []
     with start(tmp_path, *flags, prepare=limit_descriptors(limit)) as server:
         clients = [connect(server.tcp) for _ in range(16)]
         for number in range(300):
             # Old topics, which roll to another file again and again, and ever new ones.
             topic, body = f"t{number % 7 if number % 2 else number}", b"%0500d" % number
-            clients[0].pub(topic, body)
-            published.setdefault(topic, []).append(body)
+            clients[0].command("PUB", topic, body=body)
+            frame = clients[0].read_frame()
+            if frame.data == b"OK":
+                accepted.setdefault(topic, []).append(body)
+            else:
+                errors.append(frame.data)
+                clients.pop(0).close()
+        assert all(b"too many open files" in error.lower() for error in errors), errors
+        assert errors == [] or not is_enough
         for client in clients:
             client.close()
         # Now there are some again, and the list of topics is written after all.
-        while not all(f'"{name}"' in (tmp_path / "nsqd.dat").read_text() for name in published):
+        while not all(f'"{name}"' in (tmp_path / "nsqd.dat").read_text() for name in accepted):
             pass
         server.kill()
     with start(tmp_path, "--mem-queue-size=0") as server:
         assert list(tmp_path.glob("*.bad")) == []
         found = {topic["topic_name"]: topic["depth"] for topic in stats(server.http)["topics"]}
         assert {name: depth for name, depth in found.items() if depth} == {
-            topic: len(bodies) for topic, bodies in published.items()
+            topic: len(bodies) for topic, bodies in accepted.items()
         }
-        for topic, bodies in published.items():
+        for topic, bodies in accepted.items():
             with Client(server.tcp) as consumer:
                 consumer.sub(topic, "c", 2500)
                 assert [m.body for m in consumer.read_messages(len(bodies))] == bodies
