@@ -17,13 +17,11 @@ from nsqfast.net.gate import Gate
 
 log = logging.getLogger(__name__)
 
-BATCH_COUNT = (
-    10  # connections accepted in one turn of the loop; one takes 0.1 ms until it is served
-)
+# Connections accepted in one turn of the loop; one takes 0.1 ms until it is served.
+BATCH_COUNT = 10
 
-Factory = Callable[
-    [], Any
-]  # makes a protocol; the compiled ones are no asyncio.BaseProtocol by name
+# Makes a protocol; the compiled ones are no asyncio.BaseProtocol by name.
+Factory = Callable[[], Any]
 
 # The connection was gone before it was accepted, or the firewall took it back: the next one may be fine.
 _LOST = {errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.EINTR, errno.ENETDOWN}

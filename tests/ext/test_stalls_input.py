@@ -108,6 +108,22 @@ def test_what_may_take_long_from_many_in_one_turn(registry, command):
     assert found == [8 + 5] + [5] * 7 + [2]
 
 
+def test_who_greets_with_many_others_waits(registry):
+    """The magic is such a command, too: what follows it is not lost, and is run in a later turn."""
+    registry.topic("t")
+    registry.on_turn = lambda: None
+    peers = [Peer(registry, magic=b"") for _ in range(50)]
+    fix_parts(5 * 64)
+    for peer in peers:
+        peer.send(b"  V2" + pub(b"t", b"x"))
+    found = []
+    while sum(found) < len(peers):
+        registry.flush()
+        found.append(sum(peer.decode_all() == [OK] for peer in peers))
+    assert found == [8 + 5] + [5] * 7 + [2]
+    assert registry.topic("t").depth == len(peers)
+
+
 def test_clients_with_much_to_do_take_turns(registry):
     peers = [consumer(registry) for _ in range(3)]
     fix_parts(PART)

@@ -1,0 +1,54 @@
+"""Connections that come all at once."""
+
+import asyncio
+import socket
+
+from nsqfast.net.gate import Gate
+from nsqfast.net.listener import BATCH_COUNT, Listener
+
+COUNT = 3 * BATCH_COUNT + 3
+SECONDS_MAX = 10
+
+
+class CountingGate(Gate):
+    """Says in which turn of the loop each connection was accepted."""
+
+    def __init__(self, loop):
+        super().__init__(loop)
+        self.turn = 0
+        self.turns = []
+        self.all_came = asyncio.Event()
+        self.count_turns()
+
+    def count_turns(self):
+        self.turn += 1
+        if not self.all_came.is_set():
+            self._loop.call_soon(self.count_turns)
+
+    def admits(self, descriptor):
+        self.turns.append(self.turn)
+        if len(self.turns) == COUNT:
+            self.all_came.set()
+        return super().admits(descriptor)
+
+
+async def accept_all():
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0), backlog=COUNT) as server:
+        server.setblocking(False)
+        clients = [socket.create_connection(server.getsockname()) for _ in range(COUNT)]
+        gate = CountingGate(loop)
+        listener = Listener("TCP", server, asyncio.Protocol, gate)
+        listener.start()
+        await asyncio.wait_for(gate.all_came.wait(), SECONDS_MAX)
+        listener.close()
+        gate.close()
+        for client in clients:
+            client.close()
+        return gate.turns
+
+
+def test_only_so_many_are_accepted_in_one_turn():
+    turns = asyncio.run(accept_all())
+    assert len(turns) == COUNT
+    assert max(turns.count(turn) for turn in turns) == BATCH_COUNT

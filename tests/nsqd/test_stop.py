@@ -1,0 +1,40 @@
+"""What a stop leaves open: nothing, even where the loop goes on."""
+
+import asyncio
+
+import pytest
+
+from nsqfast.nsqd.options import Options
+from nsqfast.nsqd.server import Server
+from support.certificates import Certificates
+
+SECONDS_MAX = 10
+PING = b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+@pytest.mark.parametrize("kind", ["HTTP", "HTTPS"])
+def test_connections_of_http_end(tmp_path, kind):
+    certificates = Certificates(tmp_path)
+    options = Options(
+        data_path=str(tmp_path),
+        tcp_address="127.0.0.1:0",
+        http_address="127.0.0.1:0",
+        https_address="127.0.0.1:0",
+        tls_cert=certificates.path("server.crt"),
+        tls_key=certificates.path("server.key"),
+    )
+
+    async def ask():
+        server = Server(options)
+        await server.start()
+        address = server.http_address if kind == "HTTP" else server.https_address
+        context = certificates.client_context() if kind == "HTTPS" else None
+        reader, writer = await asyncio.open_connection(*address, ssl=context)
+        writer.write(PING)
+        await asyncio.wait_for(reader.readuntil(b"\r\n\r\nOK"), SECONDS_MAX)
+        await server.stop()
+        rest = await asyncio.wait_for(reader.read(), SECONDS_MAX)
+        writer.close()
+        return rest
+
+    assert asyncio.run(ask()) == b""
