@@ -2,63 +2,14 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
-from nsqfast._ext.syncer cimport OpenFile
+from nsqfast._ext.ackmapping cimport AckMapping, Place
 
 
-cdef extern from "mapping.h" nogil:
-    ctypedef struct Mapping "nsq_mapping":
-        char *address
-        int fd
-        bint is_lost
-
-
-cdef struct Place:
-    uint64_t index      # of a record, counted from 1 since the file was made
-    int64_t file
-    int64_t position
-
-
-cdef struct KeptPlace:
-    Place place
-    uint64_t check
-
-
-cdef struct KeptMeta:
-    int64_t numbers[5]
-    uint64_t check
-
-
-cdef struct Header:
-    char magic[8]
-    uint64_t capacity           # of the ring, in bits, a power of two
-    KeptPlace cursor[2]         # everything before it is finished; [cursor_slot] counts
-    KeptPlace written[2]        # where the next record goes; [written_slot] counts
-    KeptPlace sealed            # from there on hollow records are sealed; index 0 = that is not known
-    KeptMeta meta               # what is in the metadata file that we wrote last
-    KeptMeta meta_next          # and in the one that was about to replace it
-    uint64_t moving_from        # a record that is being written again...
-    uint64_t moving_to          # ...under this index; 0 = none. If that one is there, the old one is finished
-    uint64_t marked             # the bit that was set last, from 1 on: a kill may come before the check knows of it
-    uint64_t bits_check         # over all bits that are set
-    uint64_t boot_check         # over what follows
-    char boot_id[40]            # after a reboot without a clean stop the bits are not to be believed
-    uint64_t clean
-    unsigned char cursor_slot
-    unsigned char written_slot
-
-
-cdef class AckFile:
-    cdef Header *header
-    cdef uint64_t *words
-    cdef Mapping *mapping
-    cdef uint64_t mask
-    cdef size_t size
+cdef class AckFile(AckMapping):
     cdef Place cursor_place
     cdef Place written_place
-    cdef uint64_t inode             # of the file, which is not open; 0: the disk had no room, this is in memory only
     cdef bint is_synced             # its header was, or will be with the next batch
-    cdef readonly str path
-    cdef int error_errno            # why it could not be kept
+    cdef bint is_claim_due          # with the first store
     cdef readonly bint trusted      # read from disk, and the bits are to be believed
 
     # Where the queue stands
@@ -90,19 +41,13 @@ cdef class AckFile:
 
     # The file itself
     cdef bint is_clean(self) noexcept
-    cdef bint is_kept(self) noexcept
-    cdef bint is_cut(self) noexcept
     cdef bint keep(self) noexcept                       # again, where it could not be kept for a while
-    cdef void finish(self) noexcept                     # clean stop; nothing may follow
+    cdef bint finish(self) noexcept                     # clean stop; nothing may follow
     cdef int remove(self) except -1
-    cdef OpenFile *open(self) except? NULL
     cdef bint read(self, size_t size) noexcept
     cdef bint is_sound(self) noexcept
     cdef void believe(self) noexcept
     cdef void claim(self) noexcept
     cdef int replace(self, uint64_t capacity, bint must) except -1
-    cdef int attach(self, int fd, size_t size) except -1
-    cdef void let_go(self) noexcept
     cdef void copy(self, AckFile old) noexcept
     cdef void swap(self, AckFile other) noexcept
-    cdef void unmap(self) noexcept

@@ -14,25 +14,19 @@ Every place has a check of its own. The bits have one for all: each bit that is 
 depends on where it stands, so a store costs the same however large the file is.
 """
 
-from libc.errno cimport ENOENT, errno
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcpy, memset, strncmp
-from posix.stat cimport fstat, stat, struct_stat
 
 import logging
 import os
 from contextlib import suppress
 
-from nsqfast._ext.syncer cimport drop_file, open_file
+from nsqfast._ext.ackmapping cimport HEADER_SIZE, Header, KeptMeta, KeptPlace
 
 cdef extern from "check.h" nogil:
     uint64_t mix "nsq_mix"(uint64_t x)
     uint64_t check_numbers "nsq_check"(const uint64_t *numbers, uint64_t count)
     uint64_t check_place "nsq_check_place"(const Place *place)
-
-cdef extern from "mapping.h" nogil:
-    Mapping *map_file "nsq_map"(int fd, size_t size, const char *path)
-    void unmap_file "nsq_unmap"(Mapping *mapping)
 
 cdef extern from *:
     """
@@ -44,7 +38,6 @@ cdef extern from *:
     int lowest_bit "__builtin_ctzll"(uint64_t word) nogil
 
 cdef enum:
-    HEADER_SIZE = 512
     # 2 KiB of bits: small, since every queue that ever overflowed has one.
     CAPACITY_MIN = 16384
 
@@ -97,20 +90,22 @@ cdef void write_place(KeptPlace *slots, unsigned char *slot, Place place) noexce
     slot[0] = other
 
 
-cdef class AckFile:
+cdef inline void begin_store(AckFile acks) noexcept:
+    if acks.mapping is NULL:
+        acks.wake()
+
+
+cdef bint is_same(const Place *one, const Place *other) noexcept:
+    return one.index == other.index and one.file == other.file and one.position == other.position
+
+
+cdef class AckFile(AckMapping):
     """AckFile(path): a fresh one. AckFile.load(path): the one on disk, or None where there is none that makes sense."""
 
     def __cinit__(self, str path, bint fresh=True):
-        self.path = path
-        self.header = NULL
-        self.mapping = NULL
-        self.inode = 0
         self.trusted = False
         if fresh:
             self.replace(CAPACITY_MIN, False)
-
-    def __dealloc__(self):
-        self.unmap()
 
     @staticmethod
     def load(str path):
@@ -125,7 +120,7 @@ cdef class AckFile:
             return None
         try:
             size = os.fstat(fd).st_size
-            if size >= HEADER_SIZE:
+            if size >= HEADER_SIZE and not acks.read_copy(fd, size):
                 acks.attach(fd, size)
                 acks.let_go()
         finally:
@@ -135,6 +130,7 @@ cdef class AckFile:
                       os.path.basename(path))
             return None
         acks.believe()
+        acks.shorten_copy()
         return acks
 
     cdef bint read(self, size_t size) noexcept:
@@ -168,12 +164,23 @@ cdef class AckFile:
                       os.path.basename(self.path))
 
     cdef void claim(self) noexcept:
-        """It speaks of this boot, from now on until the clean stop."""
+        """It speaks of this boot, from now on until the clean stop. One that never changes need not do so."""
         cdef bytes boot = this_boot()
+        self.is_claim_due = self.mapping is NULL
+        if self.is_claim_due:
+            return
         memset(self.header.boot_id, 0, sizeof(self.header.boot_id))
         memcpy(self.header.boot_id, <const char *>boot, len(boot))
         self.header.clean = 0
         self.header.boot_check = check_boot(self.header)
+
+    cdef void wake(self) noexcept:
+        AckMapping.wake(self)
+        if self.is_claim_due:
+            self.claim()
+
+    cdef bint has_bits(self) noexcept:
+        return self.count(self.cursor_place.index, self.written_place.index) != 0
 
     cdef Place cursor(self) noexcept:
         return self.cursor_place
@@ -182,14 +189,28 @@ cdef class AckFile:
         return self.written_place
 
     cdef void set_cursor(self, uint64_t index, int64_t file, int64_t position) noexcept:
-        self.cursor_place = Place(index, file, position)
+        cdef Place place = Place(index, file, position)
+        if self.mapping is NULL:
+            if is_same(&self.cursor_place, &place):
+                return
+            self.wake()
+        self.cursor_place = place
         write_place(self.header.cursor, &self.header.cursor_slot, self.cursor_place)
 
     cdef void set_written(self, uint64_t index, int64_t file, int64_t position) noexcept:
-        self.written_place = Place(index, file, position)
+        cdef Place place = Place(index, file, position)
+        if self.mapping is NULL:
+            if is_same(&self.written_place, &place):
+                return
+            self.wake()
+        self.written_place = place
         write_place(self.header.written, &self.header.written_slot, self.written_place)
 
     cdef void set_sealed(self, int64_t file, int64_t position) noexcept:
+        if self.mapping is NULL:
+            if self.sealed() == (file, position):
+                return
+            self.wake()
         self.header.sealed.place = Place(1, file, position)
         self.header.sealed.check = check_place(&self.header.sealed.place)
 
@@ -205,19 +226,23 @@ cdef class AckFile:
 
     cdef void mark(self, uint64_t index) noexcept:
         cdef uint64_t check, place = index & self.mask, bit = <uint64_t>1 << (index & 63)
-        cdef uint64_t *word = &self.words[place >> 6]
-        cdef Header *header = self.header
-        if not word[0] & bit:
-            check = header.bits_check ^ mix(place)
-            header.marked = place + 1
-            barrier()
-            word[0] |= bit
-            barrier()
-            header.bits_check = check
+        cdef uint64_t *word
+        if self.test(index):
+            return
+        begin_store(self)
+        word = &self.words[place >> 6]
+        check = self.header.bits_check ^ mix(place)
+        self.header.marked = place + 1
+        barrier()
+        word[0] |= bit
+        barrier()
+        self.header.bits_check = check
 
     cdef void clear(self, uint64_t first, uint64_t end) noexcept:
         cdef uint64_t index = first, word, kept, check
         cdef uint64_t *place
+        if first < end:
+            begin_store(self)   # a copy may lack bits that mean nothing yet
         while index < end:
             place = &self.words[(index & self.mask) >> 6]
             kept = ((<uint64_t>1 << (index & 63)) - 1)
@@ -229,21 +254,35 @@ cdef class AckFile:
                 while word:
                     check ^= mix((index & ~<uint64_t>63 & self.mask) + lowest_bit(word))
                     word &= word - 1
+                self.header.clearing_check = check
+                barrier()
+                self.header.clearing = 1
+                barrier()
                 place[0] &= kept
+                barrier()
                 self.header.bits_check = check
+                barrier()
+                self.header.clearing = 0
             index = (index | 63) + 1
         barrier()
 
     cdef void clear_all(self) noexcept:
+        begin_store(self)
         memset(self.words, 0, self.size - HEADER_SIZE)
-        self.header.bits_check = 0
+        self.header.bits_check = self.header.clearing = 0
 
     cdef bint are_bits_whole(self) noexcept:
-        """As their check says; a kill may have come between the last bit and its check."""
+        """As their check says; a kill may have come between a change and its check."""
         cdef uint64_t check = self.check_bits(), last = self.header.marked - 1
-        if last <= self.mask and self.test(last) and self.header.bits_check ^ mix(last) == check:
-            self.header.bits_check = check
-        return self.header.bits_check == check
+        if self.header.bits_check == check:
+            return True
+        if not (self.header.clearing and self.header.clearing_check == check
+                or last <= self.mask and self.test(last) and self.header.bits_check ^ mix(last) == check):
+            return False
+        begin_store(self)
+        self.header.bits_check = check
+        self.header.clearing = 0
+        return True
 
     cdef uint64_t check_bits(self) noexcept:
         cdef uint64_t i, word, check = 0
@@ -256,6 +295,7 @@ cdef class AckFile:
 
     cdef void begin_move(self, uint64_t index, uint64_t replacement) noexcept:
         """The record is about to be written again; a kill before it is marked must not leave two of it."""
+        begin_store(self)
         self.header.moving_to = 0
         barrier()
         self.header.moving_from = index
@@ -264,8 +304,10 @@ cdef class AckFile:
         barrier()
 
     cdef void end_move(self) noexcept:
-        self.header.moving_to = 0
-        barrier()
+        if self.header.moving_to:
+            begin_store(self)
+            self.header.moving_to = 0
+            barrier()
 
     cdef void resume_move(self) noexcept:
         """After a kill, with `written` behind the last record found: was the move done?"""
@@ -303,6 +345,8 @@ cdef class AckFile:
         none was there before, memory has to do: a broker must be able to start on a full disk."""
         cdef size_t size = HEADER_SIZE + capacity // 8
         cdef AckFile grown = AckFile(self.path, False)
+        if self.header is not NULL:
+            begin_store(self)
         name = self.path + ".tmp"
         try:
             fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -331,38 +375,6 @@ cdef class AckFile:
         self.swap(grown)
         return 0
 
-    cdef int attach(self, int fd, size_t size) except -1:
-        cdef struct_stat status
-        cdef bytes path = os.fsencode(self.path)
-        self.mapping = map_file(fd, size, path)
-        if self.mapping is NULL:
-            raise OSError(errno, os.strerror(errno))
-        self.header = <Header *>self.mapping.address
-        self.words = <uint64_t *>(self.mapping.address + HEADER_SIZE)
-        self.size = size
-        self.mask = (size - HEADER_SIZE) * 8 - 1
-        self.inode = status.st_ino if fd >= 0 and fstat(fd, &status) == 0 else 0
-        return 0
-
-    cdef void let_go(self) noexcept:
-        """The mapping needs no descriptor, now that the file has its name."""
-        self.mapping.fd = -1
-
-    cdef OpenFile *open(self) except? NULL:
-        """To be synced; the caller drops it. NULL: the file is not there, or is not this one any more."""
-        cdef struct_stat found
-        cdef OpenFile *file
-        if not self.is_kept():
-            return NULL
-        try:
-            file = open_file(os.open(self.path, os.O_RDWR | os.O_CLOEXEC))
-        except FileNotFoundError:
-            return NULL
-        if fstat(file.fd, &found) or found.st_ino != self.inode:
-            drop_file(file)
-            return NULL
-        return file
-
     cdef void copy(self, AckFile old) noexcept:
         """Into this one, which is all zeros."""
         cdef uint64_t index
@@ -390,25 +402,15 @@ cdef class AckFile:
                 self.header.boot_check ^= 1
 
     cdef void swap(self, AckFile other) noexcept:
-        self.header, other.header = other.header, self.header
-        self.words, other.words = other.words, self.words
-        self.mask, other.mask = other.mask, self.mask
-        self.size, other.size = other.size, self.size
-        self.inode, other.inode = other.inode, self.inode
+        self.swap_with(other)
         self.is_synced = False
-        self.mapping, other.mapping = other.mapping, self.mapping
         self.cursor_place, other.cursor_place = other.cursor_place, self.cursor_place
         self.written_place, other.written_place = other.written_place, self.written_place
-
-    cdef void unmap(self) noexcept:
-        if self.mapping is not NULL:
-            unmap_file(self.mapping)
-            self.mapping = NULL
-            self.header = NULL
 
     cdef void announce(self, list numbers) noexcept:
         """That metadata is about to be renamed into place; until confirm(), the old one and it are both ours."""
         cdef int i
+        begin_store(self)
         self.header.meta_next.check = 0
         barrier()
         for i in range(5):
@@ -418,6 +420,7 @@ cdef class AckFile:
         barrier()
 
     cdef void confirm(self) noexcept:
+        begin_store(self)
         self.header.meta = self.header.meta_next
 
     cdef bint knows(self, list numbers) noexcept:
@@ -428,23 +431,10 @@ cdef class AckFile:
         """It was left by finish(), and nobody has claimed it since."""
         return self.header.clean != 0
 
-    cdef bint is_kept(self) noexcept:
-        """What is stored here survives the process."""
-        return self.inode != 0 and not self.mapping.is_lost
-
-    cdef bint is_cut(self) noexcept:
-        """Somebody else removed the file or changed its size."""
-        cdef struct_stat found
-        cdef bytes path = os.fsencode(self.path)
-        if self.inode == 0:
-            return False
-        if stat(path, &found):
-            return errno == ENOENT
-        return found.st_ino != self.inode or <size_t>found.st_size != self.size
-
     cdef bint keep(self) noexcept:
         """Where it could not be kept, try again; whether it is now."""
         if not self.is_kept() or self.is_cut():
+            begin_store(self)
             if self.inode:
                 log.error("DISKQUEUE(%s) acknowledgements are kept in memory only - the file could not be changed",
                           os.path.basename(self.path))
@@ -455,10 +445,14 @@ cdef class AckFile:
                 log.warning("DISKQUEUE(%s) acknowledgements are kept on disk again", os.path.basename(self.path))
         return self.is_kept()
 
-    cdef void finish(self) noexcept:
-        """The clean stop: from now on a reboot takes nothing away. The caller syncs the file."""
+    cdef bint finish(self) noexcept:
+        """The clean stop: from now on a reboot takes nothing away. Whether the caller has to sync the file."""
+        if self.mapping is NULL and self.is_claim_due and self.trusted and self.header.clean:
+            return False    # as the stop before has left it
+        begin_store(self)
         self.header.clean = 1
         self.header.boot_check = check_boot(self.header)
+        return True
 
     cdef int remove(self) except -1:
         self.unmap()
@@ -497,6 +491,12 @@ cdef class AckFile:
 
     def keep_again(self):
         return self.keep()
+
+    def claim_file(self):
+        self.claim()
+
+    def finish_file(self):
+        return self.finish()
 
     def close(self):
         self.finish()

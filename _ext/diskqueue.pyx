@@ -172,17 +172,19 @@ cdef class DiskQueue(DiskWriter):
     cdef uint64_t close_last(self) except? 0:
         cdef OpenFile *file
         cdef uint64_t ticket = 0
+        cdef bint has_changed = self.meta_draft is not None
         try:
             self.end_meta()
             if self.acks is not None and self.unacked == 0:
                 self.acks.remove()
-            elif self.acks is not None:
-                self.acks.finish()
+                has_changed = True
+            elif self.acks is not None and self.acks.finish():
+                has_changed = True
                 file = self.acks.open()
                 if file is not NULL:
                     ticket = self.syncer.request(file)
                     drop_file(file)
-            if self.meta_text:
+            if self.meta_text and has_changed:
                 ticket = self.syncer.request_folder(self.data_path)
         finally:
             self.release()

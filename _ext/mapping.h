@@ -20,11 +20,14 @@ typedef struct nsq_mapping {
     size_t size;
     int fd;     /* -1: closed since */
     char *path; /* NULL: memory alone */
+    void *owner;
     volatile sig_atomic_t is_lost;
     struct nsq_mapping *next, *previous;
 } nsq_mapping;
 
-static nsq_mapping *nsq_mappings;
+/* The one made last is the first, and the one made first the last. */
+static nsq_mapping *nsq_mappings, *nsq_oldest_mapping;
+static size_t nsq_mapping_count;
 static struct sigaction nsq_bus_before;
 static int nsq_is_guarding;
 
@@ -68,6 +71,29 @@ static void nsq_on_bus(int number, siginfo_t *info, void *context) {
     errno = error;
 }
 
+static inline void nsq_enlist(nsq_mapping *m) {
+    m->previous = NULL;
+    m->next = nsq_mappings;
+    if (m->next)
+        m->next->previous = m;
+    else
+        nsq_oldest_mapping = m;
+    nsq_mappings = m;
+    nsq_mapping_count++;
+}
+
+static inline void nsq_strike(nsq_mapping *m) {
+    if (m->previous)
+        m->previous->next = m->next;
+    else
+        nsq_mappings = m->next;
+    if (m->next)
+        m->next->previous = m->previous;
+    else
+        nsq_oldest_mapping = m->previous;
+    nsq_mapping_count--;
+}
+
 /* The file, or memory alone where fd is -1; NULL with errno set if there is no room. The descriptor may be closed once
  * the file stands under that path, and `fd` is set to -1. */
 static inline nsq_mapping *nsq_map(int fd, size_t size, const char *path) {
@@ -94,20 +120,12 @@ static inline nsq_mapping *nsq_map(int fd, size_t size, const char *path) {
         sigaction(SIGBUS, &action, &nsq_bus_before);
         nsq_is_guarding = 1;
     }
-    m->next = nsq_mappings;
-    if (m->next)
-        m->next->previous = m;
-    nsq_mappings = m;
+    nsq_enlist(m);
     return m;
 }
 
 static inline void nsq_unmap(nsq_mapping *m) {
-    if (m->previous)
-        m->previous->next = m->next;
-    else
-        nsq_mappings = m->next;
-    if (m->next)
-        m->next->previous = m->previous;
+    nsq_strike(m);
     munmap(m->address, m->size);
     free(m->path);
     free(m);

@@ -60,9 +60,15 @@ cdef Recovered resume(str name, str prefix, list existing, AckFile acks, str met
         written = cursor    # killed while the queue was emptied
     remove_leftovers(prefix, cursor.file)
     cdef int64_t start = record_start(prefix, cursor.file, cursor.position)
-    cdef bint whole = acks.trusted and start == cursor.position and is_whole(prefix, cursor, written)
+    cdef int64_t end = file_size(prefix, written.file)
+    cdef bint whole = acks.trusted and start == cursor.position and is_whole(prefix, cursor, written, end)
+    cdef list torn = []
     cursor.position = start
-    if whole:
+    if whole and end == written.position and existing and max(existing) == written.file:
+        # Nothing was written since, as after a clean stop.
+        place = (written.file, written.position)
+        first = written.index
+    elif whole:
         cursor_place, count, place, _, torn = scan(name, prefix, existing, written.file, written.position, sealed)
         acks.reserve(written.index + count)
         acks.clear(written.index, written.index + count)
@@ -177,22 +183,28 @@ def align(Segment segment, int64_t position):
         previous, at = span.start, span.end
 
 
-cdef bint is_whole(str prefix, Place cursor, Place written):
-    """All that the ack file speaks of is there."""
+cdef bint is_whole(str prefix, Place cursor, Place written, int64_t end):
+    """All that the ack file speaks of is there; `end` is the size of the last file."""
     cdef int64_t file
     if cursor.index < written.index:
         for file in range(cursor.file, written.file):
             if not os.path.exists(segment_path(prefix, file)):
                 return False
-    return reaches(prefix, cursor) and reaches(prefix, written)
+    return (reaches(end if cursor.file == written.file else file_size(prefix, cursor.file), cursor.position)
+            and reaches(end, written.position))
 
 
-cdef bint reaches(str prefix, Place place):
-    """Its file is as long as that."""
+cdef int64_t file_size(str prefix, int64_t file) except -2:
+    """-1: it is not there."""
     try:
-        return os.path.getsize(segment_path(prefix, place.file)) >= place.position
+        return os.stat(segment_path(prefix, file)).st_size
     except FileNotFoundError:
-        return place.position == 0
+        return -1
+
+
+cdef bint reaches(int64_t size, int64_t position) noexcept:
+    """The file is as long as that."""
+    return size >= position or position == 0
 
 
 cdef scan(str name, str prefix, list existing, int64_t file, int64_t position, sealed):

@@ -38,6 +38,19 @@ cdef set unopened = set()   # ...but for these, which have data files
 cdef tuple FIRST_NAMES = ("meta.dat", "acks.dat", "deferred.dat", "000000.dat")
 
 
+cdef str given_folder = ""      # the one that absolute() was asked for last...
+cdef str absolute_folder = ""   # ...and what it is
+
+
+cdef str absolute(str prefix):
+    """The same with the folder's absolute path."""
+    global given_folder, absolute_folder
+    folder, _, name = prefix.rpartition("/")
+    if folder != given_folder or not folder.startswith("/"):    # a relative one depends on where the process is
+        given_folder, absolute_folder = folder, os.path.dirname(os.path.abspath(prefix))
+    return f"{absolute_folder}/{name}" if absolute_folder != "/" else f"/{name}"
+
+
 def segment_path(str prefix, int64_t number):
     """prefix is '<data path>/<queue>.diskqueue.'."""
     return f"{prefix}{number:06d}.dat"
@@ -45,7 +58,7 @@ def segment_path(str prefix, int64_t number):
 
 def segment_numbers(str prefix):
     """The numbers of the data files that exist, ascending. A folder or a pipe of such a name is none."""
-    found = None if listed is None else listed.get(os.path.abspath(prefix), [])
+    found = None if listed is None else listed.get(absolute(prefix), [])
     if found is None:
         found = numbers_by_prefix(*os.path.split(prefix)).get(prefix, [])
     return sorted(found)
@@ -83,12 +96,12 @@ def listed_once(str folder):
 def forget_listed(str prefix):
     """The queue was opened."""
     if listed is not None:
-        listed[os.path.abspath(prefix)] = None
+        listed[absolute(prefix)] = None
 
 
 def note_left(str prefix):
     """A file of a queue that was deleted could not be removed."""
-    unopened.add(os.path.abspath(prefix))
+    unopened.add(absolute(prefix))
 
 
 def forget_folder():
@@ -101,7 +114,7 @@ def is_untouched(str prefix):
     """No data file of such a queue can be there, and the folder need not be listed: those that had some at the start
     were opened then, and one that was made since begins with file 0 and leaves other files as well. What somebody puts
     there meanwhile is seen by these, or at the next start."""
-    path = os.path.abspath(prefix)
+    path = absolute(prefix)
     return (os.path.dirname(path) == known_folder and path not in unopened
             and not any(os.path.lexists(prefix + name) for name in FIRST_NAMES))
 

@@ -20,7 +20,7 @@ from nsqfast._ext.topic cimport Topic
 cdef enum:
     # What a queue may have open: two files, the draft of a third, and one that is on its way to the disk.
     QUEUE_DESCRIPTORS = 4
-    # Also where there are enough descriptors: a process may have 65,530 mappings, and each queue has one.
+    # Also where there are enough descriptors: half of the 65,530 mappings that Linux allows are for queues.
     GROUP_COUNT_MIN = 16
     GROUP_COUNT_MAX = 16384
     # Queues whose files are synced together, while the next ones are written.

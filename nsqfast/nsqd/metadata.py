@@ -133,13 +133,12 @@ def load(registry: "Registry", folder: str) -> bytes | None:
         data = None
     except OSError as error:
         topics = _find_again(folder, os_error(error))
-    for name, channel in sorted(queues_in(folder, DATA_FILE)):
-        if name not in topics or channel not in topics[name].channels | {"": False}:
-            # A kill came between the OK to a first message and the name's way into the file.
-            log.warning(
-                "messages of %s are here, and %s does not name it", _shown(name, channel), FILE_NAME
-            )
-            _add(topics, name, channel)
+    for name, channel in sorted(queues_in(folder, DATA_FILE, known=topics)):
+        # A kill came between the OK to a first message and the name's way into the file.
+        log.warning(
+            "messages of %s are here, and %s does not name it", _shown(name, channel), FILE_NAME
+        )
+        _add(topics, name, channel)
     progress = StartProgress()
     count = sum(1 + len(entry.channels) for entry in topics.values())
     opened = 0
@@ -154,7 +153,7 @@ def load(registry: "Registry", folder: str) -> bytes | None:
 def _find_again(folder: str, reason: str) -> dict[str, TopicEntry]:
     """The topics by the files of their queues, for want of a list that can be read."""
     topics: dict[str, TopicEntry] = {}
-    for name, channel in sorted(queues_in(folder, DATA_OR_POSITION_FILE)):
+    for name, channel in sorted(queues_in(folder, DATA_OR_POSITION_FILE, known=topics)):
         _add(topics, name, channel)
     try:
         kept = f"it is kept as {keep_aside(folder)}"
@@ -194,16 +193,23 @@ def _shown(topic: str, channel: str) -> str:
     return f"channel {channel} of topic {topic}" if channel else f"topic {topic}"
 
 
-def queues_in(folder: str, kind: re.Pattern[str]) -> set[tuple[str, str]]:
-    """(topic, channel) of every queue with such a file that is not empty; the channel is '' for a topic's own."""
+def queues_in(
+    folder: str, kind: re.Pattern[str], known: dict[str, TopicEntry]
+) -> set[tuple[str, str]]:
+    """(topic, channel) of every other queue with such a file that is not empty; the channel is '' for a topic's own."""
     found = set()
     with os.scandir(folder) as files:
         for file in files:
             match = kind.fullmatch(file.name)
-            if match is None or not all(is_valid_name(name) for name in match.groups() if name):
+            if match is None:
+                continue
+            topic, channel = match["topic"], match["channel"] or ""
+            if topic in known and (not channel or channel in known[topic].channels):
+                continue
+            if not all(is_valid_name(name) for name in match.groups() if name):
                 continue
             if file.is_file() and file.stat().st_size:
-                found.add((match["topic"], match["channel"] or ""))
+                found.add((topic, channel))
     return found
 
 
@@ -246,7 +252,11 @@ def keep_aside(folder: str) -> str:
 def remove_leftovers(folder: str) -> None:
     """What a broker that was killed has written beside the file."""
     with os.scandir(folder) as files:
-        names = [file.name for file in files if LEFTOVER.fullmatch(file.name) and file.is_file()]
+        names = [
+            file.name
+            for file in files
+            if file.name.startswith(FILE_NAME) and LEFTOVER.fullmatch(file.name) and file.is_file()
+        ]
     for name in names:
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(folder, name))  # noqa: PTH108, PTH118

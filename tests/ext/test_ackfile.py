@@ -1,11 +1,18 @@
 """The file of acknowledgements: what is stored is there for the next who opens it, without a close."""
 
+import contextlib
+import mmap
+import os
 import random
+import re
+import resource
+import signal
 import struct
 from pathlib import Path
 
 import pytest
 from nsqfast._ext.ackfile import AckFile
+from nsqfast._ext.ackmapping import count_mapped, limit_mapped
 
 from support.seeds import seeds
 
@@ -115,6 +122,41 @@ def test_a_kill_between_a_bit_and_its_check(path, is_told):
         assert AckFile.load(path).trusted
 
 
+CLEARING, CLEARING_CHECK = slice(368, 376), slice(376, 384)
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+@pytest.mark.parametrize("is_before", [True, False], ids=["before", "behind"])
+def test_a_kill_while_bits_are_taken_away(path, is_told, is_before):
+    """The check that will be true stands there before they are."""
+    acks = AckFile(path)
+    acks.put_written(10, 0, 300)
+    for index in (1, 2, 3, 5):
+        acks.finish_record(index)
+    acks.put_cursor(4, 0, 100)
+    data = bytearray(Path(path).read_bytes())
+    acks.put_written(
+        10 + acks.capacity - 7, 0, 900
+    )  # as far as the ring goes: 1 and 2 are in the way
+    after = Path(path).read_bytes()
+    assert after[BITS_CHECK] != data[BITS_CHECK]
+    assert after[CLEARING] == bytes(8)
+    assert after[CLEARING_CHECK] == after[BITS_CHECK]
+    data[CLEARING_CHECK] = after[CLEARING_CHECK]
+    if is_told:
+        data[CLEARING] = struct.pack("<Q", 1)
+    if not is_before:
+        data[512:] = after[512:]
+    Path(path).write_bytes(data)
+    other = AckFile.load(path)
+    assert other.trusted is (is_told or is_before)
+    if other.trusted:
+        other.put_cursor(5, 0, 120)
+        other.put_written(10 + acks.capacity - 6, 0, 910)
+        assert AckFile.load(path).trusted
+        assert other.finished() == AckFile.load(path).finished() == [5]
+
+
 def test_nothing_there(path):
     assert AckFile.load(path) is None
 
@@ -137,6 +179,179 @@ def test_a_full_disk_is_no_reason_not_to_start(tmp_path, caplog):
     acks.finish_record(77)
     assert acks.finished() == [77]
     assert "memory only" in caplog.text
+
+
+@pytest.fixture
+def few_mapped():
+    """Two at most."""
+    limit_mapped(2)
+    yield
+    limit_mapped(0)
+
+
+def test_a_loaded_one_is_mapped_with_its_first_store(path):
+    acks = AckFile(path)
+    acks.put_written(10, 2, 300)
+    acks.put_cursor(3, 1, 90)
+    acks.finish_record(5)
+    acks.close()
+    before, data = count_mapped(), Path(path).read_bytes()
+    acks = AckFile.load(path)
+    acks.put_cursor(3, 1, 90)
+    acks.put_written(10, 2, 300)
+    acks.finish_record(5)
+    assert acks.finished() == [5]
+    assert (count_mapped(), Path(path).read_bytes()) == (before, data)
+    acks.finish_record(6)
+    assert count_mapped() == before + 1
+    assert AckFile.load(path).finished() == [5, 6]
+    acks.close()
+    assert count_mapped() == before
+
+
+CLEAN = slice(352, 360)
+
+
+def test_what_is_never_changed_stays_clean(path):
+    """It need not be synced again by the stop. From the first change on it is not clean until the stop says so."""
+    AckFile(path).close()
+    data = Path(path).read_bytes()
+    assert data[CLEAN] == struct.pack("<Q", 1)
+    acks = AckFile.load(path)
+    acks.claim_file()
+    assert acks.finish_file() is False
+    assert Path(path).read_bytes() == data
+    acks = AckFile.load(path)
+    acks.claim_file()
+    acks.put_written(2, 0, 30)
+    assert Path(path).read_bytes()[CLEAN] == bytes(8)
+    assert acks.finish_file() is True
+    assert Path(path).read_bytes()[CLEAN] == struct.pack("<Q", 1)
+
+
+def test_what_a_kill_has_left_is_clean_after_the_stop(path):
+    AckFile(path)
+    acks = AckFile.load(path)
+    acks.claim_file()
+    assert acks.finish_file() is True
+    assert Path(path).read_bytes()[CLEAN] == struct.pack("<Q", 1)
+
+
+@pytest.mark.parametrize("way", ["removed", "replaced", "cut", "no descriptor"])
+def test_one_that_cannot_be_mapped_again(path, caplog, way, monkeypatch):
+    """What is stored is there until the end of the process, and on disk as soon as that is possible again."""
+    acks = AckFile(path)
+    acks.put_written(10, 0, 300)
+    acks.finish_record(5)
+    acks = AckFile.load(path)
+    if way == "no descriptor":
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+    elif way == "cut":
+        os.truncate(path, 600)
+    elif way == "removed":
+        Path(path).unlink()
+    else:
+        Path(path + ".new").write_bytes(bytes(2560))
+        Path(path + ".new").rename(path)
+    acks.finish_record(6)
+    if way == "no descriptor":
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert acks.finished() == [5, 6]
+    assert not acks.is_on_disk()
+    assert re.findall("memory only - (.*)", caplog.text) == [
+        "Too many open files" if way == "no descriptor" else "No such file or directory"
+    ]
+    acks.finish_record(7)
+    assert acks.keep_again()
+    assert AckFile.load(path).finished() == [5, 6, 7]
+
+
+@pytest.mark.parametrize("seed", seeds("ackfile", 5))
+def test_many_of_which_few_are_mapped(tmp_path, few_mapped, seed):
+    print("seed", seed)
+    rng = random.Random(seed)
+    paths = [str(tmp_path / f"{number}.acks.dat") for number in range(150)]
+    found = [[AckFile(path), set(), 1, 1] for path in paths]
+    for _ in range(3000):
+        number = rng.randrange(len(found))
+        acks, finished, cursor, written = found[number]
+        if rng.random() < 0.3:
+            written += rng.choice([1, 63, 64, 65, 3000])
+            acks.put_written(written, 0, written)
+        if cursor < written:
+            index = rng.randrange(cursor, written)
+            finished.add(index)
+            acks.finish_record(index)
+            cursor = rng.randrange(cursor, min(written, cursor + rng.choice([2, 100, 5000])))
+            acks.put_cursor(cursor, 0, cursor)
+        if rng.random() < 0.1:
+            acks = AckFile.load(paths[number])
+            assert acks.trusted
+        assert count_mapped() <= 64
+        left = sorted(index for index in finished if index >= cursor)
+        assert acks.finished() == left
+        assert acks.finished_count() == len(left)
+        found[number] = [acks, set(left), cursor, written]
+
+
+KILLED_COUNT = 3
+ROUNDS_MAX = 100_000
+
+
+def finish_some(paths, told, rng):
+    """Of several queues, so that each is mapped and let go again and again; `told` has what was finished before."""
+    limit_mapped(1)
+    made = [AckFile.load(path) for path in paths]
+    for round_number in range(ROUNDS_MAX):
+        number = round_number % len(made)
+        acks = made[number]
+        (cursor, *_), (written, *_) = acks.state()
+        written += rng.choice([1, 64, 1000])
+        acks.put_written(written, 0, written)
+        for _ in range(5):
+            index = rng.randrange(cursor, written)
+            acks.finish_record(index)
+            told[number * ROUNDS_MAX + index % ROUNDS_MAX] = 1
+        if written - cursor > 3000:
+            acks.put_cursor(written - 100, 0, 7)
+            for index in range(cursor, written - 100):
+                told[number * ROUNDS_MAX + index % ROUNDS_MAX] = 0
+
+
+@pytest.mark.parametrize("seed", seeds("ackfile kill", 3))
+def test_killed_while_they_are_mapped_in_turn(tmp_path, seed):
+    print("seed", seed)
+    rng = random.Random(seed)
+    told = mmap.mmap(-1, KILLED_COUNT * ROUNDS_MAX)
+    paths = [str(tmp_path / f"{number}.acks.dat") for number in range(KILLED_COUNT)]
+    for path in paths:
+        AckFile(path)
+    for _ in range(10):
+        pid = os.fork()
+        if pid == 0:
+            with contextlib.suppress(BaseException):
+                # At any instruction: the timer's signal is not handled.
+                signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.001, 0.1))
+                finish_some(paths, told, random.Random(rng.random()))
+            os._exit(1)
+        rng.random()
+        _, status = os.waitpid(pid, 0)
+        assert os.WIFSIGNALED(status)
+        for number, path in enumerate(paths):
+            acks = AckFile.load(path)
+            assert acks.trusted
+            (cursor, *_), (written, *_) = acks.state()
+            finished = set(acks.finished())
+            wanted = {
+                n for n in range(cursor, written) if told[number * ROUNDS_MAX + n % ROUNDS_MAX]
+            }
+            assert wanted <= finished
+            assert len(finished - wanted) <= 1  # the kill came before it was told
+            told[number * ROUNDS_MAX : (number + 1) * ROUNDS_MAX] = bytes(ROUNDS_MAX)
+            for index in finished:
+                told[number * ROUNDS_MAX + index % ROUNDS_MAX] = 1
 
 
 @pytest.mark.parametrize("seed", seeds("ackfile", 5))

@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from nsqfast._ext.ackmapping import count_mapped, limit_mapped
 
 from support.core import make_registry
 
@@ -68,6 +69,39 @@ def test_a_start_opens_none(made):
     for number in range(QUEUES):
         assert registry.topic(f"t{number}").backend_depth == 1
     assert len(data_files()) == before
+
+
+def test_a_start_maps_none(made):
+    registry = made()
+    publish(registry, b"x")
+    registry.close()
+    before = count_mapped()
+    registry = made()
+    for number in range(QUEUES):
+        assert registry.topic(f"t{number}").backend_depth == 1
+    assert count_mapped() == before
+
+
+def test_only_so_many_are_mapped(made):
+    """Those that were let go are mapped again when they change, and a kill takes nothing of what they say."""
+    limit_mapped(3)
+    try:
+        registry = made()
+        for body in (b"1", b"2", b"3"):
+            publish(registry, body)
+            assert count_mapped() <= 4
+        registry = made()
+        assert [registry.topic(f"t{number}").backend_depth for number in range(QUEUES)] == [
+            3
+        ] * QUEUES
+        publish(registry, b"4")
+        assert count_mapped() <= 4
+        registry = made()
+        assert [registry.topic(f"t{number}").backend_depth for number in range(QUEUES)] == [
+            4
+        ] * QUEUES
+    finally:
+        limit_mapped(0)
 
 
 def test_closed_files_were_synced(made):
