@@ -27,6 +27,7 @@ cdef class Connection(Consumer):
     cdef readonly int64_t connect_ts          # Unix time, seconds
     cdef bint has_magic
     cdef bint is_closed                       # the transport is closed or closing
+    cdef bint is_lost                         # the transport is gone, and others still know of it
     cdef bint is_draining                     # a fatal error was sent; what still comes is thrown away
     cdef bint at_eof                          # the peer sends nothing more
     cdef bint is_held                         # the command at the front of the input waits; so do all behind it
@@ -63,6 +64,7 @@ cdef class Connection(Consumer):
     cdef int fail_handshake(self, str reason) except -1
     cdef int end_stream(self) except -1
     cdef int choose_reading(self) except -1
+    cdef int forget(self) except -1
     cdef int hold_for_turn(self) except -1
     cdef int go_on(self) except -1
     cdef int release(self) except -1

@@ -88,18 +88,30 @@ cdef class Connection(Consumer):
             self.parse()
         if self.pending or self.is_held:
             return True  # an answer still waits; on_durable or release ends the connection
+        if not (self.is_draining or self.is_closed or self.write_paused or self.registry.may_be_costly()):
+            self.hold_for_turn()    # many leave at once
+            return True
         self.close()
         return False
 
     def connection_lost(self, exc):
-        self.is_closed = True
+        self.is_closed = self.is_lost = True
         self.count_unsent(0)
-        self.leave()
         self.registry.timers.disarm(self)
+        if self.registry.may_be_costly():
+            self.forget()
+        else:
+            self.registry.want_turn(self)
+
+    cdef int forget(self) except -1:
+        """What others know of it goes."""
+        self.is_lost = False
+        self.leave()
         self.registry.remove_session(self)
         if self.lines is not None and self.lines.left_out:
             log.info("PROTOCOL(V2): [%s] %d lines left out", self.remote_address, self.lines.left_out)
         log.info("PROTOCOL(V2): [%s] exiting ioloop", self.remote_address)
+        return 0
 
     def pause_writing(self):
         self.write_paused = True
@@ -203,6 +215,8 @@ cdef class Connection(Consumer):
         return self.registry.want_turn(self)
 
     cdef int go_on(self) except -1:
+        if self.is_lost:
+            return self.forget()
         if self.is_closed or self.is_draining:
             self.is_held = False
             return self.choose_reading()

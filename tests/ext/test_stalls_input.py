@@ -16,6 +16,7 @@ OK = (0, b"OK")
 HEARTBEAT = (0, b"_heartbeat_")
 PART = 40  # commands; two and a half clients that are written to
 COUNT = 400
+COUNT_AT_ONCE = 50
 MINUTE_NS = 60 * SECOND_NS
 
 
@@ -106,6 +107,46 @@ def test_what_may_take_long_from_many_in_one_turn(registry, command):
         registry.flush()
         found.append(sum(peer.decode_all() == [OK] for peer in peers))
     assert found == [8 + 5] + [5] * 7 + [2]
+
+
+def numbers_by_turn(registry, count):
+    """How many more there are after each turn, until all of them are; the part of a turn is five clients."""
+    found, before = [], 0
+    while before < COUNT_AT_ONCE:
+        registry.flush()
+        found.append(count() - before)
+        before += found[-1]
+    return found
+
+
+@pytest.mark.parametrize("is_reset", [False, True], ids=["end of file", "reset"])
+def test_many_that_leave_in_one_turn(registry, is_reset):
+    """Others are served between. What was in flight to them is queued again, all of it."""
+    registry.topic("t").channel("c")
+    peers = [consumer(registry) for _ in range(COUNT_AT_ONCE)]
+    for number in range(COUNT_AT_ONCE):
+        registry.topic("t").put(b"%d" % number)
+    assert all(len(peer.receive()) == 1 for peer in peers)
+    registry.on_turn = lambda: None
+    registry.flush()
+    fix_parts(5 * 64)
+    for peer in peers:
+        if is_reset:
+            peer.session.connection_lost(ConnectionResetError())
+        else:
+            peer.session.eof_received()
+    if is_reset:
+        left = numbers_by_turn(registry, lambda: COUNT_AT_ONCE - registry.session_count())
+    else:
+        left = numbers_by_turn(registry, lambda: sum(peer.transport.is_closing for peer in peers))
+        assert registry.session_count() == COUNT_AT_ONCE
+        for peer in peers:
+            peer.session.connection_lost(None)
+    assert left == [8 + 5] + [5] * 7 + [2]
+    while registry.session_count() or registry.topic("t").channel("c").in_flight_count:
+        registry.flush()
+        registry.run_timers(let_pass(0))
+    assert registry.topic("t").channel("c").depth == COUNT_AT_ONCE
 
 
 def test_who_greets_with_many_others_waits(registry):
