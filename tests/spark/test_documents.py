@@ -38,8 +38,8 @@ class Reader:
         (folder / "data" / "nsqd").mkdir(parents=True)
 
     def translated(self, text):
-        for port, real in self.places.items():
-            text = text.replace(f":{port}", f":{real}")
+        # In one pass: a real port may begin with the digits of another one of the page.
+        text = re.sub(r"(?<=:)\d+\b", lambda port: str(self.places.get(port[0], port[0])), text)
         return re.sub(r"(?<![\w.])/data/", f"{self.folder}/data/", text)
 
     def do(self, kind, text):

@@ -62,8 +62,8 @@ class Machines:
         return done.stdout.decode()
 
     def translated(self, line):
-        for port, real in self.places.items():
-            line = line.replace(f":{port}", f":{real}")
+        # In one pass: a real port may begin with the digits of another one of the page.
+        line = re.sub(r"(?<=:)\d+\b", lambda port: str(self.places.get(port[0], port[0])), line)
         return line.replace("=/data/", f"={self.folder}/data/").replace(
             "/backup", f"{self.folder}/backup"
         )
