@@ -135,9 +135,8 @@ def test_a_kill_while_bits_are_taken_away(path, is_told, is_before):
         acks.finish_record(index)
     acks.put_cursor(4, 0, 100)
     data = bytearray(Path(path).read_bytes())
-    acks.put_written(
-        10 + acks.capacity - 7, 0, 900
-    )  # as far as the ring goes: 1 and 2 are in the way
+    # As far as the ring goes: 1 and 2 are in the way.
+    acks.put_written(10 + acks.capacity - 7, 0, 900)
     after = Path(path).read_bytes()
     assert after[BITS_CHECK] != data[BITS_CHECK]
     assert after[CLEARING] == bytes(8)
@@ -238,7 +237,7 @@ def test_what_a_kill_has_left_is_clean_after_the_stop(path):
 
 
 @pytest.mark.parametrize("way", ["removed", "replaced", "cut", "no descriptor"])
-def test_one_that_cannot_be_mapped_again(path, caplog, way, monkeypatch):
+def test_one_that_cannot_be_mapped_again(path, caplog, way):
     """What is stored is there until the end of the process, and on disk as soon as that is possible again."""
     acks = AckFile(path)
     acks.put_written(10, 0, 300)

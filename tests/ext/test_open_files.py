@@ -1,4 +1,4 @@
-"""How many queues have data files open is bounded, and what was closed opens again."""
+"""How many queues have files open or mapped is bounded, and what was let go comes back."""
 
 import os
 

@@ -44,8 +44,9 @@ def flags(broker, folder, *more):
 
 
 def ingested(folder):
-    """The numbers, sorted."""
-    table = pyarrow.dataset.dataset(folder / "out", format="parquet").to_table(columns=["body"])
+    """The numbers, sorted, of the batches that are there as a whole: Spark moves them from a folder of its own."""
+    files = [str(path) for path in (folder / "out").glob("topic=*/*/*/batch=*/*.parquet")]
+    table = pyarrow.dataset.dataset(files, format="parquet").to_table(columns=["body"])
     return sorted(int(body[:-2]) for body in table["body"].to_pylist())
 
 

@@ -145,9 +145,8 @@ def test_several_topics_until_told_to_end(broker, implementation):
         topic: [b"%s %d" % (topic.encode(), number) for number in range(3)] for topic in topics
     }
     publish(broker, topics[0], bodies[topics[0]])
-    if (
-        implementation == "nsqfast"
-    ):  # Go's writes a line in four parts, in which another topic's may fall.
+    # Go's writes a line in four parts, in which another topic's may fall.
+    if implementation == "nsqfast":
         publish(broker, topics[1], bodies[topics[1]])
     command = tool_command("nsq_tail", implementation, *flags(broker, *topics), "--channel=c")
     with Tool([*command, "--print-topic"]) as tool:
