@@ -26,6 +26,7 @@ from support.access import (
     write_users,
 )
 from support.admin import LiveCluster, text_of
+from support.json_lines import read_json_lines
 from support.web import request
 
 KEYS = [
@@ -70,10 +71,6 @@ def note(address, action, target=None, outcome="ok", **more):
     answer = request(address, "POST", "/api/note", json.dumps(body).encode())
     assert answer.status == 200
     return answer, time.monotonic() - begun
-
-
-def lines(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 class Endpoint(http.server.ThreadingHTTPServer):
@@ -124,7 +121,7 @@ def test_an_attempt_is_one_line(monkeypatch, tmp_path, noter):
             effect={"depth": 3},
             results=results,
         )
-    first, line = lines(path)
+    first, line = read_json_lines(path)
     assert first == {"older": 1}
     assert list(line) == KEYS
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line["time"])
@@ -165,7 +162,7 @@ def test_bytes_that_are_no_text_are_noted_and_told_all_the_same(monkeypatch, tmp
                 )
                 assert connection.recv(1000).startswith(b"HTTP/1.1 200 ")
             wait_until(lambda: endpoint.bodies)
-    assert lines(path)[0]["user"] == "?"
+    assert read_json_lines(path)[0]["user"] == "?"
     assert endpoint.bodies[0]["user_agent"] == "?"
 
 
@@ -178,7 +175,7 @@ def test_logins_are_in_it_and_passwords_are_not(tmp_path):
         log_in(admin.http, "ana", "the-right-one")
         basic = {"Authorization": "Basic YW5hOm5vdC1ldmVuLWNsb3Nl"}
         assert request(admin.http, "GET", "/api/topics", headers=basic).status == 401
-    found = [(line["action"], line["user"], line["outcome"]) for line in lines(path)]
+    found = [(line["action"], line["user"], line["outcome"]) for line in read_json_lines(path)]
     assert found == [
         ("login", "ana", "refused"),
         ("login", "somebody\r\nelse", "refused"),
@@ -195,7 +192,7 @@ def test_a_flood_of_logins_does_not_fill_it(tmp_path):
     with start_admin(f"--auth-file={users}", f"--audit-file={path}") as admin:
         for number in range(60):
             log_in(admin.http, f"name{number}", "wrong")
-    assert len(lines(path)) == 20  # as many as one address may try
+    assert len(read_json_lines(path)) == 20  # as many as one address may try
 
 
 def test_the_last_thousand_are_kept_and_are_no_burden(monkeypatch, noter):
@@ -272,8 +269,8 @@ def test_a_file_may_be_renamed_at_any_time(monkeypatch, tmp_path, noter):
         wait_until(lambda: path.read_text().endswith("\n"))
         path.rename(tmp_path / "audit.1")
         note(address, "second")
-    assert [line["action"] for line in lines(tmp_path / "audit.1")] == ["first"]
-    assert [line["action"] for line in lines(path)] == ["second"]
+    assert [line["action"] for line in read_json_lines(tmp_path / "audit.1")] == ["first"]
+    assert [line["action"] for line in read_json_lines(path)] == ["second"]
 
 
 @pytest.mark.parametrize(

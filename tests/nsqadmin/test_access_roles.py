@@ -1,6 +1,5 @@
 """Who is an admin, and that nobody else gets through."""
 
-import json
 import re
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from support.access import (
     wait_until,
     write_users,
 )
+from support.json_lines import read_json_lines
 from support.web import request
 
 HEADER = "X-Forwarded-User"
@@ -49,10 +49,6 @@ def add_probes(app, context):
         app.router.add_route("*", context.urls.to(path), guard(do))
 
 
-def lines(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 def ask(address, method, target, name=None):
     headers = {} if name is None else {HEADER: name}
     return request(address, method, target, headers=headers).status
@@ -76,7 +72,7 @@ def test_the_header_names_the_admins(monkeypatch, tmp_path):
         assert ask(at, "GET", "/ui/probe/export", "vic") == 200
         assert ask(at, "GET", "/ui/probe/bodies", "vic") == 403
         assert ask(at, "GET", "/ui/probe/bodies", "ana") == 200
-    refused = [line for line in lines(audit) if line["outcome"] == "refused"]
+    refused = [line for line in read_json_lines(audit) if line["outcome"] == "refused"]
     assert [line["action"] for line in refused] == [
         *["POST /api/probe"] * 4,
         "GET /probe",
@@ -103,9 +99,9 @@ def test_the_audit_is_for_admins(tmp_path, target):
         answer = request(admin.http, "GET", target, headers={HEADER: "ana"})
         assert answer.status == 200
         assert b"vic" in answer.body
-        wait_until(lambda: len(lines(audit)) >= 2)
-        assert [line["user"] for line in lines(audit)[:2]] == ["vic", "vic"]
-        assert lines(audit)[1]["action"] == "GET " + target.partition("?")[0]
+        wait_until(lambda: len(read_json_lines(audit)) >= 2)
+        assert [line["user"] for line in read_json_lines(audit)[:2]] == ["vic", "vic"]
+        assert read_json_lines(audit)[1]["action"] == "GET " + target.partition("?")[0]
 
 
 @pytest.mark.parametrize("target", AUDIT)
@@ -139,7 +135,7 @@ def test_a_header_that_is_sent_twice_names_nobody(monkeypatch, tmp_path):
         connection.endheaders()
         assert connection.getresponse().status == 403
         connection.close()
-    (line,) = lines(audit)
+    (line,) = read_json_lines(audit)
     assert line["effect"] == {"reason": f"{HEADER} was sent 2 times"}
 
 
@@ -149,7 +145,7 @@ def test_a_header_from_elsewhere_is_ignored_and_audited(monkeypatch, tmp_path):
     with probed(monkeypatch, add_probes, acl_trusted_cidr=["192.0.2.0/24"], **options) as address:
         assert ask(address, "POST", "/api/probe", "ana") == 403
         assert ask(address, "GET", "/ui/probe/export", "ana") == 200
-    (line,) = lines(audit)
+    (line,) = read_json_lines(audit)
     assert (line["user"], line["role"], line["outcome"]) == ("", "viewer", "refused")
     assert line["effect"] == {"reason": f"{HEADER} came from an address outside --acl-trusted-cidr"}
 
@@ -164,7 +160,11 @@ def test_a_header_from_a_named_proxy_is_believed_and_so_is_the_address_that_it_s
         for given in ("203.0.113.9, 198.51.100.4, 127.0.0.2", "198.51.100.4", "not an address"):
             headers = {"X-Forwarded-For": given}
             assert request(address, "POST", "/api/probe", headers=headers).status == 403
-    assert [line["ip"] for line in lines(audit)] == ["198.51.100.4", "198.51.100.4", "127.0.0.1"]
+    assert [line["ip"] for line in read_json_lines(audit)] == [
+        "198.51.100.4",
+        "198.51.100.4",
+        "127.0.0.1",
+    ]
 
 
 def test_addresses_that_somebody_claims_are_not_believed(monkeypatch, tmp_path):
@@ -173,7 +173,7 @@ def test_addresses_that_somebody_claims_are_not_believed(monkeypatch, tmp_path):
     with probed(monkeypatch, add_probes, **options) as address:
         headers = {"X-Forwarded-For": "198.51.100.4"}
         assert request(address, "POST", "/api/probe", headers=headers).status == 403
-    assert lines(audit)[0]["ip"] == "127.0.0.1"
+    assert read_json_lines(audit)[0]["ip"] == "127.0.0.1"
 
 
 def test_a_viewer_sees_bodies_only_with_the_flag(monkeypatch):

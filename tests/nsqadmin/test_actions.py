@@ -17,6 +17,7 @@ from support.admin_actions import (
     results,
     topics_of,
 )
+from support.json_lines import read_json_lines
 from support.lookup import lookup, topics
 from support.web import post, request, stats
 
@@ -58,11 +59,9 @@ def entries(audit_file, action, topic):
     found = []
 
     def is_there():
-        lines = audit_file.read_text(encoding="utf-8").splitlines()
-        every = [json.loads(line) for line in lines]
         found[:] = [
             entry
-            for entry in every
+            for entry in read_json_lines(audit_file)
             if entry["action"] == action and entry["target"].get("topic") == topic
         ]
         return found

@@ -8,6 +8,7 @@ import pytest
 from support.access import cookie_header, log_in, write_users
 from support.admin import LiveCluster, text_of, told, wait_until
 from support.admin_actions import Acting
+from support.json_lines import read_json_lines
 from support.server import Server
 from support.web import request
 
@@ -33,7 +34,7 @@ class Audited:
         self.acting = Acting(admin, self.headers)
 
     def lines(self):
-        return [json.loads(line) for line in self._path.read_text(encoding="utf-8").splitlines()]
+        return read_json_lines(self._path)
 
     def _take_line(self, count=1):
         self._count += count

@@ -12,6 +12,7 @@ import pytest
 
 from nsqfast.client.sync import Config, Consumer
 from support.admin import LiveCluster, told, wait_for_channel, wait_until
+from support.json_lines import read_json_lines
 from support.server import go_folder
 from support.web import get, post, request, topic_stats
 
@@ -196,8 +197,7 @@ def entries(path, topic, action, count=1):
     """Lines of the audit, which are written a little later."""
 
     def found():
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        every = [json.loads(line) for line in lines]
+        every = read_json_lines(path) if path.exists() else []
         return [e for e in every if e["action"] == action and e["target"].get("topic") == topic]
 
     wait_until(lambda: len(found()) >= count, f"{action} of {topic} is audited")

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from support.admin import start_nsqadmin, wait_until
+from support.json_lines import read_json_lines
 from support.server import start_nsqd, start_nsqlookupd
 from support.web import get, post, request
 from support.wire import Client
@@ -321,8 +322,8 @@ def test_a_mute_is_kept_audited_and_out_of_the_metrics(lonely):
     assert mute(lonely, "unmute", ANA, id=before["id"]).status == 200
     assert problems(lonely)[0]["muted_until"] == 0
     assert b"nsqadmin_problem{" in get(lonely.http, "/metrics").body
-    wait_until(lambda: lonely.audit.exists() and lonely.audit.read_text().count("\n") == 2, "audit")
-    lines = [json.loads(line) for line in lonely.audit.read_text().splitlines()]
+    wait_until(lambda: lonely.audit.exists() and len(read_json_lines(lonely.audit)) == 2, "audit")
+    lines = read_json_lines(lonely.audit)
     assert [line["action"] for line in lines] == ["mute_problem", "unmute_problem"]
     assert lines[0]["user"] == "ana"
     assert lines[0]["target"] == {
