@@ -8,6 +8,7 @@ Nobody could be told anything: an answer needs a descriptor, too.
 
 import asyncio
 import contextlib
+import fcntl
 import logging
 import os
 import resource
@@ -20,15 +21,34 @@ log = logging.getLogger(__name__)
 RESERVE_COUNT_MAX = 256  # descriptors for files, but no more than a quarter of all
 FREE_COUNT = 16  # must be free before accepting goes on, so that it does not stop at once again
 LOOK_S = 0.1  # between looks whether some are free; only while accepting is stopped
+TABLE_SIZE_MAX = 65_536  # half a megabyte of the kernel's memory
 
 
 def raise_descriptor_limit() -> None:
-    """The soft limit to the hard one, as Go programs do."""
+    """The soft limit to the hard one, as Go programs do; call it before the first thread starts."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         # Refused where the kernel's own ceiling was lowered below it meanwhile.
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    _grow_descriptor_table()
+
+
+def _grow_descriptor_table() -> None:
+    """Has the kernel make the process's table of descriptors as large as it may become.
+
+    Otherwise the table doubles whenever it is full, and where a process has threads the call that needs the next
+    descriptor then waits until all processors have seen the new one: 10 ms, in which the loop stands still.
+    """
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    size = TABLE_SIZE_MAX if limit == resource.RLIM_INFINITY else min(limit, TABLE_SIZE_MAX)
+    # Without memory for it, the table grows when it has to.
+    with contextlib.suppress(OSError):
+        lowest = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.close(fcntl.fcntl(lowest, fcntl.F_DUPFD_CLOEXEC, size - 1))
+        finally:
+            os.close(lowest)
 
 
 class Gate:

@@ -1,8 +1,10 @@
 """Peers that vanish, stall or come in crowds, and what happens when descriptors run out."""
 
+import re
 import resource
 import socket
 import struct
+from pathlib import Path
 
 import pytest
 
@@ -197,6 +199,18 @@ def test_five_thousand_connects_at_once(tmp_path):
 
 def limit_descriptors(count):
     return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
+
+
+@pytest.mark.parametrize("count", [96, 1024, 20_000])
+def test_the_table_of_descriptors_does_not_grow_later(tmp_path, count):
+    """Where threads share it, each time that it grows is 10 ms in which the loop stands still."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < count:
+        pytest.skip(f"the hard limit of {hard} descriptors is too low for {count}")
+    with start(tmp_path, prepare=limit_descriptors(count)) as server:
+        status = Path(f"/proc/{server.process.pid}/status").read_text()
+        size = int(re.search(r"^FDSize:\s+(\d+)$", status, re.MULTILINE)[1])
+    assert size >= count
 
 
 def test_clients_that_take_all_descriptors(tmp_path, connect):
