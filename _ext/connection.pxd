@@ -27,6 +27,7 @@ cdef class Connection(Consumer):
     cdef readonly int64_t connect_ts          # Unix time, seconds
     cdef bint has_magic
     cdef bint is_closed                       # the transport is closed or closing
+    cdef bint is_ending                       # and it is not yet: many are at once
     cdef bint is_lost                         # the transport is gone, and others still know of it
     cdef bint is_draining                     # a fatal error was sent; what still comes is thrown away
     cdef bint at_eof                          # the peer sends nothing more
@@ -73,6 +74,7 @@ cdef class Connection(Consumer):
     cdef int on_durable(self, uint64_t done_ticket, str error) except -1
     cdef int shut(self) except -1
     cdef int close(self) except -1
+    cdef int end(self) except -1
     cdef int cut(self) except -1
     cdef int64_t deadline(self) noexcept
     cdef bint is_over(self, int64_t limit_ns, int64_t allowed_ns, int64_t now_ns) noexcept

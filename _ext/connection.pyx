@@ -92,10 +92,11 @@ cdef class Connection(Consumer):
             self.hold_for_turn()    # many leave at once
             return True
         self.close()
-        return False
+        return self.is_ending
 
     def connection_lost(self, exc):
         self.is_closed = self.is_lost = True
+        self.is_ending = False
         self.count_unsent(0)
         self.registry.timers.disarm(self)
         if self.registry.may_be_costly():
@@ -217,6 +218,8 @@ cdef class Connection(Consumer):
     cdef int go_on(self) except -1:
         if self.is_lost:
             return self.forget()
+        if self.is_ending:
+            return self.end()
         if self.is_closed or self.is_draining:
             self.is_held = False
             return self.choose_reading()
@@ -427,6 +430,13 @@ cdef class Connection(Consumer):
         self.end_stream()
         self.is_closed = True
         self.leave()
+        return self.end()
+
+    cdef int end(self) except -1:
+        """Close the transport; where many are closed at once, in a later turn."""
+        self.is_ending = not self.registry.may_end()
+        if self.is_ending:
+            return self.registry.want_turn(self)
         self.transport.close()
         return 0
 

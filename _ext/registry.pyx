@@ -19,9 +19,13 @@ cdef enum:
     HELD_UNITS = 64
     # Clients that say who they are, subscribe, and so on, in one turn; the others are held.
     COSTLY_COUNT_MAX = 8
+    # Connections that are closed in one turn; the loop closes all their sockets in the next one, at 10 us each.
+    END_COUNT_MAX = 32
     # A client's write, and what it is told: the clock is looked at after each fourth, and each eighth.
     WRITE_UNITS = 16
     TELL_UNITS = 8
+    # Messages that a client takes may need a part of their own: it is looked at after each.
+    TAKE_UNITS = 64
 
 log = logging.getLogger("nsqd")
 
@@ -40,6 +44,7 @@ cdef class Registry:
         self.names = []
         self.clients = set()
         self.written = []
+        self.takers = []
         self.held = deque()
         self.waiting = set()
         self.refused = []
@@ -128,6 +133,11 @@ cdef class Registry:
         self.written.append(consumer)
         return self.ask_turn()
 
+    cdef int want_messages(self, Consumer consumer) except -1:
+        """Have it take some at the end of a turn; it is linked already, and so asks once."""
+        self.takers.append(consumer)
+        return self.ask_turn()
+
     cdef int ask_turn(self) except -1:
         if not self.is_turn_asked and self.on_turn is not None:
             self.is_turn_asked = True
@@ -147,11 +157,18 @@ cdef class Registry:
         self.costly_count += 1
         return self.costly_count <= COSTLY_COUNT_MAX
 
+    cdef bint may_end(self) noexcept:
+        """Whether one more connection may be closed in this turn; if not, it goes on with those who are held."""
+        if self.on_turn is None:
+            return True
+        self.end_count += 1
+        return self.end_count <= END_COUNT_MAX
+
     cdef int run_held(self) except -1:
         """Those who are held go on, for a part in all: the loop looks at its sockets between two of them."""
         cdef Budget budget
         cdef Consumer consumer
-        self.costly_count = 0
+        self.costly_count = self.end_count = 0
         if not self.held:
             return 0
         self.is_running_held = True
@@ -162,7 +179,7 @@ cdef class Registry:
                 consumer.go_on()
             except Exception as error:
                 self.break_off(consumer, error)
-            if is_spent(&budget, HELD_UNITS):
+            if is_spent(&budget, HELD_UNITS) or self.end_count >= END_COUNT_MAX:
                 break
         self.is_running_held = False
         return 0
@@ -179,6 +196,8 @@ cdef class Registry:
         """Write what this turn gathered, one write per client, and start the fsyncs it asked for."""
         cdef list written
         self.run_held()
+        if self.takers:
+            self.hand_out()
         if self.news:
             self.tell_news()
         self.settle()
@@ -198,7 +217,7 @@ cdef class Registry:
         self.release.check()
         if self.syncer.is_running():
             self.look.stop()
-        if self.look.is_on or self.held or self.news or self.written:
+        if self.look.is_on or self.held or self.news or self.written or self.takers:
             self.ask_turn()
 
     cdef int flush_some(self, list written) except -1:
@@ -216,6 +235,24 @@ cdef class Registry:
                 break
         if count < len(written):
             self.written = written[count:] + self.written
+        return 0
+
+    cdef int hand_out(self) except -1:
+        """More messages to those whose last ones left with the turn before, for a part in all."""
+        cdef Budget budget = begin_part()
+        cdef Consumer consumer
+        cdef Py_ssize_t count = 0
+        takers, self.takers = self.takers, []
+        for consumer in takers:
+            count += 1
+            try:
+                consumer.take_more()
+            except Exception as error:
+                self.break_off(consumer, error)
+            if is_spent(&budget, TAKE_UNITS):
+                break
+        if count < len(takers):
+            self.takers = takers[count:] + self.takers
         return 0
 
     cdef int break_off(self, Consumer consumer, object error) except -1:

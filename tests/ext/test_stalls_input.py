@@ -149,6 +149,52 @@ def test_many_that_leave_in_one_turn(registry, is_reset):
     assert registry.topic("t").channel("c").depth == COUNT_AT_ONCE
 
 
+@pytest.mark.parametrize("way", ["end of file", "channel deleted", "error"])
+def test_sockets_closed_in_one_turn_are_bounded(registry, way):
+    """The kernel's part of a close comes a turn later, so that no part of ours has it in its time."""
+    registry.topic("t").channel("c")
+    peers = [consumer(registry) for _ in range(200)]
+    registry.on_turn = lambda: None
+    registry.flush()
+    fix_parts(1_000_000)
+    if way == "channel deleted":
+        registry.topic("t").delete_channel("c")
+    else:
+        for peer in peers:
+            if way == "error":
+                peer.send(b"NONSENSE\n")
+            peer.session.eof_received()
+    found = []
+    while sum(found) < len(peers):
+        registry.flush()
+        registry.run_timers(let_pass(0))
+        found.append(sum(peer.transport.is_closing for peer in peers) - sum(found))
+    assert max(found) <= 32 + 32
+    for peer in peers:
+        peer.session.connection_lost(None)
+    while registry.session_count():
+        registry.flush()
+
+
+def test_one_that_is_lost_before_its_turn_to_be_closed(registry):
+    """Nothing is left of it, and its transport is not asked again."""
+    registry.topic("t").channel("c")
+    peers = [consumer(registry) for _ in range(200)]
+    registry.on_turn = lambda: None
+    registry.flush()
+    fix_parts(1_000_000)
+    for peer in peers:
+        peer.send(b"NONSENSE\n")
+        peer.session.eof_received()
+    waiting = [peer for peer in peers if not peer.transport.is_closing]
+    assert waiting
+    for peer in peers:
+        peer.session.connection_lost(ConnectionResetError())
+    while registry.session_count():
+        registry.flush()
+    assert not any(peer.transport.is_closing for peer in waiting)
+
+
 def test_who_greets_with_many_others_waits(registry):
     """The magic is such a command, too: what follows it is not lost, and is run in a later turn."""
     registry.topic("t")
