@@ -28,6 +28,9 @@ cdef enum:
     # more is published meanwhile; with fewer of them a backlog would grow while it is handed over.
     AHEAD_MAX = 1048576
 
+# Until it is seen whether the disk has taken some of what it was asked for.
+cdef int64_t CROWDED_NS = 5000000
+
 
 cdef class SyncTick(Timed):
     """Every sync-timeout, what changed on disk is synced and its positions are drafted."""
@@ -51,6 +54,8 @@ cdef class SyncTick(Timed):
         if self.left == 0:
             self.left = len(self.dirty)
         while self.left:
+            if self.end.syncer.is_crowded():
+                return self.timers.arm(self, now_ns + CROWDED_NS)
             self.left -= 1
             backlog = self.dirty.popleft()
             backlog.is_dirty = False

@@ -16,6 +16,8 @@ ctypedef struct Budget:
 cdef Budget begin_part() noexcept
 cdef Budget begin_short_part() noexcept
 cdef bint look_at_clock(Budget *budget) noexcept
+# Whether a part took twice its time, as a single unit that waits for the disk does, since this was asked last.
+cdef bint was_overspent() noexcept
 
 
 cdef inline bint is_spent(Budget *budget, int64_t units) noexcept:

@@ -7,6 +7,8 @@ cdef enum:
 
 cdef int64_t PART_NS = 1000000
 cdef int64_t fixed_units = 0
+# Some part took twice its time, since somebody asked.
+cdef bint is_overspent = False
 
 
 cdef Budget begin_part() noexcept:
@@ -21,6 +23,7 @@ cdef Budget begin_short_part() noexcept:
 
 
 cdef bint look_at_clock(Budget *budget) noexcept:
+    global is_overspent
     cdef int64_t now_ns
     if fixed_units:
         return True
@@ -30,7 +33,16 @@ cdef bint look_at_clock(Budget *budget) noexcept:
     if now_ns < budget.until_ns:
         budget.units = UNITS
         return False
+    if now_ns >= budget.until_ns + PART_NS:
+        is_overspent = True
     return True
+
+
+cdef bint was_overspent() noexcept:
+    global is_overspent
+    cdef bint found = is_overspent
+    is_overspent = False
+    return found
 
 
 cdef class Part:

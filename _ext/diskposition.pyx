@@ -23,31 +23,38 @@ cdef enum:
     CLOSE_SHARE = 8
     # and so much where hardly any descriptor is left.
     SHORT_SHARE = 2
+    # Where nearly too many have, so much is left of that room, and no more of them close theirs at once.
+    FREE_SHARE = 4
+    CLOSE_MAX = 32
 
 
 cdef class DiskPosition:
     # Descriptors
 
     cdef int note_open(self) except -1:
-        """It opens a data file; where too many did, or hardly any descriptor is left, those that did so first close
-        theirs until they need them."""
+        """It opens a data file; where many did, or hardly any descriptor is left, those that did so first close theirs
+        until they need them. Where nearly too many did, nobody waits for that."""
         cdef DiskPosition other
         cdef object queues = self.syncer.open_queues
         cdef bint is_short = self.syncer.make_room()
+        cdef bint is_full
         cdef size_t before = self.syncer.pending_size
         if not self.is_open:
             self.is_open = True
             queues[self] = None
         elif not is_short:
             return 0
-        if len(queues) <= self.syncer.open_max and not is_short:
+        is_full = is_short or len(queues) > self.syncer.open_max
+        if not is_full and (self.syncer.is_crowded()
+                            or len(queues) <= self.syncer.open_max - self.syncer.open_max // FREE_SHARE):
             return 0
-        for _ in range(1 + len(queues) // (SHORT_SHARE if is_short else CLOSE_SHARE)):
+        count = 1 + len(queues) // (SHORT_SHARE if is_short else CLOSE_SHARE)
+        for _ in range(count if is_full else min(count, CLOSE_MAX)):
             other = queues.popitem(False)[0]
             other.is_open = other is self or not other.close_idle()
             if other.is_open:
                 queues[other] = None
-        if self.syncer.pending_size > before and not self.syncer.is_promised:
+        if is_full and self.syncer.pending_size > before and not self.syncer.is_promised:
             # Until it is synced a file stays open. Nobody was told yet what this batch will have.
             self.syncer.wait(self.syncer.last_ticket())
         return 0

@@ -28,6 +28,7 @@ cdef class Registry:
     cdef list written                # consumers with something to write this turn
     cdef list takers                 # consumers that have room again for messages
     cdef object held                 # deque of clients whose part was spent before all that came was run
+    cdef bint is_late                # they did not go on in the last turn
     cdef bint is_turn_asked
     cdef bint is_running_held
     cdef Py_ssize_t costly_count     # commands that take long, in this turn

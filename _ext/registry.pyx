@@ -4,7 +4,7 @@ import logging
 from bisect import bisect_left, insort
 from collections import deque
 
-from nsqfast._ext.budget cimport Budget, begin_part, is_spent
+from nsqfast._ext.budget cimport Budget, begin_part, is_spent, was_overspent
 from nsqfast._ext.channel cimport Channel
 from nsqfast._ext.clock cimport monotonic_ns
 from nsqfast._ext.segment import forget_folder
@@ -165,11 +165,17 @@ cdef class Registry:
         return self.end_count <= END_COUNT_MAX
 
     cdef int run_held(self) except -1:
-        """Those who are held go on, for a part in all: the loop looks at its sockets between two of them."""
+        """Those who are held go on, for a part in all: the loop looks at its sockets between two of them.
+
+        A turn that took much too long already ends without; the next one does not.
+        """
         cdef Budget budget
         cdef Consumer consumer
         self.costly_count = self.end_count = 0
         if not self.held:
+            return 0
+        self.is_late = was_overspent() and not self.is_late
+        if self.is_late:
             return 0
         self.is_running_held = True
         budget = begin_part()

@@ -65,6 +65,7 @@ cdef class Syncer:
     cdef int add(self, OpenFile *file, int how) except -1
     cdef uint64_t promise(self) except 0
     cdef bint make_room(self) except -1
+    cdef bint is_crowded(self) noexcept
     cdef bint has_open(self) noexcept
     cdef bint is_running(self) noexcept
     cdef int announce(self) except -1

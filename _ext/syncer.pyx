@@ -224,6 +224,10 @@ cdef class Syncer:
             self.wait(self.last_ticket())
         return is_short
 
+    cdef bint is_crowded(self) noexcept:
+        """So many files are on their way to the disk that who can asks for more of them later."""
+        return self.pending_size + self.running_size > <size_t> self.open_max // 2
+
     cdef uint64_t promise(self) except 0:
         """The ticket of a request that is still to come, or turns out not to be needed."""
         self.start()

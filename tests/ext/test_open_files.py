@@ -1,11 +1,13 @@
 """How many queues have files open or mapped is bounded, and what was let go comes back."""
 
 import os
+import tempfile
 
 import pytest
 from nsqfast._ext.ackmapping import count_mapped, limit_mapped
+from nsqfast._ext.clock import let_pass
 
-from support.core import make_registry
+from support.core import SECOND_NS, make_registry
 
 QUEUES, OPEN_MAX = 40, 8
 
@@ -48,6 +50,50 @@ def test_only_so_many_are_open(made):
     for body in (b"1", b"2", b"3"):
         publish(registry, body)
     assert [topic.backend_depth for topic in registry.topics()] == [3] * QUEUES
+
+
+def drafts(folder):
+    return list(folder.glob("*.meta.dat.1.tmp"))
+
+
+def depth_of(path):
+    return path.read_text().splitlines()[0]
+
+
+def end_syncs(registry):
+    """What was asked for is done when this returns."""
+    registry.flush()
+    with tempfile.TemporaryFile() as file:
+        registry.syncer.wait(registry.syncer.request_fd(file.fileno()))
+    registry.on_synced()
+
+
+def test_some_are_closed_before_somebody_has_to_wait_for_it(made):
+    registry = made()
+    registry.syncer.open_max = 32
+    for number in range(QUEUES):
+        registry.topic(f"t{number}").put(b"x")
+        assert len(registry.syncer.open_queues) <= 24
+        end_syncs(registry)
+
+
+def test_positions_are_drafted_as_fast_as_the_disk_takes_them(made, tmp_path):
+    registry = made()
+    registry.syncer.open_max = 2 * QUEUES
+    for number in range(QUEUES):
+        registry.topic(f"t{number}").put(b"x")
+    end_syncs(registry)
+    registry.syncer.open_max = OPEN_MAX
+    now_ns = let_pass(0) + 60 * SECOND_NS
+    registry.run_timers(now_ns)
+    assert 0 < len(drafts(tmp_path)) <= OPEN_MAX
+    registry.run_timers(now_ns + SECOND_NS)
+    assert 0 < len(drafts(tmp_path)) <= OPEN_MAX  # the disk was not asked yet
+    while {depth_of(path) for path in tmp_path.glob("*.meta.dat")} != {"1"}:
+        end_syncs(registry)
+        now_ns += SECOND_NS
+        registry.run_timers(now_ns)
+        assert len(drafts(tmp_path)) <= OPEN_MAX
 
 
 def test_almost_none_where_descriptors_are_short(made):

@@ -3,10 +3,11 @@
 import json
 import logging
 import re
+import time
 import zlib
 
 import pytest
-from nsqfast._ext.budget import fix_parts
+from nsqfast._ext.budget import Part, fix_parts
 from nsqfast._ext.clock import let_pass
 
 from ext.test_durable import pub, sync
@@ -193,6 +194,26 @@ def test_one_that_is_lost_before_its_turn_to_be_closed(registry):
     while registry.session_count():
         registry.flush()
     assert not any(peer.transport.is_closing for peer in waiting)
+
+
+def test_a_turn_that_took_too_long_ends_without_those_who_are_held(registry):
+    """The next one does not, even if it took as long."""
+    greedy = consumer(registry)
+    fix_parts(PART)
+    greedy.send(fins(2 * PART))
+    fix_parts(0)
+    overspend()
+    assert len(greedy.receive()) == PART
+    overspend()
+    assert len(greedy.receive()) == PART
+
+
+def overspend():
+    """As one command does that waits for the disk."""
+    part, end_s = Part(), time.perf_counter() + 0.003
+    while time.perf_counter() < end_s:
+        pass
+    assert part.is_spent(64)
 
 
 def test_who_greets_with_many_others_waits(registry):
