@@ -16,10 +16,12 @@ cdef class Disposal(Timed):
     cdef list lines              # of what was in flight
     cdef list heaps              # of what was deferred
     cdef list callbacks          # for when no file is left that is to be removed
+    cdef dict deleting           # name -> topic that has channels left to be deleted
 
     cdef int add_ring(self, Ring ring) except -1
     cdef int add_line(self, InFlightLine line) except -1
     cdef int add_heap(self, DeadlineHeap heap) except -1
+    cdef int note_deleted(self, str topic) except -1
     cpdef int begin(self) except -1
     cdef int when_removed(self, object callback) except -1
     cdef bint remove_some(self, Budget *budget) except -1

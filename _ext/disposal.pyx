@@ -19,6 +19,7 @@ cdef class Disposal(Timed):
         self.lines = []
         self.heaps = []
         self.callbacks = []
+        self.deleting = {}
         syncer.on_doomed = self.begin
 
     cdef int add_ring(self, Ring ring) except -1:
@@ -41,6 +42,11 @@ cdef class Disposal(Timed):
             self.begin()
         return 0
 
+    cdef int note_deleted(self, str topic) except -1:
+        """All its channels are."""
+        del self.deleting[topic]
+        return self.begin()
+
     cpdef int begin(self) except -1:
         if not self.is_armed:
             self.timers.arm(self, monotonic_ns())
@@ -55,7 +61,7 @@ cdef class Disposal(Timed):
 
     cdef int when_removed(self, object callback) except -1:
         """callback() once the files are gone of all that was emptied or deleted so far."""
-        if self.syncer.doomed:
+        if self.syncer.doomed or self.deleting:
             self.callbacks.append(callback)
         else:
             callback()
@@ -71,6 +77,8 @@ cdef class Disposal(Timed):
             if not self.syncer.remove_some(prefix, paths, budget):
                 doomed[prefix] = paths
                 return False
+        if self.deleting:
+            return True     # their files are still to come
         callbacks, self.callbacks = self.callbacks, []
         for callback in callbacks:
             callback()
@@ -95,6 +103,8 @@ cdef class Disposal(Timed):
     cdef int finish(self) except -1:
         """Free what is left, at the end of the process."""
         cdef Budget endless = Budget(0, INT64_MAX)
+        for topic in list(self.deleting.values()):
+            topic.finish_deletion()
         self.timers.disarm(self)
         for prefix in list(self.syncer.doomed):
             self.syncer.remove_doomed(prefix)

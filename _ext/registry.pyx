@@ -61,6 +61,8 @@ cdef class Registry:
         """The topic of that (valid) name, created if need be."""
         cdef Topic topic = self.topic_by_name.get(name)
         if topic is None:
+            if name in self.storage.disposal.deleting:
+                self.storage.disposal.deleting[name].finish_deletion()
             topic = Topic(name, self.storage, self.changed, self.last_left)
             topic.exiting = self.closing
             self.topic_by_name[name] = topic

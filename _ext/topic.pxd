@@ -24,6 +24,7 @@ cdef class Topic(Queue):
     cdef readonly bint paused
     cdef bint awaits_channels    # others may know of more of them; until then nothing goes to those there are
     cdef readonly bint exiting
+    cdef bint is_deleted
     cdef readonly uint64_t message_count
     cdef readonly uint64_t message_bytes
     cdef bytes name_bytes
@@ -44,6 +45,8 @@ cdef class Topic(Queue):
     cdef Flush flush(self)
     cdef int complete(self) except -1
     cdef int delete(self) except -1
+    cdef int delete_some(self) except -1
+    cdef int delete_last(self) except -1
     cdef int refuse_if_exiting(self) except -1
     cdef bint add(self, const char *body, Py_ssize_t size, int64_t defer_ms, int64_t wall, int64_t monotonic,
                  bint is_spread, bint is_alone) except -1

@@ -5,6 +5,7 @@ import logging
 from libc.stdint cimport uint32_t, uint64_t
 
 from nsqfast._ext.backlog cimport Backlog
+from nsqfast._ext.budget cimport Budget, begin_part, is_spent
 from nsqfast._ext.channel cimport Channel
 from nsqfast._ext.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.fanout cimport Fanout, count_put_off, is_large
@@ -26,6 +27,8 @@ cdef enum:
     # Messages that publishers owe before they pass some on, and the parts that this may take.
     OWED_MIN = 64
     HELP_PARTS = 4
+    # What a channel counts for that is deleted: the clock is looked at after each fourth.
+    DELETE_UNITS = 16
 
 
 cdef class Topic(Queue):
@@ -261,7 +264,10 @@ cdef class Topic(Queue):
     # -- the backlog of a topic that had no channel, or was paused -----------------------------------------------------
 
     cdef int on_deadline(self, int64_t now_ns) except -1:
-        self.pass_on(False, now_ns)
+        if self.is_deleted:
+            self.delete_some()
+        else:
+            self.pass_on(False, now_ns)
         return 0
 
     cdef bint is_flowing(self) noexcept:
@@ -396,13 +402,40 @@ cdef class Topic(Queue):
         return flush
 
     cdef int delete(self) except -1:
-        self.exiting = True
+        """At once for everybody who looks, with a part of its channels; the others go in later turns."""
+        cdef Channel channel
+        self.exiting = self.is_deleted = True
         self.storage.timers.disarm(self)
-        for name in list(self.channel_by_name):
-            self.delete_channel(name)
+        for channel in self.channel_list:
+            channel.exiting = True
+        self.channel_list.reverse()
         self.storage.disposal.add_ring(self.held.take_all())
         self.takeover.drop()
-        return self.backlog.delete_files()
+        self.backlog.delete_files()
+        self.storage.disposal.deleting[self.name] = self
+        return self.delete_some()
+
+    cdef int delete_some(self) except -1:
+        cdef Budget budget = begin_part()
+        while self.channel_list:
+            self.delete_last()
+            if is_spent(&budget, DELETE_UNITS) and self.channel_list:
+                return self.storage.timers.arm(self, monotonic_ns())
+        return self.storage.disposal.note_deleted(self.name)
+
+    cdef int delete_last(self) except -1:
+        cdef Channel channel = self.channel_list.pop()
+        del self.channel_by_name[channel.name]
+        channel.delete()
+        self.on_change("channel-", self.name, channel.name)
+        return 0
+
+    def finish_deletion(self):
+        """Before another topic has the name, or the process ends."""
+        self.storage.timers.disarm(self)
+        while self.channel_list:
+            self.delete_last()
+        self.storage.disposal.note_deleted(self.name)
 
     # -- figures -------------------------------------------------------------------------------------------------------
 

@@ -484,3 +484,95 @@ def test_whoever_leaves_in_the_middle_of_a_large_mpub(registry):
     again = Peer(registry)
     again.send(pub(b"t", b"x"))
     assert again.receive() == [OK]
+
+
+CHANNELS = 100
+
+
+def make_channels(registry):
+    """With a message in each."""
+    topic = registry.topic("t")
+    for number in range(CHANNELS):
+        topic.channel(f"c{number}")
+    topic.put(b"x")
+
+
+def changes_of(registry):
+    """What the registry tells of channels that go, as it does."""
+    found = []
+    registry.on_change = lambda kind, topic, channel: (
+        found.append(channel) if kind == "channel-" else None
+    )
+    return found
+
+
+def test_a_topic_is_deleted_a_few_channels_in_a_turn(tmp_path):
+    """It is gone for everybody at once, and its files are when that is told."""
+    registry = make_registry(tmp_path, part=1 << 60, mem_queue_size=0)
+    make_channels(registry)
+    peer = Peer(registry)
+    peer.subscribe(b"t", b"c99", 1)
+    assert len(peer.receive()) == 2
+    run_until(registry, lambda: registry.topic("t").depth == 0)
+    gone, removed = changes_of(registry), []
+    fix_parts(PART * 16)
+    registry.delete_topic("t")
+    assert registry.find_topic("t") is None
+    registry.when_removed(lambda: removed.append(True))
+    found = [len(gone)]
+    while not removed:
+        run(registry)
+        found.append(len(gone) - sum(found))
+    assert max(found) == PART
+    assert gone == [f"c{number}" for number in range(CHANNELS)]
+    assert list(tmp_path.glob("t*.diskqueue.*")) == []
+    assert peer.transport.is_closing
+    registry.close()
+
+
+def test_a_topic_made_again_before_all_its_channels_are_deleted(tmp_path):
+    """The new one has nothing of the old one, and what it gets stays."""
+    registry = make_registry(tmp_path, part=1 << 60, mem_queue_size=0)
+    make_channels(registry)
+    gone = changes_of(registry)
+    fix_parts(PART * 16)
+    registry.delete_topic("t")
+    assert len(gone) < CHANNELS
+    topic = registry.topic("t")
+    assert len(gone) == CHANNELS
+    channel = topic.channel("c99")
+    assert (channel.depth, topic.depth) == (0, 0)
+    topic.put(b"new")
+    removed = []
+    registry.when_removed(lambda: removed.append(True))
+    while not removed:
+        run(registry)
+    registry.close()
+    assert make_registry(tmp_path).topic("t").channel("c99").depth == 1
+
+
+def test_a_stop_before_all_channels_of_a_topic_are_deleted(tmp_path):
+    registry = make_registry(tmp_path, part=1 << 60, mem_queue_size=0)
+    make_channels(registry)
+    fix_parts(PART * 16)
+    registry.delete_topic("t")
+    removed = []
+    registry.when_removed(lambda: removed.append(True))
+    registry.close()
+    assert removed == [True]
+    assert list(tmp_path.glob("t*.diskqueue.*")) == []
+
+
+def test_a_publish_to_a_topic_that_is_being_deleted_makes_it_again(tmp_path):
+    registry = make_registry(tmp_path, part=1 << 60)
+    make_channels(registry)
+    peer = Peer(registry)
+    peer.send(pub(b"t", b"x"))
+    assert peer.receive() == [OK]
+    fix_parts(PART * 16)
+    registry.delete_topic("t")
+    peer.send(pub(b"t", b"y"))
+    assert peer.receive() == [OK]
+    assert registry.topic("t").depth == 1
+    assert registry.topic("t").channels() == []
+    registry.close()

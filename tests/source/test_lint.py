@@ -17,6 +17,7 @@ LONG_MODULES = {
     "_ext/ackfile.pyx": 513,
     "_ext/channel.pyx": 452,
     "_ext/connection.pyx": 525,
+    "_ext/topic.pyx": 467,
 }
 
 # A def, cdef or cpdef with parameters; a class or a C declaration is none.
