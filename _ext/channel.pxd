@@ -29,7 +29,6 @@ cdef class Channel(Queue):
     cdef readonly bint ephemeral
     cdef readonly bint paused
     cdef readonly bint exiting
-    cdef bint is_spent               # its part of this turn was, in pump; on_deadline goes on
     cdef readonly uint64_t message_count
     cdef readonly uint64_t requeue_count
     cdef readonly uint64_t timeout_count

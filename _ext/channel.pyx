@@ -91,7 +91,7 @@ cdef class Channel(Queue):
         cdef Consumer consumer
         cdef int64_t now_ns = 0
         cdef Budget budget = begin_short_part()
-        if self.paused or self.exiting or self.is_spent:
+        if self.paused or self.exiting:
             return 0
         while self.ready.first is not None and (self.backlog.memory.size or self.backlog.disk_depth()):
             consumer = self.ready.first
@@ -110,7 +110,6 @@ cdef class Channel(Queue):
             if self.ready.first is not None:
                 self.ready.first = self.ready.first.next_ready
             if is_spent(&budget, 1):
-                self.is_spent = True    # however many consumers ask in this turn
                 return self.rearm(now_ns + 1)
         return 0
 
@@ -271,7 +270,6 @@ cdef class Channel(Queue):
     cdef int on_deadline(self, int64_t now_ns) except -1:
         """As much of what is due as fits into a part; the rest in later turns."""
         cdef Budget budget = begin_part()
-        self.is_spent = False
         if not (self.take_back(&budget) and self.expire(now_ns, &budget) and self.queue_deferred(now_ns, &budget)):
             self.rearm(now_ns + 1)
         return self.pump()

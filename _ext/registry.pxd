@@ -26,7 +26,6 @@ cdef class Registry:
     cdef list names                  # of the topics, sorted
     cdef set clients
     cdef list written                # consumers with something to write this turn
-    cdef list takers                 # consumers that have room again for messages
     cdef object held                 # deque of clients whose part was spent before all that came was run
     cdef bint is_late                # they did not go on in the last turn
     cdef bint is_turn_asked
@@ -46,14 +45,12 @@ cdef class Registry:
     cdef readonly uint64_t fault_count    # clients that were dropped for a fault of ours
 
     cdef int want_flush(self, Consumer consumer) except -1
-    cdef int want_messages(self, Consumer consumer) except -1
     cdef int want_turn(self, Consumer consumer) except -1
     cdef int run_held(self) except -1
     cdef bint may_be_costly(self) noexcept
     cdef bint may_end(self) noexcept
     cdef int ask_turn(self) except -1
     cdef int flush_some(self, list written) except -1
-    cdef int hand_out(self) except -1
     cdef int add_news(self, uint64_t done, object error) except -1
     cdef int tell_news(self) except -1
     cdef int tell(self, Consumer consumer, uint64_t done, object error) except -1

@@ -24,8 +24,6 @@ cdef enum:
     # A client's write, and what it is told: the clock is looked at after each fourth, and each eighth.
     WRITE_UNITS = 16
     TELL_UNITS = 8
-    # Messages that a client takes may need a part of their own: it is looked at after each.
-    TAKE_UNITS = 64
 
 log = logging.getLogger("nsqd")
 
@@ -44,7 +42,6 @@ cdef class Registry:
         self.names = []
         self.clients = set()
         self.written = []
-        self.takers = []
         self.held = deque()
         self.waiting = set()
         self.refused = []
@@ -135,11 +132,6 @@ cdef class Registry:
         self.written.append(consumer)
         return self.ask_turn()
 
-    cdef int want_messages(self, Consumer consumer) except -1:
-        """Have it take some at the end of a turn; it is linked already, and so asks once."""
-        self.takers.append(consumer)
-        return self.ask_turn()
-
     cdef int ask_turn(self) except -1:
         if not self.is_turn_asked and self.on_turn is not None:
             self.is_turn_asked = True
@@ -204,8 +196,6 @@ cdef class Registry:
         """Write what this turn gathered, one write per client, and start the fsyncs it asked for."""
         cdef list written
         self.run_held()
-        if self.takers:
-            self.hand_out()
         if self.news:
             self.tell_news()
         self.settle()
@@ -225,7 +215,7 @@ cdef class Registry:
         self.release.check()
         if self.syncer.is_running():
             self.look.stop()
-        if self.look.is_on or self.held or self.news or self.written or self.takers:
+        if self.look.is_on or self.held or self.news or self.written:
             self.ask_turn()
 
     cdef int flush_some(self, list written) except -1:
@@ -243,24 +233,6 @@ cdef class Registry:
                 break
         if count < len(written):
             self.written = written[count:] + self.written
-        return 0
-
-    cdef int hand_out(self) except -1:
-        """More messages to those whose last ones left with the turn before, for a part in all."""
-        cdef Budget budget = begin_part()
-        cdef Consumer consumer
-        cdef Py_ssize_t count = 0
-        takers, self.takers = self.takers, []
-        for consumer in takers:
-            count += 1
-            try:
-                consumer.take_more()
-            except Exception as error:
-                self.break_off(consumer, error)
-            if is_spent(&budget, TAKE_UNITS):
-                break
-        if count < len(takers):
-            self.takers = takers[count:] + self.takers
         return 0
 
     cdef int break_off(self, Consumer consumer, object error) except -1:

@@ -409,7 +409,7 @@ cdef class Session(Publisher):
         Publisher.flush(self)
         if self.channel is not None and not self.is_linked and self.wants():
             self.channel.link(self)
-            self.registry.want_messages(self)
+            self.channel.pump()
         return 0
 
     cdef int leave(self) except -1:
