@@ -26,6 +26,7 @@ cdef class Consumer(Timed):
     cdef int sample_percent          # 0 = all messages
     cdef int distance
     cdef bint is_linked              # in the channel's circle of the ready
+    cdef bint is_taking              # among those who are handed messages in the next turn
     cdef Consumer next_ready
     cdef Consumer previous_ready
 

@@ -3,6 +3,7 @@
 from libc.stdint cimport int64_t, uint64_t
 
 from nsqfast._ext.backlog cimport Storage
+from nsqfast._ext.budget cimport Budget
 from nsqfast._ext.consumer cimport Consumer
 from nsqfast._ext.heap cimport Timers
 from nsqfast._ext.look cimport Look
@@ -26,6 +27,10 @@ cdef class Registry:
     cdef list names                  # of the topics, sorted
     cdef set clients
     cdef list written                # consumers with something to write this turn
+    cdef list takers                 # consumers that wait for the next turn's part to be handed more messages
+    cdef Budget hand_out_part        # of this turn
+    cdef bint is_hand_out_spent
+    cdef bint is_flushing
     cdef object held                 # deque of clients whose part was spent before all that came was run
     cdef bint is_late                # they did not go on in the last turn
     cdef bint is_turn_asked
@@ -51,6 +56,8 @@ cdef class Registry:
     cdef bint may_end(self) noexcept
     cdef int ask_turn(self) except -1
     cdef int flush_some(self, list written) except -1
+    cdef int hand_out(self, Consumer consumer) except -1
+    cdef int hand_out_rest(self) except -1
     cdef int add_news(self, uint64_t done, object error) except -1
     cdef int tell_news(self) except -1
     cdef int tell(self, Consumer consumer, uint64_t done, object error) except -1

@@ -42,6 +42,7 @@ cdef class Registry:
         self.names = []
         self.clients = set()
         self.written = []
+        self.takers = []
         self.held = deque()
         self.waiting = set()
         self.refused = []
@@ -199,6 +200,10 @@ cdef class Registry:
         if self.news:
             self.tell_news()
         self.settle()
+        self.is_flushing = True
+        self.hand_out_part = begin_part()
+        if self.takers:
+            self.hand_out_rest()
         written = self.written
         self.is_turn_asked = False
         if written:
@@ -211,11 +216,12 @@ cdef class Registry:
                 self.look.stop()
         else:
             self.look.check(monotonic_ns())
+        self.is_flushing = self.is_hand_out_spent = False
         self.syncer.kick()
         self.release.check()
         if self.syncer.is_running():
             self.look.stop()
-        if self.look.is_on or self.held or self.news or self.written:
+        if self.look.is_on or self.held or self.news or self.written or self.takers:
             self.ask_turn()
 
     cdef int flush_some(self, list written) except -1:
@@ -233,6 +239,30 @@ cdef class Registry:
                 break
         if count < len(written):
             self.written = written[count:] + self.written
+        return 0
+
+    cdef int hand_out(self, Consumer consumer) except -1:
+        """Messages for one whose output has left. One call may serve all consumers of its channel, so all calls of a
+        turn share a part; those that it has no time for come first in the next turn."""
+        if not self.is_hand_out_spent:
+            consumer.take_more()
+            self.is_hand_out_spent = self.is_flushing and is_spent(&self.hand_out_part, HELD_UNITS)
+        elif not consumer.is_taking:
+            consumer.is_taking = True
+            self.takers.append(consumer)
+        return 0
+
+    cdef int hand_out_rest(self) except -1:
+        """To those that the last turn had no time for."""
+        cdef Consumer consumer
+        cdef list takers = self.takers
+        self.takers = []
+        for consumer in takers:
+            consumer.is_taking = False
+            try:
+                self.hand_out(consumer)
+            except Exception as error:
+                self.break_off(consumer, error)
         return 0
 
     cdef int break_off(self, Consumer consumer, object error) except -1:

@@ -408,8 +408,7 @@ cdef class Session(Publisher):
     cdef int flush(self) except -1:
         Publisher.flush(self)
         if self.channel is not None and not self.is_linked and self.wants():
-            self.channel.link(self)
-            self.channel.pump()
+            return self.registry.hand_out(self)
         return 0
 
     cdef int leave(self) except -1:

@@ -12,6 +12,7 @@ from support.seeds import seeds
 
 MS = 1_000_000
 PART = 10
+CALL = 64  # what a client that goes on counts for
 COUNT = 300
 
 
@@ -293,6 +294,38 @@ def test_consumers_that_put_off_what_they_take(tmp_path):
     let_pass(MS)
     steps = turns(registry, lambda: channel.in_flight_count, 20 * rdy)
     assert steps == [1] * 20
+    registry.close()
+
+
+def test_consumers_whose_output_has_left(tmp_path):
+    """One body fills what a consumer's output may hold, so each write makes room for one message more."""
+    channels, count = 6, 8
+    registry = make_registry(tmp_path)
+    producer, topic = Peer(registry), registry.topic("t")
+    names = [f"c{number}" for number in range(channels)]
+    consumers = [Peer(registry) for _ in names]
+    for name in names:
+        topic.channel(name)
+    publish(producer, [bytes(1 << 20)] * count)
+    for name, consumer in zip(names, consumers, strict=True):
+        consumer.subscribe(b"t", name.encode(), 2500)
+    taken = [topic.find_channel(name) for name in names]
+    before = [channel.in_flight_count for channel in taken]
+    assert before == [1] * channels
+    fix_parts(CALL)
+    idle = 0
+    while sum(before) < channels * count:
+        registry.flush()
+        now = [channel.in_flight_count for channel in taken]
+        steps = [after - then for then, after in zip(before, now, strict=True)]
+        assert sum(steps) <= 1  # a turn has time for one of them
+        assert max(now) - min(now) <= 2  # and nobody is left behind
+        idle = 0 if any(steps) else idle + 1
+        assert idle < 10, f"it stays at {now}"
+        before = now
+    for consumer in consumers:
+        fix_parts(NEVER)
+        assert come(consumer) == [bytes(1 << 20)] * count
     registry.close()
 
 
