@@ -233,7 +233,7 @@ cov: $(READY)
 
 html: $(READY)
 	@NSQFAST_ANNOTATE=1 $(BUILD_EXT)
-	@ls _ext/*.html
+	@ls _ext/*/*.html
 
 lint: ext
 	@$(IN_VENV) $(BIN)/pytest -q tests/source $(ARGS)
@@ -249,4 +249,4 @@ wheel: $(READY)
 
 clean:
 	@rm -rf build dist .venv .go-nsq .coverage htmlcov *.egg-info
-	@rm -f _ext/*.so _ext/*.c _ext/*.html
+	@rm -f _ext/*/*.so _ext/*/*.c _ext/*/*.html

@@ -1,4 +1,4 @@
-"""Builds _ext/*.pyx into the package nsqfast._ext. Everything else is in pyproject.toml.
+"""Builds _ext/ROOM/*.pyx into the packages nsqfast._ext.ROOM. Everything else is in pyproject.toml.
 
 Switches, read from the environment so that pip, build and setup.py obey them alike:
 
@@ -69,6 +69,12 @@ DIRECTIVES = {
 class BuildExt(build_ext):
     """Runs Cython when extensions are built, not whenever setup.py is."""
 
+    def run(self):
+        # What only benchmarks and tests use is for those who build in place, and in no wheel.
+        if not (self.inplace or self.editable_mode or FUZZ):
+            self.extensions = [each for each in self.extensions if not is_for_development(each)]
+        super().run()
+
     def build_extensions(self):
         import Cython
         from Cython.Build import cythonize
@@ -100,7 +106,7 @@ class BuildExt(build_ext):
 def remove_built():
     """Leave nothing that was made with other settings, even if this build breaks off half-way."""
     beside = BUILD / "_ext" if FUZZ else ROOT / "_ext"
-    generated = [*beside.glob("*.c"), *beside.glob("*.so")]
+    generated = [*beside.rglob("*.c"), *beside.rglob("*.so")]
     # Only these from build/lib: by now setup.py may have put the .py files of a wheel there.
     compiled = [*BUILD.glob("lib*/**/*.so"), *BUILD.glob("temp*/**/*.o")]
     for path in generated + compiled:
@@ -108,7 +114,7 @@ def remove_built():
 
 
 def link_mirror():
-    """Show folders at their package paths, where Cython looks for nsqfast/_ext/NAME.pxd, and mypy for both."""
+    """Show folders at their package paths, where Cython looks for nsqfast/_ext/ROOM/NAME.pxd, and mypy for both."""
     for folder in ("_ext", "spark_jobs"):
         link = MIRROR / "nsqfast" / folder
         if not link.is_symlink():
@@ -116,6 +122,11 @@ def link_mirror():
             link.symlink_to(Path("..", "..", "..", folder), target_is_directory=True)
 
 
+def is_for_development(extension):
+    return extension.name.startswith("nsqfast._ext.dev.")
+
+
+ROOMS = sorted(path.parent.name for path in ROOT.glob("_ext/*/__init__.py"))
 # What stands elsewhere than its name says. Spark finds a source in a top-level module pyspark_*.
 ELSEWHERE = {
     "nsqfast._ext": "_ext",
@@ -127,19 +138,20 @@ setup(
     packages=[
         *find_packages(include=["nsqfast", "nsqfast.*"], exclude=["nsqfast.spark.autoload"]),
         *ELSEWHERE,
+        *(f"nsqfast._ext.{room}" for room in ROOMS if room != "dev"),
     ],
     package_dir=ELSEWHERE,
     ext_modules=[
         Extension(
-            f"nsqfast._ext.{path.stem}",
-            [f"_ext/{path.name}"],
+            f"nsqfast._ext.{path.parent.name}.{path.stem}",
+            [str(path.relative_to(ROOT))],
             include_dirs=["_ext"],
-            depends=[f"_ext/{header.name}" for header in sorted((ROOT / "_ext").glob("*.h"))],
+            depends=[str(header.relative_to(ROOT)) for header in sorted(ROOT.glob("_ext/*/*.h"))],
             define_macros=MACROS,
             extra_compile_args=CFLAGS,
             extra_link_args=LDFLAGS,
         )
-        for path in sorted((ROOT / "_ext").glob("*.pyx"))
+        for path in sorted(ROOT.glob("_ext/*/*.pyx"))
     ],
     cmdclass={"build_ext": BuildExt},
 )

@@ -1,7 +1,7 @@
 """Lines that clients send. A thousand commands a call: its microseconds are nanoseconds per command."""
 
 import pytest
-from nsqfast._ext.drill import parse_commands
+from nsqfast._ext.dev.loops import parse_commands
 from pytest_benchmark.fixture import BenchmarkFixture
 
 MESSAGES = 1000

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from nsqfast._ext.diskqueue import DiskQueue
-from nsqfast._ext.drill import append_records, read_records
-from nsqfast._ext.syncer import Syncer
+from nsqfast._ext.dev.loops import append_records, read_records
+from nsqfast._ext.disk.queue import DiskQueue
+from nsqfast._ext.disk.syncer import Syncer
 from pytest_benchmark.fixture import BenchmarkFixture
 
 MESSAGES = 1000

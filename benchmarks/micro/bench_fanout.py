@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from nsqfast._ext.drill import Taker, publish
-from nsqfast._ext.topic import Topic
+from nsqfast._ext.broker.topic import Topic
+from nsqfast._ext.dev.loops import Taker, publish
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from support.core import make_registry

@@ -1,8 +1,8 @@
 """Frames: what a consumer gets. A thousand messages a call: its microseconds are nanoseconds per message."""
 
 import pytest
-from nsqfast._ext.drill import FrameDrill
-from nsqfast._ext.frame import FrameDecoder
+from nsqfast._ext.dev.loops import FrameDrill
+from nsqfast._ext.protocol.frame import FrameDecoder
 from pytest_benchmark.fixture import BenchmarkFixture
 
 MESSAGES = 1000

@@ -1,7 +1,7 @@
 """Message ids. A thousand a call: its microseconds are nanoseconds per id."""
 
-from nsqfast._ext.drill import make_ids, stamp
-from nsqfast._ext.guid import GuidFactory
+from nsqfast._ext.core.guid import GuidFactory
+from nsqfast._ext.dev.loops import make_ids, stamp
 from pytest_benchmark.fixture import BenchmarkFixture
 
 MESSAGES = 1000

@@ -1,7 +1,7 @@
 """Deadlines in a heap: deferred messages. A thousand a call: its microseconds are nanoseconds per message."""
 
 import pytest
-from nsqfast._ext.drill import HeapDrill
+from nsqfast._ext.dev.loops import HeapDrill
 from pytest_benchmark.fixture import BenchmarkFixture
 
 MESSAGES = 1000

@@ -1,7 +1,7 @@
 """The table of what is in flight. A thousand messages a call: its microseconds are nanoseconds per message."""
 
 import pytest
-from nsqfast._ext.drill import TableDrill
+from nsqfast._ext.dev.loops import TableDrill
 from pytest_benchmark.fixture import BenchmarkFixture
 
 MESSAGES = 1000

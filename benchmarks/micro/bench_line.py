@@ -1,7 +1,7 @@
 """What is in flight, by deadline. A thousand messages a call: its microseconds are nanoseconds per message."""
 
 import pytest
-from nsqfast._ext.drill import LineDrill
+from nsqfast._ext.dev.loops import LineDrill
 from pytest_benchmark.fixture import BenchmarkFixture
 
 MESSAGES = 1000

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from nsqfast._ext.drill import publish_batch, scan_batch
-from nsqfast._ext.registry import Registry
+from nsqfast._ext.broker.registry import Registry
+from nsqfast._ext.dev.loops import publish_batch, scan_batch
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from support.core import Peer, make_registry

@@ -1,8 +1,8 @@
 """The queue in memory. A thousand messages a call: its microseconds are nanoseconds per message."""
 
 import pytest
-from nsqfast._ext.drill import pass_through
-from nsqfast._ext.ring import Ring
+from nsqfast._ext.core.ring import Ring
+from nsqfast._ext.dev.loops import pass_through
 from pytest_benchmark.fixture import BenchmarkFixture
 
 MESSAGES = 1000

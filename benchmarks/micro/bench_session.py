@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from nsqfast._ext.channel import Channel
-from nsqfast._ext.drill import answer, feed
-from nsqfast._ext.registry import Registry
+from nsqfast._ext.broker.channel import Channel
+from nsqfast._ext.broker.registry import Registry
+from nsqfast._ext.dev.loops import answer, feed
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from support.core import Peer, make_registry

@@ -16,7 +16,7 @@ BACKLOG = 1024
 
 
 def _serve(listener: socket.socket, command_size: int, message_size: int) -> None:
-    from nsqfast._ext.sink import serve
+    from nsqfast._ext.dev.null_peer import serve
 
     # It runs without Python, which would keep SIGTERM for later.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

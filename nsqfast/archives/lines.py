@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from nsqfast._ext.records import split
+from nsqfast._ext.protocol.records import split
 from nsqfast.archives.records import Column, Damage, Ints, OnDamage, Records
 from nsqfast.archives.unpack import Block
 

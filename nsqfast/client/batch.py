@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from nsqfast._ext.columns import Taken
-from nsqfast._ext.inbox import Intake, finish_rows, requeue_rows, touch_rows
+from nsqfast._ext.client.columns import Taken
+from nsqfast._ext.client.consume_connection import Intake, finish_rows, requeue_rows, touch_rows
 
 Rows = Sequence[int] | NDArray[np.int64]
 

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 import orjson
 
 from nsqfast import __version__
-from nsqfast._ext.inbox import Inbox, Intake
-from nsqfast._ext.link import Link
-from nsqfast._ext.outbox import Outbox
+from nsqfast._ext.client.connection import Link
+from nsqfast._ext.client.consume_connection import Inbox, Intake
+from nsqfast._ext.client.publish_connection import Outbox
 from nsqfast.client.config import TLS_VERSIONS, Config, milliseconds, seconds
 from nsqfast.client.lifetime import Logger, log
 from nsqfast.errors import ConnectError, OptionsError, ProtocolError, RefusedError

@@ -11,8 +11,8 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from nsqfast._ext.columns import Taken
-from nsqfast._ext.inbox import Inbox, Intake, Message
+from nsqfast._ext.client.columns import Taken
+from nsqfast._ext.client.consume_connection import Inbox, Intake, Message
 from nsqfast.client.config import Config, milliseconds
 from nsqfast.client.connection import as_list, dial, make_consumer_link, prepare, subscribe
 from nsqfast.client.discovery import Discovery

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
-from nsqfast._ext.inbox import Inbox, Intake
+from nsqfast._ext.client.consume_connection import Inbox, Intake
 from nsqfast.client.backoff import Action, Backoff
 from nsqfast.client.config import Config, seconds
 from nsqfast.client.rdy import Distribution, Share, possible

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from nsqfast._ext.link import Link
+from nsqfast._ext.client.connection import Link
 from nsqfast.client.backoff import RECONNECT_LAST_S, ReconnectDelays
 from nsqfast.client.config import Config, seconds
 from nsqfast.client.lifetime import Logger

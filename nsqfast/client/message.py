@@ -1,9 +1,9 @@
-"""What a consumer hands out: single messages (compiled, `nsqfast._ext.inbox`) and lists of them."""
+"""What a consumer hands out: single messages (compiled, `nsqfast._ext.client.consume_connection`) and lists of them."""
 
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
-from nsqfast._ext.inbox import Message
+from nsqfast._ext.client.consume_connection import Message
 
 __all__ = ["Batch", "Message", "MessageList"]
 

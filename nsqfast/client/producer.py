@@ -16,8 +16,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
-from nsqfast._ext.outbox import Dispatcher
-from nsqfast._ext.publish import Encoded
+from nsqfast._ext.client.publish_connection import Dispatcher
+from nsqfast._ext.protocol.publish_command import Encoded
 from nsqfast.client.config import Config
 from nsqfast.client.connection import (
     ProducerLink,

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from nsqfast._ext.inbox import Intake
+from nsqfast._ext.client.consume_connection import Intake
 from nsqfast.client.keeper import Keeper
 
 

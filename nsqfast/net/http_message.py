@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 if TYPE_CHECKING:
-    from nsqfast._ext.quota import LineQuota
+    from nsqfast._ext.core.log_quota import LineQuota
 
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json; charset=utf-8"

@@ -10,9 +10,9 @@ from typing import Protocol, cast
 
 import httptools
 
-from nsqfast._ext.http_shortcut import Shortcut
-from nsqfast._ext.memory import hold, is_full
-from nsqfast._ext.quota import LineQuota
+from nsqfast._ext.core.log_quota import LineQuota
+from nsqfast._ext.core.memory import hold, is_full
+from nsqfast._ext.server.http_shortcut import Shortcut
 from nsqfast.net.http_message import ACTUAL, DECLARED, Request, Response
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,9 @@ NO_HOST = "400 Bad Request: missing required Host header"
 class Handler(Protocol):
     """Who answers requests."""
 
-    shortcut: Shortcut | None  # answers some of them without being asked (nsqfast._ext.http_front)
+    shortcut: (
+        Shortcut | None
+    )  # answers some of them without being asked (nsqfast._ext.server.http_front)
 
     def __call__(self, request: Request) -> Response | Awaitable[Response]:
         """The answer, or a future of it; later answers of the connection wait behind it."""

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import cast
 
-from nsqfast._ext.http_front import HttpFront
+from nsqfast._ext.server.http_front import HttpFront
 from nsqfast.gotext import printed_address
 from nsqfast.net.http_message import TEXT, Request, Response, render
 from nsqfast.net.http_receiver import Handler, HttpReceiver

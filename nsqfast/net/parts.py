@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator
 
-from nsqfast._ext.budget import Part
+from nsqfast._ext.core.budget import Part
 from nsqfast.net.http_message import Response
 from nsqfast.net.http_routes import Answer
 

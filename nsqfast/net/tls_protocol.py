@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any, cast
 
-from nsqfast._ext.memory import hold
+from nsqfast._ext.core.memory import hold
 from nsqfast.net.addresses import peer_text
 from nsqfast.streams.adapter import StreamError
 from nsqfast.streams.tls import NOT_TLS, TlsStream

@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from nsqfast._ext.budget import Part
+from nsqfast._ext.core.budget import Part
 
 CALL_UNITS = 64  # of a budget: the clock is looked at after each of them
 

@@ -1,6 +1,6 @@
 """What a client hears for whom there is no room (--max-connections)."""
 
-from nsqfast._ext.frame import encode
+from nsqfast._ext.protocol.frame import encode
 from nsqfast.net.http_message import Request, render
 from nsqfast.net.http_reply import error_answer
 from nsqfast.net.refusal import Refusal

@@ -5,8 +5,8 @@ import socket
 from collections.abc import Awaitable, Callable
 
 from nsqfast import NSQ_VERSION
-from nsqfast._ext.channel import Channel
-from nsqfast._ext.topic import Topic
+from nsqfast._ext.broker.channel import Channel
+from nsqfast._ext.broker.topic import Topic
 from nsqfast.names import is_valid_name
 from nsqfast.net.addresses import port_number
 from nsqfast.net.http_message import Request, Response

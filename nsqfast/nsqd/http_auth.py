@@ -11,7 +11,7 @@ from collections import OrderedDict
 from hashlib import sha256
 from typing import NamedTuple
 
-from nsqfast._ext.clock import now
+from nsqfast._ext.core.clock import now
 from nsqfast.names import is_valid_name
 from nsqfast.net.http_message import Request, Response
 from nsqfast.net.http_query import parse_query

@@ -1,7 +1,7 @@
 """What waits in a topic or channel, to look at; and single deferred messages, to be queued now or dropped.
 
 nsqd has none of this. A look changes nothing: no attempt is counted, nothing is taken, moved or finished. It is of one
-moment, and made in slices, between which the loop serves others (see nsqfast._ext.picture).
+moment, and made in slices, between which the loop serves others (see nsqfast._ext.broker.snapshot).
 """
 
 import asyncio
@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from nsqfast._ext.backlog import Queue
-from nsqfast._ext.channel import Channel
-from nsqfast._ext.deferral import Deferral
-from nsqfast._ext.picture import (
+from nsqfast._ext.broker.channel import Channel
+from nsqfast._ext.broker.deferral import Deferral
+from nsqfast._ext.broker.registry import Registry
+from nsqfast._ext.broker.snapshot import (
     LIMIT_MAX,
     NEEDLE_SIZE_MAX,
     OFFSET_MAX,
@@ -23,8 +23,8 @@ from nsqfast._ext.picture import (
     STATES,
     Picture,
 )
-from nsqfast._ext.registry import Registry
-from nsqfast._ext.topic import Topic
+from nsqfast._ext.broker.topic import Topic
+from nsqfast._ext.disk.backlog import Queue
 from nsqfast.net.http_message import JSON, Request, Response
 from nsqfast.net.http_reply import (
     VERSION_HEADER,

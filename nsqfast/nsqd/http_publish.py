@@ -5,12 +5,12 @@ import logging
 import re
 from collections.abc import Awaitable
 
-from nsqfast._ext.bodies import Bodies
-from nsqfast._ext.budget import Part
-from nsqfast._ext.http_shortcut import Shortcut
-from nsqfast._ext.memory import hold
-from nsqfast._ext.registry import Registry
-from nsqfast._ext.topic import Topic
+from nsqfast._ext.broker.mpub_bodies import Bodies
+from nsqfast._ext.broker.registry import Registry
+from nsqfast._ext.broker.topic import Topic
+from nsqfast._ext.core.budget import Part
+from nsqfast._ext.core.memory import hold
+from nsqfast._ext.server.http_shortcut import Shortcut
 from nsqfast.errors import ProtocolError, PublishError
 from nsqfast.gotext import INT64_MAX
 from nsqfast.names import is_valid_name

@@ -10,9 +10,9 @@ from typing import Any
 import orjson
 
 from nsqfast import NSQ_VERSION
-from nsqfast._ext.budget import Part
-from nsqfast._ext.registry import Registry
-from nsqfast._ext.topic import Topic
+from nsqfast._ext.broker.registry import Registry
+from nsqfast._ext.broker.topic import Topic
+from nsqfast._ext.core.budget import Part
 from nsqfast.errors import ProtocolError
 from nsqfast.names import is_ephemeral, is_valid_name
 from nsqfast.net.masks import masked

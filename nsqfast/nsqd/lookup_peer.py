@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from nsqfast._ext.budget import Part
+from nsqfast._ext.core.budget import Part
 from nsqfast.errors import NsqfastError
 from nsqfast.gotext import os_error
 from nsqfast.net.addresses import PORT_MAX, Inet, parse_address

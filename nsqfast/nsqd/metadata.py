@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from nsqfast._ext.segment import listed_once
+from nsqfast._ext.disk.segment import listed_once
 from nsqfast.errors import OptionsError
 from nsqfast.gotext import os_error
 from nsqfast.names import is_valid_name
@@ -30,7 +30,7 @@ from nsqfast.nsqd.metadata_listing import Listing
 from nsqfast.nsqd.progress import StartProgress
 
 if TYPE_CHECKING:
-    from nsqfast._ext.registry import Registry
+    from nsqfast._ext.broker.registry import Registry
 
 FILE_NAME = "nsqd.dat"
 # Of a queue; what follows a colon is a channel.

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
-from nsqfast._ext.budget import Part
+from nsqfast._ext.core.budget import Part
 from nsqfast.errors import OptionsError
 from nsqfast.gotext import os_error
 from nsqfast.names import is_ephemeral
@@ -27,7 +27,7 @@ from nsqfast.nsqd.metadata import (
 from nsqfast.nsqd.metadata_listing import Listing
 
 if TYPE_CHECKING:
-    from nsqfast._ext.registry import Registry
+    from nsqfast._ext.broker.registry import Registry
 
 INTERVAL_S = 0.25  # between two writes, of which nobody waits for the second
 BURST_S = 2.0  # so far writes that somebody waits for may run ahead of that: eight of them

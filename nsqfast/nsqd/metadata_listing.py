@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from nsqfast import NSQ_VERSION
 
 if TYPE_CHECKING:
-    from nsqfast._ext.registry import Registry
+    from nsqfast._ext.broker.registry import Registry
 
 BLOCK_COUNT_MAX = 64  # topics
 CHANNEL_COUNT = 64  # of a topic, in one piece of text

@@ -24,9 +24,9 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from nsqfast import NSQ_VERSION, __version__
-from nsqfast._ext.channel import Channel
-from nsqfast._ext.memory import used_bytes
-from nsqfast._ext.topic import Topic
+from nsqfast._ext.broker.channel import Channel
+from nsqfast._ext.broker.topic import Topic
+from nsqfast._ext.core.memory import used_bytes
 from nsqfast.net.http_message import Response
 from nsqfast.nsqd.server import Server
 from nsqfast.stats.connections import connection_metrics

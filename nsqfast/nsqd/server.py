@@ -13,9 +13,9 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from nsqfast._ext.histogram import Histogram
-from nsqfast._ext.registry import Registry
-from nsqfast._ext.session import Session
+from nsqfast._ext.broker.registry import Registry
+from nsqfast._ext.core.histogram import Histogram
+from nsqfast._ext.server.session import Session
 from nsqfast.errors import OptionsError
 from nsqfast.net import addresses
 from nsqfast.net.door import Door

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from nsqfast import NSQ_VERSION
-from nsqfast._ext.channel import Channel
-from nsqfast._ext.latency import summarize
-from nsqfast._ext.registry import Registry
-from nsqfast._ext.session import Session
-from nsqfast._ext.topic import Topic
+from nsqfast._ext.broker.channel import Channel
+from nsqfast._ext.broker.registry import Registry
+from nsqfast._ext.broker.topic import Topic
+from nsqfast._ext.core.latency import summarize
+from nsqfast._ext.server.session import Session
 from nsqfast.stats.memory import memory_stats
 
 

@@ -11,9 +11,9 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
-from nsqfast._ext.channel import Channel
-from nsqfast._ext.registry import Registry
-from nsqfast._ext.topic import Topic
+from nsqfast._ext.broker.channel import Channel
+from nsqfast._ext.broker.registry import Registry
+from nsqfast._ext.broker.topic import Topic
 from nsqfast.gotext import os_error
 from nsqfast.nsqd.options import Options
 from nsqfast.nsqd.stats import latency_stats

@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from nsqfast._ext.histogram import Histogram
+from nsqfast._ext.core.histogram import Histogram
 
 MS = 1_000_000
 LATE_NS = 100 * MS  # more is no busy turn any more: the loop, or the whole process, stood still

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from nsqfast import NSQ_VERSION
-from nsqfast._ext.http_shortcut import Shortcut
+from nsqfast._ext.server.http_shortcut import Shortcut
 from nsqfast.net.http_message import JSON, Request, Response
 from nsqfast.net.http_reply import (
     VERSION_HEADER,

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from operator import attrgetter
 
-from nsqfast._ext.budget import Part
+from nsqfast._ext.core.budget import Part
 from nsqfast.names import is_ephemeral
 from nsqfast.nsqlookupd.peer import Peer, plain_address
 

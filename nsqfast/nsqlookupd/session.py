@@ -18,7 +18,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from nsqfast._ext.budget import Part
+from nsqfast._ext.core.budget import Part
 from nsqfast.errors import ProtocolError
 from nsqfast.gotext import format_duration
 from nsqfast.names import is_valid_name

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import cast
 
-from nsqfast._ext.budget import Part
+from nsqfast._ext.core.budget import Part
 from nsqfast.net.addresses import peer_text
 from nsqfast.nsqlookupd.session import Desk, Session, State
 

@@ -12,7 +12,7 @@ from prometheus_client import exposition
 from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from nsqfast._ext.histogram import BOUNDS_S, Histogram
+from nsqfast._ext.core.histogram import BOUNDS_S, Histogram
 
 OPENMETRICS = "application/openmetrics-text"
 # Lines that are written in one go: less than a millisecond.

@@ -4,7 +4,7 @@ import threading
 import time
 
 import pytest
-from nsqfast._ext.direct import Direct
+from nsqfast._ext.client.direct import Direct
 
 from nsqfast.errors import ConnectError, OutcomeUnknownError, PublishRefusedError
 from support.server import start_nsqd

@@ -1,7 +1,7 @@
 """A publish that is awaited alone: the loop looks for the answer for a moment before it sleeps (docs/CLIENT.md)."""
 
 import pytest
-from nsqfast._ext.outbox import Dispatcher, Outbox
+from nsqfast._ext.client.publish_connection import Dispatcher, Outbox
 
 from support.still import Loop, Transport, deliver
 from support.wire import encode_frame

@@ -5,7 +5,7 @@ import socket
 
 import numpy as np
 import pytest
-from nsqfast._ext.records import encode
+from nsqfast._ext.protocol.records import encode
 
 from nsqfast.client import (
     BufferFullError,

@@ -4,11 +4,11 @@ import os
 import random
 
 import pytest
-from nsqfast._ext.bodies import put_all
-from nsqfast._ext.clock import let_pass, now, shift_wall
-from nsqfast._ext.diskhead import DiskHead
-from nsqfast._ext.diskqueue import DiskQueue
-from nsqfast._ext.syncer import Syncer
+from nsqfast._ext.broker.mpub_bodies import put_all
+from nsqfast._ext.core.clock import let_pass, now, shift_wall
+from nsqfast._ext.disk.oldest_record import DiskHead
+from nsqfast._ext.disk.queue import DiskQueue
+from nsqfast._ext.disk.syncer import Syncer
 
 from support.core import SECOND_NS, Peer, make_registry
 from support.seeds import seeds

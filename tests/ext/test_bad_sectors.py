@@ -6,8 +6,8 @@ import os
 import shutil
 
 import pytest
-from nsqfast._ext.diskqueue import DiskQueue
-from nsqfast._ext.syncer import Syncer
+from nsqfast._ext.disk.queue import DiskQueue
+from nsqfast._ext.disk.syncer import Syncer
 
 from support.bad_sectors import BadSectors
 from support.server import start_nsqd
@@ -20,7 +20,7 @@ MiB = 1 << 20
 
 WALK = """
 import json, sys
-from nsqfast._ext.segment import Segment
+from nsqfast._ext.disk.segment import Segment
 segment = Segment(sys.argv[1])
 records = segment.records()
 data = segment.bytes(0, segment.size)
@@ -29,8 +29,8 @@ print(json.dumps([records, segment.unreadable, segment.error, data.hex(), segmen
 
 DRAIN = """
 import json, sys
-from nsqfast._ext.diskqueue import DiskQueue
-from nsqfast._ext.syncer import Syncer
+from nsqfast._ext.disk.queue import DiskQueue
+from nsqfast._ext.disk.syncer import Syncer
 syncer = Syncer()
 queue = DiskQueue(sys.argv[1], "q", syncer, 1 << 30, 2500)
 depth = queue.depth

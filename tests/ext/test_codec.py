@@ -3,11 +3,11 @@
 import random
 
 import pytest
-from nsqfast._ext.buffer import ReadBuffer, WriteBuffer
-from nsqfast._ext.command import decimal, parse
-from nsqfast._ext.frame import FrameDecoder, encode
-from nsqfast._ext.guid import GuidFactory
-from nsqfast._ext.message import decode_record, encode_record
+from nsqfast._ext.core.guid import GuidFactory
+from nsqfast._ext.core.message import decode_record, encode_record
+from nsqfast._ext.protocol.buffer import ReadBuffer, WriteBuffer
+from nsqfast._ext.protocol.command import decimal, parse
+from nsqfast._ext.protocol.frame import FrameDecoder, encode
 
 from nsqfast.errors import ProtocolError
 

@@ -6,7 +6,7 @@ import zlib
 
 import cramjam
 import pytest
-from nsqfast._ext.frame import FrameDecoder
+from nsqfast._ext.protocol.frame import FrameDecoder
 
 from nsqfast.streams.compression import (
     PIECE_SIZE_MAX,

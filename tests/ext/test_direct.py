@@ -17,8 +17,8 @@ import tracemalloc
 from contextlib import contextmanager, suppress
 
 import pytest
-from nsqfast._ext.direct import Direct
-from nsqfast._ext.publish import encode
+from nsqfast._ext.client.direct import Direct
+from nsqfast._ext.protocol.publish_command import encode
 
 from nsqfast.errors import ConnectError, OutcomeUnknownError, PublishError, PublishRefusedError
 from support.wire import ERROR, MESSAGE, RESPONSE, encode_command, encode_frame, encode_messages

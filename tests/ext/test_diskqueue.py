@@ -10,9 +10,9 @@ import signal
 from functools import partial
 
 import pytest
-from nsqfast._ext.diskqueue import DiskQueue
-from nsqfast._ext.memory import used_bytes
-from nsqfast._ext.syncer import Syncer
+from nsqfast._ext.core.memory import used_bytes
+from nsqfast._ext.disk.queue import DiskQueue
+from nsqfast._ext.disk.syncer import Syncer
 
 from models.diskqueue import DiskQueueModel
 from support.core import counted_bytes

@@ -4,14 +4,14 @@ import random
 from collections import deque
 
 import pytest
-from nsqfast._ext import drill
-from nsqfast._ext.clock import let_pass
-from nsqfast._ext.diskqueue import DiskQueue
-from nsqfast._ext.frame import FrameDecoder, encode
-from nsqfast._ext.guid import GuidFactory
-from nsqfast._ext.message import live_deliveries
-from nsqfast._ext.ring import Ring
-from nsqfast._ext.syncer import Syncer
+from nsqfast._ext.core.clock import let_pass
+from nsqfast._ext.core.guid import GuidFactory
+from nsqfast._ext.core.message import live_deliveries
+from nsqfast._ext.core.ring import Ring
+from nsqfast._ext.dev import loops as drill
+from nsqfast._ext.disk.queue import DiskQueue
+from nsqfast._ext.disk.syncer import Syncer
+from nsqfast._ext.protocol.frame import FrameDecoder, encode
 
 from support.core import SECOND_NS, Peer, make_registry
 

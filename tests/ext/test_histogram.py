@@ -4,7 +4,7 @@ import itertools
 import random
 
 import pytest
-from nsqfast._ext.histogram import BOUNDS_S, Histogram
+from nsqfast._ext.core.histogram import BOUNDS_S, Histogram
 
 from support.core import Peer, make_registry
 from support.seeds import seeds

@@ -6,8 +6,8 @@ import random
 
 import numpy as np
 import pytest
-from nsqfast._ext.columns import Taken
-from nsqfast._ext.lines import JsonLines, Lines
+from nsqfast._ext.client.columns import Taken
+from nsqfast._ext.client.text_lines import JsonLines, Lines
 
 LARGE = 1 << 62
 

@@ -8,8 +8,8 @@ import threading
 import time
 
 import pytest
-from nsqfast._ext.load import Load
-from nsqfast._ext.sink import serve
+from nsqfast._ext.bench.load import Load
+from nsqfast._ext.dev.null_peer import serve
 
 OK = struct.pack(">iI", 6, 0) + b"OK"
 HEARTBEAT = struct.pack(">iI", 15, 0) + b"_heartbeat_"

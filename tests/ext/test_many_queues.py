@@ -4,9 +4,9 @@ import os
 from pathlib import Path
 
 import pytest
-from nsqfast._ext.budget import fix_parts
-from nsqfast._ext.clock import now
-from nsqfast._ext.segment import Segment, forget_folder, listed_once
+from nsqfast._ext.core.budget import fix_parts
+from nsqfast._ext.core.clock import now
+from nsqfast._ext.disk.segment import Segment, forget_folder, listed_once
 
 from nsqfast.nsqd.metadata import load
 from support.core import Peer, make_registry

@@ -7,14 +7,20 @@ import random
 import threading
 
 import pytest
-from nsqfast._ext.bodies import put_all
-from nsqfast._ext.clock import let_pass, now
-from nsqfast._ext.deferral import Deferral
-from nsqfast._ext.diskqueue import DiskQueue
-from nsqfast._ext.diskscan import DiskScan
-from nsqfast._ext.message import live_deliveries
-from nsqfast._ext.picture import LIMIT_MAX, NEEDLE_SIZE_MAX, OFFSET_MAX, PIECE_SIZE_MAX, Picture
-from nsqfast._ext.syncer import Syncer
+from nsqfast._ext.broker.deferral import Deferral
+from nsqfast._ext.broker.mpub_bodies import put_all
+from nsqfast._ext.broker.snapshot import (
+    LIMIT_MAX,
+    NEEDLE_SIZE_MAX,
+    OFFSET_MAX,
+    PIECE_SIZE_MAX,
+    Picture,
+)
+from nsqfast._ext.core.clock import let_pass, now
+from nsqfast._ext.core.message import live_deliveries
+from nsqfast._ext.disk.queue import DiskQueue
+from nsqfast._ext.disk.scan import DiskScan
+from nsqfast._ext.disk.syncer import Syncer
 
 from support.core import SECOND_NS, Peer, make_registry
 from support.peek import bodies, develop, look_at_all, rows

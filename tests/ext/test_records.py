@@ -5,8 +5,8 @@ import random
 
 import numpy as np
 import pytest
-from nsqfast._ext.publish import encode as encode_list
-from nsqfast._ext.records import encode, split
+from nsqfast._ext.protocol.publish_command import encode as encode_list
+from nsqfast._ext.protocol.records import encode, split
 
 from support.seeds import seeds
 

@@ -6,11 +6,11 @@ import random
 from pathlib import Path
 
 import pytest
-from nsqfast._ext.ackfile import AckFile
-from nsqfast._ext.diskqueue import DiskQueue
-from nsqfast._ext.recovery import parse_meta
-from nsqfast._ext.segment import seal_record
-from nsqfast._ext.syncer import Syncer
+from nsqfast._ext.disk.ackfile import AckFile
+from nsqfast._ext.disk.queue import DiskQueue
+from nsqfast._ext.disk.recovery import parse_meta
+from nsqfast._ext.disk.segment import seal_record
+from nsqfast._ext.disk.syncer import Syncer
 
 BIG = 1 << 30
 

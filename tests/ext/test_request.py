@@ -1,7 +1,7 @@
 """Publishes read without the full parser: what is known, and how much is not."""
 
 import pytest
-from nsqfast._ext.request import parse
+from nsqfast._ext.protocol.http_request import parse
 
 OTHER, PART = -1, 0
 

@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 import pytest
-from nsqfast._ext.seen import Seen, siphash_128
+from nsqfast._ext.core.hash_set import Seen, siphash_128
 
 from support.seeds import seeds
 

@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
-from nsqfast._ext.segment import (
+from nsqfast._ext.disk.segment import (
     Segment,
     forget_listed,
     is_hollow_record,

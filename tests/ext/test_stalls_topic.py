@@ -4,9 +4,9 @@ import random
 import shutil
 
 import pytest
-from nsqfast._ext.bodies import put_all
-from nsqfast._ext.budget import fix_parts
-from nsqfast._ext.clock import let_pass, now
+from nsqfast._ext.broker.mpub_bodies import put_all
+from nsqfast._ext.core.budget import fix_parts
+from nsqfast._ext.core.clock import let_pass, now
 
 from ext.test_durable import mpub, pub, sync
 from support.core import Peer

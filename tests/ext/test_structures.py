@@ -5,15 +5,15 @@ import random
 from collections import deque
 
 import pytest
-from nsqfast._ext.clock import let_pass
-from nsqfast._ext.deferral import Deferral
-from nsqfast._ext.heap import TestHeap as Heap
-from nsqfast._ext.inflight import TestTable as Table
-from nsqfast._ext.line import TestLine as Line
-from nsqfast._ext.memory import used_bytes
-from nsqfast._ext.message import TestMessages as Messages
-from nsqfast._ext.message import live_deliveries, pool_slabs
-from nsqfast._ext.ring import Ring
+from nsqfast._ext.broker.deferral import Deferral
+from nsqfast._ext.broker.in_flight_table import TestTable as Table
+from nsqfast._ext.core.clock import let_pass
+from nsqfast._ext.core.heap import TestHeap as Heap
+from nsqfast._ext.core.in_flight_queue import TestLine as Line
+from nsqfast._ext.core.memory import used_bytes
+from nsqfast._ext.core.message import TestMessages as Messages
+from nsqfast._ext.core.message import live_deliveries, pool_slabs
+from nsqfast._ext.core.ring import Ring
 
 from support.core import Peer, counted_bytes, make_registry
 from support.seeds import seeds

@@ -5,8 +5,8 @@ import select
 from pathlib import Path
 
 import pytest
-from nsqfast._ext.health import Health
-from nsqfast._ext.syncer import Syncer
+from nsqfast._ext.disk.health import Health
+from nsqfast._ext.disk.syncer import Syncer
 
 
 @pytest.fixture

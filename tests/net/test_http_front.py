@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
-from nsqfast._ext.clock import now, shift_wall
-from nsqfast._ext.http_shortcut import Shortcut
+from nsqfast._ext.core.clock import now, shift_wall
+from nsqfast._ext.server.http_shortcut import Shortcut
 
 from nsqfast.net.http_message import Response
 from nsqfast.net.http_server import HttpProtocol

@@ -10,7 +10,7 @@ from http.client import HTTPSConnection
 from types import SimpleNamespace
 
 import pytest
-from nsqfast._ext.registry import Registry
+from nsqfast._ext.broker.registry import Registry
 
 from nsqfast.nsqd.auth_client import QUERIES_MAX
 from nsqfast.nsqd.http_api import _routes

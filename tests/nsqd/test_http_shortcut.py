@@ -8,8 +8,8 @@ import random
 import resource
 
 import pytest
-from nsqfast._ext.budget import fix_parts
-from nsqfast._ext.http_shortcut import Shortcut
+from nsqfast._ext.core.budget import fix_parts
+from nsqfast._ext.server.http_shortcut import Shortcut
 
 from nsqfast.nsqd.http_publish import reply
 from nsqfast.nsqd.options import TLS_REQUIRED

@@ -11,7 +11,7 @@ import struct
 import time
 
 import pytest
-from nsqfast._ext.histogram import BOUNDS_S, Histogram
+from nsqfast._ext.core.histogram import BOUNDS_S, Histogram
 
 from nsqfast.nsqd.timers import PROBE_S, WATCH_S, LagProbe
 from support.certificates import Certificates

@@ -1,4 +1,4 @@
-"""Imports point downwards: a module may use only what stands before it in LAYERS."""
+"""Imports point downwards: a module may use only what stands before it in docs/ARCHITECTURE.md."""
 
 import ast
 import re
@@ -8,44 +8,25 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
+MAP = ROOT / "docs" / "ARCHITECTURE.md"
+
+
+def read_map(text: str) -> list[str]:
+    """The dotted names of the first indented block, in its order: a package, then what it holds."""
+    block = re.search(r"(?:^ {4}.*\n)+", text, re.MULTILINE)
+    assert block, "no list of layers"
+    names, package = [], ""
+    for line in block[0].splitlines():
+        words = line.split()
+        if line[4] != " ":
+            package = words.pop(0)
+        names += [f"{package}.{word}" for word in words]
+    return names
+
+
 # Left of another means below it. A package (nsqfast.net) is one entry; inside it imports are free.
-LAYERS = [
-    "nsqfast nsqfast.errors nsqfast.names nsqfast.gotext nsqfast.gojson nsqfast.identify nsqfast.streams",
-    "_ext.debug _ext.limits _ext.memory _ext.sockets _ext.settings _ext.message",
-    "_ext.clock _ext.budget _ext.health _ext.guid",
-    "_ext.buffer _ext.hollow _ext.quota",
-    "_ext.command _ext.frame _ext.request _ext.publish _ext.records _ext.seen",
-    "_ext.ring _ext.heap _ext.line _ext.due _ext.inflight _ext.latency _ext.histogram _ext.window _ext.segment",
-    "_ext.syncer _ext.ackmapping _ext.ackfile _ext.recovery _ext.deadlines _ext.diskposition _ext.filereader",
-    "_ext.diskreader _ext.diskdeferred _ext.diskhead _ext.diskscan",
-    "_ext.diskwriter _ext.diskqueue",
-    "_ext.disposal _ext.backlog _ext.flush",
-    "_ext.consumer",
-    "_ext.turn _ext.circle _ext.timeouts _ext.look",
-    "_ext.channel",
-    "_ext.fanout",
-    "_ext.takeover",
-    "_ext.topic _ext.deferral",
-    "_ext.bodies",
-    "_ext.picture",
-    "_ext.shutdown",
-    "_ext.registry",
-    "_ext.http_shortcut",
-    "_ext.http_front",
-    "_ext.connection",
-    "_ext.guard",
-    "_ext.publisher",
-    "_ext.session",
-    "_ext.link _ext.columns _ext.source _ext.lines",
-    "_ext.outbox _ext.inbox _ext.direct",
-    "_ext.lane",
-    "_ext.load _ext.sink _ext.drill",
-    "nsqfast.options nsqfast.stderr nsqfast.logs nsqfast.signals nsqfast.daemon",
-    "nsqfast.net nsqfast.stats nsqfast.archives",
-    "nsqfast.client",
-    "nsqfast.nsqd nsqfast.nsqlookupd nsqfast.nsqadmin nsqfast.tools nsqfast.spark nsqfast.spark_jobs",
-]
-RANKS = {name: rank for rank, name in enumerate(" ".join(LAYERS).split())}
+LAYERS = ["nsqfast", *read_map(MAP.read_text(encoding="utf-8"))]
+RANKS = {name: rank for rank, name in enumerate(LAYERS)}
 
 CYTHON_IMPORT = re.compile(
     r"^\s*(?:from\s+([\w.]+)\s+c?import\s+(.+)|c?import\s+(.+))", re.MULTILINE
@@ -58,15 +39,17 @@ def layer_of(module: str) -> str | None:
     if parts[0] != "nsqfast":
         return None
     if parts[1:2] == ["_ext"]:
-        # The folder itself holds nothing to import.
-        return "_ext." + parts[2] if len(parts) > 2 else None
+        # A room itself holds nothing to import.
+        return ".".join(parts[:4]) if len(parts) > 3 else None
     return ".".join(parts[:2])
 
 
 def targets(module: str, names: list[str]) -> set[str]:
     """What `from module import names` reaches: a name may be a module of its own."""
     layers = {
-        layer_of(f"{module}.{name}") for name in names if module in ("nsqfast", "nsqfast._ext")
+        layer_of(f"{module}.{name}")
+        for name in names
+        if module == "nsqfast" or module.startswith("nsqfast._ext.")
     }
     known = {layer for layer in layers if layer in RANKS}
     return known or {layer for layer in [layer_of(module)] if layer}
@@ -100,7 +83,7 @@ def cython_imports(text: str) -> set[str]:
 
 def upward(own: str, used: set[str]) -> list[str]:
     unknown = ({own} | used) - RANKS.keys()
-    assert not unknown, f"{sorted(unknown)} (seen in {own}) has no place in LAYERS yet"
+    assert not unknown, f"{sorted(unknown)} (seen in {own}) has no place in {MAP.name} yet"
     return sorted(name for name in used if RANKS[name] > RANKS[own])
 
 
@@ -108,11 +91,9 @@ def sources() -> list[Path]:
     files = [
         *(ROOT / "nsqfast").rglob("*.py"),
         *(ROOT / "spark_jobs").rglob("*.py"),
-        *(ROOT / "_ext").glob("*.p[yx][xd]"),
+        *ROOT.glob("_ext/*/*.p[yx][xd]"),
     ]
-    return sorted(
-        file for file in files if "_ext" not in file.parts or file.parent == ROOT / "_ext"
-    )
+    return sorted(files)
 
 
 @pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
@@ -126,7 +107,7 @@ def test_imports_point_down(path):
         module = package if parts[-1] == "__init__" else ".".join(parts)
         own, used = layer_of(module), python_imports(text, package)
     else:
-        own, used = f"_ext.{path.stem}", cython_imports(text)
+        own, used = f"nsqfast._ext.{path.parent.name}.{path.stem}", cython_imports(text)
     assert upward(own, used) == []
 
 
@@ -137,27 +118,32 @@ def test_imports_point_down(path):
         ("nsqfast.net", "from nsqfast import nsqd, errors", ["nsqfast.nsqd"]),
         ("nsqfast.net", "def f():\n    import nsqfast.tools.demo", ["nsqfast.tools"]),
         ("nsqfast.net", "from ..nsqd import server", ["nsqfast.nsqd"]),
-        ("nsqfast.errors", "from nsqfast._ext.ring import Ring", ["_ext.ring"]),
-        ("nsqfast.nsqd", "from nsqfast._ext import session\nimport asyncio", []),
+        (
+            "nsqfast.errors",
+            "from nsqfast._ext.core.ring import Ring",
+            ["nsqfast._ext.core.ring"],
+        ),
+        ("nsqfast.nsqd", "from nsqfast._ext.server import session\nimport asyncio", []),
     ],
 )
 def test_finds_upward_imports_of_python(own, text, expected):
     assert upward(own, python_imports(text, own)) == expected
 
 
+CHANNEL, TOPIC = "nsqfast._ext.broker.channel", "nsqfast._ext.broker.topic"
+RING, HEAP = "nsqfast._ext.core.ring", "nsqfast._ext.core.heap"
+BACKLOG = "nsqfast._ext.disk.backlog"
+
+
 @pytest.mark.parametrize(
     ("own", "text", "expected"),
     [
-        ("_ext.ring", "from nsqfast._ext.channel cimport Channel, nsq_x", ["_ext.channel"]),
-        ("_ext.ring", "from nsqfast._ext cimport topic", ["_ext.topic"]),
-        (
-            "_ext.ring",
-            "from nsqfast._ext cimport (\n    heap,\n    topic,\n)",
-            ["_ext.heap", "_ext.topic"],
-        ),
-        ("_ext.ring", "cdef f():\n    from nsqfast.logs import log", ["nsqfast.logs"]),
-        ("_ext.ring", "cimport nsqfast._ext.backlog as b\nimport os", ["_ext.backlog"]),
-        ("_ext.topic", "from nsqfast._ext.channel cimport Channel\nfrom libc.stdint cimport *", []),
+        (RING, f"from {CHANNEL} cimport Channel, nsq_x", [CHANNEL]),
+        (RING, "from nsqfast._ext.broker cimport topic", [TOPIC]),
+        (RING, "from nsqfast._ext.core cimport (\n    heap,\n    ring,\n)", [HEAP]),
+        (RING, "cdef f():\n    from nsqfast.logs import log", ["nsqfast.logs"]),
+        (RING, f"cimport {BACKLOG} as b\nimport os", [BACKLOG]),
+        (TOPIC, f"from {CHANNEL} cimport Channel\nfrom libc.stdint cimport *", []),
     ],
 )
 def test_finds_upward_imports_of_cython(own, text, expected):
@@ -165,5 +151,12 @@ def test_finds_upward_imports_of_cython(own, text, expected):
 
 
 def test_a_module_without_a_layer_is_an_error():
-    with pytest.raises(AssertionError, match="no place in LAYERS"):
+    with pytest.raises(AssertionError, match="no place in"):
         upward("nsqfast.novelty", set())
+
+
+def test_the_map_names_what_there_is():
+    compiled = {
+        f"nsqfast._ext.{path.parent.name}.{path.stem}" for path in ROOT.glob("_ext/*/*.pxd")
+    }
+    assert {name for name in LAYERS if name.startswith("nsqfast._ext.")} == compiled

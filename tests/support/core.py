@@ -3,12 +3,12 @@
 import gc
 from types import SimpleNamespace
 
-from nsqfast._ext.budget import fix_parts
-from nsqfast._ext.clock import let_pass
-from nsqfast._ext.frame import FrameDecoder
-from nsqfast._ext.memory import used_bytes
-from nsqfast._ext.registry import Registry
-from nsqfast._ext.session import Session
+from nsqfast._ext.broker.registry import Registry
+from nsqfast._ext.core.budget import fix_parts
+from nsqfast._ext.core.clock import let_pass
+from nsqfast._ext.core.memory import used_bytes
+from nsqfast._ext.protocol.frame import FrameDecoder
+from nsqfast._ext.server.session import Session
 
 SECOND_NS = 1_000_000_000
 NEVER = 1 << 60

@@ -4,7 +4,7 @@ import asyncio
 import re
 from types import SimpleNamespace
 
-from nsqfast._ext.registry import Registry
+from nsqfast._ext.broker.registry import Registry
 
 from nsqfast.net.http_server import HttpProtocol
 from nsqfast.nsqd.http_api import HttpApi

@@ -1,6 +1,6 @@
 """Pictures of what waits, whole: page by page, as the HTTP API offers them."""
 
-from nsqfast._ext.picture import LIMIT_MAX, PIECE_SIZE_MAX, Picture
+from nsqfast._ext.broker.snapshot import LIMIT_MAX, PIECE_SIZE_MAX, Picture
 
 
 def develop(queue, state="ready", **wanted):

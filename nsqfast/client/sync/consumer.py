@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterat
 from typing import Any, ClassVar, Self, TypeVar
 
 import nsqfast.client.consumer as asynchronous
-from nsqfast._ext.inbox import Message as AsyncMessage
+from nsqfast._ext.client.consume_connection import Message as AsyncMessage
 from nsqfast.client.config import Config
 from nsqfast.client.lifetime import Logger
 from nsqfast.client.middleware import Middleware, around_handling

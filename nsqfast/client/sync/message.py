@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from nsqfast._ext import inbox
+from nsqfast._ext.client import consume_connection as inbox
 from nsqfast.client.message import MessageList
 from nsqfast.client.sync.engine import Engine, run_on_loop
 

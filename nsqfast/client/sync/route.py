@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Protocol
 
-from nsqfast._ext.direct import Direct
+from nsqfast._ext.client.direct import Direct
 from nsqfast.errors import ConnectError, NsqfastError
 
 # A thread that publishes now and then is served by the loop as well; the connection is for one that goes on.

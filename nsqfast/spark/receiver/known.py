@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from nsqfast._ext.seen import Seen
+from nsqfast._ext.core.hash_set import Seen
 from nsqfast.spark.spool.reading import read_batches
 from nsqfast.spark.spool.segments import (
     DONE,

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nsqfast._ext.publish import Encoded
-from nsqfast._ext.records import encode
+from nsqfast._ext.protocol.publish_command import Encoded
+from nsqfast._ext.protocol.records import encode
 from nsqfast.errors import NsqfastError
 from nsqfast.names import is_valid_name
 from nsqfast.spark import PackageMissingError

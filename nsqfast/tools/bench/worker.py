@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.synchronize import Barrier
 
-from nsqfast._ext.load import Load
+from nsqfast._ext.bench.load import Load
 from nsqfast.errors import NsqfastError
 from nsqfast.gotext import os_error
 from nsqfast.net.addresses import format_address

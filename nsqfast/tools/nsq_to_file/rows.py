@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from nsqfast._ext.lines import JsonLines, Lines
+from nsqfast._ext.client.text_lines import JsonLines, Lines
 from nsqfast.client.batch import ArrayBatch
 
 

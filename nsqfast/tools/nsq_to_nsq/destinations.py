@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from nsqfast._ext.publish import Encoded
+from nsqfast._ext.protocol.publish_command import Encoded
 from nsqfast.client import Config, Producer, PublishRefusedError
 from nsqfast.client.config import seconds
 from nsqfast.client.keeper import Keeper

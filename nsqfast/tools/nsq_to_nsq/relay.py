@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nsqfast._ext.records import encode
+from nsqfast._ext.protocol.records import encode
 from nsqfast.client import (
     ArrayBatch,
     Consumer,

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nsqfast._ext.publish import Encoded
-from nsqfast._ext.records import encode
-from nsqfast._ext.seen import Seen
+from nsqfast._ext.core.hash_set import Seen
+from nsqfast._ext.protocol.publish_command import Encoded
+from nsqfast._ext.protocol.records import encode
 from nsqfast.archives import Archive, Column, Damage, Records, open_archive
 from nsqfast.archives.records import NO_TIME, Ints, OnDamage, join_texts
 from nsqfast.gotext import os_error

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from nsqfast._ext.http_shortcut import Shortcut
+from nsqfast._ext.server.http_shortcut import Shortcut
 from nsqfast.net import addresses
 from nsqfast.net.gate import Gate
 from nsqfast.net.http_message import Request, Response

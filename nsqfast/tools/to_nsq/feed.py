@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from typing import NoReturn
 
-from nsqfast._ext.publish import Encoded
+from nsqfast._ext.protocol.publish_command import Encoded
 from nsqfast.client import (
     Config,
     NotConnectedError,

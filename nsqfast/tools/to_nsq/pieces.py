@@ -1,7 +1,7 @@
 """What is read of an input, cut at a delimiter; no piece becomes a Python object."""
 
-from nsqfast._ext.publish import Encoded
-from nsqfast._ext.records import encode, split
+from nsqfast._ext.protocol.publish_command import Encoded
+from nsqfast._ext.protocol.records import encode, split
 from nsqfast.tools.shared.program import ToolError
 
 MPUB_COUNT_MAX = 1000

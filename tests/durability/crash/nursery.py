@@ -27,7 +27,7 @@ from nsqfast.nsqd.server import Server
 from support.core import Peer
 
 if TYPE_CHECKING:
-    from nsqfast._ext.registry import Registry
+    from nsqfast._ext.broker.registry import Registry
 
 HOUR_NS = 3600 * 1_000_000_000
 SECONDS_MAX = 20

@@ -8,7 +8,7 @@ import contextlib
 import socket
 import threading
 
-from nsqfast._ext.direct import Direct
+from nsqfast._ext.client.direct import Direct
 
 from fuzz.common import guarded, pieces
 from nsqfast.errors import ConnectError, NsqfastError, OutcomeUnknownError, PublishRefusedError

@@ -8,12 +8,12 @@ import contextlib
 import re
 from collections import Counter
 
-from nsqfast._ext.ackfile import AckFile
-from nsqfast._ext.diskqueue import DiskQueue
-from nsqfast._ext.message import encode_record, live_deliveries
-from nsqfast._ext.recovery import parse_meta
-from nsqfast._ext.segment import Segment
-from nsqfast._ext.syncer import Syncer
+from nsqfast._ext.core.message import encode_record, live_deliveries
+from nsqfast._ext.disk.ackfile import AckFile
+from nsqfast._ext.disk.queue import DiskQueue
+from nsqfast._ext.disk.recovery import parse_meta
+from nsqfast._ext.disk.segment import Segment
+from nsqfast._ext.disk.syncer import Syncer
 
 from fuzz.common import body, empty_folder, guarded
 from models.segment import is_clear, read_records

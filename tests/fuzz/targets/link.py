@@ -5,8 +5,8 @@ The input is a byte that says how to cut, one of what to set, and the stream.
 
 import re
 
-from nsqfast._ext.inbox import Inbox, Intake
-from nsqfast._ext.outbox import Dispatcher, Outbox
+from nsqfast._ext.client.consume_connection import Inbox, Intake
+from nsqfast._ext.client.publish_connection import Dispatcher, Outbox
 
 from fuzz.common import guarded, pieces
 from nsqfast.errors import (

@@ -2,7 +2,7 @@
 
 import re
 
-from nsqfast._ext.request import parse
+from nsqfast._ext.protocol.http_request import parse
 
 OTHER, PART = -1, 0
 HEAD_SIZE_MAX = 8192

@@ -7,9 +7,9 @@ byte stand for the id of a message that was delivered; a stream without them has
 import json
 import re
 
-from nsqfast._ext.clock import now
-from nsqfast._ext.frame import FrameDecoder
-from nsqfast._ext.message import live_deliveries
+from nsqfast._ext.core.clock import now
+from nsqfast._ext.core.message import live_deliveries
+from nsqfast._ext.protocol.frame import FrameDecoder
 
 from fuzz.common import body, empty_folder, guarded, pieces
 from models.session import SessionModel

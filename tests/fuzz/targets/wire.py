@@ -1,8 +1,8 @@
 """Lines, numbers, frames and stored records, each against a few lines of Python; streams cut anywhere."""
 
-from nsqfast._ext.command import decimal, parse
-from nsqfast._ext.frame import FrameDecoder
-from nsqfast._ext.message import decode_record, encode_record
+from nsqfast._ext.core.message import decode_record, encode_record
+from nsqfast._ext.protocol.command import decimal, parse
+from nsqfast._ext.protocol.frame import FrameDecoder
 
 from fuzz.common import pieces
 from nsqfast.errors import ProtocolError

@@ -8,7 +8,7 @@ from functools import partial
 
 import cramjam
 import pytest
-from nsqfast._ext.lines import Lines
+from nsqfast._ext.client.text_lines import Lines
 
 from nsqfast.tools.nsq_to_file import archive as archive_module
 from nsqfast.tools.nsq_to_file.archive import Archive, Rules

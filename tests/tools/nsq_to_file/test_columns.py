@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from nsqfast._ext.columns import Taken
+from nsqfast._ext.client.columns import Taken
 
 from nsqfast.client.batch import ArrayBatch
 from nsqfast.tools.nsq_to_file import column_file

@@ -1,0 +1,1 @@
+"""What nsqfast-bench ships: connections that make load without Python."""

@@ -1,0 +1,292 @@
+"""Runs without the GIL from start to end; a thread beside it may look at the totals.
+
+All workers of a run see the same totals, so that consumers in several processes stop at a common count.
+"""
+
+from cpython.buffer cimport PyBUF_CONTIG, PyBuffer_Release, PyObject_GetBuffer
+from libc.errno cimport errno
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t
+from libc.stdlib cimport free, realloc
+from posix.time cimport itimerspec
+from posix.unistd cimport close, read
+
+import os
+
+from nsqfast._ext.bench.load_connection cimport (
+    LANE_CONSUMER, LANE_PACED, LANE_PUBLISHER, lane_free, lane_in_air, lane_new, lane_read, lane_set_script, lane_start,
+    lane_tick, lane_write,
+)
+from nsqfast._ext.core.clock cimport now_monotonic
+from nsqfast._ext.core.sockets cimport (
+    EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLLIN, EPOLLOUT, epoll_create1, epoll_ctl, epoll_event, epoll_wait,
+)
+
+cdef extern from "<sys/timerfd.h>" nogil:
+    int TFD_NONBLOCK, TFD_CLOEXEC, TFD_TIMER_ABSTIME
+    int timerfd_create(int clock, int flags)
+    int timerfd_settime(int fd, int flags, const itimerspec *wanted, itimerspec *before)
+
+cdef extern from "<sys/prctl.h>" nogil:
+    int PR_SET_TIMERSLACK
+    int prctl(int option, ...)
+
+cdef extern from "<time.h>" nogil:
+    int CLOCK_MONOTONIC
+
+cdef enum:
+    EVENT_MAX = 256
+    # How soon a worker with nothing to do sees that the others have reached the target.
+    LOOK_MS = 5
+
+cdef int64_t DRAIN_NS = 10 * 1000000000
+cdef int64_t FOREVER = 0x7FFFFFFFFFFF
+
+
+cdef class Load:
+    def __cinit__(self):
+        self.epoll_fd = self.timer_fd = -1
+
+    def __init__(self, totals not None, int index):
+        PyObject_GetBuffer(totals, &self.totals, PyBUF_CONTIG)
+        self.worker_count = <int> (self.totals.len // <Py_ssize_t> (TOTALS_PER_WORKER * sizeof(int64_t)))
+        if not 0 <= index < self.worker_count:
+            raise ValueError(f"worker {index} of {self.worker_count}")
+        self.own = <int64_t *> self.totals.buf + index * TOTALS_PER_WORKER
+        self.epoll_fd = epoll_create1(EPOLL_CLOEXEC)
+        if self.epoll_fd < 0:
+            raise OSError(errno, os.strerror(errno))
+
+    def __dealloc__(self):
+        cdef int i
+        for i in range(self.lane_count):
+            lane_free(self.lanes[i])
+        free(self.lanes)
+        if self.epoll_fd >= 0:
+            close(self.epoll_fd)
+        if self.timer_fd >= 0:
+            close(self.timer_fd)
+        PyBuffer_Release(&self.totals)
+        PyBuffer_Release(&self.samples)
+
+    # -- what is to be done --------------------------------------------------------------------------------------------
+
+    def add_publisher(self, int fd, bytes command not None, int messages_per_command, int64_t window,
+                      int64_t quota=-1):
+        """The same command again and again, at most `window` without an answer, at most `quota` at all."""
+        cdef Lane *lane = self.add(LANE_PUBLISHER, fd)
+        self.set_script(lane, command, window)
+        lane.messages = messages_per_command
+        lane.quota = FOREVER // <int64_t> lane.command_size if quota < 0 else quota
+
+    def add_paced(self, int fd, bytes command not None, Py_ssize_t body_at, int64_t interval_ns, int64_t quota=-1):
+        """A command every `interval_ns`, at most `quota` at all; its body names the moment that it was meant for.
+
+        That moment (monotonic, ns) stands at `body_at`, 8 bytes big-endian. Lanes of one load start one after the
+        other, spread over the interval.
+        """
+        cdef Lane *lane
+        if not 0 <= body_at <= len(command) - 8 or interval_ns <= 0:
+            raise ValueError("a paced command has room for 8 bytes and an interval")
+        lane = self.add(LANE_PACED, fd)
+        self.set_script(lane, command, 1)
+        lane.messages = 1
+        lane.body_at = <size_t> body_at
+        lane.interval_ns = interval_ns
+        lane.quota = FOREVER // <int64_t> lane.command_size if quota < 0 else quota
+        self.paced_count += 1
+
+    def add_consumer(self, int fd, int64_t rdy, int64_t requeue_ms=-1):
+        """FIN each message; from 0 ms on, REQ the first delivery of each with that delay."""
+        cdef Lane *lane = self.add(LANE_CONSUMER, fd)
+        lane.rdy = rdy
+        lane.requeue_ms = requeue_ms
+
+    def record(self, samples not None):
+        """Latencies in ns of the messages from here on, until the buffer is full."""
+        PyBuffer_Release(&self.samples)
+        PyObject_GetBuffer(samples, &self.samples, PyBUF_CONTIG)
+        self.tally.samples = <int64_t *> self.samples.buf
+        self.tally.sample_max = self.samples.len // <Py_ssize_t> sizeof(int64_t)
+        self.tally.sample_count = 0
+
+    cdef Lane *add(self, LaneKind kind, int fd) except NULL:
+        cdef Lane **grown = <Lane **> realloc(self.lanes, <size_t> (self.lane_count + 1) * sizeof(Lane *))
+        cdef Lane *lane
+        if grown is NULL:
+            raise MemoryError
+        self.lanes = grown
+        lane = lane_new(kind, fd, &self.tally)
+        if lane is NULL:
+            raise MemoryError
+        self.lanes[self.lane_count] = lane
+        self.lane_count += 1
+        return lane
+
+    cdef int set_script(self, Lane *lane, bytes command, int64_t window) except -1:
+        if not command or window < 1:
+            raise ValueError("a command and a window of at least one")
+        if not lane_set_script(lane, command, <size_t> len(command), window):
+            raise MemoryError
+        return 0
+
+    # -- doing it ------------------------------------------------------------------------------------------------------
+
+    def run(self, int64_t publish_target, int64_t finish_target, int64_t deadline_ns):
+        """Until the sums over all workers reach the targets (0: none), or the deadline; `error` says what failed."""
+        cdef Lane *failed
+        self.publish_target = publish_target
+        self.finish_target = finish_target
+        self.begin()
+        with nogil:
+            failed = self.drive(deadline_ns)
+            if failed is NULL:
+                failed = self.drain(now_monotonic() + DRAIN_NS)
+        if failed is not NULL:
+            self.error = failed.error.decode("utf-8", "replace")
+
+    cdef int begin(self) except -1:
+        cdef int i, paced = 0
+        cdef epoll_event event
+        cdef Lane *lane
+        self.started_ns = self.tally.last_ns = now_monotonic()
+        for i in range(self.lane_count):
+            lane = self.lanes[i]
+            if lane.kind == LANE_PACED:
+                lane.next_ns = self.started_ns + paced * lane.interval_ns // self.paced_count
+                paced += 1
+            if not self.watch(lane, EPOLL_CTL_ADD):
+                raise OSError(errno, os.strerror(errno))
+        if self.paced_count:
+            # The kernel may otherwise put a wake-up off by 50 microseconds.
+            prctl(PR_SET_TIMERSLACK, <unsigned long> 1, <unsigned long> 0, <unsigned long> 0, <unsigned long> 0)
+            self.timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)
+            event.events = <uint32_t> EPOLLIN
+            event.data.ptr = NULL
+            if self.timer_fd < 0 or epoll_ctl(self.epoll_fd, EPOLL_CTL_ADD, self.timer_fd, &event):
+                raise OSError(errno, os.strerror(errno))
+        return 0
+
+    cdef bint watch(self, Lane *lane, int operation) noexcept nogil:
+        cdef epoll_event event
+        event.events = <uint32_t> (EPOLLIN | EPOLLOUT if lane.is_blocked else EPOLLIN)
+        event.data.ptr = lane
+        return epoll_ctl(self.epoll_fd, operation, lane.fd, &event) == 0
+
+    cdef Lane *drive(self, int64_t deadline_ns) noexcept nogil:
+        """The lane that failed, or NULL when a target or the deadline was reached."""
+        cdef int i
+        cdef Lane *lane
+        cdef Lane *failed = NULL
+        for i in range(self.lane_count):
+            lane = self.lanes[i]
+            if not lane_start(lane) or (lane.is_blocked and not self.watch(lane, EPOLL_CTL_MOD)):
+                return lane
+        if self.paced_count:
+            failed = self.tick()
+        while failed is NULL and not self.is_reached() and now_monotonic() < deadline_ns:
+            failed = self.turn(LOOK_MS)
+        return failed
+
+    cdef Lane *drain(self, int64_t deadline_ns) noexcept nogil:
+        """Nothing new is sent; what is in the air is waited for."""
+        cdef int i
+        cdef int64_t in_air = 1
+        cdef Lane *lane
+        cdef Lane *failed = NULL
+        for i in range(self.lane_count):
+            lane = self.lanes[i]
+            lane.next_ns = INT64_MAX
+            if lane.kind == LANE_PUBLISHER:
+                # A command that was begun has to be ended.
+                lane.quota = (lane.sent_bytes + <int64_t> lane.command_size - 1) // <int64_t> lane.command_size
+                if not lane_write(lane) or (lane.is_blocked and not self.watch(lane, EPOLL_CTL_MOD)):
+                    return lane
+        while failed is NULL and in_air and now_monotonic() < deadline_ns:
+            in_air = 0
+            for i in range(self.lane_count):
+                in_air += lane_in_air(self.lanes[i]) + (self.lanes[i].output.end > self.lanes[i].output.start)
+            if in_air:
+                failed = self.turn(LOOK_MS)
+        return failed
+
+    cdef Lane *turn(self, int timeout_ms) noexcept nogil:
+        """Serve all who have something; the lane that failed, or NULL."""
+        cdef epoll_event[EVENT_MAX] events
+        cdef int i, count = epoll_wait(self.epoll_fd, events, EVENT_MAX, timeout_ms)
+        cdef Lane *failed = NULL
+        for i in range(count):
+            if events[i].data.ptr is NULL:
+                failed = self.tick()
+            else:
+                failed = self.serve(<Lane *> events[i].data.ptr, events[i].events)
+            if failed is not NULL:
+                break
+        self.note()
+        return failed
+
+    cdef Lane *serve(self, Lane *lane, unsigned int events) noexcept nogil:
+        cdef bint was_blocked = lane.is_blocked
+        if events & ~<unsigned int> EPOLLOUT and not lane_read(lane):
+            return lane
+        if events & <unsigned int> EPOLLOUT and not lane_write(lane):
+            return lane
+        if lane.is_blocked != was_blocked and not self.watch(lane, EPOLL_CTL_MOD):
+            return lane
+        return NULL
+
+    cdef Lane *tick(self) noexcept nogil:
+        """Send what is due, and have the timer ring when the next is."""
+        cdef int i
+        cdef int64_t rings, next_ns = INT64_MAX
+        cdef bint was_blocked
+        cdef itimerspec wanted
+        cdef Lane *lane
+        if read(self.timer_fd, &rings, sizeof(rings)) < 0:
+            pass  # the first call: it has not rung yet
+        for i in range(self.lane_count):
+            lane = self.lanes[i]
+            if lane.kind != LANE_PACED:
+                continue
+            was_blocked = lane.is_blocked
+            if not lane_tick(lane, now_monotonic()):
+                return lane
+            if lane.is_blocked != was_blocked and not self.watch(lane, EPOLL_CTL_MOD):
+                return lane
+            next_ns = min(next_ns, lane.next_ns)
+        wanted.it_interval.tv_sec = wanted.it_interval.tv_nsec = 0
+        wanted.it_value.tv_sec = next_ns // 1000000000
+        wanted.it_value.tv_nsec = next_ns % 1000000000
+        timerfd_settime(self.timer_fd, TFD_TIMER_ABSTIME, &wanted, NULL)
+        return NULL
+
+    # -- the sums ------------------------------------------------------------------------------------------------------
+
+    cdef void note(self) noexcept nogil:
+        self.own[0] = self.tally.published
+        self.own[1] = self.tally.received
+        self.own[2] = self.tally.finished
+        self.own[3] = self.tally.requeued
+        # The fifth is its owner's: `run` leaves it alone.
+        self.own[5] = self.tally.bytes
+
+    cdef int64_t total(self, int column) noexcept nogil:
+        cdef int i
+        cdef int64_t total = 0
+        for i in range(self.worker_count):
+            total += (<int64_t *> self.totals.buf)[i * TOTALS_PER_WORKER + column]
+        return total
+
+    cdef bint is_reached(self) noexcept nogil:
+        if self.publish_target == 0 and self.finish_target == 0:
+            return False
+        return self.total(0) >= self.publish_target and self.total(2) >= self.finish_target
+
+    @property
+    def ended_ns(self):
+        """When the last OK or message came that counted."""
+        return self.tally.last_ns
+
+    @property
+    def sampled(self):
+        """Latencies taken so far."""
+        return self.tally.sample_count

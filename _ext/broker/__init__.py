@@ -1,0 +1,1 @@
+"""Topics, channels and their consumers: who gets which message, and when again."""

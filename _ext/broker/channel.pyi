@@ -1,0 +1,32 @@
+from collections.abc import Callable
+from typing import Any
+
+from nsqfast._ext.core.histogram import Histogram
+from nsqfast._ext.core.latency import Latency
+from nsqfast._ext.disk.backlog import Queue, Storage
+
+class Channel(Queue):
+    topic_name: str
+    name: str
+    ephemeral: bool
+    paused: bool
+    exiting: bool
+    message_count: int
+    requeue_count: int
+    timeout_count: int
+    depth: int
+    backend_depth: int
+    in_flight_count: int
+    deferred_count: int
+    taken_counts: tuple[int, int, int]
+    latency: Latency | None
+    histogram: Histogram | None
+    def __init__(
+        self, topic_name: str, name: str, storage: Storage, on_last_left: Callable[[str], None]
+    ) -> None: ...
+    def pause(self) -> None: ...
+    def unpause(self) -> None: ...
+    def empty(self) -> None: ...
+    @property
+    def consumer_count(self) -> int: ...
+    def consumers(self) -> list[Any]: ...

@@ -1,0 +1,450 @@
+"""Messages go round the circle of ready consumers, the nearest first; the queue fills only while it is empty."""
+
+import logging
+
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
+
+from nsqfast._ext.broker.end_of_turn cimport CutOff
+from nsqfast._ext.core.budget cimport begin_part, begin_short_part, is_spent
+from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
+from nsqfast._ext.core.heap cimport HeapNode
+from nsqfast._ext.core.histogram cimport record
+from nsqfast._ext.core.in_flight_queue cimport InFlightLine
+from nsqfast._ext.core.memory cimport MEMORY_FULL, MEMORY_SLOW, account
+from nsqfast._ext.disk.deferred cimport DiskDeferred
+from nsqfast._ext.disk.disposal cimport Disposal, drop_heap
+
+from nsqfast.errors import PublishError
+from nsqfast.names import is_ephemeral
+
+log = logging.getLogger("nsqd")
+
+cdef enum:
+    # Messages in flight that are looked at to find the oldest; a part of a turn has time for some more.
+    LOOK_MAX = 4096
+
+cdef int64_t RETRY_NS = 1000000000  # until a disk that could not be read is asked again
+
+
+cdef class Channel(Queue):
+    """Made by its topic. `on_last_left(name)` is called when an ephemeral channel lost its last consumer."""
+
+    def __init__(self, str topic_name, str name, Storage storage, object on_last_left):
+        self.topic_name = topic_name
+        self.name = name
+        self.ephemeral = is_ephemeral(name)
+        self.backlog = Backlog(f"{topic_name}:{name}", storage, self.ephemeral)
+        self.timers = storage.timers
+        self.latency = None
+        if storage.settings.latency_window_ns:
+            self.latency = Latency(storage.settings.latency_window_ns)
+        self.histogram = Histogram() if storage.settings.has_histogram else None
+        self.table = InFlightTable()
+        self.timeouts = Timeouts()
+        self.returning = []
+        self.deferred = DeadlineHeap()
+        self.members = {}
+        self.ready = Circle()
+        self.on_last_left = on_last_left
+        self.dice = 0x2545F4914F6CDD1D
+        self.restore_deferred()
+
+    def __dealloc__(self):
+        cdef Budget endless = Budget(0, INT64_MAX)
+        if self.deferred is not None:
+            drop_heap(self.deferred, &endless)
+
+    # -- in ------------------------------------------------------------------------------------------------------------
+
+    cdef int put(self, Message *message, int64_t now_ns) except -1:
+        """Queue it, or defer it if its publisher asked for that. The caller counts it, and pumps afterwards."""
+        cdef Delivery *delivery
+        if self.exiting:
+            raise PublishError("exiting")
+        if message.defer_ms:
+            delivery = self.fresh = self.backlog.defer(message)
+            self.hold(delivery, now_ns + <int64_t> message.defer_ms * 1000000)
+        else:
+            self.backlog.put(message, self.ready.first is not None and not self.paused)
+        return 0
+
+    cdef int hold(self, Delivery *delivery, int64_t deadline_ns) except -1:
+        delivery.owner = 0
+        delivery.deadline_ns = deadline_ns
+        self.deferred.push(<HeapNode *> delivery)
+        return self.rearm(deadline_ns)
+
+    cdef int restore_deferred(self) except -1:
+        """What was deferred when the broker was stopped."""
+        cdef DiskDeferred found = self.backlog.found_deferred()
+        cdef int64_t due_ns = 0, to_monotonic_ns = monotonic_ns() - wall_ns()
+        cdef Delivery *delivery = found.next(&due_ns) if found is not None else NULL
+        while delivery is not NULL:
+            self.hold(delivery, to_monotonic_ns + due_ns)
+            delivery = found.next(&due_ns)
+        return 0
+
+    # -- out -----------------------------------------------------------------------------------------------------------
+
+    cdef int pump(self) except -1:
+        """Hand out what there is as long as somebody wants it; what takes long goes on in later turns."""
+        cdef Consumer consumer
+        cdef int64_t now_ns = 0
+        cdef Budget budget = begin_short_part()
+        if self.paused or self.exiting:
+            return 0
+        while self.ready.first is not None and (self.backlog.memory.size or self.backlog.disk_depth()):
+            consumer = self.ready.first
+            if not consumer.wants():
+                self.ready.remove(consumer)
+                continue
+            if now_ns == 0:
+                now_ns = monotonic_ns()
+            if account.level >= MEMORY_SLOW and self.must_wait():
+                return self.rearm(now_ns + RETRY_NS)
+            try:
+                if not self.hand_out(consumer, now_ns):
+                    return 0
+            except OSError:  # the health of the broker tells
+                return self.rearm(now_ns + RETRY_NS)
+            if self.ready.first is not None:
+                self.ready.first = self.ready.first.next_ready
+            if is_spent(&budget, 1):
+                return self.rearm(now_ns + 1)
+        return 0
+
+    cdef bint must_wait(self) noexcept:
+        """Memory is short, and another message from disk would take more; but one at a time always gets through."""
+        if self.backlog.memory.size:
+            return False
+        return self.table.size > 0 or (account.level >= MEMORY_FULL and self.deferred.size > 0)
+
+    cdef bint hand_out(self, Consumer consumer, int64_t now_ns) except -1:
+        """False: there was nothing after all (damage took what was left)."""
+        cdef bint was_in_memory = self.backlog.memory.size > 0
+        cdef Delivery *delivery = self.backlog.take()
+        if delivery is NULL:
+            return False
+        if consumer.sample_percent and self.roll() >= consumer.sample_percent:
+            self.backlog.done(delivery)
+            return True
+        delivery.attempts += 1
+        delivery.owner = consumer.number
+        delivery.delivered_ns = now_ns
+        delivery.deadline_ns = now_ns + consumer.timeout_ns
+        self.table.insert(delivery)
+        consumer.line.push(delivery)
+        consumer.in_flight += 1
+        self.taken[consumer.distance] += was_in_memory
+        if not consumer.is_watched or delivery.deadline_ns < consumer.due.deadline_ns:
+            self.watch(consumer, delivery.deadline_ns)
+        consumer.deliver(delivery)
+        return True
+
+    cdef int roll(self) noexcept:
+        """0..99, from a xorshift generator; sampling needs no better."""
+        self.dice ^= self.dice << 13
+        self.dice ^= self.dice >> 7
+        self.dice ^= self.dice << 17
+        return <int> (self.dice % 100)
+
+    # -- consumers -----------------------------------------------------------------------------------------------------
+
+    cdef int link(self, Consumer consumer) except -1:
+        """It wants messages again."""
+        if not consumer.is_linked and not self.exiting:
+            self.ready.add(consumer)
+        return 0
+
+    cdef int join(self, Consumer consumer) except -1:
+        consumer.line = InFlightLine()
+        self.members[consumer.number] = consumer
+        return 0
+
+    cdef int leave(self, Consumer consumer) except -1:
+        """What was in flight to it is queued again in later turns (Go lets it wait for its timeout, §14 row 14)."""
+        if self.members.pop(consumer.number, None) is None:
+            return 0
+        self.ready.remove(consumer)
+        self.timeouts.remove(consumer)
+        consumer.in_flight = 0
+        if consumer.line.size and not self.exiting:
+            self.returning.append(consumer.line)
+            self.rearm(monotonic_ns())
+        if self.ephemeral and not self.members and not self.exiting:
+            self.on_last_left(self.name)
+        return 0
+
+    cdef bint take_back(self, Budget *budget) except -1:
+        """Queue again what consumers that left had; False: the part ended before that was all."""
+        cdef InFlightLine line
+        cdef Delivery *delivery
+        while self.returning:
+            line = self.returning[0]
+            while line.size:
+                delivery = line.peek()
+                self.table.remove(delivery)
+                line.remove(delivery)
+                self.backlog.requeue(delivery)
+                if is_spent(budget, 1):
+                    return False
+            del self.returning[0]
+        return True
+
+    # -- FIN, REQ, TOUCH -----------------------------------------------------------------------------------------------
+
+    cdef Settled check(self, Consumer consumer, uint64_t id, Delivery **delivery) noexcept:
+        cdef Entry *entry = self.table.find(id, consumer.number)
+        if entry is NULL:
+            return NOT_IN_FLIGHT
+        delivery[0] = entry.delivery
+        return SETTLED if entry.delivery.owner == consumer.number else NOT_OWNED
+
+    cdef int remove(self, Consumer consumer, Delivery *delivery) except -1:
+        """Take it out of the books on what is in flight."""
+        self.table.remove(delivery)
+        consumer.line.remove(delivery)
+        consumer.in_flight -= 1
+        return 0
+
+    cdef Settled finish(self, Consumer consumer, uint64_t id) except *:
+        cdef Entry *entry = self.table.find(id, consumer.number)
+        cdef Delivery *delivery
+        if entry is NULL:
+            return NOT_IN_FLIGHT
+        delivery = entry.delivery
+        if delivery.owner != consumer.number:
+            return NOT_OWNED
+        self.table.remove_at(entry)
+        consumer.line.remove(delivery)
+        consumer.in_flight -= 1
+        if self.histogram is not None:
+            record(&self.histogram.steps, wall_ns() - delivery.message.timestamp_ns)
+        if self.latency is not None:
+            self.latency.record(wall_ns() - delivery.message.timestamp_ns, monotonic_ns())
+        self.backlog.done(delivery)
+        return SETTLED
+
+    cdef Settled requeue(self, Consumer consumer, uint64_t id, int64_t delay_ns) except *:
+        cdef Delivery *delivery
+        cdef Settled settled = self.check(consumer, id, &delivery)
+        if settled != SETTLED:
+            return settled
+        if self.exiting:
+            return EXITING  # it stays in flight and so gets stored
+        self.remove(consumer, delivery)
+        self.requeue_count += 1
+        if delay_ns:
+            self.backlog.rewrite(delivery)
+            self.hold(delivery, monotonic_ns() + delay_ns)
+        else:
+            self.backlog.requeue(delivery)
+        return SETTLED
+
+    cdef Settled touch(self, Consumer consumer, uint64_t id, int64_t hold_max_ns) except *:
+        """A new deadline, never beyond `hold_max_ns` after the delivery."""
+        cdef Delivery *delivery
+        cdef Settled settled = self.check(consumer, id, &delivery)
+        if settled == SETTLED:
+            consumer.line.remove(delivery)
+            delivery.deadline_ns = min(monotonic_ns() + consumer.timeout_ns, delivery.delivered_ns + hold_max_ns)
+            consumer.line.push(delivery)
+            if not consumer.is_watched or delivery.deadline_ns < consumer.due.deadline_ns:
+                self.watch(consumer, delivery.deadline_ns)
+        return settled
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    cdef int rearm(self, int64_t deadline_ns) except -1:
+        """An alarm that is early costs one look; only a late one would be wrong."""
+        if not self.is_armed or deadline_ns < self.node.deadline_ns:
+            self.timers.arm(self, deadline_ns)
+        return 0
+
+    cdef int watch(self, Consumer consumer, int64_t deadline_ns) except -1:
+        """Look then at what is in flight to it."""
+        if consumer.is_watched or consumer.number in self.members:
+            self.timeouts.put(consumer, deadline_ns)
+        return self.rearm(deadline_ns)
+
+    cdef int on_deadline(self, int64_t now_ns) except -1:
+        """As much of what is due as fits into a part; the rest in later turns."""
+        cdef Budget budget = begin_part()
+        if not (self.take_back(&budget) and self.expire(now_ns, &budget) and self.queue_deferred(now_ns, &budget)):
+            self.rearm(now_ns + 1)
+        return self.pump()
+
+    cdef bint expire(self, int64_t now_ns, Budget *budget) except -1:
+        """Queue again what timed out; False: the part ended before that was all."""
+        cdef Consumer consumer = self.timeouts.first()
+        cdef Delivery *delivery
+        while consumer is not None and consumer.due.deadline_ns <= now_ns:
+            delivery = consumer.line.peek()
+            self.remove(consumer, delivery)
+            self.timeout_count += 1
+            self.link(consumer)
+            self.backlog.requeue(delivery)
+            if is_spent(budget, 1):
+                return False
+            consumer = self.timeouts.first()
+        if consumer is not None:
+            self.rearm(consumer.due.deadline_ns)
+        return True
+
+    cdef bint queue_deferred(self, int64_t now_ns, Budget *budget) except -1:
+        """Queue what was deferred until now; False: the part ended before that was all."""
+        cdef HeapNode *node = self.deferred.peek()
+        while node is not NULL and node.deadline_ns <= now_ns:
+            self.deferred.remove(node)
+            self.backlog.requeue(<Delivery *> node)
+            if is_spent(budget, 1):
+                return False
+            node = self.deferred.peek()
+        if node is not NULL:
+            self.rearm(node.deadline_ns)
+        return True
+
+    # -- the operator's commands ---------------------------------------------------------------------------------------
+
+    def pause(self):
+        """No more deliveries; what is in flight stays so."""
+        self.paused = True
+
+    def unpause(self):
+        self.paused = False
+        self.pump()
+
+    def empty(self):
+        """Drop what is queued, in flight and deferred."""
+        cdef Consumer consumer
+        self.backlog.empty()
+        self.drop_deliveries()
+        for consumer in self.members.values():
+            consumer.in_flight = 0
+            self.link(consumer)
+
+    cdef int drop_deliveries(self) except -1:
+        """What is in flight and deferred."""
+        cdef InFlightLine line
+        cdef Disposal disposal = self.backlog.storage.disposal
+        for line in self.lines():
+            disposal.add_line(line.take_all())
+        disposal.add_heap(self.deferred)
+        self.table = InFlightTable()
+        self.deferred = DeadlineHeap()
+        self.returning = []
+        return 0
+
+    cdef Flush flush(self):
+        """All that is held in memory to disk, for a stop: queued, then in flight, then deferred. None: there are no
+        files."""
+        cdef Flush flush
+        cdef int64_t queued = <int64_t> self.backlog.memory.size
+        self.exiting = True
+        self.timers.disarm(self)
+        if self.backlog.disk is None:
+            return None
+        if queued or self.table.size or self.deferred.size:
+            log.info("CHANNEL(%s): flushing %d memory %d in-flight %d deferred messages to backend",
+                     self.name, queued, self.table.size, self.deferred.size)
+        flush = Flush(self.backlog)
+        flush.add_memory()
+        self.flush_rest(flush)
+        flush.end()
+        return flush
+
+    cdef int flush_rest(self, Flush flush) except -1:
+        """What is in flight, first to consumers that left, and what is deferred, each in the order of its deadlines."""
+        cdef InFlightLine line
+        cdef Consumer consumer
+        cdef Delivery *delivery
+        cdef int64_t to_wall_ns = wall_ns() - monotonic_ns()
+        self.table = InFlightTable()
+        for line in self.returning:
+            while line.size:
+                delivery = line.peek()
+                line.remove(delivery)
+                flush.add(delivery)
+        consumer = self.timeouts.first()
+        while consumer is not None:
+            delivery = consumer.line.peek()
+            consumer.line.remove(delivery)
+            flush.add(delivery)
+            consumer = self.timeouts.first()
+        if self.deferred.size:
+            flush.begin_deferred()
+        while self.deferred.size:
+            delivery = <Delivery *> self.deferred.peek()
+            self.deferred.remove(<HeapNode *> delivery)
+            flush.add_deferred(delivery, to_wall_ns + delivery.deadline_ns)
+        return 0
+
+    cdef int delete(self) except -1:
+        """Messages and files go; consumers are cut off from the next turn on."""
+        cdef Consumer consumer
+        cdef CutOff cut_off = CutOff(self.timers)
+        self.exiting = True
+        self.timers.disarm(self)
+        self.drop_deliveries()
+        members, self.members = self.members, {}
+        for consumer in members.values():
+            self.ready.remove(consumer)
+            self.timeouts.remove(consumer)
+            cut_off.add(consumer)
+        return self.backlog.delete_files()
+
+    # -- figures -------------------------------------------------------------------------------------------------------
+
+    @property
+    def depth(self):
+        return self.backlog.depth()
+
+    @property
+    def backend_depth(self):
+        return self.backlog.disk_depth()
+
+    @property
+    def in_flight_count(self):
+        return self.table.size
+
+    @property
+    def deferred_count(self):
+        return self.deferred.size
+
+    cdef list lines(self):
+        """Of all that is in flight."""
+        cdef Consumer consumer
+        return self.returning + [consumer.line for consumer in self.members.values()]
+
+    cdef int64_t oldest(self) except -2:
+        cdef InFlightLine line
+        cdef list lines = self.lines()
+        cdef uint32_t most = LOOK_MAX
+        cdef int64_t queued_ns = self.backlog.oldest(), in_flight_ns = 0, line_ns
+        if self.table.size > LOOK_MAX:
+            most = max(1, LOOK_MAX // <uint32_t> len(lines))
+        for line in lines:
+            line_ns = line.oldest(most)
+            if in_flight_ns == 0 or 0 < line_ns < in_flight_ns:
+                in_flight_ns = line_ns
+        if queued_ns <= 0 or 0 < in_flight_ns < queued_ns:
+            return in_flight_ns or queued_ns
+        return queued_ns
+
+    @property
+    def consumer_count(self):
+        return len(self.members)
+
+    @property
+    def taken_counts(self):
+        """Deliveries from memory to consumers of this zone, of this region, and others (spec nsqd-tcp §14).
+
+        Zeros unless consumption is topology-aware.
+        """
+        if not self.backlog.storage.settings.is_topology_aware:
+            return 0, 0, 0
+        return self.taken[0], self.taken[1], self.taken[2]
+
+    def consumers(self):
+        """The sessions that are subscribed."""
+        return list(self.members.values())

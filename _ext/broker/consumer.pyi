@@ -1,0 +1,3 @@
+from nsqfast._ext.core.heap import Timed
+
+class Consumer(Timed): ...

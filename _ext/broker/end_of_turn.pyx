@@ -1,0 +1,84 @@
+"""What is done later than in the turn that caused it."""
+
+from libc.stdint cimport uint32_t
+
+from nsqfast._ext.core.budget cimport Budget, begin_part, is_spent
+from nsqfast._ext.core.clock cimport monotonic_ns
+from nsqfast._ext.core.memory cimport account
+from nsqfast._ext.core.message cimport release_slabs, slabs_kept
+
+cdef enum:
+    # Empty slabs (of 1 MiB) that a broker keeps for good.
+    KEPT_MIN = 32
+    # Of those beyond, one in so many is given back at each step: half of them in 11 s.
+    RELEASE_SHARE = 64
+    # At once; each takes some 30 us.
+    RELEASE_MAX = 64
+    # What a consumer counts for that takes more, or is cut off: some messages.
+    CALL_UNITS = 16
+    SLAB_SIZE = 1048576
+
+cdef int64_t PUT_OFF_NS = 1000000
+cdef int64_t RELEASE_STEP_NS = 250000000
+
+
+cdef class PutOff(Timed):
+    """Consumers that take more messages in a moment."""
+
+    def __init__(self, Timers timers):
+        self.timers = timers
+        self.consumers = []
+
+    cdef int add(self, Consumer consumer) except -1:
+        self.consumers.append(consumer)
+        if not self.is_armed:
+            self.timers.arm(self, monotonic_ns() + PUT_OFF_NS)
+        return 0
+
+    cdef int call(self, Consumer consumer) except -1:
+        return consumer.take_more()
+
+    cdef int on_deadline(self, int64_t now_ns) except -1:
+        """Those who came first, as far as a part goes; the others in later turns."""
+        cdef Budget budget = begin_part()
+        cdef list consumers = self.consumers
+        cdef Py_ssize_t done = 0, count = len(consumers)
+        self.consumers = []
+        try:
+            while done < count:
+                done += 1
+                self.call(consumers[done - 1])
+                if is_spent(&budget, CALL_UNITS):
+                    break
+        finally:
+            if done < count:
+                self.consumers = consumers[done:] + self.consumers
+                self.timers.arm(self, now_ns + 1)
+        return 0
+
+
+cdef class CutOff(PutOff):
+    """Consumers whose channel was deleted."""
+
+    cdef int call(self, Consumer consumer) except -1:
+        return consumer.cut()
+
+
+cdef class Release(Timed):
+    """Gives back, little by little, the memory that drained queues have left."""
+
+    def __init__(self, Timers timers):
+        self.timers = timers
+
+    cdef int check(self) except -1:
+        if account.spare and account.used + account.spare > account.full:
+            release_slabs(<uint32_t> ((account.used + account.spare - account.full) // SLAB_SIZE + 1))
+        if slabs_kept() > KEPT_MIN and not self.is_armed:
+            self.timers.arm(self, monotonic_ns() + RELEASE_STEP_NS)
+        return 0
+
+    cdef int on_deadline(self, int64_t now_ns) except -1:
+        cdef uint32_t kept = slabs_kept()
+        if kept > KEPT_MIN:
+            release_slabs(min(RELEASE_MAX, (kept - KEPT_MIN + RELEASE_SHARE - 1) // RELEASE_SHARE))
+        return self.check()

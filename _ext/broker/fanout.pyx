@@ -1,0 +1,136 @@
+"""A put into several queues is written to all of their files before any of them counts it.
+
+    begin ─► each queue gathers ─► write: into every file ─► confirm: every queue counts it
+                   │                       │
+                   └──── take_back ◄───────┴ one of them fails: every file is cut back, every queue is as before
+
+More than a turn of the loop has room for goes to none of them, but behind the topic's own backlog (see `takeover`).
+On a durable broker what is put in one turn of the loop goes through this together, at the end of the turn.
+"""
+
+from nsqfast._ext.broker.channel cimport Channel
+from nsqfast._ext.core.heap cimport HeapNode
+from nsqfast._ext.core.message cimport delivery_free
+from nsqfast._ext.disk.backlog cimport writes
+
+
+cdef class Fanout:
+    def __init__(self, Backlog backlog, list channels):
+        self.backlog = backlog
+        self.channels = channels
+
+    cdef bint put(self, Message *message, int64_t now_ns, bint counts) except -1:
+        """To all channels; counts: and counted there. OSError: to none of them. False: that would take too long."""
+        cdef Channel channel
+        if len(self.channels) == 1:
+            channel = self.channels[0]
+            channel.put(message, now_ns)
+            channel.message_count += counts
+            return True
+        if message.defer_ms == 0 and self.put_in_memory(message, now_ns, counts):
+            return True
+        if not self.fits_turn(1):
+            return False
+        self.begin()
+        try:
+            for channel in self.channels:
+                channel.put(message, now_ns)
+            self.write()
+        except BaseException:
+            self.take_back()
+            raise
+        for channel in self.channels:
+            channel.message_count += counts
+        return True
+
+    cdef bint put_in_memory(self, Message *message, int64_t now_ns, bint counts) except -1:
+        """The same in one pass, unless one of them writes to its disk."""
+        cdef Channel channel, other
+        for channel in self.channels:
+            if writes(channel.backlog):
+                break
+            channel.backlog.mark_size = channel.backlog.memory.size
+            channel.put(message, now_ns)
+            channel.message_count += counts
+        else:
+            return True
+        for other in self.channels:
+            if other is channel:
+                break
+            other.backlog.take_back()
+            other.message_count -= counts
+        return False
+
+    cdef bint fits_turn(self, uint64_t count) except -1:
+        """Whether so many messages may go to all channels at once: nobody else is served meanwhile."""
+        cdef Channel channel
+        cdef uint64_t cost = count * <uint64_t> len(self.channels)
+        for channel in self.channels:
+            if cost > FAN_MAX:
+                break
+            if overflows(channel.backlog, count):
+                cost += BEGIN_COST if channel.backlog.disk.acks is None else WRITE_COST
+        return cost <= FAN_MAX
+
+    cdef int begin(self) except -1:
+        """Have the queues gather what is put until write() or take_back()."""
+        cdef Channel channel
+        self.backlog.begin()
+        for channel in self.channels:
+            channel.fresh = NULL
+            channel.backlog.begin()
+        return 0
+
+    cdef int write(self) except -1:
+        """All that was gathered or put off. OSError: nothing of it is there."""
+        cdef Channel channel
+        try:
+            self.backlog.write()
+            for channel in self.channels:
+                channel.backlog.write()
+        except BaseException:
+            self.backlog.revoke()
+            for channel in self.channels:
+                channel.backlog.revoke()
+            raise
+        self.backlog.confirm()
+        for channel in self.channels:
+            channel.backlog.confirm()
+        return 0
+
+    cdef int take_back(self) except -1:
+        """All that came since begin(); nobody saw it yet."""
+        cdef Channel channel
+        self.backlog.take_back()
+        for channel in self.channels:
+            take_back(channel)
+        return 0
+
+    cdef tuple take_counts(self):
+        """(messages, bytes, [(channel, messages)]) that were put off since the last call: whether they are accepted is
+        not known before the fsync."""
+        cdef Channel channel
+        cdef list of_channels = []
+        for channel in self.channels:
+            if self.fresh_spread > channel.missed_count:
+                of_channels.append((channel, self.fresh_spread - channel.missed_count))
+            channel.missed_count = 0
+        count, size = self.fresh_count, self.fresh_bytes
+        self.fresh_count = self.fresh_bytes = self.fresh_spread = 0
+        return count, size, of_channels
+
+
+cdef int take_back(Channel channel) except -1:
+    """What it gathered since its begin()."""
+    channel.backlog.take_back()
+    if channel.fresh is not NULL:
+        channel.deferred.remove(<HeapNode *> channel.fresh)
+        delivery_free(channel.fresh)
+        channel.fresh = NULL
+    return 0
+
+
+cdef bint overflows(Backlog backlog, uint64_t count) noexcept:
+    """Some of so many messages go to disk."""
+    return writes(backlog) or (backlog.disk is not None
+                               and backlog.memory.size + count > <uint64_t> backlog.memory_max)

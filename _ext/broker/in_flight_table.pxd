@@ -1,0 +1,30 @@
+"""Hash table from message id to Delivery; two deliveries may carry the same id."""
+
+from libc.stdint cimport uint64_t
+
+from nsqfast._ext.core.message cimport Delivery
+
+
+ctypedef struct Entry:
+    uint64_t id
+    Delivery *delivery       # NULL = free
+
+
+cdef class InFlightTable:
+    cdef Entry *entries
+    cdef size_t size
+    cdef size_t capacity     # a power of two, about half used at most: probes stay short though FINs come in any order
+    cdef int shift
+    cdef Entry *larger       # of twice the capacity, into which the entries are copied; NULL = it does not grow
+    cdef size_t copied       # entries whose home is before this stand in both
+
+    cdef int insert(self, Delivery *delivery) except -1
+    cdef Entry *find(self, uint64_t id, uint64_t owner) noexcept
+    cdef void remove(self, Delivery *delivery) noexcept
+    cdef void remove_at(self, Entry *entry) noexcept
+    cdef void remove_growing(self, Entry *entry) noexcept
+    cdef int insert_growing(self, Delivery *delivery) except -1
+    cdef int grow(self) except -1
+    cdef size_t held_capacity(self) noexcept
+    cdef void copy_some(self) noexcept
+    cdef void end_growth(self) noexcept

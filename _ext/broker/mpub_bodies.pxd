@@ -1,0 +1,27 @@
+"""What one /mpub brings: all of it is checked before the first message is queued."""
+
+from libc.stdint cimport int64_t, uint64_t
+
+from nsqfast._ext.broker.topic cimport Topic
+from nsqfast._ext.core.budget cimport Budget
+
+
+cdef class Bodies:
+    cdef Topic topic
+    cdef bytes data
+    cdef bint is_binary
+    cdef uint64_t count          # of messages; of those behind `offset` while lines are checked
+    cdef uint64_t seen_count     # that were checked, and then that were put
+    cdef Py_ssize_t offset       # behind what was checked, and then behind what was put
+    cdef readonly bint is_checked
+
+    cdef int begin(self) except -1
+    cdef bint check_some(self, Budget *budget) except -1
+    cdef bint check_binary(self, Budget *budget) except -1
+    cdef bint check_lines(self, Budget *budget) except -1
+    cdef uint64_t put_next(self) except? 0
+    cdef uint64_t put_lines(self, uint64_t count, bint is_put_off) except? 0
+    cdef Py_ssize_t add_lines(self, uint64_t count, bint is_spread) except -1
+
+
+cdef Py_ssize_t skip_bodies(const char *data, uint64_t count) noexcept

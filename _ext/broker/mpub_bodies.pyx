@@ -1,0 +1,164 @@
+"""The bodies of one /mpub, as lines or with their sizes in front, on their way into a topic.
+
+    check ─► check ─► all of it is right: is_checked ─► put ─► put ─► is_done
+    a part of it each                                   as a whole, or of very many a slice each
+
+A check is as long as a part of a turn, and a slice is short: who has more goes on in a later turn.
+"""
+
+from libc.stdint cimport INT64_MAX
+from libc.string cimport memchr
+
+from nsqfast._ext.broker.topic cimport SLICE_MAX, WHOLE_MAX
+from nsqfast._ext.core.budget cimport begin_part, is_spent
+from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
+from nsqfast._ext.core.message cimport get_be32
+
+from nsqfast.errors import ProtocolError
+
+cdef enum:
+    # A line is one unit of a part, and one more for each 4 KiB of it.
+    UNIT_BITS = 12
+
+
+cdef class Bodies:
+    """ProtocolError BAD_BODY, BAD_MESSAGE or MSG_TOO_BIG (spec nsqd-http §3): before anything is queued."""
+
+    def __init__(self, Topic topic not None, bytes data not None, bint is_binary):
+        self.topic = topic
+        self.data = data
+        self.is_binary = is_binary
+        if is_binary:
+            self.begin()
+
+    cdef int begin(self) except -1:
+        """count(4), in front of {size(4) body}..."""
+        cdef const char *data = self.data
+        if len(self.data) < 4:
+            raise ProtocolError("BAD_BODY")
+        self.count = get_be32(data)
+        if not 0 < self.count <= <uint64_t> ((self.topic.storage.settings.max_body_size - 4) // 5):
+            raise ProtocolError("BAD_BODY")
+        self.offset = 4
+        return 0
+
+    def check(self):
+        """A part of it; whether that was the last."""
+        cdef Budget budget = begin_part()
+        return self.check_some(&budget)
+
+    cdef bint check_some(self, Budget *budget) except -1:
+        if not self.is_checked:
+            self.is_checked = self.check_binary(budget) if self.is_binary else self.check_lines(budget)
+            if self.is_checked:
+                self.offset = 4 if self.is_binary else 0
+                self.seen_count = 0
+        return self.is_checked
+
+    cdef bint check_binary(self, Budget *budget) except -1:
+        cdef const char *data = self.data
+        cdef Py_ssize_t size = len(self.data), message_size
+        cdef int64_t message_size_max = self.topic.storage.settings.max_msg_size
+        while self.seen_count < self.count:
+            if size - self.offset < 4:
+                raise ProtocolError("BAD_MESSAGE")
+            message_size = get_be32(data + self.offset)
+            if not 0 < message_size <= message_size_max or size - self.offset - 4 < message_size:
+                raise ProtocolError("BAD_MESSAGE")
+            self.offset += 4 + message_size
+            self.seen_count += 1
+            if is_spent(budget, 1):
+                return self.seen_count == self.count
+        return True
+
+    cdef bint check_lines(self, Budget *budget) except -1:
+        """Empty lines are no messages."""
+        cdef const char *data = self.data
+        cdef Py_ssize_t size = len(self.data), line_size
+        cdef int64_t message_size_max = self.topic.storage.settings.max_msg_size
+        while self.offset < size:
+            line_size = line_length(data + self.offset, size - self.offset)
+            if line_size > message_size_max:
+                raise ProtocolError("MSG_TOO_BIG")
+            self.count += line_size > 0
+            self.offset += line_size + 1
+            if is_spent(budget, 1 + (line_size >> UNIT_BITS)):
+                return self.offset >= size
+        return True
+
+    def put(self):
+        """The next of them: all, or of very many a slice. A ticket (Registry.when_durable); PublishError."""
+        return self.put_next()
+
+    cdef uint64_t put_next(self) except? 0:
+        """As a whole they are written at the end of the turn, if the broker is durable; a slice is written at once."""
+        cdef const char *data = self.data
+        cdef bint is_whole = self.count <= WHOLE_MAX
+        cdef uint64_t count = self.count if is_whole else min(<uint64_t> SLICE_MAX, self.count - self.seen_count)
+        cdef uint64_t ticket
+        self.seen_count += count
+        if not self.is_binary:
+            return self.put_lines(count, is_whole)
+        ticket = self.topic.publish_many(data + self.offset, count, is_whole)
+        self.offset += skip_bodies(data + self.offset, count)
+        return ticket
+
+    cdef uint64_t put_lines(self, uint64_t count, bint is_put_off) except? 0:
+        cdef Topic topic = self.topic
+        cdef Py_ssize_t size = 0
+        cdef bint is_spread = topic.begin_many(count, is_put_off)
+        try:
+            size = self.add_lines(count, is_spread)
+            topic.end_many(is_put_off)
+        except BaseException as error:
+            topic.break_off(count, is_put_off, error)
+        return topic.finish_put(count, size, is_spread, is_put_off)
+
+    cdef Py_ssize_t add_lines(self, uint64_t count, bint is_spread) except -1:
+        """So many that are not empty; how many bytes they had, without the ends of lines."""
+        cdef const char *data = self.data
+        cdef int64_t wall = wall_ns(), monotonic = monotonic_ns()
+        cdef Py_ssize_t size = len(self.data), line_size, total = 0
+        while count:
+            line_size = line_length(data + self.offset, size - self.offset)
+            if line_size:
+                self.topic.add(data + self.offset, line_size, 0, wall, monotonic, is_spread, False)
+                total += line_size
+                count -= 1
+            self.offset += line_size + 1
+        return total
+
+    @property
+    def is_large(self):
+        """More than are put as a whole."""
+        return self.count > WHOLE_MAX
+
+    @property
+    def is_done(self):
+        """All of them were put."""
+        return self.seen_count == self.count
+
+
+def put_all(Topic topic, bytes data, bint is_binary):
+    """Check and put them in one go; the ticket of the last. For tests."""
+    cdef Budget endless = Budget(0, INT64_MAX)
+    cdef Bodies bodies = Bodies(topic, data, is_binary)
+    bodies.check_some(&endless)
+    ticket = bodies.put_next()
+    while not bodies.is_done:
+        ticket = bodies.put_next()
+    return ticket
+
+
+cdef Py_ssize_t line_length(const char *data, Py_ssize_t size) noexcept:
+    cdef const char *newline = <const char *> memchr(data, c"\n", size)
+    return size if newline is NULL else newline - data
+
+
+cdef Py_ssize_t skip_bodies(const char *data, uint64_t count) noexcept:
+    """The size of so many {size(4) body}, which were checked."""
+    cdef Py_ssize_t offset = 0
+    cdef uint64_t _
+    for _ in range(count):
+        offset += 4 + <Py_ssize_t> get_be32(data + offset)
+    return offset

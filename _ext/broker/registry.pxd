@@ -1,0 +1,69 @@
+"""All topics and all clients of a broker, and what happens once per loop turn."""
+
+from libc.stdint cimport int64_t, uint64_t
+
+from nsqfast._ext.broker.consumer cimport Consumer
+from nsqfast._ext.broker.end_of_turn cimport PutOff, Release
+from nsqfast._ext.broker.topic cimport Topic
+from nsqfast._ext.core.budget cimport Budget
+from nsqfast._ext.core.busy_poll cimport Look
+from nsqfast._ext.core.heap cimport Timers
+from nsqfast._ext.core.settings cimport Settings
+from nsqfast._ext.disk.backlog cimport Storage
+from nsqfast._ext.disk.syncer cimport Syncer
+
+
+cdef class Registry:
+    cdef readonly Settings settings
+    cdef readonly Timers timers
+    cdef readonly Syncer syncer
+    cdef readonly bint closing
+    cdef public object on_change     # ("topic+", "topic-", "channel+" or "channel-", topic, channel or None)
+    cdef public object tls_context   # for connections that are upgraded from now on; None = no TLS
+    cdef public object authorizer    # (session, secret, callback): asks the auth servers; None = there are none
+    cdef public object on_turn       # asks the loop to call flush() at the end of this turn
+    cdef Storage storage
+    cdef dict topic_by_name
+    cdef list names                  # of the topics, sorted
+    cdef set clients
+    cdef list written                # consumers with something to write this turn
+    cdef list takers                 # consumers that wait for the next turn's part to be handed more messages
+    cdef Budget hand_out_part        # of this turn
+    cdef bint is_hand_out_spent
+    cdef bint is_flushing
+    cdef object held                 # deque of clients whose part was spent before all that came was run
+    cdef bint is_late                # they did not go on in the last turn
+    cdef bint is_turn_asked
+    cdef bint is_running_held
+    cdef Py_ssize_t costly_count     # commands that take long, in this turn
+    cdef Py_ssize_t end_count        # connections closed in this turn
+    cdef Py_ssize_t written_size     # bytes of this turn
+    cdef Look look
+    cdef set waiting                 # consumers whose OK waits for an fsync
+    cdef Release release
+    cdef PutOff later
+    cdef list callbacks              # (ticket, callable) likewise
+    cdef list open_callbacks         # (ticket, callable, topic) of this turn, which were not written yet
+    cdef list refused                # consumers to be told at the end of the turn
+    cdef object news                 # deque of (ticket done, error or None, consumers and callables not told yet)
+    cdef uint64_t told_ticket        # the last that all consumers were told of
+    cdef readonly uint64_t fault_count    # clients that were dropped for a fault of ours
+
+    cdef int want_flush(self, Consumer consumer) except -1
+    cdef int want_turn(self, Consumer consumer) except -1
+    cdef int run_held(self) except -1
+    cdef bint may_be_costly(self) noexcept
+    cdef bint may_end(self) noexcept
+    cdef int ask_turn(self) except -1
+    cdef int flush_some(self, list written) except -1
+    cdef int hand_out(self, Consumer consumer) except -1
+    cdef int hand_out_rest(self) except -1
+    cdef int add_news(self, uint64_t done, object error) except -1
+    cdef int tell_news(self) except -1
+    cdef int tell(self, Consumer consumer, uint64_t done, object error) except -1
+    cdef int put_off(self, Consumer consumer) except -1
+    cdef int break_off(self, Consumer consumer, object error) except -1
+    cdef int settle(self) except -1
+    cdef int refuse(self, Topic topic, str error) except -1
+    cdef int count_messages(self, uint64_t done, bint is_good) except -1
+    cdef int wait_durable(self, Consumer consumer) except -1

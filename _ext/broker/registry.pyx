@@ -1,0 +1,447 @@
+"""Python is entered here per topic, per client, per turn; never per message."""
+
+import logging
+from bisect import bisect_left, insort
+from collections import deque
+
+from nsqfast._ext.broker.channel cimport Channel
+from nsqfast._ext.core.budget cimport Budget, begin_part, is_spent, was_overspent
+from nsqfast._ext.core.clock cimport monotonic_ns
+from nsqfast._ext.disk.segment import forget_folder
+from nsqfast._ext.broker.shutdown cimport Shutdown
+
+from nsqfast.errors import ProtocolError
+
+cdef enum:
+    # More than some answers is a turn whose work is worth a wake-up, for clients that need the processor themselves.
+    LOOK_SIZE_MAX = 2048
+    # What a held client counts for: the clock is looked at after each.
+    HELD_UNITS = 64
+    # Clients that say who they are, subscribe, and so on, in one turn; the others are held.
+    COSTLY_COUNT_MAX = 8
+    # Connections that are closed in one turn; the loop closes all their sockets in the next one, at 10 us each.
+    END_COUNT_MAX = 32
+    # A client's write, and what it is told: the clock is looked at after each fourth, and each eighth.
+    WRITE_UNITS = 16
+    TELL_UNITS = 8
+
+log = logging.getLogger("nsqd")
+
+
+cdef class Registry:
+    """`options` carries the fields of Settings and those that IDENTIFY answers with."""
+
+    def __init__(self, object options):
+        self.settings = Settings(options)
+        self.timers = Timers()
+        self.syncer = Syncer()
+        self.syncer.on_pending = self.ask_sync
+        self.storage = Storage(self.settings, self.syncer, self.timers)
+        self.storage.on_mixed = self.write_put_off
+        self.topic_by_name = {}
+        self.names = []
+        self.clients = set()
+        self.written = []
+        self.takers = []
+        self.held = deque()
+        self.waiting = set()
+        self.refused = []
+        self.callbacks = []
+        self.news = deque()
+        self.open_callbacks = []
+        self.look = Look()
+        self.release = Release(self.timers)
+        self.later = PutOff(self.timers)
+
+    # -- topics --------------------------------------------------------------------------------------------------------
+
+    def topic(self, str name):
+        """The topic of that (valid) name, created if need be."""
+        cdef Topic topic = self.topic_by_name.get(name)
+        if topic is None:
+            if name in self.storage.disposal.deleting:
+                self.storage.disposal.deleting[name].finish_deletion()
+            topic = Topic(name, self.storage, self.changed, self.last_left)
+            topic.exiting = self.closing
+            self.topic_by_name[name] = topic
+            insort(self.names, name)
+            log.info("TOPIC(%s): created", name)
+            self.changed("topic+", name, None)
+        return topic
+
+    def admit(self, str name, str channel=None):
+        """ProtocolError where a client would make one more than there may be; a start makes all that it finds."""
+        cdef Topic topic = self.topic_by_name.get(name)
+        options = self.settings.options
+        if topic is None and 0 < options.max_topics <= len(self.topic_by_name):
+            limit = f"--max-topics={options.max_topics}"
+            raise ProtocolError("E_BAD_TOPIC", f"topic {name} not created, {limit} is reached")
+        if (topic is not None and channel is not None and topic.find_channel(channel) is None
+                and 0 < options.max_channels_per_topic <= len(topic.channel_list)):
+            limit = f"--max-channels-per-topic={options.max_channels_per_topic}"
+            raise ProtocolError("E_BAD_CHANNEL", f"channel {name}:{channel} not created, {limit} is reached")
+
+    def find_topic(self, str name):
+        """The topic of that name, or None."""
+        return self.topic_by_name.get(name)
+
+    def topics(self):
+        """All topics, by name."""
+        return [self.topic_by_name[name] for name in self.names]
+
+    def delete_topic(self, str name):
+        """With all its channels, messages and files; KeyError if there is none."""
+        cdef Topic topic = self.topic_by_name.pop(name)
+        del self.names[bisect_left(self.names, name)]
+        log.info("TOPIC(%s): deleting", name)
+        topic.delete()
+        self.changed("topic-", name, None)
+
+    def last_left(self, str name):
+        """An ephemeral topic has no channel any more."""
+        if name in self.topic_by_name:
+            self.delete_topic(name)
+
+    def changed(self, str kind, str topic, object channel):
+        """Something was created or deleted."""
+        if kind == "channel+":
+            log.info("TOPIC(%s): new channel(%s)", topic, channel)
+        elif kind == "channel-":
+            log.info("TOPIC(%s): deleting channel %s", topic, channel)
+        if self.on_change is not None:
+            self.on_change(kind, topic, channel)
+
+    # -- clients -------------------------------------------------------------------------------------------------------
+
+    def add_session(self, Consumer session):
+        self.clients.add(session)
+
+    def remove_session(self, Consumer session):
+        self.clients.discard(session)
+        self.waiting.discard(session)
+
+    def sessions(self):
+        """All clients that are connected over TCP."""
+        return list(self.clients)
+
+    def session_count(self):
+        return len(self.clients)
+
+    # -- one turn of the loop ------------------------------------------------------------------------------------------
+
+    cdef int want_flush(self, Consumer consumer) except -1:
+        self.written.append(consumer)
+        return self.ask_turn()
+
+    cdef int ask_turn(self) except -1:
+        if not self.is_turn_asked and self.on_turn is not None:
+            self.is_turn_asked = True
+            self.on_turn()
+        return 0
+
+    cdef int want_turn(self, Consumer consumer) except -1:
+        """Have it go on in a later turn, behind those that asked before."""
+        self.held.append(consumer)
+        return self.ask_turn()
+
+    cdef bint may_be_costly(self) noexcept:
+        """Whether one more of the commands that take a tenth of a millisecond may run in this turn, whoever sends it.
+        Who has to wait is held, and those have a part for it."""
+        if self.is_running_held or self.on_turn is None:
+            return True
+        self.costly_count += 1
+        return self.costly_count <= COSTLY_COUNT_MAX
+
+    cdef bint may_end(self) noexcept:
+        """Whether one more connection may be closed in this turn; if not, it goes on with those who are held."""
+        if self.on_turn is None:
+            return True
+        self.end_count += 1
+        return self.end_count <= END_COUNT_MAX
+
+    cdef int run_held(self) except -1:
+        """Those who are held go on, for a part in all: the loop looks at its sockets between two of them.
+
+        A turn that took much too long already ends without; the next one does not.
+        """
+        cdef Budget budget
+        cdef Consumer consumer
+        self.costly_count = self.end_count = 0
+        if not self.held:
+            return 0
+        self.is_late = was_overspent() and not self.is_late
+        if self.is_late:
+            return 0
+        self.is_running_held = True
+        budget = begin_part()
+        for _ in range(len(self.held)):
+            consumer = self.held.popleft()
+            try:
+                consumer.go_on()
+            except Exception as error:
+                self.break_off(consumer, error)
+            if is_spent(&budget, HELD_UNITS) or self.end_count >= END_COUNT_MAX:
+                break
+        self.is_running_held = False
+        return 0
+
+    cdef int put_off(self, Consumer consumer) except -1:
+        """Let it take more in a moment."""
+        return self.later.add(consumer)
+
+    def ask_sync(self):
+        """The syncer has something to do."""
+        self.ask_turn()
+
+    def flush(self):
+        """Write what this turn gathered, one write per client, and start the fsyncs it asked for."""
+        cdef list written
+        self.run_held()
+        if self.news:
+            self.tell_news()
+        self.settle()
+        self.is_flushing = True
+        self.hand_out_part = begin_part()
+        if self.takers:
+            self.hand_out_rest()
+        written = self.written
+        self.is_turn_asked = False
+        if written:
+            self.written = []
+            self.written_size = 0
+            self.flush_some(written)
+            if self.written_size <= LOOK_SIZE_MAX:
+                self.look.begin(monotonic_ns())
+            else:
+                self.look.stop()
+        else:
+            self.look.check(monotonic_ns())
+        self.is_flushing = self.is_hand_out_spent = False
+        self.syncer.kick()
+        self.release.check()
+        if self.syncer.is_running():
+            self.look.stop()
+        if self.look.is_on or self.held or self.news or self.written or self.takers:
+            self.ask_turn()
+
+    cdef int flush_some(self, list written) except -1:
+        """When the part is spent the others stand first in the next turn."""
+        cdef Budget budget = begin_part()
+        cdef Consumer consumer
+        cdef Py_ssize_t count = 0
+        for consumer in written:
+            count += 1
+            try:
+                consumer.flush()
+            except Exception as error:
+                self.break_off(consumer, error)
+            if is_spent(&budget, WRITE_UNITS):
+                break
+        if count < len(written):
+            self.written = written[count:] + self.written
+        return 0
+
+    cdef int hand_out(self, Consumer consumer) except -1:
+        """Messages for one whose output has left. One call may serve all consumers of its channel, so all calls of a
+        turn share a part; those that it has no time for come first in the next turn."""
+        if not self.is_hand_out_spent:
+            consumer.take_more()
+            self.is_hand_out_spent = self.is_flushing and is_spent(&self.hand_out_part, HELD_UNITS)
+        elif not consumer.is_taking:
+            consumer.is_taking = True
+            self.takers.append(consumer)
+        return 0
+
+    cdef int hand_out_rest(self) except -1:
+        """To those that the last turn had no time for."""
+        cdef Consumer consumer
+        cdef list takers = self.takers
+        self.takers = []
+        for consumer in takers:
+            consumer.is_taking = False
+            try:
+                self.hand_out(consumer)
+            except Exception as error:
+                self.break_off(consumer, error)
+        return 0
+
+    cdef int break_off(self, Consumer consumer, object error) except -1:
+        """A fault of ours in what one client was to get: it ends that client, and all others are served."""
+        self.fault_count += 1
+        self.waiting.discard(consumer)
+        return consumer.drop(f"internal error: {error!r}")
+
+    cdef int settle(self) except -1:
+        """Write what this turn has put off. Before each start of fsyncs: the tickets that were given out cover it."""
+        cdef list unsettled = self.storage.unsettled
+        cdef Topic topic
+        cdef Consumer consumer
+        if not unsettled:
+            return 0
+        self.write_put_off()
+        self.storage.unsettled = []
+        for topic in unsettled:
+            topic.on_settled()
+        refused, self.refused = self.refused, []
+        for consumer in refused:
+            consumer.on_durable(self.told_ticket, None)
+        return 0
+
+    def write_put_off(self):
+        """The first half of it: messages stand in all the queues they are for, or in none and are refused."""
+        cdef Topic topic
+        cdef Consumer consumer
+        for topic in self.storage.unsettled:
+            error = topic.write_put_off()
+            if error is not None:
+                self.refuse(topic, error.strerror or str(error))
+        for topic in self.storage.unsettled:
+            counts = topic.fanout.take_counts()
+            if counts[0]:
+                self.storage.uncounted.append((self.syncer.open_ticket, topic, counts))
+            waiters, topic.waiters = topic.waiters, []
+            for consumer in waiters:
+                consumer.seal()
+        self.callbacks += [(ticket, callback) for ticket, callback, _ in self.open_callbacks]
+        self.open_callbacks = []
+
+    cdef int refuse(self, Topic topic, str error) except -1:
+        """Those who published what was put off; all others wait on."""
+        cdef Consumer consumer
+        self.syncer.health.refused(topic.fanout.take_counts()[0])
+        for consumer in topic.waiters:
+            if consumer.refuse(error):
+                self.refused.append(consumer)
+        waiting, self.open_callbacks = self.open_callbacks, []
+        for ticket, callback, its_topic in waiting:
+            if its_topic is topic:
+                callback(error)
+            else:
+                self.open_callbacks.append((ticket, callback, its_topic))
+        return 0
+
+    cdef int count_messages(self, uint64_t done, bint is_good) except -1:
+        """What was put off is accepted with its fsync, or refused."""
+        waiting, self.storage.uncounted = self.storage.uncounted, []
+        for item in waiting:
+            ticket, topic, (count, size, channels) = item
+            if ticket > done:
+                self.storage.uncounted.append(item)
+            elif is_good:
+                (<Topic> topic).count(count, size, None)
+                for channel, count in channels:
+                    (<Channel> channel).message_count += count
+            else:
+                self.syncer.health.refused(count)
+        return 0
+
+    def run_timers(self, int64_t now_ns):
+        """Do what is due at this monotonic time; returns the next deadline, 0 for none."""
+        return self.timers.run(now_ns)
+
+    @property
+    def on_deadline(self):
+        """Called with an absolute monotonic time (ns) when the earliest deadline came nearer."""
+        return self.timers.on_deadline
+
+    @on_deadline.setter
+    def on_deadline(self, value):
+        self.timers.on_deadline = value
+
+    # -- durability ----------------------------------------------------------------------------------------------------
+
+    cdef int wait_durable(self, Consumer consumer) except -1:
+        self.waiting.add(consumer)
+        return 0
+
+    def when_durable(self, uint64_t ticket, callback, topic):
+        """callback(None) once all up to the ticket is on disk, callback(error text) if it did not get there.
+
+        `topic`: where its write was put off to the end of the turn and can still fail; None = it was written.
+        """
+        if ticket <= self.syncer.done_ticket:
+            callback(None)
+        elif topic is None:
+            self.callbacks.append((ticket, callback))
+        else:
+            self.open_callbacks.append((ticket, callback, topic))
+
+    def when_removed(self, callback):
+        """callback() once the files are gone of all that was emptied or deleted so far."""
+        self.storage.disposal.when_removed(callback)
+
+    def sync_fd(self):
+        """Readable when an fsync ended; then call on_synced."""
+        return self.syncer.fileno()
+
+    def on_synced(self):
+        """Let everybody know whose promise is kept now."""
+        self.settle()
+        done, error = self.syncer.completed()
+        self.storage.sync_end.add(done, not error)
+        self.count_messages(done, not error)
+        self.add_news(done, error or None)
+        self.tell_news()
+
+    cdef int add_news(self, uint64_t done, object error) except -1:
+        """For all who wait now; good ones join those that nobody was told of yet."""
+        waiting, self.callbacks = self.callbacks, [item for item in self.callbacks if item[0] > done]
+        due = deque([callback for ticket, callback in waiting if ticket <= done])
+        if len(self.news) > 1 and error is None and self.news[len(self.news) - 1][1] is None:
+            due.extendleft(reversed(self.news.pop()[3]))
+        self.news.append((done, error, list(self.waiting), due))
+        return 0
+
+    cdef int tell_news(self) except -1:
+        """For a part; nobody hears of a later fsync before the earlier one."""
+        cdef Budget budget = begin_part()
+        while self.news:
+            done, error, consumers, callbacks = self.news[0]
+            while consumers or callbacks:
+                if consumers:
+                    self.tell(consumers.pop(), done, error)
+                else:
+                    callbacks.popleft()(error)
+                if is_spent(&budget, TELL_UNITS) and not self.closing:
+                    return self.ask_turn()
+            self.told_ticket = done
+            self.news.popleft()
+        return 0
+
+    cdef int tell(self, Consumer consumer, uint64_t done, object error) except -1:
+        if consumer in self.waiting:
+            try:
+                consumer.on_durable(done, error)
+            except Exception as fault:
+                self.break_off(consumer, fault)
+        return 0
+
+    def done_waiting(self, Consumer consumer):
+        self.waiting.discard(consumer)
+
+    def health(self):
+        """OK, or NOK with the last disk error."""
+        return self.syncer.health.text
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def close(self, on_progress=None):
+        """Refuse publishes, bring everything to disk, close all files. OSError says in one line what was lost. A second
+        call does nothing.
+
+        on_progress(queues in all, those whose content is on disk, those that are closed) is called several times a
+        second, from within."""
+        if self.closing:
+            return
+        self.settle()
+        self.closing = True
+        failed_before = self.syncer.failed_ticket
+        shutdown = Shutdown(self.storage, self.topics(), on_progress)
+        lost = shutdown.run()
+        self.storage.disposal.finish()
+        self.syncer.close()
+        forget_folder()
+        if lost is None and self.syncer.failed_ticket > failed_before:
+            lost = OSError(self.syncer.error_errno, f"not everything could be closed - {self.syncer.health.text}")
+        if lost is not None:
+            raise lost

@@ -1,0 +1,23 @@
+"""A clean stop of all queues."""
+
+from libc.stdint cimport uint64_t
+
+from nsqfast._ext.disk.backlog cimport Storage
+
+
+cdef class Shutdown:
+    cdef Storage storage
+    cdef list topics
+    cdef object on_progress         # (queues in all, those synced, those closed), often; or None
+    cdef Py_ssize_t count           # of all queues
+    cdef Py_ssize_t synced_count    # what they hold is on disk
+    cdef Py_ssize_t closed_count
+    cdef list flushes               # (name, Flush) of those that have files
+    cdef list errors                # of closing
+
+    cdef int close_group(self, list group) except -1
+    cdef int close_all(self, list group, int step) except -1
+    cdef uint64_t close_some(self, list queues, int step) except? 0
+    cdef int wait(self, uint64_t ticket) except -1
+    cdef int tell(self) except -1
+    cdef object losses(self)

@@ -1,0 +1,14 @@
+from collections.abc import Callable, Iterator
+
+from nsqfast._ext.broker.topic import Topic
+from nsqfast._ext.disk.backlog import Backlog, Storage
+
+class Shutdown:
+    def __init__(
+        self,
+        storage: Storage,
+        topics: list[Topic],
+        on_progress: Callable[[int, int, int], object] | None,
+    ) -> None: ...
+    def run(self) -> OSError | None: ...
+    def flush_all(self) -> Iterator[Backlog]: ...

@@ -1,0 +1,138 @@
+"""A clean stop of all queues: what they hold in memory is written, all of it is synced, and their files are closed.
+
+That is done in three steps (DiskQueue.close_some), each for as many queues as there are descriptors for, before the
+next one. No file is removed or replaced before the last step: file systems look for a place of a new file among those
+that were removed in the last seconds, so that each removal makes every later file dearer.
+"""
+
+from libc.stdint cimport uint64_t
+
+import os
+import resource
+from itertools import islice
+
+from nsqfast._ext.broker.channel cimport Channel
+from nsqfast._ext.broker.topic cimport Topic
+from nsqfast._ext.disk.backlog cimport Backlog
+from nsqfast._ext.disk.flush cimport Flush
+from nsqfast._ext.disk.queue cimport CLOSE_STEPS
+
+cdef enum:
+    # What a queue may have open: two files, the draft of a third, and one that is on its way to the disk.
+    QUEUE_DESCRIPTORS = 4
+    # Also where there are enough descriptors: half of the 65,530 mappings that Linux allows are for queues.
+    GROUP_COUNT_MIN = 16
+    GROUP_COUNT_MAX = 16384
+    # Queues whose files are synced together, while the next ones are written.
+    BATCH_COUNT = 512
+    # Between two looks whether somebody wants to be told how long the disk takes.
+    LOOK_MS = 1000
+    # Queues that are named at a stop which lost something of them.
+    LOST_SHOWN = 20
+
+
+cdef class Shutdown:
+    def __init__(self, Storage storage not None, list topics not None, object on_progress):
+        cdef Topic topic
+        self.storage = storage
+        self.topics = topics
+        self.on_progress = on_progress
+        for topic in topics:
+            self.count += 1 + len(topic.channel_list)
+        self.flushes = []
+        self.errors = []
+
+    def run(self):
+        """Returns an OSError that says in one line what was lost, or None."""
+        queues = self.flush_all()
+        size = group_size()
+        group = list(islice(queues, size))
+        while group:
+            self.close_group(group)
+            group = list(islice(queues, size))
+        self.wait(self.storage.syncer.last_ticket())
+        return self.losses()
+
+    def flush_all(self):
+        """The backlogs, each when what its queue held in memory was written."""
+        cdef Topic topic
+        cdef Channel channel
+        for topic in self.topics:
+            topic.complete()
+            for channel in topic.channels():
+                self.flushes.append((f"{topic.name}:{channel.name}", channel.flush()))
+                yield channel.backlog
+            self.flushes.append((topic.name, topic.flush()))
+            yield topic.backlog
+            self.tell()
+
+    cdef int close_group(self, list group) except -1:
+        cdef int step
+        cdef Py_ssize_t before = self.closed_count
+        for step in range(CLOSE_STEPS):
+            self.close_all(group, step)
+        self.closed_count = before + len(group)
+        return self.tell()
+
+    cdef int close_all(self, list group, int step) except -1:
+        """One step; a batch is on its way to the disk while the next one is begun."""
+        cdef Py_ssize_t first, waiting = 0
+        cdef uint64_t ticket, before = 0
+        for first in range(0, len(group), BATCH_COUNT):
+            ticket = self.close_some(group[first:first + BATCH_COUNT], step)
+            self.wait(before)
+            self.storage.syncer.kick()
+            self.synced_count += waiting if step == 0 else 0
+            waiting = min(<Py_ssize_t> BATCH_COUNT, len(group) - first)
+            before = ticket
+        self.wait(before)
+        self.synced_count += waiting if step == 0 else 0
+        return 0
+
+    cdef uint64_t close_some(self, list queues, int step) except? 0:
+        """What has to be waited for."""
+        cdef Backlog backlog
+        cdef uint64_t ticket = 0
+        for backlog in queues:
+            try:
+                ticket = max(ticket, backlog.close_some(step))
+            except OSError as error:
+                self.errors.append(error)
+        return ticket
+
+    cdef int wait(self, uint64_t ticket) except -1:
+        """However long the disk takes, somebody is told."""
+        while not self.storage.syncer.wait_some(ticket, LOOK_MS):
+            self.tell()
+        return self.tell()
+
+    cdef int tell(self) except -1:
+        if self.on_progress is not None:
+            self.on_progress(self.count, self.synced_count, self.closed_count)
+        return 0
+
+    cdef object losses(self):
+        """One OSError for everything, or None."""
+        cdef Flush flush
+        lost = []
+        errors = self.errors
+        for name, flush in self.flushes:
+            if flush is not None and flush.lost_count:
+                lost.append(f"{flush.lost_count} of {name}")
+                errors.append(flush.error)
+        if not errors:
+            return None
+        number, reason = errors[0].errno, errors[0].strerror or str(errors[0])
+        if not lost:
+            return OSError(number, f"not everything could be closed - {reason}")
+        others = f" and of {len(lost) - LOST_SHOWN} others" if len(lost) > LOST_SHOWN else ""
+        return OSError(number, f"messages lost: {', '.join(lost[:LOST_SHOWN])}{others} - {reason}")
+
+
+cdef Py_ssize_t group_size():
+    """For how many queues there are descriptors."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit == resource.RLIM_INFINITY:
+        return GROUP_COUNT_MAX
+    count = (limit - len(os.listdir("/proc/self/fd"))) // QUEUE_DESCRIPTORS
+    return min(max(count, GROUP_COUNT_MIN), GROUP_COUNT_MAX)

@@ -1,0 +1,56 @@
+"""What waits in a topic or channel at one moment, to be shown: nothing of it is changed."""
+
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
+
+from nsqfast._ext.broker.channel cimport Channel
+from nsqfast._ext.core.message cimport Delivery, Message
+from nsqfast._ext.core.ring cimport Ring
+from nsqfast._ext.disk.backlog cimport Queue
+from nsqfast._ext.disk.scan cimport DiskScan, Quest
+
+
+cdef enum Where:
+    IN_MEMORY = 0
+    ON_DISK = 1
+    IN_FLIGHT = 2
+    DEFERRED = 3
+
+
+ctypedef struct Glance:
+    Message *message         # a reference of our own
+    int64_t due_ns           # on the monotonic clock; 0 = none
+    uint64_t owner
+    uint16_t attempts
+    uint16_t where           # a Where
+
+
+cdef class Picture:
+    cdef readonly int64_t depth      # in that state
+    cdef readonly int64_t taken_ns   # Unix time
+    cdef int64_t monotonic_ns
+    cdef int64_t total               # of depth, what could be looked at
+    cdef int64_t offset
+    cdef int64_t limit
+    cdef readonly int64_t scanned
+    cdef int64_t scan_max            # what could be scanned
+    cdef int ended                   # an Ended
+    cdef bytes needle
+    cdef Quest quest
+    cdef Glance *glances
+    cdef uint32_t glance_max
+    cdef uint32_t glance_count
+    cdef uint32_t kept_count         # of them, whose references we hold
+    cdef uint32_t *found             # indexes of glances
+    cdef uint32_t found_count
+    cdef DiskScan scan               # None: what is on disk is not asked for
+    cdef dict members                # number -> Consumer, for what is in flight
+
+    cdef int look_at_ready(self, Queue queue) except -1
+    cdef int look_at_in_flight(self, Channel channel) except -1
+    cdef int look_at_deferred(self, Channel channel) except -1
+    cdef void look_at_ring(self, Ring ring, int64_t *skip, Where where) noexcept
+    cdef void note(self, Message *message, Delivery *delivery, Where where) noexcept
+    cdef void keep(self) noexcept
+    cdef void search(self) noexcept nogil
+    cdef dict row_of_glance(self, Glance *glance)
+    cdef dict row_of_record(self, size_t index)

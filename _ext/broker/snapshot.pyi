@@ -1,0 +1,35 @@
+from typing import Any
+
+from nsqfast._ext.disk.backlog import Queue
+
+LIMIT_MAX: int
+OFFSET_MAX: int
+NEEDLE_SIZE_MAX: int
+PIECE_SIZE_MAX: int
+STATES: tuple[str, ...]
+
+class Picture:
+    depth: int
+    taken_ns: int
+    scanned: int
+    def __init__(
+        self,
+        queue: Queue,
+        state: str,
+        limit: int = 20,
+        offset: int = 0,
+        piece_max: int = ...,
+        needle: bytes = b"",
+    ) -> None: ...
+    @property
+    def needs_thread(self) -> bool: ...
+    def develop(self) -> None: ...
+    @property
+    def is_complete(self) -> bool: ...
+    @property
+    def next_offset(self) -> int | None: ...
+    @property
+    def remark(self) -> str | None: ...
+    def __len__(self) -> int: ...
+    def cut(self, count: int) -> None: ...
+    def row(self, index: int) -> dict[str, Any]: ...

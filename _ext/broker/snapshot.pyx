@@ -1,0 +1,299 @@
+"""Taken within one call on the loop, so that all of it is of one moment; developed elsewhere if need be.
+
+    Picture(queue, state)   references to messages in memory, and where the reader on disk stands: about SCAN_MAX steps
+    develop()               searches bodies, reads records, without the interpreter's lock; in a thread if needs_thread
+    row(i)                  copies, one message at a time
+
+A reference keeps a body alive while its queue goes on, and is all that is left behind; books on who has a message and
+when it is due are copied. The last reference may be dropped in the thread: both hold the interpreter's lock for that.
+"""
+
+from libc.stdint cimport uintptr_t
+from libc.stdlib cimport free, malloc
+
+import os
+
+from nsqfast._ext.core.clock cimport monotonic_ns, now_monotonic, wall_ns
+from nsqfast._ext.disk.scan cimport (AT_END, AT_LIMIT, DAMAGED, GONE, NO_MEMORY, TOO_LARGE, TOO_LATE,
+                                    TOO_MANY_BYTES, TOO_MANY_RECORDS, UNREADABLE, Record, memmem)
+from nsqfast._ext.broker.topic cimport Topic
+from nsqfast._ext.core.due_order cimport DueOrder, LinesOrder
+from nsqfast._ext.core.message cimport id_to_hex, message_drop, message_fetch, message_keep
+
+cdef enum:
+    # Messages that one picture looks at.
+    SCAN_MAX = 10000
+    # Bytes of bodies that it searches.
+    SEARCH_MAX = 67108864
+    # Messages ahead of the one looked at that the processor is told of.
+    AHEAD_COUNT = 8
+
+# For how long a disk may be read.
+cdef int64_t READ_NS_MAX = 2000000000
+
+LIMIT_MAX = 100
+OFFSET_MAX = 10000
+NEEDLE_SIZE_MAX = 1024
+PIECE_SIZE_MAX = 65536
+STATES = ("ready", "in_flight", "deferred")
+cdef tuple PLACES = ("memory", "disk", "in_flight", "deferred")
+
+cdef dict REMARKS = {
+    DAMAGED: "a record on disk is damaged; what stands behind it is not shown",
+    GONE: "a file on disk is not there any more; its messages may have been delivered meanwhile",
+    TOO_MANY_BYTES: f"{SEARCH_MAX >> 20} MiB of bodies were searched",
+    TOO_MANY_RECORDS: "too many records on disk are finished or deferred already",
+    TOO_LATE: f"the disk was read for {READ_NS_MAX // 1000000000} s",
+    NO_MEMORY: "memory is short",
+    TOO_LARGE: "no more bodies fit into one answer",
+}
+
+
+cdef class Picture:
+    """`state` is one of STATES, a topic's only "ready"; `needle` has to be in the body, b"" is in all.
+
+    Up to LIMIT_MAX messages behind the first OFFSET_MAX of that state at most, PIECE_SIZE_MAX bytes of each body.
+    """
+
+    def __init__(self, Queue queue not None, str state, int64_t limit=20, int64_t offset=0,
+                 int64_t piece_max=PIECE_SIZE_MAX, bytes needle not None=b""):
+        assert self.glances is NULL and 0 < limit <= LIMIT_MAX and 0 <= offset <= OFFSET_MAX
+        assert 0 <= piece_max <= PIECE_SIZE_MAX and len(needle) <= NEEDLE_SIZE_MAX
+        self.taken_ns, self.monotonic_ns = wall_ns(), monotonic_ns()
+        self.limit, self.offset, self.needle = limit, offset, needle
+        self.quest.piece_max = piece_max
+        self.quest.wanted = limit
+        self.quest.scans = limit
+        self.quest.bytes = SEARCH_MAX
+        if needle:
+            self.quest.needle, self.quest.needle_size = needle, len(needle)
+            # To pass over one is a step for a ring, but not for what stands in the order of its time.
+            self.quest.scans = SCAN_MAX if state == "ready" else max(limit, SCAN_MAX - offset)
+        self.glance_max = self.scan_max = self.quest.scans
+        self.glances = <Glance *> malloc(self.glance_max * sizeof(Glance))
+        self.found = <uint32_t *> malloc(limit * sizeof(uint32_t))
+        if self.glances is NULL or self.found is NULL:
+            raise MemoryError
+        if state == "ready":
+            self.look_at_ready(queue)
+        elif state == "in_flight":
+            self.look_at_in_flight(queue)
+        else:
+            assert state == "deferred"
+            self.look_at_deferred(queue)
+        self.keep()
+        if not self.needs_thread:
+            self.search()
+
+    def __dealloc__(self):
+        cdef uint32_t i
+        for i in range(self.kept_count):
+            message_drop(self.glances[i].message)
+        free(self.glances)
+        free(self.found)
+
+    # -- on the loop ---------------------------------------------------------------------------------------------------
+
+    cdef int look_at_ready(self, Queue queue) except -1:
+        """In the order in which they go out."""
+        cdef int64_t skip = self.offset
+        if isinstance(queue, Topic):
+            # Deferred ones that wait for a first channel go before all others.
+            self.depth = <int64_t> (<Topic> queue).held.size
+            self.look_at_ring((<Topic> queue).held, &skip, DEFERRED)
+        self.depth += queue.backlog.depth()
+        self.total = self.depth
+        self.look_at_ring(queue.backlog.memory, &skip, IN_MEMORY)
+        self.quest.offset = skip
+        if queue.backlog.disk is not None:
+            # What is about to be written stands in no file yet.
+            self.total -= <int64_t> queue.backlog.disk.later_count
+            if self.glance_count < self.glance_max and queue.backlog.disk.depth:
+                self.scan = DiskScan(queue.backlog.disk)
+        return 0
+
+    cdef void look_at_ring(self, Ring ring, int64_t *skip, Where where) noexcept:
+        """`skip` becomes what is left of it."""
+        cdef size_t i = min(<size_t> skip[0], ring.size)
+        cdef uintptr_t item, ahead
+        skip[0] -= <int64_t> i
+        while i < ring.size and self.glance_count < self.glance_max:
+            ahead = <uintptr_t> ring.ahead(i + AHEAD_COUNT)
+            if ahead & 1:
+                message_fetch(<Message *> (ahead & ~<uintptr_t> 1))
+            item = <uintptr_t> ring.ahead(i)
+            if item & 1:
+                self.note(<Message *> (item & ~<uintptr_t> 1), NULL, where)
+            else:
+                self.note((<Delivery *> item).message, <Delivery *> item, where)
+            i += 1
+
+    cdef int look_at_in_flight(self, Channel channel) except -1:
+        """Those that time out first come first."""
+        cdef Delivery *delivery
+        cdef LinesOrder order = LinesOrder(channel.lines())
+        cdef int64_t skip = self.offset
+        self.depth = self.total = <int64_t> channel.table.size
+        self.members = channel.members.copy()
+        while self.glance_count < self.glance_max:
+            delivery = order.next()
+            if delivery is NULL:
+                break
+            if skip:
+                skip -= 1
+            else:
+                self.note(delivery.message, delivery, IN_FLIGHT)
+        return 0
+
+    cdef int look_at_deferred(self, Channel channel) except -1:
+        """In the order in which they are queued."""
+        cdef Delivery *delivery
+        cdef DueOrder order = DueOrder(channel.deferred)
+        cdef int64_t skip = self.offset
+        self.depth = self.total = channel.deferred.size
+        while self.glance_count < self.glance_max:
+            delivery = <Delivery *> order.next()
+            if delivery is NULL:
+                break
+            if skip:
+                skip -= 1
+            else:
+                self.note(delivery.message, delivery, DEFERRED)
+        return 0
+
+    cdef void note(self, Message *message, Delivery *delivery, Where where) noexcept:
+        cdef Glance *glance = &self.glances[self.glance_count]
+        glance.message = message
+        glance.due_ns = glance.owner = 0
+        glance.where = where
+        if delivery is NULL:
+            glance.attempts = message.attempts
+        else:
+            glance.attempts = delivery.attempts
+            if where == IN_FLIGHT or where == DEFERRED:
+                glance.due_ns, glance.owner = delivery.deadline_ns, delivery.owner
+        self.glance_count += 1
+
+    cdef void keep(self) noexcept:
+        """A reference to each of them. They are scattered over memory: all together takes less time than one by one."""
+        cdef uint32_t i
+        for i in range(self.glance_count):
+            if i + AHEAD_COUNT < self.glance_count:
+                message_fetch(self.glances[i + AHEAD_COUNT].message)
+            message_keep(self.glances[i].message)
+        self.kept_count = self.glance_count
+
+    # -- anywhere ------------------------------------------------------------------------------------------------------
+
+    @property
+    def needs_thread(self):
+        """Bodies have to be searched, or the disk to be read; else it is developed already."""
+        return self.quest.needle is not NULL or self.scan is not None
+
+    def develop(self):
+        """Once, and only if needs_thread."""
+        assert self.scanned == 0
+        with nogil:
+            self.search()
+
+    cdef void search(self) noexcept nogil:
+        cdef Quest *quest = &self.quest
+        cdef Message *message
+        cdef uint32_t i
+        self.ended = AT_LIMIT
+        for i in range(self.glance_count):
+            message = self.glances[i].message
+            if quest.wanted == 0:
+                break
+            if quest.needle is not NULL:
+                if quest.bytes <= 0:
+                    self.ended = TOO_MANY_BYTES
+                    break
+                quest.bytes -= message.size
+            quest.scans -= 1
+            if (quest.needle is NULL
+                    or memmem(message.body, message.size, quest.needle, quest.needle_size) is not NULL):
+                self.found[self.found_count] = i
+                self.found_count += 1
+                quest.wanted -= 1
+        if self.scan is not None and self.ended == AT_LIMIT:
+            quest.until_ns = now_monotonic() + READ_NS_MAX
+            self.scan.run(quest)
+            self.ended = self.scan.ended
+        self.scanned = self.scan_max - quest.scans
+
+    # -- what is seen --------------------------------------------------------------------------------------------------
+
+    @property
+    def is_complete(self):
+        """Nothing of that state stands behind what was looked at."""
+        return self.ended == AT_END or (self.ended == AT_LIMIT and self.offset + self.scanned >= self.total)
+
+    @property
+    def next_offset(self):
+        """Where to go on, or None: everything was looked at, or nothing beyond can be."""
+        cdef int64_t next_offset = self.offset + self.scanned
+        can_go_on = self.ended in (AT_LIMIT, TOO_MANY_BYTES, TOO_LATE, TOO_LARGE) and self.scanned > 0
+        return next_offset if can_go_on and not self.is_complete and next_offset <= OFFSET_MAX else None
+
+    @property
+    def remark(self):
+        """Why it ended before the end; None if there were enough."""
+        if self.ended == UNREADABLE:
+            return f"a file on disk cannot be read: {os.strerror(self.scan.error).lower()}"
+        if self.ended == AT_LIMIT and self.quest.wanted and not self.is_complete:
+            return f"{self.scanned} messages were looked at"
+        return REMARKS.get(self.ended)
+
+    def __len__(self):
+        return self.found_count + (0 if self.scan is None else self.scan.found_count)
+
+    def row(self, size_t index):
+        """id, timestamp_ns, attempts, size, where, due_ns (Unix time) and consumer (or None), piece of the body."""
+        if index < self.found_count:
+            return self.row_of_glance(&self.glances[self.found[index]])
+        if self.scan is None or index - self.found_count >= self.scan.found_count:
+            raise IndexError(index)
+        return self.row_of_record(index - self.found_count)
+
+    def cut(self, size_t count):
+        """Only so many rows are shown, at least one; the others are for the next picture."""
+        assert 0 < count < <size_t> len(self)
+        if count <= self.found_count:
+            self.scanned = self.found[count - 1] + 1
+        else:
+            self.scanned = self.scan_max - self.scan.found[count - 1 - self.found_count].scans_left
+        self.ended = TOO_LARGE
+
+    cdef dict row_of_glance(self, Glance *glance):
+        cdef Message *message = glance.message
+        cdef size_t piece_size = min(<size_t> message.size, self.quest.piece_max)
+        return {
+            "id": hex_of(message.id),
+            "timestamp_ns": message.timestamp_ns,
+            "attempts": glance.attempts,
+            "size": message.size,
+            "where": PLACES[glance.where],
+            "due_ns": glance.due_ns - self.monotonic_ns + self.taken_ns if glance.due_ns else None,
+            "consumer": self.members.get(glance.owner) if glance.owner else None,
+            "piece": (<char *> message.body)[:piece_size],
+        }
+
+    cdef dict row_of_record(self, size_t index):
+        cdef Record *record = &self.scan.found[index]
+        return {
+            "id": hex_of(record.id),
+            "timestamp_ns": record.timestamp_ns,
+            "attempts": record.attempts,
+            "size": record.size,
+            "where": PLACES[<int> ON_DISK],
+            "due_ns": None,
+            "consumer": None,
+            "piece": record.piece[:record.piece_size],
+        }
+
+
+cdef str hex_of(uint64_t id):
+    cdef char text[16]
+    id_to_hex(id, text)
+    return text[:16].decode("ascii")

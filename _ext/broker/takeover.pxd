@@ -1,0 +1,39 @@
+"""A topic's backlog on its way to all its channels: a batch at a time, a part of it in each turn of the loop."""
+
+from libc.stdint cimport int64_t, uint64_t
+
+from nsqfast._ext.broker.channel cimport Channel
+from nsqfast._ext.core.budget cimport Budget
+from nsqfast._ext.core.message cimport Delivery
+from nsqfast._ext.core.ring cimport Ring
+from nsqfast._ext.disk.backlog cimport Backlog, Storage
+
+
+cdef enum Progress:
+    PASSED_ALL = 0      # nothing waits any more
+    PART_OVER = 1
+    AHEAD = 2           # of the fsyncs of what was passed on: the rest waits for them
+
+
+cdef class Takeover:
+    cdef Backlog backlog         # the topic's own, as the next two
+    cdef Ring held
+    cdef list channels
+    cdef Delivery **batch        # NULL = nothing waits
+    cdef int count               # of the batch; 0 = there is none
+    cdef Py_ssize_t place        # the channels before this one have the batch
+    cdef int put_count           # so many of it are in the channel at that place
+    cdef bint has_deferred       # the batch is of deferred messages, else of none
+    cdef bint has_records        # some of it stand on the topic's disk
+    cdef uint64_t owed           # messages that publishers have to pass on
+
+    cdef Progress run(self, bint is_owed, int64_t now_ns) except *
+    cdef int take_batch(self, Budget *budget, bint is_owed) except -1
+    cdef int batch_max(self, bint is_owed) noexcept
+    cdef int pass_to(self, Channel channel, int64_t now_ns) except -1
+    cdef int put_some(self, Channel channel, int end, int64_t now_ns) except -1
+    cdef int end_batch(self) except -1
+    cdef int complete(self) except -1
+    cdef int forget(self, Py_ssize_t place) except -1
+    cdef int drop(self) noexcept
+    cdef int64_t oldest(self) noexcept

@@ -1,0 +1,6 @@
+from nsqfast._ext.broker.channel import Channel
+from nsqfast._ext.core.ring import Ring
+from nsqfast._ext.disk.backlog import Backlog
+
+class Takeover:
+    def __init__(self, backlog: Backlog, held: Ring, channels: list[Channel]) -> None: ...

@@ -1,0 +1,180 @@
+"""What waits at a topic goes to one channel after the other, and to each of them in order.
+
+    held, backlog ─► batch ─► channel 0 │ channel 1 │ ... │ channel n ─► its records at the topic are finished
+                              have it ──┘ place: goes on here in the next part
+
+A channel that cannot take it is tried again later, and nobody gets the batch twice. A kill between two parts does that:
+a batch whose records are not finished is passed on again. So the more channels there are, the smaller it is.
+"""
+
+from libc.stdlib cimport free, malloc
+
+from nsqfast._ext.broker.fanout cimport FAN_MAX, take_back
+from nsqfast._ext.core.budget cimport begin_part, is_spent
+from nsqfast._ext.core.clock cimport monotonic_ns
+from nsqfast._ext.core.memory cimport MEMORY_SLOW, account
+from nsqfast._ext.core.message cimport delivery_free
+from nsqfast._ext.disk.backlog cimport writes
+
+cdef enum:
+    # Messages of a batch: with a channel's write they share its cost.
+    BATCH_MIN = 16
+    BATCH_MAX = 512
+    # What a write to disk counts for: the clock is looked at after each.
+    WRITE_UNITS = 64
+
+
+cdef class Takeover:
+    """A part of it is run while the topic is not paused and has channels."""
+
+    def __init__(self, Backlog backlog not None, Ring held not None, list channels not None):
+        self.backlog = backlog
+        self.held = held
+        self.channels = channels
+
+    def __dealloc__(self):
+        self.drop()
+
+    cdef Progress run(self, bint is_owed, int64_t now_ns) except *:
+        """A part, and with is_owed not more than publishers owe. OSError: some queue could not be read or written."""
+        cdef Budget budget = begin_part()
+        cdef Channel channel
+        cdef int units
+        self.backlog.storage.write_put_off()
+        while self.channels:
+            if self.count == 0:
+                if self.backlog.is_ahead():
+                    return AHEAD
+                if is_owed and self.owed == 0:
+                    return PART_OVER
+                if self.take_batch(&budget, is_owed) == 0:
+                    self.drop()
+                    return PASSED_ALL
+            while self.place < len(self.channels):
+                channel = self.channels[self.place]
+                units = self.pass_to(channel, now_ns)
+                self.place += 1
+                if channel.ready.first is not None:
+                    channel.pump()
+                if is_spent(&budget, units) and self.place < len(self.channels):
+                    return PART_OVER
+            if self.channels:
+                self.end_batch()
+            if is_spent(&budget, 0):
+                break
+        return PART_OVER
+
+    cdef int take_batch(self, Budget *budget, bint is_owed) except -1:
+        """How many there are. Those before one that cannot be read are not kept waiting for it."""
+        cdef int most = self.batch_max(is_owed)
+        cdef Delivery *delivery
+        if self.batch is NULL:
+            self.batch = <Delivery **> malloc(BATCH_MAX * sizeof(Delivery *))
+            if self.batch is NULL:
+                raise MemoryError
+        self.place = self.put_count = 0
+        self.has_deferred = self.held.size > 0
+        self.has_records = False
+        try:
+            while self.count < most:
+                delivery = <Delivery *> self.held.pop() if self.has_deferred else self.backlog.take()
+                if delivery is NULL:
+                    break
+                self.batch[self.count] = delivery
+                self.count += 1
+                self.has_records |= delivery.ordinal != 0
+                if is_spent(budget, 1):
+                    break
+        except OSError:
+            if self.count == 0:
+                raise
+        return self.count
+
+    cdef int batch_max(self, bint is_owed) noexcept:
+        cdef uint64_t most = FAN_MAX // <uint64_t> len(self.channels)
+        most = max(<uint64_t> BATCH_MIN, min(<uint64_t> BATCH_MAX, most))
+        if account.level >= MEMORY_SLOW:
+            return 1
+        return <int> (min(most, self.owed) if is_owed else most)
+
+    cdef int pass_to(self, Channel channel, int64_t now_ns) except -1:
+        """What the channel does not have of the batch; how many units that took. OSError: it lacks some of it still."""
+        cdef int units = self.count - self.put_count
+        cdef uint64_t ticket
+        while self.put_count < self.count:
+            # Of deferred messages a channel can take back the last one.
+            self.put_some(channel, self.put_count + 1 if self.has_deferred else self.count, now_ns)
+        if self.has_records and channel.backlog.disk is not None:
+            # The records here are needed until those in the channel are synced.
+            ticket = channel.backlog.disk.request_sync()
+            if ticket:
+                self.backlog.note_copies(ticket)
+        self.put_count = 0
+        return units + (WRITE_UNITS if writes(channel.backlog) else 0)
+
+    cdef int put_some(self, Channel channel, int end, int64_t now_ns) except -1:
+        """Up to the message with that number: all of them, or after an OSError none."""
+        cdef int i
+        channel.fresh = NULL
+        channel.backlog.begin()
+        try:
+            for i in range(self.put_count, end):
+                channel.put(self.batch[i].message, now_ns)
+            channel.backlog.write()
+            channel.backlog.confirm()
+        except BaseException:
+            take_back(channel)
+            raise
+        channel.message_count += <uint64_t> (end - self.put_count)
+        self.put_count = end
+        return 0
+
+    cdef int end_batch(self) except -1:
+        """All channels have it."""
+        cdef int i, count = self.count
+        self.count = 0
+        self.owed -= min(self.owed, <uint64_t> count)
+        for i in range(count):
+            self.backlog.done(self.batch[i])
+        return 0
+
+    cdef int complete(self) except -1:
+        """Before a stop: the batch to those that lack it. What a disk refuses stays here, and comes to all of them."""
+        cdef int i
+        cdef int64_t now_ns = monotonic_ns()
+        if self.count == 0:
+            return 0
+        try:
+            while self.place < len(self.channels):
+                self.pass_to(self.channels[self.place], now_ns)
+                self.place += 1
+        except OSError:
+            for i in range(self.count):
+                if self.has_deferred:
+                    self.held.push(<void *> self.batch[i])
+                else:
+                    self.backlog.requeue(self.batch[i])
+            self.count = 0
+        return self.end_batch()
+
+    cdef int forget(self, Py_ssize_t place) except -1:
+        """The channel at that place is about to go."""
+        if self.count and place < self.place:
+            self.place -= 1
+        elif place == self.place:
+            self.put_count = 0
+        return 0
+
+    cdef int drop(self) noexcept:
+        """The messages of the batch, and its memory."""
+        cdef int i
+        for i in range(self.count):
+            delivery_free(self.batch[i])
+        self.count = 0
+        free(self.batch)
+        self.batch = NULL
+        return 0
+
+    cdef int64_t oldest(self) noexcept:
+        """When the first of the batch was published; 0 = there is none, or it is of deferred messages."""
+        return self.batch[0].message.timestamp_ns if self.count and not self.has_deferred else 0

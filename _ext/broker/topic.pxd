@@ -1,0 +1,73 @@
+"""A topic: ids for what is published, and its way to every channel."""
+
+from libc.stdint cimport int64_t, uint64_t
+
+from nsqfast._ext.broker.fanout cimport Fanout
+from nsqfast._ext.broker.takeover cimport Takeover
+from nsqfast._ext.core.guid cimport GuidFactory
+from nsqfast._ext.core.message cimport Message
+from nsqfast._ext.core.ring cimport Ring
+from nsqfast._ext.disk.backlog cimport Queue, Storage
+from nsqfast._ext.disk.flush cimport Flush
+
+
+cdef enum:
+    # Messages of one publish that are taken as a whole or not at all. A larger one is put in slices of so many.
+    WHOLE_MAX = 10000
+    SLICE_MAX = 1024
+
+
+# The backlog is filled only without channels, while paused, by what is too much for a turn, and until it is passed on.
+cdef class Topic(Queue):
+    cdef readonly str name
+    cdef readonly bint ephemeral
+    cdef readonly bint paused
+    cdef bint awaits_channels    # others may know of more of them; until then nothing goes to those there are
+    cdef readonly bint exiting
+    cdef bint is_deleted
+    cdef readonly uint64_t message_count
+    cdef readonly uint64_t message_bytes
+    cdef bytes name_bytes
+    cdef Storage storage
+    cdef GuidFactory guid
+    cdef Ring held               # Delivery * of deferred messages that wait for a first channel
+    cdef list channel_list
+    cdef Fanout fanout
+    cdef Takeover takeover       # of the backlog, by the channels
+    cdef bint is_unsettled       # something was put off; it stands in the storage's list
+    cdef list waiters            # who published what was put off
+    cdef dict channel_by_name
+    cdef object on_change        # ("channel+" or "channel-", topic name, channel name)
+    cdef object on_last_left     # called with the name when an ephemeral topic lost its last channel
+
+    cdef uint64_t publish(self, const char *body, Py_ssize_t size, int64_t defer_ms) except? 0
+    cdef uint64_t publish_many(self, const char *data, uint64_t count, bint is_put_off) except? 0
+    cdef Flush flush(self)
+    cdef int complete(self) except -1
+    cdef int delete(self) except -1
+    cdef int delete_some(self) except -1
+    cdef int delete_last(self) except -1
+    cdef int refuse_if_exiting(self) except -1
+    cdef bint add(self, const char *body, Py_ssize_t size, int64_t defer_ms, int64_t wall, int64_t monotonic,
+                 bint is_spread, bint is_alone) except -1
+    cdef bint is_open(self) noexcept
+    cdef int spread(self, Message *message, int64_t now_ns) except -1
+    cdef int keep(self, Message *message) except -1
+    cdef int restore_deferred(self) except -1
+    cdef bint begin_many(self, uint64_t count, bint is_put_off) except -1
+    cdef int end_many(self, bint is_put_off) except -1
+    cdef int make_room(self) except -1
+    cdef int break_off(self, uint64_t count, bint is_put_off, object error) except -1
+    cdef int refuse(self, uint64_t count, object error) except -1
+    cdef uint64_t finish_put(self, uint64_t count, uint64_t size, bint is_spread, bint is_put_off) except? 0
+    cdef int count(self, uint64_t count, uint64_t size, list channels) except -1
+    cdef int add_waiter(self, object publisher) except -1
+    cdef object write_put_off(self)
+    cdef int on_settled(self) except -1
+    cdef int pump_channels(self) except -1
+    cdef uint64_t ticket(self) except? 0
+    cdef int on_deadline(self, int64_t now_ns) except -1
+    cdef bint is_flowing(self) noexcept
+    cdef bint pass_on(self, bint is_owed, int64_t now_ns) except -1
+    cdef int help(self, uint64_t count) except -1
+    cdef int open(self) except -1

@@ -1,0 +1,467 @@
+"""A message goes from the publisher's buffer to every channel within one call; the topic keeps it only if it must."""
+
+import logging
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from nsqfast._ext.broker.channel cimport Channel
+from nsqfast._ext.broker.fanout cimport Fanout, count_put_off, is_large
+from nsqfast._ext.broker.takeover cimport AHEAD, PART_OVER, PASSED_ALL, Progress, Takeover
+from nsqfast._ext.core.budget cimport Budget, begin_part, is_spent
+from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
+from nsqfast._ext.core.memory cimport MEMORY_SLOW, account
+from nsqfast._ext.core.message cimport Delivery, delivery_free, get_be32, message_drop, message_new
+from nsqfast._ext.disk.backlog cimport Backlog
+from nsqfast._ext.disk.deferred cimport DiskDeferred
+
+from nsqfast.errors import PublishError
+from nsqfast.names import is_ephemeral
+
+log = logging.getLogger("nsqd")
+
+cdef int64_t RETRY_NS = 1000000000
+cdef int64_t WAIT_NS = 1000000      # for an fsync
+
+
+cdef enum:
+    # Messages that publishers owe before they pass some on, and the parts that this may take.
+    OWED_MIN = 64
+    HELP_PARTS = 4
+    # What a channel counts for that is deleted: the clock is looked at after each fourth.
+    DELETE_UNITS = 16
+
+
+cdef class Topic(Queue):
+    """Made by the registry, which is told of changes through the two callables."""
+
+    def __init__(self, str name, Storage storage, object on_change, object on_last_left):
+        self.name = name
+        self.name_bytes = name.encode()
+        self.ephemeral = is_ephemeral(name)
+        self.storage = storage
+        self.guid = GuidFactory(storage.settings.node_id)
+        self.backlog = Backlog(name, storage, self.ephemeral)
+        self.held = Ring()
+        self.channel_list = []
+        self.fanout = Fanout(self.backlog, self.channel_list)
+        self.takeover = Takeover(self.backlog, self.held, self.channel_list)
+        self.waiters = []
+        self.channel_by_name = {}
+        self.on_change = on_change
+        self.on_last_left = on_last_left
+        self.restore_deferred()
+
+    def __dealloc__(self):
+        if self.held is not None:
+            drop_held(self.held)
+
+    # -- publishing ----------------------------------------------------------------------------------------------------
+
+    cdef uint64_t publish(self, const char *body, Py_ssize_t size, int64_t defer_ms) except? 0:
+        """One message; returns the ticket that its OK has to wait for. PublishError: it was not taken."""
+        cdef bint is_spread, is_durable = self.storage.settings.is_durable
+        self.refuse_if_exiting()
+        if defer_ms and account.level >= MEMORY_SLOW:
+            # What is deferred stands in memory until it is due.
+            raise PublishError("no memory left for deferred messages")
+        if is_durable and defer_ms:
+            self.storage.write_put_off()
+        is_spread = self.is_open()
+        if is_durable and is_spread and defer_ms == 0 and not self.is_unsettled:
+            # Once in a turn: what is put off is written together.
+            is_spread = self.fanout.fits_turn(1)
+        try:
+            is_spread = self.add(body, size, defer_ms, wall_ns(), monotonic_ns(), is_spread,
+                                 defer_ms > 0 or not is_durable)
+        except OSError as error:
+            self.refuse(1, error)
+        if is_durable:
+            return self.finish_put(1, size, is_spread, defer_ms == 0)
+        self.message_count += 1
+        self.message_bytes += <uint64_t> size
+        if is_spread:
+            self.pump_channels()
+        else:
+            self.help(1)
+        return 0
+
+    cdef uint64_t publish_many(self, const char *data, uint64_t count, bint is_put_off) except? 0:
+        """`count` times {4 bytes size, body}, checked by the caller. is_put_off: a durable broker writes it at the end
+        of the turn, together with what else comes."""
+        cdef uint64_t _, total = 0
+        cdef Py_ssize_t size
+        cdef int64_t wall = wall_ns(), monotonic = monotonic_ns()
+        cdef bint is_spread = self.begin_many(count, is_put_off)
+        try:
+            for _ in range(count):
+                size = get_be32(data)
+                self.add(data + 4, size, 0, wall, monotonic, is_spread, False)
+                data += 4 + size
+                total += size
+            self.end_many(is_put_off)
+        except BaseException as error:
+            self.break_off(count, is_put_off, error)
+        return self.finish_put(count, total, is_spread, is_put_off)
+
+    cdef bint begin_many(self, uint64_t count, bint is_put_off) except -1:
+        """Whether what comes goes to the channels."""
+        self.refuse_if_exiting()
+        self.make_room()
+        if not is_put_off:
+            self.storage.write_put_off()
+        if not (is_put_off and self.storage.settings.is_durable):
+            self.fanout.begin()
+        return self.is_open() and self.fanout.fits_turn(count)
+
+    cdef int make_room(self) except -1:
+        """What is put off fits into memory."""
+        if self.is_unsettled and is_large(self.fanout):
+            self.storage.write_put_off()
+        return 0
+
+    cdef int end_many(self, bint is_put_off) except -1:
+        return 0 if is_put_off and self.storage.settings.is_durable else self.fanout.write()
+
+    cdef int break_off(self, uint64_t count, bint is_put_off, object error) except -1:
+        if not (is_put_off and self.storage.settings.is_durable):
+            self.fanout.take_back()
+        if isinstance(error, OSError):
+            self.refuse(count, error)
+        raise error
+
+    cdef int refuse(self, uint64_t count, object error) except -1:
+        self.storage.syncer.health.refused(count)
+        raise PublishError(error_text(error)) from None
+
+    cdef uint64_t finish_put(self, uint64_t count, uint64_t size, bint is_spread, bint is_put_off) except? 0:
+        """Hand out what was put and count it: now, or when the ticket's fsync is done."""
+        cdef uint64_t ticket = 0
+        self.pump_channels()
+        if self.storage.settings.is_durable:
+            ticket = self.ticket()
+        if ticket == 0:
+            self.count(count, size, self.channel_list if is_spread else None)
+            return 0 if is_spread else self.help(count)
+        count_put_off(self.fanout, count, size, is_spread)
+        if not is_put_off:
+            self.storage.uncounted.append((ticket, self, self.fanout.take_counts()))
+            if not is_spread:
+                self.help(count)
+            return ticket
+        if not is_spread:
+            self.takeover.owed += 2 * count
+        if not self.is_unsettled:
+            self.is_unsettled = True
+            self.storage.unsettled.append(self)
+        return ticket
+
+    cdef int count(self, uint64_t count, uint64_t size, list channels) except -1:
+        self.message_count += count
+        self.message_bytes += size
+        if channels is not None:
+            for channel in channels:
+                (<Channel> channel).message_count += count
+        return 0
+
+    cdef int refuse_if_exiting(self) except -1:
+        if self.exiting:
+            raise PublishError("exiting")
+        return 0
+
+    cdef bint add(self, const char *body, Py_ssize_t size, int64_t defer_ms, int64_t wall, int64_t monotonic,
+                  bint is_spread, bint is_alone) except -1:
+        """Whether it went to the channels. is_alone: what gathers nothing is in all of them when this returns, and in
+        none after an OSError."""
+        cdef Message *message = message_new(body, <uint32_t> size, wall, self.guid.next(wall))
+        if message is NULL:
+            raise MemoryError
+        message.defer_ms = <uint64_t> defer_ms
+        try:
+            if is_spread and is_alone:
+                is_spread = self.fanout.put(message, monotonic, not self.storage.settings.is_durable)
+            elif is_spread:
+                self.spread(message, monotonic)
+            if not is_spread:
+                self.keep(message)
+        finally:
+            message_drop(message)
+        return is_spread
+
+    cdef bint is_open(self) noexcept:
+        """Whether messages pass through at once."""
+        return (len(self.channel_list) > 0 and not self.paused and not self.awaits_channels
+                and self.backlog.memory.size == 0 and self.backlog.disk_depth() == 0 and self.held.size == 0
+                and self.takeover.count == 0)
+
+    cdef int spread(self, Message *message, int64_t now_ns) except -1:
+        cdef Channel channel
+        for channel in self.channel_list:
+            channel.put(message, now_ns)
+        return 0
+
+    cdef int keep(self, Message *message) except -1:
+        if message.defer_ms:
+            self.held.push(<void *> self.backlog.defer(message))
+        else:
+            self.backlog.put(message, False)
+        return 0
+
+    cdef int restore_deferred(self) except -1:
+        """What waited here for a channel, deferred, when the broker was stopped: for the rest of its time."""
+        cdef DiskDeferred found = self.backlog.found_deferred()
+        cdef int64_t due_ns = 0, wall = wall_ns()
+        cdef Delivery *held = found.next(&due_ns) if found is not None else NULL
+        while held is not NULL:
+            held.message.defer_ms = max(1, (due_ns - wall) // 1000000)
+            self.held.push(<void *> held)
+            held = found.next(&due_ns)
+        return 0
+
+    # -- the end of a turn, in which a durable broker writes what was put off ------------------------------------------
+
+    cdef int add_waiter(self, object publisher) except -1:
+        """Its OK waits until what it put off here is written, and longer."""
+        cdef Py_ssize_t size = len(self.waiters)
+        if size == 0 or self.waiters[size - 1] is not publisher:
+            self.waiters.append(publisher)
+        return 0
+
+    cdef object write_put_off(self):
+        """To all the queues it is for; the OSError where it is in none of them."""
+        try:
+            self.fanout.write()
+        except OSError as error:
+            return error
+        return None
+
+    cdef int on_settled(self) except -1:
+        self.is_unsettled = False
+        if self.backlog.depth() or self.held.size or self.takeover.count:
+            self.help(0)
+        return self.pump_channels()
+
+    cdef int pump_channels(self) except -1:
+        cdef Channel channel
+        for channel in self.channel_list:
+            if channel.ready.first is not None:
+                channel.pump()
+        return 0
+
+    cdef uint64_t ticket(self) except? 0:
+        """The latest ticket of the queues that got something; 0 unless an OK promises that the message is on disk."""
+        cdef uint64_t latest, ticket
+        cdef Channel channel
+        if not self.storage.settings.is_durable:
+            return 0
+        if not self.is_open():
+            return self.backlog.ticket()
+        latest = 0
+        for channel in self.channel_list:
+            ticket = channel.backlog.ticket()
+            latest = max(latest, ticket)
+        return latest
+
+    # -- the backlog of a topic that had no channel, or was paused -----------------------------------------------------
+
+    cdef int on_deadline(self, int64_t now_ns) except -1:
+        if self.is_deleted:
+            self.delete_some()
+        else:
+            self.pass_on(False, now_ns)
+        return 0
+
+    cdef bint is_flowing(self) noexcept:
+        """What waits may go to the channels."""
+        return not (self.paused or self.awaits_channels or self.exiting) and len(self.channel_list) > 0
+
+    cdef bint pass_on(self, bint is_owed, int64_t now_ns) except -1:
+        """A part of the backlog, and the rest in later turns; what a disk refuses is tried again. Whether another part
+        may follow at once."""
+        cdef Progress progress
+        if not self.is_flowing():
+            return False
+        try:
+            progress = self.takeover.run(is_owed, now_ns)
+        except OSError:  # the health of the broker tells
+            self.storage.timers.arm(self, now_ns + RETRY_NS)
+            return False
+        if progress == PASSED_ALL:
+            self.storage.timers.disarm(self)
+        else:
+            self.storage.timers.arm(self, now_ns + (WAIT_NS if progress == AHEAD else 1))
+        return progress == PART_OVER
+
+    cdef int help(self, uint64_t count) except -1:
+        """So many were put behind the backlog; whoever does that passes on twice as many, so that it comes to an end
+        however fast others publish. Where a disk has to be waited for, so do these."""
+        cdef int _
+        cdef int64_t now_ns = monotonic_ns()
+        if not self.is_flowing():
+            return 0
+        self.takeover.owed += 2 * count
+        if not self.is_armed:
+            self.pass_on(False, now_ns)
+        elif self.takeover.owed >= OWED_MIN and self.node.deadline_ns <= now_ns + 1:
+            for _ in range(HELP_PARTS):
+                if self.takeover.owed == 0 or not self.pass_on(True, now_ns):
+                    break
+            self.takeover.owed = 0
+        return 0
+
+    cdef int open(self) except -1:
+        """A first channel, or an end of a pause: what waits may go."""
+        if self.backlog.depth() or self.held.size or self.takeover.count:
+            self.pass_on(False, monotonic_ns())
+        return 0
+
+    cdef int complete(self) except -1:
+        """Before a stop: what some channels have already goes to the others, too."""
+        return self.takeover.complete()
+
+    # -- channels ------------------------------------------------------------------------------------------------------
+
+    def channel(self, str name):
+        """The channel of that (valid) name, created if need be."""
+        cdef Channel channel = self.channel_by_name.get(name)
+        if channel is None:
+            channel = Channel(self.name, name, self.storage, self.last_left)
+            channel.missed_count = self.fanout.fresh_spread
+            self.channel_by_name[name] = channel
+            self.channel_list.append(channel)
+            self.on_change("channel+", self.name, name)
+            self.open()
+        return channel
+
+    def last_left(self, str name):
+        """An ephemeral channel has no consumer any more."""
+        if name in self.channel_by_name:
+            self.delete_channel(name)
+
+    def find_channel(self, str name):
+        """The channel of that name, or None."""
+        return self.channel_by_name.get(name)
+
+    def channels(self):
+        """All channels, by name."""
+        return [self.channel_by_name[name] for name in sorted(self.channel_by_name)]
+
+    def delete_channel(self, str name):
+        """Cut its consumers off, drop its messages and files; KeyError if there is none."""
+        cdef Channel channel = self.channel_by_name.pop(name)
+        self.takeover.forget(self.channel_list.index(channel))
+        self.channel_list.remove(channel)
+        channel.delete()
+        self.on_change("channel-", self.name, name)
+        if self.ephemeral and not self.channel_list and not self.exiting:
+            self.on_last_left(self.name)
+
+    def await_channels(self):
+        """Keep messages back until have_channels: its channels are still being asked for."""
+        self.awaits_channels = True
+
+    def have_channels(self):
+        """All that are known were made."""
+        self.awaits_channels = False
+        if self.channel_list and not self.exiting:
+            self.open()
+
+    # -- the operator's commands ---------------------------------------------------------------------------------------
+
+    def pause(self):
+        """Publishing goes on; the channels get nothing."""
+        self.paused = True
+
+    def unpause(self):
+        self.paused = False
+        self.open()
+
+    def empty(self):
+        """Drop the topic's own queue; the channels keep theirs."""
+        self.backlog.empty()
+        self.storage.disposal.add_ring(self.held.take_all())
+        self.takeover.drop()
+
+    cdef Flush flush(self):
+        """All that is held in memory to disk; nothing is accepted any more. None: it has no files."""
+        cdef Flush flush
+        cdef Delivery *held
+        cdef int64_t wall = wall_ns()
+        self.exiting = True
+        self.storage.timers.disarm(self)
+        if self.backlog.disk is None:
+            self.storage.disposal.add_ring(self.held.take_all())
+            return None
+        flush = Flush(self.backlog)
+        flush.add_memory()
+        if self.held.size:
+            flush.begin_deferred()
+        while self.held.size:
+            held = <Delivery *> self.held.pop()
+            flush.add_deferred(held, wall + <int64_t> held.message.defer_ms * 1000000)
+        flush.end()
+        return flush
+
+    cdef int delete(self) except -1:
+        """At once for everybody who looks, with a part of its channels; the others go in later turns."""
+        cdef Channel channel
+        self.exiting = self.is_deleted = True
+        self.storage.timers.disarm(self)
+        for channel in self.channel_list:
+            channel.exiting = True
+        self.channel_list.reverse()
+        self.storage.disposal.add_ring(self.held.take_all())
+        self.takeover.drop()
+        self.backlog.delete_files()
+        self.storage.disposal.deleting[self.name] = self
+        return self.delete_some()
+
+    cdef int delete_some(self) except -1:
+        cdef Budget budget = begin_part()
+        while self.channel_list:
+            self.delete_last()
+            if is_spent(&budget, DELETE_UNITS) and self.channel_list:
+                return self.storage.timers.arm(self, monotonic_ns())
+        return self.storage.disposal.note_deleted(self.name)
+
+    cdef int delete_last(self) except -1:
+        cdef Channel channel = self.channel_list.pop()
+        del self.channel_by_name[channel.name]
+        channel.delete()
+        self.on_change("channel-", self.name, channel.name)
+        return 0
+
+    def finish_deletion(self):
+        """Before another topic has the name, or the process ends."""
+        self.storage.timers.disarm(self)
+        while self.channel_list:
+            self.delete_last()
+        self.storage.disposal.note_deleted(self.name)
+
+    # -- figures -------------------------------------------------------------------------------------------------------
+
+    cdef int64_t oldest(self) except -2:
+        return self.takeover.oldest() or self.backlog.oldest()
+
+    @property
+    def depth(self):
+        return self.backlog.depth() + <int64_t> self.held.size + self.takeover.count
+
+    @property
+    def backend_depth(self):
+        return self.backlog.disk_depth()
+
+    def put(self, bytes body not None, int64_t defer_ms=0):
+        """One message; returns a ticket (Registry.when_durable); PublishError."""
+        self.make_room()
+        return self.publish(body, len(body), defer_ms)
+
+
+cdef int drop_held(Ring held) noexcept:
+    while held.size:
+        delivery_free(<Delivery *> held.pop())
+    return 0
+
+
+cdef str error_text(object error):
+    """As the disk layer worded it: in Go's manner, with operation and path."""
+    return error.strerror or str(error)

@@ -1,0 +1,438 @@
+"""A read of a socket becomes Messages in one queue, or columns, and wakes as many tasks as there are messages for.
+
+What is unanswered stands in a list of its connection that owns nothing: a message that everybody forgot takes itself
+out. That list is what is touched, and what a graceful stop hands back.
+"""
+
+cimport cython
+from libc.stdint cimport int64_t, uint16_t
+from libc.string cimport memcpy
+
+from nsqfast._ext.client.columns cimport Columns
+from nsqfast._ext.client.connection cimport Link
+from nsqfast._ext.client.message_iterator cimport Source
+from nsqfast._ext.core.clock cimport monotonic_ns
+from nsqfast._ext.core.limits cimport MESSAGE_HEADER_SIZE, MESSAGE_ID_SIZE
+from nsqfast._ext.core.message cimport get_be16, get_be64
+
+from nsqfast.errors import ClosedError
+
+cdef enum:
+    QUEUE_GAP_MAX = 1024
+    FORGOTTEN_MAX = 10000
+
+cdef bytes NEWLINE = b"\n"
+# Errors that answer FIN, REQ or TOUCH and do not end the connection (spec nsqd-tcp §6).
+cdef tuple LATE = ("E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED")
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(1024)
+cdef class Message:
+    """One delivery. It is answered once, by `finish` or `requeue`; nothing of this waits, nsqd sends no reply.
+
+    The three return whether the answer was sent: not if there was one before, nor if the connection broke. nsqd
+    delivers such a message again.
+    """
+
+    def __init__(self):
+        raise TypeError("messages come from a Consumer")
+
+    def __dealloc__(self):
+        if self.link is not None and not self.is_answered:
+            unlink(self)
+            self.link.forget(self)
+
+    @property
+    def id(self):
+        """16 hex digits."""
+        return self.identity[:MESSAGE_ID_SIZE]
+
+    @property
+    def nsqd(self):
+        """The address of the nsqd that delivered it, as it was given or listed."""
+        return self.link.address
+
+    def __repr__(self):
+        identity = self.id.decode("ascii", "backslashreplace")
+        return f"<Message {identity} attempts={self.attempts} body={len(self.body)} bytes>"
+
+    cdef bint answer(self) except -1:
+        """Whether there is still somebody to be told."""
+        if self.is_answered:
+            return False
+        self.is_answered = True
+        unlink(self)
+        if not self.link.is_open:
+            return False
+        self.link.leave_flight(1)
+        return True
+
+    def finish(self):
+        """FIN: it is done with."""
+        cdef Intake link = self.link
+        if self.is_answered:
+            return False
+        if link.inbox.reports_success:
+            link.inbox.owner.on_success()
+        return self.send_finish()
+
+    def discard(self):
+        """FIN that is neither success nor failure to the consumer's backoff."""
+        if self.link.inbox.reports_success and not self.is_answered:
+            self.link.inbox.owner.on_neutral()
+        return self.send_finish()
+
+    cdef bint send_finish(self) except -1:
+        if not self.answer():
+            return False
+        self.link.inbox.finished += 1
+        self.link.command(b"FIN ", 4, self.identity, NEWLINE)
+        return True
+
+    def requeue(self, delay_s=None, *, bint backoff=True):
+        """REQ: deliver it again after so long; None = default_requeue_delay × attempts, max_requeue_delay at most.
+
+        With `backoff` the consumer slows down, if it may.
+        """
+        cdef Inbox inbox = self.link.inbox
+        cdef int64_t delay_ms = inbox.delay_ms(self.attempts) if delay_s is None else max(0, <int64_t> (delay_s * 1000))
+        if self.is_answered:
+            return False
+        if backoff:
+            inbox.owner.on_failure()  # before REQ: no more is to come meanwhile
+        elif inbox.reports_success:
+            inbox.owner.on_neutral()
+        if not self.answer():
+            return False
+        inbox.requeued += 1
+        self.link.command(b"REQ ", 4, self.identity, b" %d\n" % delay_ms)
+        return True
+
+    def touch(self):
+        """TOUCH: its time in flight begins anew."""
+        if self.is_answered or not self.link.is_open:
+            return False
+        self.since_ns = monotonic_ns()
+        self.link.inbox.touched += 1
+        self.link.command(b"TOUCH ", 6, self.identity, NEWLINE)
+        return True
+
+    def keep(self):
+        """The handler's return is no answer; somebody else gives it later."""
+        self.is_kept = True
+
+
+cdef int unlink(Message message) noexcept:
+    if message.before is NULL:
+        message.link.first = message.after
+    else:
+        (<Message> message.before).after = message.after
+    if message.after is NULL:
+        message.link.last = message.before
+    else:
+        (<Message> message.after).before = message.before
+    message.before = message.after = NULL
+    return 0
+
+
+cdef int append(Intake link, Message message) noexcept:
+    message.link = link
+    message.before = link.last
+    if link.last is NULL:
+        link.first = <void *> message
+    else:
+        (<Message> link.last).after = <void *> message
+    link.last = <void *> message
+    return 0
+
+
+cdef class Intake(Link):
+    """A connection that is subscribed, or about to be."""
+
+    def __init__(self, loop, on_closed, Inbox inbox not None):
+        super().__init__(loop, on_closed)
+        self.inbox = inbox
+        self.address = ""
+        self.room_at = -1
+        self.forgotten = set()
+
+    cdef int on_message(self, const char *data, Py_ssize_t size) except -1:
+        cdef Inbox inbox = self.inbox
+        cdef Message message
+        cdef int attempts = get_be16(data + 8)
+        cdef bint is_hopeless = 0 < inbox.attempts_max < attempts
+        if self.is_leaving:
+            return self.command(b"REQ ", 4, data + 10, b" 0\n")
+        if self.forgotten:
+            self.forgotten.discard(data[10:MESSAGE_HEADER_SIZE])  # here it is again
+        self.received += 1
+        self.in_flight += 1
+        self.message_ns = self.read_ns
+        inbox.received += 1
+        if inbox.columns is not None and not is_hopeless:
+            inbox.columns.add(self, data + 10, <int64_t> get_be64(data), attempts, data + MESSAGE_HEADER_SIZE,
+                              size - MESSAGE_HEADER_SIZE)
+            return inbox.turn_block()
+        message = Message.__new__(Message)
+        append(self, message)
+        message.timestamp_ns = <int64_t> get_be64(data)
+        message.attempts = attempts
+        message.since_ns = self.read_ns
+        memcpy(message.identity, data + 10, MESSAGE_ID_SIZE)
+        message.body = data[MESSAGE_HEADER_SIZE:size]
+        if is_hopeless:
+            inbox.owner.on_hopeless(message)
+            return 0
+        return inbox.push(message)
+
+    cdef int on_error(self, str text) except -1:
+        if text.startswith(LATE):
+            self.inbox.owner.on_late(self, text)
+            return 0
+        return Link.on_error(self, text)
+
+    cdef int after_read(self) except -1:
+        return self.inbox.wake()
+
+    cdef int leave_flight(self, Py_ssize_t count) except -1:
+        self.in_flight -= count
+        if self.in_flight <= self.room_at:
+            self.room_at = -1
+            self.inbox.owner.on_room()
+        return 0
+
+    cdef int forget(self, Message message) except -1:
+        """It may be handed back at a stop; until then nsqd's timeout decides."""
+        self.in_flight -= 1
+        if self.is_open:
+            if len(self.forgotten) >= FORGOTTEN_MAX:
+                self.forgotten.clear()
+            self.forgotten.add(message.identity[:MESSAGE_ID_SIZE])
+        return 0
+
+    cdef int command(self, const char *name, Py_ssize_t size, const char *identity, bytes tail) except -1:
+        cdef char *place = self.output.reserve(size + MESSAGE_ID_SIZE + len(tail))
+        memcpy(place, name, size)
+        memcpy(place + size, identity, MESSAGE_ID_SIZE)
+        memcpy(place + size + MESSAGE_ID_SIZE, <const char *> tail, len(tail))
+        # The last one in flight: nsqd has nothing more for us before it knows.
+        return self.write() if self.in_flight == 0 and not self.is_flushing else self.mark()
+
+    def set_rdy(self, Py_ssize_t count):
+        """RDY, if it is another than before."""
+        if count != self.rdy and self.is_open and not self.is_leaving:
+            self.rdy = count
+            self.tell(b"RDY %d\n" % count)
+
+    def tell_room(self, Py_ssize_t count):
+        """Call the owner's `on_room` once as few as `count` messages are in flight here."""
+        self.room_at = count
+
+    def leave(self):
+        """CLS; the future is done when nsqd sends nothing more. What still comes is handed back."""
+        self.is_leaving = True
+        self.rdy = 0
+        return self.ask(b"CLS\n")
+
+    def hand_back(self):
+        """Requeue at once what is unanswered; returns how many that were."""
+        cdef Py_ssize_t count = 0
+        while self.first is not NULL:
+            count += (<Message> self.first).requeue(0, backoff=False)
+        for identity in self.forgotten:
+            self.command(b"REQ ", 4, <bytes> identity, b" 0\n")
+        return count + len(self.forgotten)
+
+    def touch_before(self, int64_t before_ns):
+        """Touch what came, or was touched, before that moment; returns how many that were."""
+        cdef void *place = self.first
+        cdef Py_ssize_t count = 0
+        while place is not NULL:
+            if (<Message> place).since_ns < before_ns:
+                count += (<Message> place).touch()
+            place = (<Message> place).after
+        return count
+
+    def requeue_delay_ms(self, int attempts):
+        """default_requeue_delay × attempts, max_requeue_delay at most."""
+        return self.inbox.delay_ms(attempts)
+
+    cdef Py_ssize_t tell_run(self, bytes name, bytes identities, bytes chosen, Py_ssize_t first, Py_ssize_t last,
+                             bytes tail, bint is_answer) except -1:
+        """The command for each chosen row from `first` to before `last`; returns how many that were."""
+        cdef const char *is_chosen = chosen
+        cdef const char *identity = identities
+        cdef Py_ssize_t name_size = len(name), tail_size = len(tail), row, count = 0
+        cdef char *place
+        if not self.is_open:
+            return 0
+        for row in range(first, last):
+            count += is_chosen[row] != 0
+        if count == 0:
+            return 0
+        place = self.output.reserve(count * (name_size + MESSAGE_ID_SIZE + tail_size))
+        for row in range(first, last):
+            if is_chosen[row]:
+                memcpy(place, <const char *> name, name_size)
+                memcpy(place + name_size, identity + row * MESSAGE_ID_SIZE, MESSAGE_ID_SIZE)
+                memcpy(place + name_size + MESSAGE_ID_SIZE, <const char *> tail, tail_size)
+                place += name_size + MESSAGE_ID_SIZE + tail_size
+        if is_answer:
+            self.leave_flight(count)
+        if self.in_flight == 0 and not self.is_flushing:
+            self.write()
+        else:
+            self.mark()
+        return count
+
+
+cdef Py_ssize_t tell_rows(list links, bytes identities, bytes sources, bytes chosen, bytes name, bytes tail,
+                          bint is_answer) except -1:
+    """To each row's own connection; returns how many were told. One pass: rows of one connection stand together."""
+    cdef const uint16_t *source = <const uint16_t *> <const char *> sources
+    cdef Py_ssize_t count = len(chosen), first = 0, last, told = 0
+    if len(sources) != 2 * count or len(identities) != MESSAGE_ID_SIZE * count:
+        raise ValueError("one source, one id and one choice for each row")
+    while first < count:
+        if source[first] >= len(links):
+            raise IndexError(f"no connection {source[first]}")
+        last = first + 1
+        while last < count and source[last] == source[first]:
+            last += 1
+        told += (<Intake?> links[source[first]]).tell_run(name, identities, chosen, first, last, tail, is_answer)
+        first = last
+    return told
+
+
+def finish_rows(list links not None, bytes identities not None, bytes sources not None, bytes chosen not None):
+    """FIN to the rows whose byte in `chosen` is not 0; returns how many were told. In backoff they are one success.
+
+    `sources` are uint16, the index of each row's connection in `links`; `identities` 16 bytes each.
+    """
+    cdef Inbox inbox
+    cdef Py_ssize_t told
+    if not links:
+        return 0
+    inbox = (<Intake?> links[0]).inbox
+    if inbox.reports_success and b"\1" in chosen:
+        inbox.owner.on_success()
+    told = tell_rows(links, identities, sources, chosen, b"FIN ", NEWLINE, True)
+    inbox.finished += told
+    return told
+
+
+def requeue_rows(list links not None, bytes identities not None, bytes sources not None, bytes chosen not None,
+                 int64_t delay_ms, bint backoff=False):
+    """REQ likewise; with `backoff` they are one failure."""
+    cdef Inbox inbox
+    cdef Py_ssize_t told
+    if not links:
+        return 0
+    inbox = (<Intake?> links[0]).inbox
+    if b"\1" in chosen:
+        if backoff:
+            inbox.owner.on_failure()  # before REQ: no more is to come meanwhile
+        elif inbox.reports_success:
+            inbox.owner.on_neutral()
+    told = tell_rows(links, identities, sources, chosen, b"REQ ", b" %d\n" % delay_ms, True)
+    inbox.requeued += told
+    return told
+
+
+def touch_rows(list links not None, bytes identities not None, bytes sources not None, bytes chosen not None):
+    """TOUCH likewise."""
+    cdef Py_ssize_t told = tell_rows(links, identities, sources, chosen, b"TOUCH ", NEWLINE, False)
+    if told:
+        (<Intake> links[0]).inbox.touched += told
+    return told
+
+
+@cython.final
+cdef class Inbox(Source):
+    """What came and nobody took yet."""
+
+    def __init__(self, loop, owner, int attempts_max, int64_t requeue_delay_ms, int64_t requeue_delay_ms_max):
+        super().__init__(loop)
+        self.owner = owner
+        self.attempts_max = attempts_max
+        self.requeue_delay_ms = requeue_delay_ms
+        self.requeue_delay_ms_max = requeue_delay_ms_max
+        self.queue = []
+        self.blocks = []
+
+    cdef int64_t delay_ms(self, int attempts) noexcept:
+        return min(self.requeue_delay_ms * attempts, self.requeue_delay_ms_max)
+
+    cdef Py_ssize_t waiting(self) noexcept:
+        cdef Py_ssize_t count = len(self.queue) - self.start
+        if self.columns is not None:
+            count += self.columns.count + self.columns_count_max * len(self.blocks)
+        return count
+
+    cdef int push(self, Message message) except -1:
+        self.queue.append(message)
+        return 0
+
+    cdef object pop(self):
+        """The next one whose connection still lives, or None."""
+        cdef Message message
+        while self.start < len(self.queue):
+            message = <Message> self.queue[self.start]
+            self.queue[self.start] = None
+            self.start += 1
+            if self.start == len(self.queue):
+                self.queue.clear()
+                self.start = 0
+            elif self.start >= QUEUE_GAP_MAX and self.start * 2 > len(self.queue):
+                del self.queue[:self.start]
+                self.start = 0
+            if message.link.is_open and not message.is_answered:
+                return message
+            self.dropped += 1
+        return None
+
+    def __anext__(self):
+        if self.columns is not None:
+            raise ClosedError("this consumer gives arrays by now")
+        return Source.__anext__(self)
+
+    def take(self, Py_ssize_t count_max):
+        """Up to so many messages, without waiting."""
+        cdef list found = []
+        cdef Message message
+        while len(found) < count_max:
+            message = self.pop()
+            if message is None:
+                break
+            found.append(message)
+        return found
+
+    def gather_columns(self, Py_ssize_t count_max):
+        """From here on messages become columns of up to `count_max` rows, those that wait included."""
+        cdef Message message
+        self.columns_count_max = count_max
+        if self.columns is not None:
+            return
+        self.columns = Columns()
+        for message in self.take(len(self.queue)):
+            self.columns.add(message.link, message.identity, message.timestamp_ns, message.attempts, message.body,
+                             len(message.body))
+            # The row answers for it now.
+            message.is_answered = True
+            unlink(message)
+            self.turn_block()
+
+    cdef int turn_block(self) except -1:
+        """A block that is full stands aside."""
+        if self.columns.count >= self.columns_count_max:
+            self.blocks.append(self.columns)
+            self.columns = Columns()
+        return 0
+
+    def take_columns(self):
+        """The oldest block, or None: there is nothing, or it is not gathered so."""
+        if self.blocks:
+            return (<Columns> self.blocks.pop(0)).take()
+        return self.columns.take() if self.columns is not None and self.columns.count else None

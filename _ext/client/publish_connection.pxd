@@ -1,0 +1,73 @@
+"""Publishing: what waits for an answer, on which connection, and what becomes of it when that connection breaks."""
+
+from libc.stdint cimport int64_t
+
+from nsqfast._ext.client.connection cimport Link
+from nsqfast._ext.core.busy_poll cimport Look
+
+
+cdef class Pending:
+    cdef object future
+    cdef bytes head             # the command's line with its newline
+    cdef object body            # bytes; for MPUB a list of them, or Encoded
+    cdef Py_ssize_t size        # of the bodies
+    cdef int64_t deadline_ns
+    cdef int tries_left         # times it may be sent again although it may have arrived
+    cdef bint is_piped          # nobody need look at the future: flush tells
+
+
+cdef class Outbox(Link):
+    cdef Dispatcher dispatcher  # None before the connection is ready for publishing
+    cdef Py_ssize_t unsent      # the last so many of `waiting` were not handed to the transport yet
+    cdef bint was_refused       # what stands behind the refused command was not looked at by nsqd
+
+    cdef Look look              # for the answer that somebody waits for alone
+    cdef bint is_turning        # `turn` stands in the loop's queue
+    cdef object turn_later      # turn, bound once
+
+    cdef int publish(self, Pending pending) except -1
+    cdef int ask_turn(self) except -1
+
+
+cdef class Dispatcher:
+    cdef object loop
+    cdef object create_future
+    cdef unsigned long thread_id    # where the loop runs
+    cdef list links             # open ones, in the order of preference
+    cdef list retired           # open ones that get nothing more and still owe answers
+    cdef Py_ssize_t turn
+    cdef bint is_sticky
+    cdef object backlog         # deque: what waits for a connection
+    cdef readonly Py_ssize_t count
+    cdef readonly Py_ssize_t size
+    cdef Py_ssize_t count_max
+    cdef Py_ssize_t size_max
+    cdef Py_ssize_t wanted_size     # of the publish that did not fit last
+    cdef int retries
+    cdef int64_t timeout_ns
+    cdef object timer           # at the earliest deadline, or at one that was
+    cdef int64_t timer_ns
+    cdef list drains            # futures
+    cdef object failure         # the first of a piped publish that flush has not told yet
+    cdef dict lost              # topic -> messages of piped publishes that failed since then
+    cdef list link_waiters      # futures: somebody waits for a connection
+    cdef bint is_closed
+    cdef str why_closed
+    cdef dict heads             # topic -> head of PUB
+    cdef readonly int64_t published
+    cdef readonly int64_t failed
+    cdef readonly int64_t resent
+    cdef public object reason   # why there is no connection
+
+    cdef Pending take_in(self, bytes head, object body, Py_ssize_t size, bint is_piped)
+    cdef object submit(self, Pending pending)
+    cdef bytes head(self, str topic)
+    cdef int set_timer(self, int64_t deadline_ns) except -1
+    cdef int give(self, Pending pending) except -1
+    cdef int release(self, Pending pending) except -1
+    cdef int check_thread(self) except -1
+    cdef int fail(self, Pending pending, object error) except -1
+    cdef int fail_in_place(self, Pending pending, object error) except -1
+    cdef int on_refused(self, Pending pending, str text) except -1
+    cdef int take_back(self, Outbox link, list left) except -1
+    cpdef bint has_room(self)

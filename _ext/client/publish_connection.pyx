@@ -1,0 +1,439 @@
+"""The n-th answer of a connection belongs to its n-th command: a deque per connection is all the book-keeping there is.
+
+What breaks with a connection is sent again on another one, in order: freely if nsqd certainly did not take it, else as
+often as `retries` allows, because then it may be there twice.
+"""
+
+from asyncio import InvalidStateError, _get_running_loop
+from collections import deque
+
+cimport cython
+from cpython.pythread cimport PyThread_get_thread_ident
+from libc.stdint cimport INT64_MAX, int64_t
+
+from nsqfast._ext.client.connection cimport Link
+from nsqfast._ext.core.clock cimport monotonic_ns
+from nsqfast._ext.protocol.publish_command cimport Encoded, as_bodies, as_body, message_count, write_publish
+
+from nsqfast.errors import (
+    BufferFullError, ClosedError, NotConnectedError, OutcomeUnknownError, PublishRefusedError,
+)
+from nsqfast.names import is_valid_name
+
+cdef enum:
+    TOPICS_KEPT_MAX = 10000
+
+cdef double TICK_S_MIN = 0.01
+cdef double SECOND_NS = 1e9
+
+
+@cython.final
+@cython.freelist(1024)
+cdef class Pending:
+    """One PUB, MPUB or DPUB without an answer."""
+
+
+cdef class Outbox(Link):
+    """A connection that publishes once it has joined a Dispatcher."""
+
+    def __init__(self, loop, on_closed):
+        super().__init__(loop, on_closed)
+        self.look = Look()
+
+    def connection_made(self, transport):
+        super().connection_made(transport)
+        self.turn_later = self.turn
+
+    cdef int publish(self, Pending pending) except -1:
+        write_publish(self.output, pending.head, pending.body, pending.size)
+        self.waiting.append(pending)
+        self.unsent += 1
+        if len(self.waiting) > 1:
+            return self.mark()
+        # Somebody who waits for each answer is not to wait for the end of the turn, too.
+        self.write()
+        self.look.begin(monotonic_ns())
+        return self.ask_turn()
+
+    cdef int ask_turn(self) except -1:
+        if self.look.is_on and not self.is_turning:
+            self.is_turning = True
+            self.call_soon(self.turn_later)
+        return 0
+
+    def turn(self):
+        """Called once per turn of the loop during a look; that the loop does not sleep is all it is for."""
+        self.is_turning = False
+        self.look.check(monotonic_ns())
+        if self.is_open:
+            self.ask_turn()
+
+    cdef int write(self) except -1:
+        if self.is_open and not self.write_paused:
+            self.unsent = 0
+        return Link.write(self)
+
+    cdef int on_response(self, const char *data, Py_ssize_t size) except -1:
+        cdef Pending pending
+        if self.dispatcher is None or not self.waiting:
+            return Link.on_response(self, data, size)
+        pending = self.waiting.popleft()
+        self.dispatcher.published += 1
+        self.dispatcher.release(pending)
+        if not self.waiting:
+            self.look.find()
+        try:
+            pending.future.set_result(None)
+        except InvalidStateError:
+            pass  # its caller went away, or its time was up
+        return 0
+
+    cdef int on_error(self, str text) except -1:
+        if self.dispatcher is not None and self.waiting:
+            self.was_refused = True
+            self.dispatcher.on_refused(self.waiting.popleft(), text)
+        return Link.on_error(self, text)
+
+    cdef int end(self) except -1:
+        if self.dispatcher is not None:
+            left = list(self.waiting)
+            self.waiting.clear()
+            self.dispatcher.take_back(self, left)
+            self.dispatcher = None
+        self.turn_later = None  # refers back to this object
+        return Link.end(self)
+
+    def unanswered(self):
+        """How many publishes wait for this connection's answer."""
+        return len(self.waiting)
+
+    def futures(self):
+        """Those of all that has no answer yet, in order."""
+        cdef Pending pending
+        return [pending.future for pending in self.waiting if not pending.future.done()]
+
+
+@cython.final
+cdef class Dispatcher:
+    """All connections of a producer, and all it has not been answered yet: `count` publishes of `size` bytes."""
+
+    def __init__(self, loop, Py_ssize_t count_max, Py_ssize_t size_max, int retries, double timeout_s, bint is_sticky):
+        self.loop = loop
+        self.create_future = loop.create_future
+        self.thread_id = PyThread_get_thread_ident()
+        self.links = []
+        self.retired = []
+        self.is_sticky = is_sticky
+        self.backlog = deque()
+        self.count_max = count_max
+        self.size_max = size_max
+        self.retries = retries
+        self.timeout_ns = <int64_t> (timeout_s * SECOND_NS)
+        self.timer = self.failure = None
+        self.timer_ns = INT64_MAX
+        self.drains = []
+        self.link_waiters = []
+        self.lost = {}
+        self.heads = {}
+        self.reason = "not connected yet"
+
+    def join(self, Outbox link not None, Py_ssize_t place):
+        """A connection that is ready; `place` is its rank among the open ones of a sticky producer."""
+        if not link.is_open:
+            return
+        link.dispatcher = self
+        self.links.insert(min(place, len(self.links)), link)
+        while self.backlog and self.links:
+            self.give(self.backlog.popleft())
+        resolve(self.link_waiters)
+
+    def retire(self, Outbox link not None):
+        """Give it nothing more; returns the futures of what it still owes."""
+        if link not in self.links:
+            return []
+        self.links.remove(link)
+        self.retired.append(link)
+        return link.futures()
+
+    def ping(self):
+        """Write a NOP to every connection; returns whether there is one."""
+        for link in self.links:
+            (<Outbox> link).tell(b"NOP\n")
+        return len(self.links) > 0
+
+    def wait_link(self):
+        """A future that is done when there is a new connection."""
+        return add_waiter(self.link_waiters, self.create_future())
+
+    # -- in ------------------------------------------------------------------------------------------------------------
+
+    def send(self, str topic not None, body, bint is_piped):
+        """PUB; the future is done when nsqd has taken it."""
+        body = as_body(body)
+        return self.submit(self.take_in(self.head(topic), body, len(<bytes> body), is_piped))
+
+    def send_many(self, str topic not None, list bodies not None, bint is_piped):
+        """MPUB: all of them or none."""
+        cdef list kept = []
+        cdef Py_ssize_t size = as_bodies(bodies, kept)
+        return self.submit(self.take_in(b"M" + self.head(topic), kept, size, is_piped))
+
+    def send_encoded(self, str topic not None, Encoded bodies not None, bint is_piped):
+        """Likewise, with bodies that were put together before."""
+        return self.submit(self.take_in(b"M" + self.head(topic), bodies, len(bodies.data) - 4, is_piped))
+
+    def send_later(self, str topic not None, body, int64_t delay_ms, bint is_piped):
+        """DPUB."""
+        body = as_body(body)
+        line = b"D" + self.head(topic).rstrip() + b" %d\n" % delay_ms
+        return self.submit(self.take_in(line, body, len(<bytes> body), is_piped))
+
+    def send_again(self, str topic not None, body, double timeout_s, bint may_be_there):
+        """PUB of a message that was sent in vain before, over another connection than ours."""
+        cdef Pending pending
+        body = as_body(body)
+        pending = self.take_in(self.head(topic), body, len(<bytes> body), False)
+        pending.tries_left = max(0, self.retries - 1)
+        pending.deadline_ns = monotonic_ns() + <int64_t> (timeout_s * SECOND_NS)
+        self.resent += may_be_there
+        return self.submit(pending)
+
+    cdef Pending take_in(self, bytes head, object body, Py_ssize_t size, bint is_piped):
+        """Counted, and not sent yet."""
+        cdef Pending pending
+        if self.is_closed:
+            raise ClosedError(self.why_closed)
+        if PyThread_get_thread_ident() != self.thread_id:
+            self.check_thread()
+        if self.count >= self.count_max or (self.size + size > self.size_max and self.count):
+            self.wanted_size = size
+            raise BufferFullError(f"{self.count} publishes of {self.size} bytes wait for an answer ({self.reason})"
+                                  if not self.links else f"{self.count} publishes of {self.size} bytes wait")
+        pending = Pending.__new__(Pending)
+        pending.future = self.create_future()
+        pending.head = head
+        pending.body = body
+        pending.size = size
+        pending.is_piped = is_piped
+        pending.tries_left = self.retries
+        pending.deadline_ns = monotonic_ns() + self.timeout_ns if self.timeout_ns else INT64_MAX
+        self.count += 1
+        self.size += size
+        self.wanted_size = 0
+        return pending
+
+    cdef object submit(self, Pending pending):
+        self.give(pending)
+        if pending.deadline_ns < self.timer_ns:
+            self.set_timer(pending.deadline_ns)
+        return pending.future
+
+    cdef int set_timer(self, int64_t deadline_ns) except -1:
+        """Call `tick` then; not sooner than in a moment, for what is due together is dealt with together."""
+        cdef double delay_s = (deadline_ns - monotonic_ns()) / SECOND_NS
+        if self.timer is not None:
+            self.timer.cancel()
+        self.timer_ns = deadline_ns
+        self.timer = self.loop.call_later(max(delay_s, TICK_S_MIN), self.tick)
+        return 0
+
+    cdef int check_thread(self) except -1:
+        """A loop may go on in another thread; what is not in that loop breaks it without a trace."""
+        if _get_running_loop() is not self.loop:
+            raise ClosedError("the producer was started in another event loop; make one in each event loop")
+        self.thread_id = PyThread_get_thread_ident()
+        return 0
+
+    cdef bytes head(self, str topic):
+        """The line of a PUB; a name that nsqd would refuse, and with it the connection, is refused here."""
+        cdef object found = self.heads.get(topic)
+        if found is None:
+            if not is_valid_name(topic):
+                raise PublishRefusedError(f'E_BAD_TOPIC PUB topic name "{topic}" is not valid')
+            if len(self.heads) >= TOPICS_KEPT_MAX:
+                self.heads.clear()
+            found = b"PUB %s\n" % topic.encode("ascii")
+            self.heads[topic] = found
+        return <bytes> found
+
+    cdef int give(self, Pending pending) except -1:
+        cdef Py_ssize_t open_count = len(self.links)
+        if open_count == 0:
+            self.backlog.append(pending)
+            return 0
+        if self.is_sticky or open_count == 1:
+            return (<Outbox> self.links[0]).publish(pending)
+        self.turn = (self.turn + 1) % open_count
+        return (<Outbox> self.links[self.turn]).publish(pending)
+
+    # -- out -----------------------------------------------------------------------------------------------------------
+
+    cdef int release(self, Pending pending) except -1:
+        self.count -= 1
+        self.size -= pending.size
+        if self.drains and self.has_room():
+            resolve(self.drains)
+        return 0
+
+    cdef int fail(self, Pending pending, object error) except -1:
+        self.release(pending)
+        if pending.future.done():
+            return 0
+        self.failed += 1
+        pending.future.set_exception(error)
+        if pending.is_piped:
+            pending.future.exception()  # looked at: flush and close raise it
+            self.note_lost(pending.head.split()[1].decode("ascii"), message_count(pending.body), error)
+        return 0
+
+    def note_lost(self, str topic not None, Py_ssize_t count, error not None):
+        """So many messages that nobody waits for were not published."""
+        if self.failure is None:
+            self.failure = error
+        self.lost[topic] = self.lost.get(topic, 0) + count
+
+    cdef int on_refused(self, Pending pending, str text) except -1:
+        error = PublishRefusedError(text)
+        if error.is_passing and pending.tries_left > 0 and not pending.future.done():
+            pending.tries_left -= 1
+            self.backlog.appendleft(pending)
+            return 0
+        return self.fail(pending, error)
+
+    cdef int take_back(self, Outbox link, list left) except -1:
+        """A connection ended; what it owed goes to another one, or waits, or fails."""
+        cdef Pending pending
+        cdef Py_ssize_t certain_from = 0 if link.was_refused else len(left) - link.unsent
+        cdef list again = []
+        for links in (self.links, self.retired):
+            if link in links:
+                links.remove(link)
+        for i in range(len(left)):
+            pending = left[i]
+            if pending.future.done():
+                self.release(pending)
+            elif i >= certain_from and not self.is_closed:
+                again.append(pending)
+            elif pending.tries_left > 0 and not self.is_closed:
+                pending.tries_left -= 1
+                self.resent += 1
+                again.append(pending)
+            else:
+                self.fail(pending, OutcomeUnknownError(f"no answer: {link.error}"))
+        self.backlog.extend(again)
+        self.reason = str(link.error)
+        for _ in range(len(self.backlog) if self.links else 0):
+            self.give(self.backlog.popleft())
+        return 0
+
+    # -- waiting -------------------------------------------------------------------------------------------------------
+
+    def unanswered(self):
+        """The futures of all that has no answer yet, roughly in order."""
+        cdef list found = []
+        cdef Pending pending
+        for link in (*self.links, *self.retired):
+            found += (<Outbox> link).futures()
+        for pending in self.backlog:
+            if not pending.future.done():
+                found.append(pending.future)
+        return found
+
+    cpdef bint has_room(self):
+        """At most half of what may wait does, and what was refused last fits now."""
+        return self.count == 0 or (self.count * 2 <= self.count_max and self.size * 2 <= self.size_max
+                                   and self.size + self.wanted_size <= self.size_max)
+
+    def wait_room(self):
+        """A future that is done when there is room."""
+        return add_waiter(self.drains, self.create_future())
+
+    def take_failure(self):
+        """The first failure of a piped publish since the last call, or None."""
+        failure, self.failure = self.failure, None
+        return failure
+
+    def take_lost(self):
+        """How many messages of piped publishes failed since the last call, by topic."""
+        lost, self.lost = self.lost, {}
+        return lost
+
+    def tick(self):
+        """Called when the first deadline has come."""
+        cdef int64_t next_ns = self.expire(monotonic_ns())
+        self.timer = None
+        self.timer_ns = INT64_MAX
+        if next_ns < INT64_MAX and not self.is_closed:
+            self.set_timer(next_ns)
+
+    def expire(self, int64_t now_ns):
+        """Fail what has waited too long. What was sent keeps its place, because its answer may still come.
+
+        Returns the next deadline. They stand in order, all but a few; those come a little late.
+        """
+        cdef Pending pending
+        cdef int64_t next_ns = INT64_MAX
+        while self.backlog and (<Pending> self.backlog[0]).deadline_ns <= now_ns:
+            self.fail(self.backlog.popleft(), NotConnectedError(f"no connection in time: {self.reason}"))
+        if self.backlog:
+            next_ns = (<Pending> self.backlog[0]).deadline_ns
+        for link in (*self.links, *self.retired):
+            for pending in (<Outbox> link).waiting:
+                if pending.deadline_ns > now_ns:
+                    next_ns = min(next_ns, pending.deadline_ns)
+                    break
+                self.fail_in_place(pending, OutcomeUnknownError("no answer in time"))
+        return next_ns
+
+    cdef int fail_in_place(self, Pending pending, object error) except -1:
+        """One that was sent: its place is given back by the answer, or with the connection."""
+        if not pending.future.done():
+            self.count += 1
+            self.size += pending.size
+            self.fail(pending, error)
+        return 0
+
+    def fail_waiting(self, str why not None):
+        """Fail what waits for a connection; none of it was sent."""
+        while self.backlog:
+            self.fail(self.backlog.popleft(), NotConnectedError(why))
+
+    def close(self, str why not None):
+        """Take nothing more; what waits for a connection fails, the rest when its connection ends."""
+        self.is_closed = True
+        self.why_closed = why
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        self.fail_waiting(f"the producer was closed: {self.reason}")
+
+    def forbid(self, str why not None):
+        """Take nothing more, and touch neither the loop nor a connection: they belong to another process."""
+        self.is_closed = True
+        self.why_closed = why
+
+    def abandon(self, str why not None):
+        """Take nothing more; all fails now, for the loop ends."""
+        cdef Pending pending
+        self.close(why)
+        for link in (*self.links, *self.retired):
+            for pending in (<Outbox> link).waiting:
+                self.fail_in_place(pending, OutcomeUnknownError(f"no answer: {why}"))
+
+
+cdef object add_waiter(list futures, object future):
+    """Those who gave up waiting leave theirs behind; as a rule they had waited longest."""
+    while futures and futures[0].done():
+        futures.pop(0)
+    futures.append(future)
+    return future
+
+
+cdef int resolve(list futures) except -1:
+    """Wake all who wait for it."""
+    waiting = futures[:]
+    futures.clear()
+    for future in waiting:
+        if not future.done():
+            future.set_result(None)
+    return 0

@@ -1,0 +1,19 @@
+from typing import final
+
+from nsqfast._ext.client.columns import Taken
+
+class Rows:
+    def __init__(self, bodies: bytes, offsets: bytes) -> None: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def next(self) -> int: ...
+
+@final
+class Lines(Rows):
+    def take(self, size_max: int) -> bytes: ...
+
+@final
+class JsonLines(Rows):
+    def __init__(self, taken: Taken, head: bytes, tails: list[bytes]) -> None: ...
+    def take(self, size_max: int) -> bytes: ...

@@ -1,3 +1,0 @@
-from nsqfast._ext.heap import Timed
-
-class Consumer(Timed): ...

@@ -1,0 +1,1 @@
+"""What all rooms stand on: clocks, memory, messages, ids, heaps and rings."""

@@ -1,0 +1,129 @@
+"""A member of a heap is never earlier than its parent, so the earliest of those not given out yet is a child of one
+that was: k of them cost k log k, however many there are. The heap must not change meanwhile.
+"""
+
+from libc.stdlib cimport free, realloc
+
+from nsqfast._ext.core.message cimport prefetch
+
+
+cdef class DueOrder:
+
+    def __cinit__(self, DeadlineHeap heap not None):
+        self.heap = heap
+        self.add(0)
+
+    def __dealloc__(self):
+        free(self.candidates)
+
+    cdef HeapNode *peek(self) noexcept:
+        """What `next` gives, or NULL."""
+        return self.heap.nodes[self.candidates[0].index] if self.size else NULL
+
+    cdef HeapNode *next(self) except? NULL:
+        """The earliest of those not given out yet, or NULL."""
+        cdef uint32_t index
+        if self.size == 0:
+            return NULL
+        index = self.candidates[0].index
+        self.drop_first()
+        self.add(2 * index + 1)
+        self.add(2 * index + 2)
+        return self.heap.nodes[index]
+
+    cdef int add(self, uint32_t index) except -1:
+        cdef Candidate *candidates = self.candidates
+        cdef uint32_t at = self.size, parent, capacity = self.capacity * 2 or 64
+        cdef int64_t deadline_ns
+        if index >= self.heap.size:
+            return 0
+        if self.size == self.capacity:
+            candidates = <Candidate *> realloc(self.candidates, capacity * sizeof(Candidate))
+            if candidates is NULL:
+                raise MemoryError
+            self.candidates, self.capacity = candidates, capacity
+        self.size += 1
+        if 2 * index + 2 < self.heap.size:
+            # Its children are asked for their deadlines when it was given out.
+            prefetch(self.heap.nodes[2 * index + 1])
+            prefetch(self.heap.nodes[2 * index + 2])
+        deadline_ns = self.heap.nodes[index].deadline_ns
+        while at:
+            parent = (at - 1) >> 1
+            if candidates[parent].deadline_ns <= deadline_ns:
+                break
+            candidates[at] = candidates[parent]
+            at = parent
+        candidates[at] = Candidate(deadline_ns, index)
+        return 0
+
+    cdef void drop_first(self) noexcept:
+        cdef Candidate *candidates = self.candidates
+        cdef Candidate last
+        cdef uint32_t at = 0, child = 1
+        self.size -= 1
+        last = candidates[self.size]
+        while child < self.size:
+            if child + 1 < self.size and candidates[child + 1].deadline_ns < candidates[child].deadline_ns:
+                child += 1
+            if candidates[child].deadline_ns >= last.deadline_ns:
+                break
+            candidates[at] = candidates[child]
+            at = child
+            child = 2 * at + 1
+        candidates[at] = last
+
+
+cdef class LineOrder:
+
+    def __cinit__(self, InFlightLine line not None):
+        self.in_list = line.first
+        self.others = DueOrder(line.others)
+
+    cdef Delivery *peek(self) noexcept:
+        """The earliest of those not given out yet, or NULL."""
+        cdef Delivery *other = <Delivery *> self.others.peek()
+        if other is NULL or (self.in_list is not NULL and self.in_list.deadline_ns <= other.deadline_ns):
+            return self.in_list
+        return other
+
+    cdef int skip(self) except -1:
+        """That one was given out."""
+        if self.peek() is self.in_list:
+            self.in_list = self.in_list.next
+        else:
+            self.others.next()
+        return 0
+
+
+cdef class LinesOrder:
+    """k of n lines' members cost n + k log n."""
+
+    def __cinit__(self, list lines not None):
+        cdef InFlightLine line
+        cdef LineOrder order
+        self.heap = DeadlineHeap()
+        self.orders = [LineOrder(line) for line in lines if line.size]
+        for order in self.orders:
+            order.node.timed = <void *> order
+            order.node.deadline_ns = order.peek().deadline_ns
+            self.heap.push(<HeapNode *> &order.node)
+
+    cdef Delivery *next(self) except? NULL:
+        """The earliest of those not given out yet, or NULL."""
+        cdef TimedNode *node = <TimedNode *> self.heap.peek()
+        cdef LineOrder order
+        cdef Delivery *delivery
+        cdef Delivery *after
+        if node is NULL:
+            return NULL
+        order = <LineOrder> node.timed
+        delivery = order.peek()
+        order.skip()
+        after = order.peek()
+        if after is NULL:
+            self.heap.remove(<HeapNode *> node)
+        else:
+            node.deadline_ns = after.deadline_ns
+            self.heap.moved(<HeapNode *> node)
+        return delivery

@@ -1,0 +1,188 @@
+"""Deadlines mostly arrive in growing order, so a push is one comparison; taking out the earliest is a walk down."""
+
+import logging
+
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.stdlib cimport free, realloc
+
+from nsqfast._ext.core.budget cimport Budget, begin_part, is_spent
+from nsqfast._ext.core.debug cimport NSQFAST_DEBUG
+from nsqfast._ext.core.memory cimport account, charge
+
+log = logging.getLogger("nsqd")
+
+cdef enum:
+    # What a call of a Timed counts for: the clock is looked at after each fourth.
+    TIMED_UNITS = 16
+
+
+cdef class DeadlineHeap:
+    """A binary heap of nodes that belong to others."""
+
+    def __dealloc__(self):
+        charge(&account, -<int64_t> (self.capacity * sizeof(HeapNode *)))
+        free(self.nodes)
+
+    cdef int push(self, HeapNode *node) except -1:
+        if self.size == self.capacity:
+            self.grow()
+        node.heap_index = self.size
+        self.nodes[self.size] = node
+        self.size += 1
+        self.up(node.heap_index)
+        return 0
+
+    cdef int grow(self) except -1:
+        cdef uint32_t capacity = self.capacity * 2 if self.capacity else 16
+        cdef HeapNode **nodes = <HeapNode **> realloc(self.nodes, capacity * sizeof(HeapNode *))
+        if nodes is NULL:
+            raise MemoryError
+        charge(&account, <int64_t> ((capacity - self.capacity) * sizeof(HeapNode *)))
+        self.nodes = nodes
+        self.capacity = capacity
+        return 0
+
+    cdef HeapNode *peek(self) noexcept:
+        """The earliest, or NULL."""
+        return self.nodes[0] if self.size else NULL
+
+    cdef void remove(self, HeapNode *node) noexcept:
+        cdef uint32_t index = node.heap_index
+        if NSQFAST_DEBUG:
+            assert index < self.size and self.nodes[index] is node
+        self.size -= 1
+        if index == self.size:
+            return
+        self.nodes[index] = self.nodes[self.size]
+        self.nodes[index].heap_index = index
+        self.moved(self.nodes[index])
+
+    cdef void moved(self, HeapNode *node) noexcept:
+        """The node's deadline was changed by its owner."""
+        self.up(node.heap_index)
+        self.down(node.heap_index)
+
+    cdef void up(self, uint32_t index) noexcept:
+        cdef HeapNode *node = self.nodes[index]
+        cdef uint32_t parent
+        while index:
+            parent = (index - 1) >> 1
+            if self.nodes[parent].deadline_ns <= node.deadline_ns:
+                break
+            self.nodes[index] = self.nodes[parent]
+            self.nodes[index].heap_index = index
+            index = parent
+        self.nodes[index] = node
+        node.heap_index = index
+
+    cdef void down(self, uint32_t index) noexcept:
+        cdef HeapNode *node = self.nodes[index]
+        cdef uint32_t child = 2 * index + 1
+        while child < self.size:
+            if child + 1 < self.size and self.nodes[child + 1].deadline_ns < self.nodes[child].deadline_ns:
+                child += 1
+            if self.nodes[child].deadline_ns >= node.deadline_ns:
+                break
+            self.nodes[index] = self.nodes[child]
+            self.nodes[index].heap_index = index
+            index = child
+            child = 2 * index + 1
+        self.nodes[index] = node
+        node.heap_index = index
+
+
+cdef class Timed:
+    """Its deadline is set by Timers.arm; a fired one is not armed any more."""
+
+    cdef int on_deadline(self, int64_t now_ns) except -1:
+        raise AssertionError("a Timed without on_deadline")
+
+
+cdef class Timers:
+    """All deadlines of the broker: the loop needs one timer, at the earliest of them."""
+
+    def __init__(self):
+        self.heap = DeadlineHeap()
+        self.on_deadline = None
+
+    cdef int arm(self, Timed timed, int64_t deadline_ns) except -1:
+        """Call `timed` at the deadline, instead of at the one it had."""
+        timed.node.deadline_ns = deadline_ns
+        if timed.is_armed:
+            self.heap.moved(<HeapNode *> &timed.node)
+        else:
+            timed.node.timed = <void *> timed
+            self.heap.push(<HeapNode *> &timed.node)
+            timed.is_armed = True
+            Py_INCREF(timed)
+        if self.on_deadline is not None and (self.announced_ns == 0 or deadline_ns < self.announced_ns):
+            self.announced_ns = deadline_ns
+            self.on_deadline(deadline_ns)
+        return 0
+
+    cdef int disarm(self, Timed timed) except -1:
+        if timed.is_armed:
+            self.heap.remove(<HeapNode *> &timed.node)
+            timed.is_armed = False
+            Py_DECREF(timed)
+        return 0
+
+    def run(self, int64_t now_ns):
+        """Call those whose deadline has come; returns the next deadline, 0 for none.
+
+        It is in the past where the part ended before all of them were called: they stand first in the next one.
+        """
+        cdef Budget budget = begin_part()
+        cdef TimedNode *node
+        cdef Timed timed
+        self.announced_ns = now_ns  # nothing that is armed meanwhile needs an announcement of its own
+        while self.heap.size:
+            node = <TimedNode *> self.heap.peek()
+            if node.deadline_ns > now_ns:
+                break
+            timed = <Timed> node.timed
+            self.disarm(timed)
+            try:
+                timed.on_deadline(now_ns)
+            except Exception:
+                # Our fault, but no reason to let the deadlines of everybody else pass.
+                log.exception("a deadline could not be kept")
+            if is_spent(&budget, TIMED_UNITS):
+                break
+        node = <TimedNode *> self.heap.peek()
+        self.announced_ns = 0 if node is NULL else node.deadline_ns
+        return self.announced_ns
+
+
+cdef class TestHeap:
+    """A DeadlineHeap of numbered deadlines; for tests."""
+    cdef DeadlineHeap heap
+    cdef dict timed
+
+    def __init__(self):
+        self.heap = DeadlineHeap()
+        self.timed = {}
+
+    def push(self, number, int64_t deadline_ns):
+        cdef Timed timed = Timed()
+        timed.node.deadline_ns = deadline_ns
+        timed.node.timed = <void *> number
+        self.timed[number] = (timed, number)
+        self.heap.push(<HeapNode *> &timed.node)
+
+    def remove(self, number):
+        cdef Timed timed = self.timed.pop(number)[0]
+        self.heap.remove(<HeapNode *> &timed.node)
+
+    def move(self, number, int64_t deadline_ns):
+        cdef Timed timed = self.timed[number][0]
+        timed.node.deadline_ns = deadline_ns
+        self.heap.moved(<HeapNode *> &timed.node)
+
+    def peek(self):
+        """(deadline, number) of the earliest, or None."""
+        cdef TimedNode *node = <TimedNode *> self.heap.peek()
+        return None if node is NULL else (node.deadline_ns, <object> node.timed)
+
+    def __len__(self):
+        return self.heap.size

@@ -1,0 +1,149 @@
+"""A consumer has one message timeout, so a later delivery has a later deadline: a list does, where putting in and
+taking out cost the same however many are in flight. What is touched for less than that goes to a heap beside it.
+"""
+
+cimport cython
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from nsqfast._ext.core.debug cimport NSQFAST_DEBUG
+from nsqfast._ext.core.heap cimport HeapNode
+from nsqfast._ext.core.message cimport Message, delivery_free, delivery_new, message_new
+
+cdef uint32_t IN_LIST = 0xFFFFFFFF   # a heap_index that no heap gets to
+
+
+@cython.final
+@cython.no_gc_clear  # the heap is needed until the deliveries are freed
+cdef class InFlightLine:
+    """Deliveries, the earliest deadline first; those that are left go with it."""
+
+    def __cinit__(self):
+        self.others = DeadlineHeap()
+
+    def __dealloc__(self):
+        cdef Delivery *delivery
+        while self.size and not self.is_borrowed:
+            delivery = self.peek()
+            self.remove(delivery)
+            delivery_free(delivery)
+
+    cdef int push(self, Delivery *delivery) except -1:
+        if self.last is not NULL and delivery.deadline_ns < self.last.deadline_ns:
+            self.others.push(<HeapNode *> delivery)
+        else:
+            delivery.heap_index = IN_LIST
+            delivery.next = NULL
+            delivery.previous = self.last
+            if self.last is NULL:
+                self.first = delivery
+            else:
+                self.last.next = delivery
+            self.last = delivery
+        self.size += 1
+        return 0
+
+    cdef Delivery *peek(self) noexcept:
+        """The earliest, or NULL."""
+        cdef Delivery *other = <Delivery *> self.others.peek()
+        if other is NULL or (self.first is not NULL and self.first.deadline_ns <= other.deadline_ns):
+            return self.first
+        return other
+
+    cdef void remove(self, Delivery *delivery) noexcept:
+        """Before its deadline is changed, too: then push it again."""
+        self.size -= 1
+        if delivery.heap_index == IN_LIST:
+            self.unlink(delivery)
+        else:
+            self.others.remove(<HeapNode *> delivery)
+
+    cdef void unlink(self, Delivery *delivery) noexcept:
+        if NSQFAST_DEBUG:
+            assert (delivery.previous is NULL) == (delivery is self.first), "not in this line"
+            assert (delivery.next is NULL) == (delivery is self.last), "not in this line"
+        if delivery.previous is NULL:
+            self.first = delivery.next
+        else:
+            delivery.previous.next = delivery.next
+        if delivery.next is NULL:
+            self.last = delivery.previous
+        else:
+            delivery.next.previous = delivery.previous
+        delivery.next = delivery.previous = NULL
+
+    cdef InFlightLine take_all(self):
+        """What is in it, as a line of its own; this one is empty then."""
+        cdef InFlightLine taken = InFlightLine()
+        taken.first, taken.last, taken.size = self.first, self.last, self.size
+        taken.others, self.others = self.others, taken.others
+        self.first = self.last = NULL
+        self.size = 0
+        return taken
+
+    cdef int64_t oldest(self, uint32_t most) noexcept:
+        """When the oldest was published, 0 = there is none. What was requeued stands anywhere, so all are looked at;
+        of more than `most` about so many, those first whose time runs out first."""
+        cdef int64_t oldest_ns = 0, timestamp_ns
+        cdef Delivery *delivery = self.first
+        cdef uint32_t i, _, others = self.others.size
+        if self.size > most:
+            others = min(others, most // 2)
+        for i in range(others):
+            timestamp_ns = (<Delivery *> self.others.nodes[i]).message.timestamp_ns
+            if oldest_ns == 0 or timestamp_ns < oldest_ns:
+                oldest_ns = timestamp_ns
+        for _ in range(most - min(most, others)):
+            if delivery is NULL:
+                break
+            timestamp_ns = delivery.message.timestamp_ns
+            if oldest_ns == 0 or timestamp_ns < oldest_ns:
+                oldest_ns = timestamp_ns
+            delivery = delivery.next
+        return oldest_ns
+
+
+cdef class TestLine:
+    """An InFlightLine of numbered deliveries; for tests."""
+    cdef InFlightLine line
+    cdef dict by_number
+
+    def __init__(self):
+        self.line = InFlightLine()
+        self.by_number = {}
+
+    def push(self, uint64_t number, int64_t deadline_ns):
+        cdef Message *message = message_new(NULL, 0, <int64_t> number + 1, number)
+        cdef Delivery *delivery = delivery_new(message)
+        delivery.deadline_ns = deadline_ns
+        self.line.push(delivery)
+        self.by_number[number] = <size_t> delivery
+
+    def remove(self, uint64_t number):
+        cdef Delivery *delivery = <Delivery *> <size_t> self.by_number.pop(number)
+        self.line.remove(delivery)
+        delivery_free(delivery)
+
+    def move(self, uint64_t number, int64_t deadline_ns):
+        cdef Delivery *delivery = <Delivery *> <size_t> self.by_number[number]
+        self.line.remove(delivery)
+        delivery.deadline_ns = deadline_ns
+        self.line.push(delivery)
+
+    def peek(self):
+        """(deadline, number) of the earliest, or None."""
+        cdef Delivery *delivery = self.line.peek()
+        return None if delivery is NULL else (delivery.deadline_ns, delivery.message.id)
+
+    def oldest(self, uint32_t most):
+        """When the oldest was published, here one more than its number; 0 = there is none."""
+        return self.line.oldest(most)
+
+    def take_all(self):
+        """Another TestLine with what is in this one, which is empty then."""
+        cdef TestLine taken = TestLine()
+        taken.line = self.line.take_all()
+        taken.by_number, self.by_number = self.by_number, {}
+        return taken
+
+    def __len__(self):
+        return self.line.size

@@ -1,0 +1,62 @@
+"""Message (body shared by all channels) and Delivery (what one channel knows of it)."""
+
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
+
+
+cdef extern from "core/message.h" nogil:
+    ctypedef struct Message "nsq_message":
+        uint32_t refs
+        uint32_t size
+        int64_t timestamp_ns
+        uint64_t id
+        uint64_t defer_ms       # 48 bits
+        uint16_t attempts
+        char *body
+
+    void message_put_header "nsq_message_put_header"(const Message *m, uint16_t attempts, char *out)
+    void id_to_hex "nsq_id_to_hex"(uint64_t id, char *out)
+    bint id_from_hex "nsq_id_from_hex"(const char *text, uint64_t *id)
+    uint64_t id_of_record "nsq_id_of_record"(const char *payload)
+    void message_fetch "nsq_message_fetch"(const Message *m)
+    void prefetch "__builtin_prefetch"(const void *place)
+
+    void put_be16 "nsq_put_be16"(char *p, uint16_t v)
+    void put_be32 "nsq_put_be32"(char *p, uint32_t v)
+    void put_be64 "nsq_put_be64"(char *p, uint64_t v)
+    uint16_t get_be16 "nsq_get_be16"(const char *p)
+    uint32_t get_be32 "nsq_get_be32"(const char *p)
+    uint64_t get_be64 "nsq_get_be64"(const char *p)
+
+
+cdef Message *message_new(const char *body, uint32_t size, int64_t timestamp_ns, uint64_t id) noexcept
+cdef Message *message_load(const char *payload, size_t n) noexcept
+cdef void message_free(Message *message) noexcept
+cdef uint32_t slabs_kept() noexcept
+cdef void release_slabs(uint32_t count) noexcept
+
+
+cdef inline void message_keep(Message *message) noexcept:
+    message.refs += 1
+
+
+cdef inline void message_drop(Message *message) noexcept:
+    message.refs -= 1
+    if message.refs == 0:
+        message_free(message)
+
+
+ctypedef struct Delivery:
+    int64_t deadline_ns     # heap key: in flight until, or deferred until
+    uint32_t heap_index     # where it stands in the heap that holds it
+    uint16_t attempts       # deliveries so far, the present one included
+    uint16_t unused
+    Message *message
+    int64_t delivered_ns    # when the present owner got it; TOUCH is capped from here
+    uint64_t owner          # number of the consumer it is in flight to; 0 = nobody
+    uint64_t ordinal        # its record on disk, not acknowledged yet; 0 = only in memory
+    Delivery *next          # in the line of those in flight, or in the free list
+    Delivery *previous      # in the line
+
+
+cdef Delivery *delivery_new(Message *message) noexcept
+cdef void delivery_free(Delivery *delivery) noexcept

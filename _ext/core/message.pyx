@@ -1,0 +1,180 @@
+"""Messages and deliveries come from a pool that gives back what a drained or deleted queue leaves."""
+
+from libc.stdint cimport UINT32_MAX
+from libc.string cimport memcpy, memset
+
+from nsqfast._ext.core.debug cimport NSQFAST_DEBUG
+from nsqfast._ext.core.memory cimport Account, account
+
+cdef extern from "core/pool.h" nogil:
+    ctypedef struct Pool "nsq_pool":
+        uint32_t slab_count
+        uint32_t kept_count
+        Account *account
+    void *pool_get "nsq_pool_get"(Pool *pool, size_t size)
+    void pool_put "nsq_pool_put"(Pool *pool, void *block, size_t size)
+    void pool_release "nsq_pool_release"(Pool *pool, uint32_t count)
+    void keep_freed "nsq_keep_freed"()
+
+cdef enum:
+    RECORD_MIN = 26       # of a stored message: time, attempts, id
+
+cdef Pool pool
+pool.account = &account
+cdef int64_t live_count = 0
+cdef int64_t pin_count = 0       # of those who follow pointers to deliveries that may have been freed
+cdef Delivery *pinned = NULL     # freed ones that stay what they are until nobody does so
+
+
+cdef Message *message_new(const char *body, uint32_t size, int64_t timestamp_ns, uint64_t id) noexcept:
+    """With one reference; NULL where memory is short. Without `body` the caller fills it in."""
+    cdef Message *message = <Message *> pool_get(&pool, sizeof(Message) + <size_t> size)
+    if message is NULL:
+        return NULL
+    message.refs = 1
+    message.size = size
+    message.timestamp_ns = timestamp_ns
+    message.id = id
+    message.defer_ms = 0
+    message.attempts = 0
+    if body is not NULL:
+        memcpy(message.body, body, size)
+    return message
+
+
+cdef void message_free(Message *message) noexcept:
+    pool_put(&pool, message, sizeof(Message) + <size_t> message.size)
+
+
+cdef uint32_t slabs_kept() noexcept:
+    """MiB that drained queues have left and that no message uses."""
+    return pool.kept_count
+
+
+cdef void release_slabs(uint32_t count) noexcept:
+    """Give so many of them back to the kernel."""
+    pool_release(&pool, count)
+
+
+cdef Message *message_load(const char *payload, size_t n) noexcept:
+    """From its stored form; NULL where that is shorter than its header, or memory is short."""
+    cdef Message *message
+    if n < RECORD_MIN or n - RECORD_MIN > UINT32_MAX:
+        return NULL
+    message = message_new(payload + RECORD_MIN, <uint32_t> (n - RECORD_MIN), <int64_t> get_be64(payload),
+                          id_of_record(payload))
+    if message is not NULL:
+        message.attempts = get_be16(payload + 8)
+    return message
+
+
+cdef Delivery *delivery_new(Message *message) noexcept:
+    """A record over `message`, whose reference it takes over; NULL where memory is short."""
+    global live_count
+    cdef Delivery *delivery = <Delivery *> pool_get(&pool, sizeof(Delivery))
+    if delivery is NULL:
+        return NULL
+    live_count += 1
+    delivery.deadline_ns = 0
+    delivery.heap_index = 0
+    delivery.attempts = message.attempts
+    delivery.message = message
+    delivery.delivered_ns = 0
+    delivery.owner = 0
+    delivery.ordinal = 0
+    delivery.next = NULL
+    return delivery
+
+
+cdef void delivery_free(Delivery *delivery) noexcept:
+    """Give the record back and drop its reference to the message."""
+    global live_count, pinned
+    if NSQFAST_DEBUG:
+        assert delivery.message is not NULL, "a delivery was freed twice"
+    message_drop(delivery.message)
+    delivery.message = NULL
+    live_count -= 1
+    if pin_count:
+        delivery.next = pinned
+        pinned = delivery
+    else:
+        pool_put(&pool, delivery, sizeof(Delivery))
+
+
+def pin_deliveries():
+    """Let the memory of those that are freed stay what it is, until as many calls of unpin_deliveries."""
+    global pin_count
+    pin_count += 1
+
+
+def unpin_deliveries():
+    global pin_count, pinned
+    cdef Delivery *delivery
+    pin_count -= 1
+    while pin_count == 0 and pinned is not NULL:
+        delivery = pinned
+        pinned = delivery.next
+        pool_put(&pool, delivery, sizeof(Delivery))
+
+
+def live_deliveries():
+    """How many deliveries exist now; tests look for leaks with it."""
+    return live_count
+
+
+def keep_freed_memory():
+    """For the whole process: have malloc keep some of what was freed, for the next turn's output."""
+    keep_freed()
+
+
+def pool_slabs():
+    """(slabs of 1 MiB with messages in them, empty ones kept for later)."""
+    return pool.slab_count, pool.kept_count
+
+
+def encode_record(bytes body, int64_t timestamp_ns, int attempts, uint64_t message_id):
+    """The stored form of a message (spec nsqd-core §1), as tests want to see it."""
+    cdef Message *message = message_new(body, <uint32_t> len(body), timestamp_ns, message_id)
+    cdef char header[26]
+    if message is NULL:
+        raise MemoryError
+    message_put_header(message, <uint16_t> attempts, header)
+    message_drop(message)
+    return header[:26] + body
+
+
+def decode_record(bytes record):
+    """(timestamp_ns, attempts, id, body) of a stored form; ValueError where it is shorter than its header."""
+    cdef Message *message = message_load(record, <size_t> len(record))
+    if message is NULL:
+        raise ValueError(f"a record of {len(record)} bytes is shorter than its header")
+    decoded = (message.timestamp_ns, message.attempts, message.id, message.body[:message.size])
+    message_drop(message)
+    return decoded
+
+
+cdef class TestMessages:
+    """Numbered messages whose bytes are their number's; for tests."""
+    cdef dict by_number
+
+    def __init__(self):
+        self.by_number = {}
+
+    def add(self, uint64_t number, uint32_t size):
+        cdef Message *message = message_new(NULL, size, <int64_t> number, number)
+        memset(message.body, <int> (number % 251), size)
+        self.by_number[number] = <size_t> message
+
+    def check(self, uint64_t number):
+        """Its size; ValueError where its bytes are not what they were."""
+        cdef Message *message = <Message *> <size_t> self.by_number[number]
+        cdef uint32_t i
+        if message.id != number or message.timestamp_ns != <int64_t> number:
+            raise ValueError(f"message {number} has another's header")
+        for i in range(message.size):
+            if <unsigned char> message.body[i] != number % 251:
+                raise ValueError(f"message {number} has another's bytes at {i}")
+        return message.size
+
+    def drop(self, uint64_t number):
+        message_drop(<Message *> <size_t> self.by_number.pop(number))

@@ -1,0 +1,201 @@
+/* Memory for blocks that come and go in great numbers, mostly first in, first out: queued messages.
+ *
+ *     slab (1 MiB, aligned)   | header | block | block | block | never used yet ...
+ *                                        ^ freed ones form a list    ^ fresh
+ *
+ * A slab has blocks of one size, a block has no header of its own (its slab is found by its address), and a queue that
+ * was drained leaves whole slabs; a heap for all sizes merges neighbours on every free instead, which was a tenth of what
+ * a finished message costs. Empty slabs are kept until nsq_pool_release(): memory fresh from the kernel doubles the cost
+ * of a published message, and a queue that was full once mostly will be again. One thread uses it.
+ */
+#ifndef NSQFAST_POOL_H
+#define NSQFAST_POOL_H
+
+#include <stdint.h>
+#include <stdlib.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+#include <sys/mman.h>
+
+#include "core/debug.h"
+#include "core/memory.h"
+
+#define NSQ_SLAB_SIZE ((size_t)1 << 20)
+/* Sizes of blocks: every 16 bytes up to 2 KiB, then sixteen in each doubling, so that at most a sixteenth is unused (and
+ * of that the kernel is asked for whole pages only). Larger ones than half a slab are malloc's. */
+#define NSQ_STEP 16
+#define NSQ_SMALL_MAX 2048
+#define NSQ_BLOCK_MAX ((size_t)512 << 10)
+#define NSQ_CLASS_COUNT (NSQ_SMALL_MAX / NSQ_STEP + 1 + 8 * 16)
+
+typedef struct nsq_slab {
+    struct nsq_slab *next, *previous; /* in the list of those of this size that have room */
+    void *freed;
+    char *fresh, *end;
+    uint32_t class_number;
+    uint32_t block_size;
+    uint32_t live;
+    int is_listed;
+} nsq_slab;
+
+typedef struct {
+    nsq_slab *with_room[NSQ_CLASS_COUNT]; /* by class of sizes; the first is the one in use */
+    nsq_slab *kept;                       /* empty ones */
+    uint32_t kept_count;
+    uint32_t slab_count; /* with blocks in them */
+    nsq_account *account;
+} nsq_pool;
+
+/* The class that holds blocks of `size`, and how large they are. */
+static inline uint32_t nsq_class_of(size_t size, uint32_t *block_size) {
+    if (size <= NSQ_SMALL_MAX) {
+        uint32_t number = (uint32_t)(size + NSQ_STEP - 1) / NSQ_STEP;
+        *block_size = number * NSQ_STEP;
+        return number;
+    }
+    /* 2^(shift+4) < size <= 2^(shift+5) */
+    uint32_t shift = 27 - (uint32_t)__builtin_clz((uint32_t)size - 1);
+    uint32_t steps = ((uint32_t)size - 1) >> shift; /* 16..31 */
+    *block_size = (steps + 1) << shift;
+    return NSQ_SMALL_MAX / NSQ_STEP + 1 + (shift - 7) * 16 + steps - 16;
+}
+
+static inline void nsq_slab_list(nsq_pool *pool, nsq_slab *slab) {
+    nsq_slab **head = &pool->with_room[slab->class_number];
+    slab->previous = NULL;
+    slab->next = *head;
+    if (*head)
+        (*head)->previous = slab;
+    *head = slab;
+    slab->is_listed = 1;
+}
+
+static inline void nsq_slab_unlist(nsq_pool *pool, nsq_slab *slab) {
+    if (slab->previous)
+        slab->previous->next = slab->next;
+    else
+        pool->with_room[slab->class_number] = slab->next;
+    if (slab->next)
+        slab->next->previous = slab->previous;
+    slab->is_listed = 0;
+}
+
+static nsq_slab *nsq_slab_map(void) {
+    char *start = (char *)mmap(NULL, 2 * NSQ_SLAB_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (start == MAP_FAILED)
+        return NULL;
+    size_t before = (size_t)(-(uintptr_t)start & (NSQ_SLAB_SIZE - 1));
+    if (before)
+        munmap(start, before);
+    munmap(start + before + NSQ_SLAB_SIZE, NSQ_SLAB_SIZE - before);
+    return (nsq_slab *)(start + before);
+}
+
+static __attribute__((noinline)) nsq_slab *nsq_slab_new(nsq_pool *pool, uint32_t class_number, uint32_t block_size) {
+    nsq_slab *slab = pool->kept;
+    if (slab) {
+        pool->kept = slab->next;
+        pool->kept_count--;
+        pool->account->spare -= NSQ_SLAB_SIZE;
+    } else {
+        slab = nsq_slab_map();
+        if (slab == NULL)
+            return NULL;
+    }
+    slab->freed = NULL;
+    slab->class_number = class_number;
+    slab->block_size = block_size;
+    slab->live = 0;
+    /* Blocks start on cache lines where their size allows it. */
+    slab->fresh = (char *)slab + 128;
+    slab->end = slab->fresh + (NSQ_SLAB_SIZE - 128) / block_size * block_size;
+    pool->slab_count++;
+    nsq_charge(pool->account, NSQ_SLAB_SIZE);
+    nsq_slab_list(pool, slab);
+    return slab;
+}
+
+static __attribute__((noinline)) void nsq_slab_empty(nsq_pool *pool, nsq_slab *slab) {
+    if (slab->is_listed)
+        nsq_slab_unlist(pool, slab);
+    pool->slab_count--;
+    nsq_charge(pool->account, -(int64_t)NSQ_SLAB_SIZE);
+    slab->next = pool->kept;
+    pool->kept = slab;
+    pool->kept_count++;
+    pool->account->spare += NSQ_SLAB_SIZE;
+}
+
+/* Gives so many of the empty slabs back to the kernel. */
+static void nsq_pool_release(nsq_pool *pool, uint32_t count) {
+    while (count-- && pool->kept) {
+        nsq_slab *slab = pool->kept;
+        pool->kept = slab->next;
+        pool->kept_count--;
+        pool->account->spare -= NSQ_SLAB_SIZE;
+        munmap(slab, NSQ_SLAB_SIZE);
+    }
+}
+
+/* Blocks of output are large, short-lived and made anew in every turn. By default malloc maps each of them from the kernel,
+ * which clears it page by page; this lets it keep 16 MiB of what was freed. */
+static inline void nsq_keep_freed(void) {
+#ifdef __GLIBC__
+    mallopt(M_MMAP_THRESHOLD, 8 << 20);
+    mallopt(M_TRIM_THRESHOLD, 16 << 20);
+#endif
+}
+
+/* Apart from what follows, which is inlined for every message. */
+static __attribute__((noinline)) void *nsq_large_get(nsq_pool *pool, size_t size) {
+    void *block = malloc(size);
+    if (block)
+        nsq_charge(pool->account, (int64_t)size);
+    return block;
+}
+
+static __attribute__((noinline)) void nsq_large_put(nsq_pool *pool, void *block, size_t size) {
+    free(block);
+    nsq_charge(pool->account, -(int64_t)size);
+}
+
+/* NULL where memory is short. */
+static inline void *nsq_pool_get(nsq_pool *pool, size_t size) {
+    /* The sanitizers see into malloc only. */
+    if (NSQFAST_DEBUG || size > NSQ_BLOCK_MAX)
+        return nsq_large_get(pool, size);
+    uint32_t block_size, class_number = nsq_class_of(size, &block_size);
+    nsq_slab *slab = pool->with_room[class_number];
+    void *block;
+    if (slab == NULL && (slab = nsq_slab_new(pool, class_number, block_size)) == NULL)
+        return NULL;
+    if (slab->freed) {
+        block = slab->freed;
+        slab->freed = *(void **)block;
+    } else {
+        block = slab->fresh;
+        slab->fresh += block_size;
+    }
+    slab->live++;
+    if (slab->freed == NULL && slab->fresh == slab->end)
+        nsq_slab_unlist(pool, slab);
+    return block;
+}
+
+/* `size` as it was asked for. */
+static inline void nsq_pool_put(nsq_pool *pool, void *block, size_t size) {
+    if (NSQFAST_DEBUG || size > NSQ_BLOCK_MAX) {
+        nsq_large_put(pool, block, size);
+        return;
+    }
+    nsq_slab *slab = (nsq_slab *)((uintptr_t)block & ~(uintptr_t)(NSQ_SLAB_SIZE - 1));
+    *(void **)block = slab->freed;
+    slab->freed = block;
+    if (--slab->live == 0)
+        nsq_slab_empty(pool, slab);
+    else if (!slab->is_listed)
+        nsq_slab_list(pool, slab);
+}
+
+#endif

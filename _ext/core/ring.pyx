@@ -1,0 +1,92 @@
+"""Grows by doubling and shrinks when nearly empty; the bound on the number of messages is the backlog's business."""
+
+from libc.stdint cimport int64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy
+
+from nsqfast._ext.core.memory cimport account, charge
+
+
+cdef enum:
+    CAPACITY_MIN = 16
+
+
+cdef class Ring:
+    """Holds pointers only; what they point to belongs to whoever pushed them."""
+
+    def __dealloc__(self):
+        self.drop_slots()
+
+    cdef int push(self, void *item) except -1:
+        if self.size == self.capacity:
+            self.grow()
+        self.slots[(self.head + self.size) & (self.capacity - 1)] = item
+        self.size += 1
+        return 0
+
+    cdef void *pop(self) noexcept:
+        """The oldest, or NULL."""
+        cdef void *item
+        if self.size == 0:
+            return NULL
+        item = self.slots[self.head & (self.capacity - 1)]
+        self.head += 1
+        self.size -= 1
+        if self.size == 0 and self.capacity > CAPACITY_MIN:
+            self.drop_slots()
+        return item
+
+    cdef void *pop_last(self) noexcept:
+        """The newest, or NULL."""
+        if self.size == 0:
+            return NULL
+        self.size -= 1
+        return self.slots[(self.head + self.size) & (self.capacity - 1)]
+
+    cdef Ring take_all(self):
+        """What is in it, as a ring of its own; this one is empty then."""
+        cdef Ring taken = Ring()
+        taken.slots, taken.head, taken.size, taken.capacity = self.slots, self.head, self.size, self.capacity
+        self.slots = NULL
+        self.size = self.capacity = 0
+        return taken
+
+    cdef void *ahead(self, size_t count) noexcept:
+        """What `pop` gives after `count` others, or NULL."""
+        return self.slots[(self.head + count) & (self.capacity - 1)] if count < self.size else NULL
+
+    cdef int grow(self) except -1:
+        """Twice as many slots. A large block is given more pages and not copied, so at most half of the slots are."""
+        cdef size_t before = self.capacity, capacity = before * 2 if before else CAPACITY_MIN
+        cdef size_t newer = self.head & (before - 1) if before else 0   # stand in front, for they came round the end
+        cdef size_t older = before - newer
+        cdef void **slots = <void **> realloc(self.slots, capacity * sizeof(void *))
+        if slots is NULL:
+            raise MemoryError
+        charge(&account, <int64_t> ((capacity - before) * sizeof(void *)))
+        self.slots = slots
+        self.capacity = capacity
+        if newer <= older:
+            memcpy(slots + before, slots, newer * sizeof(void *))
+            self.head = newer
+        else:
+            memcpy(slots + capacity - older, slots + newer, older * sizeof(void *))
+            self.head = capacity - older
+        return 0
+
+    cdef void drop_slots(self) noexcept:
+        charge(&account, -<int64_t> (self.capacity * sizeof(void *)))
+        free(self.slots)
+        self.slots = NULL
+        self.capacity = 0
+
+    def put(self, size_t item):
+        """Push a number; for tests."""
+        self.push(<void *> item)
+
+    def get(self):
+        """Pop a number, or None; for tests."""
+        return <size_t> self.pop() if self.size else None
+
+    def __len__(self):
+        return self.size

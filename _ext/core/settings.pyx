@@ -1,0 +1,32 @@
+"""Durable means: nothing is kept in memory only and every operation is synced, so an OK can wait for its fsync."""
+
+from nsqfast._ext.core.memory import set_ceiling
+
+cdef str TOPOLOGY_AWARE = "topology-aware-consumption"
+
+
+cdef class Settings:
+    """Reads its fields once from `options`, whose attributes carry the same names."""
+
+    def __init__(self, object options):
+        self.data_path = options.data_path
+        self.mem_queue_size = options.mem_queue_size
+        self.max_bytes_per_file = options.max_bytes_per_file
+        self.sync_every = options.sync_every
+        self.sync_timeout_ns = options.sync_timeout_ns
+        self.msg_timeout_ns = options.msg_timeout_ns
+        self.max_msg_timeout_ns = options.max_msg_timeout_ns
+        self.max_msg_size = options.max_msg_size
+        self.max_body_size = options.max_body_size
+        self.max_req_timeout_ns = options.max_req_timeout_ns
+        self.max_rdy_count = options.max_rdy_count
+        self.max_channel_consumers = options.max_channel_consumers
+        self.node_id = options.node_id
+        self.latency_window_ns = 0
+        if options.e2e_processing_latency_percentiles:
+            self.latency_window_ns = options.e2e_processing_latency_window_time_ns
+        self.has_histogram = options.metrics_latency_histogram
+        self.is_durable = self.mem_queue_size == 0 and self.sync_every == 1
+        self.is_topology_aware = TOPOLOGY_AWARE in options.enable_experiment
+        self.options = options
+        set_ceiling(options.max_memory)

@@ -1,5 +1,0 @@
-"""`if NSQFAST_DEBUG:` guards assertions that only the debug and sanitizer builds pay for."""
-
-
-cdef extern from "debug.h" nogil:
-    const bint NSQFAST_DEBUG

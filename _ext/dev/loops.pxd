@@ -1,0 +1,58 @@
+"""Loops for benchmarks: many messages through one structure per call."""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from nsqfast._ext.broker.channel cimport Channel
+from nsqfast._ext.broker.consumer cimport Consumer
+from nsqfast._ext.broker.in_flight_table cimport InFlightTable
+from nsqfast._ext.core.guid cimport GuidFactory
+from nsqfast._ext.core.heap cimport DeadlineHeap
+from nsqfast._ext.core.in_flight_queue cimport InFlightLine
+from nsqfast._ext.core.message cimport Delivery
+from nsqfast._ext.protocol.buffer cimport WriteBuffer
+
+
+cdef class Drill:
+    """Deliveries that one structure holds; what passes through it is taken from them and put back."""
+    cdef Delivery **deliveries
+    cdef uint32_t count
+    cdef uint32_t turn               # whose turn it is, where they go round
+    cdef uint64_t dice
+    cdef GuidFactory ids
+    cdef int64_t now_ns
+
+    cdef uint64_t roll(self, uint64_t end) noexcept
+    cdef uint32_t choose(self, bint scattered) noexcept
+
+
+cdef class FrameDrill(Drill):
+    cdef WriteBuffer out
+    cdef readonly bytes written      # by the last turn
+
+
+cdef class HeapDrill(Drill):
+    cdef DeadlineHeap heap
+
+
+cdef class LineDrill(Drill):
+    cdef InFlightLine line
+    cdef bint is_mixed
+
+    cdef int64_t timeout_ns(self, uint32_t index) noexcept
+
+
+cdef class TableDrill(Drill):
+    cdef InFlightTable table
+    cdef uint64_t *known             # ids as a client names them: not read from the messages
+
+
+cdef class Taker(Consumer):
+    cdef readonly Channel channel
+    cdef uint64_t *taken             # ids in flight to it
+    cdef uint32_t taken_size
+    cdef readonly uint64_t taken_sum
+
+    cdef int finish(self) except -1
+    cdef bint wants(self) noexcept
+    cdef int deliver(self, Delivery *delivery) except -1
+    cdef int cut(self) except -1

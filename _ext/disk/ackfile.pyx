@@ -1,0 +1,513 @@
+"""Which records of one queue were finished: a bitmap in a shared mapping, so that plain stores survive a kill -9.
+
+    <Q>.diskqueue.acks.dat      (Go ignores it)
+    header, one sector of 512 bytes │ ring of bits, bit i of record i mod capacity, for the records [cursor, written)
+
+A place (cursor, written) has two slots: the one not in use is filled, then a single byte switches over, so a kill
+between two stores leaves a whole one. Growing writes a new file and renames it over the old one. Bits outside [cursor,
+written) mean nothing; they are cleared before `written` passes them.
+
+What a kill cannot do, a power failure can: pages of one mapping reach the disk in any order. So the boot is noted, and
+after a reboot without a clean stop only the cursor counts (one sector is written whole); records behind it come again.
+
+Every place has a check of its own. The bits have one for all: each bit that is set adds (by exclusive or) a number that
+depends on where it stands, so a store costs the same however large the file is.
+"""
+
+from libc.stdint cimport int64_t, uint64_t
+from libc.string cimport memcpy, memset, strncmp
+
+import logging
+import os
+from contextlib import suppress
+
+from nsqfast._ext.disk.ackmapping cimport HEADER_SIZE, Header, KeptMeta, KeptPlace
+
+cdef extern from "core/check.h" nogil:
+    uint64_t mix "nsq_mix"(uint64_t x)
+    uint64_t check_numbers "nsq_check"(const uint64_t *numbers, uint64_t count)
+    uint64_t check_place "nsq_check_place"(const Place *place)
+
+cdef extern from *:
+    """
+    /* The compiler must not move a store across; the processor does not matter to the page cache. */
+    #define nsq_barrier() __asm__ __volatile__("" ::: "memory")
+    """
+    void barrier "nsq_barrier"() nogil
+    int popcount "__builtin_popcountll"(uint64_t word) nogil
+    int lowest_bit "__builtin_ctzll"(uint64_t word) nogil
+
+cdef enum:
+    # 2 KiB of bits: small, since every queue that ever overflowed has one.
+    CAPACITY_MIN = 16384
+
+cdef uint64_t PLACE_MAX = <uint64_t>1 << 62
+cdef const char *MAGIC = b"nsqacks2"
+
+log = logging.getLogger("nsqd")
+
+cdef bytes boot_id = None
+
+
+cdef bytes this_boot():
+    """Read once, at the first use."""
+    global boot_id
+    if boot_id is None:
+        try:
+            with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+                boot_id = file.read(36)
+        except OSError:
+            boot_id = b"?"
+    return boot_id
+
+
+cdef bint is_sane(Place place) noexcept:
+    """Numbers that can be counted on from."""
+    return (1 <= place.index < PLACE_MAX and 0 <= place.file < <int64_t>PLACE_MAX
+            and 0 <= place.position < <int64_t>PLACE_MAX)
+
+
+cdef uint64_t check_boot(Header *header) noexcept:
+    """Over all behind the check but the slots: the id of the boot, and whether the stop was clean."""
+    return mix(header.capacity ^ check_numbers(<uint64_t *>header.boot_id, sizeof(header.boot_id) // 8 + 1))
+
+
+cdef bint read_place(KeptPlace *slots, unsigned char slot, Place *place) noexcept:
+    """The one that counts, or, where that is damaged, the one before it."""
+    cdef int i
+    for i in range(2):
+        if slots[(slot + i) & 1].check == check_place(&slots[(slot + i) & 1].place):
+            place[0] = slots[(slot + i) & 1].place
+            return is_sane(place[0])
+    return False
+
+
+cdef void write_place(KeptPlace *slots, unsigned char *slot, Place place) noexcept:
+    cdef unsigned char other = slot[0] & 1 ^ 1
+    slots[other].place = place
+    slots[other].check = check_place(&place)
+    barrier()
+    slot[0] = other
+
+
+cdef inline void begin_store(AckFile acks) noexcept:
+    if acks.mapping is NULL:
+        acks.wake()
+
+
+cdef bint is_same(const Place *one, const Place *other) noexcept:
+    return one.index == other.index and one.file == other.file and one.position == other.position
+
+
+cdef class AckFile(AckMapping):
+    """AckFile(path): a fresh one. AckFile.load(path): the one on disk, or None where there is none that makes sense."""
+
+    def __cinit__(self, str path, bint fresh=True):
+        self.trusted = False
+        if fresh:
+            self.replace(CAPACITY_MIN, False)
+
+    @staticmethod
+    def load(str path):
+        """Its owner claims it once all that is found was looked through."""
+        cdef AckFile acks = AckFile(path, False)
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            log.error("DISKQUEUE(%s) acknowledgements cannot be read - %s", os.path.basename(path), error.strerror)
+            return None
+        try:
+            size = os.fstat(fd).st_size
+            if size >= HEADER_SIZE and not acks.read_copy(fd, size):
+                acks.attach(fd, size)
+                acks.let_go()
+        finally:
+            os.close(fd)
+        if size < HEADER_SIZE or not acks.read(size):
+            log.error("DISKQUEUE(%s) acknowledgements are damaged, finished messages may come again",
+                      os.path.basename(path))
+            return None
+        acks.believe()
+        acks.shorten_copy()
+        return acks
+
+    cdef bint read(self, size_t size) noexcept:
+        """The header is whole."""
+        cdef Header *h = self.header
+        if strncmp(h.magic, MAGIC, 8) != 0 or h.capacity < 64 or h.capacity & (h.capacity - 1):
+            return False
+        return (size == HEADER_SIZE + h.capacity // 8
+                and read_place(h.cursor, h.cursor_slot, &self.cursor_place)
+                and read_place(h.written, h.written_slot, &self.written_place) and self.is_sound())
+
+    cdef bint is_sound(self) noexcept:
+        """Its places fit together."""
+        cdef Place cursor = self.cursor_place, written = self.written_place
+        if cursor.index == written.index and cursor.file > written.file:
+            # Killed while the queue was emptied.
+            return cursor.file == written.file + 1 and cursor.position == 0
+        return (cursor.index <= written.index and written.index - cursor.index <= self.header.capacity
+                and (cursor.file < written.file
+                     or cursor.file == written.file and cursor.position <= written.position))
+
+    cdef void believe(self) noexcept:
+        """Are the bits as they were left?"""
+        cdef Header *h = self.header
+        cdef bytes boot = this_boot()
+        self.trusted = h.boot_check == check_boot(h) and (
+            h.clean or strncmp(h.boot_id, boot, sizeof(h.boot_id)) == 0)
+        if self.trusted and not self.are_bits_whole():
+            self.trusted = False
+            log.error("DISKQUEUE(%s) acknowledgements are damaged, finished messages may come again",
+                      os.path.basename(self.path))
+
+    cdef void claim(self) noexcept:
+        """It speaks of this boot, from now on until the clean stop. One that never changes need not do so."""
+        cdef bytes boot = this_boot()
+        self.is_claim_due = self.mapping is NULL
+        if self.is_claim_due:
+            return
+        memset(self.header.boot_id, 0, sizeof(self.header.boot_id))
+        memcpy(self.header.boot_id, <const char *>boot, len(boot))
+        self.header.clean = 0
+        self.header.boot_check = check_boot(self.header)
+
+    cdef void wake(self) noexcept:
+        AckMapping.wake(self)
+        if self.is_claim_due:
+            self.claim()
+
+    cdef bint has_bits(self) noexcept:
+        return self.count(self.cursor_place.index, self.written_place.index) != 0
+
+    cdef Place cursor(self) noexcept:
+        return self.cursor_place
+
+    cdef Place written(self) noexcept:
+        return self.written_place
+
+    cdef void set_cursor(self, uint64_t index, int64_t file, int64_t position) noexcept:
+        cdef Place place = Place(index, file, position)
+        if self.mapping is NULL:
+            if is_same(&self.cursor_place, &place):
+                return
+            self.wake()
+        self.cursor_place = place
+        write_place(self.header.cursor, &self.header.cursor_slot, self.cursor_place)
+
+    cdef void set_written(self, uint64_t index, int64_t file, int64_t position) noexcept:
+        cdef Place place = Place(index, file, position)
+        if self.mapping is NULL:
+            if is_same(&self.written_place, &place):
+                return
+            self.wake()
+        self.written_place = place
+        write_place(self.header.written, &self.header.written_slot, self.written_place)
+
+    cdef void set_sealed(self, int64_t file, int64_t position) noexcept:
+        if self.mapping is NULL:
+            if self.sealed() == (file, position):
+                return
+            self.wake()
+        self.header.sealed.place = Place(1, file, position)
+        self.header.sealed.check = check_place(&self.header.sealed.place)
+
+    def sealed(self):
+        """(file, position) of set_sealed; None where that is not known."""
+        cdef KeptPlace *sealed = &self.header.sealed
+        if sealed.place.index != 1 or sealed.check != check_place(&sealed.place):
+            return None
+        return sealed.place.file, sealed.place.position
+
+    cdef bint test(self, uint64_t index) noexcept:
+        return self.words[(index & self.mask) >> 6] >> (index & 63) & 1
+
+    cdef void mark(self, uint64_t index) noexcept:
+        cdef uint64_t check, place = index & self.mask, bit = <uint64_t>1 << (index & 63)
+        cdef uint64_t *word
+        if self.test(index):
+            return
+        begin_store(self)
+        word = &self.words[place >> 6]
+        check = self.header.bits_check ^ mix(place)
+        self.header.marked = place + 1
+        barrier()
+        word[0] |= bit
+        barrier()
+        self.header.bits_check = check
+
+    cdef void clear(self, uint64_t first, uint64_t end) noexcept:
+        cdef uint64_t index = first, word, kept, check
+        cdef uint64_t *place
+        if first < end:
+            begin_store(self)   # a copy may lack bits that mean nothing yet
+        while index < end:
+            place = &self.words[(index & self.mask) >> 6]
+            kept = ((<uint64_t>1 << (index & 63)) - 1)
+            if (index | 63) >= end:
+                kept |= ~((<uint64_t>1 << (end & 63)) - 1)
+            word = place[0] & ~kept
+            if word:
+                check = self.header.bits_check
+                while word:
+                    check ^= mix((index & ~<uint64_t>63 & self.mask) + lowest_bit(word))
+                    word &= word - 1
+                self.header.clearing_check = check
+                barrier()
+                self.header.clearing = 1
+                barrier()
+                place[0] &= kept
+                barrier()
+                self.header.bits_check = check
+                barrier()
+                self.header.clearing = 0
+            index = (index | 63) + 1
+        barrier()
+
+    cdef void clear_all(self) noexcept:
+        begin_store(self)
+        memset(self.words, 0, self.size - HEADER_SIZE)
+        self.header.bits_check = self.header.clearing = 0
+
+    cdef bint are_bits_whole(self) noexcept:
+        """As their check says; a kill may have come between a change and its check."""
+        cdef uint64_t check = self.check_bits(), last = self.header.marked - 1
+        if self.header.bits_check == check:
+            return True
+        if not (self.header.clearing and self.header.clearing_check == check
+                or last <= self.mask and self.test(last) and self.header.bits_check ^ mix(last) == check):
+            return False
+        begin_store(self)
+        self.header.bits_check = check
+        self.header.clearing = 0
+        return True
+
+    cdef uint64_t check_bits(self) noexcept:
+        cdef uint64_t i, word, check = 0
+        for i in range((self.mask + 1) >> 6):
+            word = self.words[i]
+            while word:
+                check ^= mix((i << 6) + lowest_bit(word))
+                word &= word - 1
+        return check
+
+    cdef void begin_move(self, uint64_t index, uint64_t replacement) noexcept:
+        """The record is about to be written again; a kill before it is marked must not leave two of it."""
+        begin_store(self)
+        self.header.moving_to = 0
+        barrier()
+        self.header.moving_from = index
+        barrier()
+        self.header.moving_to = replacement
+        barrier()
+
+    cdef void end_move(self) noexcept:
+        if self.header.moving_to:
+            begin_store(self)
+            self.header.moving_to = 0
+            barrier()
+
+    cdef void resume_move(self) noexcept:
+        """After a kill, with `written` behind the last record found: was the move done?"""
+        cdef uint64_t moved = self.header.moving_from
+        if (self.header.moving_to and self.header.moving_to < self.written().index
+                and self.cursor().index <= moved < self.written().index):
+            self.mark(moved)
+        self.end_move()
+
+    cdef uint64_t count(self, uint64_t first, uint64_t end) noexcept:
+        """How many of [first, end) are marked."""
+        cdef uint64_t index = first, total = 0
+        while index < end:
+            if index & 63 == 0 and end - index >= 64:
+                total += popcount(self.words[(index & self.mask) >> 6])
+                index += 64
+            else:
+                total += self.test(index)
+                index += 1
+        return total
+
+    cdef int reserve(self, uint64_t end) except -1:
+        """Room for every index below end; OSError where the disk has none."""
+        cdef uint64_t capacity = self.mask + 1
+        cdef uint64_t first = self.cursor().index
+        if end - first <= capacity:
+            return 0
+        while end - first > capacity:
+            capacity *= 2
+        self.replace(capacity, True)
+        return 0
+
+    cdef int replace(self, uint64_t capacity, bint must) except -1:
+        """A new file under the same name with the same content, larger maybe. Where the disk has no room for it and
+        none was there before, memory has to do: a broker must be able to start on a full disk."""
+        cdef size_t size = HEADER_SIZE + capacity // 8
+        cdef AckFile grown = AckFile(self.path, False)
+        if self.header is not NULL:
+            begin_store(self)
+        name = self.path + ".tmp"
+        try:
+            fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            try:
+                # On most file systems a store into a hole of a full disk would find no room.
+                os.posix_fallocate(fd, 0, size)
+                grown.attach(fd, size)
+                grown.copy(self)
+                os.rename(name, self.path)
+                grown.let_go()
+            except BaseException:
+                grown.unmap()
+                os.unlink(name)
+                raise
+            finally:
+                os.close(fd)
+        except OSError as error:
+            self.error_errno = error.errno
+            if must and self.is_kept():
+                raise
+            if self.is_kept() or self.header is NULL:
+                log.error("DISKQUEUE(%s) acknowledgements are kept in memory only - %s", os.path.basename(self.path),
+                          error)
+            grown.attach(-1, size)
+            grown.copy(self)
+        self.swap(grown)
+        return 0
+
+    cdef void copy(self, AckFile old) noexcept:
+        """Into this one, which is all zeros."""
+        cdef uint64_t index
+        cdef Place cursor = Place(1, 0, 0), written = Place(1, 0, 0)
+        memcpy(self.header.magic, MAGIC, 8)
+        self.header.capacity = self.mask + 1
+        if old.header is not NULL:
+            cursor, written = old.cursor_place, old.written_place
+            self.header.meta, self.header.meta_next = old.header.meta, old.header.meta_next
+            self.header.sealed = old.header.sealed
+            self.header.moving_from, self.header.moving_to = old.header.moving_from, old.header.moving_to
+            for index in range(cursor.index, written.index):
+                if old.test(index):
+                    self.mark(index)
+        self.set_cursor(cursor.index, cursor.file, cursor.position)
+        self.set_written(written.index, written.file, written.position)
+        if old.header is NULL:
+            self.claim()
+        else:
+            # As the old one: one that was not claimed yet must not be believed by the next start.
+            memcpy(self.header.boot_id, old.header.boot_id, sizeof(self.header.boot_id))
+            self.header.clean = old.header.clean
+            self.header.boot_check = check_boot(self.header)
+            if old.header.boot_check != check_boot(old.header):
+                self.header.boot_check ^= 1
+
+    cdef void swap(self, AckFile other) noexcept:
+        self.swap_with(other)
+        self.is_synced = False
+        self.cursor_place, other.cursor_place = other.cursor_place, self.cursor_place
+        self.written_place, other.written_place = other.written_place, self.written_place
+
+    cdef void announce(self, list numbers) noexcept:
+        """That metadata is about to be renamed into place; until confirm(), the old one and it are both ours."""
+        cdef int i
+        begin_store(self)
+        self.header.meta_next.check = 0
+        barrier()
+        for i in range(5):
+            self.header.meta_next.numbers[i] = numbers[i]
+        barrier()
+        self.header.meta_next.check = check_numbers(<uint64_t *>self.header.meta_next.numbers, 5)
+        barrier()
+
+    cdef void confirm(self) noexcept:
+        begin_store(self)
+        self.header.meta = self.header.meta_next
+
+    cdef bint knows(self, list numbers) noexcept:
+        """Nobody has written other metadata since we did."""
+        return is_meta(&self.header.meta, numbers) or is_meta(&self.header.meta_next, numbers)
+
+    cdef bint is_clean(self) noexcept:
+        """It was left by finish(), and nobody has claimed it since."""
+        return self.header.clean != 0
+
+    cdef bint keep(self) noexcept:
+        """Where it could not be kept, try again; whether it is now."""
+        if not self.is_kept() or self.is_cut():
+            begin_store(self)
+            if self.inode:
+                log.error("DISKQUEUE(%s) acknowledgements are kept in memory only - the file could not be changed",
+                          os.path.basename(self.path))
+                self.mapping.is_lost = True
+            with suppress(OSError):
+                self.replace(self.mask + 1, False)
+            if self.is_kept():
+                log.warning("DISKQUEUE(%s) acknowledgements are kept on disk again", os.path.basename(self.path))
+        return self.is_kept()
+
+    cdef bint finish(self) noexcept:
+        """The clean stop: from now on a reboot takes nothing away. Whether the caller has to sync the file."""
+        if self.mapping is NULL and self.is_claim_due and self.trusted and self.header.clean:
+            return False    # as the stop before has left it
+        begin_store(self)
+        self.header.clean = 1
+        self.header.boot_check = check_boot(self.header)
+        return True
+
+    cdef int remove(self) except -1:
+        self.unmap()
+        with suppress(FileNotFoundError):
+            os.unlink(self.path)
+
+    # For tests: the same by Python's names.
+
+    def state(self):
+        cursor, written = self.cursor(), self.written()
+        return ((cursor.index, cursor.file, cursor.position), (written.index, written.file, written.position))
+
+    @property
+    def capacity(self):
+        return self.mask + 1
+
+    def put_cursor(self, uint64_t index, int64_t file, int64_t position):
+        self.set_cursor(index, file, position)
+
+    def put_written(self, uint64_t index, int64_t file, int64_t position):
+        self.reserve(index)
+        self.clear(self.written().index, index)
+        self.set_written(index, file, position)
+
+    def finish_record(self, uint64_t index):
+        self.mark(index)
+
+    def finished(self):
+        return [i for i in range(self.cursor().index, self.written().index) if self.test(i)]
+
+    def finished_count(self):
+        return self.count(self.cursor().index, self.written().index)
+
+    def is_on_disk(self):
+        return self.is_kept()
+
+    def keep_again(self):
+        return self.keep()
+
+    def claim_file(self):
+        self.claim()
+
+    def finish_file(self):
+        return self.finish()
+
+    def close(self):
+        self.finish()
+        self.unmap()
+
+
+cdef bint is_meta(KeptMeta *meta, list numbers) noexcept:
+    cdef int i
+    if meta.check != check_numbers(<uint64_t *>meta.numbers, 5):
+        return False
+    for i in range(5):
+        if meta.numbers[i] != <int64_t>numbers[i]:
+            return False
+    return True

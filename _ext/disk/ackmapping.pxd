@@ -1,0 +1,80 @@
+"""The ack file in memory: mapped while it changes, a copy while it does not."""
+
+from libc.stdint cimport int64_t, uint64_t
+
+from nsqfast._ext.disk.syncer cimport OpenFile
+
+
+cdef extern from "disk/mapping.h" nogil:
+    ctypedef struct Mapping "nsq_mapping":
+        char *address
+        int fd
+        void *owner
+        bint is_lost
+
+
+cdef struct Place:
+    uint64_t index      # of a record, counted from 1 since the file was made
+    int64_t file
+    int64_t position
+
+
+cdef struct KeptPlace:
+    Place place
+    uint64_t check
+
+
+cdef struct KeptMeta:
+    int64_t numbers[5]
+    uint64_t check
+
+
+cdef struct Header:
+    char magic[8]
+    uint64_t capacity           # of the ring, in bits, a power of two
+    KeptPlace cursor[2]         # everything before it is finished; [cursor_slot] counts
+    KeptPlace written[2]        # where the next record goes; [written_slot] counts
+    KeptPlace sealed            # from there on hollow records are sealed; index 0 = that is not known
+    KeptMeta meta               # what is in the metadata file that we wrote last
+    KeptMeta meta_next          # and in the one that was about to replace it
+    uint64_t moving_from        # a record that is being written again...
+    uint64_t moving_to          # ...under this index; 0 = none. If that one is there, the old one is finished
+    uint64_t marked             # the bit that was set last, from 1 on: a kill may come before the check knows of it
+    uint64_t bits_check         # over all bits that are set
+    uint64_t boot_check         # over what follows
+    char boot_id[40]            # after a reboot without a clean stop the bits are not to be believed
+    uint64_t clean
+    unsigned char cursor_slot
+    unsigned char written_slot
+    uint64_t clearing           # 1: bits of one word are being taken away, and a kill may come before the check knows
+    uint64_t clearing_check     # what the check will be
+
+
+cdef enum:
+    HEADER_SIZE = 512
+
+
+cdef class AckMapping:
+    cdef Header *header
+    cdef uint64_t *words            # of bits; not to be written to where nothing is mapped
+    cdef Mapping *mapping           # NULL: both are a copy
+    cdef uint64_t mask
+    cdef size_t size
+    cdef uint64_t inode             # of the file, which is not open; 0: the disk had no room, this is in memory only
+    cdef readonly str path
+    cdef int error_errno            # why it could not be kept
+
+    cdef bint read_copy(self, int fd, size_t size) noexcept
+    cdef void shorten_copy(self) noexcept
+    cdef int attach(self, int fd, size_t size) except -1
+    cdef void let_go(self) noexcept
+    cdef void unmap(self) noexcept
+    cdef void wake(self) noexcept
+    cdef bint has_bits(self) noexcept
+    cdef bint rest(self) noexcept
+    cdef void take(self, Mapping *mapping, size_t size) noexcept
+    cdef void swap_with(self, AckMapping other) noexcept
+
+    cdef bint is_kept(self) noexcept
+    cdef bint is_cut(self) noexcept
+    cdef OpenFile *open(self) except? NULL

@@ -1,0 +1,112 @@
+"""What stands behind a topic or a channel: memory first, then disk, first in, first out."""
+
+from libc.stdint cimport int64_t, uint16_t, uint64_t
+
+from nsqfast._ext.core.budget cimport Budget
+from nsqfast._ext.core.heap cimport Timed, Timers
+from nsqfast._ext.core.memory cimport account
+from nsqfast._ext.core.message cimport Delivery, Message
+from nsqfast._ext.core.ring cimport Ring
+from nsqfast._ext.core.settings cimport Settings
+from nsqfast._ext.disk.deferred cimport DiskDeferred
+from nsqfast._ext.disk.disposal cimport Disposal
+from nsqfast._ext.disk.oldest_record cimport DiskHead
+from nsqfast._ext.disk.queue cimport DiskQueue
+from nsqfast._ext.disk.syncer cimport Syncer
+
+
+cdef class SyncTick(Timed):
+    cdef Timers timers
+    cdef int64_t period_ns
+    cdef SyncEnd end
+    cdef object dirty            # backlogs whose disk changed since the last tick
+    cdef Py_ssize_t left         # of these, in the tick that is on its way
+
+    cdef int add(self, Backlog backlog) except -1
+    cdef int on_deadline(self, int64_t now_ns) except -1
+
+
+cdef class SyncEnd(Timed):
+    cdef Timers timers
+    cdef Syncer syncer
+    cdef object drafted          # (ticket, backlog) of those whose positions are on their way
+    cdef object ended            # (done ticket, whether all went well) of batches that something has to follow
+    cdef Py_ssize_t unseen       # queues that wait for copies, of those that are looked at for the first of these
+
+    cdef int add(self, uint64_t done_ticket, bint is_good) except -1
+    cdef bint work(self) except -1
+    cdef bint keep_cursors(self, Budget *budget) except -1
+    cdef bint install(self, uint64_t done_ticket, bint is_good, Budget *budget) except -1
+    cdef int on_deadline(self, int64_t now_ns) except -1
+
+
+cdef class Storage:
+    cdef readonly Settings settings
+    cdef readonly Syncer syncer
+    cdef readonly Timers timers
+    cdef SyncTick tick
+    cdef SyncEnd sync_end
+    cdef Disposal disposal
+    cdef list unsettled          # topics that put off a write in this turn
+    cdef list uncounted          # (ticket, topic, its counts) of what waits for an fsync
+    cdef object on_mixed         # writes what was put off; None where there is no registry
+
+    cdef int write_put_off(self) except -1
+
+
+cdef class Backlog:
+    cdef Ring memory             # Message * with its lowest bit set, or Delivery * of a requeued one
+    cdef int64_t memory_max
+    cdef DiskQueue disk          # None: nothing of this outlives the process
+    cdef DiskHead head           # None until somebody asks how old the oldest is
+    cdef Storage storage
+    cdef bint is_dirty           # stands in the tick's list
+    cdef bint has_failed         # the last sync could not write positions or acknowledgements
+    cdef size_t mark_size        # of the memory, at `begin`
+
+    cdef int64_t depth(self) noexcept
+    cdef int64_t disk_depth(self) noexcept
+    cdef bint put(self, Message *message, bint is_wanted) except -1
+    cdef Delivery *defer(self, Message *message) except NULL
+    cdef int requeue(self, Delivery *delivery) except -1
+    cdef int store(self, Delivery *delivery) except -1
+    cdef int rewrite(self, Delivery *delivery) except -1
+    cdef DiskDeferred found_deferred(self)
+    cdef Delivery *take(self) except? NULL
+    cdef Message *read(self, uint64_t *ordinal) except? NULL
+    cdef int done(self, Delivery *delivery) except -1
+    cdef int begin(self) except -1
+    cdef int write(self) except -1
+    cdef int confirm(self) except -1
+    cdef int revoke(self) except -1
+    cdef int take_back(self) except -1
+    cdef uint64_t ticket(self) except? 0
+    cdef int64_t oldest(self) except -2
+    cdef int empty(self) except -1
+    cdef uint64_t close_some(self, int step) except? 0
+    cdef int note_copies(self, uint64_t ticket) except -1
+    cdef bint is_ahead(self) noexcept
+    cdef int delete_files(self) except -1
+    cdef int remember(self, Message *message) except -1
+    cdef int mark(self) except -1
+    cdef uint64_t sync(self) except? 0
+    cdef int synced(self, bint is_good) except -1
+
+
+# Inline, since a publish asks this of each of its channels.
+cdef inline bint has_room(Backlog backlog) noexcept:
+    """In memory, and nothing on disk comes first."""
+    return (<int64_t> backlog.memory.size < backlog.memory_max and account.level == 0
+            and (backlog.disk is None or backlog.disk.depth + backlog.disk.later_count == 0))
+
+
+cdef inline bint writes(Backlog backlog) noexcept:
+    """What is put now goes to disk."""
+    return backlog.disk is not None and not has_room(backlog)
+
+
+cdef class Queue(Timed):
+    """A topic or a channel."""
+    cdef Backlog backlog
+
+    cdef int64_t oldest(self) except -2

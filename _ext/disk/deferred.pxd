@@ -1,0 +1,21 @@
+"""Deferred messages of a queue on disk, found again after a clean stop."""
+
+from libc.stdint cimport int64_t, uint64_t
+
+from nsqfast._ext.core.message cimport Delivery
+from nsqfast._ext.disk.deadlines cimport Deadlines
+from nsqfast._ext.disk.reader cimport DiskReader
+from nsqfast._ext.disk.segment cimport Segment
+
+
+cdef class DiskDeferred:
+    cdef DiskReader queue
+    cdef Deadlines deadlines
+    cdef Segment segment
+    cdef uint64_t number            # of those looked at
+    cdef int64_t file
+    cdef int64_t position
+
+    cdef Delivery *next(self, int64_t *due_ns) except? NULL
+    cdef bint find(self) except -1
+    cdef bint open(self) except -1

@@ -1,0 +1,77 @@
+"""Deferred messages of a queue on disk, found again after a clean stop.
+
+Each is read, and the queue's reader will pass it. Where a record is not the one that was deferred, the rest is left to
+the reader, and so is due at once.
+"""
+
+from libc.stdint cimport int64_t, uint64_t
+
+import logging
+
+from nsqfast._ext.core.message cimport Message, delivery_new, id_of_record, message_load
+from nsqfast._ext.disk.segment import segment_path
+
+log = logging.getLogger("nsqd")
+
+
+cdef class DiskDeferred:
+    def __init__(self, DiskReader queue not None, Deadlines deadlines not None):
+        self.queue = queue
+        self.deadlines = deadlines
+        self.file, self.position = deadlines.head.file, deadlines.head.position
+
+    cdef Delivery *next(self, int64_t *due_ns) except? NULL:
+        """The next one, and when it is due (Unix time); NULL at the end."""
+        cdef uint64_t index
+        cdef int64_t end
+        cdef Message *message
+        cdef Delivery *delivery
+        while self.number < self.deadlines.head.count and self.find():
+            index = self.deadlines.head.first_index + self.number
+            end = self.segment.end_of(self.position)
+            record = self.segment.bytes(self.position, end)
+            if (id_of_record(<const char *>record + 4) != self.deadlines.entries[self.number].id
+                    or not is_unfinished(self.queue, index, self.file, self.position)):
+                break
+            message = message_load(<const char *>record + 4, len(record) - 4)
+            if message is NULL:
+                raise MemoryError
+            delivery = delivery_new(message)
+            if delivery is NULL:
+                raise MemoryError
+            delivery.ordinal = self.queue.take_found(index, self.file, self.position, end)
+            due_ns[0] = self.deadlines.entries[self.number].due_ns
+            self.position = end
+            self.number += 1
+            return delivery
+        if self.number < self.deadlines.head.count:
+            log.warning("DISKQUEUE(%s) %d deferred messages are due at once, they are not where they were",
+                        self.queue.name, self.deadlines.head.count - self.number)
+        self.deadlines = Deadlines()
+        self.number = 0
+        return NULL
+
+    cdef bint find(self) except -1:
+        """A record stands at the position, or at the start of the next file."""
+        if self.segment is None and not self.open():
+            return False
+        if self.position >= self.segment.size:
+            self.file += 1
+            self.position = 0
+            if not self.open():
+                return False
+        return self.segment.looks(self.position)
+
+    cdef bint open(self) except -1:
+        try:
+            self.segment = Segment(segment_path(self.queue.prefix, self.file))
+        except OSError as error:
+            log.warning("DISKQUEUE(%s) %s", self.queue.name, error)
+            return False
+        return True
+
+
+cdef bint is_unfinished(DiskReader queue, uint64_t index, int64_t file, int64_t position):
+    """Not so where the file of an earlier stop was left or put back."""
+    return (queue.acks is not None and queue.cursor <= index < queue.written and not queue.acks.test(index)
+            and (queue.cursor_file, queue.cursor_position) <= (file, position))

@@ -1,0 +1,147 @@
+"""What is emptied or deleted disappears from all figures at once. To free millions of messages takes as long as to
+deliver them, so that is done a part at a time, and until then their memory counts as used. The same with files.
+"""
+
+from libc.stdint cimport INT64_MAX, uintptr_t
+
+from nsqfast._ext.core.budget cimport begin_part, is_spent
+from nsqfast._ext.core.clock cimport monotonic_ns
+from nsqfast._ext.core.message cimport Delivery, Message, delivery_free, message_drop
+
+
+cdef class Disposal(Timed):
+    """One for all queues of a broker."""
+
+    def __init__(self, Timers timers, Syncer syncer):
+        self.timers = timers
+        self.syncer = syncer
+        self.rings = []
+        self.lines = []
+        self.heaps = []
+        self.callbacks = []
+        self.deleting = {}
+        syncer.on_doomed = self.begin
+
+    cdef int add_ring(self, Ring ring) except -1:
+        """Of messages and deliveries, as a backlog holds them."""
+        if ring.size:
+            self.rings.append(ring)
+            self.begin()
+        return 0
+
+    cdef int add_line(self, InFlightLine line) except -1:
+        if line.size:
+            self.lines.append(line)
+            self.begin()
+        return 0
+
+    cdef int add_heap(self, DeadlineHeap heap) except -1:
+        """Of deliveries."""
+        if heap.size:
+            self.heaps.append(heap)
+            self.begin()
+        return 0
+
+    cdef int note_deleted(self, str topic) except -1:
+        """All its channels are."""
+        del self.deleting[topic]
+        return self.begin()
+
+    cpdef int begin(self) except -1:
+        if not self.is_armed:
+            self.timers.arm(self, monotonic_ns())
+        return 0
+
+    cdef int on_deadline(self, int64_t now_ns) except -1:
+        cdef Budget budget = begin_part()
+        cdef bint is_over = self.remove_some(&budget)
+        if not self.free_some(&budget) or not is_over:
+            return self.timers.arm(self, now_ns + 1)  # in later turns
+        return self.syncer.announce()  # a turn, in which the memory begins to go back
+
+    cdef int when_removed(self, object callback) except -1:
+        """callback() once the files are gone of all that was emptied or deleted so far."""
+        if self.syncer.doomed or self.deleting:
+            self.callbacks.append(callback)
+        else:
+            callback()
+        return 0
+
+    cdef bint remove_some(self, Budget *budget) except -1:
+        """False: the part ended before all files were removed, or the thread has more than enough of them."""
+        cdef dict doomed = self.syncer.doomed
+        while doomed:
+            if not self.syncer.may_close():
+                return False
+            prefix, paths = doomed.popitem()
+            if not self.syncer.remove_some(prefix, paths, budget):
+                doomed[prefix] = paths
+                return False
+        if self.deleting:
+            return True     # their files are still to come
+        callbacks, self.callbacks = self.callbacks, []
+        for callback in callbacks:
+            callback()
+        return True
+
+    cdef bint free_some(self, Budget *budget) except -1:
+        """False: the part ended before all was freed."""
+        while self.rings:
+            if not drop_ring(self.rings[len(self.rings) - 1], budget):
+                return False
+            self.rings.pop()
+        while self.lines:
+            if not drop_line(self.lines[len(self.lines) - 1], budget):
+                return False
+            self.lines.pop()
+        while self.heaps:
+            if not drop_heap(self.heaps[len(self.heaps) - 1], budget):
+                return False
+            self.heaps.pop()
+        return True
+
+    cdef int finish(self) except -1:
+        """Free what is left, at the end of the process."""
+        cdef Budget endless = Budget(0, INT64_MAX)
+        for topic in list(self.deleting.values()):
+            topic.finish_deletion()
+        self.timers.disarm(self)
+        for prefix in list(self.syncer.doomed):
+            self.syncer.remove_doomed(prefix)
+        self.remove_some(&endless)  # tells those who wait for it
+        self.free_some(&endless)
+        return 0
+
+
+cdef bint drop_ring(Ring ring, Budget *budget) noexcept:
+    """False: the part ended before; likewise below."""
+    cdef uintptr_t item
+    while ring.size:
+        item = <uintptr_t> ring.pop()
+        if item & 1:
+            message_drop(<Message *> (item & ~<uintptr_t> 1))
+        else:
+            delivery_free(<Delivery *> item)
+        if is_spent(budget, 1):
+            return False
+    return True
+
+
+cdef bint drop_line(InFlightLine line, Budget *budget) noexcept:
+    cdef Delivery *delivery = line.peek()
+    while delivery is not NULL:
+        line.remove(delivery)
+        delivery_free(delivery)
+        if is_spent(budget, 1):
+            return False
+        delivery = line.peek()
+    return True
+
+
+cdef bint drop_heap(DeadlineHeap heap, Budget *budget) noexcept:
+    while heap.size:
+        heap.size -= 1
+        delivery_free(<Delivery *> heap.nodes[heap.size])
+        if is_spent(budget, 1):
+            return False
+    return True

@@ -1,0 +1,3 @@
+from nsqfast._ext.disk.position import DiskPosition
+
+class FileReader(DiskPosition): ...

@@ -1,0 +1,133 @@
+"""One data file, read ahead; and what is told when the disk does not return it.
+
+Some bytes that cannot be read are damage: they are given up and the rest is read. A device that returns nothing at all
+may come back: nothing is given up, and it is tried again.
+"""
+
+from libc.errno cimport EBADMSG, EILSEQ, EINTR, EIO, ENODATA, errno
+from libc.stdint cimport uint64_t
+from libc.stdlib cimport free, malloc
+from posix.unistd cimport close, pread
+
+import os
+
+from nsqfast._ext.core.memory cimport account, charge
+from nsqfast._ext.disk.file_window import open_file
+from nsqfast._ext.disk.segment import segment_path
+
+
+cdef extern from "errno.h" nogil:
+    int EUCLEAN
+
+
+cdef enum:
+    AHEAD_SIZE = 65536
+    # Where so much from the reader on cannot be read, as far as it is tried, it is the device and not a sector.
+    DEAD_SIZE = 1048576
+
+
+cdef class FileReader(DiskPosition):
+    def __cinit__(self):
+        self.read_fd = -1
+
+    def __dealloc__(self):
+        if self.read_fd >= 0:
+            close(self.read_fd)
+        charge(&account, -self.ahead_capacity)
+        free(self.ahead)
+
+    cdef int fill(self, int64_t size) except -1:
+        """Have that much from the reader's position on in memory; 0 where the file, or the disk, does not give it."""
+        cdef int64_t offset = self.read_position - self.ahead_start, want
+        if 0 <= offset and offset + size <= self.ahead_size:
+            return 1
+        if self.read_position + size > self.read_end:
+            return 0
+        if size > self.ahead_capacity:
+            charge(&account, -self.ahead_capacity)
+            free(self.ahead)
+            self.ahead_size = self.ahead_capacity = 0
+            want = AHEAD_SIZE
+            while want < size:
+                want *= 2
+            self.ahead = <char *>malloc(want)
+            if self.ahead is NULL:
+                raise MemoryError
+            self.ahead_capacity = want
+            charge(&account, want)
+        if self.read_fd < 0:
+            self.note_open()
+            try:
+                self.read_fd, _ = open_file(segment_path(self.prefix, self.read_file))
+            except FileNotFoundError:
+                return 0    # resync() goes on with another one
+        self.ahead_start = self.read_position
+        self.ahead_size = 0
+        self.ahead_size = self.read_ahead(size, min(self.ahead_capacity, self.read_end - self.read_position))
+        return size <= self.ahead_size
+
+    cdef int64_t read_ahead(self, int64_t size, int64_t want) except -1:
+        """How many bytes came; less than size: the rest of them is not there, or damaged."""
+        cdef int64_t got = 0
+        cdef ssize_t done
+        while got < want:
+            done = pread(self.read_fd, self.ahead + got, want - got, self.read_position + got)
+            if done < 0 and errno == EINTR:
+                continue
+            if done < 0 and got < size < want:
+                want = size     # the error may be behind it
+                continue
+            if done < 0:
+                if got < size and not is_damage(errno):
+                    raise self.refuse(errno)
+                break
+            if done == 0:
+                # Somebody cut the file: what is left of it is all there is.
+                self.read_end = self.read_position + got
+                break
+            got += done
+            self.syncer.health.read_bytes += <uint64_t> done
+        if self.is_refused and got >= size:
+            self.is_refused = False
+            self.syncer.health.was_read(self.prefix)
+        return got
+
+    cdef object refuse(self, int error):
+        """To be raised: it cannot be read now, which is no reason to give it up."""
+        self.is_refused = True
+        return self.syncer.health.fail("read", segment_path(self.prefix, self.read_file), error)
+
+    cdef bint is_sound(self) except -1:
+        try:
+            return Segment(segment_path(self.prefix, self.read_file), self.read_end).accepted(self.read_position)
+        except FileNotFoundError:
+            return False
+
+    cdef int check_device(self, Segment segment) except -1:
+        """Raise unless it is damage: what a device that has gone away does not give now is not lost."""
+        cdef int64_t size = segment.size - self.read_position
+        if not is_damage(segment.error) or (
+                size > DEAD_SIZE and segment.at(segment.size - 1, 1) is NULL
+                and segment.at(segment.size - size // 2, 1) is NULL):
+            raise self.refuse(segment.error)
+        return 0
+
+    cdef str name_damage(self, Segment segment, int64_t end):
+        """For the log; what cannot be read in front of end is told to everybody else, too."""
+        ranges = [(first, behind) for first, behind in segment.unreadable if first < end]
+        if not ranges:
+            return "invalid message"
+        self.syncer.health.give_up(segment.path, segment.error, sum(behind - first for first, behind in ranges))
+        return f"{os.strerror(segment.error).lower()} at " + ", ".join(f"{first}-{behind}" for first, behind in ranges)
+
+    cdef int close_reader(self) except -1:
+        if self.read_fd >= 0:
+            close(self.read_fd)
+        self.read_fd = -1
+        self.ahead_size = 0
+        return 0
+
+
+cdef bint is_damage(int error) noexcept:
+    """These bytes cannot be read; not: no bytes can, at the moment."""
+    return error in (EIO, ENODATA, EBADMSG, EUCLEAN, EILSEQ)

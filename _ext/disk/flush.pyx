@@ -1,0 +1,70 @@
+"""What a queue holds in memory goes to disk, at a stop.
+
+A message that has a record on disk already is written again behind the others, so that Go, which knows one read
+position only, finds it; where that fails it still stands where it stood. The others are lost then, and counted.
+"""
+
+from nsqfast._ext.core.message cimport delivery_free
+
+cdef enum:
+    # Bytes of messages that are gathered for one write: what a full disk refuses is lost whole, though some of it may
+    # have fitted, and memory that is full of messages has no room for a second copy of them all.
+    FLUSH_SIZE = 65536
+
+
+cdef class Flush:
+    """Of one queue that has files."""
+
+    def __init__(self, Backlog backlog not None):
+        self.backlog = backlog
+        self.error = None
+        backlog.disk.is_ending = True
+        backlog.disk.begin_batch()
+
+    cdef int add(self, Delivery *delivery) except -1:
+        """Uses the delivery up."""
+        cdef bint is_only_here = delivery.ordinal == 0
+        if self.error is not None:
+            self.lost_count += is_only_here
+            delivery_free(delivery)
+            return 0
+        self.batch_count += is_only_here
+        self.batch_size += delivery.message.size
+        self.backlog.store(delivery)
+        if self.batch_size > FLUSH_SIZE:
+            self.end()
+            self.backlog.disk.begin_batch()
+        return 0
+
+    cdef int add_memory(self) except -1:
+        """All that is queued in memory."""
+        cdef size_t _
+        for _ in range(self.backlog.memory.size):
+            self.add(self.backlog.take())
+        return 0
+
+    cdef int begin_deferred(self) except -1:
+        """Those that follow are deferred, and the last ones."""
+        self.end()
+        self.deadlines = Deadlines()
+        self.deadlines.head.first_index = self.backlog.disk.written
+        self.deadlines.head.file = self.backlog.disk.write_file
+        self.deadlines.head.position = self.backlog.disk.write_position
+        self.backlog.disk.begin_batch()
+        return 0
+
+    cdef int add_deferred(self, Delivery *delivery, int64_t due_ns) except -1:
+        """due_ns: Unix time."""
+        self.deadlines.add(delivery.message.id, due_ns)
+        return self.add(delivery)
+
+    cdef int end(self) except -1:
+        """Write what was gathered."""
+        try:
+            self.backlog.disk.end_batch()
+        except OSError as error:
+            self.error = error
+            self.lost_count += self.batch_count
+        self.batch_count = self.batch_size = 0
+        self.backlog.disk.deadlines = self.deadlines if self.error is None else None
+        return 0

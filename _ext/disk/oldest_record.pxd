@@ -1,0 +1,18 @@
+"""When the next record of a queue on disk was published."""
+
+from libc.stdint cimport int64_t
+
+from nsqfast._ext.disk.reader cimport DiskReader
+
+
+cdef enum:
+    UNREADABLE = -1
+
+
+cdef class DiskHead:
+    # Where the last answer was read.
+    cdef int64_t file
+    cdef int64_t position
+    cdef int64_t timestamp_ns    # 0: nowhere yet
+
+    cdef int64_t look(self, DiskReader reader) except -2

@@ -1,0 +1,64 @@
+"""Where a queue on disk begins and ends, and what its ack file and its metadata say of it."""
+
+from libc.stdint cimport int64_t, uint64_t
+
+from nsqfast._ext.disk.ackfile cimport AckFile, Place
+from nsqfast._ext.disk.syncer cimport OpenFile, Syncer
+
+
+cdef class DiskPosition:
+    cdef readonly str name
+    cdef str prefix                     # <data_path>/<name>.diskqueue.
+    cdef Syncer syncer
+    cdef AckFile acks                   # None until there is something to remember
+    cdef bint closed
+    cdef bint is_open                   # it may have data files open
+    cdef readonly int64_t unacked       # from the cursor on, whether read or not
+
+    # Where it ends: what is published
+    cdef uint64_t written               # index of the next record
+    cdef int64_t write_file
+    cdef int64_t write_position
+
+    # Where it begins
+    cdef uint64_t cursor                # index of the first record not finished
+    cdef int64_t cursor_file            # where it starts
+    cdef int64_t cursor_position
+    cdef Place kept                     # what the ack file and the metadata say of the cursor
+    cdef Place next_kept                # the same as soon as wait_ticket is done
+    cdef uint64_t wait_ticket           # 0 = of the next fsync that is asked for
+    cdef bint is_waiting
+    cdef uint64_t copied_from           # no batch of fsyncs before this one has copies; 0 = none were made
+    cdef uint64_t copied_ticket         # all copies made so far are on disk when it is done...
+    cdef bint has_new_copies            # ...but for some that no fsync was asked for yet
+
+    # From where on all records are sealed where they are hollow (see hollow.h); file -1: this is not known
+    cdef int64_t sealed_file
+    cdef int64_t sealed_position
+
+    # The metadata file
+    cdef str meta_text                  # what is in it now
+    cdef str meta_synced                # the same if it is known to be on disk
+    cdef list meta_draft                # what waits for its fsync to replace that; None = nothing
+
+    cdef int note_open(self) except -1
+    cdef bint close_idle(self) except -1
+
+    cdef int move_cursor(self, int64_t file, int64_t position) except -1
+    cdef int keep_cursor(self) except -1
+    cdef int keep(self, Place place) except -1
+    cdef int note_copy(self, uint64_t ticket) except -1
+    cdef bint has_failed(self) noexcept
+    cdef bint are_copies_kept(self) noexcept
+    cdef bint synced(self) except -1
+    cdef uint64_t kept_behind(self) noexcept
+
+    cdef list meta_now(self)
+    cdef str text_of(self, list numbers)
+    cdef int note_sealed(self) except -1
+    cdef bint is_meta_due(self)
+    cpdef uint64_t begin_meta(self) except? 0
+    cpdef int end_meta(self) except -1
+    cpdef int drop_meta(self) except -1
+    cdef OpenFile *put_meta(self) except NULL
+    cdef int try_meta(self) except -1

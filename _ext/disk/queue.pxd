@@ -1,0 +1,27 @@
+"""A queue on disk in go-diskqueue's format, with acknowledgements that survive a kill -9."""
+
+from libc.stdint cimport int64_t, uint64_t
+
+from nsqfast._ext.disk.deadlines cimport Deadlines
+from nsqfast._ext.disk.writer cimport DiskWriter
+
+
+cdef enum:
+    CLOSE_STEPS = 3
+
+
+# depth, unacked, name, pop() and ack() are DiskReader's, append() and what becomes of a batch DiskWriter's.
+cdef class DiskQueue(DiskWriter):
+    cdef int64_t first_file             # no data file has a lower number
+    cdef Deadlines deadlines            # of those deferred, found at the start or to be kept at the stop; or None
+
+    cpdef int empty(self) except -1
+    cdef int fill_holes(self) except -1
+    cdef list end_copies(self, list copied)
+    cpdef int close(self) except -1
+    cpdef uint64_t close_some(self, int step) except? 0
+    cdef uint64_t keep_all(self) except? 0
+    cdef uint64_t close_last(self) except? 0
+    cpdef int delete_files(self) except -1
+    cdef int close_files(self) except -1
+    cdef int release(self) except -1

@@ -1,0 +1,347 @@
+"""The reading half of a queue on disk: what is next, what is finished, and which files can go.
+
+    files    …000003.dat ──────── …000004.dat ────────── …000005.dat
+                  ▲ cursor: first record not finished        ▲ written: where the next one goes
+                  └ spots (where read records start) ┘ next_read
+
+Files in front of the cursor are removed, see diskposition. A reader at the end of a file goes to the next as soon as
+there is one, so a drained queue that rolls leaves no `.bad` behind.
+"""
+
+from libc.stdint cimport int64_t, uint64_t
+from libc.stdlib cimport free, malloc
+
+import logging
+import os
+import stat
+
+from nsqfast._ext.core.memory cimport account, charge
+from nsqfast._ext.core.message cimport Message, get_be32, id_from_hex, message_drop, message_load
+from nsqfast._ext.disk.recovery cimport count_records, record_start, set_aside
+from nsqfast._ext.disk.segment cimport RECORD_HEADER_SIZE, RECORD_SIZE_MIN, Segment, Span
+from nsqfast._ext.disk.segment import segment_path, segments_between
+
+log = logging.getLogger("nsqd")
+
+
+cdef class DiskReader(FileReader):
+    def __cinit__(self):
+        self.closed = True
+
+    def __dealloc__(self):
+        if self.spots is not NULL:
+            charge(&account, -<int64_t> ((self.spots_mask + 1) * sizeof(Spot)))
+        if self.taken is not NULL:
+            charge(&account, -<int64_t> ((self.taken_mask + 1) * sizeof(Taken)))
+        free(self.spots)
+        free(self.taken)
+
+    # Reading
+
+    cdef Message *pop(self, uint64_t *ordinal) except? NULL:
+        """The next unread record, or NULL. A caller with a batch open may get NULL although depth > 0."""
+        cdef const char *payload = NULL
+        cdef size_t size = 0
+        cdef Message *message
+        cdef uint64_t index
+        while not self.closed and self.depth > 0 and self.peek(&payload, &size):
+            index = self.next_read
+            if self.acks.test(index):
+                self.step(self.read_position + RECORD_HEADER_SIZE + size)
+                if index == self.cursor:
+                    self.advance()
+                self.skip_taken()
+                continue
+            message = message_load(payload, size)
+            if message is NULL:
+                raise MemoryError
+            try:
+                self.step(self.read_position + RECORD_HEADER_SIZE + size)
+            except BaseException:
+                message_drop(message)
+                raise
+            self.depth -= 1
+            ordinal[0] = index + self.shift
+            self.skip_taken()
+            if self.depth == 0 and self.next_read < self.written:
+                self.skim()
+            return message
+        return NULL
+
+    cdef int peek(self, const char **payload, size_t *size) except -1:
+        """The record at the reader's position: 1, or 0 where none is left."""
+        cdef const char *data
+        cdef uint64_t id
+        cdef int64_t n
+        while self.next_read < self.written:
+            if self.read_position >= self.read_end:
+                if self.read_file < self.write_file:
+                    self.next_file()
+                elif self.in_batch:
+                    return 0
+                else:
+                    log.error("DISKQUEUE(%s) positive depth at tail (%d), data loss, resetting 0...",
+                              self.name, self.depth)
+                    self.renumber(0)
+                continue
+            if self.fill(RECORD_SIZE_MIN):
+                data = self.ahead + (self.read_position - self.ahead_start)
+                n = get_be32(data)
+                if n >= 26 and self.fill(RECORD_HEADER_SIZE + n):
+                    data = self.ahead + (self.read_position - self.ahead_start)
+                    if id_from_hex(data + 14, &id) or self.is_sound():
+                        payload[0] = data + RECORD_HEADER_SIZE
+                        size[0] = n
+                        return 1
+            if not self.resync():
+                return 0
+        return 0
+
+    cdef int go_to(self, int64_t file, int64_t position) except -1:
+        """Put the reader there; 0 where the file does not exist."""
+        self.close_reader()
+        self.read_file = file
+        self.read_position = position
+        self.read_previous = -1
+        if file == self.write_file:
+            self.read_end = self.write_position
+            return 1
+        self.read_end = position
+        try:
+            status = os.stat(segment_path(self.prefix, file))
+        except FileNotFoundError:
+            return 0
+        if not stat.S_ISREG(status.st_mode):
+            return 0
+        self.read_end = status.st_size
+        return 1
+
+    cdef int next_file(self) except -1:
+        return 0 if self.go_to(self.read_file + 1, 0) else self.leave_file()
+
+    cdef int leave_file(self) except -1:
+        """Somebody took the reader's file away, or put something else there: the others are still to be read."""
+        path = segment_path(self.prefix, self.read_file)
+        log.error("DISKQUEUE(%s) reading at %d of %s - %s, going on behind it", self.name, self.read_position, path,
+                  "not a regular file" if os.path.exists(path) else "no such file or directory")
+        if self.read_file < self.write_file:
+            later = segments_between(self.prefix, self.read_file + 1, self.write_file)
+            self.go_to(min(later, default=self.write_file), 0)
+        else:
+            self.go_to(self.write_file, self.write_position)
+        return self.recount()
+
+    cdef int settle_reader(self) except -1:
+        """Not at the end of a file if there is a next one."""
+        while self.read_file < self.write_file and self.read_position >= self.read_end:
+            self.next_file()
+        return 0
+
+    cdef int rewind(self) except -1:
+        """The reader to the cursor."""
+        self.next_read = self.cursor
+        self.taken_head = self.taken_tail = 0
+        self.cursor_position = record_start(self.prefix, self.cursor_file, self.cursor_position)
+        return self.go_to(self.cursor_file, self.cursor_position)
+
+    cdef int skip_taken(self) except -1:
+        """The reader over records that it must not return, so that the cursor can follow."""
+        cdef Taken *next
+        while self.taken_head != self.taken_tail:
+            next = &self.taken[self.taken_head & self.taken_mask]
+            if next.index != self.next_read:
+                break
+            if next.file != self.read_file:
+                self.go_to(next.file, next.position)
+            self.read_position = next.position
+            self.step(next.end)
+            self.taken_head += 1
+        return 0
+
+    cdef int skim(self) except -1:
+        """Nothing unread is left: over what was finished in an earlier life, so that its files can go."""
+        cdef const char *payload = NULL
+        cdef size_t size = 0
+        while self.depth == 0 and not self.in_batch and self.peek(&payload, &size) and self.acks.test(self.next_read):
+            self.step(self.read_position + RECORD_HEADER_SIZE + size)
+            self.skip_taken()
+        if self.cursor < self.next_read and self.acks.test(self.cursor):
+            self.advance()
+        return 0
+
+    cdef int step(self, int64_t end) except -1:
+        """The reader behind the record at its position."""
+        cdef uint64_t i, capacity = self.spots_mask + 1 if self.spots else 0
+        cdef Spot *grown
+        if self.next_read - self.cursor == capacity:
+            capacity = capacity * 2 or 64
+            grown = <Spot *>malloc(capacity * sizeof(Spot))
+            if grown is NULL:
+                raise MemoryError
+            for i in range(self.cursor, self.next_read):
+                grown[i & (capacity - 1)] = self.spots[i & self.spots_mask]
+            charge(&account, <int64_t> ((capacity - (self.spots_mask + 1 if self.spots else 0)) * sizeof(Spot)))
+            free(self.spots)
+            self.spots = grown
+            self.spots_mask = capacity - 1
+        self.spots[self.next_read & self.spots_mask] = Spot(self.read_file, self.read_position)
+        self.read_previous = self.read_position
+        self.read_position = end
+        self.next_read += 1
+        return 0
+
+    cdef int take(self, uint64_t index, int64_t file, int64_t position, int64_t end) except -1:
+        cdef uint64_t i, size = self.taken_tail - self.taken_head, capacity = self.taken_mask + 1 if self.taken else 0
+        cdef Taken *grown
+        if size == capacity:
+            capacity = capacity * 2 or 16
+            grown = <Taken *>malloc(capacity * sizeof(Taken))
+            if grown is NULL:
+                raise MemoryError
+            for i in range(size):
+                grown[i] = self.taken[(self.taken_head + i) & self.taken_mask]
+            charge(&account, <int64_t> ((capacity - (self.taken_mask + 1 if self.taken else 0)) * sizeof(Taken)))
+            free(self.taken)
+            self.taken = grown
+            self.taken_mask = capacity - 1
+            self.taken_head, self.taken_tail = 0, size
+        cdef Taken *slot = &self.taken[self.taken_tail & self.taken_mask]
+        slot.index, slot.file, slot.position, slot.end = index, file, position, end
+        self.taken_tail += 1
+        return 0
+
+    cdef uint64_t take_found(self, uint64_t index, int64_t file, int64_t position, int64_t end) except 0:
+        """One that was there when the queue was opened; its ordinal."""
+        self.take(index, file, position, end)
+        self.depth -= 1
+        self.skip_taken()
+        return index + self.shift
+
+    cdef int resync(self) except -1:
+        """Over damage to the next whole record; the bytes between are kept aside. 0: not now, a batch is open."""
+        cdef Segment segment
+        cdef Span span
+        cdef int64_t end
+        if self.in_batch:
+            return 0
+        try:
+            segment = Segment(segment_path(self.prefix, self.read_file), self.read_end)
+        except FileNotFoundError:
+            self.leave_file()
+            return 1
+        if not segment.reads(self.read_position) and segment.error:
+            self.check_device(segment)
+        span = segment.next_record(self.read_position, self.read_previous)
+        if span.damaged >= 0:
+            log.error("DISKQUEUE(%s) reading at %d of %s - %s, going on at %d, saving bad bytes as %s.bad", self.name,
+                      self.read_position, segment.path, self.name_damage(segment, span.start), span.start, segment.path)
+        if span.end <= span.start and self.read_file == self.write_file:
+            span.start = min(self.read_position, span.start)    # recount() cuts there
+        elif span.damaged >= 0:
+            set_aside(self.name, segment, span.damaged, span.start)
+        self.go_to(self.read_file, span.start)
+        end = self.write_position
+        self.recount()
+        if self.write_position < end and self.write_position != span.start:
+            log.error("DISKQUEUE(%s) %s: no whole message behind %d, saving %d bytes as %s.bad", self.name,
+                      segment_path(self.prefix, self.write_file), self.write_position, end - self.write_position,
+                      segment_path(self.prefix, self.write_file))
+        return 1
+
+    cdef int recount(self) except -1:
+        """After damage: the numbers of the records behind the reader may not be what they were."""
+        cdef Segment segment
+        cdef int64_t end = self.write_position
+        cdef int64_t count = count_records(self.prefix, self.read_file, self.read_position, self.write_file, &end)
+        if self.cursor == self.next_read:
+            self.move_cursor(self.read_file, self.read_position)    # the search may have gone back
+        if end == self.write_position:
+            return self.renumber(count) if self.next_read + count != self.written else 0
+        # What is no record could become one together with the next that is written, and hide it.
+        segment = Segment(segment_path(self.prefix, self.write_file), self.write_position)
+        set_aside(self.name, segment, end, segment.size)
+        self.write_position = end
+        self.tail_dirty = True
+        if self.read_file == self.write_file:
+            self.read_end = end
+        return self.renumber(count)
+
+    cdef int renumber(self, int64_t count) except -1:
+        """Exactly count records follow. They get new ordinals, since a late ack of an old one may mean any of them;
+        those that were finished out of order or taken come again."""
+        cdef uint64_t end = self.written + self.shift
+        self.acks.reserve(self.next_read + count)
+        self.acks.clear(self.next_read, self.next_read + count)
+        self.shifts_before.append((self.shift_from, self.next_read + self.shift, self.shift))
+        self.shift = end - self.next_read
+        self.shift_from = end
+        self.written = self.next_read + count
+        self.acks.set_written(self.written, self.write_file, self.write_position)
+        self.taken_head = self.taken_tail = 0
+        self.depth = count
+        self.unacked = count + self.next_read - self.cursor - self.acks.count(self.cursor, self.next_read)
+        return 0
+
+    # Finishing
+
+    cdef int ack(self, uint64_t ordinal) except -1:
+        """It never comes back. Unknown and repeated ordinals are ignored."""
+        if self.closed or self.acks is None:
+            return 0
+        if self.in_batch:
+            self.held.append(ordinal)
+            return 0
+        return self.ack_record(ordinal - self.shift if ordinal >= self.shift_from else self.index_before(ordinal))
+
+    cdef int ack_record(self, uint64_t index) except -1:
+        """The same for the index that the record has now."""
+        if index < self.cursor or index >= self.written or self.acks.test(index):
+            return 0
+        self.acks.mark(index)
+        self.unacked -= 1
+        if index == self.cursor:
+            self.advance()
+        return 0
+
+    cdef uint64_t index_before(self, uint64_t ordinal) except? 0:
+        for first, end, shift in self.shifts_before:
+            if first <= ordinal < end:
+                return ordinal - shift
+        return 0
+
+    cdef int advance(self) except -1:
+        """The cursor over all that is finished."""
+        while self.cursor < self.next_read and self.acks.test(self.cursor):
+            self.cursor += 1
+        if self.cursor < self.next_read:
+            spot = self.spots[self.cursor & self.spots_mask]
+            return self.move_cursor(spot.file, spot.position)
+        self.settle_reader()
+        return self.move_cursor(self.read_file, self.read_position)
+
+    # The same for tests and tools, one Python call each.
+
+    def get(self):
+        """(ordinal, attempts, body, id) or None."""
+        cdef uint64_t ordinal = 0
+        cdef Message *message = self.pop(&ordinal)
+        if message is NULL:
+            return None
+        try:
+            return ordinal, message.attempts, (<char *>message.body)[:message.size], message.id
+        finally:
+            message_drop(message)
+
+    def finish(self, uint64_t ordinal):
+        self.ack(ordinal)
+
+
+def remove(path):
+    """Whether nothing of that name is left."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,33 @@
+"""What a queue finds on disk when it is opened, and the metadata file."""
+
+from libc.stdint cimport int64_t, uint64_t
+
+from nsqfast._ext.disk.ackfile cimport AckFile
+from nsqfast._ext.disk.segment cimport Segment
+from nsqfast._ext.disk.syncer cimport OpenFile, Syncer
+
+
+cdef class Recovered:
+    cdef AckFile acks           # None: nothing to remember yet
+    cdef uint64_t cursor
+    cdef int64_t cursor_file
+    cdef int64_t cursor_position
+    cdef uint64_t written
+    cdef int64_t write_file
+    cdef int64_t write_position
+    cdef int64_t first_file     # none has a lower number
+    cdef int64_t unacked
+    cdef int64_t sealed_file    # see DiskPosition
+    cdef int64_t sealed_position
+    cdef bint is_killed         # bits count that a process set which may not have synced what they rely on
+    cdef bint is_whole          # indexes are what they were when the queue was closed
+    cdef str meta_text          # what is in the metadata file; '' where that is not good enough
+
+
+cdef Recovered recover(str name, str prefix)
+cdef OpenFile *draft_meta(str draft, str text) except NULL
+cdef int install_meta(str draft, str prefix, list numbers, AckFile acks, Syncer syncer) except -1
+cdef str meta_of(list numbers)
+cdef int64_t record_start(str prefix, int64_t file, int64_t position) except -1
+cdef int64_t count_records(str prefix, int64_t file, int64_t position, int64_t last_file, int64_t *end) except -1
+cdef int set_aside(str name, Segment segment, int64_t start, int64_t end) except -1

@@ -1,0 +1,325 @@
+"""One data file: its name, and where its whole records start and end.
+
+A record has no checksum and no magic:
+
+    size (4) │ timestamp (8) │ attempts (2) │ id (16 lower-case hex digits) │ body (size - 26)
+
+so after damage the next record is found by its look: a size that fits into the file, an id of hex digits, and behind it
+the end of the file, another such record, or at least a sane time and number of attempts. The search begins inside the
+record before the damage, since it is that one whose size may have been wrong and hidden its neighbours. Where the disk
+does not give the bytes, all before them was right, and the search begins behind them.
+"""
+
+from libc.stdint cimport int64_t, uint64_t
+from libc.stdlib cimport free, malloc
+
+cimport cython
+
+import os
+from contextlib import contextmanager
+
+from nsqfast._ext.core.message cimport get_be16, get_be32, get_be64, id_from_hex
+from nsqfast._ext.disk.file_window cimport WINDOW_SIZE
+from nsqfast._ext.disk.hollow cimport is_hollow, is_sealed, is_zeros, seal
+
+cdef enum:
+    STEP_SIZE = 4096
+
+
+# 2001 and 2200 as Unix time in nanoseconds: what a damaged timestamp will hardly fall between.
+cdef uint64_t TIMESTAMP_MIN = 1000000000000000000
+cdef uint64_t TIMESTAMP_MAX = 7258118400000000000
+cdef uint64_t ATTEMPTS_MAX = 1000
+
+cdef dict listed = None     # of listed_once
+cdef str known_folder = ""  # whose queues were all opened in it...
+cdef set unopened = set()   # ...but for these, which have data files
+
+cdef tuple FIRST_NAMES = ("meta.dat", "acks.dat", "deferred.dat", "000000.dat")
+
+
+cdef str given_folder = ""      # the one that absolute() was asked for last...
+cdef str absolute_folder = ""   # ...and what it is
+
+
+cdef str absolute(str prefix):
+    """The same with the folder's absolute path."""
+    global given_folder, absolute_folder
+    folder, _, name = prefix.rpartition("/")
+    if folder != given_folder or not folder.startswith("/"):    # a relative one depends on where the process is
+        given_folder, absolute_folder = folder, os.path.dirname(os.path.abspath(prefix))
+    return f"{absolute_folder}/{name}" if absolute_folder != "/" else f"/{name}"
+
+
+def segment_path(str prefix, int64_t number):
+    """prefix is '<data path>/<queue>.diskqueue.'."""
+    return f"{prefix}{number:06d}.dat"
+
+
+def segment_numbers(str prefix):
+    """The numbers of the data files that exist, ascending. A folder or a pipe of such a name is none."""
+    found = None if listed is None else listed.get(absolute(prefix), [])
+    if found is None:
+        found = numbers_by_prefix(*os.path.split(prefix)).get(prefix, [])
+    return sorted(found)
+
+
+def numbers_by_prefix(str folder, str beginning=""):
+    """The same for all queues of the folder whose names begin so, not in order."""
+    found = {}
+    with os.scandir(folder or ".") as entries:
+        for entry in entries:
+            if not entry.name.startswith(beginning):
+                continue
+            start, _, digits = entry.name.removesuffix(".dat").rpartition(".")
+            if (len(digits) >= 6 and digits.isascii() and digits.isdigit() and int(digits) < 1 << 62
+                    and entry.name.endswith(".dat") and entry.is_file()):
+                found.setdefault(os.path.join(folder, start + "."), []).append(int(digits))
+    return found
+
+
+@contextmanager
+def listed_once(str folder):
+    """Within it, queues are opened: the folder is read once and not for each of them. A queue that was opened, and may
+    change its files, is looked up again each time."""
+    global listed, known_folder, unopened
+    known_folder = ""
+    listed = numbers_by_prefix(os.path.abspath(folder))
+    try:
+        yield
+        known_folder = os.path.abspath(folder)
+        unopened = {prefix for prefix, numbers in listed.items() if numbers is not None}
+    finally:
+        listed = None
+
+
+def forget_listed(str prefix):
+    """The queue was opened."""
+    if listed is not None:
+        listed[absolute(prefix)] = None
+
+
+def note_left(str prefix):
+    """A file of a queue that was deleted could not be removed."""
+    unopened.add(absolute(prefix))
+
+
+def forget_folder():
+    """What happens in it from now on is not known."""
+    global known_folder
+    known_folder = ""
+
+
+def is_untouched(str prefix):
+    """No data file of such a queue can be there, and the folder need not be listed: those that had some at the start
+    were opened then, and one that was made since begins with file 0 and leaves other files as well. What somebody puts
+    there meanwhile is seen by these, or at the next start."""
+    path = absolute(prefix)
+    return (os.path.dirname(path) == known_folder and path not in unopened
+            and not any(os.path.lexists(prefix + name) for name in FIRST_NAMES))
+
+
+def segments_between(str prefix, int64_t first, int64_t end):
+    """Those numbers of [first, end) that have a file; damaged metadata may name an end that counting never reaches."""
+    if end - first <= NEAR_COUNT:
+        return [number for number in range(first, end) if os.path.isfile(segment_path(prefix, number))]
+    return [number for number in segment_numbers(prefix) if first <= number < end]
+
+
+def data_files(str prefix, int64_t first, int64_t end):
+    """The paths of these, each looked up when it is asked for."""
+    for number in segments_between(prefix, first, end):
+        yield segment_path(prefix, number)
+
+
+def all_files(str prefix, int64_t first, int64_t last):
+    """The paths of all that a queue may have whose data files have these numbers."""
+    for number in range(first, last + 1) if last - first < NEAR_COUNT else segment_numbers(prefix):
+        yield segment_path(prefix, number)
+        yield segment_path(prefix, number) + ".bad"
+    for name in ("meta.dat", "meta.dat.0.tmp", "meta.dat.1.tmp", "acks.dat", "acks.dat.tmp", "deferred.dat"):
+        yield prefix + name
+
+
+def save_damaged(str path, data):
+    """Append bytes that are no record to '<path>.bad'."""
+    with open(path + ".bad", "ab", opener=private) as file:
+        file.write(data)
+
+
+def private(path, flags):
+    return os.open(path, flags, 0o600)
+
+
+@cython.final
+cdef class Segment(FileWindow):
+    def __dealloc__(self):
+        free(self.large)
+
+    cdef bint fits(self, int64_t position) noexcept:
+        """A size field stands there that a record may have, and the file holds that much."""
+        cdef const char *data = self.at(position, RECORD_SIZE_MIN)
+        if data is NULL:
+            return False
+        cdef int64_t size = get_be32(data), end = position + RECORD_HEADER_SIZE + size
+        return (size >= RECORD_SIZE_MIN - RECORD_HEADER_SIZE and end <= self.size
+                and not (self.lost_count and self.touches_lost(position, end)))
+
+    cdef bint looks(self, int64_t position) noexcept:
+        cdef uint64_t id
+        return self.fits(position) and id_from_hex(self.at(position, RECORD_SIZE_MIN) + 14, &id)
+
+    cdef int64_t end_of(self, int64_t position) noexcept:
+        """Where the record ends whose head can be read there; the end of the file where it cannot."""
+        cdef const char *data = self.at(position, RECORD_SIZE_MIN)
+        return self.size if data is NULL else position + RECORD_HEADER_SIZE + get_be32(data)
+
+    cdef bint accepted(self, int64_t position) noexcept:
+        """Right behind a sound record: ids that NSQ never wrote are welcome if all else is right."""
+        if self.looks(position):
+            return True
+        if not self.fits(position):
+            return False
+        cdef int64_t end = self.end_of(position)
+        return end == self.size or self.looks(end)
+
+    cdef bint plausible(self, int64_t position) noexcept:
+        """Amid damage: what could be any bytes must prove that it is a record."""
+        if not self.looks(position):
+            return False
+        cdef const char *data = self.at(position, RECORD_SIZE_MIN)
+        cdef uint64_t timestamp_ns = get_be64(data + 4)
+        cdef bint is_sane = TIMESTAMP_MIN < timestamp_ns < TIMESTAMP_MAX and get_be16(data + 12) < ATTEMPTS_MAX
+        cdef int64_t end = self.end_of(position)
+        return is_sane or end == self.size or self.looks(end)
+
+    cdef Span next_record(self, int64_t position, int64_t previous) noexcept:
+        """The first whole record at or after position; previous: where the one before started, or -1."""
+        cdef Span span
+        cdef int64_t at
+        span.damaged = -1
+        if self.accepted(position):
+            span.start = position
+            span.end = self.end_of(position)
+            return span
+        span.start = span.end = self.size
+        if position >= self.size:
+            return span
+        span.damaged = position if previous < 0 else previous
+        at = self.search_start(position, previous)
+        while at + RECORD_SIZE_MIN <= self.size:
+            if self.plausible(at):
+                span.start = at
+                span.end = self.end_of(at)
+                break
+            at += 1
+            if self.lost_count:
+                at = self.skip_lost(at)
+        if span.end <= span.start:
+            span.start = span.end = self.size    # less than before, if the file was cut meanwhile
+        if span.start >= position:
+            span.damaged = position
+        return span
+
+    cdef int64_t search_start(self, int64_t position, int64_t previous) noexcept:
+        """Where the search for the next one begins, when there is no whole record at position."""
+        cdef int64_t end
+        if not self.lost_count or not self.touches_lost(position, position + RECORD_SIZE_MIN):
+            end = self.end_of(position)
+            if not self.lost_count or end > self.size or not self.touches_lost(position, end):
+                return position if previous < 0 else previous + RECORD_SIZE_MIN
+            # Its head can be read, and not all of its body: bytes of that are no records.
+            return end if end == self.size or self.looks(end) else self.skip_lost(self.next_lost(position))
+        return self.skip_lost(max(position, min(self.next_lost(position), position + RECORD_SIZE_MIN)))
+
+    cdef int64_t walk(self, int64_t position, int64_t limit, int64_t *count, int64_t *damages) noexcept:
+        """The end of the last whole record that starts before limit; how many, and how often bytes were skipped."""
+        cdef int64_t previous = -1, end = position
+        cdef Span span
+        count[0] = damages[0] = 0
+        while True:
+            span = self.next_record(position, previous)
+            if span.end <= span.start or span.start >= limit:
+                return end
+            count[0] += 1
+            damages[0] += span.damaged >= 0
+            previous = span.start
+            position = end = span.end
+
+    cdef bint reads(self, int64_t position) noexcept:
+        """Whether the record there can be read to its end, as nobody tries who only looks for the next one."""
+        if not self.fits(position):
+            return False
+        cdef int64_t at = position, end = self.end_of(position)
+        while at < end:
+            self.at(at, min(end - at, WINDOW_SIZE))    # all of it, so that all that cannot be read is known
+            at += WINDOW_SIZE
+        return self.fits(position) and self.end_of(position) == end
+
+    cdef const char *record(self, int64_t position, size_t *size) except? NULL:
+        """All of it, until the next call; NULL: there is no whole one."""
+        if not self.reads(position):
+            return NULL
+        size[0] = self.end_of(position) - position
+        if size[0] <= WINDOW_SIZE:
+            return self.at(position, size[0])
+        free(self.large)
+        self.large = <char *>malloc(size[0])
+        if self.large is NULL:
+            raise MemoryError
+        self.read_into(self.large, position, position + size[0])
+        return self.large
+
+    cpdef bint is_hollow_at(self, int64_t position) except -1:
+        """The body of the record there has nothing but zeros in a sector of the file, by itself or by a power cut."""
+        cdef size_t size = 0
+        cdef const char *record = self.record(position, &size)
+        return record is not NULL and is_hollow(record, size, position)
+
+    cpdef bint is_sealed_at(self, int64_t position) except -1:
+        """The record there has the checksum of a hollow one in its timestamp."""
+        cdef size_t size = 0
+        cdef const char *record = self.record(position, &size)
+        return record is not NULL and is_sealed(record, size)
+
+    def torn(self, int64_t position):
+        """The bytes there are the beginning of a record, or room the file system gave to a write that never came."""
+        cdef int64_t at = position
+        cdef const char *data = self.at(position, RECORD_HEADER_SIZE)
+        if self.lost_count and self.touches_lost(position, self.size):
+            return False
+        if self.size - position < RECORD_HEADER_SIZE or (data is not NULL and get_be32(data) >= 26):
+            return True
+        while at < self.size:
+            data = self.at(at, min(self.size - at, STEP_SIZE))
+            if data is NULL or not is_zeros(data, min(self.size - at, STEP_SIZE)):
+                return at >= self.size    # cut meanwhile
+            at += STEP_SIZE
+        return True
+
+    def records(self, int64_t position=0):
+        """(start, end) of the whole records from there on, for tests and tools."""
+        cdef int64_t previous = -1
+        cdef Span span
+        found = []
+        while True:
+            span = self.next_record(position, previous)
+            if span.end <= span.start:
+                return found
+            found.append((span.start, span.end))
+            previous, position = span.start, span.end
+
+
+def seal_record(bytes record):
+    """What the writer makes of a hollow one; for tests, like the other two."""
+    cdef bytearray sealed = bytearray(record)
+    seal(sealed, len(sealed))
+    return bytes(sealed)
+
+
+def is_hollow_record(bytes record, int64_t position):
+    return bool(is_hollow(record, len(record), position))
+
+
+def is_sealed_record(bytes record):
+    return bool(is_sealed(record, len(record)))

@@ -1,0 +1,369 @@
+"""One helper thread that runs fdatasync for everybody, a batch at a time, and reports through an eventfd.
+
+    request(file) ─► pending (batch 8) ─ kick() ─► thread: fdatasync each (batch 7) ─► eventfd ─► completed()
+
+Batches run in order, so a ticket (the number of a batch) covers every smaller one too. While one runs, the next
+gathers: the slower the disk, the more requests share one flush.
+"""
+
+from libc.errno cimport errno
+from libc.stdint cimport INT64_MAX, uint64_t, uintptr_t
+from libc.stdlib cimport free, realloc
+from posix.unistd cimport dup, read
+
+import os
+import resource
+from collections import OrderedDict, deque
+from contextlib import suppress
+from itertools import chain
+
+from nsqfast._ext.core.budget cimport is_spent
+from nsqfast._ext.disk.health cimport Health
+from nsqfast._ext.disk.segment import note_left
+
+cdef enum:
+    # What the removal of a file counts for: the clock is looked at after each.
+    REMOVE_UNITS = 64
+    # A queue that is in use has two files open; half of all descriptors are for them.
+    OPEN_SHARE = 4
+    # A descriptor among the last ones says that all others are taken.
+    SHORT_COUNT = 8
+
+
+cdef extern from "disk/syncer.h" nogil:
+    enum:
+        FLUSH_ALL "NSQ_FLUSH_ALL"
+    Worker *worker_start "nsq_syncer_start"()
+    void worker_submit "nsq_syncer_submit"(Worker *worker, uintptr_t *entries, size_t size)
+    ctypedef struct Syncs "struct nsq_syncs":
+        uint64_t count
+        uint64_t failed_count
+        uint64_t time_ns
+
+    Syncs worker_done "nsq_syncer_done"(Worker *worker)
+    bint worker_busy "nsq_syncer_busy"(Worker *worker, int *error)
+    void worker_wait "nsq_syncer_wait"(Worker *worker, int timeout_ms)
+    void worker_stop "nsq_syncer_stop"(Worker *worker)
+    bint worker_close_later "nsq_syncer_close_later"(Worker *worker, int fd)
+    bint worker_has_room "nsq_syncer_has_room"(Worker *worker)
+    OpenFile *share_fd "nsq_file_open"(int fd)
+
+
+# The highest number of a descriptor that was opened lately: the kernel hands out the lowest one that is free. A lower
+# number makes this sink by one alone, since a single descriptor may have become free far below.
+cdef int lately_opened = -1
+
+
+cdef OpenFile *open_file(int fd) except NULL:
+    global lately_opened
+    cdef OpenFile *file = share_fd(fd)
+    lately_opened = max(fd, lately_opened - 1)
+    if file is NULL:
+        raise MemoryError
+    return file
+
+
+cdef Py_ssize_t descriptor_limit() except -1:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 1 << 30 if limit == resource.RLIM_INFINITY else limit
+
+
+cdef class Folder:
+    def __cinit__(self, str path):
+        self.file = open_file(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+
+    def __dealloc__(self):
+        if self.file is not NULL:
+            drop_file(self.file)
+
+
+cdef class Syncer:
+    def __cinit__(self, Health health=None):
+        self.worker = NULL
+        self.pending = NULL
+        self.pending_size = 0
+        self.pending_capacity = 0
+        self.open_ticket = 1
+        self.done_ticket = 0
+        self.error_errno = 0
+        self.health = Health() if health is None else health
+        self.on_pending = None
+        self.folders = {}
+        self.doomed = {}
+        self.open_queues = OrderedDict()
+        self.open_max = max(descriptor_limit() // OPEN_SHARE, 4)
+        self.short_from = descriptor_limit() - SHORT_COUNT
+        self.failed_ticket = self.all_ticket = 0
+        self.waiting = deque()
+
+    def __dealloc__(self):
+        self.stop()
+
+    cdef uint64_t request(self, OpenFile *file) except 0:
+        """The ticket whose batch will flush the file. The caller may drop it at once."""
+        self.start()
+        keep_file(file)
+        self.add(file, 0)
+        return self.open_ticket
+
+    cdef uint64_t request_folder(self, str path) except 0:
+        """The same for the names in a folder."""
+        self.open_folder(path)
+        return self.request((<Folder> self.folders[path]).file)
+
+    cdef uint64_t request_all(self, str path) except 0:
+        """The ticket behind which all that a killed process wrote to the folder's file system is on disk; once."""
+        if self.all_ticket == 0:
+            self.open_folder(path)
+            self.start()
+            keep_file((<Folder> self.folders[path]).file)
+            self.add((<Folder> self.folders[path]).file, FLUSH_ALL)
+            self.all_ticket = self.open_ticket
+        return self.all_ticket
+
+    cdef int open_folder(self, str path) except -1:
+        """Before the descriptors are used up."""
+        if path not in self.folders:
+            self.folders[path] = Folder(path)
+        return 0
+
+    # Removing
+
+    cdef int doom(self, str prefix, object paths) except -1:
+        """Files of a queue that nothing needs any more: they are removed in later turns."""
+        self.doomed[prefix] = chain(self.doomed.get(prefix, ()), paths)
+        if self.on_doomed is None:
+            return self.remove_doomed(prefix)
+        self.on_doomed()
+        return 0
+
+    cdef int remove_doomed(self, str prefix) except -1:
+        """Before a queue of that name makes files of its own."""
+        cdef Budget endless = Budget(0, INT64_MAX)
+        paths = self.doomed.pop(prefix, None)
+        while paths is not None and not self.remove_some(prefix, paths, &endless):
+            pass
+        return 0
+
+    cdef bint remove_some(self, str prefix, object paths, Budget *budget) except -1:
+        """False: the part ended before that was all."""
+        for path in paths:
+            if not self.dispose(path):
+                note_left(prefix)
+            if is_spent(budget, REMOVE_UNITS) or not self.may_close():
+                return False
+        return True
+
+    cdef bint dispose(self, str path) except -1:
+        """Whether nothing of that name is left. What the kernel has to do for its blocks is done by the thread."""
+        cdef int fd = -1
+        try:
+            # Opened in this way, not even a pipe is waited for.
+            fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return True
+        except OSError:     # no descriptor is left
+            pass
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        finally:
+            self.close_later(fd)
+        return True
+
+    cdef int rename(self, str draft, str path) except -1:
+        """In one step; the file that had the name is given back by the thread."""
+        cdef int fd = -1
+        with suppress(OSError):
+            fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.rename(draft, path)
+        finally:
+            self.close_later(fd)
+        return 0
+
+    cdef bint may_close(self) noexcept:
+        """Whether the thread takes another descriptor; otherwise work that leaves some can wait."""
+        return self.worker is NULL or worker_has_room(self.worker)
+
+    cdef int close_later(self, int fd) except -1:
+        if fd < 0:
+            return 0
+        with suppress(OSError):     # no thread can be had
+            self.start()
+        if self.worker is NULL or not worker_close_later(self.worker, fd):
+            os.close(fd)
+        return 0
+
+    # Batches
+
+    cdef int add(self, OpenFile *file, int how) except -1:
+        """Takes a reference over; how: 0 or FLUSH_ALL."""
+        if self.pending_size == self.pending_capacity:
+            try:
+                self.widen()
+            except MemoryError:
+                drop_file(file)
+                raise
+        self.pending[self.pending_size] = <uintptr_t>file | <uintptr_t>how
+        self.pending_size += 1
+        if self.pending_size == 1:
+            self.announce()
+        return 0
+
+    cdef bint make_room(self) except -1:
+        """Before a file is opened: those on their way to the disk are waited for where they are too many, or hardly any
+        descriptor is left. Not where somebody was promised what the open batch does not have yet. Whether hardly any
+        descriptor is left."""
+        cdef bint is_short = lately_opened >= self.short_from
+        cdef bint is_crowded = self.pending_size + self.running_size > <size_t> self.open_max
+        if (is_short or is_crowded) and not self.is_promised:
+            self.wait(self.last_ticket())
+        return is_short
+
+    cdef bint is_crowded(self) noexcept:
+        """So many files are on their way to the disk that who can asks for more of them later."""
+        return self.pending_size + self.running_size > <size_t> self.open_max // 2
+
+    cdef uint64_t promise(self) except 0:
+        """The ticket of a request that is still to come, or turns out not to be needed."""
+        self.start()
+        if not self.has_open():
+            self.is_promised = True
+            self.announce()
+        return self.open_ticket
+
+    cdef bint has_open(self) noexcept:
+        """Whether the open batch is to be run."""
+        return self.pending_size > 0 or self.is_promised
+
+    cdef bint is_running(self) noexcept:
+        """Whether a batch is with the thread, or its end was not noticed yet."""
+        return self.open_ticket != self.done_ticket + 1
+
+    cdef int announce(self) except -1:
+        """The open batch has something, or will have before it is started."""
+        if self.on_pending is not None:
+            self.on_pending()
+        return 0
+
+    cpdef int kick(self) except -1:
+        """Start the gathered batch, unless one is still running: then completed() will."""
+        self.collect()
+        if not self.has_open() or self.is_running():
+            return 0
+        worker_submit(self.worker, self.pending, self.pending_size)
+        self.pending = NULL
+        self.running_size = self.pending_size
+        self.pending_size = 0
+        self.pending_capacity = 0
+        self.is_promised = False
+        self.open_ticket += 1
+        return 0
+
+    cpdef int wait(self, uint64_t ticket) except -1:
+        """Block until the batch has run; its error, if any, is left for completed()."""
+        while not self.wait_some(ticket, -1):
+            pass
+        return 0
+
+    cdef bint wait_some(self, uint64_t ticket, int timeout_ms) except -1:
+        """Block until one more batch has run, or for so long; whether that of the ticket has."""
+        if self.done_ticket < ticket:
+            self.kick()
+            if self.worker is NULL or (not self.has_open() and self.open_ticket <= ticket):
+                raise ValueError(f"ticket {ticket} was never given out")
+            with nogil:
+                worker_wait(self.worker, timeout_ms)
+            self.collect()
+        return self.done_ticket >= ticket
+
+    cdef uint64_t last_ticket(self) noexcept:
+        """When it is done, all that was asked for is."""
+        return self.open_ticket if self.has_open() else self.open_ticket - 1
+
+    cdef int collect(self) except -1:
+        cdef int error = 0
+        if not self.is_running() or worker_busy(self.worker, &error):
+            return 0
+        self.done_ticket += 1
+        self.running_size = 0
+        if error:
+            self.error_errno = self.error_errno or error
+            self.failed_ticket = self.done_ticket
+            self.health.fail("sync", "data", error)
+        elif self.health.is_failing and worker_done(self.worker).count > self.sync_count:
+            self.health.synced()
+        self.sync_count = worker_done(self.worker).count
+        return 0
+
+    def completed(self):
+        """When fileno() is readable: (all up to this ticket was attempted, '' or an error since the last call)."""
+        cdef uint64_t rings
+        if self.worker is not NULL:
+            if read(self.worker.event_fd, &rings, sizeof(rings)) < 0:
+                pass    # Nothing rang: wait() has collected it before us.
+            self.kick()
+        error, self.error_errno = self.error_errno, 0
+        return self.done_ticket, f"sync: {os.strerror(error).lower()}" if error else ""
+
+    def figures(self):
+        """How many fsyncs the thread has done, how many of them failed, and the seconds they took."""
+        if self.worker is NULL:
+            return 0, 0, 0.0
+        cdef Syncs done = worker_done(self.worker)
+        return done.count, done.failed_count, done.time_ns / 1e9
+
+    def fileno(self):
+        self.start()
+        return self.worker.event_fd
+
+    def close(self):
+        """Flush what is pending and end the thread; a later request starts a new one."""
+        if self.worker is not NULL:
+            self.wait(self.last_ticket())
+        self.waiting = deque()
+        self.stop()
+
+    def request_fd(self, int fd):
+        """request() for tests."""
+        cdef int copy = dup(fd)
+        if copy < 0:
+            raise OSError(errno, os.strerror(errno))
+        cdef OpenFile *file = open_file(copy)
+        try:
+            return self.request(file)
+        finally:
+            drop_file(file)
+
+    cdef int start(self) except -1:
+        if self.worker is NULL:
+            self.worker = worker_start()
+            if self.worker is NULL:
+                raise OSError(errno, os.strerror(errno))
+        return 0
+
+    cdef int widen(self) except -1:
+        cdef size_t capacity = self.pending_capacity * 2 or 16
+        cdef uintptr_t *grown = <uintptr_t *>realloc(self.pending, capacity * sizeof(uintptr_t))
+        if grown is NULL:
+            raise MemoryError
+        self.pending = grown
+        self.pending_capacity = capacity
+        return 0
+
+    cdef void stop(self) noexcept:
+        cdef size_t i
+        if self.worker is not NULL:
+            with nogil:
+                worker_stop(self.worker)
+            self.worker = NULL
+        for i in range(self.pending_size):
+            drop_file(<OpenFile *>(self.pending[i] & ~<uintptr_t>1))
+        free(self.pending)
+        self.pending = NULL
+        self.pending_size = 0
+        self.pending_capacity = 0

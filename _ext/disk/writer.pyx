@@ -1,0 +1,402 @@
+"""The writing half of a queue on disk: batches of records, gathered, written and counted.
+
+Every change is made in the order: data, ack file, metadata; each step alone leaves a folder that opens without loss.
+"""
+
+from libc.errno cimport EBADF, EINTR, errno
+from libc.stdint cimport int64_t, uint16_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy
+from posix.stat cimport fstat, struct_stat
+from posix.unistd cimport ftruncate, pwrite
+
+import logging
+import os
+from contextlib import suppress
+
+from nsqfast._ext.core.memory cimport account
+from nsqfast._ext.core.message cimport Message, message_put_header, put_be32
+from nsqfast._ext.disk.ackfile cimport AckFile
+from nsqfast._ext.disk.hollow cimport is_hollow, seal
+from nsqfast._ext.disk.segment cimport RECORD_HEADER_SIZE, RECORD_SIZE_MIN
+from nsqfast._ext.disk.syncer cimport OpenFile, drop_file, open_file
+from nsqfast._ext.disk.reader import remove
+from nsqfast._ext.disk.segment import segment_path
+
+cdef enum:
+    # A larger batch buffer is given back after use.
+    BATCH_KEEP_MAX = 1048576
+    # Where memory is short.
+    BATCH_KEEP_SHORT = 65536
+
+
+log = logging.getLogger("nsqd")
+
+
+cdef class Rolled:
+    """A file that the batch left behind."""
+
+    @staticmethod
+    cdef Rolled of(int64_t file_number, OpenFile *file):
+        cdef Rolled rolled = Rolled()
+        rolled.file_number, rolled.file = file_number, file
+        return rolled
+
+    def __dealloc__(self):
+        if self.file is not NULL:
+            drop_file(self.file)
+
+    cdef OpenFile *take(self) noexcept:
+        file, self.file = self.file, NULL
+        return file
+
+
+cdef class DiskWriter(DiskReader):
+    def __dealloc__(self):
+        if self.output is not NULL:
+            drop_file(self.output)
+        free(self.batch)
+        free(self.gathered)
+
+    # Writing
+
+    cdef uint64_t append(self, Message *message, uint16_t attempts, bint taken) except 0:
+        return self.gather(NULL, 26 + <size_t>message.size, message, attempts, taken)
+
+    cdef int append_later(self, Message *message, uint16_t attempts) except -1:
+        """Like append, but it is written together with what else comes before write() and confirm()."""
+        self.add(NULL, 26 + <size_t>message.size, message, attempts, False)
+        self.later_count += 1
+        return 0
+
+    cdef uint64_t move(self, uint64_t ordinal, Message *message, uint16_t attempts, bint taken) except 0:
+        """To the tail: written again, and the old record finished. A kill in between leaves one of the two."""
+        cdef uint64_t moved, index = ordinal - self.shift if ordinal >= self.shift_from else 0
+        self.note_copy(0)
+        if self.in_batch or self.acks is None or index == 0:
+            moved = self.append(message, attempts, taken)
+            self.ack(ordinal)
+            return moved
+        self.acks.begin_move(index, self.written)
+        try:
+            moved = self.append(message, attempts, taken)
+            self.ack(ordinal)
+        finally:
+            self.acks.end_move()
+        return moved
+
+    cdef uint64_t gather(self, const char *payload, size_t size, Message *message, uint16_t attempts,
+                         bint taken) except 0:
+        """One record into the batch, from a message or from stored bytes; written at once if no batch was begun."""
+        cdef uint64_t ordinal = self.add(payload, size, message, attempts, taken)
+        if not self.in_batch:
+            self.commit()
+        return ordinal
+
+    cdef uint64_t add(self, const char *payload, size_t size, Message *message, uint16_t attempts,
+                      bint taken) except 0:
+        if self.closed:
+            raise OSError(EBADF, "exiting")
+        cdef char *out = self.room(RECORD_HEADER_SIZE + size)
+        put_be32(out, size)
+        if payload is not NULL:
+            memcpy(out + RECORD_HEADER_SIZE, payload, size)
+        else:
+            message_put_header(message, attempts, out + RECORD_HEADER_SIZE)
+            memcpy(out + RECORD_SIZE_MIN, message.body, message.size)
+        self.gathered[self.gathered_count].size = RECORD_HEADER_SIZE + size
+        self.gathered[self.gathered_count].taken = taken
+        cdef uint64_t ordinal = self.written + self.gathered_count + self.shift
+        self.gathered_count += 1
+        self.batch_size += RECORD_HEADER_SIZE + size
+        return ordinal
+
+    cdef char *room(self, size_t size) except NULL:
+        cdef size_t capacity = self.batch_capacity or 4096
+        if self.gathered_count == self.gathered_capacity:
+            self.gathered = <Gathered *>grow(self.gathered, (self.gathered_capacity * 2 or 16) * sizeof(Gathered))
+            self.gathered_capacity = self.gathered_capacity * 2 or 16
+        while capacity < self.batch_size + size:
+            capacity *= 2
+        if capacity != self.batch_capacity:
+            self.batch = <char *>grow(self.batch, capacity)
+            self.batch_capacity = capacity
+        return self.batch + self.batch_size
+
+    cpdef int begin_batch(self) except -1:
+        """Until end_batch(), appends are gathered and acks held back."""
+        self.in_batch = True
+        return 0
+
+    cpdef int end_batch(self) except -1:
+        """Write what was gathered; OSError: nothing of it was, and nothing acknowledged meanwhile is."""
+        held, self.held = self.held, []
+        self.in_batch = False
+        self.commit()
+        for ordinal in held:
+            self.ack(ordinal)
+        return 0
+
+    cdef int commit(self) except -1:
+        """write() and confirm() in one."""
+        self.write()
+        return self.confirm()
+
+    cdef int write(self) except -1:
+        """The batch into its files, where nobody sees it before confirm(). OSError: nothing of it is there."""
+        if self.gathered_count == 0 or self.closed:
+            return 0
+        try:
+            return self.store()
+        except BaseException:
+            self.revoke()
+            raise
+
+    cdef int store(self) except -1:
+        if self.unsynced == 0 and (is_removed(self.output.fd) if self.output is not NULL else self.is_missing()):
+            self.leave_output()
+        self.batch_file, self.batch_position, self.is_written = self.write_file, self.write_position, True
+        self.prepare()
+        return self.write_all()
+
+    cdef int confirm(self) except -1:
+        """What was written counts."""
+        if not self.is_written:
+            return self.drop_batch()
+        try:
+            self.publish(self.batch_file, self.batch_position)
+        except BaseException:
+            self.revoke()
+            raise
+        self.drop_batch()
+        return self.after_write()
+
+    cdef int revoke(self) except -1:
+        """Drop the batch, in its files or not."""
+        if self.is_written:
+            self.undo(self.batch_file, self.batch_position)
+        return self.drop_batch()
+
+    cdef int drop_batch(self) except -1:
+        self.is_written = self.in_batch = False
+        self.gathered_count = self.batch_size = self.later_count = 0
+        if self.batch_capacity > BATCH_KEEP_MAX or (account.level and self.batch_capacity > BATCH_KEEP_SHORT):
+            free(self.batch)
+            self.batch = NULL
+            self.batch_capacity = 0
+        return 0
+
+    cdef int prepare(self) except -1:
+        """All that may fail before the first byte is written."""
+        cdef OpenFile *file
+        if self.acks is None:
+            self.acks = AckFile(self.prefix + "acks.dat")
+            self.acks.set_written(self.written, self.write_file, self.write_position)
+            self.acks.set_cursor(self.cursor, self.cursor_file, self.cursor_position)
+            self.note_sealed()
+            self.meta_text = ""
+        self.acks.reserve(self.written + self.gathered_count)
+        self.acks.clear(self.written, self.written + self.gathered_count)
+        if not self.acks.is_synced:
+            # A new one: after a power failure its header tells what the metadata may have lost.
+            file = self.acks.open()
+            if file is not NULL:
+                self.syncer.request(file)
+                drop_file(file)
+            self.acks.is_synced = True
+        if self.output is NULL:
+            self.open_write_file(False)
+        if self.tail_dirty:
+            self.cut()
+        if not self.meta_text or self.sealed_file < 0:
+            # Before the first record: without metadata Go would overwrite the file.
+            if self.sealed_file < 0:
+                self.sealed_file, self.sealed_position = self.write_file, self.write_position
+                self.note_sealed()
+            if self.is_ending and not self.meta_text and self.written == 1:
+                return 0    # the stop writes the one that counts; until then the files are read without
+            file = self.put_meta()
+            try:
+                self.sync_ticket = self.syncer.request(file)
+            finally:
+                drop_file(file)
+            self.sync_file = -1     # that ticket does not cover the data
+            self.meta_synced = self.meta_text
+        return 0
+
+    cdef int open_write_file(self, bint fresh) except -1:
+        self.note_open()
+        path = segment_path(self.prefix, self.write_file)
+        self.new_entry = self.new_entry or fresh or not os.path.exists(path)
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if fresh else 0), 0o600)
+        except OSError as error:
+            raise self.syncer.health.fail("open", path, error.errno) from None
+        self.output = open_file(fd)
+        return 0
+
+    cdef int write_all(self) except -1:
+        """One write per file that the batch touches, mostly one."""
+        cdef size_t i, start = 0, end = 0
+        for i in range(self.gathered_count):
+            if self.rolls(self.write_position + end - start, self.gathered[i].size):
+                self.write_run(self.batch + start, end - start)
+                self.roll()
+                start = end
+            if is_hollow(self.batch + end, self.gathered[i].size, self.write_position + end - start):
+                seal(self.batch + end, self.gathered[i].size)
+            end += self.gathered[i].size
+        return self.write_run(self.batch + start, end - start)
+
+    cdef bint rolls(self, int64_t position, int64_t size) noexcept:
+        return position > 0 and position + size > self.file_size_max
+
+    cdef int write_run(self, const char *data, size_t size) except -1:
+        cdef ssize_t done
+        while size:
+            done = pwrite(self.output.fd, data, size, self.write_position)
+            if done < 0:
+                if errno == EINTR:
+                    continue
+                raise self.syncer.health.fail("write", segment_path(self.prefix, self.write_file), errno)
+            data += done
+            size -= done
+            self.syncer.health.written_bytes += <uint64_t> done
+            self.write_position += done
+        return 0
+
+    cdef int roll(self) except -1:
+        """To the next file. The one before stays open until the batch is published: it may have to be undone."""
+        self.rolled.append(Rolled.of(self.write_file, self.output))
+        self.output = NULL
+        self.write_file += 1
+        self.write_position = 0
+        return self.open_write_file(True)
+
+    cdef bint is_missing(self) except -1:
+        """Somebody removed the write file while it was closed."""
+        return self.write_position > 0 and not os.path.exists(segment_path(self.prefix, self.write_file))
+
+    cdef int leave_output(self) except -1:
+        """Somebody removed the file: what goes on being written to it is gone with the process."""
+        log.error("DISKQUEUE(%s) %s was removed, going on in the next file", self.name,
+                  segment_path(self.prefix, self.write_file))
+        self.close_output()
+        self.write_file += 1
+        self.write_position = 0
+        self.tail_dirty = True  # whatever stands under the next name
+        return 0
+
+    cdef int undo(self, int64_t file, int64_t position) except -1:
+        """Back to the state before the batch."""
+        cdef Rolled rolled
+        while self.rolled:
+            if self.output is not NULL:
+                self.close_output()
+                remove(segment_path(self.prefix, self.write_file))
+            rolled = self.rolled.pop()
+            self.write_file, self.output = rolled.file_number, rolled.take()
+        self.write_file, self.write_position = file, position
+        if self.output is not NULL:
+            self.tail_dirty = True
+            with suppress(OSError):     # prepare() tries again before the next write
+                self.cut()
+        return 0
+
+    cdef int cut(self) except -1:
+        if ftruncate(self.output.fd, self.write_position):
+            raise self.syncer.health.fail("truncate", segment_path(self.prefix, self.write_file), errno)
+        self.tail_dirty = False
+        return 0
+
+    cdef int publish(self, int64_t file, int64_t position) except -1:
+        """The batch is in the files: count it."""
+        cdef size_t i
+        cdef uint64_t index = self.written
+        if self.read_file == file and self.read_file < self.write_file:
+            self.read_end = position
+        for i in range(self.gathered_count):
+            if self.rolls(position, self.gathered[i].size):
+                file += 1
+                position = 0
+            if self.gathered[i].taken:
+                self.take(index, file, position, position + self.gathered[i].size)
+            else:
+                self.depth += 1
+            position += self.gathered[i].size
+            if file == self.read_file:
+                self.read_end = position
+            index += 1
+        self.unacked += self.gathered_count
+        self.unsynced += self.gathered_count
+        self.written = index
+        self.acks.set_written(index, self.write_file, self.write_position)
+        if self.syncer.health.is_failing:
+            self.syncer.health.wrote(self.prefix)
+        return 0
+
+    cdef int after_write(self) except -1:
+        """What follows from it, none of which can take the write back."""
+        cdef Rolled rolled
+        try:
+            if self.rolled:
+                for rolled in self.rolled:
+                    self.sync_ticket = self.syncer.request(rolled.file)
+                self.rolled = []
+                self.sync_file = -1
+                self.try_meta()
+            self.skip_taken()
+            if self.read_file < self.write_file and self.read_position >= self.read_end:
+                self.settle_reader()
+                if self.cursor == self.next_read:
+                    self.move_cursor(self.read_file, self.read_position)
+            if self.sync_every > 0 and self.unsynced >= self.sync_every:
+                self.request_sync()
+        except OSError as error:
+            log.error("DISKQUEUE(%s) failed to sync - %s", self.name, error)
+        return 0
+
+    cpdef uint64_t request_sync(self) except? 0:
+        """The ticket that covers all appended so far; 0: there never was anything."""
+        if self.unsynced and self.output is not NULL:
+            if self.sync_ticket != self.syncer.open_ticket or self.sync_file != self.write_file:
+                self.sync_ticket = self.syncer.request(self.output)
+                self.sync_file = self.write_file
+            if self.new_entry:
+                self.sync_ticket = self.syncer.request_folder(self.data_path)
+                self.new_entry = False
+            self.unsynced = 0
+        if self.has_new_copies:
+            self.has_new_copies = False
+            self.copied_ticket = max(self.copied_ticket, self.sync_ticket)
+            if self.is_waiting and self.wait_ticket == 0:
+                self.wait_ticket = self.sync_ticket
+        return self.sync_ticket
+
+    cdef bint close_idle(self) except -1:
+        """What was written is synced, or on its way; False: it is being written."""
+        if self.is_written or self.rolled or (self.unsynced and self.syncer.is_promised):
+            return False
+        self.request_sync()
+        self.close_reader()
+        self.close_output()
+        return True
+
+    cdef int close_output(self) except -1:
+        if self.output is not NULL:
+            drop_file(self.output)
+            self.output = NULL
+        return 0
+
+
+cdef bint is_removed(int fd) noexcept:
+    """It has no name any more."""
+    cdef struct_stat status
+    return fstat(fd, &status) == 0 and status.st_nlink == 0
+
+
+cdef void *grow(void *block, size_t size) except NULL:
+    cdef void *grown = realloc(block, size)
+    if grown is NULL:
+        raise MemoryError
+    return grown

@@ -1,3 +1,0 @@
-from nsqfast._ext.diskposition import DiskPosition
-
-class FileReader(DiskPosition): ...

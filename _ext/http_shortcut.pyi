@@ -1,6 +1,0 @@
-from collections.abc import Callable
-
-from nsqfast._ext.registry import Registry
-
-class Shortcut:
-    def __init__(self, registry: Registry, reply: Callable[[Exception | None], bytes]) -> None: ...

@@ -1,0 +1,97 @@
+"""Parsing is by offsets and may be taken up again: whole, need more, or broken. No Python object is made."""
+
+from libc.string cimport memchr, memcmp
+
+from nsqfast._ext.core.limits cimport LINE_SIZE_MAX
+
+
+cdef Parse parse_line(const char *data, Py_ssize_t size, Py_ssize_t scanned, Line *line) noexcept nogil:
+    """The line at the front of `data`; its first `scanned` bytes are known to hold no newline."""
+    cdef const char *newline
+    cdef Py_ssize_t searched = size if size < LINE_SIZE_MAX else <Py_ssize_t> LINE_SIZE_MAX
+    newline = <const char *> memchr(data + scanned, c"\n", searched - scanned)
+    if newline is NULL:
+        return PARSE_BROKEN if size >= LINE_SIZE_MAX else PARSE_MORE
+    line.size = newline - data + 1
+    cdef Py_ssize_t text_size = newline - data
+    if text_size and data[text_size - 1] == c"\r":
+        text_size -= 1
+    split(data, text_size, line)
+    line.kind = command_kind(line.name, line.name_size)
+    return PARSE_WHOLE
+
+
+cdef void split(const char *text, Py_ssize_t size, Line *line) noexcept nogil:
+    """Every single space separates, so two of them make an empty parameter."""
+    cdef const char *end = text + size
+    cdef const char *space = <const char *> memchr(text, c" ", size)
+    line.name = text
+    line.name_size = (end if space is NULL else space) - text
+    line.parameter_count = 0
+    while space is not NULL:
+        text = space + 1
+        space = <const char *> memchr(text, c" ", end - text)
+        if line.parameter_count < 2:
+            line.parameter[line.parameter_count] = text
+            line.parameter_size[line.parameter_count] = (end if space is NULL else space) - text
+        line.parameter_count += 1
+
+
+cdef CommandKind command_kind(const char *name, Py_ssize_t size) noexcept nogil:
+    if size == 3:
+        if memcmp(name, b"FIN", 3) == 0:
+            return COMMAND_FIN
+        if memcmp(name, b"PUB", 3) == 0:
+            return COMMAND_PUB
+        if memcmp(name, b"RDY", 3) == 0:
+            return COMMAND_RDY
+        if memcmp(name, b"REQ", 3) == 0:
+            return COMMAND_REQ
+        if memcmp(name, b"NOP", 3) == 0:
+            return COMMAND_NOP
+        if memcmp(name, b"SUB", 3) == 0:
+            return COMMAND_SUB
+        if memcmp(name, b"CLS", 3) == 0:
+            return COMMAND_CLS
+    elif size == 4:
+        if memcmp(name, b"MPUB", 4) == 0:
+            return COMMAND_MPUB
+        if memcmp(name, b"DPUB", 4) == 0:
+            return COMMAND_DPUB
+        if memcmp(name, b"AUTH", 4) == 0:
+            return COMMAND_AUTH
+    elif size == 5 and memcmp(name, b"TOUCH", 5) == 0:
+        return COMMAND_TOUCH
+    elif size == 8 and memcmp(name, b"IDENTIFY", 8) == 0:
+        return COMMAND_IDENTIFY
+    return COMMAND_UNKNOWN
+
+
+cdef bint parse_decimal(const char *text, Py_ssize_t size, uint64_t *value) noexcept nogil:
+    """Digits alone; nothing at all is 0, and 2**64 wraps silently (spec nsqd-tcp §3)."""
+    cdef uint64_t parsed = 0
+    cdef Py_ssize_t i
+    for i in range(size):
+        if text[i] < c"0" or text[i] > c"9":
+            return False
+        parsed = parsed * 10 + <uint64_t> (text[i] - c"0")
+    value[0] = parsed
+    return True
+
+
+def parse(bytes data, Py_ssize_t scanned=0):
+    """(line size, name, parameter count, first two parameters), None for more, ValueError for broken; for tests."""
+    cdef Line line
+    cdef Parse outcome = parse_line(data, len(data), scanned, &line)
+    if outcome == PARSE_BROKEN:
+        raise ValueError(f"no newline in {len(data)} bytes")
+    if outcome == PARSE_MORE:
+        return None
+    parameters = [line.parameter[i][:line.parameter_size[i]] for i in range(min(line.parameter_count, 2))]
+    return line.size, line.name[:line.name_size], line.parameter_count, parameters
+
+
+def decimal(bytes text):
+    """The number that a parameter spells, or None."""
+    cdef uint64_t value = 0
+    return value if parse_decimal(text, len(text), &value) else None

@@ -1,6 +1,0 @@
-from nsqfast._ext.guard import Guarded
-from nsqfast._ext.registry import Registry
-
-class Publisher(Guarded):
-    def __init__(self, registry: Registry) -> None: ...
-    def pub_counts(self) -> dict[str, int]: ...

@@ -1,0 +1,1 @@
+"""Connections of clients: their bytes and deadlines, and the commands they send."""

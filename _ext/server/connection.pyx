@@ -1,0 +1,525 @@
+"""The asyncio seam (a BufferedProtocol), and everything about a client that is not a command.
+
+A fatal error is followed by an orderly end: what is gathered leaves, our side is shut, and the peer's last bytes are
+read and thrown away for a moment, because closing over unread input would turn the error frame into a reset.
+
+A command that has to wait for somebody else sets `is_held`, uses up nothing and is run again by release(). Meanwhile
+nothing behind it is looked at, what comes is kept up to a bound, and everything that goes out goes out. So it is with
+a client that sent more than a part of a turn is enough for: it is held until its next turn.
+"""
+
+import logging
+from collections import deque
+
+from libc.stdint cimport INT64_MAX
+
+from nsqfast._ext.core.budget cimport Budget, begin_part, is_spent
+from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
+from nsqfast._ext.core.limits cimport (
+    FRAME_ERROR, FRAME_RESPONSE, INPUT_SIZE, OUTPUT_SIZE_MAX, PACKED_SIZE_MAX, PENDING_OK_MAX, TRANSPORT_HIGH_WATER,
+)
+from nsqfast._ext.core.memory cimport account, charge
+from nsqfast._ext.protocol.frame cimport write_frame, write_ok
+
+from nsqfast._ext.protocol.frame import encode
+from nsqfast.errors import ProtocolError
+from nsqfast.gotext import printed_address
+from nsqfast.streams.adapter import Stacked, StreamError
+
+log = logging.getLogger("nsqd")
+
+cdef int64_t SECOND_NS = 1000000000
+cdef int64_t HEARTBEAT_DEFAULT_NS = 30 * SECOND_NS
+cdef int64_t MAGIC_TIMEOUT_NS = 10 * SECOND_NS   # a client that speaks V2 sends its four bytes at once
+cdef int64_t HANDSHAKE_TIMEOUT_NS = 5 * SECOND_NS
+cdef int64_t DRAIN_NS = SECOND_NS
+cdef int64_t TURN_NS = 1000000                   # until the loop has read once more
+
+cdef enum:
+    # What a piece that was unpacked counts for: the clock is looked at after each.
+    PIECE_UNITS = 64
+
+cdef bytes OK = encode(FRAME_RESPONSE, b"OK")
+
+
+cdef class Connection(Consumer):
+    """Made for each accepted socket; `registry` outlives it."""
+
+    def __init__(self, Registry registry not None):
+        self.registry = registry
+        self.input = ReadBuffer(INPUT_SIZE)
+        self.output = WriteBuffer()
+        self.output_size_max = OUTPUT_SIZE_MAX
+        self.remote_address = ""
+        self.remote_host = ""
+        self.heartbeat_ns = HEARTBEAT_DEFAULT_NS
+        self.pending = None
+        self.adapter = self.upgrades = self.secure = self.pieces = None
+
+    # -- the asyncio seam ----------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport):
+        self.transport = transport
+        transport.set_write_buffer_limits(TRANSPORT_HIGH_WATER)
+        self.remote_address, self.remote_host = printed_address(transport.get_extra_info("peername"))
+        self.connect_ts = wall_ns() // SECOND_NS
+        self.command_since_ns = monotonic_ns()
+        self.next_heartbeat_ns = self.command_since_ns + self.heartbeat_ns
+        self.registry.add_session(self)
+        log.info("TCP: new client(%s)", self.remote_address)
+        self.rearm()
+
+    def get_buffer(self, sizehint):
+        return self.input if self.adapter is None else self.packed
+
+    def buffer_updated(self, nbytes):
+        if self.adapter is None:
+            self.input.end += <Py_ssize_t> nbytes
+            self.parse()
+        else:
+            self.packed.end += <Py_ssize_t> nbytes
+            self.unpack()
+
+    def eof_received(self):
+        self.at_eof = True
+        if self.is_shaking:
+            self.fail_handshake("unexpected EOF")
+        elif not self.is_draining and not self.is_closed:
+            self.parse()
+        if self.pending or self.is_held:
+            return True  # an answer still waits; on_durable or release ends the connection
+        if not (self.is_draining or self.is_closed or self.write_paused or self.registry.may_be_costly()):
+            self.hold_for_turn()    # many leave at once
+            return True
+        self.close()
+        return self.is_ending
+
+    def connection_lost(self, exc):
+        self.is_closed = self.is_lost = True
+        self.is_ending = False
+        self.count_unsent(0)
+        self.registry.timers.disarm(self)
+        if self.registry.may_be_costly():
+            self.forget()
+        else:
+            self.registry.want_turn(self)
+
+    cdef int forget(self) except -1:
+        """What others know of it goes."""
+        self.is_lost = False
+        self.leave()
+        self.registry.remove_session(self)
+        if self.lines is not None and self.lines.left_out:
+            log.info("PROTOCOL(V2): [%s] %d lines left out", self.remote_address, self.lines.left_out)
+        log.info("PROTOCOL(V2): [%s] exiting ioloop", self.remote_address)
+        return 0
+
+    def pause_writing(self):
+        self.write_paused = True
+        self.write_paused_since_ns = monotonic_ns()
+        self.count_unsent(self.transport.get_write_buffer_size())
+        self.rearm()
+
+    def resume_writing(self):
+        self.write_paused = False
+        self.count_unsent(0)
+        self.flush()
+        self.choose_reading()
+        if self.is_stopped:
+            self.is_stopped = False
+            self.registry.want_turn(self)
+
+    # -- in ------------------------------------------------------------------------------------------------------------
+
+    cdef int unpack(self) except -1:
+        """A piece at a time: however much a few bytes unfold to, not more of it is held than a command may have, and
+        when the part is spent the rest stays packed until the next turn.
+        """
+        cdef Budget budget = begin_part()
+        try:
+            while not self.is_held:
+                if self.is_closed or self.is_draining:
+                    self.packed.consume(self.packed.end - self.packed.start)
+                    return 0
+                if self.pieces is None:
+                    data = self.packed.waiting()
+                    if not data:
+                        return 0
+                    self.packed.consume(len(data))
+                    self.pieces = self.adapter.unpack(data)
+                piece = next(self.pieces, None)
+                self.check_handshake()
+                if piece is not None:
+                    self.input.append(piece, len(<bytes> piece))
+                    self.parse()
+                    if is_spent(&budget, PIECE_UNITS) and not self.is_held:
+                        self.hold_for_turn()
+                    continue
+                self.pieces = None
+                if self.adapter.at_end and not self.at_eof:
+                    self.eof_received()
+        except StreamError as error:
+            return self.fail_handshake(str(error)) if self.is_shaking else self.drop(str(error))
+        return self.choose_reading()
+
+    cdef int parse(self) except -1:
+        # What a peer says before it knows the answer to IDENTIFY is thrown away, too; kept, it could be any amount.
+        if self.is_draining or self.is_closed or self.upgrades is not None:
+            self.input.consume(self.input.end - self.input.start)
+            return 0
+        try:
+            if not self.is_held:
+                self.feed()
+        except ProtocolError as error:
+            self.fail(error)
+        except OSError as error:
+            # A queue could not be opened: too many files, a broken disk.
+            self.fail(ProtocolError("E_INVALID", error.strerror or str(error)))
+        if not (self.is_held or self.is_draining or self.is_closed or self.input.claim_room()):
+            self.fail(ProtocolError("E_INVALID", "no memory left for a command of this size"))
+        if self.write_paused or self.is_held:
+            self.choose_reading()
+        return self.watch_command() if self.heartbeat_ns == 0 else 0
+
+    cdef int watch_command(self) except -1:
+        """Without heartbeats nothing has to come, but what has begun has to end."""
+        if self.input.start == self.input.end:
+            self.is_begun = False
+        elif not self.is_begun:
+            self.is_begun = True
+            self.command_since_ns = monotonic_ns()
+            self.rearm()
+        return 0
+
+    cdef int choose_reading(self) except -1:
+        """Who asks and never reads the answers is not listened to until it does; nor is who sends much while held."""
+        cdef bint is_full = False
+        if self.is_closed:
+            return 0
+        if self.write_paused:
+            is_full = self.read_paused or self.output.size > OUTPUT_SIZE_MAX
+        if self.is_held and not is_full:
+            is_full = self.input.end - self.input.start >= INPUT_SIZE
+            if self.packed is not None:
+                is_full = is_full or self.packed.end - self.packed.start >= INPUT_SIZE
+        if is_full != self.read_paused:
+            self.read_paused = is_full
+            if is_full:
+                self.transport.pause_reading()
+            else:
+                self.transport.resume_reading()
+        return 0
+
+    cdef int hold_for_turn(self) except -1:
+        """The part is spent: what is left goes on in a later turn, behind what others have asked for."""
+        self.is_held = True
+        return self.registry.want_turn(self)
+
+    cdef int go_on(self) except -1:
+        if self.is_lost:
+            return self.forget()
+        if self.is_ending:
+            return self.end()
+        if self.is_closed or self.is_draining:
+            self.is_held = False
+            return self.choose_reading()
+        if self.write_paused and self.output.size > OUTPUT_SIZE_MAX:
+            self.is_stopped = True
+            return 0
+        return self.release()
+
+    cdef int release(self) except -1:
+        """Run the command that was held, and those behind it."""
+        cdef bint at_eof = self.at_eof
+        self.is_held = self.at_eof = False  # the end is not reached before all that came was unpacked
+        self.command_since_ns = monotonic_ns()
+        self.parse()
+        if self.adapter is not None:
+            self.unpack()
+        self.at_eof = self.at_eof or at_eof
+        if self.at_eof and not self.is_held:
+            self.eof_received()
+            return 0
+        self.choose_reading()
+        return self.rearm()
+
+    cdef int feed(self) except -1:
+        raise AssertionError("a Connection without feed")
+
+    cdef int leave(self) except -1:
+        """Stop consuming."""
+        raise AssertionError("a Connection without leave")
+
+    cdef int count_unsent(self, int64_t size) except -1:
+        """What the transport holds for a peer that does not read."""
+        charge(&account, size - self.unsent_size)
+        self.unsent_size = size
+        return 0
+
+    # -- out -----------------------------------------------------------------------------------------------------------
+
+    cdef int mark_written(self) except -1:
+        if not self.is_written:
+            self.is_written = True
+            self.registry.want_flush(self)
+        return 0
+
+    cdef int flush(self) except -1:
+        self.is_written = False
+        if self.is_closed or self.write_paused or self.is_shaking:
+            return 0
+        if self.output.size:
+            self.registry.written_size += self.output.size
+            data = self.output.take()
+            self.transport.write(data if self.adapter is None else self.adapter.pack(data))
+        if self.upgrades is not None and not self.pending:
+            self.upgrade()
+        return 0
+
+    cdef int respond(self, bytes data) except -1:
+        """A response frame, behind the answers that wait."""
+        return self.send(encode(FRAME_RESPONSE, data))
+
+    cdef int send(self, bytes frame) except -1:
+        if self.pending:
+            last = self.pending.pop()
+            self.pending.extend((last, [last[0], 0, "", frame]))
+            return 0
+        self.output.append(frame, len(frame))
+        return self.mark_written()
+
+    cdef int answer_ok(self, uint64_t ticket, str command) except -1:
+        """OK to a publish, as soon as the ticket's fsync is done."""
+        if ticket == 0 and not self.pending:
+            write_ok(self.output)
+            return self.mark_written()
+        if not self.pending:
+            self.pending = deque() if self.pending is None else self.pending
+            self.registry.wait_durable(self)
+            self.pending.append([ticket, 1, command, None])
+            return 0
+        last = self.pending.pop()
+        self.pending.append(last)
+        if last[0] >= ticket and last[2] == command:
+            last[1] += 1
+        else:
+            self.pending.append([max(ticket, last[0]), 1, command, None])
+        if len(self.pending) > PENDING_OK_MAX:
+            self.close()
+        return 0
+
+    cdef int on_durable(self, uint64_t done_ticket, str error) except -1:
+        while self.pending and self.pending[0][0] <= done_ticket:
+            _, count, command, frame = self.pending.popleft()
+            error = error or (frame if count else None)
+            if error is not None and (count or frame is None):
+                self.pending.clear()
+                self.is_draining = False
+                self.registry.done_waiting(self)
+                return self.fail(ProtocolError(f"E_{command}_FAILED", f"{command} failed {error}"))
+            data = OK * count if frame is None else frame
+            self.output.append(data, len(data))
+            self.mark_written()
+        if not self.pending:
+            self.registry.done_waiting(self)
+            if self.is_draining:
+                self.shut()
+            elif self.at_eof and not self.is_held:
+                self.close()
+        return 0
+
+    # -- layers of the stream ------------------------------------------------------------------------------------------
+
+    cdef int upgrade(self) except -1:
+        """All before it has left; the OK is the first that is packed."""
+        layer = self.upgrades.pop(0)
+        self.adapter = layer if self.secure is None else Stacked(self.secure, layer)
+        if not self.upgrades:
+            self.upgrades = None
+        if self.packed is None:
+            self.packed = ReadBuffer(INPUT_SIZE)
+        self.input.consume(self.input.end - self.input.start)
+        if not layer.is_ready:
+            self.secure = layer
+            return self.start_handshake()
+        self.output_size_max = PACKED_SIZE_MAX
+        write_ok(self.output)
+        return self.mark_written()
+
+    cdef int start_handshake(self) except -1:
+        log.info("PROTOCOL(V2): [%s] upgrading connection to TLS", self.remote_address)
+        self.is_shaking = True
+        self.handshake_deadline_ns = monotonic_ns() + HANDSHAKE_TIMEOUT_NS
+        return self.rearm()
+
+    cdef int check_handshake(self) except -1:
+        """Pass on what the layer has to say, and go on when the peers know their keys."""
+        reply = self.adapter.reply()
+        if reply and not self.is_closed:
+            self.transport.write(reply)
+        if not self.is_shaking or not self.adapter.is_ready:
+            return 0
+        self.is_shaking = False
+        self.tls = True
+        self.command_since_ns = monotonic_ns()
+        self.next_heartbeat_ns = self.command_since_ns + self.heartbeat_ns
+        self.rearm()
+        write_ok(self.output)
+        return self.mark_written()
+
+    cdef int fail_handshake(self, str reason) except -1:
+        """The alert, if there is one, then an error frame for a peer that does not speak TLS."""
+        alert = self.adapter.reply()
+        if alert:
+            self.transport.write(alert)
+        self.is_shaking = False
+        self.adapter = self.upgrades = None
+        return self.fail(ProtocolError("E_IDENTIFY_FAILED", f"IDENTIFY failed {reason}"))
+
+    cdef int end_stream(self) except -1:
+        """A layer that has an end says so."""
+        if self.adapter is not None and not self.is_shaking:
+            end = self.adapter.end()
+            if end:
+                self.transport.write(end)
+        return 0
+
+    # -- the log -------------------------------------------------------------------------------------------------------
+
+    cdef str admit_line(self):
+        """What stands behind a line that the peer can cause again and again; None = no line."""
+        if self.lines is None:
+            self.lines = LineQuota()
+        return self.lines.admit()
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    cdef int fail(self, object error) except -1:
+        """A fatal error: tell the peer, then end in order."""
+        # While a disk refuses what is published, health tells of it once a minute.
+        is_refused = self.registry.syncer.health.is_failing and error.code.endswith("PUB_FAILED")
+        log.log(logging.INFO if is_refused else logging.ERROR, "[%s] - %s", self.remote_address, error)
+        if self.is_closed:
+            return 0
+        self.is_draining = True
+        self.upgrades = None    # nothing is packed behind an error
+        self.leave()
+        self.send(encode(FRAME_ERROR, str(error).encode("utf-8", "surrogateescape")))
+        if not self.pending:
+            self.shut()
+        return 0
+
+    cdef int shut(self) except -1:
+        """Our side ends; the peer has a moment to take note."""
+        self.input.consume(self.input.end - self.input.start)
+        self.input.trim()
+        self.flush()
+        if self.is_closed:
+            return 0
+        if self.at_eof or self.write_paused or not self.transport.can_write_eof():
+            return self.close()
+        self.end_stream()
+        self.transport.write_eof()
+        return self.registry.timers.arm(self, monotonic_ns() + DRAIN_NS)
+
+    cdef int close(self) except -1:
+        """No error frame; what was written leaves."""
+        if self.is_closed:
+            return 0
+        self.flush()
+        self.end_stream()
+        self.is_closed = True
+        self.leave()
+        return self.end()
+
+    cdef int end(self) except -1:
+        """Close the transport; where many are closed at once, in a later turn."""
+        self.is_ending = not self.registry.may_end()
+        if self.is_ending:
+            return self.registry.want_turn(self)
+        self.transport.close()
+        return 0
+
+    cdef int cut(self) except -1:
+        return self.close()
+
+    def abort(self):
+        """End the connection now."""
+        self.is_closed = True
+        if self.transport is not None:
+            self.transport.abort()
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    cdef int64_t deadline(self) noexcept:
+        """The next moment at which something must be looked at; 0 = none."""
+        cdef int64_t deadline_ns = self.next_heartbeat_ns if self.heartbeat_ns else INT64_MAX
+        cdef int64_t patience_ns = self.heartbeat_ns or HEARTBEAT_DEFAULT_NS
+        if not self.has_magic:
+            return max(self.command_since_ns + MAGIC_TIMEOUT_NS, self.grace_until_ns)
+        if self.is_shaking:
+            return max(self.handshake_deadline_ns, self.grace_until_ns)
+        if self.is_awaited():
+            deadline_ns = min(deadline_ns, max(self.command_since_ns + 2 * patience_ns, self.grace_until_ns))
+        if self.write_paused:
+            deadline_ns = min(deadline_ns, max(self.write_paused_since_ns + patience_ns, self.grace_until_ns))
+        return 0 if deadline_ns == INT64_MAX else deadline_ns
+
+    cdef bint is_awaited(self) noexcept:
+        """Whether it is the client's turn to say something, or the rest of it."""
+        return not self.is_held and (self.heartbeat_ns != 0 or self.is_begun)
+
+    cdef bint is_over(self, int64_t limit_ns, int64_t allowed_ns, int64_t now_ns) noexcept:
+        """Whether nothing came until the limit, nor in the grace behind it.
+
+        Timers may be looked at before sockets, so what waits in this one is read first. A loop that stood still listens
+        for as long again as it was late, up to `allowed_ns`, since the peer may have stood still with it.
+        """
+        if now_ns >= limit_ns >= self.grace_until_ns:
+            self.grace_until_ns = now_ns + max(TURN_NS, min(now_ns - limit_ns, allowed_ns))
+        return now_ns >= max(limit_ns, self.grace_until_ns)
+
+    cdef int rearm(self) except -1:
+        cdef int64_t deadline_ns = self.deadline()
+        if self.is_closed or self.is_draining:
+            return 0
+        if deadline_ns == 0:
+            return self.registry.timers.disarm(self)
+        return self.registry.timers.arm(self, deadline_ns)
+
+    cdef int on_deadline(self, int64_t now_ns) except -1:
+        cdef int64_t patience_ns = self.heartbeat_ns or HEARTBEAT_DEFAULT_NS
+        if self.is_draining:
+            self.abort()
+            return 0
+        if not self.has_magic:
+            if self.is_over(self.command_since_ns + MAGIC_TIMEOUT_NS, MAGIC_TIMEOUT_NS, now_ns):
+                return self.drop("no protocol magic")
+        elif self.is_shaking:
+            if self.is_over(self.handshake_deadline_ns, HANDSHAKE_TIMEOUT_NS, now_ns):
+                local_address, _ = printed_address(self.transport.get_extra_info("sockname"))
+                return self.fail_handshake(f"read tcp {local_address}->{self.remote_address}: i/o timeout")
+        else:
+            if self.is_awaited() and self.is_over(self.command_since_ns + 2 * patience_ns, patience_ns, now_ns):
+                return self.drop("i/o timeout")
+            if self.write_paused and self.is_over(self.write_paused_since_ns + patience_ns, patience_ns, now_ns):
+                return self.drop("write timeout")
+            if self.heartbeat_ns and now_ns >= self.next_heartbeat_ns:
+                self.beat(now_ns)
+        return self.rearm()
+
+    cdef int beat(self, int64_t now_ns) except -1:
+        """Behind no waiting answer: a heartbeat says that the connection lives, not that the disk does."""
+        self.input.trim()
+        write_frame(self.output, FRAME_RESPONSE, b"_heartbeat_", 11)
+        self.mark_written()
+        self.next_heartbeat_ns += self.heartbeat_ns
+        if self.next_heartbeat_ns <= now_ns:
+            self.next_heartbeat_ns = now_ns + self.heartbeat_ns  # one, however many were missed
+        return 0
+
+    cdef int drop(self, str reason) except -1:
+        log.error("client(%s) - %s", self.remote_address, reason)
+        self.leave()
+        self.abort()
+        return 0

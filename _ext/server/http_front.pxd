@@ -1,0 +1,27 @@
+"""The front of one HTTP connection: plain publishes are answered here, all else is passed on."""
+
+from nsqfast._ext.broker.topic cimport Topic
+from nsqfast._ext.core.budget cimport Budget
+from nsqfast._ext.protocol.http_request cimport Outcome, PlainRequest
+from nsqfast._ext.server.http_shortcut cimport Shortcut
+
+
+cdef class HttpFront:
+    cdef public bint at_rest          # nothing is half received, waits, or ends: a request may be answered at once
+    cdef public bint is_part_over     # the part is, and what is left goes on in a later turn
+    cdef Budget budget
+    cdef public object last_active    # when the last request was answered at once, in the loop's time
+    cdef Shortcut shortcut
+    cdef object write                 # the transport's
+    cdef object time                  # the loop's
+    cdef Topic topic                  # the last one published to
+    cdef bytes held                   # a plain head and as much of its body as came with it
+    cdef Py_ssize_t held_size_due     # what the whole of it has
+
+    cdef bytes answer(self, bytes data)
+    cdef Py_ssize_t publish_all(self, const char *data, Py_ssize_t size, PlainRequest *request,
+                                Outcome *outcome) except -1
+    cdef bytes publish(self, PlainRequest *request)
+    cdef int send(self, list answers) except -1
+    cdef bytes hold(self, bytes rest, PlainRequest *request)
+    cdef bytes resume(self, bytes data)

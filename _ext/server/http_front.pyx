@@ -1,0 +1,128 @@
+"""What is received comes here first. Who inherits from HttpFront hears only of what it leaves:
+
+    receive(data) -> at_rest     bytes for the full parser; whether a request may be answered at once after them
+    begin(body_size)             a request is held back of whose body so many bytes came: its clock starts
+    end()                        it was answered
+    replay(held)                 it will not be answered here after all, and these were its bytes
+
+A client that sends head and body one after the other is why a request is held back at all, and then for one read only.
+"""
+
+from nsqfast._ext.core.budget cimport begin_part, is_spent
+from nsqfast._ext.protocol.http_request cimport REQUEST_OTHER, REQUEST_PART, REQUEST_WHOLE, parse_request
+from nsqfast._ext.server.http_shortcut cimport is_named
+
+
+cdef enum:
+    # Answers gathered before they are written, and the transport may say that its peer does not read them.
+    ANSWERS_MAX = 512
+    # A request is so many units of a part, and one more for each 64 bytes of it.
+    REQUEST_UNITS = 4
+    UNIT_BITS = 6
+
+
+cdef class HttpFront:
+    """Nothing is answered before `attach`."""
+
+    def __cinit__(self):
+        self.last_active = 0.0
+
+    def attach(self, Shortcut shortcut not None, write, time):
+        """Answer through `write` from now on."""
+        self.shortcut = shortcut
+        self.write = write
+        self.time = time
+        self.at_rest = True
+
+    def detach(self):
+        """Answer nothing any more; what was held back is forgotten."""
+        self.at_rest = False
+        self.shortcut = self.write = self.time = self.topic = self.held = None
+
+    def begin_part(self):
+        """What is done from here on counts until the next turn."""
+        self.is_part_over = False
+        self.budget = begin_part()
+
+    def count(self, Py_ssize_t units):
+        """So much was done of the part."""
+        self.is_part_over = self.is_part_over or is_spent(&self.budget, units)
+
+    def data_received(self, bytes data not None):
+        if not self.is_part_over:
+            self.begin_part()
+        if self.held is not None:
+            data = self.resume(data)
+        if self.at_rest:
+            data = self.answer(data)
+        if data is not None:
+            self.at_rest = self.receive(data)
+
+    cdef bytes answer(self, bytes data):
+        """Answer the plain publishes at the front; returns what is left, None for nothing."""
+        cdef PlainRequest request
+        cdef Outcome outcome = REQUEST_OTHER
+        cdef Py_ssize_t taken = self.publish_all(data, len(data), &request, &outcome)
+        if taken == len(data):
+            self.last_active = self.time()
+            self.is_part_over = False
+            return None
+        if taken:
+            data = data[taken:]
+        if outcome == REQUEST_PART and self.at_rest and self.shortcut.admits(&request):
+            return self.hold(data, &request)
+        return data
+
+    cdef Py_ssize_t publish_all(self, const char *data, Py_ssize_t size, PlainRequest *request,
+                                Outcome *outcome) except -1:
+        """How many bytes were answered; `request` and `outcome` say what stands behind them."""
+        cdef Py_ssize_t offset = 0
+        cdef bytes answer
+        cdef list answers = []
+        while offset < size and self.at_rest and not self.is_part_over:
+            outcome[0] = parse_request(data + offset, size - offset, request)
+            answer = self.publish(request) if outcome[0] == REQUEST_WHOLE else None
+            if answer is None:
+                break
+            offset += request.size
+            self.is_part_over = is_spent(&self.budget, REQUEST_UNITS + (request.size >> UNIT_BITS))
+            answers.append(answer)
+            if len(answers) == ANSWERS_MAX:
+                self.send(answers)
+        self.send(answers)
+        return offset
+
+    cdef bytes publish(self, PlainRequest *request):
+        """The answer; None if there is none for this request here."""
+        if not self.shortcut.admits(request):
+            return None
+        if not is_named(self.topic, request):
+            self.topic = self.shortcut.find_topic(request)
+            if self.topic is None:
+                return None
+        return self.shortcut.publish(self.topic, request)
+
+    cdef int send(self, list answers) except -1:
+        if len(answers) == 1:
+            self.write(answers[0])
+        elif answers:
+            self.write(b"".join(answers))
+        answers.clear()
+        return 0
+
+    cdef bytes hold(self, bytes rest, PlainRequest *request):
+        self.held = rest
+        self.held_size_due = request.size
+        self.begin(request.body_size - (request.size - len(rest)))
+        return None
+
+    cdef bytes resume(self, bytes data):
+        """What was held back, together with `data` if that ends it; else the parser gets one after the other."""
+        cdef bytes held = self.held
+        self.held = None
+        if self.at_rest and len(held) + len(data) >= self.held_size_due:
+            self.end()
+            return held + data
+        self.at_rest = False
+        self.replay(held)
+        return data

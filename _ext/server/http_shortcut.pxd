@@ -1,0 +1,23 @@
+"""What a broker answers to plain publishes over HTTP; one for all connections of a listener."""
+
+from libc.stdint cimport int64_t
+
+from nsqfast._ext.broker.registry cimport Registry
+from nsqfast._ext.broker.topic cimport Topic
+from nsqfast._ext.protocol.http_request cimport PlainRequest
+
+
+cdef class Shortcut:
+    cdef Registry registry
+    cdef object reply            # (exception or None) -> the bytes of an answer
+    cdef bytes ok                # the answer to what went well, with its Date
+    cdef int64_t ok_second       # the second that it was made in
+
+    cdef bint admits(self, PlainRequest *request) noexcept
+    cdef Topic find_topic(self, PlainRequest *request)
+    cdef bytes publish(self, Topic topic, PlainRequest *request)
+    cdef bint put(self, Topic topic, PlainRequest *request) except -1
+    cdef bytes answer_ok(self)
+
+
+cdef bint is_named(Topic topic, PlainRequest *request) noexcept

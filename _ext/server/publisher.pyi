@@ -1,0 +1,6 @@
+from nsqfast._ext.broker.registry import Registry
+from nsqfast._ext.server.auth import Guarded
+
+class Publisher(Guarded):
+    def __init__(self, registry: Registry) -> None: ...
+    def pub_counts(self) -> dict[str, int]: ...

@@ -1,0 +1,360 @@
+"""The commands that publish: PUB, DPUB and MPUB (spec nsqd-tcp §5). Bodies are taken from the input buffer in place."""
+
+from collections import deque
+
+from libc.stdint cimport int32_t
+from libc.string cimport memcmp
+
+from nsqfast._ext.broker.mpub_bodies cimport skip_bodies
+from nsqfast._ext.broker.topic cimport SLICE_MAX, WHOLE_MAX
+from nsqfast._ext.core.budget cimport Budget, begin_part, is_spent
+from nsqfast._ext.core.clock cimport monotonic_ns
+from nsqfast._ext.core.message cimport get_be32
+from nsqfast._ext.protocol.command cimport parse_decimal
+
+from nsqfast.errors import ProtocolError, PublishError
+from nsqfast.names import is_valid_name, quote
+
+cdef int64_t MS = 1000000
+
+cdef enum:
+    # To look for another topic than that of the last command.
+    TOPIC_UNITS = 4
+
+
+cdef class Publisher(Guarded):
+    """A connection that may publish; commands are run once they are whole."""
+
+    def __init__(self, Registry registry not None):
+        super().__init__(registry)
+        self.counts = {}
+        self.uncounted = []
+
+    cdef bint more(self, Py_ssize_t need, str code, str detail) except -1:
+        """The command needs so many bytes; where no more can come, that is its error."""
+        if self.at_eof:
+            raise ProtocolError(code, detail)
+        self.need = need
+        return True
+
+    cdef Py_ssize_t sized(self, const char *data, Py_ssize_t size, Line *line, str command, str missing,
+                          int64_t size_max) except -2:
+        """The size field behind the line, in range; -1 = not there yet."""
+        cdef int32_t body_size
+        if size < line.size + 4:
+            self.more(line.size + 4, "E_BAD_BODY", f"{command} {missing}")
+            return -1
+        body_size = <int32_t> get_be32(data + line.size)
+        if body_size <= 0:
+            raise ProtocolError("E_BAD_BODY", f"{command} invalid body size {body_size}")
+        if body_size > size_max:
+            raise ProtocolError("E_BAD_BODY", f"{command} body too big {body_size} > {size_max}")
+        return body_size
+
+    # -- publishing ----------------------------------------------------------------------------------------------------
+
+    cdef Py_ssize_t pub(self, const char *data, Py_ssize_t size, Line *line) except -1:
+        cdef Py_ssize_t body_size
+        if line.parameter_count < 1:
+            raise invalid("PUB insufficient number of parameters")
+        self.check_topic(line, "PUB", "")
+        body_size = self.message_size(data, size, line, "PUB")
+        if body_size == 0:
+            return 0
+        if self.is_guarded and not self.may_publish(line, "PUB"):
+            return 0
+        self.publish(line, "PUB", data + line.size + 4, body_size, 0)
+        return line.size + 4 + body_size
+
+    cdef Py_ssize_t dpub(self, const char *data, Py_ssize_t size, Line *line) except -1:
+        cdef uint64_t delay_ms = 0
+        cdef int64_t delay_ms_max = self.registry.settings.max_req_timeout_ns // MS
+        cdef Py_ssize_t body_size
+        if line.parameter_count < 2:
+            raise invalid("DPUB insufficient number of parameters")
+        self.check_topic(line, "DPUB", "")
+        if not parse_decimal(line.parameter[1], line.parameter_size[1], &delay_ms):
+            raise invalid(f"DPUB could not parse timeout {text(line.parameter[1], line.parameter_size[1])}")
+        if delay_ms > <uint64_t> delay_ms_max:
+            raise invalid(f"DPUB timeout {<int64_t> delay_ms} out of range 0-{delay_ms_max}")
+        body_size = self.message_size(data, size, line, "DPUB")
+        if body_size == 0:
+            return 0
+        if self.is_guarded and not self.may_publish(line, "DPUB"):
+            return 0
+        self.publish(line, "DPUB", data + line.size + 4, body_size, <int64_t> delay_ms)
+        return line.size + 4 + body_size
+
+    cdef Py_ssize_t message_size(self, const char *data, Py_ssize_t size, Line *line, str command) except -1:
+        """The size of a body that is there as a whole; 0 = not yet."""
+        cdef int32_t body_size
+        cdef int64_t size_max = self.registry.settings.max_msg_size
+        if size < line.size + 4:
+            self.more(line.size + 4, "E_BAD_MESSAGE", f"{command} failed to read message body size")
+            return 0
+        body_size = <int32_t> get_be32(data + line.size)
+        if body_size <= 0:
+            raise ProtocolError("E_BAD_MESSAGE", f"{command} invalid message body size {body_size}")
+        if body_size > size_max:
+            raise ProtocolError("E_BAD_MESSAGE", f"{command} message too big {body_size} > {size_max}")
+        if size < line.size + 4 + body_size:
+            self.more(line.size + 4 + body_size, "E_BAD_MESSAGE", f"{command} failed to read message body")
+            return 0
+        return body_size
+
+    cdef int check_topic(self, Line *line, str command, str prefix) except -1:
+        if self.is_last_topic(line):
+            return 0
+        if not is_valid_name(text(line.parameter[0], line.parameter_size[0])):
+            name = quote(line.parameter[0][:line.parameter_size[0]])
+            raise ProtocolError("E_BAD_TOPIC", f"{prefix}{command} topic name {name} is not valid")
+        return 0
+
+    cdef bint may_publish(self, Line *line, str command) except -1:
+        """False = held. What was granted for the last topic holds for it until it has run out."""
+        if monotonic_ns() < self.publish_until_ns and self.is_last_topic(line):
+            return True
+        if not self.may(command, text(line.parameter[0], line.parameter_size[0]), ""):
+            return False
+        self.publish_until_ns = self.granted_until_ns
+        return True
+
+    cdef bint is_last_topic(self, Line *line) noexcept:
+        return (self.topic is not None and not self.topic.exiting
+                and len(self.topic.name_bytes) == line.parameter_size[0]
+                and memcmp(<const char *> self.topic.name_bytes, line.parameter[0], line.parameter_size[0]) == 0)
+
+    cdef int choose_topic(self, Line *line) except -1:
+        """Make the topic of this command, created if need be, the last one published to."""
+        if self.is_last_topic(line):
+            return 0
+        self.settle_counts()
+        self.more_units = TOPIC_UNITS
+        name = text(line.parameter[0], line.parameter_size[0])
+        self.topic = self.registry.find_topic(name)
+        if self.topic is None:
+            self.more_units = COSTLY_UNITS
+            self.registry.admit(name)
+            self.topic = self.registry.topic(name)
+        return 0
+
+    cdef int settle_counts(self) except -1:
+        if self.topic_count:
+            self.counts[self.topic.name] = self.counts.get(self.topic.name, 0) + self.topic_count
+            self.topic_count = 0
+        return 0
+
+    cdef int publish(self, Line *line, str command, const char *body, Py_ssize_t size, int64_t delay_ms) except -1:
+        cdef uint64_t ticket
+        self.choose_topic(line)
+        if self.was_refused():
+            return 0
+        try:
+            ticket = self.topic.publish(body, size, delay_ms)
+        except PublishError as error:
+            raise publish_failed(command, error) from None
+        if ticket:
+            return self.accept(ticket, command, 1, delay_ms == 0)
+        self.topic_count += 1
+        return self.answer_ok(0, command)
+
+    cdef bint was_refused(self) except -1:
+        """An earlier publish of this turn was: what comes behind it is thrown away."""
+        if self.topic.is_unsettled:
+            self.topic.make_room()
+        return self.is_refused
+
+    cdef int accept(self, uint64_t ticket, str command, uint64_t count, bint is_put_off) except -1:
+        """What was taken, or will be if its write and its fsync succeed."""
+        if ticket == 0:
+            self.topic_count += count
+            return self.answer_ok(0, command)
+        if ticket != self.last_ticket or self.topic is not self.last_topic:
+            self.close_last()
+            self.last_ticket, self.last_topic = ticket, self.topic
+        if is_put_off:
+            if self.open_oks == 0 or self.last_count == 0:
+                self.topic.add_waiter(self)
+            self.open_oks += 1
+            self.open_count += count
+        self.last_count += count
+        return self.answer_ok(ticket, command)
+
+    cdef int close_last(self) except -1:
+        """The publishes that wait for one ticket get an entry of their own."""
+        if self.last_count:
+            self.uncounted.append([self.last_ticket, self.last_count, self.last_topic.name])
+        self.last_ticket = self.last_count = 0
+        self.last_topic = None
+        return 0
+
+    cdef bint refuse(self, str error) except -1:
+        """What was put off is nowhere: its error stands where the first of its OKs stood. False = nothing was."""
+        if self.open_oks == 0:
+            return False
+        self.close_last()
+        command = cut_tail(self.pending, self.open_oks)[2]
+        cut_tail(self.uncounted, self.open_count)
+        ticket = self.pending[len(self.pending) - 1][0] if self.pending else 0
+        self.pending.append([ticket, 1, command, error])
+        self.is_refused = True
+        self.open_oks = self.open_count = 0
+        return True
+
+    cdef int seal(self) except -1:
+        """What was put off is written."""
+        self.open_oks = self.open_count = 0
+        return 0
+
+    cdef int on_durable(self, uint64_t done_ticket, str error) except -1:
+        if self.last_ticket <= done_ticket:
+            self.close_last()
+        while self.uncounted and self.uncounted[0][0] <= done_ticket:
+            _, count, name = self.uncounted.pop(0)
+            if error is None:
+                self.counts[name] = self.counts.get(name, 0) + count
+        return Guarded.on_durable(self, done_ticket, error)
+
+    cdef Py_ssize_t mpub(self, const char *data, Py_ssize_t size, Line *line) except -1:
+        cdef uint64_t ticket
+        if line.parameter_count < 1:
+            raise invalid("MPUB insufficient number of parameters")
+        self.check_topic(line, "MPUB", "E_BAD_TOPIC ")
+        if self.is_guarded and self.scan.offset == 0 and not self.may_publish(line, "MPUB"):
+            return 0
+        if self.sliced_size:
+            return self.put_slices(data, line)
+        self.choose_topic(line)
+        if self.scan.offset == 0 and not self.mpub_head(data, size, line):
+            return 0
+        if not self.mpub_bodies(data, size, line.size + 4):
+            return 0
+        if self.scan.count > WHOLE_MAX:
+            self.registry.storage.write_put_off()
+        if self.was_refused():
+            size, self.scan.offset = self.scan.offset, 0
+            return size
+        if self.scan.count > WHOLE_MAX:
+            return self.put_slices(data, line)
+        try:
+            ticket = self.topic.publish_many(data + line.size + 8, self.scan.count, True)
+        except PublishError as error:
+            raise publish_failed("MPUB", error) from None
+        finally:
+            size = self.scan.offset
+            self.scan.offset = 0
+        self.accept(ticket, "MPUB", self.scan.count, True)
+        return size
+
+    cdef Py_ssize_t put_slices(self, const char *data, Line *line) except -1:
+        """A large MPUB, as far as a part goes; 0 = the rest of it waits for a later turn, and all behind it. What was
+        put before an error stays where it is, as in NSQ."""
+        cdef Budget budget = begin_part()
+        cdef Py_ssize_t size = 0
+        cdef uint64_t count = 0, ticket = 0
+        self.sliced_size = self.sliced_size or line.size + 8
+        try:
+            while self.sliced_count < self.scan.count:
+                if is_spent(&budget, <int64_t> count):
+                    self.hold_for_turn()
+                    return 0
+                count = min(<uint64_t> SLICE_MAX, self.scan.count - self.sliced_count)
+                ticket = self.topic.publish_many(data + self.sliced_size, count, False)
+                self.sliced_size += skip_bodies(data + self.sliced_size, count)
+                self.sliced_count += count
+                if ticket and self.sliced_count < self.scan.count:
+                    self.await_slice(ticket)
+            size = self.sliced_size
+        except PublishError as error:
+            raise publish_failed("MPUB", error) from None
+        finally:
+            if not self.is_held:
+                self.sliced_count = self.sliced_size = self.scan.offset = 0
+        self.accept(ticket, "MPUB", self.scan.count, False)
+        return size
+
+    cdef int await_slice(self, uint64_t ticket) except -1:
+        """Its fsync has no OK of its own, but an error is that of the MPUB."""
+        if not self.pending:
+            self.pending = deque() if self.pending is None else self.pending
+            self.registry.wait_durable(self)
+        elif self.pending[len(self.pending) - 1][0] >= ticket:
+            return 0
+        self.pending.append([ticket, 0, "MPUB", None])
+        return 0
+
+    cdef bint mpub_head(self, const char *data, Py_ssize_t size, Line *line) except -1:
+        """Total size and count; False = not there yet. The total is checked and then not used (as in NSQ)."""
+        cdef int64_t size_max = self.registry.settings.max_body_size
+        cdef int32_t count
+        cdef Py_ssize_t body_size = self.sized(data, size, line, "MPUB", "failed to read body size", size_max)
+        if body_size < 0:
+            return False
+        if size < line.size + 8:
+            self.more(line.size + 8, "E_BAD_BODY", "MPUB failed to read message count")
+            return False
+        count = <int32_t> get_be32(data + line.size + 4)
+        if not 0 < count <= (size_max - 4) // 5:
+            raise ProtocolError("E_BAD_BODY", f"MPUB invalid message count {count}")
+        self.scan.count = <uint64_t> count
+        self.scan.index = 0
+        self.scan.offset = line.size + 8
+        return True
+
+    cdef bint mpub_bodies(self, const char *data, Py_ssize_t size, Py_ssize_t start) except -1:
+        """Whether all messages are there; what was seen once is not looked at again."""
+        cdef int64_t size_max = self.registry.settings.max_msg_size
+        cdef int64_t total_max = self.registry.settings.max_body_size
+        cdef int32_t message_size
+        cdef Py_ssize_t offset
+        while self.scan.index < self.scan.count:
+            offset = self.scan.offset
+            if size < offset + 4:
+                self.more(offset + 4, "E_BAD_MESSAGE", f"MPUB failed to read message({self.scan.index}) body size")
+                return False
+            message_size = <int32_t> get_be32(data + offset)
+            if message_size <= 0:
+                raise ProtocolError(
+                    "E_BAD_MESSAGE", f"MPUB invalid message({self.scan.index}) body size {message_size}")
+            if message_size > size_max:
+                raise ProtocolError("E_BAD_MESSAGE", f"MPUB message too big {message_size} > {size_max}")
+            if offset + 4 + message_size - start > total_max:
+                # Go follows the sizes wherever they lead; here a body has its limit whatever it announced.
+                raise ProtocolError(
+                    "E_BAD_BODY", f"MPUB body too big {offset + 4 + message_size - start} > {total_max}")
+            if size < offset + 4 + message_size:
+                self.more(offset + 4 + message_size, "E_BAD_MESSAGE", "MPUB failed to read message body")
+                return False
+            self.scan.offset = offset + 4 + message_size
+            self.scan.index += 1
+        return True
+
+    def pub_counts(self):
+        """Successful publishes by topic name."""
+        self.settle_counts()
+        return dict(self.counts)
+
+
+cdef list cut_tail(object entries, uint64_t count):
+    """Take the last `count` of [ticket, number, ...] away; the entry that held the first of them."""
+    cdef list last = None
+    while count:
+        last = entries.pop()
+        if last[1] > count:
+            entries.append([last[0], last[1] - count, *last[2:]])
+            count = 0
+        else:
+            count -= last[1]
+    return last
+
+
+cdef str text(const char *data, Py_ssize_t size):
+    return data[:size].decode("utf-8", "surrogateescape")
+
+
+cdef object invalid(str detail):
+    return ProtocolError("E_INVALID", detail)
+
+
+cdef object publish_failed(str command, object error):
+    return ProtocolError(f"E_{command}_FAILED", f"{command} failed {error}")

@@ -1,0 +1,440 @@
+"""A command is run when it is whole; until then nothing of it is consumed and nothing of it has happened,
+but for MPUB, whose topic exists from its line on (as in NSQ).
+
+State x command (spec nsqd-tcp §4); what is not listed is the fatal `E_INVALID cannot X in current state`:
+
+    init        IDENTIFY AUTH SUB              PUB MPUB DPUB NOP
+    subscribed  RDY FIN REQ TOUCH CLS          PUB MPUB DPUB NOP
+    closing     RDY (ignored) FIN REQ TOUCH    PUB MPUB DPUB NOP
+"""
+
+import logging
+
+from libc.string cimport memcmp
+
+from nsqfast._ext.broker.channel cimport EXITING, NOT_IN_FLIGHT, SETTLED, Settled
+from nsqfast._ext.broker.consumer cimport GLOBAL, REGION_LOCAL, ZONE_LOCAL
+from nsqfast._ext.broker.registry cimport Registry
+from nsqfast._ext.broker.topic cimport Topic
+from nsqfast._ext.core.budget cimport Budget, begin_short_part, is_spent
+from nsqfast._ext.core.clock cimport free_clocks, monotonic_ns, stop_clocks
+from nsqfast._ext.core.limits cimport (
+    FRAME_ERROR, IDENTITY_SIZE_FULL, IDENTITY_SIZE_MAX, LINE_SIZE_MAX, INPUT_SIZE, MAGIC_SIZE, MESSAGE_ID_SIZE,
+    STATE_CLOSING, STATE_INIT, STATE_SUBSCRIBED,
+)
+from nsqfast._ext.core.memory cimport MEMORY_FULL, account
+from nsqfast._ext.core.message cimport Delivery, id_from_hex
+from nsqfast._ext.protocol.command cimport (
+    COMMAND_AUTH, COMMAND_CLS, COMMAND_DPUB, COMMAND_FIN, COMMAND_IDENTIFY, COMMAND_MPUB, COMMAND_NOP, COMMAND_PUB,
+    COMMAND_RDY, COMMAND_REQ, COMMAND_SUB, COMMAND_TOUCH, PARSE_BROKEN, PARSE_MORE, Parse, parse_decimal, parse_line,
+)
+from nsqfast._ext.protocol.frame cimport write_frame, write_message
+from nsqfast._ext.server.publisher cimport COSTLY_UNITS, Publisher, invalid, text
+
+from nsqfast.errors import ProtocolError
+from nsqfast.identify import identify as read_identity
+from nsqfast.names import is_valid_name, quote
+from nsqfast.streams import upgrades
+
+log = logging.getLogger("nsqd")
+
+assert LINE_SIZE_MAX < INPUT_SIZE, "a line fits into an input buffer of the least size"
+
+cdef int64_t MS = 1000000
+
+cdef enum:
+    # A consumer with at least so many in flight ...
+    CROWD_MIN = 64
+    # ... waits until so many slots are free, or a millisecond.
+    FREE_MAX = 128
+    FIN_SIZE = 21     # "FIN ", id, newline: half of all the commands there are
+    # A command is a unit of a part, and one more for each 64 bytes of it.
+    UNIT_BITS = 6
+
+
+cdef class Session(Publisher):
+    """One client that speaks V2."""
+
+    def __init__(self, Registry registry not None):
+        super().__init__(registry)
+        self.state = STATE_INIT
+        self.timeout_ns = registry.settings.msg_timeout_ns
+        self.distance = GLOBAL if registry.settings.is_topology_aware else ZONE_LOCAL
+        self.client_id = self.hostname = self.user_agent = self.topology_zone = self.topology_region = ""
+        self.needs_tls = bool(registry.settings.options.tls_required)
+
+    def connection_made(self, transport):
+        Publisher.connection_made(self, transport)
+        self.client_id = self.hostname = self.remote_host
+
+    # -- from input to commands ----------------------------------------------------------------------------------------
+
+    cdef int feed(self) except -1:
+        """Run the commands that are whole, until the part is spent."""
+        cdef Budget budget = begin_short_part()
+        cdef Py_ssize_t consumed, units, size = self.input.end - self.input.start
+        cdef bint has_run = False
+        stop_clocks()
+        try:
+            while size > 0 and (size >= self.need or self.at_eof) and not self.is_closed:
+                consumed = self.step(self.input.data + self.input.start, size)
+                if consumed == 0:
+                    break
+                has_run = True
+                self.input.consume(consumed)
+                self.scanned = self.need = 0
+                size = self.input.end - self.input.start
+                units = 1 + (consumed >> UNIT_BITS) + self.more_units
+                self.more_units = 0
+                if is_spent(&budget, units) and size > 0:
+                    self.hold_for_turn()
+                    break
+        finally:
+            if has_run:
+                self.command_since_ns = monotonic_ns()
+            try:
+                if self.has_settled:
+                    self.has_settled = False
+                    self.settle_window()
+            finally:
+                free_clocks()
+        return 0
+
+    cdef int settle_window(self) except -1:
+        """Slots came free; fill them now, or together with more of them in a moment."""
+        if not self.is_crowded():
+            return self.take_more()
+        if not self.is_put_off:
+            self.is_put_off = True
+            self.registry.put_off(self)
+        return 0
+
+    cdef bint is_crowded(self) noexcept:
+        """It has plenty to do, and a few more messages would cost it and us a system call each."""
+        return self.in_flight >= CROWD_MIN and self.rdy - self.in_flight < min(self.rdy // 8, FREE_MAX)
+
+    cdef int take_more(self) except -1:
+        self.is_put_off = False
+        if self.channel is not None:
+            if self.wants():
+                self.channel.link(self)
+            self.channel.pump()
+        return 0
+
+    cdef Py_ssize_t step(self, const char *data, Py_ssize_t size) except -1:
+        """Bytes used up; 0 = it is not whole yet."""
+        cdef Line line
+        cdef Parse outcome
+        cdef uint64_t id = 0
+        if not self.has_magic:
+            return self.read_magic(data, size)
+        if (size >= FIN_SIZE and data[FIN_SIZE - 1] == c"\n" and self.channel is not None
+                and memcmp(data, b"FIN ", 4) == 0 and id_from_hex(data + 4, &id)
+                and self.channel.finish(self, id) == SETTLED):
+            self.finish_count += 1
+            self.has_settled = True
+            return FIN_SIZE
+        outcome = parse_line(data, size, self.scanned, &line)
+        if outcome == PARSE_MORE:
+            self.scanned = size
+            return 0
+        if outcome == PARSE_BROKEN:
+            # NSQ closes without a word; shut() spares the peer the reset that Go gives it.
+            log.error("client(%s) - command line too long", self.remote_address)
+            self.is_draining = True
+            self.leave()
+            if not self.pending:  # else when the answers that wait have left
+                self.shut()
+            return 0
+        return self.run(data, size, &line)
+
+    cdef Py_ssize_t read_magic(self, const char *data, Py_ssize_t size) except -1:
+        if size < MAGIC_SIZE or self.waits_to_be_costly():
+            return 0
+        if memcmp(data, b"  V2", MAGIC_SIZE) != 0:
+            raise ProtocolError("E_BAD_PROTOCOL")
+        self.has_magic = True
+        self.next_heartbeat_ns = monotonic_ns() + self.heartbeat_ns
+        log.info("CLIENT(%s): desired protocol magic '  V2'", self.remote_address)
+        self.command_since_ns = monotonic_ns()
+        self.rearm()
+        return MAGIC_SIZE
+
+    cdef Py_ssize_t run(self, const char *data, Py_ssize_t size, Line *line) except -1:
+        if self.needs_tls and not self.tls and line.kind != COMMAND_IDENTIFY:
+            raise invalid(f"cannot {text(line.name, line.name_size)} in current state (TLS required)")
+        if line.kind == COMMAND_FIN:
+            return self.fin(line)
+        if line.kind == COMMAND_PUB:
+            return self.pub(data, size, line)
+        if line.kind == COMMAND_MPUB:
+            return self.mpub(data, size, line)
+        if line.kind == COMMAND_RDY:
+            return self.ready(line)
+        if line.kind == COMMAND_REQ:
+            return self.req(line)
+        if line.kind == COMMAND_TOUCH:
+            return self.touch(line)
+        if line.kind == COMMAND_DPUB:
+            return self.dpub(data, size, line)
+        if line.kind == COMMAND_NOP:
+            return line.size
+        if self.waits_to_be_costly():
+            return 0
+        self.more_units = COSTLY_UNITS
+        if line.kind == COMMAND_SUB:
+            return self.sub(line)
+        if line.kind == COMMAND_IDENTIFY:
+            return self.identify(data, size, line)
+        if line.kind == COMMAND_CLS:
+            return self.cls(line)
+        if line.kind == COMMAND_AUTH:
+            return self.auth(data, size, line)
+        raise invalid(f"invalid command {text(line.name, line.name_size)}")
+
+    cdef bint waits_to_be_costly(self) except -1:
+        """Many come at once, and in this turn no more of such commands may run."""
+        if self.registry.may_be_costly():
+            return False
+        self.hold_for_turn()
+        return True
+
+    # -- subscribing ---------------------------------------------------------------------------------------------------
+
+    cdef Py_ssize_t sub(self, Line *line) except -1:
+        cdef Topic topic
+        cdef Channel channel
+        cdef int64_t limit = self.registry.settings.max_channel_consumers
+        if self.state != STATE_INIT:
+            raise wrong_state("SUB")
+        if self.heartbeat_ns == 0:
+            raise invalid("cannot SUB with heartbeats disabled")
+        if line.parameter_count < 2:
+            raise invalid("SUB insufficient number of parameters")
+        self.check_topic(line, "SUB", "")
+        name = text(line.parameter[1], line.parameter_size[1])
+        if not is_valid_name(name):
+            raw = line.parameter[1][:line.parameter_size[1]]
+            raise ProtocolError("E_BAD_CHANNEL", f"SUB channel name {quote(raw)} is not valid")
+        topic_name = text(line.parameter[0], line.parameter_size[0])
+        if self.is_guarded and not self.may("SUB", topic_name, name):
+            return 0
+        self.registry.admit(topic_name, name)
+        topic = self.registry.topic(topic_name)
+        channel = topic.channel(name)
+        if limit and len(channel.members) >= limit:
+            raise ProtocolError(
+                "E_SUB_FAILED", f"SUB failed consumers for {topic.name}:{name} exceeds limit of {limit}")
+        if channel.exiting or topic.exiting:
+            raise ProtocolError("E_SUB_FAILED", "SUB failed exiting")
+        channel.join(self)
+        self.channel = channel
+        self.state = STATE_SUBSCRIBED
+        self.respond(b"OK")
+        return line.size
+
+    cdef Py_ssize_t ready(self, Line *line) except -1:
+        cdef uint64_t count = 1
+        cdef int64_t limit = self.registry.settings.max_rdy_count
+        if self.state == STATE_CLOSING:
+            return line.size
+        if self.state != STATE_SUBSCRIBED:
+            raise wrong_state("RDY")
+        if line.parameter_count and not parse_decimal(line.parameter[0], line.parameter_size[0], &count):
+            raise invalid(f"RDY could not parse count {text(line.parameter[0], line.parameter_size[0])}")
+        if count > <uint64_t> limit:
+            raise invalid(f"RDY count {<int64_t> count} out of range 0-{limit}")
+        self.rdy = <int64_t> count
+        self.has_settled = True
+        return line.size
+
+    cdef Py_ssize_t fin(self, Line *line) except -1:
+        cdef uint64_t id = 0
+        cdef Settled settled = NOT_IN_FLIGHT
+        self.check_settling(line, "FIN", 1)
+        if id_from_hex(line.parameter[0], &id):
+            settled = self.channel.finish(self, id)
+        if settled != SETTLED:
+            return self.not_settled(line, "FIN", settled)
+        self.finish_count += 1
+        self.has_settled = True
+        return line.size
+
+    cdef Py_ssize_t req(self, Line *line) except -1:
+        cdef uint64_t id = 0, delay_ms = 0
+        cdef Settled settled = NOT_IN_FLIGHT
+        self.check_settling(line, "REQ", 2)
+        if not parse_decimal(line.parameter[1], line.parameter_size[1], &delay_ms):
+            raise invalid(f"REQ could not parse timeout {text(line.parameter[1], line.parameter_size[1])}")
+        if id_from_hex(line.parameter[0], &id):
+            settled = self.channel.requeue(self, id, self.clamp(delay_ms))
+        if settled != SETTLED:
+            return self.not_settled(line, "REQ", settled)
+        self.requeue_count += 1
+        self.has_settled = True
+        return line.size
+
+    cdef int64_t clamp(self, uint64_t delay_ms) except -1:
+        """ns; as Go multiplies: what overflows into the negative is no delay at all."""
+        cdef int64_t limit_ns = self.registry.settings.max_req_timeout_ns
+        cdef int64_t delay_ns = <int64_t> (delay_ms * <uint64_t> MS)
+        if 0 <= delay_ns <= limit_ns:
+            return delay_ns
+        note = self.admit_line()
+        if note is not None:
+            log.info("PROTOCOL(V2): [%s] REQ timeout %d out of range 0-%d, setting to the nearest%s",
+                     self.remote_address, delay_ns, limit_ns, note)
+        return 0 if delay_ns < 0 else limit_ns
+
+    cdef Py_ssize_t touch(self, Line *line) except -1:
+        cdef uint64_t id = 0
+        cdef Settled settled = NOT_IN_FLIGHT
+        self.check_settling(line, "TOUCH", 1)
+        if id_from_hex(line.parameter[0], &id):
+            settled = self.channel.touch(self, id, self.registry.settings.max_msg_timeout_ns)
+        if settled != SETTLED:
+            return self.not_settled(line, "TOUCH", settled)
+        return line.size
+
+    cdef int check_settling(self, Line *line, str command, int parameters) except -1:
+        if self.state != STATE_SUBSCRIBED and self.state != STATE_CLOSING:
+            raise wrong_state(command)
+        if line.parameter_count < parameters:
+            raise invalid(f"{command} insufficient number of params")
+        if line.parameter_size[0] != MESSAGE_ID_SIZE:
+            raise invalid("invalid message ID")
+        return 0
+
+    cdef Py_ssize_t not_settled(self, Line *line, str command, Settled settled) except -1:
+        """The only errors that end nothing."""
+        cdef bytes error
+        reason = {NOT_IN_FLIGHT: b"ID not in flight", EXITING: b"exiting"}.get(settled, b"client does not own message")
+        name = command.encode()
+        error = b"E_%s_FAILED %s %s failed %s" % (name, name, line.parameter[0][:MESSAGE_ID_SIZE], reason)
+        note = self.admit_line()
+        if note is not None:
+            log.error("[%s] - %s%s", self.remote_address, error.decode("utf-8", "backslashreplace"), note)
+        write_frame(self.output, FRAME_ERROR, error, len(error))
+        self.mark_written()
+        return line.size
+
+    cdef Py_ssize_t cls(self, Line *line) except -1:
+        if self.state != STATE_SUBSCRIBED:
+            raise wrong_state("CLS")
+        self.rdy = 0
+        self.state = STATE_CLOSING
+        self.respond(b"CLOSE_WAIT")
+        return line.size
+
+    # -- once per connection -------------------------------------------------------------------------------------------
+
+    cdef bytes whole_body(self, const char *data, Py_ssize_t size, Line *line, str command):
+        """The body of IDENTIFY or AUTH; None = not there yet."""
+        cdef int64_t size_max = min(self.registry.settings.max_body_size, IDENTITY_SIZE_MAX)
+        cdef Py_ssize_t body_size = self.sized(data, size, line, command, "failed to read body size", size_max)
+        if body_size < 0:
+            return None
+        if size < line.size + 4 + body_size:
+            self.more(line.size + 4 + body_size, "E_BAD_BODY", f"{command} failed to read body")
+            return None
+        return data[line.size + 4:line.size + 4 + body_size]
+
+    cdef Py_ssize_t identify(self, const char *data, Py_ssize_t size, Line *line) except -1:
+        if self.state != STATE_INIT:
+            raise wrong_state("IDENTIFY")
+        body = self.whole_body(data, size, line, "IDENTIFY")
+        if body is None:
+            return 0
+        options = self.registry.settings.options
+        if account.level >= MEMORY_FULL and len(body) > IDENTITY_SIZE_FULL:
+            raise ProtocolError("E_INVALID", "no memory left for a command of this size")
+        identity = read_identity(body, options)
+        note = self.admit_line()
+        if note is not None:
+            log.info("[%s] IDENTIFY: %s%s", self.remote_address, body.decode("utf-8", "backslashreplace"), note)
+        self.client_id = identity.client_id
+        self.hostname = identity.hostname
+        self.user_agent = identity.user_agent
+        self.topology_zone = identity.topology_zone
+        self.topology_region = identity.topology_region
+        self.locate()
+        self.sample_percent = identity.sample_rate
+        self.timeout_ns = identity.msg_timeout_ns
+        self.heartbeat_ns = identity.heartbeat_ns
+        self.command_since_ns = monotonic_ns()
+        self.next_heartbeat_ns = self.command_since_ns + self.heartbeat_ns
+        self.rearm()
+        identity.tls &= not self.tls
+        self.respond(identity.answer(options))
+        self.deflate, self.snappy = identity.deflate, identity.snappy
+        self.upgrades = upgrades(identity, self.registry.tls_context) or None
+        self.hold_memory(len(body) - self.identity_size + sum([each.size for each in self.upgrades or ()]))
+        self.identity_size = len(body)
+        return line.size + 4 + len(body) if self.upgrades is None else size
+
+    cdef int locate(self) except -1:
+        """How near it is; the first IDENTIFY says so for good (spec nsqd-tcp §14)."""
+        options = self.registry.settings.options
+        if self.is_located or not self.registry.settings.is_topology_aware:
+            return 0
+        self.is_located = True
+        if self.topology_zone == options.topology_zone:
+            self.distance = ZONE_LOCAL
+        elif self.topology_region == options.topology_region:
+            self.distance = REGION_LOCAL
+        return 0
+
+    cdef Py_ssize_t auth(self, const char *data, Py_ssize_t size, Line *line) except -1:
+        if self.state != STATE_INIT:
+            raise wrong_state("AUTH")
+        if line.parameter_count:
+            raise invalid("AUTH invalid number of parameters")
+        body = self.whole_body(data, size, line, "AUTH")
+        if body is None or not self.authenticate(body):
+            return 0
+        return line.size + 4 + len(body)
+
+    # -- what a channel asks of its consumer ---------------------------------------------------------------------------
+
+    cdef bint wants(self) noexcept:
+        return (self.in_flight < self.rdy and self.state == STATE_SUBSCRIBED and not self.write_paused
+                and self.output.size < self.output_size_max and not self.is_draining and not self.is_closed)
+
+    cdef int deliver(self, Delivery *delivery) except -1:
+        write_message(self.output, delivery.message, delivery.attempts)
+        self.message_count += 1
+        return self.mark_written()
+
+    cdef int flush(self) except -1:
+        Publisher.flush(self)
+        if self.channel is not None and not self.is_linked and self.wants():
+            return self.registry.hand_out(self)
+        return 0
+
+    cdef int leave(self) except -1:
+        if self.channel is not None:
+            self.channel.leave(self)
+        return 0
+
+    # -- figures -------------------------------------------------------------------------------------------------------
+
+    @property
+    def ready_count(self):
+        return self.rdy
+
+    @property
+    def in_flight_count(self):
+        return self.in_flight
+
+    @property
+    def sample_rate(self):
+        return self.sample_percent
+
+    @property
+    def common_name(self):
+        """Of the client's certificate; '' where it showed none."""
+        return self.secure.common_name if self.tls else ""
+
+
+cdef object wrong_state(str command):
+    return ProtocolError("E_INVALID", f"cannot {command} in current state")
