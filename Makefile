@@ -190,11 +190,14 @@ go-client:
 	@mkdir -p .go-nsq
 	@cd benchmarks/client/go && GOFLAGS="$$GOFLAGS -mod=readonly" go build -o "$(CURDIR)/.go-nsq/client_driver" .
 
+# A browser's driver runs an event loop for as long as the process lives, so its tests have one of their own.
+IN_PROCESS = $(if $(IS_NAMED),,--ignore=tests/admin_ui)
+
 # Each of these leaves the release build behind, whatever the tests said; should it be interrupted,
 # the next `make ext` sees that the settings differ and builds all of it anew.
 debug-test: $(READY)
 	@NSQFAST_DEBUG=1 $(BUILD_EXT)
-	@status=0; $(IN_VENV) NSQFAST_DEBUG=1 $(BIN)/pytest --deselect tests/source $(ARGS) || status=$$?; \
+	@status=0; $(IN_VENV) NSQFAST_DEBUG=1 $(BIN)/pytest --deselect tests/source $(IN_PROCESS) $(ARGS) || status=$$?; \
 	$(BUILD_EXT) && exit $$status
 
 asan-test: $(READY)
@@ -228,7 +231,7 @@ fuzz-states: ext
 
 cov: $(READY)
 	@NSQFAST_TRACE=1 $(BUILD_EXT)
-	@status=0; $(IN_VENV) $(BIN)/coverage run -m pytest --deselect tests/source $(ARGS) || status=$$?; \
+	@status=0; $(IN_VENV) $(BIN)/coverage run -m pytest --deselect tests/source $(IN_PROCESS) $(ARGS) || status=$$?; \
 	$(BIN)/coverage report || status=$$?; $(BUILD_EXT) && exit $$status
 
 html: $(READY)
