@@ -1,8 +1,8 @@
-"""A load: many lanes on one thread, and the sums that all workers of a run share."""
+"""A load: many connections on one thread, and the sums that all workers of a run share."""
 
 from libc.stdint cimport int64_t
 
-from nsqfast._ext.bench.load_connection cimport Lane, LaneKind, Tally
+from nsqfast._ext.bench.load_connection cimport LoadConnection, ConnectionKind, Tally
 
 
 cdef enum:
@@ -11,8 +11,8 @@ cdef enum:
 
 
 cdef class Load:
-    cdef Lane **lanes
-    cdef int lane_count
+    cdef LoadConnection **connections
+    cdef int connection_count
     cdef Tally tally
     cdef Py_buffer totals          # int64, TOTALS_PER_WORKER for each worker
     cdef Py_buffer samples
@@ -26,15 +26,15 @@ cdef class Load:
     cdef readonly int64_t started_ns
     cdef readonly object error
 
-    cdef Lane *add(self, LaneKind kind, int fd) except NULL
-    cdef int set_script(self, Lane *lane, bytes command, int64_t window) except -1
+    cdef LoadConnection *add(self, ConnectionKind kind, int fd) except NULL
+    cdef int set_script(self, LoadConnection *connection, bytes command, int64_t window) except -1
     cdef int begin(self) except -1
-    cdef bint watch(self, Lane *lane, int operation) noexcept nogil
-    cdef Lane *turn(self, int timeout_ms) noexcept nogil
-    cdef Lane *serve(self, Lane *lane, unsigned int events) noexcept nogil
-    cdef Lane *tick(self) noexcept nogil
+    cdef bint watch(self, LoadConnection *connection, int operation) noexcept nogil
+    cdef LoadConnection *turn(self, int timeout_ms) noexcept nogil
+    cdef LoadConnection *serve(self, LoadConnection *connection, unsigned int events) noexcept nogil
+    cdef LoadConnection *tick(self) noexcept nogil
     cdef void note(self) noexcept nogil
     cdef bint is_reached(self) noexcept nogil
     cdef int64_t total(self, int column) noexcept nogil
-    cdef Lane *drive(self, int64_t deadline_ns) noexcept nogil
-    cdef Lane *drain(self, int64_t deadline_ns) noexcept nogil
+    cdef LoadConnection *drive(self, int64_t deadline_ns) noexcept nogil
+    cdef LoadConnection *drain(self, int64_t deadline_ns) noexcept nogil

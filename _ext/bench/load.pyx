@@ -13,8 +13,9 @@ from posix.unistd cimport close, read
 import os
 
 from nsqfast._ext.bench.load_connection cimport (
-    LANE_CONSUMER, LANE_PACED, LANE_PUBLISHER, lane_free, lane_in_air, lane_new, lane_read, lane_set_script, lane_start,
-    lane_tick, lane_write,
+    CONNECTION_CONSUMER, CONNECTION_PACED, CONNECTION_PUBLISHER, connection_free, connection_in_air, connection_new,
+    connection_read, connection_set_script, connection_start,
+    connection_tick, connection_write,
 )
 from nsqfast._ext.core.clock cimport now_monotonic
 from nsqfast._ext.core.sockets cimport (
@@ -58,9 +59,9 @@ cdef class Load:
 
     def __dealloc__(self):
         cdef int i
-        for i in range(self.lane_count):
-            lane_free(self.lanes[i])
-        free(self.lanes)
+        for i in range(self.connection_count):
+            connection_free(self.connections[i])
+        free(self.connections)
         if self.epoll_fd >= 0:
             close(self.epoll_fd)
         if self.timer_fd >= 0:
@@ -73,10 +74,10 @@ cdef class Load:
     def add_publisher(self, int fd, bytes command not None, int messages_per_command, int64_t window,
                       int64_t quota=-1):
         """The same command again and again, at most `window` without an answer, at most `quota` at all."""
-        cdef Lane *lane = self.add(LANE_PUBLISHER, fd)
-        self.set_script(lane, command, window)
-        lane.messages = messages_per_command
-        lane.quota = FOREVER // <int64_t> lane.command_size if quota < 0 else quota
+        cdef LoadConnection *connection = self.add(CONNECTION_PUBLISHER, fd)
+        self.set_script(connection, command, window)
+        connection.messages = messages_per_command
+        connection.quota = FOREVER // <int64_t> connection.command_size if quota < 0 else quota
 
     def add_paced(self, int fd, bytes command not None, Py_ssize_t body_at, int64_t interval_ns, int64_t quota=-1):
         """A command every `interval_ns`, at most `quota` at all; its body names the moment that it was meant for.
@@ -84,22 +85,22 @@ cdef class Load:
         That moment (monotonic, ns) stands at `body_at`, 8 bytes big-endian. Lanes of one load start one after the
         other, spread over the interval.
         """
-        cdef Lane *lane
+        cdef LoadConnection *connection
         if not 0 <= body_at <= len(command) - 8 or interval_ns <= 0:
             raise ValueError("a paced command has room for 8 bytes and an interval")
-        lane = self.add(LANE_PACED, fd)
-        self.set_script(lane, command, 1)
-        lane.messages = 1
-        lane.body_at = <size_t> body_at
-        lane.interval_ns = interval_ns
-        lane.quota = FOREVER // <int64_t> lane.command_size if quota < 0 else quota
+        connection = self.add(CONNECTION_PACED, fd)
+        self.set_script(connection, command, 1)
+        connection.messages = 1
+        connection.body_at = <size_t> body_at
+        connection.interval_ns = interval_ns
+        connection.quota = FOREVER // <int64_t> connection.command_size if quota < 0 else quota
         self.paced_count += 1
 
     def add_consumer(self, int fd, int64_t rdy, int64_t requeue_ms=-1):
         """FIN each message; from 0 ms on, REQ the first delivery of each with that delay."""
-        cdef Lane *lane = self.add(LANE_CONSUMER, fd)
-        lane.rdy = rdy
-        lane.requeue_ms = requeue_ms
+        cdef LoadConnection *connection = self.add(CONNECTION_CONSUMER, fd)
+        connection.rdy = rdy
+        connection.requeue_ms = requeue_ms
 
     def record(self, samples not None):
         """Latencies in ns of the messages from here on, until the buffer is full."""
@@ -109,23 +110,24 @@ cdef class Load:
         self.tally.sample_max = self.samples.len // <Py_ssize_t> sizeof(int64_t)
         self.tally.sample_count = 0
 
-    cdef Lane *add(self, LaneKind kind, int fd) except NULL:
-        cdef Lane **grown = <Lane **> realloc(self.lanes, <size_t> (self.lane_count + 1) * sizeof(Lane *))
-        cdef Lane *lane
+    cdef LoadConnection *add(self, ConnectionKind kind, int fd) except NULL:
+        cdef size_t size = <size_t> (self.connection_count + 1) * sizeof(LoadConnection *)
+        cdef LoadConnection **grown = <LoadConnection **> realloc(self.connections, size)
+        cdef LoadConnection *connection
         if grown is NULL:
             raise MemoryError
-        self.lanes = grown
-        lane = lane_new(kind, fd, &self.tally)
-        if lane is NULL:
+        self.connections = grown
+        connection = connection_new(kind, fd, &self.tally)
+        if connection is NULL:
             raise MemoryError
-        self.lanes[self.lane_count] = lane
-        self.lane_count += 1
-        return lane
+        self.connections[self.connection_count] = connection
+        self.connection_count += 1
+        return connection
 
-    cdef int set_script(self, Lane *lane, bytes command, int64_t window) except -1:
+    cdef int set_script(self, LoadConnection *connection, bytes command, int64_t window) except -1:
         if not command or window < 1:
             raise ValueError("a command and a window of at least one")
-        if not lane_set_script(lane, command, <size_t> len(command), window):
+        if not connection_set_script(connection, command, <size_t> len(command), window):
             raise MemoryError
         return 0
 
@@ -133,7 +135,7 @@ cdef class Load:
 
     def run(self, int64_t publish_target, int64_t finish_target, int64_t deadline_ns):
         """Until the sums over all workers reach the targets (0: none), or the deadline; `error` says what failed."""
-        cdef Lane *failed
+        cdef LoadConnection *failed
         self.publish_target = publish_target
         self.finish_target = finish_target
         self.begin()
@@ -147,14 +149,14 @@ cdef class Load:
     cdef int begin(self) except -1:
         cdef int i, paced = 0
         cdef epoll_event event
-        cdef Lane *lane
+        cdef LoadConnection *connection
         self.started_ns = self.tally.last_ns = now_monotonic()
-        for i in range(self.lane_count):
-            lane = self.lanes[i]
-            if lane.kind == LANE_PACED:
-                lane.next_ns = self.started_ns + paced * lane.interval_ns // self.paced_count
+        for i in range(self.connection_count):
+            connection = self.connections[i]
+            if connection.kind == CONNECTION_PACED:
+                connection.next_ns = self.started_ns + paced * connection.interval_ns // self.paced_count
                 paced += 1
-            if not self.watch(lane, EPOLL_CTL_ADD):
+            if not self.watch(connection, EPOLL_CTL_ADD):
                 raise OSError(errno, os.strerror(errno))
         if self.paced_count:
             # The kernel may otherwise put a wake-up off by 50 microseconds.
@@ -166,93 +168,97 @@ cdef class Load:
                 raise OSError(errno, os.strerror(errno))
         return 0
 
-    cdef bint watch(self, Lane *lane, int operation) noexcept nogil:
+    cdef bint watch(self, LoadConnection *connection, int operation) noexcept nogil:
         cdef epoll_event event
-        event.events = <uint32_t> (EPOLLIN | EPOLLOUT if lane.is_blocked else EPOLLIN)
-        event.data.ptr = lane
-        return epoll_ctl(self.epoll_fd, operation, lane.fd, &event) == 0
+        event.events = <uint32_t> (EPOLLIN | EPOLLOUT if connection.is_blocked else EPOLLIN)
+        event.data.ptr = connection
+        return epoll_ctl(self.epoll_fd, operation, connection.fd, &event) == 0
 
-    cdef Lane *drive(self, int64_t deadline_ns) noexcept nogil:
-        """The lane that failed, or NULL when a target or the deadline was reached."""
+    cdef LoadConnection *drive(self, int64_t deadline_ns) noexcept nogil:
+        """The connection that failed, or NULL when a target or the deadline was reached."""
         cdef int i
-        cdef Lane *lane
-        cdef Lane *failed = NULL
-        for i in range(self.lane_count):
-            lane = self.lanes[i]
-            if not lane_start(lane) or (lane.is_blocked and not self.watch(lane, EPOLL_CTL_MOD)):
-                return lane
+        cdef LoadConnection *connection
+        cdef LoadConnection *failed = NULL
+        for i in range(self.connection_count):
+            connection = self.connections[i]
+            if (not connection_start(connection)
+                    or (connection.is_blocked and not self.watch(connection, EPOLL_CTL_MOD))):
+                return connection
         if self.paced_count:
             failed = self.tick()
         while failed is NULL and not self.is_reached() and now_monotonic() < deadline_ns:
             failed = self.turn(LOOK_MS)
         return failed
 
-    cdef Lane *drain(self, int64_t deadline_ns) noexcept nogil:
+    cdef LoadConnection *drain(self, int64_t deadline_ns) noexcept nogil:
         """Nothing new is sent; what is in the air is waited for."""
         cdef int i
-        cdef int64_t in_air = 1
-        cdef Lane *lane
-        cdef Lane *failed = NULL
-        for i in range(self.lane_count):
-            lane = self.lanes[i]
-            lane.next_ns = INT64_MAX
-            if lane.kind == LANE_PUBLISHER:
+        cdef int64_t in_air = 1, size
+        cdef LoadConnection *connection
+        cdef LoadConnection *failed = NULL
+        for i in range(self.connection_count):
+            connection = self.connections[i]
+            connection.next_ns = INT64_MAX
+            if connection.kind == CONNECTION_PUBLISHER:
                 # A command that was begun has to be ended.
-                lane.quota = (lane.sent_bytes + <int64_t> lane.command_size - 1) // <int64_t> lane.command_size
-                if not lane_write(lane) or (lane.is_blocked and not self.watch(lane, EPOLL_CTL_MOD)):
-                    return lane
+                size = <int64_t> connection.command_size
+                connection.quota = (connection.sent_bytes + size - 1) // size
+                if (not connection_write(connection)
+                        or (connection.is_blocked and not self.watch(connection, EPOLL_CTL_MOD))):
+                    return connection
         while failed is NULL and in_air and now_monotonic() < deadline_ns:
             in_air = 0
-            for i in range(self.lane_count):
-                in_air += lane_in_air(self.lanes[i]) + (self.lanes[i].output.end > self.lanes[i].output.start)
+            for i in range(self.connection_count):
+                connection = self.connections[i]
+                in_air += connection_in_air(connection) + (connection.output.end > connection.output.start)
             if in_air:
                 failed = self.turn(LOOK_MS)
         return failed
 
-    cdef Lane *turn(self, int timeout_ms) noexcept nogil:
-        """Serve all who have something; the lane that failed, or NULL."""
+    cdef LoadConnection *turn(self, int timeout_ms) noexcept nogil:
+        """Serve all who have something; the connection that failed, or NULL."""
         cdef epoll_event[EVENT_MAX] events
         cdef int i, count = epoll_wait(self.epoll_fd, events, EVENT_MAX, timeout_ms)
-        cdef Lane *failed = NULL
+        cdef LoadConnection *failed = NULL
         for i in range(count):
             if events[i].data.ptr is NULL:
                 failed = self.tick()
             else:
-                failed = self.serve(<Lane *> events[i].data.ptr, events[i].events)
+                failed = self.serve(<LoadConnection *> events[i].data.ptr, events[i].events)
             if failed is not NULL:
                 break
         self.note()
         return failed
 
-    cdef Lane *serve(self, Lane *lane, unsigned int events) noexcept nogil:
-        cdef bint was_blocked = lane.is_blocked
-        if events & ~<unsigned int> EPOLLOUT and not lane_read(lane):
-            return lane
-        if events & <unsigned int> EPOLLOUT and not lane_write(lane):
-            return lane
-        if lane.is_blocked != was_blocked and not self.watch(lane, EPOLL_CTL_MOD):
-            return lane
+    cdef LoadConnection *serve(self, LoadConnection *connection, unsigned int events) noexcept nogil:
+        cdef bint was_blocked = connection.is_blocked
+        if events & ~<unsigned int> EPOLLOUT and not connection_read(connection):
+            return connection
+        if events & <unsigned int> EPOLLOUT and not connection_write(connection):
+            return connection
+        if connection.is_blocked != was_blocked and not self.watch(connection, EPOLL_CTL_MOD):
+            return connection
         return NULL
 
-    cdef Lane *tick(self) noexcept nogil:
+    cdef LoadConnection *tick(self) noexcept nogil:
         """Send what is due, and have the timer ring when the next is."""
         cdef int i
         cdef int64_t rings, next_ns = INT64_MAX
         cdef bint was_blocked
         cdef itimerspec wanted
-        cdef Lane *lane
+        cdef LoadConnection *connection
         if read(self.timer_fd, &rings, sizeof(rings)) < 0:
             pass  # the first call: it has not rung yet
-        for i in range(self.lane_count):
-            lane = self.lanes[i]
-            if lane.kind != LANE_PACED:
+        for i in range(self.connection_count):
+            connection = self.connections[i]
+            if connection.kind != CONNECTION_PACED:
                 continue
-            was_blocked = lane.is_blocked
-            if not lane_tick(lane, now_monotonic()):
-                return lane
-            if lane.is_blocked != was_blocked and not self.watch(lane, EPOLL_CTL_MOD):
-                return lane
-            next_ns = min(next_ns, lane.next_ns)
+            was_blocked = connection.is_blocked
+            if not connection_tick(connection, now_monotonic()):
+                return connection
+            if connection.is_blocked != was_blocked and not self.watch(connection, EPOLL_CTL_MOD):
+                return connection
+            next_ns = min(next_ns, connection.next_ns)
         wanted.it_interval.tv_sec = wanted.it_interval.tv_nsec = 0
         wanted.it_value.tv_sec = next_ns // 1000000000
         wanted.it_value.tv_nsec = next_ns % 1000000000

@@ -3,10 +3,10 @@
 from libc.stdint cimport int64_t, uint8_t
 
 
-cdef enum LaneKind:
-    LANE_PUBLISHER    # the same command again and again, so many in the air
-    LANE_PACED        # one command at each moment of a timetable
-    LANE_CONSUMER
+cdef enum ConnectionKind:
+    CONNECTION_PUBLISHER    # the same command again and again, so many in the air
+    CONNECTION_PACED        # one command at each moment of a timetable
+    CONNECTION_CONSUMER
 
 
 ctypedef struct Tally:
@@ -28,8 +28,8 @@ ctypedef struct Bytes:
     size_t capacity
 
 
-ctypedef struct Lane:
-    LaneKind kind
+ctypedef struct LoadConnection:
+    ConnectionKind kind
     int fd
     bint is_blocked               # the socket takes no more; wait for it to be writable
     Tally *tally
@@ -55,11 +55,11 @@ ctypedef struct Lane:
     char error[256]               # why it ended; empty while it lives
 
 
-cdef Lane *lane_new(LaneKind kind, int fd, Tally *tally) noexcept
-cdef bint lane_set_script(Lane *lane, const char *command, size_t size, int64_t window) noexcept
-cdef void lane_free(Lane *lane) noexcept
-cdef bint lane_start(Lane *lane) noexcept nogil
-cdef bint lane_read(Lane *lane) noexcept nogil
-cdef bint lane_write(Lane *lane) noexcept nogil
-cdef bint lane_tick(Lane *lane, int64_t now_ns) noexcept nogil
-cdef int64_t lane_in_air(Lane *lane) noexcept nogil
+cdef LoadConnection *connection_new(ConnectionKind kind, int fd, Tally *tally) noexcept
+cdef bint connection_set_script(LoadConnection *connection, const char *command, size_t size, int64_t window) noexcept
+cdef void connection_free(LoadConnection *connection) noexcept
+cdef bint connection_start(LoadConnection *connection) noexcept nogil
+cdef bint connection_read(LoadConnection *connection) noexcept nogil
+cdef bint connection_write(LoadConnection *connection) noexcept nogil
+cdef bint connection_tick(LoadConnection *connection, int64_t now_ns) noexcept nogil
+cdef int64_t connection_in_air(LoadConnection *connection) noexcept nogil

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from nsqfast._ext.broker.consumer cimport Consumer
 from nsqfast._ext.broker.in_flight_table cimport Entry, InFlightTable
-from nsqfast._ext.broker.ready_ring cimport Circle
+from nsqfast._ext.broker.ready_ring cimport ReadyRing
 from nsqfast._ext.broker.timeouts cimport Timeouts
 from nsqfast._ext.core.budget cimport Budget
 from nsqfast._ext.core.heap cimport DeadlineHeap, Timers
@@ -15,9 +15,9 @@ from nsqfast._ext.disk.backlog cimport Backlog, Queue, Storage
 from nsqfast._ext.disk.flush cimport Flush
 
 
-cdef enum Settled:
+cdef enum Outcome:
     # What became of a FIN, REQ or TOUCH.
-    SETTLED = 0
+    DONE = 0
     NOT_IN_FLIGHT = 1
     NOT_OWNED = 2
     EXITING = 3
@@ -37,32 +37,32 @@ cdef class Channel(Queue):
     cdef Timers timers
     cdef InFlightTable table         # id -> delivery, those in flight: to a member, or in `returning`
     cdef Timeouts timeouts           # the members that have them
-    cdef list returning              # lines of consumers that left, to be queued again
+    cdef list returning              # in-flight queues of consumers that left, to be queued again
     cdef DeadlineHeap deferred       # by the time they are queued
     cdef dict members                # number -> Consumer
-    cdef Circle ready
+    cdef ReadyRing ready
     cdef uint64_t taken[3]           # deliveries from memory, by the consumer's Distance
     cdef readonly Latency latency    # None: it is not measured
     cdef readonly Histogram histogram    # of the same, since the start; None likewise
     cdef object on_last_left         # called with the name when the last consumer of an ephemeral channel left
-    cdef uint64_t dice
+    cdef uint64_t random_state
 
     cdef int put(self, Message *message, int64_t now_ns) except -1
     cdef int pump(self) except -1
     cdef int link(self, Consumer consumer) except -1
     cdef int join(self, Consumer consumer) except -1
     cdef int leave(self, Consumer consumer) except -1
-    cdef Settled finish(self, Consumer consumer, uint64_t id) except *
-    cdef Settled requeue(self, Consumer consumer, uint64_t id, int64_t delay_ns) except *
-    cdef Settled touch(self, Consumer consumer, uint64_t id, int64_t hold_max_ns) except *
+    cdef Outcome finish(self, Consumer consumer, uint64_t id) except *
+    cdef Outcome requeue(self, Consumer consumer, uint64_t id, int64_t delay_ns) except *
+    cdef Outcome touch(self, Consumer consumer, uint64_t id, int64_t in_flight_max_ns) except *
     cdef Flush flush(self)
     cdef int delete(self) except -1
-    cdef int hold(self, Delivery *delivery, int64_t deadline_ns) except -1
+    cdef int defer(self, Delivery *delivery, int64_t deadline_ns) except -1
     cdef bint must_wait(self) noexcept
     cdef bint hand_out(self, Consumer consumer, int64_t now_ns) except -1
-    cdef int roll(self) noexcept
+    cdef int random_percent(self) noexcept
     cdef bint take_back(self, Budget *budget) except -1
-    cdef Settled check(self, Consumer consumer, uint64_t id, Delivery **delivery) noexcept
+    cdef Outcome check(self, Consumer consumer, uint64_t id, Delivery **delivery) noexcept
     cdef int remove(self, Consumer consumer, Delivery *delivery) except -1
     cdef int watch(self, Consumer consumer, int64_t deadline_ns) except -1
     cdef int rearm(self, int64_t deadline_ns) except -1
@@ -72,5 +72,5 @@ cdef class Channel(Queue):
     cdef int drop_deliveries(self) except -1
     cdef int flush_rest(self, Flush flush) except -1
     cdef int restore_deferred(self) except -1
-    cdef list lines(self)
+    cdef list in_flight_queues(self)
     cdef int64_t oldest(self) except -2

@@ -9,7 +9,7 @@ from nsqfast._ext.core.budget cimport begin_part, begin_short_part, is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.core.heap cimport HeapNode
 from nsqfast._ext.core.histogram cimport record
-from nsqfast._ext.core.in_flight_queue cimport InFlightLine
+from nsqfast._ext.core.in_flight_queue cimport InFlightQueue
 from nsqfast._ext.core.memory cimport MEMORY_FULL, MEMORY_SLOW, account
 from nsqfast._ext.disk.deferred cimport DiskDeferred
 from nsqfast._ext.disk.disposal cimport Disposal, drop_heap
@@ -44,9 +44,9 @@ cdef class Channel(Queue):
         self.returning = []
         self.deferred = DeadlineHeap()
         self.members = {}
-        self.ready = Circle()
+        self.ready = ReadyRing()
         self.on_last_left = on_last_left
-        self.dice = 0x2545F4914F6CDD1D
+        self.random_state = 0x2545F4914F6CDD1D
         self.restore_deferred()
 
     def __dealloc__(self):
@@ -63,12 +63,12 @@ cdef class Channel(Queue):
             raise PublishError("exiting")
         if message.defer_ms:
             delivery = self.fresh = self.backlog.defer(message)
-            self.hold(delivery, now_ns + <int64_t> message.defer_ms * 1000000)
+            self.defer(delivery, now_ns + <int64_t> message.defer_ms * 1000000)
         else:
             self.backlog.put(message, self.ready.first is not None and not self.paused)
         return 0
 
-    cdef int hold(self, Delivery *delivery, int64_t deadline_ns) except -1:
+    cdef int defer(self, Delivery *delivery, int64_t deadline_ns) except -1:
         delivery.owner = 0
         delivery.deadline_ns = deadline_ns
         self.deferred.push(<HeapNode *> delivery)
@@ -80,7 +80,7 @@ cdef class Channel(Queue):
         cdef int64_t due_ns = 0, to_monotonic_ns = monotonic_ns() - wall_ns()
         cdef Delivery *delivery = found.next(&due_ns) if found is not None else NULL
         while delivery is not NULL:
-            self.hold(delivery, to_monotonic_ns + due_ns)
+            self.defer(delivery, to_monotonic_ns + due_ns)
             delivery = found.next(&due_ns)
         return 0
 
@@ -125,7 +125,7 @@ cdef class Channel(Queue):
         cdef Delivery *delivery = self.backlog.take()
         if delivery is NULL:
             return False
-        if consumer.sample_percent and self.roll() >= consumer.sample_percent:
+        if consumer.sample_percent and self.random_percent() >= consumer.sample_percent:
             self.backlog.done(delivery)
             return True
         delivery.attempts += 1
@@ -133,7 +133,7 @@ cdef class Channel(Queue):
         delivery.delivered_ns = now_ns
         delivery.deadline_ns = now_ns + consumer.timeout_ns
         self.table.insert(delivery)
-        consumer.line.push(delivery)
+        consumer.in_flight_queue.push(delivery)
         consumer.in_flight += 1
         self.taken[consumer.distance] += was_in_memory
         if not consumer.is_watched or delivery.deadline_ns < consumer.due.deadline_ns:
@@ -141,12 +141,12 @@ cdef class Channel(Queue):
         consumer.deliver(delivery)
         return True
 
-    cdef int roll(self) noexcept:
+    cdef int random_percent(self) noexcept:
         """0..99, from a xorshift generator; sampling needs no better."""
-        self.dice ^= self.dice << 13
-        self.dice ^= self.dice >> 7
-        self.dice ^= self.dice << 17
-        return <int> (self.dice % 100)
+        self.random_state ^= self.random_state << 13
+        self.random_state ^= self.random_state >> 7
+        self.random_state ^= self.random_state << 17
+        return <int> (self.random_state % 100)
 
     # -- consumers -----------------------------------------------------------------------------------------------------
 
@@ -157,7 +157,7 @@ cdef class Channel(Queue):
         return 0
 
     cdef int join(self, Consumer consumer) except -1:
-        consumer.line = InFlightLine()
+        consumer.in_flight_queue = InFlightQueue()
         self.members[consumer.number] = consumer
         return 0
 
@@ -168,8 +168,8 @@ cdef class Channel(Queue):
         self.ready.remove(consumer)
         self.timeouts.remove(consumer)
         consumer.in_flight = 0
-        if consumer.line.size and not self.exiting:
-            self.returning.append(consumer.line)
+        if consumer.in_flight_queue.size and not self.exiting:
+            self.returning.append(consumer.in_flight_queue)
             self.rearm(monotonic_ns())
         if self.ephemeral and not self.members and not self.exiting:
             self.on_last_left(self.name)
@@ -177,14 +177,14 @@ cdef class Channel(Queue):
 
     cdef bint take_back(self, Budget *budget) except -1:
         """Queue again what consumers that left had; False: the part ended before that was all."""
-        cdef InFlightLine line
+        cdef InFlightQueue queue
         cdef Delivery *delivery
         while self.returning:
-            line = self.returning[0]
-            while line.size:
-                delivery = line.peek()
+            queue = self.returning[0]
+            while queue.size:
+                delivery = queue.peek()
                 self.table.remove(delivery)
-                line.remove(delivery)
+                queue.remove(delivery)
                 self.backlog.requeue(delivery)
                 if is_spent(budget, 1):
                     return False
@@ -193,21 +193,21 @@ cdef class Channel(Queue):
 
     # -- FIN, REQ, TOUCH -----------------------------------------------------------------------------------------------
 
-    cdef Settled check(self, Consumer consumer, uint64_t id, Delivery **delivery) noexcept:
+    cdef Outcome check(self, Consumer consumer, uint64_t id, Delivery **delivery) noexcept:
         cdef Entry *entry = self.table.find(id, consumer.number)
         if entry is NULL:
             return NOT_IN_FLIGHT
         delivery[0] = entry.delivery
-        return SETTLED if entry.delivery.owner == consumer.number else NOT_OWNED
+        return DONE if entry.delivery.owner == consumer.number else NOT_OWNED
 
     cdef int remove(self, Consumer consumer, Delivery *delivery) except -1:
         """Take it out of the books on what is in flight."""
         self.table.remove(delivery)
-        consumer.line.remove(delivery)
+        consumer.in_flight_queue.remove(delivery)
         consumer.in_flight -= 1
         return 0
 
-    cdef Settled finish(self, Consumer consumer, uint64_t id) except *:
+    cdef Outcome finish(self, Consumer consumer, uint64_t id) except *:
         cdef Entry *entry = self.table.find(id, consumer.number)
         cdef Delivery *delivery
         if entry is NULL:
@@ -216,42 +216,42 @@ cdef class Channel(Queue):
         if delivery.owner != consumer.number:
             return NOT_OWNED
         self.table.remove_at(entry)
-        consumer.line.remove(delivery)
+        consumer.in_flight_queue.remove(delivery)
         consumer.in_flight -= 1
         if self.histogram is not None:
             record(&self.histogram.steps, wall_ns() - delivery.message.timestamp_ns)
         if self.latency is not None:
             self.latency.record(wall_ns() - delivery.message.timestamp_ns, monotonic_ns())
         self.backlog.done(delivery)
-        return SETTLED
+        return DONE
 
-    cdef Settled requeue(self, Consumer consumer, uint64_t id, int64_t delay_ns) except *:
+    cdef Outcome requeue(self, Consumer consumer, uint64_t id, int64_t delay_ns) except *:
         cdef Delivery *delivery
-        cdef Settled settled = self.check(consumer, id, &delivery)
-        if settled != SETTLED:
-            return settled
+        cdef Outcome outcome = self.check(consumer, id, &delivery)
+        if outcome != DONE:
+            return outcome
         if self.exiting:
             return EXITING  # it stays in flight and so gets stored
         self.remove(consumer, delivery)
         self.requeue_count += 1
         if delay_ns:
             self.backlog.rewrite(delivery)
-            self.hold(delivery, monotonic_ns() + delay_ns)
+            self.defer(delivery, monotonic_ns() + delay_ns)
         else:
             self.backlog.requeue(delivery)
-        return SETTLED
+        return DONE
 
-    cdef Settled touch(self, Consumer consumer, uint64_t id, int64_t hold_max_ns) except *:
-        """A new deadline, never beyond `hold_max_ns` after the delivery."""
+    cdef Outcome touch(self, Consumer consumer, uint64_t id, int64_t in_flight_max_ns) except *:
+        """A new deadline, never beyond `in_flight_max_ns` after the delivery."""
         cdef Delivery *delivery
-        cdef Settled settled = self.check(consumer, id, &delivery)
-        if settled == SETTLED:
-            consumer.line.remove(delivery)
-            delivery.deadline_ns = min(monotonic_ns() + consumer.timeout_ns, delivery.delivered_ns + hold_max_ns)
-            consumer.line.push(delivery)
+        cdef Outcome outcome = self.check(consumer, id, &delivery)
+        if outcome == DONE:
+            consumer.in_flight_queue.remove(delivery)
+            delivery.deadline_ns = min(monotonic_ns() + consumer.timeout_ns, delivery.delivered_ns + in_flight_max_ns)
+            consumer.in_flight_queue.push(delivery)
             if not consumer.is_watched or delivery.deadline_ns < consumer.due.deadline_ns:
                 self.watch(consumer, delivery.deadline_ns)
-        return settled
+        return outcome
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
@@ -279,7 +279,7 @@ cdef class Channel(Queue):
         cdef Consumer consumer = self.timeouts.first()
         cdef Delivery *delivery
         while consumer is not None and consumer.due.deadline_ns <= now_ns:
-            delivery = consumer.line.peek()
+            delivery = consumer.in_flight_queue.peek()
             self.remove(consumer, delivery)
             self.timeout_count += 1
             self.link(consumer)
@@ -325,10 +325,10 @@ cdef class Channel(Queue):
 
     cdef int drop_deliveries(self) except -1:
         """What is in flight and deferred."""
-        cdef InFlightLine line
+        cdef InFlightQueue queue
         cdef Disposal disposal = self.backlog.storage.disposal
-        for line in self.lines():
-            disposal.add_line(line.take_all())
+        for queue in self.in_flight_queues():
+            disposal.add_queue(queue.take_all())
         disposal.add_heap(self.deferred)
         self.table = InFlightTable()
         self.deferred = DeadlineHeap()
@@ -355,20 +355,20 @@ cdef class Channel(Queue):
 
     cdef int flush_rest(self, Flush flush) except -1:
         """What is in flight, first to consumers that left, and what is deferred, each in the order of its deadlines."""
-        cdef InFlightLine line
+        cdef InFlightQueue queue
         cdef Consumer consumer
         cdef Delivery *delivery
         cdef int64_t to_wall_ns = wall_ns() - monotonic_ns()
         self.table = InFlightTable()
-        for line in self.returning:
-            while line.size:
-                delivery = line.peek()
-                line.remove(delivery)
+        for queue in self.returning:
+            while queue.size:
+                delivery = queue.peek()
+                queue.remove(delivery)
                 flush.add(delivery)
         consumer = self.timeouts.first()
         while consumer is not None:
-            delivery = consumer.line.peek()
-            consumer.line.remove(delivery)
+            delivery = consumer.in_flight_queue.peek()
+            consumer.in_flight_queue.remove(delivery)
             flush.add(delivery)
             consumer = self.timeouts.first()
         if self.deferred.size:
@@ -411,22 +411,22 @@ cdef class Channel(Queue):
     def deferred_count(self):
         return self.deferred.size
 
-    cdef list lines(self):
+    cdef list in_flight_queues(self):
         """Of all that is in flight."""
         cdef Consumer consumer
-        return self.returning + [consumer.line for consumer in self.members.values()]
+        return self.returning + [consumer.in_flight_queue for consumer in self.members.values()]
 
     cdef int64_t oldest(self) except -2:
-        cdef InFlightLine line
-        cdef list lines = self.lines()
+        cdef InFlightQueue queue
+        cdef list in_flight_queues = self.in_flight_queues()
         cdef uint32_t most = LOOK_MAX
-        cdef int64_t queued_ns = self.backlog.oldest(), in_flight_ns = 0, line_ns
+        cdef int64_t queued_ns = self.backlog.oldest(), in_flight_ns = 0, queue_ns
         if self.table.size > LOOK_MAX:
-            most = max(1, LOOK_MAX // <uint32_t> len(lines))
-        for line in lines:
-            line_ns = line.oldest(most)
-            if in_flight_ns == 0 or 0 < line_ns < in_flight_ns:
-                in_flight_ns = line_ns
+            most = max(1, LOOK_MAX // <uint32_t> len(in_flight_queues))
+        for queue in in_flight_queues:
+            queue_ns = queue.oldest(most)
+            if in_flight_ns == 0 or 0 < queue_ns < in_flight_ns:
+                in_flight_ns = queue_ns
         if queued_ns <= 0 or 0 < in_flight_ns < queued_ns:
             return in_flight_ns or queued_ns
         return queued_ns

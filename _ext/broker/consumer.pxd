@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t, uint64_t
 
 from nsqfast._ext.core.heap cimport Timed, TimedNode
-from nsqfast._ext.core.in_flight_queue cimport InFlightLine
+from nsqfast._ext.core.in_flight_queue cimport InFlightQueue
 from nsqfast._ext.core.message cimport Delivery
 
 
@@ -19,7 +19,7 @@ cdef class Consumer(Timed):
     cdef uint64_t number             # never used twice in one process; 0 is nobody
     cdef int64_t rdy
     cdef int64_t in_flight
-    cdef InFlightLine line           # the same; None until it joins a channel
+    cdef InFlightQueue in_flight_queue  # the same; None until it joins a channel
     cdef TimedNode due               # in the channel's Timeouts
     cdef bint is_watched             # whether it stands there
     cdef int64_t timeout_ns          # of a message in flight to it

@@ -12,7 +12,6 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 
 from nsqfast._ext.core.memory cimport account, charge
-from nsqfast._ext.core.message cimport Message, delivery_free, delivery_new, message_new
 
 
 cdef enum:
@@ -151,42 +150,3 @@ cdef class InFlightTable:
             erase(self.larger, mask, self.shift - 1, i)
         self.size -= 1
         erase(self.entries, self.capacity - 1, self.shift, <size_t> (entry - self.entries))
-
-
-cdef class TestTable:
-    """An InFlightTable of numbered deliveries; for tests."""
-    cdef InFlightTable table
-
-    def __init__(self):
-        self.table = InFlightTable()
-
-    def insert(self, uint64_t id, uint64_t owner):
-        cdef Message *message = message_new(NULL, 0, 0, id)
-        cdef Delivery *delivery = delivery_new(message)
-        delivery.owner = owner
-        self.table.insert(delivery)
-
-    def find(self, uint64_t id, uint64_t owner):
-        """The owner found, or None."""
-        cdef Entry *entry = self.table.find(id, owner)
-        return None if entry is NULL else entry.delivery.owner
-
-    def remove(self, uint64_t id, uint64_t owner):
-        """Whether that very delivery was there; it is gone now."""
-        cdef Entry *entry = self.table.find(id, owner)
-        if entry is NULL or entry.delivery.owner != owner:
-            return False
-        delivery = entry.delivery
-        if id & 1:
-            self.table.remove(delivery)
-        else:
-            self.table.remove_at(entry)
-        delivery_free(delivery)
-        return True
-
-    def copied(self):
-        """(capacity, homes copied) while it grows, else (capacity, 0)."""
-        return self.table.capacity, self.table.copied if self.table.larger is not NULL else 0
-
-    def __len__(self):
-        return self.table.size

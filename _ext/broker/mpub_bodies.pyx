@@ -6,7 +6,6 @@
 A check is as long as a part of a turn, and a slice is short: who has more goes on in a later turn.
 """
 
-from libc.stdint cimport INT64_MAX
 from libc.string cimport memchr
 
 from nsqfast._ext.broker.topic cimport SLICE_MAX, WHOLE_MAX
@@ -137,17 +136,6 @@ cdef class Bodies:
     def is_done(self):
         """All of them were put."""
         return self.seen_count == self.count
-
-
-def put_all(Topic topic, bytes data, bint is_binary):
-    """Check and put them in one go; the ticket of the last. For tests."""
-    cdef Budget endless = Budget(0, INT64_MAX)
-    cdef Bodies bodies = Bodies(topic, data, is_binary)
-    bodies.check_some(&endless)
-    ticket = bodies.put_next()
-    while not bodies.is_done:
-        ticket = bodies.put_next()
-    return ticket
 
 
 cdef Py_ssize_t line_length(const char *data, Py_ssize_t size) noexcept:

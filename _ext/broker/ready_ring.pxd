@@ -19,7 +19,7 @@ cdef inline void insert(Consumer consumer, Consumer before) noexcept:
 
 
 @cython.final
-cdef class Circle:
+cdef class ReadyRing:
     cdef Consumer first      # the next message is for it; None: nobody is ready
     cdef list farther        # by distance: the next of those that are not as near as `first`; None while nobody was
 

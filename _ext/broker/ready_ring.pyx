@@ -9,7 +9,7 @@ from nsqfast._ext.broker.consumer cimport DISTANCE_COUNT, Consumer
 
 
 @cython.final
-cdef class Circle:
+cdef class ReadyRing:
 
     cdef int add_elsewhere(self, Consumer consumer) except -1:
         """Those in front are nearer than it, or not as near."""

@@ -6,7 +6,7 @@ from nsqfast._ext.broker.consumer cimport Consumer
 from nsqfast._ext.broker.end_of_turn cimport PutOff, Release
 from nsqfast._ext.broker.topic cimport Topic
 from nsqfast._ext.core.budget cimport Budget
-from nsqfast._ext.core.busy_poll cimport Look
+from nsqfast._ext.core.busy_poll cimport BusyPoll
 from nsqfast._ext.core.heap cimport Timers
 from nsqfast._ext.core.settings cimport Settings
 from nsqfast._ext.disk.backlog cimport Storage
@@ -31,14 +31,14 @@ cdef class Registry:
     cdef Budget hand_out_part        # of this turn
     cdef bint is_hand_out_spent
     cdef bint is_flushing
-    cdef object held                 # deque of clients whose part was spent before all that came was run
+    cdef object blocked              # deque of clients whose part was spent before all that came was run
     cdef bint is_late                # they did not go on in the last turn
     cdef bint is_turn_asked
-    cdef bint is_running_held
+    cdef bint is_running_blocked
     cdef Py_ssize_t costly_count     # commands that take long, in this turn
     cdef Py_ssize_t end_count        # connections closed in this turn
     cdef Py_ssize_t written_size     # bytes of this turn
-    cdef Look look
+    cdef BusyPoll busy_poll
     cdef set waiting                 # consumers whose OK waits for an fsync
     cdef Release release
     cdef PutOff later
@@ -51,7 +51,7 @@ cdef class Registry:
 
     cdef int want_flush(self, Consumer consumer) except -1
     cdef int want_turn(self, Consumer consumer) except -1
-    cdef int run_held(self) except -1
+    cdef int run_blocked(self) except -1
     cdef bint may_be_costly(self) noexcept
     cdef bint may_end(self) noexcept
     cdef int ask_turn(self) except -1
@@ -63,7 +63,7 @@ cdef class Registry:
     cdef int tell(self, Consumer consumer, uint64_t done, object error) except -1
     cdef int put_off(self, Consumer consumer) except -1
     cdef int break_off(self, Consumer consumer, object error) except -1
-    cdef int settle(self) except -1
+    cdef int write_deferred(self) except -1
     cdef int refuse(self, Topic topic, str error) except -1
     cdef int count_messages(self, uint64_t done, bint is_good) except -1
     cdef int wait_durable(self, Consumer consumer) except -1

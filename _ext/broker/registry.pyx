@@ -14,10 +14,10 @@ from nsqfast.errors import ProtocolError
 
 cdef enum:
     # More than some answers is a turn whose work is worth a wake-up, for clients that need the processor themselves.
-    LOOK_SIZE_MAX = 2048
-    # What a held client counts for: the clock is looked at after each.
-    HELD_UNITS = 64
-    # Clients that say who they are, subscribe, and so on, in one turn; the others are held.
+    BUSY_POLL_SIZE_MAX = 2048
+    # What a blocked client counts for: the clock is looked at after each.
+    BLOCKED_UNITS = 64
+    # Clients that say who they are, subscribe, and so on, in one turn; the others are blocked.
     COSTLY_COUNT_MAX = 8
     # Connections that are closed in one turn; the loop closes all their sockets in the next one, at 10 us each.
     END_COUNT_MAX = 32
@@ -37,19 +37,19 @@ cdef class Registry:
         self.syncer = Syncer()
         self.syncer.on_pending = self.ask_sync
         self.storage = Storage(self.settings, self.syncer, self.timers)
-        self.storage.on_mixed = self.write_put_off
+        self.storage.on_mixed = self.write_batch
         self.topic_by_name = {}
         self.names = []
         self.clients = set()
         self.written = []
         self.takers = []
-        self.held = deque()
+        self.blocked = deque()
         self.waiting = set()
         self.refused = []
         self.callbacks = []
         self.news = deque()
         self.open_callbacks = []
-        self.look = Look()
+        self.busy_poll = BusyPoll()
         self.release = Release(self.timers)
         self.later = PutOff(self.timers)
 
@@ -141,48 +141,48 @@ cdef class Registry:
 
     cdef int want_turn(self, Consumer consumer) except -1:
         """Have it go on in a later turn, behind those that asked before."""
-        self.held.append(consumer)
+        self.blocked.append(consumer)
         return self.ask_turn()
 
     cdef bint may_be_costly(self) noexcept:
         """Whether one more of the commands that take a tenth of a millisecond may run in this turn, whoever sends it.
-        Who has to wait is held, and those have a part for it."""
-        if self.is_running_held or self.on_turn is None:
+        Who has to wait is blocked, and blocked clients have a part of their own."""
+        if self.is_running_blocked or self.on_turn is None:
             return True
         self.costly_count += 1
         return self.costly_count <= COSTLY_COUNT_MAX
 
     cdef bint may_end(self) noexcept:
-        """Whether one more connection may be closed in this turn; if not, it goes on with those who are held."""
+        """Whether one more connection may be closed in this turn; if not, it goes on with those who are blocked."""
         if self.on_turn is None:
             return True
         self.end_count += 1
         return self.end_count <= END_COUNT_MAX
 
-    cdef int run_held(self) except -1:
-        """Those who are held go on, for a part in all: the loop looks at its sockets between two of them.
+    cdef int run_blocked(self) except -1:
+        """Those who are blocked go on, for a part in all: the loop looks at its sockets between two of them.
 
         A turn that took much too long already ends without; the next one does not.
         """
         cdef Budget budget
         cdef Consumer consumer
         self.costly_count = self.end_count = 0
-        if not self.held:
+        if not self.blocked:
             return 0
         self.is_late = was_overspent() and not self.is_late
         if self.is_late:
             return 0
-        self.is_running_held = True
+        self.is_running_blocked = True
         budget = begin_part()
-        for _ in range(len(self.held)):
-            consumer = self.held.popleft()
+        for _ in range(len(self.blocked)):
+            consumer = self.blocked.popleft()
             try:
                 consumer.go_on()
             except Exception as error:
                 self.break_off(consumer, error)
-            if is_spent(&budget, HELD_UNITS) or self.end_count >= END_COUNT_MAX:
+            if is_spent(&budget, BLOCKED_UNITS) or self.end_count >= END_COUNT_MAX:
                 break
-        self.is_running_held = False
+        self.is_running_blocked = False
         return 0
 
     cdef int put_off(self, Consumer consumer) except -1:
@@ -196,10 +196,10 @@ cdef class Registry:
     def flush(self):
         """Write what this turn gathered, one write per client, and start the fsyncs it asked for."""
         cdef list written
-        self.run_held()
+        self.run_blocked()
         if self.news:
             self.tell_news()
-        self.settle()
+        self.write_deferred()
         self.is_flushing = True
         self.hand_out_part = begin_part()
         if self.takers:
@@ -210,18 +210,18 @@ cdef class Registry:
             self.written = []
             self.written_size = 0
             self.flush_some(written)
-            if self.written_size <= LOOK_SIZE_MAX:
-                self.look.begin(monotonic_ns())
+            if self.written_size <= BUSY_POLL_SIZE_MAX:
+                self.busy_poll.begin(monotonic_ns())
             else:
-                self.look.stop()
+                self.busy_poll.stop()
         else:
-            self.look.check(monotonic_ns())
+            self.busy_poll.check(monotonic_ns())
         self.is_flushing = self.is_hand_out_spent = False
         self.syncer.kick()
         self.release.check()
         if self.syncer.is_running():
-            self.look.stop()
-        if self.look.is_on or self.held or self.news or self.written or self.takers:
+            self.busy_poll.stop()
+        if self.busy_poll.is_on or self.blocked or self.news or self.written or self.takers:
             self.ask_turn()
 
     cdef int flush_some(self, list written) except -1:
@@ -246,7 +246,7 @@ cdef class Registry:
         turn share a part; those that it has no time for come first in the next turn."""
         if not self.is_hand_out_spent:
             consumer.take_more()
-            self.is_hand_out_spent = self.is_flushing and is_spent(&self.hand_out_part, HELD_UNITS)
+            self.is_hand_out_spent = self.is_flushing and is_spent(&self.hand_out_part, BLOCKED_UNITS)
         elif not consumer.is_taking:
             consumer.is_taking = True
             self.takers.append(consumer)
@@ -271,31 +271,31 @@ cdef class Registry:
         self.waiting.discard(consumer)
         return consumer.drop(f"internal error: {error!r}")
 
-    cdef int settle(self) except -1:
+    cdef int write_deferred(self) except -1:
         """Write what this turn has put off. Before each start of fsyncs: the tickets that were given out cover it."""
-        cdef list unsettled = self.storage.unsettled
+        cdef list unwritten = self.storage.unwritten
         cdef Topic topic
         cdef Consumer consumer
-        if not unsettled:
+        if not unwritten:
             return 0
-        self.write_put_off()
-        self.storage.unsettled = []
-        for topic in unsettled:
-            topic.on_settled()
+        self.write_batch()
+        self.storage.unwritten = []
+        for topic in unwritten:
+            topic.on_written()
         refused, self.refused = self.refused, []
         for consumer in refused:
             consumer.on_durable(self.told_ticket, None)
         return 0
 
-    def write_put_off(self):
+    def write_batch(self):
         """The first half of it: messages stand in all the queues they are for, or in none and are refused."""
         cdef Topic topic
         cdef Consumer consumer
-        for topic in self.storage.unsettled:
-            error = topic.write_put_off()
+        for topic in self.storage.unwritten:
+            error = topic.write_batch()
             if error is not None:
                 self.refuse(topic, error.strerror or str(error))
-        for topic in self.storage.unsettled:
+        for topic in self.storage.unwritten:
             counts = topic.fanout.take_counts()
             if counts[0]:
                 self.storage.uncounted.append((self.syncer.open_ticket, topic, counts))
@@ -376,7 +376,7 @@ cdef class Registry:
 
     def on_synced(self):
         """Let everybody know whose promise is kept now."""
-        self.settle()
+        self.write_deferred()
         done, error = self.syncer.completed()
         self.storage.sync_end.add(done, not error)
         self.count_messages(done, not error)
@@ -433,7 +433,7 @@ cdef class Registry:
         second, from within."""
         if self.closing:
             return
-        self.settle()
+        self.write_deferred()
         self.closing = True
         failed_before = self.syncer.failed_ticket
         shutdown = Shutdown(self.storage, self.topics(), on_progress)

@@ -17,7 +17,7 @@ from nsqfast._ext.core.clock cimport monotonic_ns, now_monotonic, wall_ns
 from nsqfast._ext.disk.scan cimport (AT_END, AT_LIMIT, DAMAGED, GONE, NO_MEMORY, TOO_LARGE, TOO_LATE,
                                     TOO_MANY_BYTES, TOO_MANY_RECORDS, UNREADABLE, Record, memmem)
 from nsqfast._ext.broker.topic cimport Topic
-from nsqfast._ext.core.due_order cimport DueOrder, LinesOrder
+from nsqfast._ext.core.due_order cimport DueOrder, QueuesOrder
 from nsqfast._ext.core.message cimport id_to_hex, message_drop, message_fetch, message_keep
 
 cdef enum:
@@ -99,8 +99,8 @@ cdef class Picture:
         cdef int64_t skip = self.offset
         if isinstance(queue, Topic):
             # Deferred ones that wait for a first channel go before all others.
-            self.depth = <int64_t> (<Topic> queue).held.size
-            self.look_at_ring((<Topic> queue).held, &skip, DEFERRED)
+            self.depth = <int64_t> (<Topic> queue).deferred.size
+            self.look_at_ring((<Topic> queue).deferred, &skip, DEFERRED)
         self.depth += queue.backlog.depth()
         self.total = self.depth
         self.look_at_ring(queue.backlog.memory, &skip, IN_MEMORY)
@@ -131,7 +131,7 @@ cdef class Picture:
     cdef int look_at_in_flight(self, Channel channel) except -1:
         """Those that time out first come first."""
         cdef Delivery *delivery
-        cdef LinesOrder order = LinesOrder(channel.lines())
+        cdef QueuesOrder order = QueuesOrder(channel.in_flight_queues())
         cdef int64_t skip = self.offset
         self.depth = self.total = <int64_t> channel.table.size
         self.members = channel.members.copy()

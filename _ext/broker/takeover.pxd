@@ -17,7 +17,7 @@ cdef enum Progress:
 
 cdef class Takeover:
     cdef Backlog backlog         # the topic's own, as the next two
-    cdef Ring held
+    cdef Ring deferred
     cdef list channels
     cdef Delivery **batch        # NULL = nothing waits
     cdef int count               # of the batch; 0 = there is none

@@ -1,6 +1,6 @@
 """What waits at a topic goes to one channel after the other, and to each of them in order.
 
-    held, backlog ─► batch ─► channel 0 │ channel 1 │ ... │ channel n ─► its records at the topic are finished
+    deferred, backlog ─► batch ─► channel 0 │ channel 1 │ ... │ channel n ─► its records at the topic are finished
                               have it ──┘ place: goes on here in the next part
 
 A channel that cannot take it is tried again later, and nobody gets the batch twice. A kill between two parts does that:
@@ -27,9 +27,9 @@ cdef enum:
 cdef class Takeover:
     """A part of it is run while the topic is not paused and has channels."""
 
-    def __init__(self, Backlog backlog not None, Ring held not None, list channels not None):
+    def __init__(self, Backlog backlog not None, Ring deferred not None, list channels not None):
         self.backlog = backlog
-        self.held = held
+        self.deferred = deferred
         self.channels = channels
 
     def __dealloc__(self):
@@ -40,7 +40,7 @@ cdef class Takeover:
         cdef Budget budget = begin_part()
         cdef Channel channel
         cdef int units
-        self.backlog.storage.write_put_off()
+        self.backlog.storage.write_batch()
         while self.channels:
             if self.count == 0:
                 if self.backlog.is_ahead():
@@ -73,11 +73,11 @@ cdef class Takeover:
             if self.batch is NULL:
                 raise MemoryError
         self.place = self.put_count = 0
-        self.has_deferred = self.held.size > 0
+        self.has_deferred = self.deferred.size > 0
         self.has_records = False
         try:
             while self.count < most:
-                delivery = <Delivery *> self.held.pop() if self.has_deferred else self.backlog.take()
+                delivery = <Delivery *> self.deferred.pop() if self.has_deferred else self.backlog.take()
                 if delivery is NULL:
                     break
                 self.batch[self.count] = delivery
@@ -151,7 +151,7 @@ cdef class Takeover:
         except OSError:
             for i in range(self.count):
                 if self.has_deferred:
-                    self.held.push(<void *> self.batch[i])
+                    self.deferred.push(<void *> self.batch[i])
                 else:
                     self.backlog.requeue(self.batch[i])
             self.count = 0

@@ -36,7 +36,7 @@ cdef class Timeouts:
         cdef Delivery *delivery
         while node is not NULL:
             consumer = <Consumer> node.timed
-            delivery = consumer.line.peek()
+            delivery = consumer.in_flight_queue.peek()
             if delivery is NULL:
                 self.remove(consumer)
             elif delivery.deadline_ns > node.deadline_ns:

@@ -30,11 +30,11 @@ cdef class Topic(Queue):
     cdef bytes name_bytes
     cdef Storage storage
     cdef GuidFactory guid
-    cdef Ring held               # Delivery * of deferred messages that wait for a first channel
+    cdef Ring deferred           # Delivery * of deferred messages that wait for a first channel
     cdef list channel_list
     cdef Fanout fanout
     cdef Takeover takeover       # of the backlog, by the channels
-    cdef bint is_unsettled       # something was put off; it stands in the storage's list
+    cdef bint has_unwritten      # something was put off; it stands in the storage's list
     cdef list waiters            # who published what was put off
     cdef dict channel_by_name
     cdef object on_change        # ("channel+" or "channel-", topic name, channel name)
@@ -62,8 +62,8 @@ cdef class Topic(Queue):
     cdef uint64_t finish_put(self, uint64_t count, uint64_t size, bint is_spread, bint is_put_off) except? 0
     cdef int count(self, uint64_t count, uint64_t size, list channels) except -1
     cdef int add_waiter(self, object publisher) except -1
-    cdef object write_put_off(self)
-    cdef int on_settled(self) except -1
+    cdef object write_batch(self)
+    cdef int on_written(self) except -1
     cdef int pump_channels(self) except -1
     cdef uint64_t ticket(self) except? 0
     cdef int on_deadline(self, int64_t now_ns) except -1

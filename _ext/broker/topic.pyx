@@ -41,10 +41,10 @@ cdef class Topic(Queue):
         self.storage = storage
         self.guid = GuidFactory(storage.settings.node_id)
         self.backlog = Backlog(name, storage, self.ephemeral)
-        self.held = Ring()
+        self.deferred = Ring()
         self.channel_list = []
         self.fanout = Fanout(self.backlog, self.channel_list)
-        self.takeover = Takeover(self.backlog, self.held, self.channel_list)
+        self.takeover = Takeover(self.backlog, self.deferred, self.channel_list)
         self.waiters = []
         self.channel_by_name = {}
         self.on_change = on_change
@@ -52,8 +52,8 @@ cdef class Topic(Queue):
         self.restore_deferred()
 
     def __dealloc__(self):
-        if self.held is not None:
-            drop_held(self.held)
+        if self.deferred is not None:
+            drop_deferred(self.deferred)
 
     # -- publishing ----------------------------------------------------------------------------------------------------
 
@@ -65,9 +65,9 @@ cdef class Topic(Queue):
             # What is deferred stands in memory until it is due.
             raise PublishError("no memory left for deferred messages")
         if is_durable and defer_ms:
-            self.storage.write_put_off()
+            self.storage.write_batch()
         is_spread = self.is_open()
-        if is_durable and is_spread and defer_ms == 0 and not self.is_unsettled:
+        if is_durable and is_spread and defer_ms == 0 and not self.has_unwritten:
             # Once in a turn: what is put off is written together.
             is_spread = self.fanout.fits_turn(1)
         try:
@@ -108,15 +108,15 @@ cdef class Topic(Queue):
         self.refuse_if_exiting()
         self.make_room()
         if not is_put_off:
-            self.storage.write_put_off()
+            self.storage.write_batch()
         if not (is_put_off and self.storage.settings.is_durable):
             self.fanout.begin()
         return self.is_open() and self.fanout.fits_turn(count)
 
     cdef int make_room(self) except -1:
         """What is put off fits into memory."""
-        if self.is_unsettled and is_large(self.fanout):
-            self.storage.write_put_off()
+        if self.has_unwritten and is_large(self.fanout):
+            self.storage.write_batch()
         return 0
 
     cdef int end_many(self, bint is_put_off) except -1:
@@ -150,9 +150,9 @@ cdef class Topic(Queue):
             return ticket
         if not is_spread:
             self.takeover.owed += 2 * count
-        if not self.is_unsettled:
-            self.is_unsettled = True
-            self.storage.unsettled.append(self)
+        if not self.has_unwritten:
+            self.has_unwritten = True
+            self.storage.unwritten.append(self)
         return ticket
 
     cdef int count(self, uint64_t count, uint64_t size, list channels) except -1:
@@ -190,7 +190,7 @@ cdef class Topic(Queue):
     cdef bint is_open(self) noexcept:
         """Whether messages pass through at once."""
         return (len(self.channel_list) > 0 and not self.paused and not self.awaits_channels
-                and self.backlog.memory.size == 0 and self.backlog.disk_depth() == 0 and self.held.size == 0
+                and self.backlog.memory.size == 0 and self.backlog.disk_depth() == 0 and self.deferred.size == 0
                 and self.takeover.count == 0)
 
     cdef int spread(self, Message *message, int64_t now_ns) except -1:
@@ -201,7 +201,7 @@ cdef class Topic(Queue):
 
     cdef int keep(self, Message *message) except -1:
         if message.defer_ms:
-            self.held.push(<void *> self.backlog.defer(message))
+            self.deferred.push(<void *> self.backlog.defer(message))
         else:
             self.backlog.put(message, False)
         return 0
@@ -210,11 +210,11 @@ cdef class Topic(Queue):
         """What waited here for a channel, deferred, when the broker was stopped: for the rest of its time."""
         cdef DiskDeferred found = self.backlog.found_deferred()
         cdef int64_t due_ns = 0, wall = wall_ns()
-        cdef Delivery *held = found.next(&due_ns) if found is not None else NULL
-        while held is not NULL:
-            held.message.defer_ms = max(1, (due_ns - wall) // 1000000)
-            self.held.push(<void *> held)
-            held = found.next(&due_ns)
+        cdef Delivery *deferred = found.next(&due_ns) if found is not None else NULL
+        while deferred is not NULL:
+            deferred.message.defer_ms = max(1, (due_ns - wall) // 1000000)
+            self.deferred.push(<void *> deferred)
+            deferred = found.next(&due_ns)
         return 0
 
     # -- the end of a turn, in which a durable broker writes what was put off ------------------------------------------
@@ -226,7 +226,7 @@ cdef class Topic(Queue):
             self.waiters.append(publisher)
         return 0
 
-    cdef object write_put_off(self):
+    cdef object write_batch(self):
         """To all the queues it is for; the OSError where it is in none of them."""
         try:
             self.fanout.write()
@@ -234,9 +234,9 @@ cdef class Topic(Queue):
             return error
         return None
 
-    cdef int on_settled(self) except -1:
-        self.is_unsettled = False
-        if self.backlog.depth() or self.held.size or self.takeover.count:
+    cdef int on_written(self) except -1:
+        self.has_unwritten = False
+        if self.backlog.depth() or self.deferred.size or self.takeover.count:
             self.help(0)
         return self.pump_channels()
 
@@ -310,7 +310,7 @@ cdef class Topic(Queue):
 
     cdef int open(self) except -1:
         """A first channel, or an end of a pause: what waits may go."""
-        if self.backlog.depth() or self.held.size or self.takeover.count:
+        if self.backlog.depth() or self.deferred.size or self.takeover.count:
             self.pass_on(False, monotonic_ns())
         return 0
 
@@ -378,26 +378,26 @@ cdef class Topic(Queue):
     def empty(self):
         """Drop the topic's own queue; the channels keep theirs."""
         self.backlog.empty()
-        self.storage.disposal.add_ring(self.held.take_all())
+        self.storage.disposal.add_ring(self.deferred.take_all())
         self.takeover.drop()
 
     cdef Flush flush(self):
-        """All that is held in memory to disk; nothing is accepted any more. None: it has no files."""
+        """All that is in memory to disk; nothing is accepted any more. None: it has no files."""
         cdef Flush flush
-        cdef Delivery *held
+        cdef Delivery *deferred
         cdef int64_t wall = wall_ns()
         self.exiting = True
         self.storage.timers.disarm(self)
         if self.backlog.disk is None:
-            self.storage.disposal.add_ring(self.held.take_all())
+            self.storage.disposal.add_ring(self.deferred.take_all())
             return None
         flush = Flush(self.backlog)
         flush.add_memory()
-        if self.held.size:
+        if self.deferred.size:
             flush.begin_deferred()
-        while self.held.size:
-            held = <Delivery *> self.held.pop()
-            flush.add_deferred(held, wall + <int64_t> held.message.defer_ms * 1000000)
+        while self.deferred.size:
+            deferred = <Delivery *> self.deferred.pop()
+            flush.add_deferred(deferred, wall + <int64_t> deferred.message.defer_ms * 1000000)
         flush.end()
         return flush
 
@@ -409,7 +409,7 @@ cdef class Topic(Queue):
         for channel in self.channel_list:
             channel.exiting = True
         self.channel_list.reverse()
-        self.storage.disposal.add_ring(self.held.take_all())
+        self.storage.disposal.add_ring(self.deferred.take_all())
         self.takeover.drop()
         self.backlog.delete_files()
         self.storage.disposal.deleting[self.name] = self
@@ -444,7 +444,7 @@ cdef class Topic(Queue):
 
     @property
     def depth(self):
-        return self.backlog.depth() + <int64_t> self.held.size + self.takeover.count
+        return self.backlog.depth() + <int64_t> self.deferred.size + self.takeover.count
 
     @property
     def backend_depth(self):
@@ -456,9 +456,9 @@ cdef class Topic(Queue):
         return self.publish(body, len(body), defer_ms)
 
 
-cdef int drop_held(Ring held) noexcept:
-    while held.size:
-        delivery_free(<Delivery *> held.pop())
+cdef int drop_deferred(Ring deferred) noexcept:
+    while deferred.size:
+        delivery_free(<Delivery *> deferred.pop())
     return 0
 
 

@@ -13,11 +13,11 @@ cdef class Columns:
     cdef WriteBuffer timestamps     # int64, ns
     cdef WriteBuffer attempts       # uint16
     cdef WriteBuffer identities     # 16 bytes
-    cdef WriteBuffer sources        # uint16, index into `links`
-    cdef readonly list links
+    cdef WriteBuffer sources        # uint16, index into `connections`
+    cdef readonly list connections
     cdef object last_link
     cdef uint16_t source            # index of `last_link`
 
     cdef int begin(self) except -1
-    cdef int add(self, object link, const char *identity, int64_t timestamp_ns, uint16_t attempts,
+    cdef int add(self, object connection, const char *identity, int64_t timestamp_ns, uint16_t attempts,
                  const char *body, Py_ssize_t size) except -1

@@ -7,7 +7,7 @@ class Taken(NamedTuple):
     attempts: bytes
     identities: bytes
     sources: bytes
-    links: list[Any]
+    connections: list[Any]
 
 @final
 class Columns:
@@ -15,5 +15,5 @@ class Columns:
     @property
     def count(self) -> int: ...
     @property
-    def links(self) -> list[Any]: ...
+    def connections(self) -> list[Any]: ...
     def take(self) -> Taken: ...

@@ -19,7 +19,7 @@ class Taken(NamedTuple):
     attempts: bytes
     identities: bytes
     sources: bytes
-    links: list
+    connections: list
 
 
 @cython.final
@@ -38,18 +38,18 @@ cdef class Columns:
         self.identities = WriteBuffer()
         self.sources = WriteBuffer()
         self.offsets.append(<const char *> &zero, 8)
-        self.links = []
+        self.connections = []
         self.last_link = None
         self.count = self.size = 0
         return 0
 
-    cdef int add(self, object link, const char *identity, int64_t timestamp_ns, uint16_t attempts,
+    cdef int add(self, object connection, const char *identity, int64_t timestamp_ns, uint16_t attempts,
                  const char *body, Py_ssize_t size) except -1:
-        if link is not self.last_link:
-            self.last_link = link
-            if link not in self.links:
-                self.links.append(link)
-            self.source = self.links.index(link)
+        if connection is not self.last_link:
+            self.last_link = connection
+            if connection not in self.connections:
+                self.connections.append(connection)
+            self.source = self.connections.index(connection)
         self.size += size
         if size:
             self.bodies.append(body, size)
@@ -64,6 +64,6 @@ cdef class Columns:
     def take(self):
         """All that was gathered; the next message begins anew."""
         taken = Taken(self.bodies.take(), self.offsets.take(), self.timestamps.take(), self.attempts.take(),
-                      self.identities.take(), self.sources.take(), self.links)
+                      self.identities.take(), self.sources.take(), self.connections)
         self.begin()
         return taken

@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t
 from nsqfast._ext.protocol.buffer cimport ReadBuffer, WriteBuffer
 
 
-cdef class Link:
+cdef class ClientConnection:
     cdef ReadBuffer input
     cdef ReadBuffer packed            # with a layer: what came and is not unpacked yet
     cdef WriteBuffer output
@@ -14,14 +14,14 @@ cdef class Link:
     cdef object loop
     cdef object call_soon             # of the loop
     cdef object flush_later           # flush, bound once
-    cdef object on_closed             # called once, with this link
+    cdef object on_closed             # called once, with this connection
     cdef object waiting               # deque: what awaits an answer, in the order of the commands
     cdef readonly object error        # why it ended, or is about to
     cdef readonly bint is_open
     cdef bint is_flushing             # flush stands in the loop's queue
     cdef bint write_paused
-    cdef bint holds_next              # nothing behind the next answer is read: it may be packed
-    cdef bint is_held
+    cdef bint blocks_after_next       # nothing behind the next answer is read: it may be packed
+    cdef bint frames_blocked
     cdef readonly int64_t read_ns     # of the last read, monotonic
     cdef double read_timeout_s
     cdef double write_timeout_s

@@ -2,7 +2,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-class Link:
+class ClientConnection:
     def __init__(
         self, loop: asyncio.AbstractEventLoop, on_closed: Callable[[Any], None]
     ) -> None: ...

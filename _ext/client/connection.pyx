@@ -41,7 +41,7 @@ cdef object bad_type(int frame_type, bytes data):
     return ProtocolError("E_BAD_FRAME", f"a frame of type {frame_type} with {len(data)} bytes")
 
 
-cdef class Link:
+cdef class ClientConnection:
     """A BufferedProtocol in all but its base class: asyncio's own loop wants that named, so who uses it does."""
 
     def __init__(self, loop, on_closed):
@@ -123,7 +123,7 @@ cdef class Link:
     cdef int parse(self) except -1:
         cdef const char *data
         cdef Py_ssize_t size
-        while self.input.end - self.input.start >= 4 and self.is_open and not self.is_held:
+        while self.input.end - self.input.start >= 4 and self.is_open and not self.frames_blocked:
             data = self.input.data + self.input.start
             size = get_be32(data)
             if size < 4 or size > CLIENT_FRAME_SIZE_MAX:
@@ -155,9 +155,9 @@ cdef class Link:
             self.fail(ProtocolError("E_BAD_FRAME", f"an answer without a question: {data[:size]!r}"))
             return 0
         future = self.waiting.popleft()
-        if self.holds_next:
-            self.holds_next = False
-            self.is_held = True
+        if self.blocks_after_next:
+            self.blocks_after_next = False
+            self.frames_blocked = True
         if not future.done():
             future.set_result(data[:size])
         return 0
@@ -184,7 +184,7 @@ cdef class Link:
         if not self.is_open:
             future.set_exception(self.error or ConnectError("not connected"))
             return future
-        self.holds_next = hold
+        self.blocks_after_next = hold
         self.waiting.append(future)
         self.tell(command)
         return future
@@ -197,14 +197,14 @@ cdef class Link:
 
     def proceed(self):
         """Read on after an answer that was asked for with `hold`."""
-        self.is_held = False
+        self.frames_blocked = False
         self.parse()
 
     def put_layer(self, layer):
         """From here on everything is packed; what came behind the last answer is, too."""
         early = self.input.data[self.input.start:self.input.end]
         self.input.consume(len(early))
-        self.is_held = False
+        self.frames_blocked = False
         self.layer = layer if self.layer is None else Stacked(self.layer, layer)
         if self.packed is None:
             self.packed = ReadBuffer(INPUT_SIZE)

@@ -3,13 +3,13 @@
 from libc.stdint cimport int64_t, uint16_t
 
 from nsqfast._ext.client.columns cimport Columns
-from nsqfast._ext.client.connection cimport Link
-from nsqfast._ext.client.message_iterator cimport Source
+from nsqfast._ext.client.connection cimport ClientConnection
+from nsqfast._ext.client.message_iterator cimport MessageIterator
 
 
 cdef class Message:
-    cdef Intake link            # where it came from, and must be answered
-    cdef void *before           # neighbours in the link's list of what is unanswered; borrowed
+    cdef ConsumeConnection connection            # where it came from, and must be answered
+    cdef void *before           # neighbours in the connection's list of what is unanswered; borrowed
     cdef void *after
     cdef readonly bytes body
     cdef readonly int64_t timestamp_ns
@@ -23,8 +23,8 @@ cdef class Message:
     cdef bint send_finish(self) except -1
 
 
-cdef class Intake(Link):
-    cdef Inbox inbox
+cdef class ConsumeConnection(ClientConnection):
+    cdef MessageQueue inbox
     cdef void *first            # unanswered messages, oldest first; borrowed, a Message takes itself out
     cdef void *last
     cdef readonly Py_ssize_t in_flight
@@ -43,7 +43,7 @@ cdef class Intake(Link):
     cdef int forget(self, Message message) except -1
 
 
-cdef class Inbox(Source):
+cdef class MessageQueue(MessageIterator):
     cdef object owner           # hears of give-ups, failures, successes in backoff, room, refused answers
     cdef list queue             # Messages; None where one was taken
     cdef Py_ssize_t start

@@ -3,8 +3,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, final
 
 from nsqfast._ext.client.columns import Taken
-from nsqfast._ext.client.connection import Link
-from nsqfast._ext.client.message_iterator import Source
+from nsqfast._ext.client.connection import ClientConnection
+from nsqfast._ext.client.message_iterator import MessageIterator
 
 @final
 class Message:
@@ -28,11 +28,11 @@ class Message:
     def keep(self) -> None: ...
     def discard(self) -> bool: ...
 
-class Intake(Link):
+class ConsumeConnection(ClientConnection):
     rdy: int
     address: str
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, on_closed: Callable[[Any], None], inbox: Inbox
+        self, loop: asyncio.AbstractEventLoop, on_closed: Callable[[Any], None], inbox: MessageQueue
     ) -> None: ...
     @property
     def in_flight(self) -> int: ...
@@ -49,19 +49,23 @@ class Intake(Link):
     def touch_before(self, before_ns: int) -> int: ...
     def requeue_delay_ms(self, attempts: int) -> int: ...
 
-def finish_rows(links: list[Intake], identities: bytes, sources: bytes, chosen: bytes) -> int: ...
+def finish_rows(
+    connections: list[ConsumeConnection], identities: bytes, sources: bytes, chosen: bytes
+) -> int: ...
 def requeue_rows(
-    links: list[Intake],
+    connections: list[ConsumeConnection],
     identities: bytes,
     sources: bytes,
     chosen: bytes,
     delay_ms: int,
     backoff: bool = False,
 ) -> int: ...
-def touch_rows(links: list[Intake], identities: bytes, sources: bytes, chosen: bytes) -> int: ...
+def touch_rows(
+    connections: list[ConsumeConnection], identities: bytes, sources: bytes, chosen: bytes
+) -> int: ...
 
 @final
-class Inbox(Source):
+class MessageQueue(MessageIterator):
     reports_success: bool
     def __init__(
         self,

@@ -9,8 +9,8 @@ from libc.stdint cimport int64_t, uint16_t
 from libc.string cimport memcpy
 
 from nsqfast._ext.client.columns cimport Columns
-from nsqfast._ext.client.connection cimport Link
-from nsqfast._ext.client.message_iterator cimport Source
+from nsqfast._ext.client.connection cimport ClientConnection
+from nsqfast._ext.client.message_iterator cimport MessageIterator
 from nsqfast._ext.core.clock cimport monotonic_ns
 from nsqfast._ext.core.limits cimport MESSAGE_HEADER_SIZE, MESSAGE_ID_SIZE
 from nsqfast._ext.core.message cimport get_be16, get_be64
@@ -40,9 +40,9 @@ cdef class Message:
         raise TypeError("messages come from a Consumer")
 
     def __dealloc__(self):
-        if self.link is not None and not self.is_answered:
+        if self.connection is not None and not self.is_answered:
             unlink(self)
-            self.link.forget(self)
+            self.connection.forget(self)
 
     @property
     def id(self):
@@ -52,7 +52,7 @@ cdef class Message:
     @property
     def nsqd(self):
         """The address of the nsqd that delivered it, as it was given or listed."""
-        return self.link.address
+        return self.connection.address
 
     def __repr__(self):
         identity = self.id.decode("ascii", "backslashreplace")
@@ -64,31 +64,31 @@ cdef class Message:
             return False
         self.is_answered = True
         unlink(self)
-        if not self.link.is_open:
+        if not self.connection.is_open:
             return False
-        self.link.leave_flight(1)
+        self.connection.leave_flight(1)
         return True
 
     def finish(self):
         """FIN: it is done with."""
-        cdef Intake link = self.link
+        cdef ConsumeConnection connection = self.connection
         if self.is_answered:
             return False
-        if link.inbox.reports_success:
-            link.inbox.owner.on_success()
+        if connection.inbox.reports_success:
+            connection.inbox.owner.on_success()
         return self.send_finish()
 
     def discard(self):
         """FIN that is neither success nor failure to the consumer's backoff."""
-        if self.link.inbox.reports_success and not self.is_answered:
-            self.link.inbox.owner.on_neutral()
+        if self.connection.inbox.reports_success and not self.is_answered:
+            self.connection.inbox.owner.on_neutral()
         return self.send_finish()
 
     cdef bint send_finish(self) except -1:
         if not self.answer():
             return False
-        self.link.inbox.finished += 1
-        self.link.command(b"FIN ", 4, self.identity, NEWLINE)
+        self.connection.inbox.finished += 1
+        self.connection.command(b"FIN ", 4, self.identity, NEWLINE)
         return True
 
     def requeue(self, delay_s=None, *, bint backoff=True):
@@ -96,7 +96,7 @@ cdef class Message:
 
         With `backoff` the consumer slows down, if it may.
         """
-        cdef Inbox inbox = self.link.inbox
+        cdef MessageQueue inbox = self.connection.inbox
         cdef int64_t delay_ms = inbox.delay_ms(self.attempts) if delay_s is None else max(0, <int64_t> (delay_s * 1000))
         if self.is_answered:
             return False
@@ -107,16 +107,16 @@ cdef class Message:
         if not self.answer():
             return False
         inbox.requeued += 1
-        self.link.command(b"REQ ", 4, self.identity, b" %d\n" % delay_ms)
+        self.connection.command(b"REQ ", 4, self.identity, b" %d\n" % delay_ms)
         return True
 
     def touch(self):
         """TOUCH: its time in flight begins anew."""
-        if self.is_answered or not self.link.is_open:
+        if self.is_answered or not self.connection.is_open:
             return False
         self.since_ns = monotonic_ns()
-        self.link.inbox.touched += 1
-        self.link.command(b"TOUCH ", 6, self.identity, NEWLINE)
+        self.connection.inbox.touched += 1
+        self.connection.command(b"TOUCH ", 6, self.identity, NEWLINE)
         return True
 
     def keep(self):
@@ -126,32 +126,32 @@ cdef class Message:
 
 cdef int unlink(Message message) noexcept:
     if message.before is NULL:
-        message.link.first = message.after
+        message.connection.first = message.after
     else:
         (<Message> message.before).after = message.after
     if message.after is NULL:
-        message.link.last = message.before
+        message.connection.last = message.before
     else:
         (<Message> message.after).before = message.before
     message.before = message.after = NULL
     return 0
 
 
-cdef int append(Intake link, Message message) noexcept:
-    message.link = link
-    message.before = link.last
-    if link.last is NULL:
-        link.first = <void *> message
+cdef int append(ConsumeConnection connection, Message message) noexcept:
+    message.connection = connection
+    message.before = connection.last
+    if connection.last is NULL:
+        connection.first = <void *> message
     else:
-        (<Message> link.last).after = <void *> message
-    link.last = <void *> message
+        (<Message> connection.last).after = <void *> message
+    connection.last = <void *> message
     return 0
 
 
-cdef class Intake(Link):
+cdef class ConsumeConnection(ClientConnection):
     """A connection that is subscribed, or about to be."""
 
-    def __init__(self, loop, on_closed, Inbox inbox not None):
+    def __init__(self, loop, on_closed, MessageQueue inbox not None):
         super().__init__(loop, on_closed)
         self.inbox = inbox
         self.address = ""
@@ -159,7 +159,7 @@ cdef class Intake(Link):
         self.forgotten = set()
 
     cdef int on_message(self, const char *data, Py_ssize_t size) except -1:
-        cdef Inbox inbox = self.inbox
+        cdef MessageQueue inbox = self.inbox
         cdef Message message
         cdef int attempts = get_be16(data + 8)
         cdef bint is_hopeless = 0 < inbox.attempts_max < attempts
@@ -191,7 +191,7 @@ cdef class Intake(Link):
         if text.startswith(LATE):
             self.inbox.owner.on_late(self, text)
             return 0
-        return Link.on_error(self, text)
+        return ClientConnection.on_error(self, text)
 
     cdef int after_read(self) except -1:
         return self.inbox.wake()
@@ -288,69 +288,71 @@ cdef class Intake(Link):
         return count
 
 
-cdef Py_ssize_t tell_rows(list links, bytes identities, bytes sources, bytes chosen, bytes name, bytes tail,
+cdef Py_ssize_t tell_rows(list connections, bytes identities, bytes sources, bytes chosen, bytes name, bytes tail,
                           bint is_answer) except -1:
     """To each row's own connection; returns how many were told. One pass: rows of one connection stand together."""
     cdef const uint16_t *source = <const uint16_t *> <const char *> sources
+    cdef ConsumeConnection connection
     cdef Py_ssize_t count = len(chosen), first = 0, last, told = 0
     if len(sources) != 2 * count or len(identities) != MESSAGE_ID_SIZE * count:
         raise ValueError("one source, one id and one choice for each row")
     while first < count:
-        if source[first] >= len(links):
+        if source[first] >= len(connections):
             raise IndexError(f"no connection {source[first]}")
         last = first + 1
         while last < count and source[last] == source[first]:
             last += 1
-        told += (<Intake?> links[source[first]]).tell_run(name, identities, chosen, first, last, tail, is_answer)
+        connection = <ConsumeConnection?> connections[source[first]]
+        told += connection.tell_run(name, identities, chosen, first, last, tail, is_answer)
         first = last
     return told
 
 
-def finish_rows(list links not None, bytes identities not None, bytes sources not None, bytes chosen not None):
+def finish_rows(list connections not None, bytes identities not None, bytes sources not None, bytes chosen not None):
     """FIN to the rows whose byte in `chosen` is not 0; returns how many were told. In backoff they are one success.
 
-    `sources` are uint16, the index of each row's connection in `links`; `identities` 16 bytes each.
+    `sources` are uint16, the index of each row's connection in `connections`; `identities` 16 bytes each.
     """
-    cdef Inbox inbox
+    cdef MessageQueue inbox
     cdef Py_ssize_t told
-    if not links:
+    if not connections:
         return 0
-    inbox = (<Intake?> links[0]).inbox
+    inbox = (<ConsumeConnection?> connections[0]).inbox
     if inbox.reports_success and b"\1" in chosen:
         inbox.owner.on_success()
-    told = tell_rows(links, identities, sources, chosen, b"FIN ", NEWLINE, True)
+    told = tell_rows(connections, identities, sources, chosen, b"FIN ", NEWLINE, True)
     inbox.finished += told
     return told
 
 
-def requeue_rows(list links not None, bytes identities not None, bytes sources not None, bytes chosen not None,
+def requeue_rows(list connections not None, bytes identities not None, bytes sources not None, bytes chosen not None,
                  int64_t delay_ms, bint backoff=False):
     """REQ likewise; with `backoff` they are one failure."""
-    cdef Inbox inbox
+    cdef MessageQueue inbox
     cdef Py_ssize_t told
-    if not links:
+    if not connections:
         return 0
-    inbox = (<Intake?> links[0]).inbox
+    inbox = (<ConsumeConnection?> connections[0]).inbox
     if b"\1" in chosen:
         if backoff:
             inbox.owner.on_failure()  # before REQ: no more is to come meanwhile
         elif inbox.reports_success:
             inbox.owner.on_neutral()
-    told = tell_rows(links, identities, sources, chosen, b"REQ ", b" %d\n" % delay_ms, True)
+    told = tell_rows(connections, identities, sources, chosen, b"REQ ", b" %d\n" % delay_ms, True)
     inbox.requeued += told
     return told
 
 
-def touch_rows(list links not None, bytes identities not None, bytes sources not None, bytes chosen not None):
+def touch_rows(list connections not None, bytes identities not None, bytes sources not None, bytes chosen not None):
     """TOUCH likewise."""
-    cdef Py_ssize_t told = tell_rows(links, identities, sources, chosen, b"TOUCH ", NEWLINE, False)
+    cdef Py_ssize_t told = tell_rows(connections, identities, sources, chosen, b"TOUCH ", NEWLINE, False)
     if told:
-        (<Intake> links[0]).inbox.touched += told
+        (<ConsumeConnection> connections[0]).inbox.touched += told
     return told
 
 
 @cython.final
-cdef class Inbox(Source):
+cdef class MessageQueue(MessageIterator):
     """What came and nobody took yet."""
 
     def __init__(self, loop, owner, int attempts_max, int64_t requeue_delay_ms, int64_t requeue_delay_ms_max):
@@ -388,7 +390,7 @@ cdef class Inbox(Source):
             elif self.start >= QUEUE_GAP_MAX and self.start * 2 > len(self.queue):
                 del self.queue[:self.start]
                 self.start = 0
-            if message.link.is_open and not message.is_answered:
+            if message.connection.is_open and not message.is_answered:
                 return message
             self.dropped += 1
         return None
@@ -396,7 +398,7 @@ cdef class Inbox(Source):
     def __anext__(self):
         if self.columns is not None:
             raise ClosedError("this consumer gives arrays by now")
-        return Source.__anext__(self)
+        return MessageIterator.__anext__(self)
 
     def take(self, Py_ssize_t count_max):
         """Up to so many messages, without waiting."""
@@ -417,7 +419,7 @@ cdef class Inbox(Source):
             return
         self.columns = Columns()
         for message in self.take(len(self.queue)):
-            self.columns.add(message.link, message.identity, message.timestamp_ns, message.attempts, message.body,
+            self.columns.add(message.connection, message.identity, message.timestamp_ns, message.attempts, message.body,
                              len(message.body))
             # The row answers for it now.
             message.is_answered = True

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t
 
-from nsqfast._ext.core.busy_poll cimport Look
+from nsqfast._ext.core.busy_poll cimport BusyPoll
 from nsqfast._ext.protocol.buffer cimport ReadBuffer, WriteBuffer
 
 
@@ -25,7 +25,7 @@ cdef class Direct:
     cdef Py_ssize_t sent
     cdef Py_ssize_t command_start
     cdef Py_ssize_t command_end
-    cdef Look look
+    cdef BusyPoll busy_poll
     cdef int broken_errno
     cdef readonly bint is_open
     cdef readonly bint is_busy       # a call waits for its answer

@@ -59,7 +59,7 @@ cdef class Direct:
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes))
         self.input = ReadBuffer(INPUT_SIZE)
         self.output = WriteBuffer()
-        self.look = Look()
+        self.busy_poll = BusyPoll()
         self.fd = fd
         self.has_fd = self.is_open = True
 
@@ -139,10 +139,10 @@ cdef class Direct:
         cdef Event event = self.receive()
         if event == EVENT_WAIT and self.sent < self.output.size:
             event = self.write()
-        while event == EVENT_WAIT and self.look.is_on:
+        while event == EVENT_WAIT and self.busy_poll.is_on:
             event = self.receive()
             if event == EVENT_WAIT:
-                self.look.check(now_monotonic())
+                self.busy_poll.check(now_monotonic())
         return event
 
     cdef Event receive(self) noexcept nogil:
@@ -178,7 +178,7 @@ cdef class Direct:
                 event = self.receive()  # nsqd may have said why
                 return EVENT_BROKEN if event == EVENT_WAIT else event
         if self.sent >= self.command_end and not had_left:
-            self.look.begin(now_monotonic())
+            self.busy_poll.begin(now_monotonic())
         return EVENT_WAIT
 
     cdef void sleep(self, int64_t deadline_ns) noexcept nogil:
@@ -214,7 +214,7 @@ cdef class Direct:
             return None
         if self.sent < self.command_end:
             raise self.break_off(f"an answer without a question: {data[:100]!r}")
-        self.look.find()
+        self.busy_poll.find()
         return data
 
     # -- the end -------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t
 
 
-cdef class Source:
+cdef class MessageIterator:
     cdef object loop
     cdef object waiters         # deque of futures: somebody wants an item
     cdef Py_ssize_t left_count  # how many of them were left behind, at most, since they were last looked through
@@ -18,6 +18,6 @@ cdef class Source:
 
 
 cdef class Next:
-    cdef Source source
+    cdef MessageIterator source
     cdef object waited          # iterator of a future, or None
     cdef bint must_yield

@@ -2,7 +2,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any, Self, final
 
-class Source:
+class MessageIterator:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None: ...
     @property
     def is_stopped(self) -> bool: ...

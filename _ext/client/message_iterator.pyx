@@ -16,7 +16,7 @@ cdef extern from "Python.h":
 cdef int64_t TURN_NS = 5000000
 
 
-cdef class Source:
+cdef class MessageIterator:
     """Who fills it says how many items it has, gives the next one, and calls `wake`."""
 
     def __init__(self, loop):
@@ -107,7 +107,7 @@ cdef class Next:
         return self
 
     def __next__(self):
-        cdef Source source = self.source
+        cdef MessageIterator source = self.source
         if self.must_yield:
             self.must_yield = False
             source.turn_ns = monotonic_ns()

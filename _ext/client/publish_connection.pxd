@@ -2,8 +2,8 @@
 
 from libc.stdint cimport int64_t
 
-from nsqfast._ext.client.connection cimport Link
-from nsqfast._ext.core.busy_poll cimport Look
+from nsqfast._ext.client.connection cimport ClientConnection
+from nsqfast._ext.core.busy_poll cimport BusyPoll
 
 
 cdef class Pending:
@@ -16,12 +16,12 @@ cdef class Pending:
     cdef bint is_piped          # nobody need look at the future: flush tells
 
 
-cdef class Outbox(Link):
+cdef class PublishConnection(ClientConnection):
     cdef Dispatcher dispatcher  # None before the connection is ready for publishing
     cdef Py_ssize_t unsent      # the last so many of `waiting` were not handed to the transport yet
     cdef bint was_refused       # what stands behind the refused command was not looked at by nsqd
 
-    cdef Look look              # for the answer that somebody waits for alone
+    cdef BusyPoll busy_poll     # for the answer that somebody waits for alone
     cdef bint is_turning        # `turn` stands in the loop's queue
     cdef object turn_later      # turn, bound once
 
@@ -33,7 +33,7 @@ cdef class Dispatcher:
     cdef object loop
     cdef object create_future
     cdef unsigned long thread_id    # where the loop runs
-    cdef list links             # open ones, in the order of preference
+    cdef list connections             # open ones, in the order of preference
     cdef list retired           # open ones that get nothing more and still owe answers
     cdef Py_ssize_t turn
     cdef bint is_sticky
@@ -69,5 +69,5 @@ cdef class Dispatcher:
     cdef int fail(self, Pending pending, object error) except -1
     cdef int fail_in_place(self, Pending pending, object error) except -1
     cdef int on_refused(self, Pending pending, str text) except -1
-    cdef int take_back(self, Outbox link, list left) except -1
+    cdef int take_back(self, PublishConnection connection, list left) except -1
     cpdef bint has_room(self)

@@ -11,7 +11,7 @@ cimport cython
 from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport INT64_MAX, int64_t
 
-from nsqfast._ext.client.connection cimport Link
+from nsqfast._ext.client.connection cimport ClientConnection
 from nsqfast._ext.core.clock cimport monotonic_ns
 from nsqfast._ext.protocol.publish_command cimport Encoded, as_bodies, as_body, message_count, write_publish
 
@@ -33,12 +33,12 @@ cdef class Pending:
     """One PUB, MPUB or DPUB without an answer."""
 
 
-cdef class Outbox(Link):
+cdef class PublishConnection(ClientConnection):
     """A connection that publishes once it has joined a Dispatcher."""
 
     def __init__(self, loop, on_closed):
         super().__init__(loop, on_closed)
-        self.look = Look()
+        self.busy_poll = BusyPoll()
 
     def connection_made(self, transport):
         super().connection_made(transport)
@@ -52,11 +52,11 @@ cdef class Outbox(Link):
             return self.mark()
         # Somebody who waits for each answer is not to wait for the end of the turn, too.
         self.write()
-        self.look.begin(monotonic_ns())
+        self.busy_poll.begin(monotonic_ns())
         return self.ask_turn()
 
     cdef int ask_turn(self) except -1:
-        if self.look.is_on and not self.is_turning:
+        if self.busy_poll.is_on and not self.is_turning:
             self.is_turning = True
             self.call_soon(self.turn_later)
         return 0
@@ -64,24 +64,24 @@ cdef class Outbox(Link):
     def turn(self):
         """Called once per turn of the loop during a look; that the loop does not sleep is all it is for."""
         self.is_turning = False
-        self.look.check(monotonic_ns())
+        self.busy_poll.check(monotonic_ns())
         if self.is_open:
             self.ask_turn()
 
     cdef int write(self) except -1:
         if self.is_open and not self.write_paused:
             self.unsent = 0
-        return Link.write(self)
+        return ClientConnection.write(self)
 
     cdef int on_response(self, const char *data, Py_ssize_t size) except -1:
         cdef Pending pending
         if self.dispatcher is None or not self.waiting:
-            return Link.on_response(self, data, size)
+            return ClientConnection.on_response(self, data, size)
         pending = self.waiting.popleft()
         self.dispatcher.published += 1
         self.dispatcher.release(pending)
         if not self.waiting:
-            self.look.find()
+            self.busy_poll.find()
         try:
             pending.future.set_result(None)
         except InvalidStateError:
@@ -92,7 +92,7 @@ cdef class Outbox(Link):
         if self.dispatcher is not None and self.waiting:
             self.was_refused = True
             self.dispatcher.on_refused(self.waiting.popleft(), text)
-        return Link.on_error(self, text)
+        return ClientConnection.on_error(self, text)
 
     cdef int end(self) except -1:
         if self.dispatcher is not None:
@@ -101,7 +101,7 @@ cdef class Outbox(Link):
             self.dispatcher.take_back(self, left)
             self.dispatcher = None
         self.turn_later = None  # refers back to this object
-        return Link.end(self)
+        return ClientConnection.end(self)
 
     def unanswered(self):
         """How many publishes wait for this connection's answer."""
@@ -121,7 +121,7 @@ cdef class Dispatcher:
         self.loop = loop
         self.create_future = loop.create_future
         self.thread_id = PyThread_get_thread_ident()
-        self.links = []
+        self.connections = []
         self.retired = []
         self.is_sticky = is_sticky
         self.backlog = deque()
@@ -137,29 +137,29 @@ cdef class Dispatcher:
         self.heads = {}
         self.reason = "not connected yet"
 
-    def join(self, Outbox link not None, Py_ssize_t place):
+    def join(self, PublishConnection connection not None, Py_ssize_t place):
         """A connection that is ready; `place` is its rank among the open ones of a sticky producer."""
-        if not link.is_open:
+        if not connection.is_open:
             return
-        link.dispatcher = self
-        self.links.insert(min(place, len(self.links)), link)
-        while self.backlog and self.links:
+        connection.dispatcher = self
+        self.connections.insert(min(place, len(self.connections)), connection)
+        while self.backlog and self.connections:
             self.give(self.backlog.popleft())
         resolve(self.link_waiters)
 
-    def retire(self, Outbox link not None):
+    def retire(self, PublishConnection connection not None):
         """Give it nothing more; returns the futures of what it still owes."""
-        if link not in self.links:
+        if connection not in self.connections:
             return []
-        self.links.remove(link)
-        self.retired.append(link)
-        return link.futures()
+        self.connections.remove(connection)
+        self.retired.append(connection)
+        return connection.futures()
 
     def ping(self):
         """Write a NOP to every connection; returns whether there is one."""
-        for link in self.links:
-            (<Outbox> link).tell(b"NOP\n")
-        return len(self.links) > 0
+        for connection in self.connections:
+            (<PublishConnection> connection).tell(b"NOP\n")
+        return len(self.connections) > 0
 
     def wait_link(self):
         """A future that is done when there is a new connection."""
@@ -208,7 +208,7 @@ cdef class Dispatcher:
         if self.count >= self.count_max or (self.size + size > self.size_max and self.count):
             self.wanted_size = size
             raise BufferFullError(f"{self.count} publishes of {self.size} bytes wait for an answer ({self.reason})"
-                                  if not self.links else f"{self.count} publishes of {self.size} bytes wait")
+                                  if not self.connections else f"{self.count} publishes of {self.size} bytes wait")
         pending = Pending.__new__(Pending)
         pending.future = self.create_future()
         pending.head = head
@@ -257,14 +257,14 @@ cdef class Dispatcher:
         return <bytes> found
 
     cdef int give(self, Pending pending) except -1:
-        cdef Py_ssize_t open_count = len(self.links)
+        cdef Py_ssize_t open_count = len(self.connections)
         if open_count == 0:
             self.backlog.append(pending)
             return 0
         if self.is_sticky or open_count == 1:
-            return (<Outbox> self.links[0]).publish(pending)
+            return (<PublishConnection> self.connections[0]).publish(pending)
         self.turn = (self.turn + 1) % open_count
-        return (<Outbox> self.links[self.turn]).publish(pending)
+        return (<PublishConnection> self.connections[self.turn]).publish(pending)
 
     # -- out -----------------------------------------------------------------------------------------------------------
 
@@ -300,14 +300,14 @@ cdef class Dispatcher:
             return 0
         return self.fail(pending, error)
 
-    cdef int take_back(self, Outbox link, list left) except -1:
+    cdef int take_back(self, PublishConnection connection, list left) except -1:
         """A connection ended; what it owed goes to another one, or waits, or fails."""
         cdef Pending pending
-        cdef Py_ssize_t certain_from = 0 if link.was_refused else len(left) - link.unsent
+        cdef Py_ssize_t certain_from = 0 if connection.was_refused else len(left) - connection.unsent
         cdef list again = []
-        for links in (self.links, self.retired):
-            if link in links:
-                links.remove(link)
+        for connections in (self.connections, self.retired):
+            if connection in connections:
+                connections.remove(connection)
         for i in range(len(left)):
             pending = left[i]
             if pending.future.done():
@@ -319,10 +319,10 @@ cdef class Dispatcher:
                 self.resent += 1
                 again.append(pending)
             else:
-                self.fail(pending, OutcomeUnknownError(f"no answer: {link.error}"))
+                self.fail(pending, OutcomeUnknownError(f"no answer: {connection.error}"))
         self.backlog.extend(again)
-        self.reason = str(link.error)
-        for _ in range(len(self.backlog) if self.links else 0):
+        self.reason = str(connection.error)
+        for _ in range(len(self.backlog) if self.connections else 0):
             self.give(self.backlog.popleft())
         return 0
 
@@ -332,8 +332,8 @@ cdef class Dispatcher:
         """The futures of all that has no answer yet, roughly in order."""
         cdef list found = []
         cdef Pending pending
-        for link in (*self.links, *self.retired):
-            found += (<Outbox> link).futures()
+        for connection in (*self.connections, *self.retired):
+            found += (<PublishConnection> connection).futures()
         for pending in self.backlog:
             if not pending.future.done():
                 found.append(pending.future)
@@ -377,8 +377,8 @@ cdef class Dispatcher:
             self.fail(self.backlog.popleft(), NotConnectedError(f"no connection in time: {self.reason}"))
         if self.backlog:
             next_ns = (<Pending> self.backlog[0]).deadline_ns
-        for link in (*self.links, *self.retired):
-            for pending in (<Outbox> link).waiting:
+        for connection in (*self.connections, *self.retired):
+            for pending in (<PublishConnection> connection).waiting:
                 if pending.deadline_ns > now_ns:
                     next_ns = min(next_ns, pending.deadline_ns)
                     break
@@ -416,8 +416,8 @@ cdef class Dispatcher:
         """Take nothing more; all fails now, for the loop ends."""
         cdef Pending pending
         self.close(why)
-        for link in (*self.links, *self.retired):
-            for pending in (<Outbox> link).waiting:
+        for connection in (*self.connections, *self.retired):
+            for pending in (<PublishConnection> connection).waiting:
                 self.fail_in_place(pending, OutcomeUnknownError(f"no answer: {why}"))
 
 

@@ -18,6 +18,8 @@ cdef Budget begin_short_part() noexcept
 cdef bint look_at_clock(Budget *budget) noexcept
 # Whether a part took twice its time, as a single unit that waits for the disk does, since this was asked last.
 cdef bint was_overspent() noexcept
+# Let each part end after so many units, however long they take; 0 ends it.
+cdef void fix_parts_units(int64_t units) noexcept
 
 
 cdef inline bint is_spent(Budget *budget, int64_t units) noexcept:

@@ -57,7 +57,7 @@ cdef class Part:
         return is_spent(&self.budget, units)
 
 
-def fix_parts(int64_t units):
-    """Let each part of this process end after so many units, however long they take; 0 ends it."""
-    global fixed_units
+cdef void fix_parts_units(int64_t units) noexcept:
+    global fixed_units, is_overspent
     fixed_units = units
+    is_overspent = False

@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t, uint32_t
 
 
-cdef class Look:
+cdef class BusyPoll:
     cdef bint is_on              # turns are asked for although nothing has come
     cdef int64_t until_ns
     cdef uint32_t misses         # looks in a row in which nothing came

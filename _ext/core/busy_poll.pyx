@@ -11,7 +11,7 @@ cdef enum:
 cdef int64_t LOOK_NS = 30000
 
 
-cdef class Look:
+cdef class BusyPoll:
     """Begun when something was said, asked at the end of each turn that it causes."""
 
     cdef void begin(self, int64_t now_ns) noexcept nogil:

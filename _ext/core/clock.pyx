@@ -62,15 +62,11 @@ def now():
     return wall_ns(), monotonic_ns()
 
 
-def shift_wall(int64_t offset_ns):
-    """Let the wall clock of this process run ahead (or behind) by so much; 0 ends it."""
-    global wall_offset_ns
-    wall_offset_ns = offset_ns
+cdef void move_clocks(int64_t wall_ahead_ns, int64_t passed_ns) noexcept:
+    global wall_offset_ns, monotonic_offset_ns
+    wall_offset_ns = wall_ahead_ns
+    monotonic_offset_ns += passed_ns
 
 
-def let_pass(int64_t duration_ns):
-    """Let that much time pass at once on this process's monotonic clock; returns the new time."""
-    global monotonic_offset_ns
-    assert duration_ns >= 0
-    monotonic_offset_ns += duration_ns
-    return monotonic_ns()
+cdef int64_t wall_ahead() noexcept:
+    return wall_offset_ns

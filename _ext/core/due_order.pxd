@@ -1,9 +1,9 @@
-"""The members of a heap, or of many lines, the earliest first, while they stay as they are."""
+"""The members of a heap, or of many queues, the earliest first, while they stay as they are."""
 
 from libc.stdint cimport int64_t, uint32_t
 
 from nsqfast._ext.core.heap cimport DeadlineHeap, HeapNode, TimedNode
-from nsqfast._ext.core.in_flight_queue cimport InFlightLine
+from nsqfast._ext.core.in_flight_queue cimport InFlightQueue
 from nsqfast._ext.core.message cimport Delivery
 
 
@@ -25,9 +25,9 @@ cdef class DueOrder:
     cdef void drop_first(self) noexcept
 
 
-cdef class LineOrder:
-    # Of one line.
-    cdef TimedNode node      # in the heap of LinesOrder, with the deadline of what comes next
+cdef class QueueOrder:
+    # Of one queue.
+    cdef TimedNode node      # in the heap of QueuesOrder, with the deadline of what comes next
     cdef Delivery *in_list   # the next of its list
     cdef DueOrder others
 
@@ -35,7 +35,7 @@ cdef class LineOrder:
     cdef int skip(self) except -1
 
 
-cdef class LinesOrder:
+cdef class QueuesOrder:
     cdef list orders         # whose nodes are in the heap
     cdef DeadlineHeap heap
 

@@ -74,11 +74,11 @@ cdef class DueOrder:
         candidates[at] = last
 
 
-cdef class LineOrder:
+cdef class QueueOrder:
 
-    def __cinit__(self, InFlightLine line not None):
-        self.in_list = line.first
-        self.others = DueOrder(line.others)
+    def __cinit__(self, InFlightQueue queue not None):
+        self.in_list = queue.first
+        self.others = DueOrder(queue.others)
 
     cdef Delivery *peek(self) noexcept:
         """The earliest of those not given out yet, or NULL."""
@@ -96,14 +96,14 @@ cdef class LineOrder:
         return 0
 
 
-cdef class LinesOrder:
-    """k of n lines' members cost n + k log n."""
+cdef class QueuesOrder:
+    """k of n queues' members cost n + k log n."""
 
-    def __cinit__(self, list lines not None):
-        cdef InFlightLine line
-        cdef LineOrder order
+    def __cinit__(self, list queues not None):
+        cdef InFlightQueue queue
+        cdef QueueOrder order
         self.heap = DeadlineHeap()
-        self.orders = [LineOrder(line) for line in lines if line.size]
+        self.orders = [QueueOrder(queue) for queue in queues if queue.size]
         for order in self.orders:
             order.node.timed = <void *> order
             order.node.deadline_ns = order.peek().deadline_ns
@@ -112,12 +112,12 @@ cdef class LinesOrder:
     cdef Delivery *next(self) except? NULL:
         """The earliest of those not given out yet, or NULL."""
         cdef TimedNode *node = <TimedNode *> self.heap.peek()
-        cdef LineOrder order
+        cdef QueueOrder order
         cdef Delivery *delivery
         cdef Delivery *after
         if node is NULL:
             return NULL
-        order = <LineOrder> node.timed
+        order = <QueueOrder> node.timed
         delivery = order.peek()
         order.skip()
         after = order.peek()

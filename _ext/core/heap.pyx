@@ -152,37 +152,3 @@ cdef class Timers:
         node = <TimedNode *> self.heap.peek()
         self.announced_ns = 0 if node is NULL else node.deadline_ns
         return self.announced_ns
-
-
-cdef class TestHeap:
-    """A DeadlineHeap of numbered deadlines; for tests."""
-    cdef DeadlineHeap heap
-    cdef dict timed
-
-    def __init__(self):
-        self.heap = DeadlineHeap()
-        self.timed = {}
-
-    def push(self, number, int64_t deadline_ns):
-        cdef Timed timed = Timed()
-        timed.node.deadline_ns = deadline_ns
-        timed.node.timed = <void *> number
-        self.timed[number] = (timed, number)
-        self.heap.push(<HeapNode *> &timed.node)
-
-    def remove(self, number):
-        cdef Timed timed = self.timed.pop(number)[0]
-        self.heap.remove(<HeapNode *> &timed.node)
-
-    def move(self, number, int64_t deadline_ns):
-        cdef Timed timed = self.timed[number][0]
-        timed.node.deadline_ns = deadline_ns
-        self.heap.moved(<HeapNode *> &timed.node)
-
-    def peek(self):
-        """(deadline, number) of the earliest, or None."""
-        cdef TimedNode *node = <TimedNode *> self.heap.peek()
-        return None if node is NULL else (node.deadline_ns, <object> node.timed)
-
-    def __len__(self):
-        return self.heap.size

@@ -8,7 +8,7 @@ from nsqfast._ext.core.message cimport Delivery
 
 
 @cython.final
-cdef class InFlightLine:
+cdef class InFlightQueue:
     #   first ─ … ─ last      deadlines that came in order: a list
     #   others                those that did not: a heap
     cdef Delivery *first
@@ -21,5 +21,5 @@ cdef class InFlightLine:
     cdef Delivery *peek(self) noexcept
     cdef void remove(self, Delivery *delivery) noexcept
     cdef void unlink(self, Delivery *delivery) noexcept
-    cdef InFlightLine take_all(self)
+    cdef InFlightQueue take_all(self)
     cdef int64_t oldest(self, uint32_t most) noexcept

@@ -3,18 +3,18 @@ taking out cost the same however many are in flight. What is touched for less th
 """
 
 cimport cython
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t
 
 from nsqfast._ext.core.debug cimport NSQFAST_DEBUG
 from nsqfast._ext.core.heap cimport HeapNode
-from nsqfast._ext.core.message cimport Message, delivery_free, delivery_new, message_new
+from nsqfast._ext.core.message cimport delivery_free
 
 cdef uint32_t IN_LIST = 0xFFFFFFFF   # a heap_index that no heap gets to
 
 
 @cython.final
 @cython.no_gc_clear  # the heap is needed until the deliveries are freed
-cdef class InFlightLine:
+cdef class InFlightQueue:
     """Deliveries, the earliest deadline first; those that are left go with it."""
 
     def __cinit__(self):
@@ -71,9 +71,9 @@ cdef class InFlightLine:
             delivery.next.previous = delivery.previous
         delivery.next = delivery.previous = NULL
 
-    cdef InFlightLine take_all(self):
+    cdef InFlightQueue take_all(self):
         """What is in it, as a line of its own; this one is empty then."""
-        cdef InFlightLine taken = InFlightLine()
+        cdef InFlightQueue taken = InFlightQueue()
         taken.first, taken.last, taken.size = self.first, self.last, self.size
         taken.others, self.others = self.others, taken.others
         self.first = self.last = NULL
@@ -100,50 +100,3 @@ cdef class InFlightLine:
                 oldest_ns = timestamp_ns
             delivery = delivery.next
         return oldest_ns
-
-
-cdef class TestLine:
-    """An InFlightLine of numbered deliveries; for tests."""
-    cdef InFlightLine line
-    cdef dict by_number
-
-    def __init__(self):
-        self.line = InFlightLine()
-        self.by_number = {}
-
-    def push(self, uint64_t number, int64_t deadline_ns):
-        cdef Message *message = message_new(NULL, 0, <int64_t> number + 1, number)
-        cdef Delivery *delivery = delivery_new(message)
-        delivery.deadline_ns = deadline_ns
-        self.line.push(delivery)
-        self.by_number[number] = <size_t> delivery
-
-    def remove(self, uint64_t number):
-        cdef Delivery *delivery = <Delivery *> <size_t> self.by_number.pop(number)
-        self.line.remove(delivery)
-        delivery_free(delivery)
-
-    def move(self, uint64_t number, int64_t deadline_ns):
-        cdef Delivery *delivery = <Delivery *> <size_t> self.by_number[number]
-        self.line.remove(delivery)
-        delivery.deadline_ns = deadline_ns
-        self.line.push(delivery)
-
-    def peek(self):
-        """(deadline, number) of the earliest, or None."""
-        cdef Delivery *delivery = self.line.peek()
-        return None if delivery is NULL else (delivery.deadline_ns, delivery.message.id)
-
-    def oldest(self, uint32_t most):
-        """When the oldest was published, here one more than its number; 0 = there is none."""
-        return self.line.oldest(most)
-
-    def take_all(self):
-        """Another TestLine with what is in this one, which is empty then."""
-        cdef TestLine taken = TestLine()
-        taken.line = self.line.take_all()
-        taken.by_number, self.by_number = self.by_number, {}
-        return taken
-
-    def __len__(self):
-        return self.line.size

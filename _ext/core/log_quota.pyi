@@ -1,3 +1,3 @@
-class LineQuota:
+class LogQuota:
     left_out: int
     def admit(self) -> str | None: ...

@@ -10,7 +10,7 @@ cdef enum:
 cdef int64_t STEP_NS = 100000000      # ten lines a second
 
 
-cdef class LineQuota:
+cdef class LogQuota:
     """Of one connection, for all that its peer can have said again and again."""
 
     def admit(self):

@@ -31,6 +31,8 @@ cdef extern from "core/message.h" nogil:
 cdef Message *message_new(const char *body, uint32_t size, int64_t timestamp_ns, uint64_t id) noexcept
 cdef Message *message_load(const char *payload, size_t n) noexcept
 cdef void message_free(Message *message) noexcept
+# Slabs of 1 MiB with messages in them, and empty ones kept for later.
+cdef size_t count_slabs() noexcept
 cdef uint32_t slabs_kept() noexcept
 cdef void release_slabs(uint32_t count) noexcept
 
@@ -54,9 +56,11 @@ ctypedef struct Delivery:
     int64_t delivered_ns    # when the present owner got it; TOUCH is capped from here
     uint64_t owner          # number of the consumer it is in flight to; 0 = nobody
     uint64_t ordinal        # its record on disk, not acknowledged yet; 0 = only in memory
-    Delivery *next          # in the line of those in flight, or in the free list
-    Delivery *previous      # in the line
+    Delivery *next          # in the queue of those in flight, or in the free list
+    Delivery *previous      # in the queue
 
 
 cdef Delivery *delivery_new(Message *message) noexcept
 cdef void delivery_free(Delivery *delivery) noexcept
+# How many exist now; tests look for leaks with it.
+cdef int64_t count_deliveries() noexcept

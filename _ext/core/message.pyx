@@ -1,7 +1,7 @@
 """Messages and deliveries come from a pool that gives back what a drained or deleted queue leaves."""
 
 from libc.stdint cimport UINT32_MAX
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 
 from nsqfast._ext.core.debug cimport NSQFAST_DEBUG
 from nsqfast._ext.core.memory cimport Account, account
@@ -117,64 +117,14 @@ def unpin_deliveries():
         pool_put(&pool, delivery, sizeof(Delivery))
 
 
-def live_deliveries():
-    """How many deliveries exist now; tests look for leaks with it."""
-    return live_count
-
-
 def keep_freed_memory():
     """For the whole process: have malloc keep some of what was freed, for the next turn's output."""
     keep_freed()
 
 
-def pool_slabs():
-    """(slabs of 1 MiB with messages in them, empty ones kept for later)."""
-    return pool.slab_count, pool.kept_count
+cdef int64_t count_deliveries() noexcept:
+    return live_count
 
 
-def encode_record(bytes body, int64_t timestamp_ns, int attempts, uint64_t message_id):
-    """The stored form of a message (spec nsqd-core §1), as tests want to see it."""
-    cdef Message *message = message_new(body, <uint32_t> len(body), timestamp_ns, message_id)
-    cdef char header[26]
-    if message is NULL:
-        raise MemoryError
-    message_put_header(message, <uint16_t> attempts, header)
-    message_drop(message)
-    return header[:26] + body
-
-
-def decode_record(bytes record):
-    """(timestamp_ns, attempts, id, body) of a stored form; ValueError where it is shorter than its header."""
-    cdef Message *message = message_load(record, <size_t> len(record))
-    if message is NULL:
-        raise ValueError(f"a record of {len(record)} bytes is shorter than its header")
-    decoded = (message.timestamp_ns, message.attempts, message.id, message.body[:message.size])
-    message_drop(message)
-    return decoded
-
-
-cdef class TestMessages:
-    """Numbered messages whose bytes are their number's; for tests."""
-    cdef dict by_number
-
-    def __init__(self):
-        self.by_number = {}
-
-    def add(self, uint64_t number, uint32_t size):
-        cdef Message *message = message_new(NULL, size, <int64_t> number, number)
-        memset(message.body, <int> (number % 251), size)
-        self.by_number[number] = <size_t> message
-
-    def check(self, uint64_t number):
-        """Its size; ValueError where its bytes are not what they were."""
-        cdef Message *message = <Message *> <size_t> self.by_number[number]
-        cdef uint32_t i
-        if message.id != number or message.timestamp_ns != <int64_t> number:
-            raise ValueError(f"message {number} has another's header")
-        for i in range(message.size):
-            if <unsigned char> message.body[i] != number % 251:
-                raise ValueError(f"message {number} has another's bytes at {i}")
-        return message.size
-
-    def drop(self, uint64_t number):
-        message_drop(<Message *> <size_t> self.by_number.pop(number))
+cdef size_t count_slabs() noexcept:
+    return pool.slab_count

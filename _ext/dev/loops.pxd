@@ -7,12 +7,12 @@ from nsqfast._ext.broker.consumer cimport Consumer
 from nsqfast._ext.broker.in_flight_table cimport InFlightTable
 from nsqfast._ext.core.guid cimport GuidFactory
 from nsqfast._ext.core.heap cimport DeadlineHeap
-from nsqfast._ext.core.in_flight_queue cimport InFlightLine
+from nsqfast._ext.core.in_flight_queue cimport InFlightQueue
 from nsqfast._ext.core.message cimport Delivery
 from nsqfast._ext.protocol.buffer cimport WriteBuffer
 
 
-cdef class Drill:
+cdef class Loop:
     """Deliveries that one structure holds; what passes through it is taken from them and put back."""
     cdef Delivery **deliveries
     cdef uint32_t count
@@ -21,27 +21,27 @@ cdef class Drill:
     cdef GuidFactory ids
     cdef int64_t now_ns
 
-    cdef uint64_t roll(self, uint64_t end) noexcept
+    cdef uint64_t random_below(self, uint64_t end) noexcept
     cdef uint32_t choose(self, bint scattered) noexcept
 
 
-cdef class FrameDrill(Drill):
+cdef class FrameLoop(Loop):
     cdef WriteBuffer out
     cdef readonly bytes written      # by the last turn
 
 
-cdef class HeapDrill(Drill):
+cdef class HeapLoop(Loop):
     cdef DeadlineHeap heap
 
 
-cdef class LineDrill(Drill):
-    cdef InFlightLine line
+cdef class InFlightQueueLoop(Loop):
+    cdef InFlightQueue in_flight_queue
     cdef bint is_mixed
 
     cdef int64_t timeout_ns(self, uint32_t index) noexcept
 
 
-cdef class TableDrill(Drill):
+cdef class TableLoop(Loop):
     cdef InFlightTable table
     cdef uint64_t *known             # ids as a client names them: not read from the messages
 

@@ -1,18 +1,18 @@
 # cython: cdivision=False
-"""What is timed here is a structure, not the Python calls around it. Each drill returns a count or a sum that only the
+"""What is timed here is a structure, not the Python calls around it. Each loop returns a count or a sum that only the
 work gives, as a proof. Its loop costs a nanosecond or two per message."""
 
 from libc.stdint cimport INT64_MIN, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
-from nsqfast._ext.broker.channel cimport SETTLED, Channel
+from nsqfast._ext.broker.channel cimport DONE, Channel
 from nsqfast._ext.broker.in_flight_table cimport Entry, InFlightTable
 from nsqfast._ext.broker.topic cimport Topic
 from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.core.guid cimport GuidFactory
 from nsqfast._ext.core.heap cimport DeadlineHeap, HeapNode
-from nsqfast._ext.core.in_flight_queue cimport InFlightLine
+from nsqfast._ext.core.in_flight_queue cimport InFlightQueue
 from nsqfast._ext.core.limits cimport FRAME_HEADER_SIZE, FRAME_MESSAGE, MESSAGE_HEADER_SIZE, MESSAGE_ID_SIZE
 from nsqfast._ext.core.message cimport (
     Delivery, Message, delivery_free, delivery_new, get_be32, id_from_hex, message_drop, message_new,
@@ -36,13 +36,13 @@ cdef int64_t STEP_NS = 1000     # between two messages
 cdef int64_t TIMEOUT_NS = 60 * <int64_t> 1000000000
 
 
-cdef class Drill:
+cdef class Loop:
     """`count` deliveries, each of a message of `size` bytes of its own."""
 
     def __cinit__(self, uint32_t count, uint32_t size, *_):
         cdef Message *message
         if count == 0:
-            raise ValueError("a drill without messages")
+            raise ValueError("a loop without messages")
         self.dice = 0x2545F4914F6CDD1D
         self.ids = GuidFactory(0)
         self.now_ns = START_NS
@@ -68,7 +68,7 @@ cdef class Drill:
             delivery_free(self.deliveries[i])
         free(self.deliveries)
 
-    cdef uint64_t roll(self, uint64_t end) noexcept:
+    cdef uint64_t random_below(self, uint64_t end) noexcept:
         """0..end-1, from a xorshift generator; `end` is below 2**32."""
         self.dice ^= self.dice << 13
         self.dice ^= self.dice >> 7
@@ -79,14 +79,14 @@ cdef class Drill:
         """A delivery: anyone, or the one that waited longest."""
         cdef uint32_t chosen = self.turn
         if scattered:
-            return <uint32_t> self.roll(self.count)
+            return <uint32_t> self.random_below(self.count)
         self.turn = chosen + 1 if chosen + 1 < self.count else 0
         return chosen
 
 
 # -- frames and lines --------------------------------------------------------------------------------------------------
 
-cdef class FrameDrill(Drill):
+cdef class FrameLoop(Loop):
     """Messages on their way to a consumer."""
 
     def __init__(self, uint32_t count, uint32_t size):
@@ -181,7 +181,7 @@ def pass_through(Ring ring not None, size_t count, size_t together):
     return total
 
 
-cdef class HeapDrill(Drill):
+cdef class HeapLoop(Loop):
     """A heap that holds `count` deadlines, whatever passes through."""
 
     def __init__(self, uint32_t count, uint32_t size):
@@ -201,7 +201,7 @@ cdef class HeapDrill(Drill):
             last_ns = node.deadline_ns
             self.heap.remove(node)
             # On average a delay is as long as it takes until all were due once.
-            node.deadline_ns = last_ns + <int64_t> self.roll(2 * <uint64_t> self.count) * STEP_NS
+            node.deadline_ns = last_ns + <int64_t> self.random_below(2 * <uint64_t> self.count) * STEP_NS
             self.heap.push(node)
         return in_order
 
@@ -214,17 +214,17 @@ cdef class HeapDrill(Drill):
         return found
 
 
-cdef class LineDrill(Drill):
+cdef class InFlightQueueLoop(Loop):
     """`count` deliveries in flight, whatever passes through; with `is_mixed` each second has half the timeout."""
 
     def __init__(self, uint32_t count, uint32_t size, bint is_mixed=False):
         cdef uint32_t i
-        self.line = InFlightLine()
-        self.line.is_borrowed = True
+        self.in_flight_queue = InFlightQueue()
+        self.in_flight_queue.is_borrowed = True
         self.is_mixed = is_mixed
         for i in range(count):
             self.deliveries[i].deadline_ns += self.timeout_ns(i) - TIMEOUT_NS
-            self.line.push(self.deliveries[i])
+            self.in_flight_queue.push(self.deliveries[i])
 
     cdef int64_t timeout_ns(self, uint32_t index) noexcept:
         return TIMEOUT_NS // 2 if self.is_mixed and index % 2 else TIMEOUT_NS
@@ -234,27 +234,27 @@ cdef class LineDrill(Drill):
         cdef Delivery *delivery
         cdef uint32_t chosen
         cdef int64_t grown_ns = 0
-        for _ in range(count if self.line.size else 0):
+        for _ in range(count if self.in_flight_queue.size else 0):
             chosen = self.choose(scattered)
             delivery = self.deliveries[chosen]
-            self.line.remove(delivery)
+            self.in_flight_queue.remove(delivery)
             grown_ns -= delivery.deadline_ns
             self.now_ns += STEP_NS
             delivery.deadline_ns = self.now_ns + self.timeout_ns(chosen)
             grown_ns += delivery.deadline_ns
-            self.line.push(delivery)
+            self.in_flight_queue.push(delivery)
         return grown_ns
 
     def drain(self):
         """The deadlines, the earliest first; none is left."""
         cdef list found = []
-        while self.line.size:
-            found.append(self.line.peek().deadline_ns)
-            self.line.remove(self.line.peek())
+        while self.in_flight_queue.size:
+            found.append(self.in_flight_queue.peek().deadline_ns)
+            self.in_flight_queue.remove(self.in_flight_queue.peek())
         return found
 
 
-cdef class TableDrill(Drill):
+cdef class TableLoop(Loop):
     """A table that holds `count` ids, whatever passes through."""
 
     def __init__(self, uint32_t count, uint32_t size):
@@ -385,7 +385,7 @@ cdef class Taker(Consumer):
         cdef uint32_t i, finished = 0, size = self.taken_size
         self.taken_size = 0
         for i in range(size):
-            finished += self.channel.finish(self, self.taken[i]) == SETTLED
+            finished += self.channel.finish(self, self.taken[i]) == DONE
         self.channel.link(self)
         self.channel.pump()
         return finished

@@ -78,3 +78,8 @@ cdef class AckMapping:
     cdef bint is_kept(self) noexcept
     cdef bint is_cut(self) noexcept
     cdef OpenFile *open(self) except? NULL
+
+
+# So many are mapped at most; 0: what Linux allows.
+cdef void limit_mappings(size_t count) noexcept
+cdef size_t count_mappings() noexcept

@@ -55,14 +55,12 @@ cdef size_t find_mapped_max() noexcept:
         return MAP_COUNT // 2
 
 
-def limit_mapped(size_t count):
-    """For tests: so many are mapped at most; 0: what Linux allows."""
+cdef void limit_mappings(size_t count) noexcept:
     global mapped_max
     mapped_max = count
 
 
-def count_mapped():
-    """For tests."""
+cdef size_t count_mappings() noexcept:
     return mapping_count
 
 

@@ -10,7 +10,7 @@ from nsqfast._ext.core.ring cimport Ring
 from nsqfast._ext.core.settings cimport Settings
 from nsqfast._ext.disk.deferred cimport DiskDeferred
 from nsqfast._ext.disk.disposal cimport Disposal
-from nsqfast._ext.disk.oldest_record cimport DiskHead
+from nsqfast._ext.disk.oldest_record cimport OldestRecord
 from nsqfast._ext.disk.queue cimport DiskQueue
 from nsqfast._ext.disk.syncer cimport Syncer
 
@@ -47,18 +47,18 @@ cdef class Storage:
     cdef SyncTick tick
     cdef SyncEnd sync_end
     cdef Disposal disposal
-    cdef list unsettled          # topics that put off a write in this turn
+    cdef list unwritten          # topics that put off a write in this turn
     cdef list uncounted          # (ticket, topic, its counts) of what waits for an fsync
     cdef object on_mixed         # writes what was put off; None where there is no registry
 
-    cdef int write_put_off(self) except -1
+    cdef int write_batch(self) except -1
 
 
 cdef class Backlog:
     cdef Ring memory             # Message * with its lowest bit set, or Delivery * of a requeued one
     cdef int64_t memory_max
     cdef DiskQueue disk          # None: nothing of this outlives the process
-    cdef DiskHead head           # None until somebody asks how old the oldest is
+    cdef OldestRecord head       # None until somebody asks how old the oldest is
     cdef Storage storage
     cdef bint is_dirty           # stands in the tick's list
     cdef bint has_failed         # the last sync could not write positions or acknowledgements

@@ -14,7 +14,7 @@ from nsqfast._ext.core.memory cimport account
 from nsqfast._ext.core.message cimport delivery_free, delivery_new, message_drop, message_fetch, message_keep
 from nsqfast._ext.disk.deadlines cimport Deadlines
 from nsqfast._ext.disk.deferred cimport DiskDeferred
-from nsqfast._ext.disk.oldest_record cimport DiskHead
+from nsqfast._ext.disk.oldest_record cimport OldestRecord
 from nsqfast._ext.disk.position cimport DiskPosition
 
 cdef enum:
@@ -141,12 +141,12 @@ cdef class Storage:
         self.sync_end = SyncEnd(timers, syncer)
         self.tick = SyncTick(timers, settings.sync_timeout_ns, self.sync_end)
         self.disposal = Disposal(timers, syncer)
-        self.unsettled = []
+        self.unwritten = []
         self.uncounted = []
 
-    cdef int write_put_off(self) except -1:
+    cdef int write_batch(self) except -1:
         """Before something is written that must not fail together with what was put off."""
-        if self.unsettled and self.on_mixed is not None:
+        if self.unwritten and self.on_mixed is not None:
             self.on_mixed()
         return 0
 
@@ -228,7 +228,7 @@ cdef class Backlog:
     cdef int store(self, Delivery *delivery) except -1:
         """To the tail of the disk; the delivery is used up. OSError: it is not."""
         if self.disk.later_count:
-            self.storage.write_put_off()
+            self.storage.write_batch()
         if delivery.ordinal:
             self.disk.move(delivery.ordinal, delivery.message, delivery.attempts, False)
         else:
@@ -343,7 +343,7 @@ cdef class Backlog:
         if self.disk is None or self.disk.depth == 0:
             return oldest_ns
         if self.head is None:
-            self.head = DiskHead()
+            self.head = OldestRecord()
         disk_ns = self.head.look(self.disk)
         if oldest_ns == 0 or 0 < disk_ns < oldest_ns:
             return disk_ns

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t
 
 from nsqfast._ext.core.budget cimport Budget
 from nsqfast._ext.core.heap cimport DeadlineHeap, Timed, Timers
-from nsqfast._ext.core.in_flight_queue cimport InFlightLine
+from nsqfast._ext.core.in_flight_queue cimport InFlightQueue
 from nsqfast._ext.core.ring cimport Ring
 from nsqfast._ext.disk.syncer cimport Syncer
 
@@ -13,13 +13,13 @@ cdef class Disposal(Timed):
     cdef Timers timers
     cdef Syncer syncer
     cdef list rings              # of a backlog: see there
-    cdef list lines              # of what was in flight
+    cdef list queues             # of what was in flight
     cdef list heaps              # of what was deferred
     cdef list callbacks          # for when no file is left that is to be removed
     cdef dict deleting           # name -> topic that has channels left to be deleted
 
     cdef int add_ring(self, Ring ring) except -1
-    cdef int add_line(self, InFlightLine line) except -1
+    cdef int add_queue(self, InFlightQueue queue) except -1
     cdef int add_heap(self, DeadlineHeap heap) except -1
     cdef int note_deleted(self, str topic) except -1
     cpdef int begin(self) except -1
@@ -31,5 +31,5 @@ cdef class Disposal(Timed):
 
 
 cdef bint drop_ring(Ring ring, Budget *budget) noexcept
-cdef bint drop_line(InFlightLine line, Budget *budget) noexcept
+cdef bint drop_queue(InFlightQueue queue, Budget *budget) noexcept
 cdef bint drop_heap(DeadlineHeap heap, Budget *budget) noexcept

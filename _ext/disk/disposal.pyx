@@ -16,7 +16,7 @@ cdef class Disposal(Timed):
         self.timers = timers
         self.syncer = syncer
         self.rings = []
-        self.lines = []
+        self.queues = []
         self.heaps = []
         self.callbacks = []
         self.deleting = {}
@@ -29,9 +29,9 @@ cdef class Disposal(Timed):
             self.begin()
         return 0
 
-    cdef int add_line(self, InFlightLine line) except -1:
-        if line.size:
-            self.lines.append(line)
+    cdef int add_queue(self, InFlightQueue queue) except -1:
+        if queue.size:
+            self.queues.append(queue)
             self.begin()
         return 0
 
@@ -90,10 +90,10 @@ cdef class Disposal(Timed):
             if not drop_ring(self.rings[len(self.rings) - 1], budget):
                 return False
             self.rings.pop()
-        while self.lines:
-            if not drop_line(self.lines[len(self.lines) - 1], budget):
+        while self.queues:
+            if not drop_queue(self.queues[len(self.queues) - 1], budget):
                 return False
-            self.lines.pop()
+            self.queues.pop()
         while self.heaps:
             if not drop_heap(self.heaps[len(self.heaps) - 1], budget):
                 return False
@@ -127,14 +127,14 @@ cdef bint drop_ring(Ring ring, Budget *budget) noexcept:
     return True
 
 
-cdef bint drop_line(InFlightLine line, Budget *budget) noexcept:
-    cdef Delivery *delivery = line.peek()
+cdef bint drop_queue(InFlightQueue queue, Budget *budget) noexcept:
+    cdef Delivery *delivery = queue.peek()
     while delivery is not NULL:
-        line.remove(delivery)
+        queue.remove(delivery)
         delivery_free(delivery)
         if is_spent(budget, 1):
             return False
-        delivery = line.peek()
+        delivery = queue.peek()
     return True
 
 

@@ -9,7 +9,7 @@ cdef enum:
     UNREADABLE = -1
 
 
-cdef class DiskHead:
+cdef class OldestRecord:
     # Where the last answer was read.
     cdef int64_t file
     cdef int64_t position

@@ -1,4 +1,4 @@
 from nsqfast._ext.disk.reader import DiskReader
 
-class DiskHead:
+class OldestRecord:
     def look_at(self, reader: DiskReader) -> int: ...

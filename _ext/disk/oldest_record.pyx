@@ -18,7 +18,7 @@ cdef enum:
     MESSAGE_SIZE_MIN = 26
 
 
-cdef class DiskHead:
+cdef class OldestRecord:
     """Of one queue. After a kill the record may be one that was finished; its neighbours are of about the same time."""
 
     cdef int64_t look(self, DiskReader reader) except -2:

@@ -32,8 +32,8 @@ cdef class DiskQueue(DiskWriter):
         self.syncer = syncer
         self.file_size_max = file_size_max
         self.sync_every = sync_every
-        self.held = []
-        self.rolled = []
+        self.postponed_acks = []
+        self.left_files = []
         self.sync_file = -1
         self.shifts_before = []
         syncer.remove_doomed(self.prefix)
@@ -70,7 +70,7 @@ cdef class DiskQueue(DiskWriter):
         """Drop everything, unread or not finished; acks that come later are ignored."""
         cdef int64_t first = self.kept.file, last = self.write_file
         self.gathered_count = self.batch_size = self.later_count = 0
-        self.held = []
+        self.postponed_acks = []
         if self.closed or self.acks is None:
             return 0
         self.close_files()

@@ -27,7 +27,7 @@ cdef class DiskReader(FileReader):
 
     # Batch
     cdef bint in_batch
-    cdef list held                      # ordinals acknowledged while the batch is open
+    cdef list postponed_acks            # ordinals acknowledged while the batch is open
 
     # Reader
     cdef uint64_t next_read             # index
@@ -50,7 +50,7 @@ cdef class DiskReader(FileReader):
     cdef int go_to(self, int64_t file, int64_t position) except -1
     cdef int next_file(self) except -1
     cdef int leave_file(self) except -1
-    cdef int settle_reader(self) except -1
+    cdef int leave_read_files(self) except -1
     cdef int rewind(self) except -1
     cdef int skip_taken(self) except -1
     cdef int skim(self) except -1

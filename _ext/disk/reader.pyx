@@ -131,7 +131,7 @@ cdef class DiskReader(FileReader):
             self.go_to(self.write_file, self.write_position)
         return self.recount()
 
-    cdef int settle_reader(self) except -1:
+    cdef int leave_read_files(self) except -1:
         """Not at the end of a file if there is a next one."""
         while self.read_file < self.write_file and self.read_position >= self.read_end:
             self.next_file()
@@ -289,7 +289,7 @@ cdef class DiskReader(FileReader):
         if self.closed or self.acks is None:
             return 0
         if self.in_batch:
-            self.held.append(ordinal)
+            self.postponed_acks.append(ordinal)
             return 0
         return self.ack_record(ordinal - self.shift if ordinal >= self.shift_from else self.index_before(ordinal))
 
@@ -316,7 +316,7 @@ cdef class DiskReader(FileReader):
         if self.cursor < self.next_read:
             spot = self.spots[self.cursor & self.spots_mask]
             return self.move_cursor(spot.file, spot.position)
-        self.settle_reader()
+        self.leave_read_files()
         return self.move_cursor(self.read_file, self.read_position)
 
     # The same for tests and tools, one Python call each.

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 
 from nsqfast._ext.core.message cimport get_be16, get_be32, get_be64, id_from_hex
 from nsqfast._ext.disk.file_window cimport WINDOW_SIZE
-from nsqfast._ext.disk.hollow cimport is_hollow, is_sealed, is_zeros, seal
+from nsqfast._ext.disk.hollow cimport is_hollow, is_sealed, is_zeros
 
 cdef enum:
     STEP_SIZE = 4096
@@ -308,18 +308,3 @@ cdef class Segment(FileWindow):
                 return found
             found.append((span.start, span.end))
             previous, position = span.start, span.end
-
-
-def seal_record(bytes record):
-    """What the writer makes of a hollow one; for tests, like the other two."""
-    cdef bytearray sealed = bytearray(record)
-    seal(sealed, len(sealed))
-    return bytes(sealed)
-
-
-def is_hollow_record(bytes record, int64_t position):
-    return bool(is_hollow(record, len(record), position))
-
-
-def is_sealed_record(bytes record):
-    return bool(is_sealed(record, len(record)))

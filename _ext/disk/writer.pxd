@@ -12,12 +12,12 @@ ctypedef struct Gathered:
     bint taken
 
 
-cdef class Rolled:
+cdef class LeftFile:
     cdef int64_t file_number
     cdef OpenFile *file
 
     @staticmethod
-    cdef Rolled of(int64_t file_number, OpenFile *file)
+    cdef LeftFile of(int64_t file_number, OpenFile *file)
     cdef OpenFile *take(self) noexcept
 
 
@@ -32,7 +32,7 @@ cdef class DiskWriter(DiskReader):
 
     # Writer
     cdef OpenFile *output               # the write file; NULL = not open
-    cdef list rolled                    # files that the batch left behind
+    cdef list left_files                # files that the batch left behind
 
     # Batch: encoded records, gathered until they are written.
     cdef char *batch
@@ -65,9 +65,9 @@ cdef class DiskWriter(DiskReader):
     cdef int prepare(self) except -1
     cdef int open_write_file(self, bint fresh) except -1
     cdef int write_all(self) except -1
-    cdef bint rolls(self, int64_t position, int64_t size) noexcept
+    cdef bint is_file_full(self, int64_t position, int64_t size) noexcept
     cdef int write_run(self, const char *data, size_t size) except -1
-    cdef int roll(self) except -1
+    cdef int open_next_file(self) except -1
     cdef bint is_missing(self) except -1
     cdef int leave_output(self) except -1
     cdef int undo(self, int64_t file, int64_t position) except -1

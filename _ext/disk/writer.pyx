@@ -33,14 +33,14 @@ cdef enum:
 log = logging.getLogger("nsqd")
 
 
-cdef class Rolled:
+cdef class LeftFile:
     """A file that the batch left behind."""
 
     @staticmethod
-    cdef Rolled of(int64_t file_number, OpenFile *file):
-        cdef Rolled rolled = Rolled()
-        rolled.file_number, rolled.file = file_number, file
-        return rolled
+    cdef LeftFile of(int64_t file_number, OpenFile *file):
+        cdef LeftFile left = LeftFile()
+        left.file_number, left.file = file_number, file
+        return left
 
     def __dealloc__(self):
         if self.file is not NULL:
@@ -130,10 +130,10 @@ cdef class DiskWriter(DiskReader):
 
     cpdef int end_batch(self) except -1:
         """Write what was gathered; OSError: nothing of it was, and nothing acknowledged meanwhile is."""
-        held, self.held = self.held, []
+        postponed, self.postponed_acks = self.postponed_acks, []
         self.in_batch = False
         self.commit()
-        for ordinal in held:
+        for ordinal in postponed:
             self.ack(ordinal)
         return 0
 
@@ -239,16 +239,16 @@ cdef class DiskWriter(DiskReader):
         """One write per file that the batch touches, mostly one."""
         cdef size_t i, start = 0, end = 0
         for i in range(self.gathered_count):
-            if self.rolls(self.write_position + end - start, self.gathered[i].size):
+            if self.is_file_full(self.write_position + end - start, self.gathered[i].size):
                 self.write_run(self.batch + start, end - start)
-                self.roll()
+                self.open_next_file()
                 start = end
             if is_hollow(self.batch + end, self.gathered[i].size, self.write_position + end - start):
                 seal(self.batch + end, self.gathered[i].size)
             end += self.gathered[i].size
         return self.write_run(self.batch + start, end - start)
 
-    cdef bint rolls(self, int64_t position, int64_t size) noexcept:
+    cdef bint is_file_full(self, int64_t position, int64_t size) noexcept:
         return position > 0 and position + size > self.file_size_max
 
     cdef int write_run(self, const char *data, size_t size) except -1:
@@ -265,9 +265,9 @@ cdef class DiskWriter(DiskReader):
             self.write_position += done
         return 0
 
-    cdef int roll(self) except -1:
+    cdef int open_next_file(self) except -1:
         """To the next file. The one before stays open until the batch is published: it may have to be undone."""
-        self.rolled.append(Rolled.of(self.write_file, self.output))
+        self.left_files.append(LeftFile.of(self.write_file, self.output))
         self.output = NULL
         self.write_file += 1
         self.write_position = 0
@@ -289,13 +289,13 @@ cdef class DiskWriter(DiskReader):
 
     cdef int undo(self, int64_t file, int64_t position) except -1:
         """Back to the state before the batch."""
-        cdef Rolled rolled
-        while self.rolled:
+        cdef LeftFile left
+        while self.left_files:
             if self.output is not NULL:
                 self.close_output()
                 remove(segment_path(self.prefix, self.write_file))
-            rolled = self.rolled.pop()
-            self.write_file, self.output = rolled.file_number, rolled.take()
+            left = self.left_files.pop()
+            self.write_file, self.output = left.file_number, left.take()
         self.write_file, self.write_position = file, position
         if self.output is not NULL:
             self.tail_dirty = True
@@ -316,7 +316,7 @@ cdef class DiskWriter(DiskReader):
         if self.read_file == file and self.read_file < self.write_file:
             self.read_end = position
         for i in range(self.gathered_count):
-            if self.rolls(position, self.gathered[i].size):
+            if self.is_file_full(position, self.gathered[i].size):
                 file += 1
                 position = 0
             if self.gathered[i].taken:
@@ -337,17 +337,17 @@ cdef class DiskWriter(DiskReader):
 
     cdef int after_write(self) except -1:
         """What follows from it, none of which can take the write back."""
-        cdef Rolled rolled
+        cdef LeftFile left
         try:
-            if self.rolled:
-                for rolled in self.rolled:
-                    self.sync_ticket = self.syncer.request(rolled.file)
-                self.rolled = []
+            if self.left_files:
+                for left in self.left_files:
+                    self.sync_ticket = self.syncer.request(left.file)
+                self.left_files = []
                 self.sync_file = -1
                 self.try_meta()
             self.skip_taken()
             if self.read_file < self.write_file and self.read_position >= self.read_end:
-                self.settle_reader()
+                self.leave_read_files()
                 if self.cursor == self.next_read:
                     self.move_cursor(self.read_file, self.read_position)
             if self.sync_every > 0 and self.unsynced >= self.sync_every:
@@ -375,7 +375,7 @@ cdef class DiskWriter(DiskReader):
 
     cdef bint close_idle(self) except -1:
         """What was written is synced, or on its way; False: it is being written."""
-        if self.is_written or self.rolled or (self.unsynced and self.syncer.is_promised):
+        if self.is_written or self.left_files or (self.unsynced and self.syncer.is_promised):
             return False
         self.request_sync()
         self.close_reader()

@@ -77,21 +77,3 @@ cdef bint parse_decimal(const char *text, Py_ssize_t size, uint64_t *value) noex
         parsed = parsed * 10 + <uint64_t> (text[i] - c"0")
     value[0] = parsed
     return True
-
-
-def parse(bytes data, Py_ssize_t scanned=0):
-    """(line size, name, parameter count, first two parameters), None for more, ValueError for broken; for tests."""
-    cdef Line line
-    cdef Parse outcome = parse_line(data, len(data), scanned, &line)
-    if outcome == PARSE_BROKEN:
-        raise ValueError(f"no newline in {len(data)} bytes")
-    if outcome == PARSE_MORE:
-        return None
-    parameters = [line.parameter[i][:line.parameter_size[i]] for i in range(min(line.parameter_count, 2))]
-    return line.size, line.name[:line.name_size], line.parameter_count, parameters
-
-
-def decimal(bytes text):
-    """The number that a parameter spells, or None."""
-    cdef uint64_t value = 0
-    return value if parse_decimal(text, len(text), &value) else None

@@ -172,14 +172,3 @@ cdef const char *span(const char *place, const char *end, unsigned char use) noe
     while place < end and USES[<unsigned char> place[0]] & use:
         place += 1
     return place
-
-
-def parse(bytes data not None):
-    """(is_many, is_binary, topic, defer_ms, body, size) of what is whole, else the outcome; for tests."""
-    cdef PlainRequest request
-    cdef Outcome outcome = parse_request(data, len(data), &request)
-    if outcome != REQUEST_WHOLE:
-        return <int> outcome
-    topic = request.topic[:request.topic_size]
-    body = request.body[:request.body_size]
-    return bool(request.is_many), bool(request.is_binary), topic, request.defer_ms, body, request.size

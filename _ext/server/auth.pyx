@@ -1,4 +1,4 @@
-"""A question to an auth server takes as long as it takes: the command that needs its answer is held until then.
+"""A question to an auth server takes as long as it takes: the command that needs its answer is blocked until then.
 
 The answer is good for its time to live. When that is over nothing happens until the next command that is checked: then
 the question is asked again, with the secret of AUTH.
@@ -24,23 +24,23 @@ cdef class Guarded(Connection):
         if self.question is not None:
             self.question.cancel()
             self.question = None
-        self.hold_memory(-self.held_size)
+        self.charge_bytes(-self.charged_size)
         Connection.connection_lost(self, exc)
 
-    cdef int hold_memory(self, int64_t size) except -1:
+    cdef int charge_bytes(self, int64_t size) except -1:
         """So many bytes more for what the client said of itself and for what packs its stream."""
         charge(&account, size)
-        self.held_size += size
+        self.charged_size += size
         return 0
 
     cdef bint authenticate(self, bytes secret) except -1:
-        """AUTH, up to its answer; False = held."""
+        """AUTH, up to its answer; False = blocked."""
         if not self.is_asked:
             if self.grant is not None:
                 raise ProtocolError("E_INVALID", "AUTH already set")
             if not self.is_guarded:
                 raise ProtocolError("E_AUTH_DISABLED", "AUTH disabled")
-            self.hold_memory(len(secret))
+            self.charge_bytes(len(secret))
             self.secret = secret
             self.is_asked = True
             self.ask()
@@ -52,7 +52,7 @@ cdef class Guarded(Connection):
         return True
 
     cdef bint may(self, str command, str topic, str channel) except -1:
-        """Publish to a topic (channel '') or subscribe to a channel; False = held, ProtocolError = it may not."""
+        """Publish to a topic (channel '') or subscribe to a channel; False = blocked, ProtocolError = it may not."""
         if self.grant is None:
             raise ProtocolError("E_AUTH_FIRST", f"AUTH required before {command}")
         if monotonic_ns() >= self.granted_until_ns:
@@ -64,7 +64,7 @@ cdef class Guarded(Connection):
         return True
 
     cdef int ask(self) except -1:
-        self.is_held = True
+        self.command_blocked = True
         self.question = self.registry.authorizer(self, self.secret, self.on_answer)
         return 0
 
@@ -72,7 +72,7 @@ cdef class Guarded(Connection):
         """What an auth server granted; None where none could be asked. Called once, not before `ask` returned."""
         self.question = None
         if self.is_closed or self.is_draining:
-            self.is_held = False
+            self.command_blocked = False
             self.choose_reading()
             return
         if grant is None:

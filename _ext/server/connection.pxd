@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from nsqfast._ext.broker.consumer cimport Consumer
 from nsqfast._ext.broker.registry cimport Registry
-from nsqfast._ext.core.log_quota cimport LineQuota
+from nsqfast._ext.core.log_quota cimport LogQuota
 from nsqfast._ext.protocol.buffer cimport ReadBuffer, WriteBuffer
 
 
@@ -31,7 +31,7 @@ cdef class Connection(Consumer):
     cdef bint is_lost                         # the transport is gone, and others still know of it
     cdef bint is_draining                     # a fatal error was sent; what still comes is thrown away
     cdef bint at_eof                          # the peer sends nothing more
-    cdef bint is_held                         # the command at the front of the input waits; so do all behind it
+    cdef bint command_blocked                 # the command at the front of the input waits; so do all behind it
     cdef bint is_begun                        # a command is not whole; known only where heartbeats are off
     cdef bint is_stopped                      # its turn had come, but it does not read its answers
     cdef bint is_written                      # stands in the registry's list for this turn
@@ -43,7 +43,7 @@ cdef class Connection(Consumer):
     cdef int64_t command_since_ns             # since when a next command is awaited
     cdef int64_t write_paused_since_ns
     cdef int64_t grace_until_ns               # no limit ends the connection before; 0 = none has come yet
-    cdef LineQuota lines                      # of the log; None = the peer has caused none yet
+    cdef LogQuota lines                       # of the log; None = the peer has caused none yet
     cdef object pending                       # deque of [ticket, number of OKs, command, other bytes or error text]
 
     cdef int feed(self) except -1
@@ -66,7 +66,7 @@ cdef class Connection(Consumer):
     cdef int end_stream(self) except -1
     cdef int choose_reading(self) except -1
     cdef int forget(self) except -1
-    cdef int hold_for_turn(self) except -1
+    cdef int block_for_turn(self) except -1
     cdef int go_on(self) except -1
     cdef int release(self) except -1
     cdef int flush(self) except -1

@@ -3,9 +3,9 @@
 A fatal error is followed by an orderly end: what is gathered leaves, our side is shut, and the peer's last bytes are
 read and thrown away for a moment, because closing over unread input would turn the error frame into a reset.
 
-A command that has to wait for somebody else sets `is_held`, uses up nothing and is run again by release(). Meanwhile
-nothing behind it is looked at, what comes is kept up to a bound, and everything that goes out goes out. So it is with
-a client that sent more than a part of a turn is enough for: it is held until its next turn.
+A command that has to wait for somebody else sets `command_blocked`, uses up nothing and is run again by release().
+Meanwhile the commands behind it wait, input is kept up to a bound, and output leaves as usual. A client that sent more
+than a part of a turn is enough for is blocked in the same way until its next turn.
 """
 
 import logging
@@ -86,10 +86,10 @@ cdef class Connection(Consumer):
             self.fail_handshake("unexpected EOF")
         elif not self.is_draining and not self.is_closed:
             self.parse()
-        if self.pending or self.is_held:
+        if self.pending or self.command_blocked:
             return True  # an answer still waits; on_durable or release ends the connection
         if not (self.is_draining or self.is_closed or self.write_paused or self.registry.may_be_costly()):
-            self.hold_for_turn()    # many leave at once
+            self.block_for_turn()   # many leave at once
             return True
         self.close()
         return self.is_ending
@@ -132,12 +132,12 @@ cdef class Connection(Consumer):
     # -- in ------------------------------------------------------------------------------------------------------------
 
     cdef int unpack(self) except -1:
-        """A piece at a time: however much a few bytes unfold to, not more of it is held than a command may have, and
+        """A piece at a time: however much a few bytes unfold to, no more of it is kept than a command may have, and
         when the part is spent the rest stays packed until the next turn.
         """
         cdef Budget budget = begin_part()
         try:
-            while not self.is_held:
+            while not self.command_blocked:
                 if self.is_closed or self.is_draining:
                     self.packed.consume(self.packed.end - self.packed.start)
                     return 0
@@ -152,8 +152,8 @@ cdef class Connection(Consumer):
                 if piece is not None:
                     self.input.append(piece, len(<bytes> piece))
                     self.parse()
-                    if is_spent(&budget, PIECE_UNITS) and not self.is_held:
-                        self.hold_for_turn()
+                    if is_spent(&budget, PIECE_UNITS) and not self.command_blocked:
+                        self.block_for_turn()
                     continue
                 self.pieces = None
                 if self.adapter.at_end and not self.at_eof:
@@ -168,16 +168,16 @@ cdef class Connection(Consumer):
             self.input.consume(self.input.end - self.input.start)
             return 0
         try:
-            if not self.is_held:
+            if not self.command_blocked:
                 self.feed()
         except ProtocolError as error:
             self.fail(error)
         except OSError as error:
             # A queue could not be opened: too many files, a broken disk.
             self.fail(ProtocolError("E_INVALID", error.strerror or str(error)))
-        if not (self.is_held or self.is_draining or self.is_closed or self.input.claim_room()):
+        if not (self.command_blocked or self.is_draining or self.is_closed or self.input.claim_room()):
             self.fail(ProtocolError("E_INVALID", "no memory left for a command of this size"))
-        if self.write_paused or self.is_held:
+        if self.write_paused or self.command_blocked:
             self.choose_reading()
         return self.watch_command() if self.heartbeat_ns == 0 else 0
 
@@ -192,13 +192,13 @@ cdef class Connection(Consumer):
         return 0
 
     cdef int choose_reading(self) except -1:
-        """Who asks and never reads the answers is not listened to until it does; nor is who sends much while held."""
+        """Stop reading from a peer that does not read its answers, and from one that sends much while it is blocked."""
         cdef bint is_full = False
         if self.is_closed:
             return 0
         if self.write_paused:
             is_full = self.read_paused or self.output.size > OUTPUT_SIZE_MAX
-        if self.is_held and not is_full:
+        if self.command_blocked and not is_full:
             is_full = self.input.end - self.input.start >= INPUT_SIZE
             if self.packed is not None:
                 is_full = is_full or self.packed.end - self.packed.start >= INPUT_SIZE
@@ -210,9 +210,9 @@ cdef class Connection(Consumer):
                 self.transport.resume_reading()
         return 0
 
-    cdef int hold_for_turn(self) except -1:
+    cdef int block_for_turn(self) except -1:
         """The part is spent: what is left goes on in a later turn, behind what others have asked for."""
-        self.is_held = True
+        self.command_blocked = True
         return self.registry.want_turn(self)
 
     cdef int go_on(self) except -1:
@@ -221,7 +221,7 @@ cdef class Connection(Consumer):
         if self.is_ending:
             return self.end()
         if self.is_closed or self.is_draining:
-            self.is_held = False
+            self.command_blocked = False
             return self.choose_reading()
         if self.write_paused and self.output.size > OUTPUT_SIZE_MAX:
             self.is_stopped = True
@@ -229,15 +229,15 @@ cdef class Connection(Consumer):
         return self.release()
 
     cdef int release(self) except -1:
-        """Run the command that was held, and those behind it."""
+        """Run the command that was blocked, and those behind it."""
         cdef bint at_eof = self.at_eof
-        self.is_held = self.at_eof = False  # the end is not reached before all that came was unpacked
+        self.command_blocked = self.at_eof = False  # the end is not reached before all that came was unpacked
         self.command_since_ns = monotonic_ns()
         self.parse()
         if self.adapter is not None:
             self.unpack()
         self.at_eof = self.at_eof or at_eof
-        if self.at_eof and not self.is_held:
+        if self.at_eof and not self.command_blocked:
             self.eof_received()
             return 0
         self.choose_reading()
@@ -324,7 +324,7 @@ cdef class Connection(Consumer):
             self.registry.done_waiting(self)
             if self.is_draining:
                 self.shut()
-            elif self.at_eof and not self.is_held:
+            elif self.at_eof and not self.command_blocked:
                 self.close()
         return 0
 
@@ -389,7 +389,7 @@ cdef class Connection(Consumer):
     cdef str admit_line(self):
         """What stands behind a line that the peer can cause again and again; None = no line."""
         if self.lines is None:
-            self.lines = LineQuota()
+            self.lines = LogQuota()
         return self.lines.admit()
 
     # -- the end -------------------------------------------------------------------------------------------------------
@@ -467,7 +467,7 @@ cdef class Connection(Consumer):
 
     cdef bint is_awaited(self) noexcept:
         """Whether it is the client's turn to say something, or the rest of it."""
-        return not self.is_held and (self.heartbeat_ns != 0 or self.is_begun)
+        return not self.command_blocked and (self.heartbeat_ns != 0 or self.is_begun)
 
     cdef bint is_over(self, int64_t limit_ns, int64_t allowed_ns, int64_t now_ns) noexcept:
         """Whether nothing came until the limit, nor in the grace behind it.

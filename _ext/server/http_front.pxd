@@ -15,13 +15,13 @@ cdef class HttpFront:
     cdef object write                 # the transport's
     cdef object time                  # the loop's
     cdef Topic topic                  # the last one published to
-    cdef bytes held                   # a plain head and as much of its body as came with it
-    cdef Py_ssize_t held_size_due     # what the whole of it has
+    cdef bytes partial                # a plain head and as much of its body as came with it
+    cdef Py_ssize_t partial_size_due  # what the whole of it has
 
     cdef bytes answer(self, bytes data)
     cdef Py_ssize_t publish_all(self, const char *data, Py_ssize_t size, PlainRequest *request,
                                 Outcome *outcome) except -1
     cdef bytes publish(self, PlainRequest *request)
     cdef int send(self, list answers) except -1
-    cdef bytes hold(self, bytes rest, PlainRequest *request)
+    cdef bytes keep_partial(self, bytes rest, PlainRequest *request)
     cdef bytes resume(self, bytes data)

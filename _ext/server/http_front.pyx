@@ -3,7 +3,7 @@
     receive(data) -> at_rest     bytes for the full parser; whether a request may be answered at once after them
     begin(body_size)             a request is held back of whose body so many bytes came: its clock starts
     end()                        it was answered
-    replay(held)                 it will not be answered here after all, and these were its bytes
+    replay(partial)              it will not be answered here after all, and these were its bytes
 
 A client that sends head and body one after the other is why a request is held back at all, and then for one read only.
 """
@@ -37,7 +37,7 @@ cdef class HttpFront:
     def detach(self):
         """Answer nothing any more; what was held back is forgotten."""
         self.at_rest = False
-        self.shortcut = self.write = self.time = self.topic = self.held = None
+        self.shortcut = self.write = self.time = self.topic = self.partial = None
 
     def begin_part(self):
         """What is done from here on counts until the next turn."""
@@ -51,7 +51,7 @@ cdef class HttpFront:
     def data_received(self, bytes data not None):
         if not self.is_part_over:
             self.begin_part()
-        if self.held is not None:
+        if self.partial is not None:
             data = self.resume(data)
         if self.at_rest:
             data = self.answer(data)
@@ -70,7 +70,7 @@ cdef class HttpFront:
         if taken:
             data = data[taken:]
         if outcome == REQUEST_PART and self.at_rest and self.shortcut.admits(&request):
-            return self.hold(data, &request)
+            return self.keep_partial(data, &request)
         return data
 
     cdef Py_ssize_t publish_all(self, const char *data, Py_ssize_t size, PlainRequest *request,
@@ -110,19 +110,19 @@ cdef class HttpFront:
         answers.clear()
         return 0
 
-    cdef bytes hold(self, bytes rest, PlainRequest *request):
-        self.held = rest
-        self.held_size_due = request.size
+    cdef bytes keep_partial(self, bytes rest, PlainRequest *request):
+        self.partial = rest
+        self.partial_size_due = request.size
         self.begin(request.body_size - (request.size - len(rest)))
         return None
 
     cdef bytes resume(self, bytes data):
         """What was held back, together with `data` if that ends it; else the parser gets one after the other."""
-        cdef bytes held = self.held
-        self.held = None
-        if self.at_rest and len(held) + len(data) >= self.held_size_due:
+        cdef bytes partial = self.partial
+        self.partial = None
+        if self.at_rest and len(partial) + len(data) >= self.partial_size_due:
             self.end()
-            return held + data
+            return partial + data
         self.at_rest = False
-        self.replay(held)
+        self.replay(partial)
         return data

@@ -111,7 +111,7 @@ cdef class Publisher(Guarded):
         return 0
 
     cdef bint may_publish(self, Line *line, str command) except -1:
-        """False = held. What was granted for the last topic holds for it until it has run out."""
+        """False = blocked. What was granted for the last topic holds for it until it has run out."""
         if monotonic_ns() < self.publish_until_ns and self.is_last_topic(line):
             return True
         if not self.may(command, text(line.parameter[0], line.parameter_size[0]), ""):
@@ -128,7 +128,7 @@ cdef class Publisher(Guarded):
         """Make the topic of this command, created if need be, the last one published to."""
         if self.is_last_topic(line):
             return 0
-        self.settle_counts()
+        self.add_up_counts()
         self.more_units = TOPIC_UNITS
         name = text(line.parameter[0], line.parameter_size[0])
         self.topic = self.registry.find_topic(name)
@@ -138,7 +138,7 @@ cdef class Publisher(Guarded):
             self.topic = self.registry.topic(name)
         return 0
 
-    cdef int settle_counts(self) except -1:
+    cdef int add_up_counts(self) except -1:
         if self.topic_count:
             self.counts[self.topic.name] = self.counts.get(self.topic.name, 0) + self.topic_count
             self.topic_count = 0
@@ -160,7 +160,7 @@ cdef class Publisher(Guarded):
 
     cdef bint was_refused(self) except -1:
         """An earlier publish of this turn was: what comes behind it is thrown away."""
-        if self.topic.is_unsettled:
+        if self.topic.has_unwritten:
             self.topic.make_room()
         return self.is_refused
 
@@ -230,7 +230,7 @@ cdef class Publisher(Guarded):
         if not self.mpub_bodies(data, size, line.size + 4):
             return 0
         if self.scan.count > WHOLE_MAX:
-            self.registry.storage.write_put_off()
+            self.registry.storage.write_batch()
         if self.was_refused():
             size, self.scan.offset = self.scan.offset, 0
             return size
@@ -256,7 +256,7 @@ cdef class Publisher(Guarded):
         try:
             while self.sliced_count < self.scan.count:
                 if is_spent(&budget, <int64_t> count):
-                    self.hold_for_turn()
+                    self.block_for_turn()
                     return 0
                 count = min(<uint64_t> SLICE_MAX, self.scan.count - self.sliced_count)
                 ticket = self.topic.publish_many(data + self.sliced_size, count, False)
@@ -268,7 +268,7 @@ cdef class Publisher(Guarded):
         except PublishError as error:
             raise publish_failed("MPUB", error) from None
         finally:
-            if not self.is_held:
+            if not self.command_blocked:
                 self.sliced_count = self.sliced_size = self.scan.offset = 0
         self.accept(ticket, "MPUB", self.scan.count, False)
         return size
@@ -331,7 +331,7 @@ cdef class Publisher(Guarded):
 
     def pub_counts(self):
         """Successful publishes by topic name."""
-        self.settle_counts()
+        self.add_up_counts()
         return dict(self.counts)
 
 

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
-from nsqfast._ext.broker.channel cimport Channel, Settled
+from nsqfast._ext.broker.channel cimport Channel, Outcome
 from nsqfast._ext.core.message cimport Delivery
 from nsqfast._ext.protocol.command cimport Line
 from nsqfast._ext.server.publisher cimport Publisher
@@ -17,21 +17,21 @@ cdef class Session(Publisher):
     cdef readonly str user_agent
     cdef readonly str topology_zone
     cdef readonly str topology_region
-    cdef bint is_located                      # its distance was settled by an IDENTIFY
+    cdef bint is_located                      # an IDENTIFY has said how near it is
     cdef readonly bint deflate
     cdef readonly bint snappy
     cdef bint needs_tls                       # it may say nothing but IDENTIFY before
     cdef readonly uint64_t message_count      # deliveries
     cdef readonly uint64_t finish_count
     cdef readonly uint64_t requeue_count
-    cdef bint has_settled                     # a slot of the window came free while the input was read
+    cdef bint has_free_slot                   # a slot of the window came free while the input was read
     cdef bint is_put_off                      # stands in the registry's list of those that take more in a moment
 
     cdef Py_ssize_t step(self, const char *data, Py_ssize_t size) except -1
     cdef Py_ssize_t run(self, const char *data, Py_ssize_t size, Line *line) except -1
     cdef bint waits_to_be_costly(self) except -1
     cdef int feed(self) except -1
-    cdef int settle_window(self) except -1
+    cdef int refill_window(self) except -1
     cdef bint is_crowded(self) noexcept
     cdef int take_more(self) except -1
     cdef Py_ssize_t read_magic(self, const char *data, Py_ssize_t size) except -1
@@ -41,8 +41,8 @@ cdef class Session(Publisher):
     cdef Py_ssize_t req(self, Line *line) except -1
     cdef int64_t clamp(self, uint64_t delay_ms) except -1
     cdef Py_ssize_t touch(self, Line *line) except -1
-    cdef int check_settling(self, Line *line, str command, int parameters) except -1
-    cdef Py_ssize_t not_settled(self, Line *line, str command, Settled settled) except -1
+    cdef int check_message_command(self, Line *line, str command, int parameters) except -1
+    cdef Py_ssize_t refuse_message_command(self, Line *line, str command, Outcome outcome) except -1
     cdef Py_ssize_t cls(self, Line *line) except -1
     cdef bytes whole_body(self, const char *data, Py_ssize_t size, Line *line, str command)
     cdef Py_ssize_t identify(self, const char *data, Py_ssize_t size, Line *line) except -1

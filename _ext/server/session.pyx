@@ -12,7 +12,7 @@ import logging
 
 from libc.string cimport memcmp
 
-from nsqfast._ext.broker.channel cimport EXITING, NOT_IN_FLIGHT, SETTLED, Settled
+from nsqfast._ext.broker.channel cimport DONE, EXITING, NOT_IN_FLIGHT, Outcome
 from nsqfast._ext.broker.consumer cimport GLOBAL, REGION_LOCAL, ZONE_LOCAL
 from nsqfast._ext.broker.registry cimport Registry
 from nsqfast._ext.broker.topic cimport Topic
@@ -87,20 +87,20 @@ cdef class Session(Publisher):
                 units = 1 + (consumed >> UNIT_BITS) + self.more_units
                 self.more_units = 0
                 if is_spent(&budget, units) and size > 0:
-                    self.hold_for_turn()
+                    self.block_for_turn()
                     break
         finally:
             if has_run:
                 self.command_since_ns = monotonic_ns()
             try:
-                if self.has_settled:
-                    self.has_settled = False
-                    self.settle_window()
+                if self.has_free_slot:
+                    self.has_free_slot = False
+                    self.refill_window()
             finally:
                 free_clocks()
         return 0
 
-    cdef int settle_window(self) except -1:
+    cdef int refill_window(self) except -1:
         """Slots came free; fill them now, or together with more of them in a moment."""
         if not self.is_crowded():
             return self.take_more()
@@ -130,9 +130,9 @@ cdef class Session(Publisher):
             return self.read_magic(data, size)
         if (size >= FIN_SIZE and data[FIN_SIZE - 1] == c"\n" and self.channel is not None
                 and memcmp(data, b"FIN ", 4) == 0 and id_from_hex(data + 4, &id)
-                and self.channel.finish(self, id) == SETTLED):
+                and self.channel.finish(self, id) == DONE):
             self.finish_count += 1
-            self.has_settled = True
+            self.has_free_slot = True
             return FIN_SIZE
         outcome = parse_line(data, size, self.scanned, &line)
         if outcome == PARSE_MORE:
@@ -196,7 +196,7 @@ cdef class Session(Publisher):
         """Many come at once, and in this turn no more of such commands may run."""
         if self.registry.may_be_costly():
             return False
-        self.hold_for_turn()
+        self.block_for_turn()
         return True
 
     # -- subscribing ---------------------------------------------------------------------------------------------------
@@ -245,33 +245,33 @@ cdef class Session(Publisher):
         if count > <uint64_t> limit:
             raise invalid(f"RDY count {<int64_t> count} out of range 0-{limit}")
         self.rdy = <int64_t> count
-        self.has_settled = True
+        self.has_free_slot = True
         return line.size
 
     cdef Py_ssize_t fin(self, Line *line) except -1:
         cdef uint64_t id = 0
-        cdef Settled settled = NOT_IN_FLIGHT
-        self.check_settling(line, "FIN", 1)
+        cdef Outcome outcome = NOT_IN_FLIGHT
+        self.check_message_command(line, "FIN", 1)
         if id_from_hex(line.parameter[0], &id):
-            settled = self.channel.finish(self, id)
-        if settled != SETTLED:
-            return self.not_settled(line, "FIN", settled)
+            outcome = self.channel.finish(self, id)
+        if outcome != DONE:
+            return self.refuse_message_command(line, "FIN", outcome)
         self.finish_count += 1
-        self.has_settled = True
+        self.has_free_slot = True
         return line.size
 
     cdef Py_ssize_t req(self, Line *line) except -1:
         cdef uint64_t id = 0, delay_ms = 0
-        cdef Settled settled = NOT_IN_FLIGHT
-        self.check_settling(line, "REQ", 2)
+        cdef Outcome outcome = NOT_IN_FLIGHT
+        self.check_message_command(line, "REQ", 2)
         if not parse_decimal(line.parameter[1], line.parameter_size[1], &delay_ms):
             raise invalid(f"REQ could not parse timeout {text(line.parameter[1], line.parameter_size[1])}")
         if id_from_hex(line.parameter[0], &id):
-            settled = self.channel.requeue(self, id, self.clamp(delay_ms))
-        if settled != SETTLED:
-            return self.not_settled(line, "REQ", settled)
+            outcome = self.channel.requeue(self, id, self.clamp(delay_ms))
+        if outcome != DONE:
+            return self.refuse_message_command(line, "REQ", outcome)
         self.requeue_count += 1
-        self.has_settled = True
+        self.has_free_slot = True
         return line.size
 
     cdef int64_t clamp(self, uint64_t delay_ms) except -1:
@@ -288,15 +288,15 @@ cdef class Session(Publisher):
 
     cdef Py_ssize_t touch(self, Line *line) except -1:
         cdef uint64_t id = 0
-        cdef Settled settled = NOT_IN_FLIGHT
-        self.check_settling(line, "TOUCH", 1)
+        cdef Outcome outcome = NOT_IN_FLIGHT
+        self.check_message_command(line, "TOUCH", 1)
         if id_from_hex(line.parameter[0], &id):
-            settled = self.channel.touch(self, id, self.registry.settings.max_msg_timeout_ns)
-        if settled != SETTLED:
-            return self.not_settled(line, "TOUCH", settled)
+            outcome = self.channel.touch(self, id, self.registry.settings.max_msg_timeout_ns)
+        if outcome != DONE:
+            return self.refuse_message_command(line, "TOUCH", outcome)
         return line.size
 
-    cdef int check_settling(self, Line *line, str command, int parameters) except -1:
+    cdef int check_message_command(self, Line *line, str command, int parameters) except -1:
         if self.state != STATE_SUBSCRIBED and self.state != STATE_CLOSING:
             raise wrong_state(command)
         if line.parameter_count < parameters:
@@ -305,10 +305,10 @@ cdef class Session(Publisher):
             raise invalid("invalid message ID")
         return 0
 
-    cdef Py_ssize_t not_settled(self, Line *line, str command, Settled settled) except -1:
+    cdef Py_ssize_t refuse_message_command(self, Line *line, str command, Outcome outcome) except -1:
         """The only errors that end nothing."""
         cdef bytes error
-        reason = {NOT_IN_FLIGHT: b"ID not in flight", EXITING: b"exiting"}.get(settled, b"client does not own message")
+        reason = {NOT_IN_FLIGHT: b"ID not in flight", EXITING: b"exiting"}.get(outcome, b"client does not own message")
         name = command.encode()
         error = b"E_%s_FAILED %s %s failed %s" % (name, name, line.parameter[0][:MESSAGE_ID_SIZE], reason)
         note = self.admit_line()
@@ -368,7 +368,7 @@ cdef class Session(Publisher):
         self.respond(identity.answer(options))
         self.deflate, self.snappy = identity.deflate, identity.snappy
         self.upgrades = upgrades(identity, self.registry.tls_context) or None
-        self.hold_memory(len(body) - self.identity_size + sum([each.size for each in self.upgrades or ()]))
+        self.charge_bytes(len(body) - self.identity_size + sum([each.size for each in self.upgrades or ()]))
         self.identity_size = len(body)
         return line.size + 4 + len(body) if self.upgrades is None else size
 

@@ -1,7 +1,7 @@
 """Frames: what a consumer gets. A thousand messages a call: its microseconds are nanoseconds per message."""
 
 import pytest
-from nsqfast._ext.dev.loops import FrameDrill
+from nsqfast._ext.dev.loops import FrameLoop
 from nsqfast._ext.protocol.frame import FrameDecoder
 from pytest_benchmark.fixture import BenchmarkFixture
 
@@ -14,17 +14,17 @@ OVERHEAD_SIZE = 34  # of a frame and of a message's header
 @pytest.mark.parametrize("size", [16, 200, 2000])
 def bench_encode(benchmark: BenchmarkFixture, size: int) -> None:
     benchmark.extra_info["messages"] = MESSAGES
-    drill = FrameDrill(MESSAGES, size)
-    assert benchmark(drill.encode, PER_TURN) == MESSAGES * (OVERHEAD_SIZE + size)
+    loop = FrameLoop(MESSAGES, size)
+    assert benchmark(loop.encode, PER_TURN) == MESSAGES * (OVERHEAD_SIZE + size)
 
 
 @pytest.mark.parametrize("size", [16, 200, 2000])
 def bench_decode(benchmark: BenchmarkFixture, size: int) -> None:
     """The client's side, a read of 64 KiB at a time: pairs of Python objects come out."""
     benchmark.extra_info["messages"] = MESSAGES
-    drill = FrameDrill(MESSAGES, size)
-    drill.encode(MESSAGES)
-    stream, decoder = drill.written, FrameDecoder()
+    loop = FrameLoop(MESSAGES, size)
+    loop.encode(MESSAGES)
+    stream, decoder = loop.written, FrameDecoder()
     reads = [stream[start : start + READ_SIZE] for start in range(0, len(stream), READ_SIZE)]
 
     def decode() -> list[tuple[int, bytes]]:

@@ -1,7 +1,7 @@
 """Deadlines in a heap: deferred messages. A thousand a call: its microseconds are nanoseconds per message."""
 
 import pytest
-from nsqfast._ext.dev.loops import HeapDrill
+from nsqfast._ext.dev.loops import HeapLoop
 from pytest_benchmark.fixture import BenchmarkFixture
 
 MESSAGES = 1000
@@ -12,8 +12,8 @@ BODY_SIZE = 200
 def bench_deferred(benchmark: BenchmarkFixture, standing: int) -> None:
     """The one that is due is popped, another put in at a random deadline."""
     benchmark.extra_info["messages"] = MESSAGES
-    drill = HeapDrill(standing, BODY_SIZE)
+    loop = HeapLoop(standing, BODY_SIZE)
     # Until no deadline is left that was put in at the start, in order.
-    assert drill.expire(standing) == standing
-    assert benchmark(drill.expire, MESSAGES) == MESSAGES
-    assert len(drill.drain()) == standing
+    assert loop.expire(standing) == standing
+    assert benchmark(loop.expire, MESSAGES) == MESSAGES
+    assert len(loop.drain()) == standing

@@ -1,7 +1,7 @@
 """The table of what is in flight. A thousand messages a call: its microseconds are nanoseconds per message."""
 
 import pytest
-from nsqfast._ext.dev.loops import TableDrill
+from nsqfast._ext.dev.loops import TableLoop
 from pytest_benchmark.fixture import BenchmarkFixture
 
 MESSAGES = 1000
@@ -15,8 +15,8 @@ SCATTERED = pytest.mark.parametrize("scattered", [False, True], ids=["in-order",
 @SCATTERED
 def bench_find(benchmark: BenchmarkFixture, standing: int, *, scattered: bool) -> None:
     benchmark.extra_info["messages"] = MESSAGES
-    drill = TableDrill(standing, BODY_SIZE)
-    assert benchmark(drill.find, MESSAGES, scattered) == MESSAGES
+    loop = TableLoop(standing, BODY_SIZE)
+    assert benchmark(loop.find, MESSAGES, scattered) == MESSAGES
 
 
 @STANDING
@@ -26,6 +26,6 @@ def bench_find_remove_insert(
 ) -> None:
     """One is found and taken out as by FIN, one with a new id put in as by a delivery."""
     benchmark.extra_info["messages"] = MESSAGES
-    drill = TableDrill(standing, BODY_SIZE)
-    assert benchmark(drill.settle, MESSAGES, scattered) == MESSAGES
-    assert len(drill) == standing
+    loop = TableLoop(standing, BODY_SIZE)
+    assert benchmark(loop.settle, MESSAGES, scattered) == MESSAGES
+    assert len(loop) == standing

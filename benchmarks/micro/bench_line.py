@@ -1,7 +1,7 @@
 """What is in flight, by deadline. A thousand messages a call: its microseconds are nanoseconds per message."""
 
 import pytest
-from nsqfast._ext.dev.loops import LineDrill
+from nsqfast._ext.dev.loops import InFlightQueueLoop
 from pytest_benchmark.fixture import BenchmarkFixture
 
 MESSAGES = 1000
@@ -18,12 +18,12 @@ def bench_settle(
 ) -> None:
     """One is taken out as by FIN, one put in as by a delivery; of two timeouts the shorter goes through a heap."""
     benchmark.extra_info["messages"] = MESSAGES
-    drill = LineDrill(standing, BODY_SIZE, is_mixed)
-    grown_ns = benchmark(drill.settle, MESSAGES, scattered)
+    loop = InFlightQueueLoop(standing, BODY_SIZE, is_mixed)
+    grown_ns = benchmark(loop.settle, MESSAGES, scattered)
     if not scattered:
         # Each had waited longest: until it is delivered anew, all others were.
         assert grown_ns == MESSAGES * standing * STEP_NS
     assert grown_ns > 0
-    found = drill.drain()
+    found = loop.drain()
     assert found == sorted(found)
     assert len(found) == standing

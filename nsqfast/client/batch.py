@@ -6,7 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsqfast._ext.client.columns import Taken
-from nsqfast._ext.client.consume_connection import Intake, finish_rows, requeue_rows, touch_rows
+from nsqfast._ext.client.consume_connection import (
+    ConsumeConnection,
+    finish_rows,
+    requeue_rows,
+    touch_rows,
+)
 
 Rows = Sequence[int] | NDArray[np.int64]
 
@@ -25,7 +30,7 @@ class ArrayBatch:
         self, taken: Taken, on_answered: "Callable[[ArrayBatch], object] | None" = None
     ) -> None:
         self.taken = taken  # the buffers themselves
-        self._links: list[Intake] = taken.links
+        self._connections: list[ConsumeConnection] = taken.connections
         self._on_answered = on_answered
         self.bodies = taken.bodies
         self.offsets: NDArray[np.int64] = np.frombuffer(taken.offsets, np.int64)
@@ -33,7 +38,7 @@ class ArrayBatch:
         self.attempts: NDArray[np.uint16] = np.frombuffer(taken.attempts, np.uint16)
         self.ids: NDArray[np.bytes_] = np.frombuffer(taken.identities, f"S{ID_SIZE}")
         self.sources: NDArray[np.uint16] = np.frombuffer(taken.sources, np.uint16)
-        self.nsqd = [link.address for link in self._links]
+        self.nsqd = [connection.address for connection in self._connections]
         self._open = np.ones(len(self.sources), np.bool_)  # not answered yet
         self._open_count = len(self.sources)
 
@@ -55,7 +60,7 @@ class ArrayBatch:
         While the consumer is in backoff they are one success.
         """
         taken = self.taken
-        return finish_rows(self._links, taken.identities, taken.sources, self._answer(rows))
+        return finish_rows(self._connections, taken.identities, taken.sources, self._answer(rows))
 
     def requeue(
         self, rows: Rows | None = None, *, delay_s: float | None = 0.0, backoff: bool = False
@@ -72,18 +77,20 @@ class ArrayBatch:
         count = 0
         for attempts in np.unique(self.attempts[is_chosen]).tolist():
             same = is_chosen & (self.attempts == attempts)
-            delay_ms = self._links[0].requeue_delay_ms(attempts)
+            delay_ms = self._connections[0].requeue_delay_ms(attempts)
             count += self._requeue(same.tobytes(), delay_ms, backoff)
         return count
 
     def _requeue(self, chosen: bytes, delay_ms: int, backoff: bool) -> int:
         taken = self.taken
-        return requeue_rows(self._links, taken.identities, taken.sources, chosen, delay_ms, backoff)
+        return requeue_rows(
+            self._connections, taken.identities, taken.sources, chosen, delay_ms, backoff
+        )
 
     def touch(self) -> int:
         """TOUCH to all that is not answered."""
         taken = self.taken
-        return touch_rows(self._links, taken.identities, taken.sources, self._open.tobytes())
+        return touch_rows(self._connections, taken.identities, taken.sources, self._open.tobytes())
 
     def _answer(self, rows: Rows | None) -> bytes:
         """A byte for each row: 1 if it is to be answered now. Those count as answered from here on."""

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 import orjson
 
 from nsqfast import __version__
-from nsqfast._ext.client.connection import Link
-from nsqfast._ext.client.consume_connection import Inbox, Intake
-from nsqfast._ext.client.publish_connection import Outbox
+from nsqfast._ext.client.connection import ClientConnection
+from nsqfast._ext.client.consume_connection import ConsumeConnection, MessageQueue
+from nsqfast._ext.client.publish_connection import PublishConnection
 from nsqfast.client.config import TLS_VERSIONS, Config, milliseconds, seconds
 from nsqfast.client.lifetime import Logger, log
 from nsqfast.errors import ConnectError, OptionsError, ProtocolError, RefusedError
@@ -26,7 +26,7 @@ from nsqfast.streams.adapter import Adapter
 from nsqfast.streams.compression import Deflate, Snappy
 from nsqfast.streams.tls import TlsStream
 
-L = TypeVar("L", bound=Link)
+L = TypeVar("L", bound=ClientConnection)
 
 HANDSHAKE_TIMEOUT_S = 10.0
 PORT = re.compile(r"[0-9]{1,5}")
@@ -34,13 +34,13 @@ INT_MAX = (1 << 31) - 1
 VERSION_LENGTH_MAX = 60
 
 
-class ProducerLink(Outbox, asyncio.BufferedProtocol):
+class ProducerConnection(PublishConnection, asyncio.BufferedProtocol):
     """What asyncio knows how to read into."""
 
     __slots__ = ()
 
 
-class ConsumerLink(Intake, asyncio.BufferedProtocol):
+class ConsumerConnection(ConsumeConnection, asyncio.BufferedProtocol):
     """Likewise."""
 
     __slots__ = ()
@@ -148,18 +148,20 @@ async def dial(
     address: str, config: Config, context: ssl.SSLContext | None, make: Callable[[], L]
 ) -> tuple[L, Features]:
     """A connection that may publish or subscribe; ConnectError says why there is none."""
-    link = await _connect(check_address(address), config, make)
+    connection = await _connect(check_address(address), config, make)
     try:
         async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
-            features = await _introduce(link, address, config, context)
+            features = await _introduce(connection, address, config, context)
     except BaseException as error:
-        link.fail(error if isinstance(error, Exception) else ConnectError("given up"))
+        connection.fail(error if isinstance(error, Exception) else ConnectError("given up"))
         if isinstance(error, TimeoutError):
             raise ConnectError(f"no answer to IDENTIFY in {HANDSHAKE_TIMEOUT_S:g} s") from None
         raise
     heartbeats = milliseconds(config.heartbeat_interval) > 0
-    link.watch(seconds(config.read_timeout) if heartbeats else 0, seconds(config.write_timeout))
-    return link, features
+    connection.watch(
+        seconds(config.read_timeout) if heartbeats else 0, seconds(config.write_timeout)
+    )
+    return connection, features
 
 
 async def _connect(address: Inet | Unix, config: Config, make: Callable[[], L]) -> L:
@@ -170,9 +172,9 @@ async def _connect(address: Inet | Unix, config: Config, make: Callable[[], L]) 
     try:
         async with asyncio.timeout(timeout_s if timeout_s > 0 else None):
             if isinstance(address, Unix):
-                _, link = await loop.create_unix_connection(factory, address.path)
+                _, connection = await loop.create_unix_connection(factory, address.path)
             else:
-                _, link = await loop.create_connection(
+                _, connection = await loop.create_connection(
                     factory,
                     address.host,
                     int(address.port),
@@ -184,31 +186,31 @@ async def _connect(address: Inet | Unix, config: Config, make: Callable[[], L]) 
         raise ConnectError(os_error(error)) from None
     except ValueError as error:  # a host that cannot be put as a name: "a..b"
         raise ConnectError(f"{address}: {error}") from None
-    found: L = link
+    found: L = connection
     return found
 
 
 async def _introduce(
-    link: Link, address: str, config: Config, context: ssl.SSLContext | None
+    connection: ClientConnection, address: str, config: Config, context: ssl.SSLContext | None
 ) -> Features:
-    link.tell(b"  V2")
-    reply = await link.ask(_sized(b"IDENTIFY\n", identity(config)), hold=True)
+    connection.tell(b"  V2")
+    reply = await connection.ask(_sized(b"IDENTIFY\n", identity(config)), hold=True)
     if not reply.startswith(b"{"):
-        link.proceed()  # an old broker, which negotiates nothing
+        connection.proceed()  # an old broker, which negotiates nothing
         if context is not None:
             raise RefusedError("TLS is asked for (tls_v1), and nsqd does not negotiate")
         return Features()
     features = read_features(reply)
     for layer in _layers(features, address, config, context):
-        answer = link.ask(b"", hold=True)
-        link.put_layer(layer)
+        answer = connection.ask(b"", hold=True)
+        connection.put_layer(layer)
         if await answer != b"OK":
             raise ProtocolError("E_BAD_FRAME", f"{answer.result()[:60]!r} instead of OK")
-    link.proceed()
+    connection.proceed()
     if features.auth_required:
         if not config.auth_secret:
             raise RefusedError("E_AUTH_FIRST nsqd wants an auth_secret")
-        await link.ask(_sized(b"AUTH\n", config.auth_secret.encode()))
+        await connection.ask(_sized(b"AUTH\n", config.auth_secret.encode()))
     return features
 
 
@@ -292,26 +294,28 @@ def _layers(
     return found
 
 
-def make_consumer_link(inbox: Inbox, closed: Callable[[Any], None]) -> Callable[[], ConsumerLink]:
+def make_consumer_connection(
+    inbox: MessageQueue, closed: Callable[[Any], None]
+) -> Callable[[], ConsumerConnection]:
     """For `dial`."""
     loop = asyncio.get_running_loop()
-    return lambda: ConsumerLink(loop, closed, inbox)
+    return lambda: ConsumerConnection(loop, closed, inbox)
 
 
-def make_producer_link(closed: Callable[[Any], None]) -> Callable[[], ProducerLink]:
+def make_producer_connection(closed: Callable[[Any], None]) -> Callable[[], ProducerConnection]:
     """For `dial`."""
     loop = asyncio.get_running_loop()
-    return lambda: ProducerLink(loop, closed)
+    return lambda: ProducerConnection(loop, closed)
 
 
-async def subscribe(link: Intake, topic: str, channel: str) -> None:
+async def subscribe(connection: ConsumeConnection, topic: str, channel: str) -> None:
     """SUB, on a connection that `dial` made; it fails with what nsqd says against it."""
     try:
-        answer = await link.ask(f"SUB {topic} {channel}\n".encode())
+        answer = await connection.ask(f"SUB {topic} {channel}\n".encode())
     except asyncio.CancelledError:
-        link.fail(ConnectError("given up"))
+        connection.fail(ConnectError("given up"))
         raise
     if answer != b"OK":
         error = ConnectError(f"{answer[:60]!r} instead of OK to SUB")
-        link.fail(error)
+        connection.fail(error)
         raise error

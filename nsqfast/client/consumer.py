@@ -12,16 +12,16 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from nsqfast._ext.client.columns import Taken
-from nsqfast._ext.client.consume_connection import Inbox, Intake, Message
+from nsqfast._ext.client.consume_connection import ConsumeConnection, Message, MessageQueue
 from nsqfast.client.config import Config, milliseconds
-from nsqfast.client.connection import as_list, dial, make_consumer_link, prepare, subscribe
+from nsqfast.client.connection import as_list, dial, make_consumer_connection, prepare, subscribe
 from nsqfast.client.discovery import Discovery
-from nsqfast.client.flow import CLOSE_WAIT_TIMEOUT_S, Flow, Lane
-from nsqfast.client.keeper import Keeper, Opened
+from nsqfast.client.flow import CLOSE_WAIT_TIMEOUT_S, Flow, Subscription
 from nsqfast.client.lifetime import Logger, Resource, open_resources
 from nsqfast.client.message import Batch
 from nsqfast.client.middleware import Middleware, around_handler
 from nsqfast.client.nodes import ChooseNodes, Nodes
+from nsqfast.client.reconnector import Opened, Reconnector
 from nsqfast.client.stats import ConsumerStats, connection_stats
 from nsqfast.client.workers import Handler, Workers, check_handler, give_up
 from nsqfast.errors import ClosedError, OptionsError
@@ -83,7 +83,7 @@ class Consumer(Resource):
         self._given_up = 0
         self._goodbyes: list[asyncio.Future[bytes]] = []
         self._flow: Flow | None = None
-        self._inbox: Inbox | None = None
+        self._inbox: MessageQueue | None = None
         self._is_stop_requested = False
         self._begins_paused = False
         self._stop_task: asyncio.Task[None] | None = None
@@ -105,7 +105,7 @@ class Consumer(Resource):
         self._begin()
         self._warn_of_another()
         self._flow = Flow(self._config, is_held=self._begins_paused)
-        self._inbox = Inbox(
+        self._inbox = MessageQueue(
             asyncio.get_running_loop(),
             self,
             self._config.max_attempts,
@@ -179,8 +179,8 @@ class Consumer(Resource):
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for batch in list(self._batches):
             batch.requeue()
-        for lane in self._flow.lanes:
-            lane.link.hand_back()
+        for subscription in self._flow.subscriptions:
+            subscription.connection.hand_back()
         if self._goodbyes:
             await asyncio.wait(self._goodbyes, timeout=CLOSE_WAIT_TIMEOUT_S)
         await self._nodes.stop()
@@ -192,13 +192,13 @@ class Consumer(Resource):
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _ready(self) -> Inbox:
+    def _ready(self) -> MessageQueue:
         """For what can be asked of a consumer that has stopped, too."""
         self._check_use()
         assert self._inbox is not None
         return self._inbox
 
-    def _ready_to_consume(self) -> Inbox:
+    def _ready_to_consume(self) -> MessageQueue:
         self._check_loop()
         if self._stop_task is not None:
             raise ClosedError("the consumer has stopped; make a new one")
@@ -207,28 +207,32 @@ class Consumer(Resource):
     # -- connections
 
     async def open(self, address: str, on_closed: Callable[[Any], None]) -> Opened:
-        """Used by the keepers."""
+        """Used by the reconnectors."""
         assert self._flow is not None
         flow = self._flow
 
-        def closed(link: Intake) -> None:
-            flow.remove(link)
-            on_closed(link)
+        def closed(connection: ConsumeConnection) -> None:
+            flow.remove(connection)
+            on_closed(connection)
 
-        make = make_consumer_link(self._ready(), closed)
-        link, features = await dial(address, self._config, self._context, make)
-        link.address = address
-        await subscribe(link, self._topic, self._channel)
+        make = make_consumer_connection(self._ready(), closed)
+        connection, features = await dial(address, self._config, self._context, make)
+        connection.address = address
+        await subscribe(connection, self._topic, self._channel)
         timeout_s = features.msg_timeout_ms / 1000
-        flow.add(Lane(link, address, features.max_rdy_count, timeout_s, time.monotonic_ns()))
-        return Opened(link, f"{features.name}, subscribed")
+        flow.add(
+            Subscription(
+                connection, address, features.max_rdy_count, timeout_s, time.monotonic_ns()
+            )
+        )
+        return Opened(connection, f"{features.name}, subscribed")
 
-    def on_trouble(self, keeper: Keeper) -> None:  # noqa: ARG002 - another owner needs it
-        """Used by the keepers."""
+    def on_trouble(self, reconnector: Reconnector) -> None:  # noqa: ARG002 - another owner needs it
+        """Used by the reconnectors."""
         self._nodes.ask_soon()
 
     def on_cancelled(self) -> None:
-        """Used by the keepers."""
+        """Used by the reconnectors."""
         self._left_behind(self.name)
 
     async def add_nsqd(self, address: str) -> None:
@@ -274,7 +278,7 @@ class Consumer(Resource):
         """A connection that had too much in flight has less."""
         self._steer().on_room()
 
-    def on_late(self, _link: Intake, text: str) -> None:
+    def on_late(self, _connection: ConsumeConnection, text: str) -> None:
         """nsqd had given the message to somebody else by then."""
         self._log.warning("%s: an answer came too late: %s", self.name, text)
 
@@ -289,7 +293,7 @@ class Consumer(Resource):
 
     # -- ways to consume
 
-    def __aiter__(self) -> Inbox:
+    def __aiter__(self) -> MessageQueue:
         return self._ready_to_consume()
 
     async def run(
@@ -379,7 +383,7 @@ class Consumer(Resource):
         self._batches.add(batch)
         return batch
 
-    async def _wait_many(self, inbox: Inbox, count_max: int, wait_s: float) -> bool:
+    async def _wait_many(self, inbox: MessageQueue, count_max: int, wait_s: float) -> bool:
         """Whether there is anything; False = the end."""
         await inbox.wait_for(1)
         count = max(1, min(count_max, self._steer().deliverable(len(inbox))))
@@ -431,7 +435,9 @@ class Consumer(Resource):
     def stats(self) -> ConsumerStats:
         """What was done and what is under way."""
         inbox, flow = self._ready(), self._steer()
-        lanes = {lane.address: lane.link for lane in flow.lanes}
+        subscriptions = {
+            subscription.address: subscription.connection for subscription in flow.subscriptions
+        }
         return ConsumerStats(
             received=inbox.received,
             finished=inbox.finished,
@@ -442,9 +448,9 @@ class Consumer(Resource):
             waiting=len(inbox),
             in_flight=flow.in_flight(),
             backoff_level=flow.backoff.level,
-            connects=sum(keeper.connects for keeper in self._nodes.keepers.values()),
+            connects=sum(reconnector.connects for reconnector in self._nodes.reconnectors.values()),
             connections={
-                address: connection_stats(keeper, lanes.get(address))
-                for address, keeper in self._nodes.keepers.items()
+                address: connection_stats(reconnector, subscriptions.get(address))
+                for address, reconnector in self._nodes.reconnectors.items()
             },
         )

@@ -13,8 +13,8 @@ from nsqfast.client.callbacks import call
 from nsqfast.client.config import Config, seconds
 from nsqfast.client.connection import check_address
 from nsqfast.client.discovery import Answer, Discovery, poll_pause_s
-from nsqfast.client.keeper import Keeper, Owner, first_timeout_s
 from nsqfast.client.lifetime import Logger
+from nsqfast.client.reconnector import Owner, Reconnector, first_timeout_s
 from nsqfast.errors import OptionsError, WrongPeerError
 
 ChooseNodes = Callable[[list[str]], Iterable[str] | Awaitable[Iterable[str]]]
@@ -25,7 +25,7 @@ REPEAT_S = 60.0  # what stays as it is, is said again so often
 
 
 class Nodes:
-    """One Keeper for each address; made when the consumer is, at work from `start` to `stop`."""
+    """One Reconnector for each address; made when the consumer is, at work from `start` to `stop`."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Nodes:
         config: Config,
         log: Logger,
     ) -> None:
-        self.keepers: dict[str, Keeper] = {}
+        self.reconnectors: dict[str, Reconnector] = {}
         self._name = name
         self._direct = set(direct)
         self._discovery = discovery
@@ -81,7 +81,7 @@ class Nodes:
     @property
     def is_connected(self) -> bool:
         """Whether there is a connection at all."""
-        return any(keeper.link is not None for keeper in self.keepers.values())
+        return any(reconnector.connection is not None for reconnector in self.reconnectors.values())
 
     async def _wait_first(
         self, first_poll: "asyncio.Future[None] | None", stopped: "asyncio.Future[Any]"
@@ -95,22 +95,22 @@ class Nodes:
     def _wake(self, _done: object) -> None:
         self._woken.set()
 
-    def _note_tried(self, keeper: Keeper, _tried: object) -> None:
+    def _note_tried(self, reconnector: Reconnector, _tried: object) -> None:
         self._untried_count -= 1
-        if keeper.link is not None or self._untried_count == 0:
+        if reconnector.connection is not None or self._untried_count == 0:
             self._woken.set()
 
     def _raise_refusal(self) -> None:
-        for keeper in self.keepers.values():
-            keeper.raise_refusal()
-        if self._wrong is not None and not self.keepers:
+        for reconnector in self.reconnectors.values():
+            reconnector.raise_refusal()
+        if self._wrong is not None and not self.reconnectors:
             raise self._wrong
 
     async def stop(self) -> None:
         """Hang up everywhere; nobody is asked any more."""
         self.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(*[keeper.stop() for keeper in self.keepers.values()])
+        await asyncio.gather(*[reconnector.stop() for reconnector in self.reconnectors.values()])
         await self._discovery.close()
 
     def cancel(self) -> None:
@@ -130,17 +130,17 @@ class Nodes:
         """Return after the first attempt; what fails is tried on and on, unless it is a refusal, which is raised."""
         check_address(address)
         self._direct.add(address)
-        keeper = self.keepers.get(address) or self._keep(address)
-        await keeper.wait_tried()
-        if keeper.was_refused:
+        reconnector = self.reconnectors.get(address) or self._keep(address)
+        await reconnector.wait_tried()
+        if reconnector.was_refused:
             await self.forget(address)
-            keeper.raise_refusal()
+            reconnector.raise_refusal()
 
     def check_direct(self, address: str) -> None:
         """OptionsError, if it was not given but found, or is not known at all."""
         if address in self._direct:
             return
-        if address in self.keepers:
+        if address in self.reconnectors:
             raise OptionsError(
                 f"{address!r} was found through nsqlookupd, which would list it again; leave it out by choose_nodes"
             )
@@ -149,8 +149,8 @@ class Nodes:
     async def forget(self, address: str) -> None:
         """Hang up and try no more."""
         self._direct.discard(address)
-        if keeper := self.keepers.pop(address, None):
-            await keeper.stop()
+        if reconnector := self.reconnectors.pop(address, None):
+            await reconnector.stop()
 
     def add_nsqlookupd(self, address: str) -> None:
         """Ask it, too, at once."""
@@ -162,16 +162,16 @@ class Nodes:
         """Ask it no more; what it listed stays connected for as long as that lasts."""
         self._discovery.drop(address)
 
-    def _keep(self, address: str) -> Keeper:
+    def _keep(self, address: str) -> Reconnector:
         assert self._owner is not None
         pause_s = self._first_pause_s()
-        keeper = Keeper(
+        reconnector = Reconnector(
             address, self._owner, self._config, self._log, self._name, first_pause_s=pause_s
         )
-        self.keepers[address] = keeper
+        self.reconnectors[address] = reconnector
         self._untried_count += 1
-        keeper.tried.add_done_callback(functools.partial(self._note_tried, keeper))
-        return keeper
+        reconnector.tried.add_done_callback(functools.partial(self._note_tried, reconnector))
+        return reconnector
 
     def _first_pause_s(self) -> float:
         """The first attempts at a thousand nsqd do not all begin in one turn of the loop, which would stand still."""
@@ -234,7 +234,7 @@ class Nodes:
         except Exception:
             self._log.exception("%s: choose_nodes failed", self._name)
             return None
-        for address in chosen - self.keepers.keys():
+        for address in chosen - self.reconnectors.keys():
             self._keep(address)
         return chosen
 
@@ -256,8 +256,8 @@ class Nodes:
 
     async def _forget_all_but(self, listed: set[str]) -> None:
         """An address that nobody lists is given up once its connection is lost, not before."""
-        for address in self.keepers.keys() - listed - self._direct:
-            if self.keepers[address].link is None:
+        for address in self.reconnectors.keys() - listed - self._direct:
+            if self.reconnectors[address].connection is None:
                 await self.forget(address)
 
 

@@ -20,16 +20,16 @@ from nsqfast._ext.client.publish_connection import Dispatcher
 from nsqfast._ext.protocol.publish_command import Encoded
 from nsqfast.client.config import Config
 from nsqfast.client.connection import (
-    ProducerLink,
+    ProducerConnection,
     as_list,
     check_address,
     dial,
-    make_producer_link,
+    make_producer_connection,
     prepare,
 )
-from nsqfast.client.keeper import Keeper, Opened, first_timeout_s
 from nsqfast.client.lifetime import Logger, Resource
 from nsqfast.client.middleware import AroundSender, Middleware, Sender
+from nsqfast.client.reconnector import Opened, Reconnector, first_timeout_s
 from nsqfast.client.stats import ProducerStats
 from nsqfast.errors import (
     NotConnectedError,
@@ -89,7 +89,7 @@ class Producer(Resource):
         self._context = prepare(self._addresses, self._config, self._log)
         self._dispatcher: Dispatcher | None = None
         self._sender: Sender | None = None  # the dispatcher, or what stands around it
-        self._keepers: dict[str, Keeper] = {}
+        self._reconnectors: dict[str, Reconnector] = {}
 
     # -- beginning and end
 
@@ -117,25 +117,27 @@ class Producer(Resource):
             await self._end(0.0)
             raise
 
-    def _keep(self, address: str) -> Keeper:
-        keeper = Keeper(address, self, self._config, self._log, pause_s_max=PAUSE_S_MAX)
-        self._keepers[address] = keeper
-        return keeper
+    def _keep(self, address: str) -> Reconnector:
+        reconnector = Reconnector(address, self, self._config, self._log, pause_s_max=PAUSE_S_MAX)
+        self._reconnectors[address] = reconnector
+        return reconnector
 
     async def _first_tries(self) -> None:
-        keepers = self._keepers.values()
-        rest = {keeper.tried for keeper in keepers}
+        reconnectors = self._reconnectors.values()
+        rest = {reconnector.tried for reconnector in reconnectors}
         deadline_s = time.monotonic() + first_timeout_s(self._config)
         while rest and not self.is_connected and (left_s := deadline_s - time.monotonic()) > 0:
             _, rest = await asyncio.wait(rest, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
         if not self.is_connected:
-            for keeper in keepers:
-                keeper.raise_refusal()
+            for reconnector in reconnectors:
+                reconnector.raise_refusal()
 
     @property
     def is_connected(self) -> bool:
         """Whether a publish could leave now."""
-        return any(keeper.link is not None for keeper in self._keepers.values())
+        return any(
+            reconnector.connection is not None for reconnector in self._reconnectors.values()
+        )
 
     async def close(self) -> None:
         """Wait up to `close_timeout_s` for what has no answer yet, then hang up.
@@ -181,7 +183,9 @@ class Producer(Resource):
     async def _end(self, timeout_s: float) -> None:
         if self._dispatcher is not None:
             self._dispatcher.close("the producer is closed")
-        await asyncio.gather(*[keeper.stop(timeout_s) for keeper in self._keepers.values()])
+        await asyncio.gather(
+            *[reconnector.stop(timeout_s) for reconnector in self._reconnectors.values()]
+        )
         self._finish()
 
     def _forbid(self, why: str) -> None:
@@ -192,25 +196,29 @@ class Producer(Resource):
     # -- connections
 
     async def open(self, address: str, on_closed: Callable[[Any], None]) -> Opened:
-        """Used by the keepers."""
-        make = make_producer_link(on_closed)
-        link, features = await dial(address, self._config, self._context, make)
-        self._ready().join(link, self._rank(address) if self._is_sticky else 0)
-        return Opened(link, features.name)
+        """Used by the reconnectors."""
+        make = make_producer_connection(on_closed)
+        connection, features = await dial(address, self._config, self._context, make)
+        self._ready().join(connection, self._rank(address) if self._is_sticky else 0)
+        return Opened(connection, features.name)
 
     def _rank(self, address: str) -> int:
         """How many that come before it are connected."""
         rank = 0
-        for one, keeper in self._keepers.items():
+        for one, reconnector in self._reconnectors.items():
             if one == address:
                 break
-            rank += keeper.link is not None
+            rank += reconnector.connection is not None
         return rank
 
     @property
     def connected_addresses(self) -> list[str]:
         """Where a publish could leave to now, in the order of preference. Used by nsqfast.client.sync."""
-        return [address for address, keeper in self._keepers.items() if keeper.link is not None]
+        return [
+            address
+            for address, reconnector in self._reconnectors.items()
+            if reconnector.connection is not None
+        ]
 
     async def open_detached(self, address: str) -> int:
         """A connection to this nsqd for somebody who does without the event loop: its descriptor. Used likewise.
@@ -220,12 +228,12 @@ class Producer(Resource):
         if self._context is not None or self._config.snappy or self._config.deflate:
             return -1
         config = dataclasses.replace(self._config, heartbeat_interval_s=-1)
-        make = make_producer_link(lambda _link: None)
-        link, _ = await dial(address, config, None, make)
+        make = make_producer_connection(lambda _connection: None)
+        connection, _ = await dial(address, config, None, make)
         try:
-            return link.detach()
+            return connection.detach()
         finally:
-            link.close()  # if it could not be
+            connection.close()  # if it could not be
 
     async def publish_again(
         self, topic: str, body: bytes, timeout_s: float, *, may_be_there: bool
@@ -238,9 +246,9 @@ class Producer(Resource):
         """Whether nothing waits for an answer or a connection. Used likewise."""
         return self._dispatcher is not None and self._dispatcher.count == 0
 
-    def on_trouble(self, keeper: Keeper) -> None:
-        """Used by the keepers."""
-        self._ready().reason = f"{keeper.address}: {keeper.error}"
+    def on_trouble(self, reconnector: Reconnector) -> None:
+        """Used by the reconnectors."""
+        self._ready().reason = f"{reconnector.address}: {reconnector.error}"
 
     def fail_waiting(self) -> None:
         """What waits for a connection fails with NotConnectedError, and none of it was sent. Used by nsqfast.tools."""
@@ -248,9 +256,9 @@ class Producer(Resource):
         dispatcher.fail_waiting(f"no connection: {dispatcher.reason}")
 
     def on_cancelled(self) -> None:
-        """Used by the keepers."""
+        """Used by the reconnectors."""
         assert self._dispatcher is not None
-        self._left_behind(", ".join(self._keepers))
+        self._left_behind(", ".join(self._reconnectors))
         self._dispatcher.abandon(f"the producer {self._why_unusable}")
         self._take_undelivered(self._dispatcher, {})
 
@@ -258,12 +266,12 @@ class Producer(Resource):
         """Publish to this one, too; returns after the first attempt. RefusedError: it will not have us."""
         self._check_loop()
         check_address(address)
-        keeper = self._keepers.get(address) or self._keep(address)
-        await keeper.wait_tried()
-        if keeper.was_refused:
-            self._keepers.pop(address, None)
-            await keeper.stop()
-            keeper.raise_refusal()
+        reconnector = self._reconnectors.get(address) or self._keep(address)
+        await reconnector.wait_tried()
+        if reconnector.was_refused:
+            self._reconnectors.pop(address, None)
+            await reconnector.stop()
+            reconnector.raise_refusal()
 
     async def drop_nsqd(self, address: str) -> None:
         """Publish no more to this one, wait for its answers, up to `close_timeout_s`, and hang up.
@@ -271,12 +279,14 @@ class Producer(Resource):
         What has none by then goes to another one. OptionsError: it is none of the producer's.
         """
         self._check_loop()
-        keeper = self._keepers.pop(address, None)
-        if keeper is None:
+        reconnector = self._reconnectors.pop(address, None)
+        if reconnector is None:
             raise OptionsError(f"{address!r} is none of this producer's nsqd")
-        if isinstance(keeper.link, ProducerLink) and (waiting := self._ready().retire(keeper.link)):
+        if isinstance(reconnector.connection, ProducerConnection) and (
+            waiting := self._ready().retire(reconnector.connection)
+        ):
             await asyncio.wait(waiting, timeout=self._close_timeout_s)
-        await keeper.stop(0.0)
+        await reconnector.stop(0.0)
 
     async def ping(self, timeout_s: float | None = None) -> None:
         """Return when an nsqd is connected and was sent a NOP; NotConnectedError says why there is none.
@@ -298,7 +308,7 @@ class Producer(Resource):
     @property
     def name(self) -> str:
         """Its addresses, as log lines say them."""
-        return ", ".join(self._keepers or self._addresses)
+        return ", ".join(self._reconnectors or self._addresses)
 
     def note_lost(self, topic: str, error: PublishError) -> None:
         """A message that nobody waits for failed before it came here; `flush` and the end say so. Used likewise."""
@@ -404,14 +414,15 @@ class Producer(Resource):
             waiting=dispatcher.count,
             waiting_bytes=dispatcher.size,
             connections={
-                address: keeper.link is not None for address, keeper in self._keepers.items()
+                address: reconnector.connection is not None
+                for address, reconnector in self._reconnectors.items()
             },
             errors={
-                address: str(keeper.error or "not connected yet")
-                for address, keeper in self._keepers.items()
-                if keeper.link is None
+                address: str(reconnector.error or "not connected yet")
+                for address, reconnector in self._reconnectors.items()
+                if reconnector.connection is None
             },
-            connects=sum(keeper.connects for keeper in self._keepers.values()),
+            connects=sum(reconnector.connects for reconnector in self._reconnectors.values()),
         )
 
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from nsqfast._ext.client.consume_connection import Intake
-from nsqfast.client.keeper import Keeper
+from nsqfast._ext.client.consume_connection import ConsumeConnection
+from nsqfast.client.reconnector import Reconnector
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,10 @@ class ConsumerStats:
     connections: dict[str, ConnectionStats]
 
 
-def connection_stats(keeper: Keeper, link: Intake | None) -> ConnectionStats:
-    """Of one address; `link` is None while it is not connected."""
-    if link is None:
-        return ConnectionStats(False, 0, 0, 0, str(keeper.error or "not connected yet"))
-    return ConnectionStats(True, link.rdy, link.in_flight, link.received, "")
+def connection_stats(
+    reconnector: Reconnector, connection: ConsumeConnection | None
+) -> ConnectionStats:
+    """Of one address; `connection` is None while it is not connected."""
+    if connection is None:
+        return ConnectionStats(False, 0, 0, 0, str(reconnector.error or "not connected yet"))
+    return ConnectionStats(True, connection.rdy, connection.in_flight, connection.received, "")

@@ -4,7 +4,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 
-from nsqfast._ext.client.consume_connection import Inbox, Message
+from nsqfast._ext.client.consume_connection import Message, MessageQueue
 from nsqfast.client.callbacks import call, is_cancelled
 from nsqfast.client.lifetime import Logger
 from nsqfast.errors import NsqfastError, OptionsError
@@ -27,7 +27,7 @@ class Workers:
         self,
         handler: Handler,
         concurrency: int,
-        inbox: Inbox,
+        inbox: MessageQueue,
         log: Logger,
         name: str,
     ) -> None:

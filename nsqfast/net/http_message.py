@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 if TYPE_CHECKING:
-    from nsqfast._ext.core.log_quota import LineQuota
+    from nsqfast._ext.core.log_quota import LogQuota
 
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json; charset=utf-8"
@@ -68,7 +68,7 @@ class Request:
         self.body = b""
         self.headers: dict[bytes, bytes] = {}  # names in lower case
         self.remote = remote
-        self.lines: LineQuota | None = None  # of the log, for its connection
+        self.lines: LogQuota | None = None  # of the log, for its connection
         self.oversize = FITS
         self.is_http10 = False
         self.close = False  # the connection ends with this answer

@@ -10,7 +10,7 @@ from typing import Protocol, cast
 
 import httptools
 
-from nsqfast._ext.core.log_quota import LineQuota
+from nsqfast._ext.core.log_quota import LogQuota
 from nsqfast._ext.core.memory import hold, is_full
 from nsqfast._ext.server.http_shortcut import Shortcut
 from nsqfast.net.http_message import ACTUAL, DECLARED, Request, Response
@@ -51,7 +51,7 @@ class HttpReceiver:
         self._handler = handler
         self._parser = httptools.HttpRequestParser(self)
         self._remote = ""
-        self._lines = LineQuota()
+        self._lines = LogQuota()
         self._is_input_over = False  # nothing further is parsed
         self._is_lingering = False  # the peer may still be sending when the last answer leaves
         # the request that is being received

@@ -13,7 +13,7 @@ from typing import Any
 
 from nsqfast.gotext import os_error
 from nsqfast.net.addresses import peer_text
-from nsqfast.net.gate import Gate
+from nsqfast.net.descriptor_reserve import DescriptorReserve
 
 log = logging.getLogger(__name__)
 
@@ -44,18 +44,18 @@ class Listener:
         name: str,
         listener: socket.socket,
         factory: Factory,
-        gate: Gate,
+        reserve: DescriptorReserve,
         ceiling: Ceiling | None = None,
     ) -> None:
         self._name = name
         self._socket = listener
         self._factory = factory
-        self._gate = gate
+        self._reserve = reserve
         self._ceiling = ceiling
         self._loop = asyncio.get_running_loop()
         self._opening: set[asyncio.Task[None]] = set()
         self._is_listening = self._is_closed = self._is_full = False
-        gate.join(self._stop, self.start)
+        reserve.join(self._stop, self.start)
 
     def start(self) -> None:
         """Accept who waits and who comes."""
@@ -81,17 +81,17 @@ class Listener:
             try:
                 connection, peer = self._socket.accept()
             except BlockingIOError:
-                self._gate.passed()
+                self._reserve.passed()
                 return
             except OSError as error:
                 if error.errno in _LOST:
                     continue
-                self._gate.shut(os_error(error))
+                self._reserve.shut(os_error(error))
                 return
             task = self._loop.create_task(self._open(connection, peer, self._choose()))
             self._opening.add(task)
             task.add_done_callback(self._opening.discard)
-            if not self._gate.admits(connection.fileno()):
+            if not self._reserve.admits(connection.fileno()):
                 return
 
     def _choose(self) -> Factory:

@@ -7,14 +7,14 @@ LINGER_S = 1.0  # for a peer that says nothing, or goes on sending
 
 
 class Refusal(asyncio.Protocol):
-    """Answers the first bytes, whatever they are, with `farewell` and ends the connection.
+    """Answers the first bytes, whatever they are, with `answer` and ends the connection.
 
     Not before: some HTTP clients take an answer that comes before their question for a broken connection. And the rest
     is read unheard for a moment, because closing over it would reset the connection and take the answer with it.
     """
 
-    def __init__(self, farewell: bytes) -> None:
-        self._farewell = farewell
+    def __init__(self, answer: bytes) -> None:
+        self._answer = answer
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_told = False
@@ -27,7 +27,7 @@ class Refusal(asyncio.Protocol):
         if self._is_told or self._transport is None:
             return
         self._is_told = True
-        self._transport.write(self._farewell)
+        self._transport.write(self._answer)
         if self._transport.can_write_eof():
             self._transport.write_eof()
         else:

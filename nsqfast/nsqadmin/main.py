@@ -29,7 +29,7 @@ async def _live(options: Options) -> None:
         print_account()
         return
     # Loaded late, so that --help and a wrong flag answer at once.
-    from nsqfast.net.gate import raise_descriptor_limit
+    from nsqfast.net.descriptor_reserve import raise_descriptor_limit
     from nsqfast.nsqadmin.server import Server
 
     raise_descriptor_limit()

@@ -15,7 +15,7 @@ def main(argv: list[str] | None = None) -> int:
 async def _live(options: Options) -> None:
     # The compiled core is loaded late, so that --help and a wrong flag answer at once.
     from nsqfast._ext.core.message import keep_freed_memory
-    from nsqfast.net.gate import raise_descriptor_limit
+    from nsqfast.net.descriptor_reserve import raise_descriptor_limit
     from nsqfast.nsqd.server import Server
 
     keep_freed_memory()

@@ -18,12 +18,11 @@ from nsqfast._ext.core.histogram import Histogram
 from nsqfast._ext.server.session import Session
 from nsqfast.errors import OptionsError
 from nsqfast.net import addresses
+from nsqfast.net.descriptor_reserve import DescriptorReserve
 from nsqfast.net.door import Door
-from nsqfast.net.gate import Gate
 from nsqfast.net.listener import Ceiling, Factory, Listener
 from nsqfast.net.tls import ServerTls, client_context
 from nsqfast.net.tls_protocol import TlsProtocol
-from nsqfast.nsqd.farewells import refuse_http, refuse_tcp
 from nsqfast.nsqd.lock import DirectoryLock
 from nsqfast.nsqd.lookup import Lookup
 from nsqfast.nsqd.metadata_file import MetadataFile
@@ -35,6 +34,7 @@ from nsqfast.nsqd.options import (
     validate,
 )
 from nsqfast.nsqd.progress import StopProgress
+from nsqfast.nsqd.refusals import refuse_http, refuse_tcp
 from nsqfast.nsqd.statsd import Statsd
 from nsqfast.nsqd.timers import DeadlineTimer, LagProbe
 
@@ -69,7 +69,7 @@ class Server:
         self._lag_probe: LagProbe | None = None
         self._sockets: dict[str, socket.socket] = {}
         self._listeners: dict[str, Listener] = {}
-        self._gate: Gate | None = None
+        self._reserve: DescriptorReserve | None = None
         self._clients: list[set[HttpProtocol]] = []  # of each HTTP listener
         self.doors: dict[str, Door] = {}  # by listener
         self._sync_fd = -1
@@ -188,7 +188,7 @@ class Server:
 
     def _serve(self) -> None:
         registry = self.registry
-        self._gate = Gate(asyncio.get_running_loop())
+        self._reserve = DescriptorReserve(asyncio.get_running_loop())
         refusal: Factory = partial(refuse_tcp, self.options.max_connections)
         door = Door(partial(Session, registry), registry.session_count)
         self._serve_on("TCP", door, refusal)
@@ -227,12 +227,12 @@ class Server:
         return TlsProtocol(make_inner, self.tls_context, connections)
 
     def _serve_on(self, name: str, door: Door, refusal: Factory) -> None:
-        assert self._gate is not None
+        assert self._reserve is not None
         self.doors[name] = door
         count_max = self.options.max_connections
         ceiling = Ceiling(count_max, door.open_count, refusal) if count_max else None
         listener = self._sockets[name]
-        self._listeners[name] = Listener(name, listener, door, self._gate, ceiling)
+        self._listeners[name] = Listener(name, listener, door, self._reserve, ceiling)
         self._listeners[name].start()
         address = addresses.format_address(addresses.bound_address(listener))
         log.info("%s: listening on %s", name, address)
@@ -309,8 +309,8 @@ class Server:
         self._close_listener("HTTP", self.http_address)
         self._close_listener("HTTPS", self.https_address)
         self._close_listener(HTTP_ADMIN, self.http_admin_address)
-        if self._gate is not None:
-            self._gate.close()
+        if self._reserve is not None:
+            self._reserve.close()
         for client in [client for clients in self._clients for client in clients]:
             client.close()
         if self._metadata is not None:

@@ -14,7 +14,7 @@ def main(argv: list[str] | None = None) -> int:
 
 async def _live(options: Options) -> None:
     # Loaded late, so that --help and a wrong flag answer at once.
-    from nsqfast.net.gate import raise_descriptor_limit
+    from nsqfast.net.descriptor_reserve import raise_descriptor_limit
     from nsqfast.nsqlookupd.server import Server
 
     raise_descriptor_limit()

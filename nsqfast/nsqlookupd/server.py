@@ -12,8 +12,8 @@ import orjson
 from nsqfast import NSQ_VERSION
 from nsqfast.errors import OptionsError
 from nsqfast.net import addresses
+from nsqfast.net.descriptor_reserve import DescriptorReserve
 from nsqfast.net.door import Door
-from nsqfast.net.gate import Gate
 from nsqfast.net.http_server import HttpProtocol
 from nsqfast.net.listener import Listener
 from nsqfast.nsqlookupd.http_api import HttpApi
@@ -41,7 +41,7 @@ class Server:
         self.requests: Counter[tuple[str, int]] = Counter()
         self._sockets: dict[str, socket.socket] = {}
         self._listeners: dict[str, Listener] = {}
-        self._gate: Gate | None = None
+        self._reserve: DescriptorReserve | None = None
         self._peers: set[Connection] = set()
         self._clients: set[HttpProtocol] = set()
         self._is_forgetting = False
@@ -62,7 +62,7 @@ class Server:
         except OptionsError as error:
             raise OptionsError(f"failed to instantiate nsqlookupd - {error}") from None
         self.desk = Desk(self.registry, self._identity())
-        self._gate = Gate(asyncio.get_running_loop())
+        self._reserve = DescriptorReserve(asyncio.get_running_loop())
         self.registry.on_gone = self._forget_soon
         peers, clients = self._peers, self._clients
         connect = partial(Connection, self.desk, peers)
@@ -97,9 +97,9 @@ class Server:
         return addresses.bound_address(self._sockets[name])
 
     def _serve_on(self, name: str, door: Door) -> None:
-        assert self._gate is not None
+        assert self._reserve is not None
         self.doors[name] = door
-        listener = Listener(name, self._sockets[name], door, self._gate)
+        listener = Listener(name, self._sockets[name], door, self._reserve)
         self._listeners[name] = listener
         listener.start()
         log.info("%s: listening on %s", name, addresses.format_address(self._bound(name)))
@@ -134,5 +134,5 @@ class Server:
     def _release(self) -> None:
         self._close_listener("TCP")
         self._close_listener("HTTP")
-        if self._gate is not None:
-            self._gate.close()
+        if self._reserve is not None:
+            self._reserve.close()

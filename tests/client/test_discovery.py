@@ -280,8 +280,11 @@ def test_a_cluster(run, implementation, topic, tmp_path_factory):
                     for number in range(40):
                         await producer.publish(topic, b"%d" % number)
                 await take(consumer, 40)
-                links = consumer.stats().connections
-                assert [links[address].is_connected for address in addresses[1:]] == [True, True]
+                connections = consumer.stats().connections
+                assert [connections[address].is_connected for address in addresses[1:]] == [
+                    True,
+                    True,
+                ]
         finally:
             for server in [*nodes, *lookupds]:
                 server.kill()

@@ -337,10 +337,10 @@ def test_every_nsqd_may_deliver_if_nobody_says_otherwise(run, topic):
             rdy.clear()
             config = Config(max_in_flight=1)
             async with Consumer(topic, "c", nsqd=addresses, config=config) as consumer:
-                await until(lambda: all(one.is_connected for one in links(consumer)))
-                assert sum(one.rdy for one in links(consumer)) == 1
+                await until(lambda: all(one.is_connected for one in connections(consumer)))
+                assert sum(one.rdy for one in connections(consumer)) == 1
 
-    def links(consumer):
+    def connections(consumer):
         return consumer.stats().connections.values()
 
     run(main())

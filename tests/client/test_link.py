@@ -11,7 +11,7 @@ from nsqfast.client.connection import (
     check_address,
     dial,
     local_address,
-    make_producer_link,
+    make_producer_connection,
     tls_context,
 )
 from nsqfast.errors import ProtocolError, WrongPeerError
@@ -24,7 +24,7 @@ SLOW = Config(max_in_flight=10, max_backoff_duration_s=0)
 
 async def connect(address, config=None, closed=lambda _: None):
     config = config or Config()
-    return await dial(address, config, tls_context(config), make_producer_link(closed))
+    return await dial(address, config, tls_context(config), make_producer_connection(closed))
 
 
 async def consume(address, count, config=SLOW):
@@ -48,10 +48,10 @@ def test_what_is_said_of_oneself(run_anywhere):
             await peer.read_to_end()
 
         async with FakeNsqd(script) as fake:
-            link, features = await connect(
+            connection, features = await connect(
                 fake.address, Config(client_id="me", hostname="here.example")
             )
-            link.close()
+            connection.close()
             identity = await said
         assert features.max_rdy_count == 2500
         assert identity == {
@@ -122,12 +122,12 @@ def test_a_packed_ok_in_the_same_read_as_the_answer(run, layer):
 
     async def main():
         async with FakeNsqd(script) as fake:
-            link, features = await connect(fake.address, Config(**{name: True}))
+            connection, features = await connect(fake.address, Config(**{name: True}))
             assert getattr(features, name)
-            assert link.layer is not None
-            link.flush()
+            assert connection.layer is not None
+            connection.flush()
             await until(lambda: not fake.errors)
-            link.close()
+            connection.close()
 
     run(main())
 
@@ -141,10 +141,10 @@ def test_a_broker_that_negotiates_nothing(run):
 
     async def main():
         async with FakeNsqd(script) as fake:
-            link, features = await connect(fake.address, Config(snappy=True))
+            connection, features = await connect(fake.address, Config(snappy=True))
             assert features.max_rdy_count == 2500
-            assert link.layer is None
-            link.close()
+            assert connection.layer is None
+            connection.close()
             with pytest.raises(RefusedError, match="TLS is asked for"):
                 await connect(fake.address, Config(tls_v1=True))
 
@@ -223,9 +223,9 @@ def test_silence_later(run):
         closed = asyncio.get_running_loop().create_future()
         config = Config(read_timeout="100ms", heartbeat_interval="100ms")
         async with FakeNsqd(script) as fake:
-            link, _ = await connect(fake.address, config, closed.set_result)
-            assert await closed is link
-        assert str(link.error) == "nothing came for 0.1 s"
+            connection, _ = await connect(fake.address, config, closed.set_result)
+            assert await closed is connection
+        assert str(connection.error) == "nothing came for 0.1 s"
 
     run(main())
 
@@ -241,10 +241,12 @@ def test_a_peer_that_does_not_read(run):
     async def main():
         closed = asyncio.get_running_loop().create_future()
         async with FakeNsqd(script) as fake:
-            link, _ = await connect(fake.address, Config(write_timeout="100ms"), closed.set_result)
-            link.tell(b"x" * (64 << 20))
+            connection, _ = await connect(
+                fake.address, Config(write_timeout="100ms"), closed.set_result
+            )
+            connection.tell(b"x" * (64 << 20))
             await closed
-        assert str(link.error) == "nothing could be written for 0.1 s"
+        assert str(connection.error) == "nothing could be written for 0.1 s"
 
     run(main())
 
@@ -329,9 +331,9 @@ def test_from_where(run):
             await peer.read_to_end()
 
         async with FakeNsqd(script) as fake:
-            link, _ = await connect(fake.address, Config(local_addr="127.0.0.3:0"))
+            connection, _ = await connect(fake.address, Config(local_addr="127.0.0.3:0"))
             assert await seen == "127.0.0.3"
-            link.close()
+            connection.close()
         assert local_address("::1") == ("::1", 0)
         assert local_address("[::1]:5") == ("::1", 5)
         with pytest.raises(OptionsError, match="local_addr: '10.0.0.1:x' is not ip:port"):
@@ -370,9 +372,9 @@ def test_unix_socket(run, tmp_path):
             writer.close()
 
         server = await asyncio.start_unix_server(serve, tmp_path / "nsqd.sock")
-        link, _ = await connect(str(tmp_path / "nsqd.sock"))
-        assert link.is_open
-        link.close()
+        connection, _ = await connect(str(tmp_path / "nsqd.sock"))
+        assert connection.is_open
+        connection.close()
         await until(lambda: len(asyncio.all_tasks()) == 1)
         server.close()
 

@@ -1,7 +1,7 @@
 """A publish that is awaited alone: the loop looks for the answer for a moment before it sleeps (docs/CLIENT.md)."""
 
 import pytest
-from nsqfast._ext.client.publish_connection import Dispatcher, Outbox
+from nsqfast._ext.client.publish_connection import Dispatcher, PublishConnection
 
 from support.still import Loop, Transport, deliver
 from support.wire import encode_frame
@@ -23,16 +23,16 @@ class Publisher:
 
     def __init__(self):
         self.loop = Loop()
-        self.link = Outbox(self.loop, lambda _link: None)
-        self.link.connection_made(Transport())
+        self.connection = PublishConnection(self.loop, lambda _connection: None)
+        self.connection.connection_made(Transport())
         self.dispatcher = Dispatcher(self.loop, 100_000, 1 << 20, 0, 0, False)
-        self.dispatcher.join(self.link, 0)
+        self.dispatcher.join(self.connection, 0)
 
     def publish(self):
         return self.dispatcher.send("t", b"x", False)
 
     def answer(self):
-        deliver(self.link, OK)
+        deliver(self.connection, OK)
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_where_it_pays_again_it_is_back(publisher):
 
 def test_it_ends_with_the_connection(publisher):
     future = publisher.publish()
-    publisher.link.connection_lost(None)
+    publisher.connection.connection_lost(None)
     publisher.loop.turn()
     assert turns_until_sleep(publisher.loop) <= 2
     assert future.exception() is not None

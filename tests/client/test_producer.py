@@ -457,10 +457,10 @@ def test_it_is_there_again_soon(run, implementation, tmp_path, topic):
         address = f"127.0.0.1:{server.tcp[1]}"
         server.kill()
         async with Producer(address) as producer:
-            (keeper,) = producer._keepers.values()
+            (reconnector,) = producer._reconnectors.values()
             assert producer.stats().errors == {address: "connection refused"}
-            keeper._delays.tries = 20
-            assert keeper._delays.next_s() <= 2.0
+            reconnector._delays.tries = 20
+            assert reconnector._delays.next_s() <= 2.0
             server = await asyncio.to_thread(
                 start_nsqd, implementation, tmp_path, f"--tcp-address={address}"
             )

@@ -443,7 +443,9 @@ def test_two_that_add_the_same(run, topic, kind):
                         await one
                 assert list(thing.stats().connections) == [first.address]
                 if kind == "consumer":
-                    thing._flow.lanes[0].link.fail(ConnectionError("nobody answers CLS here"))
+                    thing._flow.subscriptions[0].connection.fail(
+                        ConnectionError("nobody answers CLS here")
+                    )
 
     run(main())
 
@@ -457,7 +459,12 @@ def test_a_drop_behind_a_request_to_stop(run, two, topic):
         async with Consumer(topic, "c", nsqd=[first, second], config=CONFIG) as consumer:
             message = await anext(aiter(consumer))
             consumer.request_stop()
-            await until(lambda: all(lane.link.is_leaving for lane in consumer._flow.lanes))
+            await until(
+                lambda: all(
+                    subscription.connection.is_leaving
+                    for subscription in consumer._flow.subscriptions
+                )
+            )
             dropping = asyncio.create_task(consumer.drop_nsqd(first))
             await until(lambda: consumer._flow._idle_waiters != [])
             await until(lambda: channel(two[0], topic)["in_flight_count"] == 1)

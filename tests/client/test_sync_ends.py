@@ -14,7 +14,7 @@ import pytest
 from nsqfast.client import ClosedError, Config, RefusedError
 from nsqfast.client import lifetime as lifetime_module
 from nsqfast.client.sync import Batch, Consumer, Producer
-from nsqfast.client.sync.engine import Engine
+from nsqfast.client.sync.loop_thread import LoopThread
 from nsqfast.client.sync.message import Message
 from support.fake_nsqd import FakeNsqd, eventually
 from support.programs import Program
@@ -42,17 +42,17 @@ class Caller(threading.Thread):
         return not self.is_alive()
 
 
-# -- calls and the end of the engine ----------------------------------------------------------------------------------
+# -- calls and the end of the loop thread ----------------------------------------------------------------------
 
 
 class Watched:
-    """The loop of an engine; `called` is set when somebody else's call stands in its queue."""
+    """The loop of an loop_thread; `called` is set when somebody else's call stands in its queue."""
 
-    def __init__(self, engine, before_close=lambda: None):
-        self.loop = engine._loop
+    def __init__(self, loop_thread, before_close=lambda: None):
+        self.loop = loop_thread._loop
         self.before_close = before_close
         self.called = threading.Event()
-        engine._loop = self
+        loop_thread._loop = self
 
     def __getattr__(self, name):
         return getattr(self.loop, name)
@@ -70,7 +70,7 @@ class Watched:
 
 def test_a_call_while_the_loop_ends():
     """Its tasks are cancelled by then; one more that begins is, too."""
-    engine = Engine("test")
+    loop_thread = LoopThread("test")
     begun = threading.Event()
     callers = []
 
@@ -80,13 +80,13 @@ def test_a_call_while_the_loop_ends():
             await asyncio.sleep(3600)
         finally:
             loop.called.clear()
-            callers.append(Caller(lambda: engine.call(asyncio.sleep(3600))))
+            callers.append(Caller(lambda: loop_thread.call(asyncio.sleep(3600))))
             assert loop.called.wait(WAIT_S)
 
-    loop = Watched(engine)
-    callers.append(Caller(lambda: engine.call(hold_up())))
+    loop = Watched(loop_thread)
+    callers.append(Caller(lambda: loop_thread.call(hold_up())))
     assert begun.wait(WAIT_S)
-    engine.stop()
+    loop_thread.stop()
     assert len(callers) == 2
     for caller in callers:
         assert caller.ends()
@@ -95,15 +95,15 @@ def test_a_call_while_the_loop_ends():
 
 def test_a_call_behind_the_last_turn():
     """The loop takes it, and never comes to it."""
-    engine = Engine("test")
+    loop_thread = LoopThread("test")
     callers = []
 
     def call():
-        callers.append(Caller(lambda: engine.call(asyncio.sleep(0))))
+        callers.append(Caller(lambda: loop_thread.call(asyncio.sleep(0))))
         assert loop.called.wait(WAIT_S)
 
-    loop = Watched(engine, before_close=call)
-    engine.stop()
+    loop = Watched(loop_thread, before_close=call)
+    loop_thread.stop()
     (caller,) = callers
     assert caller.ends()
     assert isinstance(caller.outcome, ClosedError)
@@ -122,7 +122,7 @@ def test_closed_by_a_signal_handler_before_it_connects(address, topic, kind, mon
 
 @pytest.mark.parametrize("kind", ["producer", "consumer"])
 def test_closed_while_its_thread_starts(address, topic, kind, monkeypatch):
-    """Even earlier: the engine is being made, and close cannot know of it."""
+    """Even earlier: the loop_thread is being made, and close cannot know of it."""
     thing = Producer(address) if kind == "producer" else Consumer(topic, "c", nsqd=address)
     threads = threading.active_count()
     start = threading.Thread.start

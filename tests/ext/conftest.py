@@ -1,7 +1,7 @@
 """Parts end after what they have done, not with the time it took: a loaded machine must change no result."""
 
 import pytest
-from nsqfast._ext.core.budget import fix_parts
+from nsqfast._ext.dev.probes import fix_parts
 
 ENDLESS = 1 << 40
 

@@ -11,8 +11,8 @@ import struct
 from pathlib import Path
 
 import pytest
+from nsqfast._ext.dev.probes import count_mapped, limit_mapped
 from nsqfast._ext.disk.ackfile import AckFile
-from nsqfast._ext.disk.ackmapping import count_mapped, limit_mapped
 
 from support.seeds import seeds
 

@@ -4,9 +4,10 @@ import os
 import random
 
 import pytest
-from nsqfast._ext.broker.mpub_bodies import put_all
-from nsqfast._ext.core.clock import let_pass, now, shift_wall
-from nsqfast._ext.disk.oldest_record import DiskHead
+from nsqfast._ext.core.clock import now
+from nsqfast._ext.dev.probes import let_pass, shift_wall
+from nsqfast._ext.dev.structures import put_all
+from nsqfast._ext.disk.oldest_record import OldestRecord
 from nsqfast._ext.disk.queue import DiskQueue
 from nsqfast._ext.disk.syncer import Syncer
 
@@ -61,7 +62,7 @@ def seconds(queue):
 
 
 def test_the_head_of_a_queue_on_disk(queue):
-    head = DiskHead()
+    head = OldestRecord()
     assert head.look_at(queue) == 0
     for number in range(1, 11):
         queue.put(b"x", timestamp_ns=number)
@@ -69,7 +70,7 @@ def test_the_head_of_a_queue_on_disk(queue):
     for number in range(1, 11):
         # With nothing in the reader's memory, then with what it has read ahead, over all rolls.
         assert head.look_at(queue) == number
-        assert DiskHead().look_at(queue) == number
+        assert OldestRecord().look_at(queue) == number
         ordinal, _, body, _ = queue.get()
         assert body == b"x"
         if number % 2:  # a reader whose records are not finished stays at the end of a file
@@ -80,7 +81,7 @@ def test_the_head_of_a_queue_on_disk(queue):
 def test_looking_leaves_everything_as_it_is(tmp_path, queue):
     dice = random.Random(SEED)
     print("seed", SEED)
-    head, written, read = DiskHead(), 0, 0
+    head, written, read = OldestRecord(), 0, 0
     for _ in range(2000):
         if dice.random() < 0.5:
             written += 1
@@ -98,7 +99,7 @@ def test_no_descriptor_is_left_open(queue):
         queue.put(b"x", timestamp_ns=number)
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(10):
-        assert DiskHead().look_at(queue) == 1
+        assert OldestRecord().look_at(queue) == 1
     assert len(os.listdir("/proc/self/fd")) == before
 
 
@@ -108,7 +109,7 @@ def test_what_cannot_be_read_is_unknown_and_is_looked_at_again(tmp_path, queue, 
     [path] = tmp_path.glob("*.diskqueue.0*.dat")
     whole = path.read_bytes()
     os.truncate(path, size)
-    head = DiskHead()
+    head = OldestRecord()
     assert head.look_at(queue) == UNREADABLE
     path.write_bytes(whole)
     assert head.look_at(queue) == 7
@@ -121,14 +122,14 @@ def test_what_is_no_record_is_unknown(tmp_path, queue, start):
     queue.put(b"x", timestamp_ns=7)
     [path] = tmp_path.glob("*.diskqueue.0*.dat")
     path.write_bytes(start + path.read_bytes()[len(start) :])
-    assert DiskHead().look_at(queue) == UNREADABLE
+    assert OldestRecord().look_at(queue) == UNREADABLE
 
 
 def test_a_file_that_is_gone_is_unknown(tmp_path, queue):
     queue.put(b"x", timestamp_ns=7)
     [path] = tmp_path.glob("*.diskqueue.0*.dat")
     moved = path.rename(tmp_path / "elsewhere")
-    assert DiskHead().look_at(queue) == UNREADABLE
+    assert OldestRecord().look_at(queue) == UNREADABLE
     moved.rename(path)
 
 

@@ -4,9 +4,8 @@ import random
 import resource
 
 import pytest
-from nsqfast._ext.core.clock import let_pass, shift_wall
 from nsqfast._ext.core.memory import hold, is_full, set_ceiling, used_bytes
-from nsqfast._ext.core.message import live_deliveries
+from nsqfast._ext.dev.probes import let_pass, live_deliveries, shift_wall
 
 from models.channel import ChannelModel
 from support.core import SECOND_NS, Peer, make_registry

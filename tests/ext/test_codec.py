@@ -4,9 +4,8 @@ import random
 
 import pytest
 from nsqfast._ext.core.guid import GuidFactory
-from nsqfast._ext.core.message import decode_record, encode_record
+from nsqfast._ext.dev.structures import decimal, decode_record, encode_record, parse_command
 from nsqfast._ext.protocol.buffer import ReadBuffer, WriteBuffer
-from nsqfast._ext.protocol.command import decimal, parse
 from nsqfast._ext.protocol.frame import FrameDecoder, encode
 
 from nsqfast.errors import ProtocolError
@@ -27,18 +26,18 @@ LINES = [
 @pytest.mark.parametrize(("line", "name", "count", "parameters"), LINES)
 def test_line(line, name, count, parameters):
     wanted = (len(line), name, count, parameters)
-    assert parse(line) == wanted
-    assert parse(line + b"garbage\n\n") == wanted
+    assert parse_command(line) == wanted
+    assert parse_command(line + b"garbage\n\n") == wanted
     for size in range(len(line)):
-        assert parse(line[:size]) is None
-        assert parse(line, size) == wanted
+        assert parse_command(line[:size]) is None
+        assert parse_command(line, size) == wanted
 
 
 def test_line_size_has_a_limit():
-    assert parse(b"x" * 16383 + b"\n")[0] == 16384
-    assert parse(b"x" * 16383) is None
+    assert parse_command(b"x" * 16383 + b"\n")[0] == 16384
+    assert parse_command(b"x" * 16383) is None
     with pytest.raises(ValueError, match="no newline"):
-        parse(b"x" * 16384 + b"\n")
+        parse_command(b"x" * 16384 + b"\n")
 
 
 @pytest.mark.parametrize(

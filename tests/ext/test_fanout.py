@@ -1,8 +1,8 @@
 """A publish goes to all channels or to none: after an error and a retry each of them has it once."""
 
 import pytest
-from nsqfast._ext.broker.mpub_bodies import put_all
-from nsqfast._ext.core.clock import let_pass
+from nsqfast._ext.dev.probes import let_pass
+from nsqfast._ext.dev.structures import put_all
 
 from nsqfast.errors import PublishError
 from support.core import Peer, make_registry

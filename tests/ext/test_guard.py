@@ -3,7 +3,7 @@
 from collections import deque
 
 import pytest
-from nsqfast._ext.core.clock import let_pass
+from nsqfast._ext.dev.probes import let_pass
 
 from nsqfast.streams.compression import Deflate
 from support.core import SECOND_NS, Peer, make_registry

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from nsqfast._ext.core.clock import let_pass
+from nsqfast._ext.dev.probes import let_pass
 
 from ext.test_durable import no_room, pub, sync
 from support.core import Peer, make_registry

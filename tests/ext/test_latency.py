@@ -3,8 +3,8 @@
 import random
 
 import pytest
-from nsqfast._ext.core.clock import let_pass
 from nsqfast._ext.core.latency import Latency, summarize
+from nsqfast._ext.dev.probes import let_pass
 
 from support.core import SECOND_NS, Peer, make_registry
 from support.seeds import seeds

@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 import pytest
-from nsqfast._ext.core.budget import fix_parts
 from nsqfast._ext.core.clock import now
+from nsqfast._ext.dev.probes import fix_parts
 from nsqfast._ext.disk.segment import Segment, forget_folder, listed_once
 
 from nsqfast.nsqd.metadata import load

@@ -4,8 +4,7 @@ import os
 import tempfile
 
 import pytest
-from nsqfast._ext.core.clock import let_pass
-from nsqfast._ext.disk.ackmapping import count_mapped, limit_mapped
+from nsqfast._ext.dev.probes import count_mapped, let_pass, limit_mapped
 
 from support.core import SECOND_NS, make_registry
 

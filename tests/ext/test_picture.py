@@ -8,7 +8,6 @@ import threading
 
 import pytest
 from nsqfast._ext.broker.deferral import Deferral
-from nsqfast._ext.broker.mpub_bodies import put_all
 from nsqfast._ext.broker.snapshot import (
     LIMIT_MAX,
     NEEDLE_SIZE_MAX,
@@ -16,8 +15,9 @@ from nsqfast._ext.broker.snapshot import (
     PIECE_SIZE_MAX,
     Picture,
 )
-from nsqfast._ext.core.clock import let_pass, now
-from nsqfast._ext.core.message import live_deliveries
+from nsqfast._ext.core.clock import now
+from nsqfast._ext.dev.probes import let_pass, live_deliveries
+from nsqfast._ext.dev.structures import put_all
 from nsqfast._ext.disk.queue import DiskQueue
 from nsqfast._ext.disk.scan import DiskScan
 from nsqfast._ext.disk.syncer import Syncer

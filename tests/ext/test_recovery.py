@@ -6,10 +6,10 @@ import random
 from pathlib import Path
 
 import pytest
+from nsqfast._ext.dev.structures import seal_record
 from nsqfast._ext.disk.ackfile import AckFile
 from nsqfast._ext.disk.queue import DiskQueue
 from nsqfast._ext.disk.recovery import parse_meta
-from nsqfast._ext.disk.segment import seal_record
 from nsqfast._ext.disk.syncer import Syncer
 
 BIG = 1 << 30

@@ -1,7 +1,7 @@
 """Publishes read without the full parser: what is known, and how much is not."""
 
 import pytest
-from nsqfast._ext.protocol.http_request import parse
+from nsqfast._ext.dev.structures import parse_http_request
 
 OTHER, PART = -1, 0
 
@@ -66,16 +66,18 @@ FOREIGN = [
 def test_known(head):
     """Whole, with bytes behind it, and cut at every byte: then it waits for its body, or is left to others."""
     whole = head + b"abc"
-    assert parse(whole) == (*KNOWN[head], b"abc", len(whole))
-    assert parse(whole + head) == (*KNOWN[head], b"abc", len(whole))
-    assert [parse(whole[:size]) for size in range(len(whole))] == [OTHER] * len(head) + [PART] * 3
+    assert parse_http_request(whole) == (*KNOWN[head], b"abc", len(whole))
+    assert parse_http_request(whole + head) == (*KNOWN[head], b"abc", len(whole))
+    assert [parse_http_request(whole[:size]) for size in range(len(whole))] == [OTHER] * len(
+        head
+    ) + [PART] * 3
 
 
 @pytest.mark.parametrize("head", FOREIGN, ids=lambda head: repr(head[:70]))
 def test_foreign(head):
     stream = head + b"abc" * 10
-    assert {parse(stream[:size]) for size in range(len(stream) + 1)} == {OTHER}
+    assert {parse_http_request(stream[:size]) for size in range(len(stream) + 1)} == {OTHER}
 
 
 def test_an_empty_name_is_for_the_broker_to_judge():
-    assert parse(post("/pub?topic=") + b"abc")[2] == b""
+    assert parse_http_request(post("/pub?topic=") + b"abc")[2] == b""

@@ -6,14 +6,12 @@ import random
 from pathlib import Path
 
 import pytest
+from nsqfast._ext.dev.structures import is_hollow_record, is_sealed_record, seal_record
 from nsqfast._ext.disk.segment import (
     Segment,
     forget_listed,
-    is_hollow_record,
-    is_sealed_record,
     listed_once,
     save_damaged,
-    seal_record,
     segment_numbers,
     segment_path,
     segments_between,

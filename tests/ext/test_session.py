@@ -4,9 +4,8 @@ import json
 import os
 
 import pytest
-from nsqfast._ext.core.clock import let_pass
 from nsqfast._ext.core.memory import hold, set_ceiling, used_bytes
-from nsqfast._ext.core.message import pool_slabs
+from nsqfast._ext.dev.probes import let_pass, pool_slabs
 from nsqfast._ext.protocol.frame import FrameDecoder
 
 from support.core import SECOND_NS, Peer, counted_bytes, make_registry

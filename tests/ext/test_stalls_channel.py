@@ -3,9 +3,7 @@
 import random
 
 import pytest
-from nsqfast._ext.core.budget import fix_parts
-from nsqfast._ext.core.clock import let_pass
-from nsqfast._ext.core.message import live_deliveries
+from nsqfast._ext.dev.probes import fix_parts, let_pass, live_deliveries
 
 from support.core import NEVER, SECOND_NS, Peer, make_registry
 from support.seeds import seeds

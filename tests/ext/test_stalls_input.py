@@ -7,8 +7,8 @@ import time
 import zlib
 
 import pytest
-from nsqfast._ext.core.budget import Part, fix_parts
-from nsqfast._ext.core.clock import let_pass
+from nsqfast._ext.core.budget import Part
+from nsqfast._ext.dev.probes import fix_parts, let_pass
 
 from ext.test_durable import pub, sync
 from support.core import NEVER, SECOND_NS, Peer, make_registry

@@ -5,8 +5,8 @@ import os
 import shutil
 
 import pytest
-from nsqfast._ext.core.budget import fix_parts
-from nsqfast._ext.core.clock import let_pass, now
+from nsqfast._ext.core.clock import now
+from nsqfast._ext.dev.probes import fix_parts, let_pass
 
 from ext.test_durable import pub
 from support.core import Peer

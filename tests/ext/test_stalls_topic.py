@@ -4,9 +4,9 @@ import random
 import shutil
 
 import pytest
-from nsqfast._ext.broker.mpub_bodies import put_all
-from nsqfast._ext.core.budget import fix_parts
-from nsqfast._ext.core.clock import let_pass, now
+from nsqfast._ext.core.clock import now
+from nsqfast._ext.dev.probes import fix_parts, let_pass
+from nsqfast._ext.dev.structures import put_all
 
 from ext.test_durable import mpub, pub, sync
 from support.core import Peer

@@ -6,14 +6,13 @@ from collections import deque
 
 import pytest
 from nsqfast._ext.broker.deferral import Deferral
-from nsqfast._ext.broker.in_flight_table import TestTable as Table
-from nsqfast._ext.core.clock import let_pass
-from nsqfast._ext.core.heap import TestHeap as Heap
-from nsqfast._ext.core.in_flight_queue import TestLine as Line
 from nsqfast._ext.core.memory import used_bytes
-from nsqfast._ext.core.message import TestMessages as Messages
-from nsqfast._ext.core.message import live_deliveries, pool_slabs
 from nsqfast._ext.core.ring import Ring
+from nsqfast._ext.dev.probes import let_pass, live_deliveries, pool_slabs
+from nsqfast._ext.dev.structures import NumberedHeap as Heap
+from nsqfast._ext.dev.structures import NumberedMessages as Messages
+from nsqfast._ext.dev.structures import NumberedQueue as Line
+from nsqfast._ext.dev.structures import NumberedTable as Table
 
 from support.core import Peer, counted_bytes, make_registry
 from support.seeds import seeds

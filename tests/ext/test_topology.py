@@ -4,7 +4,7 @@ import json
 import random
 
 import pytest
-from nsqfast._ext.core.clock import let_pass
+from nsqfast._ext.dev.probes import let_pass
 
 from models.topology import NearestFirst
 from support.core import SECOND_NS, Peer, make_registry

@@ -3,7 +3,8 @@
 import asyncio
 
 import pytest
-from nsqfast._ext.core.clock import now, shift_wall
+from nsqfast._ext.core.clock import now
+from nsqfast._ext.dev.probes import shift_wall
 from nsqfast._ext.server.http_shortcut import Shortcut
 
 from nsqfast.net.http_message import Response

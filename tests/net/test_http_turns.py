@@ -5,7 +5,7 @@ import gc
 import logging
 
 import pytest
-from nsqfast._ext.core.budget import fix_parts
+from nsqfast._ext.dev.probes import fix_parts
 
 from net.test_http_front import HEAD, WAIT, Front, front
 from nsqfast.net.http_message import Request, Response

@@ -3,14 +3,14 @@
 import asyncio
 import socket
 
-from nsqfast.net.gate import Gate
+from nsqfast.net.descriptor_reserve import DescriptorReserve
 from nsqfast.net.listener import BATCH_COUNT, Listener
 
 COUNT = 3 * BATCH_COUNT + 3
 SECONDS_MAX = 10
 
 
-class CountingGate(Gate):
+class CountingReserve(DescriptorReserve):
     """Says in which turn of the loop each connection was accepted."""
 
     def __init__(self, loop):
@@ -37,15 +37,15 @@ async def accept_all():
     with socket.create_server(("127.0.0.1", 0), backlog=COUNT) as server:
         server.setblocking(False)
         clients = [socket.create_connection(server.getsockname()) for _ in range(COUNT)]
-        gate = CountingGate(loop)
-        listener = Listener("TCP", server, asyncio.Protocol, gate)
+        reserve = CountingReserve(loop)
+        listener = Listener("TCP", server, asyncio.Protocol, reserve)
         listener.start()
-        await asyncio.wait_for(gate.all_came.wait(), SECONDS_MAX)
+        await asyncio.wait_for(reserve.all_came.wait(), SECONDS_MAX)
         listener.close()
-        gate.close()
+        reserve.close()
         for client in clients:
             client.close()
-        return gate.turns
+        return reserve.turns
 
 
 def test_only_so_many_are_accepted_in_one_turn():

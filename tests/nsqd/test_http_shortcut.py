@@ -8,7 +8,7 @@ import random
 import resource
 
 import pytest
-from nsqfast._ext.core.budget import fix_parts
+from nsqfast._ext.dev.probes import fix_parts
 from nsqfast._ext.server.http_shortcut import Shortcut
 
 from nsqfast.nsqd.http_publish import reply

@@ -9,7 +9,7 @@ import threading
 import time
 
 import pytest
-from nsqfast._ext.core.budget import fix_parts
+from nsqfast._ext.dev.probes import fix_parts
 
 from nsqfast.nsqd import lookup_peer
 from nsqfast.nsqd.lookup import Lookup

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from nsqfast._ext.core.budget import fix_parts
+from nsqfast._ext.dev.probes import fix_parts
 
 from nsqfast.errors import OptionsError
 from nsqfast.nsqd import metadata, metadata_file

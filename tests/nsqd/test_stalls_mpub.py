@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from nsqfast._ext.core.budget import fix_parts
+from nsqfast._ext.dev.probes import fix_parts
 
 from ext.test_durable import sync
 from support.core import NEVER

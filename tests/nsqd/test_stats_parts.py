@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import pytest
-from nsqfast._ext.core.budget import fix_parts
+from nsqfast._ext.dev.probes import fix_parts
 
 from nsqfast.net.http_message import Request, Response
 from nsqfast.net.parts import PIECE_UNITS

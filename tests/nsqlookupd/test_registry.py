@@ -4,7 +4,7 @@ import json
 import random
 
 import pytest
-from nsqfast._ext.core.budget import fix_parts
+from nsqfast._ext.dev.probes import fix_parts
 
 from models.registrations import Registrations
 from nsqfast.nsqlookupd.peer import Peer, plain_address

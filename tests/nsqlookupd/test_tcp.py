@@ -9,7 +9,7 @@ import time
 
 import pytest
 import uvloop
-from nsqfast._ext.core.budget import fix_parts
+from nsqfast._ext.dev.probes import fix_parts
 
 from nsqfast.nsqlookupd.registry import Registry
 from nsqfast.nsqlookupd.session import COMMAND_UNITS, Desk

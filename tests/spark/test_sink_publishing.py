@@ -11,7 +11,7 @@ import time
 import pyarrow as pa
 import pytest
 
-from nsqfast.client.sync.engine import Engine
+from nsqfast.client.sync.loop_thread import Engine
 from nsqfast.errors import (
     NotConnectedError,
     OutcomeUnknownError,

@@ -4,9 +4,8 @@ import gc
 from types import SimpleNamespace
 
 from nsqfast._ext.broker.registry import Registry
-from nsqfast._ext.core.budget import fix_parts
-from nsqfast._ext.core.clock import let_pass
 from nsqfast._ext.core.memory import used_bytes
+from nsqfast._ext.dev.probes import fix_parts, let_pass
 from nsqfast._ext.protocol.frame import FrameDecoder
 from nsqfast._ext.server.session import Session
 

@@ -14,7 +14,7 @@ from nsqfast.client.config import Config
 from nsqfast.client.lifetime import Logger
 from nsqfast.client.middleware import Middleware, around_handling
 from nsqfast.client.stats import ConsumerStats
-from nsqfast.client.sync.engine import Engine
+from nsqfast.client.sync.loop_thread import LoopThread
 from nsqfast.client.sync.message import ArrayBatch, Batch, Message
 from nsqfast.client.sync.owner import Owner
 from nsqfast.client.workers import check_handler
@@ -52,12 +52,12 @@ class Consumer(Owner):
 
         async def give_up(message: AsyncMessage) -> None:
             assert giving_up is not None
-            engine = _engine_of(owner)
-            await engine.call_back(giving_up, Message(message, engine))
+            loop_thread = _loop_thread_of(owner)
+            await loop_thread.call_back(giving_up, Message(message, loop_thread))
 
         async def choose(addresses: list[str]) -> Iterable[str]:
             assert choose_nodes is not None
-            return await _engine_of(owner).call_back(choose_nodes, addresses)
+            return await _loop_thread_of(owner).call_back(choose_nodes, addresses)
 
         def build() -> asynchronous.Consumer:
             return asynchronous.Consumer(
@@ -97,7 +97,7 @@ class Consumer(Owner):
         if self._is_stop_requested:
             self._consumer.request_stop()
 
-    def _after_fork(self, engine: Engine) -> None:  # noqa: ARG002 - another owner needs it
+    def _after_fork(self, loop_thread: LoopThread) -> None:  # noqa: ARG002 - another owner needs it
         raise ClosedError("the consumer was made before a fork; make one in the child")
 
     def _start(self) -> Coroutine[Any, Any, None]:
@@ -111,38 +111,38 @@ class Consumer(Owner):
     # -- ways to consume
 
     def __iter__(self) -> Iterator[Message]:
-        engine = self._ready()
-        while messages := self._take(engine, None):
-            yield Message(messages[0], engine)
+        loop_thread = self._ready()
+        while messages := self._take(loop_thread, None):
+            yield Message(messages[0], loop_thread)
 
     def get(self, timeout_s: float | None = None) -> Message | None:
         """The next message; None after `timeout_s`, or at the end."""
-        engine = self._ready()
-        messages = self._take(engine, timeout_s)
-        return Message(messages[0], engine) if messages else None
+        loop_thread = self._ready()
+        messages = self._take(loop_thread, timeout_s)
+        return Message(messages[0], loop_thread) if messages else None
 
-    def _take(self, engine: Engine, timeout_s: float | None) -> list[AsyncMessage]:
+    def _take(self, loop_thread: LoopThread, timeout_s: float | None) -> list[AsyncMessage]:
         """One, or none. What waits is taken here and now; the loop's thread is asked only to wait."""
         if messages := self._consumer.take_waiting(1):
             return messages
         try:
-            return engine.call(self._consumer.take(1, timeout_s))
+            return loop_thread.call(self._consumer.take(1, timeout_s))
         except ClosedError:  # by another thread
             return []
 
     def batches(self, max_messages: int = 100, max_wait_s: float = 1.0) -> Iterator[Batch]:
         """Lists of up to `max_messages`; a shorter one after `max_wait_s`, or if no more may be in flight."""
-        engine = self._ready()
+        loop_thread = self._ready()
         found = self._consumer.batches(max_messages, max_wait_s)
-        while (batch := engine.call(_next(found))) is not None:
-            yield Batch([Message(message, engine) for message in batch.messages])
+        while (batch := loop_thread.call(_next(found))) is not None:
+            yield Batch([Message(message, loop_thread) for message in batch.messages])
 
     def arrays(self, max_messages: int = 10_000, max_wait_s: float = 1.0) -> Iterator[ArrayBatch]:
         """The same as numpy arrays. A consumer that has begun so gives nothing else any more."""
-        engine = self._ready()
+        loop_thread = self._ready()
         found = self._consumer.arrays(max_messages, max_wait_s)
-        while (batch := engine.call(_next(found))) is not None:
-            yield ArrayBatch(batch, engine)
+        while (batch := loop_thread.call(_next(found))) is not None:
+            yield ArrayBatch(batch, loop_thread)
 
     def run(
         self,
@@ -195,9 +195,9 @@ class Consumer(Owner):
         """Have iterators and `run` end, or not begin; from any thread, at any time, also in a signal handler."""
         # No lock and no waiting here: a signal handler may have interrupted whoever holds it.
         self._is_stop_requested = True
-        engine = self._engine
-        if engine is not None and engine.is_ours:
-            engine.post(self._consumer.request_stop)
+        loop_thread = self._loop_thread
+        if loop_thread is not None and loop_thread.is_ours:
+            loop_thread.post(self._consumer.request_stop)
 
     # -- while it runs
 
@@ -206,14 +206,14 @@ class Consumer(Owner):
 
         Before the first use: it begins so.
         """
-        if self._engine is None:
+        if self._loop_thread is None:
             self._consumer.pause()
         else:
             self._ask(self._consumer.pause)
 
     def resume(self) -> None:
         """Deliver again, as before `pause`."""
-        if self._engine is None:
+        if self._loop_thread is None:
             self._consumer.resume()
         else:
             self._ask(self._consumer.resume)
@@ -296,12 +296,12 @@ class Threads:
             self._consumer.request_stop()
 
 
-def _engine_of(owner: "weakref.ref[Consumer]") -> Engine:
+def _loop_thread_of(owner: "weakref.ref[Consumer]") -> LoopThread:
     consumer = owner()
-    engine = None if consumer is None else consumer._engine  # noqa: SLF001 - of this module
-    if engine is None:
+    loop_thread = None if consumer is None else consumer._loop_thread  # noqa: SLF001 - of this module
+    if loop_thread is None:
         raise ClosedError("the consumer was left behind")
-    return engine
+    return loop_thread
 
 
 async def _next(found: AsyncIterator[T]) -> T | None:

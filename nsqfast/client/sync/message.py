@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from nsqfast._ext.client import consume_connection as inbox
 from nsqfast.client.message import MessageList
-from nsqfast.client.sync.engine import Engine, run_on_loop
+from nsqfast.client.sync.loop_thread import LoopThread, run_on_loop
 
 if TYPE_CHECKING:
     import nsqfast.client.batch as batch_module
@@ -16,11 +16,11 @@ class Message:
     After the end of its consumer, which handed it back, nothing is said any more.
     """
 
-    __slots__ = ("_engine", "_message", "is_answered", "is_kept")
+    __slots__ = ("_loop_thread", "_message", "is_answered", "is_kept")
 
-    def __init__(self, message: inbox.Message, engine: Engine) -> None:
+    def __init__(self, message: inbox.Message, loop_thread: LoopThread) -> None:
         self._message = message
-        self._engine = engine
+        self._loop_thread = loop_thread
         self.is_answered = False
         self.is_kept = False
 
@@ -50,18 +50,18 @@ class Message:
     def finish(self) -> None:
         """FIN: it is done with."""
         self.is_answered = True
-        self._engine.post(self._message.finish)
+        self._loop_thread.post(self._message.finish)
 
     def requeue(self, delay_s: float | None = None, *, backoff: bool = True) -> None:
         """REQ: deliver it again after so long; None = default_requeue_delay × attempts."""
         delay_s = None if delay_s is None else float(delay_s)  # what is no number is told here
         self.is_answered = True
         message = self._message
-        self._engine.post(lambda: message.requeue(delay_s, backoff=backoff))
+        self._loop_thread.post(lambda: message.requeue(delay_s, backoff=backoff))
 
     def touch(self) -> None:
         """TOUCH: its time in flight begins anew."""
-        self._engine.post(self._message.touch)
+        self._loop_thread.post(self._message.touch)
 
     def keep(self) -> None:
         """The handler's return is no answer; somebody else gives it later."""
@@ -96,9 +96,9 @@ class Batch(MessageList[Message]):
 class ArrayBatch:
     """See nsqfast.client.batch.ArrayBatch."""
 
-    def __init__(self, batch: "batch_module.ArrayBatch", engine: Engine) -> None:
+    def __init__(self, batch: "batch_module.ArrayBatch", loop_thread: LoopThread) -> None:
         self._batch = batch
-        self._engine = engine
+        self._loop_thread = loop_thread
         self.bodies = batch.bodies
         self.offsets = batch.offsets
         self.timestamps = batch.timestamps
@@ -113,12 +113,14 @@ class ArrayBatch:
 
     def finish(self, rows: "batch_module.Rows | None" = None) -> int:
         """FIN to those rows, or to all that are not answered; returns how many were told."""
-        return self._engine.call(run_on_loop(lambda: self._batch.finish(rows)))
+        return self._loop_thread.call(run_on_loop(lambda: self._batch.finish(rows)))
 
     def requeue(self, rows: "batch_module.Rows | None" = None, *, delay_s: float = 0.0) -> int:
         """REQ likewise."""
-        return self._engine.call(run_on_loop(lambda: self._batch.requeue(rows, delay_s=delay_s)))
+        return self._loop_thread.call(
+            run_on_loop(lambda: self._batch.requeue(rows, delay_s=delay_s))
+        )
 
     def touch(self) -> int:
         """TOUCH to all that is not answered."""
-        return self._engine.call(run_on_loop(self._batch.touch))
+        return self._loop_thread.call(run_on_loop(self._batch.touch))

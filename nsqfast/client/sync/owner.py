@@ -1,5 +1,7 @@
-"""What sync.Producer and sync.Consumer have in common: an engine from the first use on, no pickling, an end when the
-program ends, and a word about those that nobody ended.
+"""What sync.Producer and sync.Consumer have in common.
+
+They start a loop thread at their first use, cannot be pickled, end with the program, and warn about those that nobody
+ended.
 """
 
 import atexit
@@ -13,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, ClassVar, NoReturn, Self, TypeVar
 
 from nsqfast.client.lifetime import Logger, Register, log
-from nsqfast.client.sync.engine import Engine, check_threads, run_on_loop
+from nsqfast.client.sync.loop_thread import LoopThread, check_threads, run_on_loop
 from nsqfast.errors import ClosedError, PublishError
 
 T = TypeVar("T")
@@ -32,7 +34,7 @@ class Owner(ABC):
         self._is_closed = True  # until it is whole, there is nothing to end
         check_threads()
         self._log: Logger = logger or log
-        self._engine: Engine | None = None
+        self._loop_thread: LoopThread | None = None
         self._is_connected = False
         # Of the first use, and the end. A signal handler may come back to it in the thread that holds it.
         self._lock = threading.RLock()
@@ -57,8 +59,8 @@ class Owner(ABC):
                 self.close()
 
     def __del__(self) -> None:
-        engine = getattr(self, "_engine", None)
-        if engine is None or self._is_closed or not engine.is_ours or sys.is_finalizing():
+        loop_thread = getattr(self, "_loop_thread", None)
+        if loop_thread is None or self._is_closed or not loop_thread.is_ours or sys.is_finalizing():
             return
         warnings.warn(
             f"unclosed {self.kind} {self._name}", ResourceWarning, stacklevel=2, source=self
@@ -78,37 +80,37 @@ class Owner(ABC):
         finally:
             _closing.discard(threading.current_thread())
 
-    def _ready(self) -> Engine:
-        """The engine; the first use makes it and connects, and other threads wait for that."""
-        engine = self._engine
-        if engine is not None and engine.is_ours and not self._is_closed:  # noqa: SIM102 - one question, then the other
-            # The engine's own threads cannot wait for the connection: it waits for them.
-            if self._is_connected or engine.is_inside:
-                return engine
+    def _ready(self) -> LoopThread:
+        """The loop thread; the first use makes it and connects, and other threads wait for that."""
+        loop_thread = self._loop_thread
+        if loop_thread is not None and loop_thread.is_ours and not self._is_closed:  # noqa: SIM102 - one question, then the other
+            # The loop thread's own threads cannot wait for the connection: it waits for them.
+            if self._is_connected or loop_thread.is_inside:
+                return loop_thread
         with self._lock:
             self._check_open()
-            if self._engine is not None and not self._engine.is_ours:
-                self._after_fork(self._engine)
-            if self._engine is None:
+            if self._loop_thread is not None and not self._loop_thread.is_ours:
+                self._after_fork(self._loop_thread)
+            if self._loop_thread is None:
                 self._connect()
-            assert self._engine is not None
-            return self._engine
+            assert self._loop_thread is not None
+            return self._loop_thread
 
     def _check_open(self) -> None:
         if self._is_closed:
             raise ClosedError(f"the {self.kind} is closed")
 
     def _connect(self) -> None:
-        self._engine = engine = Engine(f"nsqfast {self.kind}")
+        self._loop_thread = loop_thread = LoopThread(f"nsqfast {self.kind}")
         try:
-            self._check_open()  # a signal handler may have closed it, to whom there was no engine yet
+            self._check_open()  # a signal handler may have closed it, to whom there was no loop thread yet
             self._before_start()
-            engine.call(self._start())
+            loop_thread.call(self._start())
             self._is_connected = True
         except BaseException:
-            engine.stop()
+            loop_thread.stop()
             if not self._is_closed:
-                self._engine = None
+                self._loop_thread = None
                 self._make()
             raise
 
@@ -119,14 +121,14 @@ class Owner(ABC):
     def close(self) -> None:
         """End it; once."""
         with self._lock:
-            engine = None if self._is_closed else self._engine
+            loop_thread = None if self._is_closed else self._loop_thread
             self._is_closed = True
-        if engine is None or not engine.is_ours:
+        if loop_thread is None or not loop_thread.is_ours:
             return
         try:
-            engine.call(self._end())
+            loop_thread.call(self._end())
         finally:
-            engine.stop()
+            loop_thread.stop()
 
     @property
     @abstractmethod
@@ -135,15 +137,15 @@ class Owner(ABC):
 
     @abstractmethod
     def _make(self) -> None:
-        """Make what runs on the engine; not connected."""
+        """Make what runs on the loop thread; not connected."""
 
     @abstractmethod
     def _before_start(self) -> None:
-        """The engine is there, and can be told what was asked for before."""
+        """The loop thread is there, and can be told what was asked for before."""
 
     @abstractmethod
-    def _after_fork(self, engine: Engine) -> None:
-        """The engine is the parent process's."""
+    def _after_fork(self, loop_thread: LoopThread) -> None:
+        """The loop thread is the parent process's."""
 
     @abstractmethod
     def _start(self) -> Coroutine[Any, Any, None]:

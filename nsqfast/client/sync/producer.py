@@ -13,7 +13,7 @@ from nsqfast.client.config import Config
 from nsqfast.client.lifetime import Logger
 from nsqfast.client.middleware import Middleware, around_publish
 from nsqfast.client.stats import ProducerStats
-from nsqfast.client.sync.engine import Engine
+from nsqfast.client.sync.loop_thread import LoopThread
 from nsqfast.client.sync.owner import Owner
 from nsqfast.client.sync.route import DirectRoute
 from nsqfast.errors import (
@@ -86,9 +86,9 @@ class Producer(Owner):
     def _before_start(self) -> None:
         """Nothing can have been asked of it before."""
 
-    def _after_fork(self, engine: Engine) -> None:
-        self._abandoned += [engine, self._producer]
-        self._engine = None
+    def _after_fork(self, loop_thread: LoopThread) -> None:
+        self._abandoned += [loop_thread, self._producer]
+        self._loop_thread = None
         self._is_connected = False
         self._make()
 
@@ -122,10 +122,10 @@ class Producer(Owner):
             self._publish(topic, body)
 
     def _publish(self, topic: str, body: bytes) -> None:
-        engine = self._ready()
+        loop_thread = self._ready()
         head = self._head(topic)
         if self._route.wants_refresh():
-            engine.post(self._refresh_route)
+            loop_thread.post(self._refresh_route)
         deadline_s = time.monotonic() + self._timeout_s
         try:
             if self._may_go_directly(body) and self._route.publish(head, body):
@@ -140,7 +140,7 @@ class Producer(Owner):
             work = self._producer.publish_again(topic, body, left_s, may_be_there=may_be_there)
         else:
             work = self._producer.publish(topic, body)
-        engine.call(work)
+        loop_thread.call(work)
 
     def _may_go_directly(self, body: object) -> bool:
         """What was sent before, and has no answer yet, is not overtaken; what has to be made bytes, or refused, is not
@@ -184,16 +184,16 @@ class Producer(Owner):
             self._send(topic, body)
 
     def _send(self, topic: str, body: bytes) -> None:
-        engine = self._ready()
+        loop_thread = self._ready()
         self._head(topic)
         if not isinstance(body, bytes) or not body:
             raise TypeError("a message body is bytes, and not empty")
         self._sends.append((topic, body))
         if len(self._sends) >= SENDS_MAX:
-            engine.call(self._push())
+            loop_thread.call(self._push())
         elif not self._is_pushing:
             self._is_pushing = True
-            engine.post(self._push_soon)
+            loop_thread.post(self._push_soon)
 
     def _push_soon(self) -> None:
         """On the loop."""

@@ -142,7 +142,7 @@ class Feed:
 
     def _note_links(self, batch: ArrayBatch) -> None:
         """An nsqd that was killed may have forgotten that it had delivered a message."""
-        for address, link in zip(batch.nsqd, batch.taken.links, strict=True):
+        for address, link in zip(batch.nsqd, batch.taken.connections, strict=True):
             if self._links.get(address) is not link:
                 is_first = address not in self._links
                 self._links[address] = link

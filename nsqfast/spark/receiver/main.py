@@ -37,7 +37,7 @@ async def _live(options: Options) -> int:
 async def _receive(options: Options) -> None:
     # Loaded late, so that --help and a wrong flag answer at once.
     _check_pyarrow()
-    from nsqfast.net.gate import raise_descriptor_limit
+    from nsqfast.net.descriptor_reserve import raise_descriptor_limit
     from nsqfast.spark.receiver.figures import ServiceFigures
     from nsqfast.spark.receiver.service import Service
     from nsqfast.tools.shared.metrics import MetricsServer

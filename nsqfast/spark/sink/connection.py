@@ -7,7 +7,7 @@ import atexit
 import sys
 
 from nsqfast.client import Producer
-from nsqfast.client.sync.engine import Engine
+from nsqfast.client.sync.loop_thread import LoopThread
 from nsqfast.errors import RefusedError
 from nsqfast.spark.logs import log
 from nsqfast.spark.sink.options import SinkOptions
@@ -16,25 +16,25 @@ KEPT_MAX = 4  # with different options, in one process
 
 
 class Connection:
-    """To all nsqd of the options; `producer` belongs to the engine's thread.
+    """To all nsqd of the options; `producer` belongs to the loop thread's thread.
 
     RefusedError: no nsqd will have us. One that cannot be reached is tried again and again.
     """
 
     def __init__(self, options: SinkOptions) -> None:
-        self.engine = Engine("nsqfast spark sink")
+        self.loop_thread = LoopThread("nsqfast spark sink")
         try:
-            self.producer = self.engine.call(_connect(options))
+            self.producer = self.loop_thread.call(_connect(options))
         except BaseException:
-            self.engine.stop()
+            self.loop_thread.stop()
             raise
 
     def close(self) -> None:
         """Hang up; what has no answer yet is not waited for."""
         try:
-            self.engine.call(self.producer.finish())
+            self.loop_thread.call(self.producer.finish())
         finally:
-            self.engine.stop()
+            self.loop_thread.stop()
 
 
 async def _connect(options: SinkOptions) -> Producer:
@@ -62,7 +62,7 @@ _kept: dict[SinkOptions, Connection] = {}
 def borrow_connection(options: SinkOptions) -> Connection:
     """The one that this process has, or a new one. Whoever has trouble with it drops it."""
     found = _kept.pop(options, None)
-    if found is None or not found.engine.is_ours:
+    if found is None or not found.loop_thread.is_ours:
         found = Connection(options)
     while len(_kept) >= KEPT_MAX:
         drop_connection(next(iter(_kept)))
@@ -73,7 +73,7 @@ def borrow_connection(options: SinkOptions) -> Connection:
 def drop_connection(options: SinkOptions) -> None:
     """Hang up, if there is one."""
     found = _kept.pop(options, None)
-    if found is not None and found.engine.is_ours:
+    if found is not None and found.loop_thread.is_ours:
         try:
             found.close()
         except Exception:

@@ -1,6 +1,6 @@
 """Publishes of one task on their way to nsqd: a window of them without an answer, each sent again where that helps.
 
-The task's thread puts them in; the engine's thread sends, waits for answers, and counts. The counts may be read when
+The task's thread puts them in; the loop thread sends, waits for answers, and counts. The counts may be read when
 `finish` has returned or raised.
 """
 
@@ -38,7 +38,7 @@ class Publisher:
 
     def __init__(self, connection: Connection, options: SinkOptions) -> None:
         self.counts = Counts()
-        self._engine = connection.engine
+        self._engine = connection.loop_thread
         self._producer = connection.producer
         self._options = options
         self._room = threading.BoundedSemaphore(options.window)
@@ -73,7 +73,7 @@ class Publisher:
         if not self._room.acquire(timeout=self._wait_s_max):
             raise RuntimeError(f"a publish did not end in {self._wait_s_max:g} s")
 
-    # -- in the engine's thread
+    # -- in the loop thread's thread
 
     def _begin(self, publish: Publish) -> None:
         if self._error is not None:

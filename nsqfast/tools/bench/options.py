@@ -209,12 +209,12 @@ def validate(options: Options) -> None:
         raise OptionsError("--defer-ms needs --batch-size=1: NSQ has no MPUB with a delay")
     if options.batch_size > 1 and 4 + options.batch_size * (4 + options.size) > BODY_SIZE_MAX:
         raise OptionsError("--size times --batch-size must be below 2 GiB: lower one of them")
-    lanes = (options.connections if options.publishes else 0) + (
+    connections = (options.connections if options.publishes else 0) + (
         options.consumers * options.channels if options.consumes else 0
     )
-    if options.workers > lanes:
+    if options.workers > connections:
         raise OptionsError(
-            f"--workers must be at most the number of connections ({lanes}), not {options.workers}"
+            f"--workers must be at most the number of connections ({connections}), not {options.workers}"
         )
     _ = options.address
 

@@ -57,7 +57,7 @@ def make_plan(options: Options) -> Plan:
     channels = options.channel_names() * options.consumers if options.consumes else []
     worker_count = min(options.workers, len(quotas) + len(channels))
     publish_target, finish_target = _targets(options)
-    # The consumers go on where the publishers ended, so that no worker has two lanes more than another.
+    # The consumers go on where the publishers ended, so that no worker has two connections more than another.
     turned = [
         channels[(i - len(quotas)) % worker_count :: worker_count] for i in range(worker_count)
     ]

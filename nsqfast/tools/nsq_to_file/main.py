@@ -19,7 +19,7 @@ def main(argv: list[str] | None = None) -> int:
 
 async def _live(options: Options) -> int:
     # Loaded late, so that --help and a wrong flag answer at once.
-    from nsqfast.net.gate import raise_descriptor_limit
+    from nsqfast.net.descriptor_reserve import raise_descriptor_limit
     from nsqfast.tools.nsq_to_file.figures import ServiceFigures
     from nsqfast.tools.nsq_to_file.opening import check_format
     from nsqfast.tools.nsq_to_file.service import Service

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from nsqfast._ext.protocol.publish_command import Encoded
 from nsqfast.client import Config, Producer, PublishRefusedError
 from nsqfast.client.config import seconds
-from nsqfast.client.keeper import Keeper
+from nsqfast.client.reconnector import Reconnector
 from nsqfast.tools.shared.hostpool import Pool, make_pool
 from nsqfast.tools.shared.timings import Timings
 
@@ -25,9 +25,9 @@ _TOO_BIG = re.compile(r"too big \d+ > (\d+)")
 class _ImpatientProducer(Producer):
     """What was not sent when the connection is lost does not wait for the next one: others can have it."""
 
-    def on_trouble(self, keeper: Keeper) -> None:
+    def on_trouble(self, reconnector: Reconnector) -> None:
         """There is no connection."""
-        super().on_trouble(keeper)
+        super().on_trouble(reconnector)
         if not self.is_connected:
             self.fail_waiting()
 

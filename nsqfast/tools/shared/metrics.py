@@ -8,7 +8,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from nsqfast._ext.server.http_shortcut import Shortcut
 from nsqfast.net import addresses
-from nsqfast.net.gate import Gate
+from nsqfast.net.descriptor_reserve import DescriptorReserve
 from nsqfast.net.http_message import Request, Response
 from nsqfast.net.http_reply import error_answer
 from nsqfast.net.http_server import HttpProtocol
@@ -34,24 +34,24 @@ class MetricsServer:
         self._clients: set[HttpProtocol] = set()
         self._socket: socket.socket | None = None
         self._listener: Listener | None = None
-        self._gate: Gate | None = None
+        self._reserve: DescriptorReserve | None = None
 
     def start(self) -> str:
         """Answers when it returns, at the address that is returned; OptionsError if it cannot be had."""
         self._socket = addresses.listen(self._address)
-        self._gate = Gate(asyncio.get_running_loop())
+        self._reserve = DescriptorReserve(asyncio.get_running_loop())
         make = partial(HttpProtocol, self, connections=self._clients)
-        self._listener = Listener("metrics", self._socket, make, self._gate)
+        self._listener = Listener("metrics", self._socket, make, self._reserve)
         self._listener.start()
         return addresses.format_address(addresses.bound_address(self._socket))
 
     def close(self) -> None:
         """Answer nobody any more."""
-        if self._socket is None or self._listener is None or self._gate is None:
+        if self._socket is None or self._listener is None or self._reserve is None:
             return
         bound = addresses.bound_address(self._socket)
         self._listener.close()
-        self._gate.close()
+        self._reserve.close()
         self._socket.close()
         addresses.remove_path(bound)
         for client in list(self._clients):

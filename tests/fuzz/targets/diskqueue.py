@@ -8,7 +8,8 @@ import contextlib
 import re
 from collections import Counter
 
-from nsqfast._ext.core.message import encode_record, live_deliveries
+from nsqfast._ext.dev.probes import live_deliveries
+from nsqfast._ext.dev.structures import encode_record
 from nsqfast._ext.disk.ackfile import AckFile
 from nsqfast._ext.disk.queue import DiskQueue
 from nsqfast._ext.disk.recovery import parse_meta

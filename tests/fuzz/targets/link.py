@@ -5,8 +5,8 @@ The input is a byte that says how to cut, one of what to set, and the stream.
 
 import re
 
-from nsqfast._ext.client.consume_connection import Inbox, Intake
-from nsqfast._ext.client.publish_connection import Dispatcher, Outbox
+from nsqfast._ext.client.consume_connection import ConsumeConnection, MessageQueue
+from nsqfast._ext.client.publish_connection import Dispatcher, PublishConnection
 
 from fuzz.common import guarded, pieces
 from nsqfast.errors import (
@@ -52,7 +52,7 @@ def seeds():
 
 
 class Owner:
-    """Of an Inbox."""
+    """Of an MessageQueue."""
 
     def __init__(self):
         self.late = []
@@ -62,7 +62,7 @@ class Owner:
         self.hopeless.append(row(message))
         message.discard()
 
-    def on_late(self, _link, text):
+    def on_late(self, _connection, text):
         self.late.append(text)
 
     def on_room(self):
@@ -97,14 +97,14 @@ class Consuming:
 
     def __init__(self, setting):
         self.loop, self.transport, self.owner = Loop(), Transport(), Owner()
-        self.inbox = Inbox(self.loop, self.owner, ATTEMPTS_MAX, 0, 0)
-        self.link = Intake(self.loop, lambda _link: None, self.inbox)
-        self.link.connection_made(self.transport)
-        self.futures = [self.link.ask(b"ASK\n") for _ in range(ASKS)]
+        self.inbox = MessageQueue(self.loop, self.owner, ATTEMPTS_MAX, 0, 0)
+        self.connection = ConsumeConnection(self.loop, lambda _connection: None, self.inbox)
+        self.connection.connection_made(self.transport)
+        self.futures = [self.connection.ask(b"ASK\n") for _ in range(ASKS)]
         if setting & 2:
             self.inbox.gather_columns(2)
         if setting & 4:
-            self.futures.append(self.link.leave())
+            self.futures.append(self.connection.leave())
         self.loop.turn()
         self.asked = len(self.transport.written)
 
@@ -116,7 +116,7 @@ class Consuming:
 
     def result(self):
         said = self.transport.written[self.asked :]
-        counts = self.inbox.received, self.link.in_flight
+        counts = self.inbox.received, self.connection.in_flight
         return self.taken(), self.owner.hopeless, self.owner.late, said, counts
 
 
@@ -125,10 +125,10 @@ class Publishing:
 
     def __init__(self, setting):
         self.loop, self.transport = Loop(), Transport()
-        self.link = Outbox(self.loop, lambda _link: None)
-        self.link.connection_made(self.transport)
+        self.connection = PublishConnection(self.loop, lambda _connection: None)
+        self.connection.connection_made(self.transport)
         self.dispatcher = Dispatcher(self.loop, 100, 1 << 20, 0, 0, False)
-        self.dispatcher.join(self.link, 0)
+        self.dispatcher.join(self.connection, 0)
         self.futures = [
             self.dispatcher.send("t", b"%d" % number, False)
             for number in range(PUBLISHES + (setting >> 1 & 3))
@@ -144,19 +144,19 @@ class Publishing:
 def run(stream, pattern, setting):
     """Everything that can be seen of a connection that ends with the stream."""
     side = (Publishing if setting & 1 else Consuming)(setting)
-    link = side.link
+    connection = side.connection
     for piece in pieces(stream, pattern):
         if side.transport.is_closing:
             break
-        deliver(link, piece)
+        deliver(connection, piece)
     side.loop.turn()
     seen = side.result()
-    if link.error is not None:
-        assert isinstance(link.error, NsqfastError), link.error
+    if connection.error is not None:
+        assert isinstance(connection.error, NsqfastError), connection.error
         assert side.transport.is_closing
-        assert not link.is_open
-    error = named(link.error)
-    link.connection_lost(None)
+        assert not connection.is_open
+    error = named(connection.error)
+    connection.connection_lost(None)
     if isinstance(side, Publishing):
         side.dispatcher.close("closed")
     outcomes = [outcome(future) for future in side.futures]

@@ -1,7 +1,7 @@
 """Bodies of /mpub and MPUB: what is queued is what the bytes say, over HTTP and over TCP alike."""
 
-from nsqfast._ext.broker.mpub_bodies import put_all
-from nsqfast._ext.core.message import live_deliveries
+from nsqfast._ext.dev.probes import live_deliveries
+from nsqfast._ext.dev.structures import put_all
 
 from fuzz.common import body, empty_folder, guarded, pieces
 from nsqfast.errors import ProtocolError

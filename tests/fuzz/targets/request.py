@@ -2,7 +2,7 @@
 
 import re
 
-from nsqfast._ext.protocol.http_request import parse
+from nsqfast._ext.dev.structures import parse_http_request
 
 OTHER, PART = -1, 0
 HEAD_SIZE_MAX = 8192
@@ -60,4 +60,4 @@ def reference(data):
 
 
 def check(data):
-    assert parse(data) == reference(data), (parse(data), reference(data))
+    assert parse_http_request(data) == reference(data), (parse_http_request(data), reference(data))

@@ -8,7 +8,7 @@ import json
 import re
 
 from nsqfast._ext.core.clock import now
-from nsqfast._ext.core.message import live_deliveries
+from nsqfast._ext.dev.probes import live_deliveries
 from nsqfast._ext.protocol.frame import FrameDecoder
 
 from fuzz.common import body, empty_folder, guarded, pieces

@@ -1,7 +1,6 @@
 """Lines, numbers, frames and stored records, each against a few lines of Python; streams cut anywhere."""
 
-from nsqfast._ext.core.message import decode_record, encode_record
-from nsqfast._ext.protocol.command import decimal, parse
+from nsqfast._ext.dev.structures import decimal, decode_record, encode_record, parse_command
 from nsqfast._ext.protocol.frame import FrameDecoder
 
 from fuzz.common import pieces
@@ -34,7 +33,7 @@ def check_line(data):
     expected = read_line(data)
     for scanned in {0, min(data.find(b"\n") % (len(data) + 1), LINE_SIZE_MAX)}:
         try:
-            found = parse(data, scanned)
+            found = parse_command(data, scanned)
         except ValueError:
             found = "broken"
         assert found == expected

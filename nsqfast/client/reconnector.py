@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from nsqfast._ext.client.connection import Link
+from nsqfast._ext.client.connection import ClientConnection
 from nsqfast.client.backoff import RECONNECT_LAST_S, ReconnectDelays
 from nsqfast.client.config import Config, seconds
 from nsqfast.client.lifetime import Logger
@@ -20,24 +20,24 @@ HANDSHAKE_REST_S = 1.0  # IDENTIFY, TLS, AUTH, SUB
 class Opened:
     """A connection that is ready for its work, and what to say of it: "nsqd 1.3.0, subscribed"."""
 
-    link: Link
+    connection: ClientConnection
     text: str
 
 
 class Owner(Protocol):
-    """What a Keeper needs of a Producer or Consumer."""
+    """What a Reconnector needs of a Producer or Consumer."""
 
     async def open(self, address: str, on_closed: Callable[[Any], None]) -> Opened:
         """A connection that is ready for its work; an NsqfastError says why there is none."""
 
-    def on_trouble(self, keeper: "Keeper") -> None:
+    def on_trouble(self, reconnector: "Reconnector") -> None:
         """There is no connection, and the next attempt has to wait."""
 
     def on_cancelled(self) -> None:
         """Somebody who is not the owner ended the task: as a rule the end of the event loop."""
 
 
-class Keeper:
+class Reconnector:
     """A task of its own, until `stop`. The pauses between attempts double, from 0.1 s to 10 s, with jitter.
 
     (In go-nsq the pause is `lookupd_poll_interval`, a minute if nothing is said; here that is their ceiling.)
@@ -54,7 +54,7 @@ class Keeper:
         first_pause_s: float = 0.0,
     ) -> None:
         self.address = address
-        self.link: Link | None = None
+        self.connection: ClientConnection | None = None
         self.error: BaseException | None = None  # why it is not connected, or was not before
         self.connects = 0
         self._owner = owner
@@ -75,7 +75,7 @@ class Keeper:
     @property
     def was_refused(self) -> bool:
         """Whether another attempt is of little use: nsqd, or whatever listens there, said no."""
-        return self.link is None and isinstance(self.error, RefusedError | WrongPeerError)
+        return self.connection is None and isinstance(self.error, RefusedError | WrongPeerError)
 
     def raise_refusal(self) -> None:
         """If it was refused, say so, and by whom."""
@@ -106,8 +106,8 @@ class Keeper:
             # A bug, ours or of what a broker said: it must not leave the address alone for ever.
             self._log.exception("%s: unexpected", self._where)
             self.error = error
-        was_connected = self.link is not None
-        self.link = None
+        was_connected = self.connection is not None
+        self.connection = None
         _done(self.tried, None)
         if not self._is_stopping:
             pause_s = self._delays.next_s()
@@ -119,15 +119,15 @@ class Keeper:
     async def _connect_once(self) -> None:
         loop = asyncio.get_running_loop()
         closed: asyncio.Future[Any] = loop.create_future()
-        opened = await self._owner.open(self.address, lambda link: _done(closed, link))
+        opened = await self._owner.open(self.address, lambda connection: _done(closed, connection))
         since_s = loop.time()
-        self.link = opened.link
+        self.connection = opened.connection
         self.connects += 1
         again = f" again after {since_s - self._lost_s:.1f} s" if self._lost_s else ""
         self._log.info("%s: connected%s, %s", self._where, again, opened.text)
         _done(self.tried, None)
         await closed
-        self.error = opened.link.error
+        self.error = opened.connection.error
         self._lost_s = loop.time()
         # One that is closed as soon as it is made is tried less and less often, too.
         if self._lost_s - since_s > RECONNECT_LAST_S:
@@ -135,12 +135,12 @@ class Keeper:
 
     async def stop(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Let what was written leave for so long, close the connection, end the task."""
-        was_connected = self.link is not None
+        was_connected = self.connection is not None
         self._is_stopping = True
-        if self.link is None:
+        if self.connection is None:
             self._task.cancel()
         else:
-            self.link.close()
+            self.connection.close()
             await asyncio.wait([self._task], timeout=timeout_s)
             self._end_link("nsqd takes nothing more")
         with contextlib.suppress(asyncio.CancelledError):
@@ -150,8 +150,8 @@ class Keeper:
         _done(self.tried, None)
 
     def _end_link(self, why: str) -> None:
-        if self.link is not None:
-            self.link.fail(ConnectError(why))
+        if self.connection is not None:
+            self.connection.fail(ConnectError(why))
 
 
 def first_timeout_s(config: Config) -> float:

@@ -1,7 +1,7 @@
 """An event loop in a thread of its own, for programs that have none: what `nsqfast.client.sync` runs on.
 
 Heartbeats are answered whatever the program does meanwhile. Calls from several threads are fine. A fork does not take
-the thread along; whoever owns an engine asks `is_ours`.
+the thread along; whoever owns a loop thread asks `is_ours`.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ def check_threads() -> None:
     )
 
 
-class Engine:
+class LoopThread:
     """Runs from its making to `stop`."""
 
     def __init__(self, name: str) -> None:
@@ -81,7 +81,7 @@ class Engine:
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run it on the loop, after all that was posted; wait for its result, or raise what it raised.
 
-        ClosedError: the engine has been stopped.
+        ClosedError: the loop thread has been stopped.
         """
         if self.is_current:
             work.close()

@@ -4,11 +4,10 @@ import random
 from collections import deque
 
 import pytest
-from nsqfast._ext.core.clock import let_pass
 from nsqfast._ext.core.guid import GuidFactory
-from nsqfast._ext.core.message import live_deliveries
 from nsqfast._ext.core.ring import Ring
-from nsqfast._ext.dev import loops as drill
+from nsqfast._ext.dev import loops
+from nsqfast._ext.dev.probes import let_pass, live_deliveries
 from nsqfast._ext.disk.queue import DiskQueue
 from nsqfast._ext.disk.syncer import Syncer
 from nsqfast._ext.protocol.frame import FrameDecoder, encode
@@ -49,7 +48,7 @@ def body(data):
 
 @pytest.mark.parametrize("per_turn", [1, 7, 50, 1000])
 def test_frames_hold_each_message_once(per_turn):
-    frames = drill.FrameDrill(50, 30)
+    frames = loops.FrameLoop(50, 30)
     assert frames.encode(per_turn) == 50 * (34 + 30)
     last = FrameDecoder().feed(frames.written)
     assert len(last) == (50 % per_turn or min(per_turn, 50))
@@ -63,15 +62,15 @@ def test_frames_hold_each_message_once(per_turn):
 
 
 def test_answer_finishes_what_was_written():
-    frames = drill.FrameDrill(100, 5)
+    frames = loops.FrameLoop(100, 5)
     frames.encode(100)
     ids = [data[10:26] for _, data in FrameDecoder().feed(frames.written)]
     assert len(set(ids)) == 100
     stream = encode(0, b"OK") + frames.written + encode(0, b"_heartbeat_")
-    lines = drill.answer(stream)
+    lines = loops.answer(stream)
     assert lines == b"".join(b"FIN %s\n" % message_id for message_id in ids)
     total = sum(int(message_id, 16) for message_id in ids) % (1 << 64)
-    assert drill.parse_commands(lines) == (100, total)
+    assert loops.parse_commands(lines) == (100, total)
 
 
 @pytest.mark.parametrize(
@@ -85,15 +84,15 @@ def test_answer_finishes_what_was_written():
     ],
 )
 def test_commands_name_what_they_hold(data, found):
-    assert drill.parse_commands(data) == found
+    assert loops.parse_commands(data) == found
 
 
 @pytest.mark.parametrize("step_ns", [0, 1000, 10_000_000])
 def test_ids_are_those_of_the_factory(step_ns):
     factory = GuidFactory(0)
     made = [factory.make(NOW_NS + n * step_ns) for n in range(5000)]
-    assert drill.make_ids(5000, NOW_NS, step_ns) == sum(made) % (1 << 64)
-    assert drill.stamp(5000) == 5000
+    assert loops.make_ids(5000, NOW_NS, step_ns) == sum(made) % (1 << 64)
+    assert loops.stamp(5000) == 5000
 
 
 @pytest.mark.parametrize("standing", [0, 1, 100])
@@ -109,14 +108,14 @@ def test_ring(standing, together):
             model.append(item)
             if item % together == 0:
                 expected += sum(model.popleft() for _ in range(together))
-        assert drill.pass_through(ring, 300, together) == expected
+        assert loops.pass_through(ring, 300, together) == expected
         assert len(ring) == len(model) == standing
 
 
 @pytest.mark.parametrize("standing", [1, 2, 1000])
 def test_heap(standing):
-    before = drill.HeapDrill(standing, 0).drain()
-    heap = drill.HeapDrill(standing, 0)
+    before = loops.HeapLoop(standing, 0).drain()
+    heap = loops.HeapLoop(standing, 0)
     assert heap.expire(5000) == 5000
     after = heap.drain()
     assert len(before) == len(after) == standing
@@ -129,8 +128,8 @@ def test_heap(standing):
 @pytest.mark.parametrize("scattered", [False, True])
 @pytest.mark.parametrize("is_mixed", [False, True])
 def test_line(standing, scattered, is_mixed):
-    before = drill.LineDrill(standing, 0, is_mixed).drain()
-    line = drill.LineDrill(standing, 0, is_mixed)
+    before = loops.InFlightQueueLoop(standing, 0, is_mixed).drain()
+    line = loops.InFlightQueueLoop(standing, 0, is_mixed)
     grown_ns = line.settle(3 * standing, scattered)
     after = line.drain()
     assert line.settle(1, scattered) == 0
@@ -147,24 +146,24 @@ def test_line(standing, scattered, is_mixed):
 @pytest.mark.parametrize("standing", [1, 2, 1000])
 @pytest.mark.parametrize("scattered", [False, True])
 def test_table(standing, scattered):
-    table = drill.TableDrill(standing, 10)
+    table = loops.TableLoop(standing, 10)
     assert table.find(2000, scattered) == 2000
     assert table.settle(2000, scattered) == 2000
     # All of them are there, the new ids included.
     assert table.find(standing, False) == len(table) == standing
 
 
-def test_a_drill_without_messages_is_refused():
-    for kind in (drill.FrameDrill, drill.HeapDrill, drill.LineDrill, drill.TableDrill):
+def test_a_loop_without_messages_is_refused():
+    for kind in (loops.FrameLoop, loops.HeapLoop, loops.InFlightQueueLoop, loops.TableLoop):
         with pytest.raises(ValueError, match="without messages"):
             kind(0, 10)
 
 
 def test_turns_of_no_messages_are_refused(registry):
     for call in (
-        lambda: drill.FrameDrill(1, 1).encode(0),
-        lambda: drill.pass_through(Ring(), 1, 0),
-        lambda: drill.publish(registry.topic("t"), [], b"x", 1, 0),
+        lambda: loops.FrameLoop(1, 1).encode(0),
+        lambda: loops.pass_through(Ring(), 1, 0),
+        lambda: loops.publish(registry.topic("t"), [], b"x", 1, 0),
     ):
         with pytest.raises(ZeroDivisionError):
             call()
@@ -174,13 +173,13 @@ def test_turns_of_no_messages_are_refused(registry):
 @pytest.mark.parametrize("in_flight", [0, 1, 9, 1000])
 def test_records_are_written_read_and_finished(queue, per_batch, in_flight):
     """Over several files, since one holds 5000 bytes."""
-    assert drill.append_records(queue, b"x" * 100, 300, per_batch) == 300
+    assert loops.append_records(queue, b"x" * 100, 300, per_batch) == 300
     assert (queue.depth, queue.unacked) == (300, 300)
-    assert drill.read_records(queue, 100, in_flight) == (100, sum(range(1, 101)))
+    assert loops.read_records(queue, 100, in_flight) == (100, sum(range(1, 101)))
     assert (queue.depth, queue.unacked) == (200, 200)
     assert queue.get()[2:] == (b"x" * 100, 101)
-    assert drill.read_records(queue, 1000, in_flight) == (199, sum(range(102, 301)))
-    assert drill.read_records(queue, 10, in_flight) == (0, 0)
+    assert loops.read_records(queue, 1000, in_flight) == (199, sum(range(102, 301)))
+    assert loops.read_records(queue, 10, in_flight) == (0, 0)
     # What was read by hand was not finished.
     assert (queue.depth, queue.unacked) == (0, 1)
 
@@ -188,7 +187,7 @@ def test_records_are_written_read_and_finished(queue, per_batch, in_flight):
 def test_publishing_reaches_each_channel(registry):
     topic = registry.topic("t")
     channels = [topic.channel(name) for name in "abc"]
-    assert drill.publish(topic, [], b"x" * 10, 200, 7) == (200, 0)
+    assert loops.publish(topic, [], b"x" * 10, 200, 7) == (200, 0)
     assert [channel.depth for channel in channels] == [200] * 3
     assert topic.message_bytes == 2000
 
@@ -197,8 +196,8 @@ def test_publishing_reaches_each_channel(registry):
 def test_takers_finish_what_they_get(registry, window, per_turn):
     topic = registry.topic("t")
     channels = [topic.channel(name) for name in "abc"]
-    takers = [drill.Taker(channel, window) for channel in channels]
-    published, finished = drill.publish(topic, takers, b"x", 200, per_turn)
+    takers = [loops.Taker(channel, window) for channel in channels]
+    published, finished = loops.publish(topic, takers, b"x", 200, per_turn)
     assert published == 200
     for channel, taker in zip(channels, takers, strict=True):
         assert taker.channel is channel
@@ -216,12 +215,12 @@ def test_a_taker_is_not_given_more_than_it_can_note(registry):
     """Also when what it has times out, and so is not in flight to it any more."""
     topic = registry.topic("t")
     channel = topic.channel("c")
-    taker = drill.Taker(channel, 5)
-    assert drill.publish(topic, [], b"x", 20, 1) == (20, 0)
+    taker = loops.Taker(channel, 5)
+    assert loops.publish(topic, [], b"x", 20, 1) == (20, 0)
     assert channel.in_flight_count == 5
     registry.run_timers(let_pass(61 * SECOND_NS))
     assert (channel.timeout_count, channel.in_flight_count, channel.depth) == (5, 0, 20)
-    assert drill.publish(topic, [taker], b"x", 1, 1) == (1, 0)
+    assert loops.publish(topic, [taker], b"x", 1, 1) == (1, 0)
     assert (channel.in_flight_count, channel.depth) == (5, 16)
     channel.empty()
 
@@ -232,14 +231,14 @@ def test_batches(registry):
     data = b"".join(map(body, bodies))
     topic, peer = registry.topic("t"), Peer(registry)
     topic.channel("c")
-    assert drill.publish_batch(topic, data, 40, 3) == topic.channel("c").depth == 120
+    assert loops.publish_batch(topic, data, 40, 3) == topic.channel("c").depth == 120
     assert topic.message_bytes == 3 * sum(map(len, bodies))
     for count, cut in [(41, 0), (40, 1), (1, len(data) - 3)]:
         with pytest.raises(ValueError, match="message"):
-            drill.publish_batch(topic, data[: len(data) - cut], count, 1)
+            loops.publish_batch(topic, data[: len(data) - cut], count, 1)
     command = b"MPUB t\n" + body((40).to_bytes(4, "big") + data)
-    assert drill.scan_batch(peer.session, command, 5) == 200
-    assert drill.scan_batch(peer.session, command[:-1], 5) == 0
+    assert loops.scan_batch(peer.session, command, 5) == 200
+    assert loops.scan_batch(peer.session, command[:-1], 5) == 0
     assert topic.message_count == 120
     # The session is as it was.
     peer.send(command)
@@ -250,8 +249,8 @@ def test_batches(registry):
 def test_feed_hands_over_all_of_it(registry):
     peer = Peer(registry)
     pub = b"PUB t\n" + body(b"x" * 200)
-    assert drill.feed(peer.session, b"") == 0
-    assert drill.feed(peer.session, pub) == 1
-    assert drill.feed(peer.session, pub * 999) == 1 + len(pub) * 999 // 65536
+    assert loops.feed(peer.session, b"") == 0
+    assert loops.feed(peer.session, pub) == 1
+    assert loops.feed(peer.session, pub * 999) == 1 + len(pub) * 999 // 65536
     assert peer.receive() == [(0, b"OK")] * 1000
     assert registry.topic("t").depth == 1000

@@ -51,7 +51,7 @@ def _grow_descriptor_table() -> None:
             os.close(lowest)
 
 
-class Gate:
+class DescriptorReserve:
     """One for all listeners of a process; `join` tells what stops and what starts them."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -1,0 +1,45 @@
+"""Switches and figures of the whole process, for tests."""
+
+from libc.stdint cimport int64_t
+
+from nsqfast._ext.core.budget cimport fix_parts_units
+from nsqfast._ext.core.clock cimport monotonic_ns, move_clocks, wall_ahead
+from nsqfast._ext.core.message cimport count_deliveries, count_slabs, slabs_kept
+from nsqfast._ext.disk.ackmapping cimport count_mappings, limit_mappings
+
+
+def fix_parts(int64_t units):
+    """Let each part of this process end after so many units, however long they take; 0 ends it."""
+    fix_parts_units(units)
+
+
+def shift_wall(int64_t offset_ns):
+    """Let the wall clock of this process run ahead (or behind) by so much; 0 ends it."""
+    move_clocks(offset_ns, 0)
+
+
+def let_pass(int64_t duration_ns):
+    """Let that much time pass at once on this process's monotonic clock; returns the new time."""
+    assert duration_ns >= 0
+    move_clocks(wall_ahead(), duration_ns)
+    return monotonic_ns()
+
+
+def live_deliveries():
+    """How many deliveries exist now."""
+    return count_deliveries()
+
+
+def pool_slabs():
+    """(slabs of 1 MiB with messages in them, empty ones kept for later)."""
+    return count_slabs(), slabs_kept()
+
+
+def limit_mapped(size_t count):
+    """So many ack files are mapped at most; 0: what Linux allows."""
+    limit_mappings(count)
+
+
+def count_mapped():
+    """Ack files that are mapped now."""
+    return count_mappings()
