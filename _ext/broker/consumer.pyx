@@ -1,9 +1,28 @@
-"""The broker's only Consumer is a Session; a channel knows this much of it and no more."""
+"""A session is a consumer, its connection a client, and what publishes for it a waiter."""
 
 cdef uint64_t last_number = 0
 
 
-cdef class Consumer(Timed):
+cdef class Client(Timed):
+
+    cdef int flush(self) except -1:
+        """The loop turn ends: send what was gathered."""
+        raise AssertionError("a Client without flush")
+
+    cdef int go_on(self) except -1:
+        """Its part of an earlier turn was spent, and more had come."""
+        raise AssertionError("a Client without go_on")
+
+    cdef int on_durable(self, uint64_t done_ticket, str error) except -1:
+        """All up to the ticket is on disk, or (with `error`) could not be brought there."""
+        raise AssertionError("a Client without on_durable")
+
+    cdef int drop(self, str reason) except -1:
+        """End the connection at once, with a line in the log."""
+        raise AssertionError("a Client without drop")
+
+
+cdef class Consumer:
 
     def __cinit__(self):
         global last_number
@@ -22,28 +41,17 @@ cdef class Consumer(Timed):
         """The channel is going away: end the connection."""
         raise AssertionError("a Consumer without cut")
 
-    cdef int drop(self, str reason) except -1:
-        """End the connection at once, with a line in the log."""
-        raise AssertionError("a Consumer without drop")
-
-    cdef int flush(self) except -1:
-        """The loop turn ends: what was gathered leaves now."""
-        raise AssertionError("a Consumer without flush")
-
     cdef int take_more(self) except -1:
         """Ask the channel for messages, if it wants any."""
         raise AssertionError("a Consumer without take_more")
 
-    cdef int go_on(self) except -1:
-        """Its part of an earlier turn was spent, and more had come."""
-        raise AssertionError("a Consumer without go_on")
 
-    cdef int on_durable(self, uint64_t done_ticket, str error) except -1:
-        """All up to the ticket is on disk, or (with `error`) could not be brought there."""
-        raise AssertionError("a Consumer without on_durable")
+cdef class Waiter:
 
     cdef bint refuse(self, str error) except -1:
-        raise AssertionError("a Consumer without refuse")
+        """The write failed; False = nothing waited for it."""
+        raise AssertionError("a Waiter without refuse")
 
     cdef int seal(self) except -1:
-        raise AssertionError("a Consumer without seal")
+        """It is written."""
+        raise AssertionError("a Waiter without seal")

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
-from nsqfast._ext.broker.consumer cimport Consumer
+from nsqfast._ext.broker.consumer cimport Client, Consumer
 from nsqfast._ext.broker.end_of_turn cimport PutOff, Release
 from nsqfast._ext.broker.topic cimport Topic
 from nsqfast._ext.core.budget cimport Budget
@@ -25,8 +25,8 @@ cdef class Registry:
     cdef Storage storage
     cdef dict topic_by_name
     cdef list names                  # of the topics, sorted
-    cdef set clients
-    cdef list written                # consumers with something to write this turn
+    cdef set connected               # clients
+    cdef list written                # clients with something to write this turn
     cdef list takers                 # consumers that wait for the next turn's part to be handed more messages
     cdef Budget hand_out_part        # of this turn
     cdef bint is_hand_out_spent
@@ -39,18 +39,18 @@ cdef class Registry:
     cdef Py_ssize_t end_count        # connections closed in this turn
     cdef Py_ssize_t written_size     # bytes of this turn
     cdef BusyPoll busy_poll
-    cdef set waiting                 # consumers whose OK waits for an fsync
+    cdef set waiting                 # clients whose OK waits for an fsync
     cdef Release release
     cdef PutOff later
     cdef list callbacks              # (ticket, callable) likewise
     cdef list open_callbacks         # (ticket, callable, topic) of this turn, which were not written yet
-    cdef list refused                # consumers to be told at the end of the turn
-    cdef object news                 # deque of (ticket done, error or None, consumers and callables not told yet)
-    cdef uint64_t told_ticket        # the last that all consumers were told of
+    cdef list refused                # clients to be told at the end of the turn
+    cdef object news                 # deque of (ticket done, error or None, clients and callables not told yet)
+    cdef uint64_t told_ticket        # the last that all clients were told of
     cdef readonly uint64_t fault_count    # clients that were dropped for a fault of ours
 
-    cdef int want_flush(self, Consumer consumer) except -1
-    cdef int want_turn(self, Consumer consumer) except -1
+    cdef int want_flush(self, Client client) except -1
+    cdef int want_turn(self, Client client) except -1
     cdef int run_blocked(self) except -1
     cdef bint may_be_costly(self) noexcept
     cdef bint may_end(self) noexcept
@@ -60,10 +60,10 @@ cdef class Registry:
     cdef int hand_out_rest(self) except -1
     cdef int add_news(self, uint64_t done, object error) except -1
     cdef int tell_news(self) except -1
-    cdef int tell(self, Consumer consumer, uint64_t done, object error) except -1
+    cdef int tell(self, Client client, uint64_t done, object error) except -1
     cdef int put_off(self, Consumer consumer) except -1
-    cdef int break_off(self, Consumer consumer, object error) except -1
+    cdef int break_off(self, Client client, object error) except -1
     cdef int write_deferred(self) except -1
     cdef int refuse(self, Topic topic, str error) except -1
     cdef int count_messages(self, uint64_t done, bint is_good) except -1
-    cdef int wait_durable(self, Consumer consumer) except -1
+    cdef int wait_durable(self, Client client) except -1

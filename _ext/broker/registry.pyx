@@ -5,6 +5,7 @@ from bisect import bisect_left, insort
 from collections import deque
 
 from nsqfast._ext.broker.channel cimport Channel
+from nsqfast._ext.broker.consumer cimport Waiter
 from nsqfast._ext.core.budget cimport Budget, begin_part, is_spent, was_overspent
 from nsqfast._ext.core.clock cimport monotonic_ns
 from nsqfast._ext.disk.segment import forget_folder
@@ -40,7 +41,7 @@ cdef class Registry:
         self.storage.on_mixed = self.write_batch
         self.topic_by_name = {}
         self.names = []
-        self.clients = set()
+        self.connected = set()
         self.written = []
         self.takers = []
         self.blocked = deque()
@@ -113,24 +114,24 @@ cdef class Registry:
 
     # -- clients -------------------------------------------------------------------------------------------------------
 
-    def add_session(self, Consumer session):
-        self.clients.add(session)
+    def add_client(self, Client client):
+        self.connected.add(client)
 
-    def remove_session(self, Consumer session):
-        self.clients.discard(session)
-        self.waiting.discard(session)
+    def remove_client(self, Client client):
+        self.connected.discard(client)
+        self.waiting.discard(client)
 
-    def sessions(self):
+    def clients(self):
         """All clients that are connected over TCP."""
-        return list(self.clients)
+        return list(self.connected)
 
-    def session_count(self):
-        return len(self.clients)
+    def client_count(self):
+        return len(self.connected)
 
     # -- one turn of the loop ------------------------------------------------------------------------------------------
 
-    cdef int want_flush(self, Consumer consumer) except -1:
-        self.written.append(consumer)
+    cdef int want_flush(self, Client client) except -1:
+        self.written.append(client)
         return self.ask_turn()
 
     cdef int ask_turn(self) except -1:
@@ -139,9 +140,9 @@ cdef class Registry:
             self.on_turn()
         return 0
 
-    cdef int want_turn(self, Consumer consumer) except -1:
+    cdef int want_turn(self, Client client) except -1:
         """Have it go on in a later turn, behind those that asked before."""
-        self.blocked.append(consumer)
+        self.blocked.append(client)
         return self.ask_turn()
 
     cdef bint may_be_costly(self) noexcept:
@@ -165,7 +166,7 @@ cdef class Registry:
         A turn that took much too long already ends without; the next one does not.
         """
         cdef Budget budget
-        cdef Consumer consumer
+        cdef Client client
         self.costly_count = self.end_count = 0
         if not self.blocked:
             return 0
@@ -175,11 +176,11 @@ cdef class Registry:
         self.is_running_blocked = True
         budget = begin_part()
         for _ in range(len(self.blocked)):
-            consumer = self.blocked.popleft()
+            client = self.blocked.popleft()
             try:
-                consumer.go_on()
+                client.go_on()
             except Exception as error:
-                self.break_off(consumer, error)
+                self.break_off(client, error)
             if is_spent(&budget, BLOCKED_UNITS) or self.end_count >= END_COUNT_MAX:
                 break
         self.is_running_blocked = False
@@ -227,14 +228,14 @@ cdef class Registry:
     cdef int flush_some(self, list written) except -1:
         """When the part is spent the others stand first in the next turn."""
         cdef Budget budget = begin_part()
-        cdef Consumer consumer
+        cdef Client client
         cdef Py_ssize_t count = 0
-        for consumer in written:
+        for client in written:
             count += 1
             try:
-                consumer.flush()
+                client.flush()
             except Exception as error:
-                self.break_off(consumer, error)
+                self.break_off(client, error)
             if is_spent(&budget, WRITE_UNITS):
                 break
         if count < len(written):
@@ -262,20 +263,20 @@ cdef class Registry:
             try:
                 self.hand_out(consumer)
             except Exception as error:
-                self.break_off(consumer, error)
+                self.break_off(consumer.client, error)
         return 0
 
-    cdef int break_off(self, Consumer consumer, object error) except -1:
+    cdef int break_off(self, Client client, object error) except -1:
         """A fault of ours in what one client was to get: it ends that client, and all others are served."""
         self.fault_count += 1
-        self.waiting.discard(consumer)
-        return consumer.drop(f"internal error: {error!r}")
+        self.waiting.discard(client)
+        return client.drop(f"internal error: {error!r}")
 
     cdef int write_deferred(self) except -1:
         """Write what this turn has put off. Before each start of fsyncs: the tickets that were given out cover it."""
         cdef list unwritten = self.storage.unwritten
         cdef Topic topic
-        cdef Consumer consumer
+        cdef Client client
         if not unwritten:
             return 0
         self.write_batch()
@@ -283,14 +284,14 @@ cdef class Registry:
         for topic in unwritten:
             topic.on_written()
         refused, self.refused = self.refused, []
-        for consumer in refused:
-            consumer.on_durable(self.told_ticket, None)
+        for client in refused:
+            client.on_durable(self.told_ticket, None)
         return 0
 
     def write_batch(self):
         """The first half of it: messages stand in all the queues they are for, or in none and are refused."""
         cdef Topic topic
-        cdef Consumer consumer
+        cdef Waiter waiter
         for topic in self.storage.unwritten:
             error = topic.write_batch()
             if error is not None:
@@ -300,18 +301,18 @@ cdef class Registry:
             if counts[0]:
                 self.storage.uncounted.append((self.syncer.open_ticket, topic, counts))
             waiters, topic.waiters = topic.waiters, []
-            for consumer in waiters:
-                consumer.seal()
+            for waiter in waiters:
+                waiter.seal()
         self.callbacks += [(ticket, callback) for ticket, callback, _ in self.open_callbacks]
         self.open_callbacks = []
 
     cdef int refuse(self, Topic topic, str error) except -1:
         """Those who published what was put off; all others wait on."""
-        cdef Consumer consumer
+        cdef Waiter waiter
         self.syncer.health.refused(topic.fanout.take_counts()[0])
-        for consumer in topic.waiters:
-            if consumer.refuse(error):
-                self.refused.append(consumer)
+        for waiter in topic.waiters:
+            if waiter.refuse(error):
+                self.refused.append(waiter.client)
         waiting, self.open_callbacks = self.open_callbacks, []
         for ticket, callback, its_topic in waiting:
             if its_topic is topic:
@@ -350,8 +351,8 @@ cdef class Registry:
 
     # -- durability ----------------------------------------------------------------------------------------------------
 
-    cdef int wait_durable(self, Consumer consumer) except -1:
-        self.waiting.add(consumer)
+    cdef int wait_durable(self, Client client) except -1:
+        self.waiting.add(client)
         return 0
 
     def when_durable(self, uint64_t ticket, callback, topic):
@@ -396,10 +397,10 @@ cdef class Registry:
         """For a part; nobody hears of a later fsync before the earlier one."""
         cdef Budget budget = begin_part()
         while self.news:
-            done, error, consumers, callbacks = self.news[0]
-            while consumers or callbacks:
-                if consumers:
-                    self.tell(consumers.pop(), done, error)
+            done, error, clients, callbacks = self.news[0]
+            while clients or callbacks:
+                if clients:
+                    self.tell(clients.pop(), done, error)
                 else:
                     callbacks.popleft()(error)
                 if is_spent(&budget, TELL_UNITS) and not self.closing:
@@ -408,16 +409,16 @@ cdef class Registry:
             self.news.popleft()
         return 0
 
-    cdef int tell(self, Consumer consumer, uint64_t done, object error) except -1:
-        if consumer in self.waiting:
+    cdef int tell(self, Client client, uint64_t done, object error) except -1:
+        if client in self.waiting:
             try:
-                consumer.on_durable(done, error)
+                client.on_durable(done, error)
             except Exception as fault:
-                self.break_off(consumer, fault)
+                self.break_off(client, fault)
         return 0
 
-    def done_waiting(self, Consumer consumer):
-        self.waiting.discard(consumer)
+    def done_waiting(self, Client client):
+        self.waiting.discard(client)
 
     def health(self):
         """OK, or NOK with the last disk error."""

@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
+from nsqfast._ext.broker.consumer cimport Waiter
 from nsqfast._ext.broker.fanout cimport Fanout
 from nsqfast._ext.broker.takeover cimport Takeover
 from nsqfast._ext.core.guid cimport GuidFactory
@@ -61,7 +62,7 @@ cdef class Topic(Queue):
     cdef int refuse(self, uint64_t count, object error) except -1
     cdef uint64_t finish_put(self, uint64_t count, uint64_t size, bint is_spread, bint is_put_off) except? 0
     cdef int count(self, uint64_t count, uint64_t size, list channels) except -1
-    cdef int add_waiter(self, object publisher) except -1
+    cdef int add_waiter(self, Waiter publisher) except -1
     cdef object write_batch(self)
     cdef int on_written(self) except -1
     cdef int pump_channels(self) except -1

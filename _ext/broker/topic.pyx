@@ -219,7 +219,7 @@ cdef class Topic(Queue):
 
     # -- the end of a turn, in which a durable broker writes what was put off ------------------------------------------
 
-    cdef int add_waiter(self, object publisher) except -1:
+    cdef int add_waiter(self, Waiter publisher) except -1:
         """Its OK waits until what it put off here is written, and longer."""
         cdef Py_ssize_t size = len(self.waiters)
         if size == 0 or self.waiters[size - 1] is not publisher:

@@ -24,6 +24,7 @@ from nsqfast._ext.protocol.command cimport (
     COMMAND_FIN, COMMAND_PUB, COMMAND_RDY, PARSE_WHOLE, Line, parse_decimal, parse_line,
 )
 from nsqfast._ext.protocol.frame cimport write_message
+from nsqfast._ext.server.connection cimport Connection
 from nsqfast._ext.server.session cimport Session
 
 cdef enum:
@@ -427,17 +428,17 @@ def scan_batch(Session session not None, bytes command not None, uint64_t times)
     cdef uint64_t seen = 0
     for _ in range(times):
         if (parse_line(command, len(command), 0, &line) != PARSE_WHOLE
-                or not session.mpub_head(command, len(command), &line)):
+                or not session.publisher.mpub_head(command, len(command), &line)):
             break
-        if session.mpub_bodies(command, len(command), line.size + 4):
-            seen += session.scan.count
-        session.scan.offset = session.need = 0
+        if session.publisher.mpub_bodies(command, len(command), line.size + 4):
+            seen += session.publisher.scan.count
+        session.publisher.scan.offset = session.command.need = 0
     return seen
 
 
-def feed(Session session not None, bytes data not None):
+def feed(Connection connection not None, bytes data not None):
     """Hand it over as a loop does, a buffer at a time; how many buffers it took."""
-    cdef ReadBuffer input = session.input
+    cdef ReadBuffer input = connection.input
     cdef const char *place = data
     cdef Py_ssize_t left = len(data), size
     cdef int64_t reads = 0
@@ -445,7 +446,7 @@ def feed(Session session not None, bytes data not None):
         input.make_room()
         size = min(left, input.capacity - input.end)
         memcpy(input.data + input.end, place, size)
-        session.buffer_updated(size)
+        connection.buffer_updated(size)
         place += size
         left -= size
         reads += 1

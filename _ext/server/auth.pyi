@@ -1,9 +1,8 @@
 from typing import Any
 
-from nsqfast._ext.broker.registry import Registry
-from nsqfast._ext.server.connection import Connection
+from nsqfast._ext.server.host import Host
 
-class Guarded(Connection):
+class Auth:
     grant: Any
-    def __init__(self, registry: Registry) -> None: ...
+    def __init__(self, host: Host) -> None: ...
     def on_answer(self, grant: Any) -> None: ...

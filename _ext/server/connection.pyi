@@ -1,17 +1,13 @@
 from asyncio import BaseTransport
 
-from nsqfast._ext.broker.consumer import Consumer
 from nsqfast._ext.broker.registry import Registry
 from nsqfast._ext.protocol.buffer import ReadBuffer
+from nsqfast._ext.server.host import Host
+from nsqfast._ext.server.session import Session
 
-from nsqfast.streams.tls import TlsStream
-
-class Connection(Consumer):
-    remote_address: str
-    remote_host: str
-    connect_ts: int
-    secure: TlsStream | None
-    tls: bool
+class Connection(Host):
+    session: Session | None
+    common_name: str
     def __init__(self, registry: Registry) -> None: ...
     def connection_made(self, transport: BaseTransport) -> None: ...
     def get_buffer(self, sizehint: int) -> ReadBuffer: ...

@@ -9,17 +9,21 @@ than a part of a turn is enough for is blocked in the same way until its next tu
 """
 
 import logging
-from collections import deque
 
-from libc.stdint cimport INT64_MAX
+from libc.stdint cimport INT64_MAX, uint64_t
 
+from nsqfast._ext.broker.registry cimport Registry
 from nsqfast._ext.core.budget cimport Budget, begin_part, is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.core.limits cimport (
     FRAME_ERROR, FRAME_RESPONSE, INPUT_SIZE, OUTPUT_SIZE_MAX, PACKED_SIZE_MAX, PENDING_OK_MAX, TRANSPORT_HIGH_WATER,
 )
 from nsqfast._ext.core.memory cimport account, charge
+from nsqfast._ext.protocol.buffer cimport WriteBuffer
 from nsqfast._ext.protocol.frame cimport write_frame, write_ok
+from nsqfast._ext.server.host cimport (
+    PHASE_CLOSED, PHASE_DRAINING, PHASE_ENDING, PHASE_GREETING, PHASE_HANDSHAKE, PHASE_LOST, PHASE_OPEN,
+)
 
 from nsqfast._ext.protocol.frame import encode
 from nsqfast.errors import ProtocolError
@@ -42,7 +46,7 @@ cdef enum:
 cdef bytes OK = encode(FRAME_RESPONSE, b"OK")
 
 
-cdef class Connection(Consumer):
+cdef class Connection(Host):
     """Made for each accepted socket; `registry` outlives it."""
 
     def __init__(self, Registry registry not None):
@@ -50,11 +54,13 @@ cdef class Connection(Consumer):
         self.input = ReadBuffer(INPUT_SIZE)
         self.output = WriteBuffer()
         self.output_size_max = OUTPUT_SIZE_MAX
+        self.phase = PHASE_GREETING
         self.remote_address = ""
         self.remote_host = ""
         self.heartbeat_ns = HEARTBEAT_DEFAULT_NS
-        self.pending = None
+        self.pending = PendingAnswers()
         self.adapter = self.upgrades = self.secure = self.pieces = None
+        self.session = Session(self)
 
     # -- the asyncio seam ----------------------------------------------------------------------------------------------
 
@@ -65,7 +71,8 @@ cdef class Connection(Consumer):
         self.connect_ts = wall_ns() // SECOND_NS
         self.command_since_ns = monotonic_ns()
         self.next_heartbeat_ns = self.command_since_ns + self.heartbeat_ns
-        self.registry.add_session(self)
+        self.session.begin()
+        self.registry.add_client(self)
         log.info("TCP: new client(%s)", self.remote_address)
         self.rearm()
 
@@ -82,21 +89,22 @@ cdef class Connection(Consumer):
 
     def eof_received(self):
         self.at_eof = True
-        if self.is_shaking:
+        if self.phase == PHASE_HANDSHAKE:
             self.fail_handshake("unexpected EOF")
-        elif not self.is_draining and not self.is_closed:
+        elif self.phase < PHASE_DRAINING:
             self.parse()
-        if self.pending or self.command_blocked:
+        if self.pending.size or self.command_blocked:
             return True  # an answer still waits; on_durable or release ends the connection
-        if not (self.is_draining or self.is_closed or self.write_paused or self.registry.may_be_costly()):
+        if not (self.phase >= PHASE_DRAINING or self.write_paused or self.registry.may_be_costly()):
             self.block_for_turn()   # many leave at once
             return True
         self.close()
-        return self.is_ending
+        return self.phase == PHASE_ENDING
 
     def connection_lost(self, exc):
-        self.is_closed = self.is_lost = True
-        self.is_ending = False
+        self.phase = PHASE_LOST
+        self.session.auth.cancel()
+        self.charge_bytes(-self.charged_size)
         self.count_unsent(0)
         self.registry.timers.disarm(self)
         if self.registry.may_be_costly():
@@ -106,9 +114,10 @@ cdef class Connection(Consumer):
 
     cdef int forget(self) except -1:
         """What others know of it goes."""
-        self.is_lost = False
+        self.phase = PHASE_CLOSED
         self.leave()
-        self.registry.remove_session(self)
+        self.session = None     # it refers to this connection
+        self.registry.remove_client(self)
         if self.lines is not None and self.lines.left_out:
             log.info("PROTOCOL(V2): [%s] %d lines left out", self.remote_address, self.lines.left_out)
         log.info("PROTOCOL(V2): [%s] exiting ioloop", self.remote_address)
@@ -138,7 +147,7 @@ cdef class Connection(Consumer):
         cdef Budget budget = begin_part()
         try:
             while not self.command_blocked:
-                if self.is_closed or self.is_draining:
+                if self.phase >= PHASE_DRAINING:
                     self.packed.consume(self.packed.end - self.packed.start)
                     return 0
                 if self.pieces is None:
@@ -159,23 +168,25 @@ cdef class Connection(Consumer):
                 if self.adapter.at_end and not self.at_eof:
                     self.eof_received()
         except StreamError as error:
-            return self.fail_handshake(str(error)) if self.is_shaking else self.drop(str(error))
+            if self.phase == PHASE_HANDSHAKE:
+                return self.fail_handshake(str(error))
+            return self.drop(str(error))
         return self.choose_reading()
 
     cdef int parse(self) except -1:
         # What a peer says before it knows the answer to IDENTIFY is thrown away, too; kept, it could be any amount.
-        if self.is_draining or self.is_closed or self.upgrades is not None:
+        if self.phase >= PHASE_DRAINING or self.upgrades is not None:
             self.input.consume(self.input.end - self.input.start)
             return 0
         try:
             if not self.command_blocked:
-                self.feed()
+                self.session.feed()
         except ProtocolError as error:
             self.fail(error)
         except OSError as error:
             # A queue could not be opened: too many files, a broken disk.
             self.fail(ProtocolError("E_INVALID", error.strerror or str(error)))
-        if not (self.command_blocked or self.is_draining or self.is_closed or self.input.claim_room()):
+        if not (self.command_blocked or self.phase >= PHASE_DRAINING or self.input.claim_room()):
             self.fail(ProtocolError("E_INVALID", "no memory left for a command of this size"))
         if self.write_paused or self.command_blocked:
             self.choose_reading()
@@ -194,7 +205,7 @@ cdef class Connection(Consumer):
     cdef int choose_reading(self) except -1:
         """Stop reading from a peer that does not read its answers, and from one that sends much while it is blocked."""
         cdef bint is_full = False
-        if self.is_closed:
+        if self.phase >= PHASE_ENDING:
             return 0
         if self.write_paused:
             is_full = self.read_paused or self.output.size > OUTPUT_SIZE_MAX
@@ -211,25 +222,26 @@ cdef class Connection(Consumer):
         return 0
 
     cdef int block_for_turn(self) except -1:
-        """The part is spent: what is left goes on in a later turn, behind what others have asked for."""
         self.command_blocked = True
         return self.registry.want_turn(self)
 
+    cdef int unblock(self) except -1:
+        self.command_blocked = False
+        return self.choose_reading()
+
     cdef int go_on(self) except -1:
-        if self.is_lost:
+        if self.phase == PHASE_LOST:
             return self.forget()
-        if self.is_ending:
+        if self.phase == PHASE_ENDING:
             return self.end()
-        if self.is_closed or self.is_draining:
-            self.command_blocked = False
-            return self.choose_reading()
+        if self.phase >= PHASE_DRAINING:
+            return self.unblock()
         if self.write_paused and self.output.size > OUTPUT_SIZE_MAX:
             self.is_stopped = True
             return 0
         return self.release()
 
     cdef int release(self) except -1:
-        """Run the command that was blocked, and those behind it."""
         cdef bint at_eof = self.at_eof
         self.command_blocked = self.at_eof = False  # the end is not reached before all that came was unpacked
         self.command_since_ns = monotonic_ns()
@@ -243,12 +255,9 @@ cdef class Connection(Consumer):
         self.choose_reading()
         return self.rearm()
 
-    cdef int feed(self) except -1:
-        raise AssertionError("a Connection without feed")
-
     cdef int leave(self) except -1:
         """Stop consuming."""
-        raise AssertionError("a Connection without leave")
+        return self.session.leave() if self.session is not None else 0
 
     cdef int count_unsent(self, int64_t size) except -1:
         """What the transport holds for a peer that does not read."""
@@ -258,77 +267,72 @@ cdef class Connection(Consumer):
 
     # -- out -----------------------------------------------------------------------------------------------------------
 
-    cdef int mark_written(self) except -1:
-        if not self.is_written:
-            self.is_written = True
-            self.registry.want_flush(self)
-        return 0
-
     cdef int flush(self) except -1:
         self.is_written = False
-        if self.is_closed or self.write_paused or self.is_shaking:
+        if self.write_paused or self.phase == PHASE_HANDSHAKE or self.phase >= PHASE_ENDING:
             return 0
         if self.output.size:
             self.registry.written_size += self.output.size
             data = self.output.take()
             self.transport.write(data if self.adapter is None else self.adapter.pack(data))
-        if self.upgrades is not None and not self.pending:
+        if self.upgrades is not None and self.pending.size == 0:
             self.upgrade()
-        return 0
-
-    cdef int respond(self, bytes data) except -1:
-        """A response frame, behind the answers that wait."""
-        return self.send(encode(FRAME_RESPONSE, data))
+        return self.session.on_flushed()
 
     cdef int send(self, bytes frame) except -1:
-        if self.pending:
-            last = self.pending.pop()
-            self.pending.extend((last, [last[0], 0, "", frame]))
-            return 0
+        if self.pending.size:
+            return self.pending.add_frame(frame)
         self.output.append(frame, len(frame))
         return self.mark_written()
 
     cdef int answer_ok(self, uint64_t ticket, str command) except -1:
-        """OK to a publish, as soon as the ticket's fsync is done."""
-        if ticket == 0 and not self.pending:
+        if ticket == 0 and self.pending.size == 0:
             write_ok(self.output)
             return self.mark_written()
-        if not self.pending:
-            self.pending = deque() if self.pending is None else self.pending
+        if self.pending.size == 0:
             self.registry.wait_durable(self)
-            self.pending.append([ticket, 1, command, None])
-            return 0
-        last = self.pending.pop()
-        self.pending.append(last)
-        if last[0] >= ticket and last[2] == command:
-            last[1] += 1
-        else:
-            self.pending.append([max(ticket, last[0]), 1, command, None])
-        if len(self.pending) > PENDING_OK_MAX:
+        self.pending.add_ok(ticket, command)
+        if self.pending.size > PENDING_OK_MAX:
             self.close()
         return 0
 
+    cdef int await_ticket(self, uint64_t ticket, str command) except -1:
+        if self.pending.size == 0:
+            self.registry.wait_durable(self)
+        return self.pending.add_ticket(ticket, command)
+
+    cdef int refuse_oks(self, uint64_t count, str error) except -1:
+        return self.pending.refuse_oks(count, error)
+
     cdef int on_durable(self, uint64_t done_ticket, str error) except -1:
-        while self.pending and self.pending[0][0] <= done_ticket:
-            _, count, command, frame = self.pending.popleft()
+        cdef list entry
+        if self.session is not None:
+            self.session.publisher.on_durable(done_ticket, error)
+        entry = self.pending.take_done(done_ticket)
+        while entry is not None:
+            _, count, command, frame = entry
             error = error or (frame if count else None)
             if error is not None and (count or frame is None):
                 self.pending.clear()
-                self.is_draining = False
                 self.registry.done_waiting(self)
                 return self.fail(ProtocolError(f"E_{command}_FAILED", f"{command} failed {error}"))
             data = OK * count if frame is None else frame
             self.output.append(data, len(data))
             self.mark_written()
-        if not self.pending:
+            entry = self.pending.take_done(done_ticket)
+        if self.pending.size == 0:
             self.registry.done_waiting(self)
-            if self.is_draining:
+            if self.phase == PHASE_DRAINING:
                 self.shut()
             elif self.at_eof and not self.command_blocked:
                 self.close()
         return 0
 
     # -- layers of the stream ------------------------------------------------------------------------------------------
+
+    cdef int upgrade_to(self, list upgrades) except -1:
+        self.upgrades = upgrades
+        return 0
 
     cdef int upgrade(self) except -1:
         """All before it has left; the OK is the first that is packed."""
@@ -348,22 +352,20 @@ cdef class Connection(Consumer):
 
     cdef int start_handshake(self) except -1:
         log.info("PROTOCOL(V2): [%s] upgrading connection to TLS", self.remote_address)
-        self.is_shaking = True
+        self.phase = PHASE_HANDSHAKE
         self.handshake_deadline_ns = monotonic_ns() + HANDSHAKE_TIMEOUT_NS
         return self.rearm()
 
     cdef int check_handshake(self) except -1:
         """Pass on what the layer has to say, and go on when the peers know their keys."""
         reply = self.adapter.reply()
-        if reply and not self.is_closed:
+        if reply and self.phase < PHASE_ENDING:
             self.transport.write(reply)
-        if not self.is_shaking or not self.adapter.is_ready:
+        if self.phase != PHASE_HANDSHAKE or not self.adapter.is_ready:
             return 0
-        self.is_shaking = False
+        self.phase = PHASE_OPEN
         self.tls = True
-        self.command_since_ns = monotonic_ns()
-        self.next_heartbeat_ns = self.command_since_ns + self.heartbeat_ns
-        self.rearm()
+        self.keep_time(self.heartbeat_ns)
         write_ok(self.output)
         return self.mark_written()
 
@@ -372,13 +374,13 @@ cdef class Connection(Consumer):
         alert = self.adapter.reply()
         if alert:
             self.transport.write(alert)
-        self.is_shaking = False
+        self.phase = PHASE_OPEN
         self.adapter = self.upgrades = None
         return self.fail(ProtocolError("E_IDENTIFY_FAILED", f"IDENTIFY failed {reason}"))
 
     cdef int end_stream(self) except -1:
         """A layer that has an end says so."""
-        if self.adapter is not None and not self.is_shaking:
+        if self.adapter is not None and self.phase != PHASE_HANDSHAKE:
             end = self.adapter.end()
             if end:
                 self.transport.write(end)
@@ -387,7 +389,6 @@ cdef class Connection(Consumer):
     # -- the log -------------------------------------------------------------------------------------------------------
 
     cdef str admit_line(self):
-        """What stands behind a line that the peer can cause again and again; None = no line."""
         if self.lines is None:
             self.lines = LogQuota()
         return self.lines.admit()
@@ -395,17 +396,23 @@ cdef class Connection(Consumer):
     # -- the end -------------------------------------------------------------------------------------------------------
 
     cdef int fail(self, object error) except -1:
-        """A fatal error: tell the peer, then end in order."""
         # While a disk refuses what is published, health tells of it once a minute.
         is_refused = self.registry.syncer.health.is_failing and error.code.endswith("PUB_FAILED")
         log.log(logging.INFO if is_refused else logging.ERROR, "[%s] - %s", self.remote_address, error)
-        if self.is_closed:
+        if self.phase >= PHASE_ENDING:
             return 0
-        self.is_draining = True
+        self.phase = PHASE_DRAINING
         self.upgrades = None    # nothing is packed behind an error
         self.leave()
         self.send(encode(FRAME_ERROR, str(error).encode("utf-8", "surrogateescape")))
-        if not self.pending:
+        if self.pending.size == 0:
+            self.shut()
+        return 0
+
+    cdef int drain(self) except -1:
+        self.phase = PHASE_DRAINING
+        self.leave()
+        if self.pending.size == 0:  # else when the answers that wait have left
             self.shut()
         return 0
 
@@ -414,7 +421,7 @@ cdef class Connection(Consumer):
         self.input.consume(self.input.end - self.input.start)
         self.input.trim()
         self.flush()
-        if self.is_closed:
+        if self.phase >= PHASE_ENDING:
             return 0
         if self.at_eof or self.write_paused or not self.transport.can_write_eof():
             return self.close()
@@ -423,41 +430,48 @@ cdef class Connection(Consumer):
         return self.registry.timers.arm(self, monotonic_ns() + DRAIN_NS)
 
     cdef int close(self) except -1:
-        """No error frame; what was written leaves."""
-        if self.is_closed:
+        if self.phase >= PHASE_ENDING:
             return 0
         self.flush()
         self.end_stream()
-        self.is_closed = True
+        self.phase = PHASE_ENDING
         self.leave()
         return self.end()
 
     cdef int end(self) except -1:
         """Close the transport; where many are closed at once, in a later turn."""
-        self.is_ending = not self.registry.may_end()
-        if self.is_ending:
+        if not self.registry.may_end():
             return self.registry.want_turn(self)
+        self.phase = PHASE_CLOSED
         self.transport.close()
         return 0
 
-    cdef int cut(self) except -1:
-        return self.close()
-
     def abort(self):
         """End the connection now."""
-        self.is_closed = True
+        if self.phase != PHASE_LOST:
+            self.phase = PHASE_CLOSED
         if self.transport is not None:
             self.transport.abort()
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
+    cdef int greet(self) except -1:
+        self.phase = PHASE_OPEN
+        return self.keep_time(self.heartbeat_ns)
+
+    cdef int keep_time(self, int64_t heartbeat_ns) except -1:
+        self.heartbeat_ns = heartbeat_ns
+        self.command_since_ns = monotonic_ns()
+        self.next_heartbeat_ns = self.command_since_ns + heartbeat_ns
+        return self.rearm()
+
     cdef int64_t deadline(self) noexcept:
         """The next moment at which something must be looked at; 0 = none."""
         cdef int64_t deadline_ns = self.next_heartbeat_ns if self.heartbeat_ns else INT64_MAX
         cdef int64_t patience_ns = self.heartbeat_ns or HEARTBEAT_DEFAULT_NS
-        if not self.has_magic:
+        if self.phase == PHASE_GREETING:
             return max(self.command_since_ns + MAGIC_TIMEOUT_NS, self.grace_until_ns)
-        if self.is_shaking:
+        if self.phase == PHASE_HANDSHAKE:
             return max(self.handshake_deadline_ns, self.grace_until_ns)
         if self.is_awaited():
             deadline_ns = min(deadline_ns, max(self.command_since_ns + 2 * patience_ns, self.grace_until_ns))
@@ -481,7 +495,7 @@ cdef class Connection(Consumer):
 
     cdef int rearm(self) except -1:
         cdef int64_t deadline_ns = self.deadline()
-        if self.is_closed or self.is_draining:
+        if self.phase >= PHASE_DRAINING:
             return 0
         if deadline_ns == 0:
             return self.registry.timers.disarm(self)
@@ -489,13 +503,13 @@ cdef class Connection(Consumer):
 
     cdef int on_deadline(self, int64_t now_ns) except -1:
         cdef int64_t patience_ns = self.heartbeat_ns or HEARTBEAT_DEFAULT_NS
-        if self.is_draining:
+        if self.phase == PHASE_DRAINING:
             self.abort()
             return 0
-        if not self.has_magic:
+        if self.phase == PHASE_GREETING:
             if self.is_over(self.command_since_ns + MAGIC_TIMEOUT_NS, MAGIC_TIMEOUT_NS, now_ns):
                 return self.drop("no protocol magic")
-        elif self.is_shaking:
+        elif self.phase == PHASE_HANDSHAKE:
             if self.is_over(self.handshake_deadline_ns, HANDSHAKE_TIMEOUT_NS, now_ns):
                 local_address, _ = printed_address(self.transport.get_extra_info("sockname"))
                 return self.fail_handshake(f"read tcp {local_address}->{self.remote_address}: i/o timeout")
@@ -523,3 +537,8 @@ cdef class Connection(Consumer):
         self.leave()
         self.abort()
         return 0
+
+    @property
+    def common_name(self):
+        """Of the client's certificate; '' where it showed none."""
+        return self.secure.common_name if self.tls else ""

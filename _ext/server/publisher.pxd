@@ -1,26 +1,21 @@
-"""A connection that may publish."""
+"""What a client publishes."""
 
 from libc.stdint cimport int64_t, uint64_t
 
+from nsqfast._ext.broker.consumer cimport Waiter
 from nsqfast._ext.broker.registry cimport Registry
 from nsqfast._ext.broker.topic cimport Topic
 from nsqfast._ext.protocol.command cimport Line, MpubScan
-from nsqfast._ext.server.auth cimport Guarded
+from nsqfast._ext.server.auth cimport Auth
+from nsqfast._ext.server.host cimport Host
+from nsqfast._ext.server.partial_command cimport PartialCommand
 
 
-cdef str text(const char *data, Py_ssize_t size)
-cdef object invalid(str detail)
-
-
-cdef enum:
-    # What may last as long as a part by itself: the clock is looked at after each.
-    COSTLY_UNITS = 64
-
-
-cdef class Publisher(Guarded):
-    cdef Py_ssize_t scanned                   # bytes at the front of the input known to hold no newline
-    cdef Py_ssize_t need                      # bytes without which another look is useless
-    cdef Py_ssize_t more_units                # of the part that the command takes, beside those for its size
+cdef class Publisher(Waiter):
+    cdef Host host
+    cdef Registry registry
+    cdef PartialCommand command
+    cdef Auth auth
     cdef MpubScan scan
     cdef uint64_t sliced_count                # messages of a large MPUB that were put, while the rest waits for a turn
     cdef Py_ssize_t sliced_size               # and the bytes before the next one, from the line's first; 0 = none were
@@ -35,7 +30,6 @@ cdef class Publisher(Guarded):
     cdef uint64_t open_count                  # and how many messages these are
     cdef bint is_refused                      # that write failed; its error ends the connection
 
-    cdef bint more(self, Py_ssize_t need, str code, str detail) except -1
     cdef Py_ssize_t pub(self, const char *data, Py_ssize_t size, Line *line) except -1
     cdef Py_ssize_t dpub(self, const char *data, Py_ssize_t size, Line *line) except -1
     cdef Py_ssize_t message_size(self, const char *data, Py_ssize_t size, Line *line, str command) except -1
@@ -50,8 +44,6 @@ cdef class Publisher(Guarded):
     cdef int publish(self, Line *line, str command, const char *body, Py_ssize_t size, int64_t delay_ms) except -1
     cdef Py_ssize_t mpub(self, const char *data, Py_ssize_t size, Line *line) except -1
     cdef Py_ssize_t put_slices(self, const char *data, Line *line) except -1
-    cdef int await_slice(self, uint64_t ticket) except -1
     cdef bint mpub_head(self, const char *data, Py_ssize_t size, Line *line) except -1
     cdef bint mpub_bodies(self, const char *data, Py_ssize_t size, Py_ssize_t start) except -1
-    cdef Py_ssize_t sized(self, const char *data, Py_ssize_t size, Line *line, str command, str missing,
-                          int64_t size_max) except -2
+    cdef int on_durable(self, uint64_t done_ticket, str error) except -1

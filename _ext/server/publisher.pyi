@@ -1,6 +1,7 @@
-from nsqfast._ext.broker.registry import Registry
-from nsqfast._ext.server.auth import Guarded
+from nsqfast._ext.broker.consumer import Waiter
+from nsqfast._ext.server.auth import Auth
+from nsqfast._ext.server.partial_command import PartialCommand
 
-class Publisher(Guarded):
-    def __init__(self, registry: Registry) -> None: ...
+class Publisher(Waiter):
+    def __init__(self, command: PartialCommand, auth: Auth) -> None: ...
     def pub_counts(self) -> dict[str, int]: ...

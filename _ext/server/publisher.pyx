@@ -1,7 +1,5 @@
 """The commands that publish: PUB, DPUB and MPUB (spec nsqd-tcp §5). Bodies are taken from the input buffer in place."""
 
-from collections import deque
-
 from libc.stdint cimport int32_t
 from libc.string cimport memcmp
 
@@ -11,6 +9,8 @@ from nsqfast._ext.core.budget cimport Budget, begin_part, is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns
 from nsqfast._ext.core.message cimport get_be32
 from nsqfast._ext.protocol.command cimport parse_decimal
+from nsqfast._ext.server.pending cimport cut_tail
+from nsqfast._ext.server.partial_command cimport COSTLY_UNITS, invalid, text
 
 from nsqfast.errors import ProtocolError, PublishError
 from nsqfast.names import is_valid_name, quote
@@ -22,34 +22,17 @@ cdef enum:
     TOPIC_UNITS = 4
 
 
-cdef class Publisher(Guarded):
-    """A connection that may publish; commands are run once they are whole."""
+cdef class Publisher(Waiter):
+    """What one client publishes; commands are run once they are whole."""
 
-    def __init__(self, Registry registry not None):
-        super().__init__(registry)
+    def __init__(self, PartialCommand command not None, Auth auth not None):
+        self.command = command
+        self.auth = auth
+        self.host = command.host
+        self.client = self.host
+        self.registry = self.host.registry
         self.counts = {}
         self.uncounted = []
-
-    cdef bint more(self, Py_ssize_t need, str code, str detail) except -1:
-        """The command needs so many bytes; where no more can come, that is its error."""
-        if self.at_eof:
-            raise ProtocolError(code, detail)
-        self.need = need
-        return True
-
-    cdef Py_ssize_t sized(self, const char *data, Py_ssize_t size, Line *line, str command, str missing,
-                          int64_t size_max) except -2:
-        """The size field behind the line, in range; -1 = not there yet."""
-        cdef int32_t body_size
-        if size < line.size + 4:
-            self.more(line.size + 4, "E_BAD_BODY", f"{command} {missing}")
-            return -1
-        body_size = <int32_t> get_be32(data + line.size)
-        if body_size <= 0:
-            raise ProtocolError("E_BAD_BODY", f"{command} invalid body size {body_size}")
-        if body_size > size_max:
-            raise ProtocolError("E_BAD_BODY", f"{command} body too big {body_size} > {size_max}")
-        return body_size
 
     # -- publishing ----------------------------------------------------------------------------------------------------
 
@@ -61,7 +44,7 @@ cdef class Publisher(Guarded):
         body_size = self.message_size(data, size, line, "PUB")
         if body_size == 0:
             return 0
-        if self.is_guarded and not self.may_publish(line, "PUB"):
+        if self.auth.is_required and not self.may_publish(line, "PUB"):
             return 0
         self.publish(line, "PUB", data + line.size + 4, body_size, 0)
         return line.size + 4 + body_size
@@ -80,7 +63,7 @@ cdef class Publisher(Guarded):
         body_size = self.message_size(data, size, line, "DPUB")
         if body_size == 0:
             return 0
-        if self.is_guarded and not self.may_publish(line, "DPUB"):
+        if self.auth.is_required and not self.may_publish(line, "DPUB"):
             return 0
         self.publish(line, "DPUB", data + line.size + 4, body_size, <int64_t> delay_ms)
         return line.size + 4 + body_size
@@ -90,7 +73,7 @@ cdef class Publisher(Guarded):
         cdef int32_t body_size
         cdef int64_t size_max = self.registry.settings.max_msg_size
         if size < line.size + 4:
-            self.more(line.size + 4, "E_BAD_MESSAGE", f"{command} failed to read message body size")
+            self.command.more(line.size + 4, "E_BAD_MESSAGE", f"{command} failed to read message body size")
             return 0
         body_size = <int32_t> get_be32(data + line.size)
         if body_size <= 0:
@@ -98,7 +81,7 @@ cdef class Publisher(Guarded):
         if body_size > size_max:
             raise ProtocolError("E_BAD_MESSAGE", f"{command} message too big {body_size} > {size_max}")
         if size < line.size + 4 + body_size:
-            self.more(line.size + 4 + body_size, "E_BAD_MESSAGE", f"{command} failed to read message body")
+            self.command.more(line.size + 4 + body_size, "E_BAD_MESSAGE", f"{command} failed to read message body")
             return 0
         return body_size
 
@@ -112,11 +95,11 @@ cdef class Publisher(Guarded):
 
     cdef bint may_publish(self, Line *line, str command) except -1:
         """False = blocked. What was granted for the last topic holds for it until it has run out."""
-        if monotonic_ns() < self.publish_until_ns and self.is_last_topic(line):
+        if monotonic_ns() < self.auth.publish_until_ns and self.is_last_topic(line):
             return True
-        if not self.may(command, text(line.parameter[0], line.parameter_size[0]), ""):
+        if not self.auth.may(command, text(line.parameter[0], line.parameter_size[0]), ""):
             return False
-        self.publish_until_ns = self.granted_until_ns
+        self.auth.publish_until_ns = self.auth.granted_until_ns
         return True
 
     cdef bint is_last_topic(self, Line *line) noexcept:
@@ -129,11 +112,11 @@ cdef class Publisher(Guarded):
         if self.is_last_topic(line):
             return 0
         self.add_up_counts()
-        self.more_units = TOPIC_UNITS
+        self.command.more_units = TOPIC_UNITS
         name = text(line.parameter[0], line.parameter_size[0])
         self.topic = self.registry.find_topic(name)
         if self.topic is None:
-            self.more_units = COSTLY_UNITS
+            self.command.more_units = COSTLY_UNITS
             self.registry.admit(name)
             self.topic = self.registry.topic(name)
         return 0
@@ -156,7 +139,7 @@ cdef class Publisher(Guarded):
         if ticket:
             return self.accept(ticket, command, 1, delay_ms == 0)
         self.topic_count += 1
-        return self.answer_ok(0, command)
+        return self.host.answer_ok(0, command)
 
     cdef bint was_refused(self) except -1:
         """An earlier publish of this turn was: what comes behind it is thrown away."""
@@ -168,7 +151,7 @@ cdef class Publisher(Guarded):
         """What was taken, or will be if its write and its fsync succeed."""
         if ticket == 0:
             self.topic_count += count
-            return self.answer_ok(0, command)
+            return self.host.answer_ok(0, command)
         if ticket != self.last_ticket or self.topic is not self.last_topic:
             self.close_last()
             self.last_ticket, self.last_topic = ticket, self.topic
@@ -178,7 +161,7 @@ cdef class Publisher(Guarded):
             self.open_oks += 1
             self.open_count += count
         self.last_count += count
-        return self.answer_ok(ticket, command)
+        return self.host.answer_ok(ticket, command)
 
     cdef int close_last(self) except -1:
         """The publishes that wait for one ticket get an entry of their own."""
@@ -193,10 +176,8 @@ cdef class Publisher(Guarded):
         if self.open_oks == 0:
             return False
         self.close_last()
-        command = cut_tail(self.pending, self.open_oks)[2]
+        self.host.refuse_oks(self.open_oks, error)
         cut_tail(self.uncounted, self.open_count)
-        ticket = self.pending[len(self.pending) - 1][0] if self.pending else 0
-        self.pending.append([ticket, 1, command, error])
         self.is_refused = True
         self.open_oks = self.open_count = 0
         return True
@@ -207,20 +188,21 @@ cdef class Publisher(Guarded):
         return 0
 
     cdef int on_durable(self, uint64_t done_ticket, str error) except -1:
+        """Counts the publishes whose fsync is done."""
         if self.last_ticket <= done_ticket:
             self.close_last()
         while self.uncounted and self.uncounted[0][0] <= done_ticket:
             _, count, name = self.uncounted.pop(0)
             if error is None:
                 self.counts[name] = self.counts.get(name, 0) + count
-        return Guarded.on_durable(self, done_ticket, error)
+        return 0
 
     cdef Py_ssize_t mpub(self, const char *data, Py_ssize_t size, Line *line) except -1:
         cdef uint64_t ticket
         if line.parameter_count < 1:
             raise invalid("MPUB insufficient number of parameters")
         self.check_topic(line, "MPUB", "E_BAD_TOPIC ")
-        if self.is_guarded and self.scan.offset == 0 and not self.may_publish(line, "MPUB"):
+        if self.auth.is_required and self.scan.offset == 0 and not self.may_publish(line, "MPUB"):
             return 0
         if self.sliced_size:
             return self.put_slices(data, line)
@@ -256,42 +238,32 @@ cdef class Publisher(Guarded):
         try:
             while self.sliced_count < self.scan.count:
                 if is_spent(&budget, <int64_t> count):
-                    self.block_for_turn()
+                    self.host.block_for_turn()
                     return 0
                 count = min(<uint64_t> SLICE_MAX, self.scan.count - self.sliced_count)
                 ticket = self.topic.publish_many(data + self.sliced_size, count, False)
                 self.sliced_size += skip_bodies(data + self.sliced_size, count)
                 self.sliced_count += count
                 if ticket and self.sliced_count < self.scan.count:
-                    self.await_slice(ticket)
+                    self.host.await_ticket(ticket, "MPUB")
             size = self.sliced_size
         except PublishError as error:
             raise publish_failed("MPUB", error) from None
         finally:
-            if not self.command_blocked:
+            if not self.host.command_blocked:
                 self.sliced_count = self.sliced_size = self.scan.offset = 0
         self.accept(ticket, "MPUB", self.scan.count, False)
         return size
-
-    cdef int await_slice(self, uint64_t ticket) except -1:
-        """Its fsync has no OK of its own, but an error is that of the MPUB."""
-        if not self.pending:
-            self.pending = deque() if self.pending is None else self.pending
-            self.registry.wait_durable(self)
-        elif self.pending[len(self.pending) - 1][0] >= ticket:
-            return 0
-        self.pending.append([ticket, 0, "MPUB", None])
-        return 0
 
     cdef bint mpub_head(self, const char *data, Py_ssize_t size, Line *line) except -1:
         """Total size and count; False = not there yet. The total is checked and then not used (as in NSQ)."""
         cdef int64_t size_max = self.registry.settings.max_body_size
         cdef int32_t count
-        cdef Py_ssize_t body_size = self.sized(data, size, line, "MPUB", "failed to read body size", size_max)
+        cdef Py_ssize_t body_size = self.command.sized(data, size, line, "MPUB", "failed to read body size", size_max)
         if body_size < 0:
             return False
         if size < line.size + 8:
-            self.more(line.size + 8, "E_BAD_BODY", "MPUB failed to read message count")
+            self.command.more(line.size + 8, "E_BAD_BODY", "MPUB failed to read message count")
             return False
         count = <int32_t> get_be32(data + line.size + 4)
         if not 0 < count <= (size_max - 4) // 5:
@@ -310,7 +282,8 @@ cdef class Publisher(Guarded):
         while self.scan.index < self.scan.count:
             offset = self.scan.offset
             if size < offset + 4:
-                self.more(offset + 4, "E_BAD_MESSAGE", f"MPUB failed to read message({self.scan.index}) body size")
+                detail = f"MPUB failed to read message({self.scan.index}) body size"
+                self.command.more(offset + 4, "E_BAD_MESSAGE", detail)
                 return False
             message_size = <int32_t> get_be32(data + offset)
             if message_size <= 0:
@@ -323,7 +296,7 @@ cdef class Publisher(Guarded):
                 raise ProtocolError(
                     "E_BAD_BODY", f"MPUB body too big {offset + 4 + message_size - start} > {total_max}")
             if size < offset + 4 + message_size:
-                self.more(offset + 4 + message_size, "E_BAD_MESSAGE", "MPUB failed to read message body")
+                self.command.more(offset + 4 + message_size, "E_BAD_MESSAGE", "MPUB failed to read message body")
                 return False
             self.scan.offset = offset + 4 + message_size
             self.scan.index += 1
@@ -333,27 +306,6 @@ cdef class Publisher(Guarded):
         """Successful publishes by topic name."""
         self.add_up_counts()
         return dict(self.counts)
-
-
-cdef list cut_tail(object entries, uint64_t count):
-    """Take the last `count` of [ticket, number, ...] away; the entry that held the first of them."""
-    cdef list last = None
-    while count:
-        last = entries.pop()
-        if last[1] > count:
-            entries.append([last[0], last[1] - count, *last[2:]])
-            count = 0
-        else:
-            count -= last[1]
-    return last
-
-
-cdef str text(const char *data, Py_ssize_t size):
-    return data[:size].decode("utf-8", "surrogateescape")
-
-
-cdef object invalid(str detail):
-    return ProtocolError("E_INVALID", detail)
 
 
 cdef object publish_failed(str command, object error):

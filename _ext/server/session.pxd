@@ -1,14 +1,27 @@
-"""The commands of protocol V2 (spec nsqd-tcp §4, §5) on one connection."""
+"""The commands of protocol V2 (spec nsqd-tcp §4, §5) of one client."""
 
 from libc.stdint cimport int64_t, uint64_t
 
 from nsqfast._ext.broker.channel cimport Channel, Outcome
+from nsqfast._ext.broker.consumer cimport Consumer
+from nsqfast._ext.broker.registry cimport Registry
 from nsqfast._ext.core.message cimport Delivery
+from nsqfast._ext.protocol.buffer cimport ReadBuffer, WriteBuffer
 from nsqfast._ext.protocol.command cimport Line
+from nsqfast._ext.server.auth cimport Auth
+from nsqfast._ext.server.host cimport Host
+from nsqfast._ext.server.partial_command cimport PartialCommand
 from nsqfast._ext.server.publisher cimport Publisher
 
 
-cdef class Session(Publisher):
+cdef class Session(Consumer):
+    cdef readonly Host host                   # the connection that owns it
+    cdef Registry registry
+    cdef ReadBuffer input                     # the host's
+    cdef WriteBuffer output                   # likewise
+    cdef PartialCommand command
+    cdef Auth auth
+    cdef Publisher publisher
     cdef readonly int state
     cdef readonly Channel channel             # None until SUB
     cdef readonly str client_id
@@ -47,8 +60,11 @@ cdef class Session(Publisher):
     cdef bytes whole_body(self, const char *data, Py_ssize_t size, Line *line, str command)
     cdef Py_ssize_t identify(self, const char *data, Py_ssize_t size, Line *line) except -1
     cdef int locate(self) except -1
-    cdef Py_ssize_t auth(self, const char *data, Py_ssize_t size, Line *line) except -1
+    cdef Py_ssize_t run_auth(self, const char *data, Py_ssize_t size, Line *line) except -1
     cdef bint wants(self) noexcept
     cdef int deliver(self, Delivery *delivery) except -1
-    cdef int flush(self) except -1
+    cdef int cut(self) except -1
+    cdef int begin(self) except -1
+    cdef int respond(self, bytes data) except -1
+    cdef int on_flushed(self) except -1
     cdef int leave(self) except -1

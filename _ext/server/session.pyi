@@ -1,8 +1,11 @@
-from nsqfast._ext.broker.channel import Channel
-from nsqfast._ext.broker.registry import Registry
-from nsqfast._ext.server.publisher import Publisher
+from typing import Any
 
-class Session(Publisher):
+from nsqfast._ext.broker.channel import Channel
+from nsqfast._ext.broker.consumer import Consumer
+from nsqfast._ext.server.host import Host
+
+class Session(Consumer):
+    host: Host
     state: int
     channel: Channel | None
     client_id: str
@@ -16,7 +19,8 @@ class Session(Publisher):
     ready_count: int
     in_flight_count: int
     sample_rate: int
-    common_name: str
+    grant: Any
     deflate: bool
     snappy: bool
-    def __init__(self, registry: Registry) -> None: ...
+    def __init__(self, host: Host) -> None: ...
+    def pub_counts(self) -> dict[str, int]: ...

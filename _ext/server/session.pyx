@@ -14,13 +14,12 @@ from libc.string cimport memcmp
 
 from nsqfast._ext.broker.channel cimport DONE, EXITING, NOT_IN_FLIGHT, Outcome
 from nsqfast._ext.broker.consumer cimport GLOBAL, REGION_LOCAL, ZONE_LOCAL
-from nsqfast._ext.broker.registry cimport Registry
 from nsqfast._ext.broker.topic cimport Topic
 from nsqfast._ext.core.budget cimport Budget, begin_short_part, is_spent
 from nsqfast._ext.core.clock cimport free_clocks, monotonic_ns, stop_clocks
 from nsqfast._ext.core.limits cimport (
-    FRAME_ERROR, IDENTITY_SIZE_FULL, IDENTITY_SIZE_MAX, LINE_SIZE_MAX, INPUT_SIZE, MAGIC_SIZE, MESSAGE_ID_SIZE,
-    STATE_CLOSING, STATE_INIT, STATE_SUBSCRIBED,
+    FRAME_ERROR, FRAME_RESPONSE, IDENTITY_SIZE_FULL, IDENTITY_SIZE_MAX, INPUT_SIZE, LINE_SIZE_MAX, MAGIC_SIZE,
+    MESSAGE_ID_SIZE, STATE_CLOSING, STATE_INIT, STATE_SUBSCRIBED,
 )
 from nsqfast._ext.core.memory cimport MEMORY_FULL, account
 from nsqfast._ext.core.message cimport Delivery, id_from_hex
@@ -29,8 +28,10 @@ from nsqfast._ext.protocol.command cimport (
     COMMAND_RDY, COMMAND_REQ, COMMAND_SUB, COMMAND_TOUCH, PARSE_BROKEN, PARSE_MORE, Parse, parse_decimal, parse_line,
 )
 from nsqfast._ext.protocol.frame cimport write_frame, write_message
-from nsqfast._ext.server.publisher cimport COSTLY_UNITS, Publisher, invalid, text
+from nsqfast._ext.server.host cimport PHASE_DRAINING, PHASE_ENDING, PHASE_GREETING
+from nsqfast._ext.server.partial_command cimport COSTLY_UNITS, invalid, text
 
+from nsqfast._ext.protocol.frame import encode
 from nsqfast.errors import ProtocolError
 from nsqfast.identify import identify as read_identity
 from nsqfast.names import is_valid_name, quote
@@ -52,46 +53,51 @@ cdef enum:
     UNIT_BITS = 6
 
 
-cdef class Session(Publisher):
-    """One client that speaks V2."""
+cdef class Session(Consumer):
+    """One client that speaks V2, on the connection that is its host."""
 
-    def __init__(self, Registry registry not None):
-        super().__init__(registry)
+    def __init__(self, Host host not None):
+        settings = host.registry.settings
+        self.client = self.host = host
+        self.registry = host.registry
+        self.input, self.output = host.input, host.output
+        self.command = PartialCommand(host)
+        self.auth = Auth(host)
+        self.publisher = Publisher(self.command, self.auth)
+        self.in_flight_queue = None
         self.state = STATE_INIT
-        self.timeout_ns = registry.settings.msg_timeout_ns
-        self.distance = GLOBAL if registry.settings.is_topology_aware else ZONE_LOCAL
+        self.timeout_ns = self.registry.settings.msg_timeout_ns
+        self.distance = GLOBAL if self.registry.settings.is_topology_aware else ZONE_LOCAL
         self.client_id = self.hostname = self.user_agent = self.topology_zone = self.topology_region = ""
-        self.needs_tls = bool(registry.settings.options.tls_required)
-
-    def connection_made(self, transport):
-        Publisher.connection_made(self, transport)
-        self.client_id = self.hostname = self.remote_host
+        self.needs_tls = bool(settings.options.tls_required)
 
     # -- from input to commands ----------------------------------------------------------------------------------------
 
     cdef int feed(self) except -1:
         """Run the commands that are whole, until the part is spent."""
         cdef Budget budget = begin_short_part()
+        cdef Host host = self.host
+        cdef PartialCommand command = self.command
         cdef Py_ssize_t consumed, units, size = self.input.end - self.input.start
         cdef bint has_run = False
         stop_clocks()
         try:
-            while size > 0 and (size >= self.need or self.at_eof) and not self.is_closed:
+            while size > 0 and (size >= command.need or host.at_eof) and host.phase < PHASE_ENDING:
                 consumed = self.step(self.input.data + self.input.start, size)
                 if consumed == 0:
                     break
                 has_run = True
                 self.input.consume(consumed)
-                self.scanned = self.need = 0
+                command.scanned = command.need = 0
                 size = self.input.end - self.input.start
-                units = 1 + (consumed >> UNIT_BITS) + self.more_units
-                self.more_units = 0
+                units = 1 + (consumed >> UNIT_BITS) + command.more_units
+                command.more_units = 0
                 if is_spent(&budget, units) and size > 0:
-                    self.block_for_turn()
+                    host.block_for_turn()
                     break
         finally:
             if has_run:
-                self.command_since_ns = monotonic_ns()
+                host.command_since_ns = monotonic_ns()
             try:
                 if self.has_free_slot:
                     self.has_free_slot = False
@@ -126,7 +132,7 @@ cdef class Session(Publisher):
         cdef Line line
         cdef Parse outcome
         cdef uint64_t id = 0
-        if not self.has_magic:
+        if self.host.phase == PHASE_GREETING:
             return self.read_magic(data, size)
         if (size >= FIN_SIZE and data[FIN_SIZE - 1] == c"\n" and self.channel is not None
                 and memcmp(data, b"FIN ", 4) == 0 and id_from_hex(data + 4, &id)
@@ -134,17 +140,14 @@ cdef class Session(Publisher):
             self.finish_count += 1
             self.has_free_slot = True
             return FIN_SIZE
-        outcome = parse_line(data, size, self.scanned, &line)
+        outcome = parse_line(data, size, self.command.scanned, &line)
         if outcome == PARSE_MORE:
-            self.scanned = size
+            self.command.scanned = size
             return 0
         if outcome == PARSE_BROKEN:
             # NSQ closes without a word; shut() spares the peer the reset that Go gives it.
-            log.error("client(%s) - command line too long", self.remote_address)
-            self.is_draining = True
-            self.leave()
-            if not self.pending:  # else when the answers that wait have left
-                self.shut()
+            log.error("client(%s) - command line too long", self.host.remote_address)
+            self.host.drain()
             return 0
         return self.run(data, size, &line)
 
@@ -153,22 +156,19 @@ cdef class Session(Publisher):
             return 0
         if memcmp(data, b"  V2", MAGIC_SIZE) != 0:
             raise ProtocolError("E_BAD_PROTOCOL")
-        self.has_magic = True
-        self.next_heartbeat_ns = monotonic_ns() + self.heartbeat_ns
-        log.info("CLIENT(%s): desired protocol magic '  V2'", self.remote_address)
-        self.command_since_ns = monotonic_ns()
-        self.rearm()
+        log.info("CLIENT(%s): desired protocol magic '  V2'", self.host.remote_address)
+        self.host.greet()
         return MAGIC_SIZE
 
     cdef Py_ssize_t run(self, const char *data, Py_ssize_t size, Line *line) except -1:
-        if self.needs_tls and not self.tls and line.kind != COMMAND_IDENTIFY:
+        if self.needs_tls and not self.host.tls and line.kind != COMMAND_IDENTIFY:
             raise invalid(f"cannot {text(line.name, line.name_size)} in current state (TLS required)")
         if line.kind == COMMAND_FIN:
             return self.fin(line)
         if line.kind == COMMAND_PUB:
-            return self.pub(data, size, line)
+            return self.publisher.pub(data, size, line)
         if line.kind == COMMAND_MPUB:
-            return self.mpub(data, size, line)
+            return self.publisher.mpub(data, size, line)
         if line.kind == COMMAND_RDY:
             return self.ready(line)
         if line.kind == COMMAND_REQ:
@@ -176,12 +176,12 @@ cdef class Session(Publisher):
         if line.kind == COMMAND_TOUCH:
             return self.touch(line)
         if line.kind == COMMAND_DPUB:
-            return self.dpub(data, size, line)
+            return self.publisher.dpub(data, size, line)
         if line.kind == COMMAND_NOP:
             return line.size
         if self.waits_to_be_costly():
             return 0
-        self.more_units = COSTLY_UNITS
+        self.command.more_units = COSTLY_UNITS
         if line.kind == COMMAND_SUB:
             return self.sub(line)
         if line.kind == COMMAND_IDENTIFY:
@@ -189,14 +189,14 @@ cdef class Session(Publisher):
         if line.kind == COMMAND_CLS:
             return self.cls(line)
         if line.kind == COMMAND_AUTH:
-            return self.auth(data, size, line)
+            return self.run_auth(data, size, line)
         raise invalid(f"invalid command {text(line.name, line.name_size)}")
 
     cdef bint waits_to_be_costly(self) except -1:
         """Many come at once, and in this turn no more of such commands may run."""
         if self.registry.may_be_costly():
             return False
-        self.block_for_turn()
+        self.host.block_for_turn()
         return True
 
     # -- subscribing ---------------------------------------------------------------------------------------------------
@@ -207,17 +207,17 @@ cdef class Session(Publisher):
         cdef int64_t limit = self.registry.settings.max_channel_consumers
         if self.state != STATE_INIT:
             raise wrong_state("SUB")
-        if self.heartbeat_ns == 0:
+        if self.host.heartbeat_ns == 0:
             raise invalid("cannot SUB with heartbeats disabled")
         if line.parameter_count < 2:
             raise invalid("SUB insufficient number of parameters")
-        self.check_topic(line, "SUB", "")
+        self.publisher.check_topic(line, "SUB", "")
         name = text(line.parameter[1], line.parameter_size[1])
         if not is_valid_name(name):
             raw = line.parameter[1][:line.parameter_size[1]]
             raise ProtocolError("E_BAD_CHANNEL", f"SUB channel name {quote(raw)} is not valid")
         topic_name = text(line.parameter[0], line.parameter_size[0])
-        if self.is_guarded and not self.may("SUB", topic_name, name):
+        if self.auth.is_required and not self.auth.may("SUB", topic_name, name):
             return 0
         self.registry.admit(topic_name, name)
         topic = self.registry.topic(topic_name)
@@ -280,10 +280,10 @@ cdef class Session(Publisher):
         cdef int64_t delay_ns = <int64_t> (delay_ms * <uint64_t> MS)
         if 0 <= delay_ns <= limit_ns:
             return delay_ns
-        note = self.admit_line()
+        note = self.host.admit_line()
         if note is not None:
             log.info("PROTOCOL(V2): [%s] REQ timeout %d out of range 0-%d, setting to the nearest%s",
-                     self.remote_address, delay_ns, limit_ns, note)
+                     self.host.remote_address, delay_ns, limit_ns, note)
         return 0 if delay_ns < 0 else limit_ns
 
     cdef Py_ssize_t touch(self, Line *line) except -1:
@@ -311,11 +311,11 @@ cdef class Session(Publisher):
         reason = {NOT_IN_FLIGHT: b"ID not in flight", EXITING: b"exiting"}.get(outcome, b"client does not own message")
         name = command.encode()
         error = b"E_%s_FAILED %s %s failed %s" % (name, name, line.parameter[0][:MESSAGE_ID_SIZE], reason)
-        note = self.admit_line()
+        note = self.host.admit_line()
         if note is not None:
-            log.error("[%s] - %s%s", self.remote_address, error.decode("utf-8", "backslashreplace"), note)
+            log.error("[%s] - %s%s", self.host.remote_address, error.decode("utf-8", "backslashreplace"), note)
         write_frame(self.output, FRAME_ERROR, error, len(error))
-        self.mark_written()
+        self.host.mark_written()
         return line.size
 
     cdef Py_ssize_t cls(self, Line *line) except -1:
@@ -331,11 +331,11 @@ cdef class Session(Publisher):
     cdef bytes whole_body(self, const char *data, Py_ssize_t size, Line *line, str command):
         """The body of IDENTIFY or AUTH; None = not there yet."""
         cdef int64_t size_max = min(self.registry.settings.max_body_size, IDENTITY_SIZE_MAX)
-        cdef Py_ssize_t body_size = self.sized(data, size, line, command, "failed to read body size", size_max)
+        cdef Py_ssize_t body_size = self.command.sized(data, size, line, command, "failed to read body size", size_max)
         if body_size < 0:
             return None
         if size < line.size + 4 + body_size:
-            self.more(line.size + 4 + body_size, "E_BAD_BODY", f"{command} failed to read body")
+            self.command.more(line.size + 4 + body_size, "E_BAD_BODY", f"{command} failed to read body")
             return None
         return data[line.size + 4:line.size + 4 + body_size]
 
@@ -349,9 +349,9 @@ cdef class Session(Publisher):
         if account.level >= MEMORY_FULL and len(body) > IDENTITY_SIZE_FULL:
             raise ProtocolError("E_INVALID", "no memory left for a command of this size")
         identity = read_identity(body, options)
-        note = self.admit_line()
+        note = self.host.admit_line()
         if note is not None:
-            log.info("[%s] IDENTIFY: %s%s", self.remote_address, body.decode("utf-8", "backslashreplace"), note)
+            log.info("[%s] IDENTIFY: %s%s", self.host.remote_address, body.decode("utf-8", "backslashreplace"), note)
         self.client_id = identity.client_id
         self.hostname = identity.hostname
         self.user_agent = identity.user_agent
@@ -360,17 +360,17 @@ cdef class Session(Publisher):
         self.locate()
         self.sample_percent = identity.sample_rate
         self.timeout_ns = identity.msg_timeout_ns
-        self.heartbeat_ns = identity.heartbeat_ns
-        self.command_since_ns = monotonic_ns()
-        self.next_heartbeat_ns = self.command_since_ns + self.heartbeat_ns
-        self.rearm()
-        identity.tls &= not self.tls
+        self.host.keep_time(identity.heartbeat_ns)
+        identity.tls &= not self.host.tls
         self.respond(identity.answer(options))
         self.deflate, self.snappy = identity.deflate, identity.snappy
-        self.upgrades = upgrades(identity, self.registry.tls_context) or None
-        self.charge_bytes(len(body) - self.identity_size + sum([each.size for each in self.upgrades or ()]))
+        layers = upgrades(identity, self.registry.tls_context)
+        self.host.charge_bytes(len(body) - self.identity_size + sum([each.size for each in layers]))
         self.identity_size = len(body)
-        return line.size + 4 + len(body) if self.upgrades is None else size
+        if not layers:
+            return line.size + 4 + len(body)
+        self.host.upgrade_to(layers)
+        return size
 
     cdef int locate(self) except -1:
         """How near it is; the first IDENTIFY says so for good (spec nsqd-tcp §14)."""
@@ -384,39 +384,63 @@ cdef class Session(Publisher):
             self.distance = REGION_LOCAL
         return 0
 
-    cdef Py_ssize_t auth(self, const char *data, Py_ssize_t size, Line *line) except -1:
+    cdef Py_ssize_t run_auth(self, const char *data, Py_ssize_t size, Line *line) except -1:
         if self.state != STATE_INIT:
             raise wrong_state("AUTH")
         if line.parameter_count:
             raise invalid("AUTH invalid number of parameters")
         body = self.whole_body(data, size, line, "AUTH")
-        if body is None or not self.authenticate(body):
+        if body is None or not self.auth.authenticate(body):
             return 0
         return line.size + 4 + len(body)
 
     # -- what a channel asks of its consumer ---------------------------------------------------------------------------
 
     cdef bint wants(self) noexcept:
-        return (self.in_flight < self.rdy and self.state == STATE_SUBSCRIBED and not self.write_paused
-                and self.output.size < self.output_size_max and not self.is_draining and not self.is_closed)
+        return (self.in_flight < self.rdy and self.state == STATE_SUBSCRIBED and not self.host.write_paused
+                and self.output.size < self.host.output_size_max and self.host.phase < PHASE_DRAINING)
 
     cdef int deliver(self, Delivery *delivery) except -1:
         write_message(self.output, delivery.message, delivery.attempts)
         self.message_count += 1
-        return self.mark_written()
+        return self.host.mark_written()
 
-    cdef int flush(self) except -1:
-        Publisher.flush(self)
+    cdef int cut(self) except -1:
+        return self.host.close()
+
+    # -- what its connection asks of it --------------------------------------------------------------------------------
+
+    cdef int begin(self) except -1:
+        """The peer's address is known."""
+        self.client_id = self.hostname = self.host.remote_host
+        return 0
+
+    cdef int respond(self, bytes data) except -1:
+        """A response frame, behind the answers that wait."""
+        return self.host.send(encode(FRAME_RESPONSE, data))
+
+    cdef int on_flushed(self) except -1:
+        """The output has left: there may be room for more messages."""
         if self.channel is not None and not self.is_linked and self.wants():
             return self.registry.hand_out(self)
         return 0
 
     cdef int leave(self) except -1:
+        """Stop consuming."""
         if self.channel is not None:
             self.channel.leave(self)
         return 0
 
     # -- figures -------------------------------------------------------------------------------------------------------
+
+    def pub_counts(self):
+        """Successful publishes by topic name."""
+        return self.publisher.pub_counts()
+
+    @property
+    def grant(self):
+        """What an auth server said of it; None before AUTH."""
+        return self.auth.grant
 
     @property
     def ready_count(self):
@@ -429,11 +453,6 @@ cdef class Session(Publisher):
     @property
     def sample_rate(self):
         return self.sample_percent
-
-    @property
-    def common_name(self):
-        """Of the client's certificate; '' where it showed none."""
-        return self.secure.common_name if self.tls else ""
 
 
 cdef object wrong_state(str command):

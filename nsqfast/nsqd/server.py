@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from nsqfast._ext.broker.registry import Registry
 from nsqfast._ext.core.histogram import Histogram
-from nsqfast._ext.server.session import Session
+from nsqfast._ext.server.connection import Connection
 from nsqfast.errors import OptionsError
 from nsqfast.net import addresses
 from nsqfast.net.descriptor_reserve import DescriptorReserve
@@ -190,7 +190,7 @@ class Server:
         registry = self.registry
         self._reserve = DescriptorReserve(asyncio.get_running_loop())
         refusal: Factory = partial(refuse_tcp, self.options.max_connections)
-        door = Door(partial(Session, registry), registry.session_count)
+        door = Door(partial(Connection, registry), registry.client_count)
         self._serve_on("TCP", door, refusal)
         for name in [name for name in ("HTTP", "HTTPS", HTTP_ADMIN) if name in self._sockets]:
             self._serve_http(name)
@@ -268,8 +268,8 @@ class Server:
             await self._statsd.stop()
         await self.lookup.stop()
         self._close_listener("TCP", self.tcp_address)
-        for session in self.registry.sessions():
-            session.abort()
+        for client in self.registry.clients():
+            client.abort()
         if self.auth is not None:
             await self.auth.close()
         self._close_listener("HTTP", self.http_address)

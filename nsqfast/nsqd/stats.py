@@ -133,8 +133,9 @@ def _producers(registry: Registry, wanted: Filter) -> Iterator[dict[str, Any] | 
 
 def _each_producer(registry: Registry, wanted: Filter) -> Iterator[dict[str, Any] | None]:
     """None now and then, where many connections publish nothing: a part of a turn may end there."""
-    for number, session in enumerate(registry.sessions()):
-        if session.pub_counts():
+    for number, client in enumerate(registry.clients()):
+        session = client.session
+        if session is not None and session.pub_counts():
             yield client_stats(session, wanted.topic)
         elif number % SMALL_COUNT == 0:
             yield None
@@ -142,18 +143,19 @@ def _each_producer(registry: Registry, wanted: Filter) -> Iterator[dict[str, Any
 
 def client_stats(session: Session, topic: str) -> dict[str, Any]:
     """One connection; how often it published only for the topic asked for, else for one of its topics."""
+    connection = session.host
     found: dict[str, Any] = {
         "client_id": session.client_id,
         "hostname": session.hostname,
         "version": "V2",
-        "remote_address": session.remote_address,
+        "remote_address": connection.remote_address,
         "state": session.state,
         "ready_count": session.ready_count,
         "in_flight_count": session.in_flight_count,
         "message_count": session.message_count,
         "finish_count": session.finish_count,
         "requeue_count": session.requeue_count,
-        "connect_ts": session.connect_ts,
+        "connect_ts": connection.connect_ts,
         "sample_rate": session.sample_rate,
         "deflate": bool(session.deflate),
         "snappy": bool(session.snappy),
@@ -166,7 +168,7 @@ def client_stats(session: Session, topic: str) -> dict[str, Any]:
     counts = _pub_counts(session, topic)
     if counts:
         found["pub_counts"] = counts
-    secure = session.secure if session.tls else None
+    secure = connection.secure if connection.tls else None
     return found | {
         "tls": secure is not None,
         "tls_cipher_suite": secure.cipher_suite if secure else "",

@@ -303,13 +303,13 @@ def test_slow_reader_is_not_fed_without_bound(tmp_path):
     producer, consumer = Peer(registry), Peer(registry)
     consumer.subscribe(b"t", b"c", 2500)
     consumer.receive()
-    consumer.session.pause_writing()
+    consumer.connection.pause_writing()
     for _ in range(50):
         publish(producer, b"t", bytes(100_000))
     registry.flush()
     channel = registry.topic("t").channel("c")
     assert channel.depth == 50
-    consumer.session.resume_writing()
+    consumer.connection.resume_writing()
     got = 0
     while messages := consumer.receive():
         got += len(messages)

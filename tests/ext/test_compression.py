@@ -177,7 +177,7 @@ def test_the_change_waits_for_answers_that_wait_for_the_disk(tmp_path, kind):
     assert peer.receive() == []
     for _ in range(20):
         peer.send(b"thrown away, too" * 10_000)
-        with memoryview(peer.session.get_buffer(1)) as room:
+        with memoryview(peer.connection.get_buffer(1)) as room:
             assert len(room) < 1_000_000
     registry.syncer.wait(registry.syncer.open_ticket - 1)
     registry.on_synced()

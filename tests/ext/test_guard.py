@@ -174,7 +174,7 @@ def test_an_end_meanwhile_cancels(registry, authorizer):
 def test_the_end_of_input_does_not(registry, authorizer, peer):
     """It may be half a close: what came before it is answered, and then the connection ends."""
     peer.send(AUTH + pub(b"t"))
-    assert peer.session.eof_received() is True
+    assert peer.connection.eof_received() is True
     authorizer.answer(Grant())
     assert peer.decode_all() == [ANSWER, OK]
     assert peer.transport.is_closing
@@ -182,7 +182,7 @@ def test_the_end_of_input_does_not(registry, authorizer, peer):
 
 def test_half_a_command_before_the_end(authorizer, peer):
     peer.send(AUTH + pub(b"t")[:-1])
-    assert peer.session.eof_received() is True
+    assert peer.connection.eof_received() is True
     authorizer.answer(Grant())
     assert peer.decode_all() == [ANSWER, (1, b"E_BAD_MESSAGE PUB failed to read message body")]
     assert peer.transport.is_closing
@@ -205,8 +205,8 @@ def test_a_reader_that_does_not_read_stays_paused(authorizer, peer):
     """Two reasons not to read from it; it takes the end of both."""
     peer.send(AUTH + pub(b"t", b"y" * INPUT_SIZE))
     assert not peer.transport.is_reading
-    peer.session.pause_writing()
-    peer.session.resume_writing()
+    peer.connection.pause_writing()
+    peer.connection.resume_writing()
     assert not peer.transport.is_reading
     authorizer.answer(Grant())
     assert peer.transport.is_reading
@@ -224,7 +224,7 @@ def test_little_that_unfolds_to_much(registry, authorizer, peer):
     peer.send(packer.pack(pub(b"t", bytes(50_000)) * count))
     assert peer.transport.is_reading
     peer.send(packer.pack(pub(b"t", b"last")))
-    assert peer.session.eof_received() is True
+    assert peer.connection.eof_received() is True
     authorizer.answer(Grant())
     assert registry.find_topic("t").depth == count + 1
     assert peer.transport.is_closing
@@ -255,7 +255,7 @@ def test_deliveries_go_on(registry, authorizer, peer):
 def test_an_answer_after_the_end_of_the_connection(authorizer, peer):
     """An error came first: the question was not in time to be cancelled."""
     peer.send(AUTH)
-    peer.session.abort()
+    peer.connection.abort()
     authorizer.answer(Grant())
     assert peer.decode_all() == []
 

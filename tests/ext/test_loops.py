@@ -249,8 +249,8 @@ def test_batches(registry):
 def test_feed_hands_over_all_of_it(registry):
     peer = Peer(registry)
     pub = b"PUB t\n" + body(b"x" * 200)
-    assert loops.feed(peer.session, b"") == 0
-    assert loops.feed(peer.session, pub) == 1
-    assert loops.feed(peer.session, pub * 999) == 1 + len(pub) * 999 // 65536
+    assert loops.feed(peer.connection, b"") == 0
+    assert loops.feed(peer.connection, pub) == 1
+    assert loops.feed(peer.connection, pub * 999) == 1 + len(pub) * 999 // 65536
     assert peer.receive() == [(0, b"OK")] * 1000
     assert registry.topic("t").depth == 1000

@@ -111,7 +111,7 @@ def test_a_command_that_ends_too_early(registry, name):
         peer = Peer(registry)
         peer.send(stream[:size])
         assert peer.receive() == []
-        peer.session.eof_received()
+        peer.connection.eof_received()
         ((kind, error),) = peer.decode_all()
         assert kind == 1
         assert error.startswith(b"E_BAD_"), error
@@ -122,7 +122,7 @@ def test_a_command_that_ends_too_early(registry, name):
 def test_half_a_line_at_the_end_says_nothing(registry):
     peer = Peer(registry)
     peer.send(b"PUB t")
-    peer.session.eof_received()
+    peer.connection.eof_received()
     assert peer.decode_all() == []
     assert peer.transport.is_closing
 
@@ -149,9 +149,9 @@ def test_a_line_without_end_is_dropped_and_costs_nothing(registry):
     assert peer.receive() == []
     assert peer.transport.has_eof
     # The input was thrown away exactly once: the buffer is as good as new.
-    assert peer.session.get_buffer(0).waiting() == b""
+    assert peer.connection.get_buffer(0).waiting() == b""
     peer.send(b"y" * 100_000)
-    assert peer.session.get_buffer(0).waiting() == b""
+    assert peer.connection.get_buffer(0).waiting() == b""
 
 
 def test_a_fatal_error_ends_the_connection_though_the_peer_goes_on(registry):
@@ -211,7 +211,7 @@ def test_a_consumer_that_does_not_read_is_dropped(registry):
     peer = Peer(registry)
     peer.send(b"IDENTIFY\n" + body(b'{"heartbeat_interval":1000}') + b"SUB t c\nRDY 1\n")
     peer.receive()
-    peer.session.pause_writing()
+    peer.connection.pause_writing()
     registry.run_timers(let_pass(SECOND_NS // 2))
     peer.send(b"NOP\n")
     registry.run_timers(let_pass(SECOND_NS // 2 + 1000))
@@ -411,7 +411,7 @@ def test_what_a_client_says_of_itself_counts_as_memory_while_it_is_connected(reg
     assert 60_000 < used_bytes() - before < 70_000
     peer.send(identify(client_id="y" * 30_000))  # the second replaces the first
     assert 30_000 < used_bytes() - before < 40_000
-    peer.session.connection_lost(None)
+    peer.connection.connection_lost(None)
     assert used_bytes() == before
     assert not others.transport.is_aborted
 
@@ -422,7 +422,7 @@ def test_what_compresses_counts_as_memory_while_the_client_is_connected(registry
     peer = Peer(registry)
     peer.send(identify(deflate=True))
     assert 300_000 < used_bytes() - before < 330_000
-    peer.session.connection_lost(None)
+    peer.connection.connection_lost(None)
     assert used_bytes() == before
     assert not others.transport.is_aborted
 

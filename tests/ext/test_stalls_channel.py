@@ -70,7 +70,7 @@ class Scene:
     def leave(self):
         """All consumers at once."""
         for consumer in self.consumers:
-            consumer.session.connection_lost(None)
+            consumer.connection.connection_lost(None)
 
     def figures(self):
         channel = self.channel
@@ -146,7 +146,7 @@ def test_a_consumer_that_leaves_an_ephemeral_channel(tmp_path):
     publish(producer, bodies(COUNT))
     assert come(consumer) == bodies(COUNT)
     fix_parts(PART)
-    consumer.session.connection_lost(None)
+    consumer.connection.connection_lost(None)
     assert registry.topic("t").find_channel("c#ephemeral") is None
     assert are_parts(turns(registry, live_deliveries, before), COUNT)
     registry.close()
@@ -361,7 +361,7 @@ class Books:
 
     def leave(self):
         for peer in self.some_peers():
-            peer.session.connection_lost(None)
+            peer.connection.connection_lost(None)
             del self.peers[peer]
 
     def some_peers(self):

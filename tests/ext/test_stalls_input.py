@@ -133,18 +133,18 @@ def test_many_that_leave_in_one_turn(registry, is_reset):
     fix_parts(5 * 64)
     for peer in peers:
         if is_reset:
-            peer.session.connection_lost(ConnectionResetError())
+            peer.connection.connection_lost(ConnectionResetError())
         else:
-            peer.session.eof_received()
+            peer.connection.eof_received()
     if is_reset:
-        left = numbers_by_turn(registry, lambda: COUNT_AT_ONCE - registry.session_count())
+        left = numbers_by_turn(registry, lambda: COUNT_AT_ONCE - registry.client_count())
     else:
         left = numbers_by_turn(registry, lambda: sum(peer.transport.is_closing for peer in peers))
-        assert registry.session_count() == COUNT_AT_ONCE
+        assert registry.client_count() == COUNT_AT_ONCE
         for peer in peers:
-            peer.session.connection_lost(None)
+            peer.connection.connection_lost(None)
     assert left == [8 + 5] + [5] * 7 + [2]
-    while registry.session_count() or registry.topic("t").channel("c").in_flight_count:
+    while registry.client_count() or registry.topic("t").channel("c").in_flight_count:
         registry.flush()
         registry.run_timers(let_pass(0))
     assert registry.topic("t").channel("c").depth == COUNT_AT_ONCE
@@ -164,7 +164,7 @@ def test_sockets_closed_in_one_turn_are_bounded(registry, way):
         for peer in peers:
             if way == "error":
                 peer.send(b"NONSENSE\n")
-            peer.session.eof_received()
+            peer.connection.eof_received()
     found = []
     while sum(found) < len(peers):
         registry.flush()
@@ -172,8 +172,8 @@ def test_sockets_closed_in_one_turn_are_bounded(registry, way):
         found.append(sum(peer.transport.is_closing for peer in peers) - sum(found))
     assert max(found) <= 32 + 32
     for peer in peers:
-        peer.session.connection_lost(None)
-    while registry.session_count():
+        peer.connection.connection_lost(None)
+    while registry.client_count():
         registry.flush()
 
 
@@ -186,12 +186,12 @@ def test_one_that_is_lost_before_its_turn_to_be_closed(registry):
     fix_parts(1_000_000)
     for peer in peers:
         peer.send(b"NONSENSE\n")
-        peer.session.eof_received()
+        peer.connection.eof_received()
     waiting = [peer for peer in peers if not peer.transport.is_closing]
     assert waiting
     for peer in peers:
-        peer.session.connection_lost(ConnectionResetError())
-    while registry.session_count():
+        peer.connection.connection_lost(ConnectionResetError())
+    while registry.client_count():
         registry.flush()
     assert not any(peer.transport.is_closing for peer in waiting)
 
@@ -271,7 +271,7 @@ def test_the_end_of_the_stream_comes_behind_what_is_held(registry):
     peer = consumer(registry)
     fix_parts(PART)
     peer.send(fins(COUNT) + b"PUB t\n\0\0")
-    assert peer.session.eof_received() is True
+    assert peer.connection.eof_received() is True
     frames = [frame for turn in turns(registry, peer) for frame in turn]
     assert frames.pop() == (1, b"E_BAD_MESSAGE PUB failed to read message body size")
     assert ids(frames) == list(range(COUNT))
@@ -292,7 +292,7 @@ def test_a_client_that_is_gone_is_not_gone_on_with(registry):
     peer = consumer(registry)
     fix_parts(PART)
     peer.send(pub(b"u", b"x") * COUNT)
-    peer.session.abort()
+    peer.connection.abort()
     peer.close()
     depth = registry.topic("u").depth
     assert 0 < depth < COUNT
@@ -315,7 +315,7 @@ def test_much_that_comes_while_held_is_not_read(registry):
 def test_who_does_not_read_is_not_gone_on_with(registry):
     peer = consumer(registry)
     fix_parts(1 << 40)
-    peer.session.pause_writing()
+    peer.connection.pause_writing()
     for _ in range(10):
         peer.send(fins(3000))  # more than is kept for it
     fix_parts(PART)
@@ -323,7 +323,7 @@ def test_who_does_not_read_is_not_gone_on_with(registry):
     for _ in range(50):
         registry.flush()
     assert peer.decode_all() == []
-    peer.session.resume_writing()
+    peer.connection.resume_writing()
     assert len(peer.decode_all()) == 30_000 + PART
     assert sum(map(len, turns(registry, peer))) == COUNT - PART
 
@@ -463,7 +463,7 @@ def test_but_a_command_has(registry):
 
 def test_and_so_have_answers_that_are_not_read(registry):
     peer = silent_for_good(registry)
-    peer.session.pause_writing()
+    peer.connection.pause_writing()
     registry.run_timers(let_pass(29 * SECOND_NS))
     assert not peer.transport.is_aborted
     pass_minutes(registry, 2)

@@ -66,9 +66,9 @@ def test_input_that_is_held_stays_below_the_limits(tmp_path, seed):
         peer.send(head + b"".join(size.to_bytes(4, "big") for size in sizes))
         for _ in range(12):
             peer.send(dice.randbytes(dice.choice([1, 1000, 65536])))
-            with memoryview(peer.session.get_buffer(1)) as room:
+            with memoryview(peer.connection.get_buffer(1)) as room:
                 assert len(room) <= 2 * limit
-            assert len(peer.session.get_buffer(1).waiting()) <= limit + 65536
+            assert len(peer.connection.get_buffer(1).waiting()) <= limit + 65536
         peer.close()
     for topic in registry.topics():
         registry.delete_topic(topic.name)

@@ -7,7 +7,7 @@ from nsqfast._ext.broker.registry import Registry
 from nsqfast._ext.core.memory import used_bytes
 from nsqfast._ext.dev.probes import fix_parts, let_pass
 from nsqfast._ext.protocol.frame import FrameDecoder
-from nsqfast._ext.server.session import Session
+from nsqfast._ext.server.connection import Connection
 
 SECOND_NS = 1_000_000_000
 NEVER = 1 << 60
@@ -112,18 +112,19 @@ class Peer:
     def __init__(self, registry, magic=b"  V2"):
         self.registry = registry
         self.transport = Transport()
-        self.session = Session(registry)
-        self.session.connection_made(self.transport)
+        self.connection = Connection(registry)
+        self.session = self.connection.session
+        self.connection.connection_made(self.transport)
         self.decoder = FrameDecoder()
         if magic:
             self.send(magic)
 
     def send(self, data):
         while data:
-            with memoryview(self.session.get_buffer(65536)) as room:
+            with memoryview(self.connection.get_buffer(65536)) as room:
                 size = min(len(room), len(data))
                 room[:size] = data[:size]
-            self.session.buffer_updated(size)
+            self.connection.buffer_updated(size)
             data = data[size:]
 
     def receive(self):
@@ -141,5 +142,5 @@ class Peer:
 
     def close(self):
         """It is gone, and a turn later what was in flight to it is queued again."""
-        self.session.connection_lost(None)
+        self.connection.connection_lost(None)
         self.registry.run_timers(let_pass(0))

@@ -82,7 +82,7 @@ def check_tcp(registry, data, pattern):
     peer = Peer(registry)
     for piece in pieces(b"MPUB tcp\n" + body(data), pattern):
         peer.send(piece)
-    peer.session.eof_received()
+    peer.connection.eof_received()
     answers = peer.receive()
     peer.close()
     if isinstance(expected, str):

@@ -188,23 +188,23 @@ class Run:
                 break
             client.send(piece)
             if not client.transport.is_closing:
-                with memoryview(client.session.get_buffer(1)) as room:
+                with memoryview(client.connection.get_buffer(1)) as room:
                     assert len(room) <= 2 * INPUT_SIZE
         client.turn()
 
     def finish(self):
-        client, session = self.client, self.client.session
+        client, connection = self.client, self.client.connection
         if not client.transport.is_closing:
-            session.eof_received()
+            connection.eof_received()
         client.turn()
         assert client.is_over
-        self.state = session.state
+        self.state = client.session.state
         self.counts = {topic.name: topic.message_count for topic in self.registry.topics()}
-        session.connection_lost(None)
+        connection.connection_lost(None)
         # What was in flight to it is queued again in a later turn.
         self.registry.run_timers(now()[1])
         self.check_order()
-        self.check_messages(session.finish_count)
+        self.check_messages(client.session.finish_count)
         for topic in self.registry.topics():
             self.registry.delete_topic(topic.name)
         self.registry.close()

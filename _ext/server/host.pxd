@@ -1,0 +1,55 @@
+"""What a session sees of the connection that owns it: its buffers, its lifecycle, and ways to answer."""
+
+from libc.stdint cimport int64_t, uint64_t
+
+from nsqfast._ext.broker.consumer cimport Client
+from nsqfast._ext.broker.registry cimport Registry
+from nsqfast._ext.protocol.buffer cimport ReadBuffer, WriteBuffer
+
+
+cdef enum Phase:
+    # In this order; a connection skips some and never goes back, but from the handshake to PHASE_OPEN.
+    PHASE_GREETING = 0      # the protocol's magic is awaited
+    PHASE_OPEN = 1
+    PHASE_HANDSHAKE = 2     # of TLS
+    PHASE_DRAINING = 3      # a fatal error was sent; what still comes is thrown away
+    PHASE_ENDING = 4        # it is to be closed in a later turn: many are at once
+    PHASE_CLOSED = 5        # the transport is closed or closing
+    PHASE_LOST = 6          # the transport is gone, and others still know of it
+
+
+cdef class Host(Client):
+    cdef Registry registry
+    cdef ReadBuffer input
+    cdef WriteBuffer output
+    cdef Py_ssize_t output_size_max           # with more in it the client gets no messages
+    cdef Phase phase
+    cdef bint at_eof                          # the peer sends nothing more
+    cdef bint command_blocked                 # the command at the front of the input waits; so do all behind it
+    cdef bint is_written                      # stands in the registry's list for this turn
+    cdef bint write_paused                    # the transport holds more than it likes to
+    cdef readonly object secure               # the TlsStream that packs and unpacks; None = no TLS
+    cdef readonly bint tls                    # and its handshake is done
+    cdef readonly str remote_address
+    cdef readonly str remote_host
+    cdef readonly int64_t connect_ts          # Unix time, seconds
+    cdef int64_t heartbeat_ns                 # 0 = off, and then a client may be silent between commands
+    cdef int64_t command_since_ns             # since when a next command is awaited
+    cdef int64_t charged_size                 # bytes counted by charge_bytes
+
+    cdef int mark_written(self) except -1
+    cdef int charge_bytes(self, int64_t size) except -1
+    cdef int greet(self) except -1
+    cdef int keep_time(self, int64_t heartbeat_ns) except -1
+    cdef int upgrade_to(self, list upgrades) except -1
+    cdef int send(self, bytes frame) except -1
+    cdef int answer_ok(self, uint64_t ticket, str command) except -1
+    cdef int await_ticket(self, uint64_t ticket, str command) except -1
+    cdef int refuse_oks(self, uint64_t count, str error) except -1
+    cdef str admit_line(self)
+    cdef int fail(self, object error) except -1
+    cdef int drain(self) except -1
+    cdef int close(self) except -1
+    cdef int block_for_turn(self) except -1
+    cdef int unblock(self) except -1
+    cdef int release(self) except -1
