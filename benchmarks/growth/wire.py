@@ -11,7 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Self
 
-from server.cluster import read_exactly
+from server.lookupd_protocol import read_exactly
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import http.client
-import json
 import socket
-import struct
 import time
 from typing import TYPE_CHECKING, Self
+
+from server.lookupd_protocol import MAGIC, OK, identify, read_exactly, read_identity
 
 if TYPE_CHECKING:
     from server.lookupd import Lookupd
 
-MAGIC = b"  V1"
-OK = b"\0\0\0\2OK"
 SECONDS_MAX = 120.0
 
 
@@ -104,34 +102,3 @@ def _read_all(one: socket.socket, body: bytearray) -> bool:
         if not data:
             return True
         body += data
-
-
-def identify(address: str) -> bytes:
-    """The command of an nsqd at that address."""
-    who = {
-        "broadcast_address": address,
-        "hostname": address,
-        "tcp_port": 4150,
-        "http_port": 4151,
-        "version": "1.3.0",
-    }
-    body = json.dumps(who).encode()
-    return b"IDENTIFY\n" + struct.pack(">i", len(body)) + body
-
-
-def read_identity(one: socket.socket) -> dict[str, object]:
-    """The answer to it."""
-    (size,) = struct.unpack(">i", read_exactly(one, 4))
-    found: dict[str, object] = json.loads(read_exactly(one, size))
-    return found
-
-
-def read_exactly(one: socket.socket, size: int) -> bytes:
-    """So many bytes; AssertionError if the other side closes before."""
-    data = b""
-    while len(data) < size:
-        piece = one.recv(size - len(data))
-        if not piece:
-            raise AssertionError(f"closed after {data!r}")
-        data += piece
-    return data

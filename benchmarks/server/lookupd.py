@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 from server.broker import START_SECONDS_MAX, Broker
-from server.cluster import MAGIC, identify, read_identity
+from server.lookupd_protocol import MAGIC, identify, read_identity
 
 
 class Lookupd(Broker):

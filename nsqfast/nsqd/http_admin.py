@@ -20,8 +20,8 @@ from nsqfast.net.http_reply import (
     topic_and_channel_name,
 )
 from nsqfast.net.http_routes import INTERNAL_ERROR
+from nsqfast.nsqd.broker import Broker
 from nsqfast.nsqd.http_publish import admit
-from nsqfast.nsqd.server import Server
 
 EMPTY = text_answer("")
 
@@ -29,26 +29,26 @@ EMPTY = text_answer("")
 class Admin:
     """Handlers that create, delete, pause and empty."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._registry = server.registry
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._registry = broker.registry
 
     def ping(self, _request: Request) -> Response:
         """500 while the last disk write failed."""
-        health = self._server.health()
+        health = self._broker.health()
         return plain_answer(200 if health == "OK" else 500, health)
 
     def info(self, _request: Request) -> Response:
         """Who this is and what clients may ask for."""
-        options = self._server.options
+        options = self._broker.options
         return json_answer(
             {
                 "version": NSQ_VERSION,
                 "broadcast_address": options.broadcast_address,
                 "hostname": socket.gethostname(),
-                "http_port": port_number(self._server.http_address),
-                "tcp_port": port_number(self._server.tcp_address),
-                "start_time": int(self._server.start_time),
+                "http_port": port_number(self._broker.http_address),
+                "tcp_port": port_number(self._broker.tcp_address),
+                "start_time": int(self._broker.start_time),
                 "max_heartbeat_interval": options.max_heartbeat_interval_ns,
                 "max_output_buffer_size": options.max_output_buffer_size,
                 "max_output_buffer_timeout": options.max_output_buffer_timeout_ns,
@@ -104,7 +104,7 @@ class Admin:
         try:
             topic.delete_channel(name)
         except KeyError:
-            self._server.lookup.forget_channel(topic.name, name)
+            self._broker.lookup.forget_channel(topic.name, name)
             raise HttpError(404, "CHANNEL_NOT_FOUND") from None
         return self._when_removed()
 
@@ -149,7 +149,7 @@ class Admin:
     async def _when_persisted(self, topic: str) -> Response:
         """The change holds in any case; an error says that a restart would not know of it."""
         try:
-            await self._server.persist_metadata(topic)
+            await self._broker.persist_metadata(topic)
         except OSError:
             return INTERNAL_ERROR
         return EMPTY

@@ -13,12 +13,12 @@ from nsqfast.net.http_routes import Answer, Routes
 from nsqfast.net.metrics_page import MetricsPage
 from nsqfast.net.parts import Parts
 from nsqfast.nsqd import http_debug
+from nsqfast.nsqd.broker import Broker
 from nsqfast.nsqd.http_admin import Admin
 from nsqfast.nsqd.http_config import Config
 from nsqfast.nsqd.http_peek import Peek
 from nsqfast.nsqd.http_publish import Publisher
 from nsqfast.nsqd.options import TLS_REQUIRED
-from nsqfast.nsqd.server import Server
 from nsqfast.nsqd.stats import Filter, collect
 from nsqfast.nsqd.stats_json import json_pieces
 from nsqfast.nsqd.stats_text import text_pieces
@@ -50,14 +50,14 @@ class Route:
 class HttpApi:
     """A Handler (see nsqfast.net.http_server) for one broker."""
 
-    def __init__(self, server: Server, is_plain: bool = True, serves_admin: bool = True) -> None:
-        self._server = server
+    def __init__(self, broker: Broker, is_plain: bool = True, serves_admin: bool = True) -> None:
+        self._broker = broker
         self._parts = Parts()
-        publisher = Publisher(server.registry, server.options)
-        self._routes = _routes(server, publisher, self._stats)
-        self._refuses_plain = is_plain and server.options.tls_required == TLS_REQUIRED
+        publisher = Publisher(broker.registry, broker.options)
+        self._routes = _routes(broker, publisher, self._stats)
+        self._refuses_plain = is_plain and broker.options.tls_required == TLS_REQUIRED
         self._serves_admin = serves_admin
-        self._guard = _guard(server, is_plain)
+        self._guard = _guard(broker, is_plain)
         closes = self._refuses_plain or self._guard is not None
         self.shortcut = None if closes else publisher.shortcut()
 
@@ -108,7 +108,7 @@ class HttpApi:
         return answer
 
     def _refuse_plain(self) -> Response:
-        address = self._server.https_address
+        address = self._broker.https_address
         port = address[1] if isinstance(address, tuple) else 0
         body = b'{"message": "TLS_REQUIRED", "https_port": %d}' % port
         answer = error_answer(403, "")
@@ -124,11 +124,11 @@ class HttpApi:
             with_memory=_SWITCH.get(values.get("include_mem", ""), True),
         )
         found = collect(
-            self._server.registry, self._server.health(), self._server.start_time, wanted
+            self._broker.registry, self._broker.health(), self._broker.start_time, wanted
         )
         if values.get("format") == "json":
             return self._parts.answer(json_pieces(found), _json_page)
-        pieces = text_pieces(found, self._server.start_time)
+        pieces = text_pieces(found, self._broker.start_time)
         encoded = (piece.encode("utf-8", "surrogateescape") for piece in pieces)
         return self._parts.answer(encoded, _text_page)
 
@@ -142,12 +142,12 @@ def _text_page(pieces: list[bytes]) -> Response:
 
 
 def _routes(
-    server: Server, publisher: Publisher, stats: Callable[[Request], Answer]
+    broker: Broker, publisher: Publisher, stats: Callable[[Request], Answer]
 ) -> Routes[Route]:
-    options = server.options
-    admin = Admin(server)
-    config = Config(options, server.lookup.configure)
-    peek = Peek(server.registry)
+    options = broker.options
+    admin = Admin(broker)
+    config = Config(options, broker.lookup.configure)
+    peek = Peek(broker.registry)
     operators = partial(Route, is_admin=True)
     routes: Routes[Route] = Routes(log)
     for method, pattern, route in (
@@ -160,7 +160,7 @@ def _routes(
         ("GET", "/ping", Route(admin.ping)),
         ("GET", "/info", Route(admin.info)),
         ("GET", "/stats", Route(stats)),
-        ("GET", "/metrics", Route(MetricsPage(_load_metrics, server).get, is_logged=False)),
+        ("GET", "/metrics", Route(MetricsPage(_load_metrics, broker).get, is_logged=False)),
         ("POST", "/topic/create", Route(admin.create_topic, need="topic")),
         ("POST", "/topic/delete", operators(admin.delete_topic, need="topic")),
         ("POST", "/topic/empty", operators(admin.empty_topic, need="topic")),
@@ -193,13 +193,13 @@ def _routes(
     return routes
 
 
-def _guard(server: Server, is_plain: bool) -> "HttpGuard | None":
-    if not server.options.http_auth_required:
+def _guard(broker: Broker, is_plain: bool) -> "HttpGuard | None":
+    if not broker.options.http_auth_required:
         return None
-    assert server.auth is not None, "validate() wants an auth server"
+    assert broker.auth is not None, "validate() wants an auth server"
     from nsqfast.nsqd.http_auth import HttpGuard
 
-    return HttpGuard(server.auth, is_tls=not is_plain)
+    return HttpGuard(broker.auth, is_tls=not is_plain)
 
 
 def _load_metrics() -> "type[Metrics]":

@@ -16,12 +16,13 @@ async def _live(options: Options) -> None:
     # The compiled core is loaded late, so that --help and a wrong flag answer at once.
     from nsqfast._ext.core.message import keep_freed_memory
     from nsqfast.net.descriptor_reserve import raise_descriptor_limit
+    from nsqfast.nsqd.http_api import HttpApi
     from nsqfast.nsqd.server import Server
 
     keep_freed_memory()
     raise_descriptor_limit()
     daemon.collect_seldom()
-    await daemon.serve(PROGRAM, Server(options))
+    await daemon.serve(PROGRAM, Server(options, HttpApi))
 
 
 if __name__ == "__main__":

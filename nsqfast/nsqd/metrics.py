@@ -28,7 +28,7 @@ from nsqfast._ext.broker.channel import Channel
 from nsqfast._ext.broker.topic import Topic
 from nsqfast._ext.core.memory import used_bytes
 from nsqfast.net.http_message import Response
-from nsqfast.nsqd.server import Server
+from nsqfast.nsqd.broker import Broker
 from nsqfast.stats.connections import connection_metrics
 from nsqfast.stats.process import process_metrics
 from nsqfast.stats.prometheus import (
@@ -81,10 +81,10 @@ LATENCY = Family(
 class Metrics:
     """Of one broker."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
         self._registry = CollectorRegistry()
-        self._registry.register(Broker(server))
+        self._registry.register(BrokerCollector(broker))
         PlatformCollector(registry=self._registry)
         GCCollector(registry=self._registry)
         # One at a time: each has all its lines in memory.
@@ -92,7 +92,7 @@ class Metrics:
 
     async def answer(self, accept: str) -> Response:
         """All figures, in the format that the Accept header asks for."""
-        self._server.watch_lag()
+        self._broker.watch_lag()
         async with self._turn:
             wanted = Format(accept)
             pieces = []
@@ -105,7 +105,7 @@ class Metrics:
             return Response(200, b"".join(pieces), wanted.content_type)
 
     def _steps(self, wanted: Format) -> Iterator[bytes]:
-        queues = Queues(self._server)
+        queues = Queues(self._broker)
         for _ in queues.gather():
             yield b""
         yield wanted.metrics([*self._registry.collect(), *queues.totals()])
@@ -118,10 +118,10 @@ class Metrics:
 class Queues:
     """Topics and channels as rows, as many as there may be."""
 
-    def __init__(self, server: Server) -> None:
-        self._registry = server.registry
-        self._options = server.options
-        self._has_histogram = server.options.metrics_latency_histogram
+    def __init__(self, broker: Broker) -> None:
+        self._registry = broker.registry
+        self._options = broker.options
+        self._has_histogram = broker.options.metrics_latency_histogram
         self._channel_size = len(CHANNEL_FAMILIES) + histogram_series() * self._has_histogram
         self._dropped = 0
         self._channels_left = 0
@@ -213,53 +213,53 @@ def _age_s(queue: Topic | Channel) -> float | str:
     return age_ns / 1e9 if age_ns >= 0 else "NaN"
 
 
-class Broker(Collector):
+class BrokerCollector(Collector):
     """What is there once, whatever topics there are."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
 
     def collect(self) -> Iterable[Metric]:
         """Everything as it is now."""
         parts: tuple[Callable[[], Iterator[Metric]], ...] = (
             self._state,
-            lambda: connection_metrics("nsqd", self._server.doors),
+            lambda: connection_metrics("nsqd", self._broker.doors),
             self._syncs,
             self._disk,
-            lambda: process_metrics(self._server.start_time),
+            lambda: process_metrics(self._broker.start_time),
         )
         return [metric for part in parts for metric in part()]
 
     def _state(self) -> Iterator[Metric]:
-        server = self._server
+        broker = self._broker
         versions = {"version": NSQ_VERSION, "nsqfast_version": __version__}
         yield InfoMetricFamily("nsqd_build", "NSQ's version and our own.", versions)
         yield GaugeMetricFamily(
             "nsqd_healthy",
             "1, or 0 when the last write or fsync failed, as /ping says.",
-            server.health() == "OK",
+            broker.health() == "OK",
         )
         yield CounterMetricFamily(
             "nsqd_client_faults",
             "Clients that were dropped for a fault of nsqd's own, a line in the log each.",
-            server.registry.fault_count,
+            broker.registry.fault_count,
         )
         yield GaugeMetricFamily(
             "nsqd_memory_used_bytes", "What --max-memory is a ceiling for.", used_bytes()
         )
         yield GaugeMetricFamily(
-            "nsqd_memory_max_bytes", "--max-memory; 0 without it.", server.options.max_memory
+            "nsqd_memory_max_bytes", "--max-memory; 0 without it.", broker.options.max_memory
         )
         yield histogram_metric(
             "nsqd_loop_lag_seconds",
             "How late timers of the event loop fire.",
-            server.lag,
+            broker.lag,
             LAG_LEAST_S,
             LAG_MOST_S,
         )
 
     def _syncs(self) -> Iterator[Metric]:
-        count, failed_count, time_s = self._server.registry.syncer.figures()
+        count, failed_count, time_s = self._broker.registry.syncer.figures()
         yield SummaryMetricFamily(
             "nsqd_fsync_duration_seconds",
             "Data and positions of queues brought to disk.",
@@ -269,7 +269,7 @@ class Broker(Collector):
         yield CounterMetricFamily("nsqd_fsync_errors", "Those that failed.", failed_count)
 
     def _disk(self) -> Iterator[Metric]:
-        health = self._server.registry.syncer.health
+        health = self._broker.registry.syncer.health
         yield CounterMetricFamily(
             "nsqd_disk_written_bytes", "Written to data files.", health.written_bytes
         )
@@ -282,7 +282,7 @@ class Broker(Collector):
             health.unreadable_bytes,
         )
         try:
-            found = os.statvfs(self._server.options.data_path or ".")
+            found = os.statvfs(self._broker.options.data_path or ".")
             size = float(found.f_blocks * found.f_frsize)
             free = float(found.f_bavail * found.f_frsize)
         except OSError:

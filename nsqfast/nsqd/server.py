@@ -20,9 +20,12 @@ from nsqfast.errors import OptionsError
 from nsqfast.net import addresses
 from nsqfast.net.descriptor_reserve import DescriptorReserve
 from nsqfast.net.door import Door
+from nsqfast.net.http_server import HttpProtocol
 from nsqfast.net.listener import Ceiling, Factory, Listener
 from nsqfast.net.tls import ServerTls, client_context
 from nsqfast.net.tls_protocol import TlsProtocol
+from nsqfast.net.turns import Turns
+from nsqfast.nsqd.broker import HttpApiFactory
 from nsqfast.nsqd.lock import DirectoryLock
 from nsqfast.nsqd.lookup import Lookup
 from nsqfast.nsqd.metadata_file import MetadataFile
@@ -41,7 +44,6 @@ from nsqfast.nsqd.timers import DeadlineTimer, LagProbe
 if TYPE_CHECKING:
     import socket
 
-    from nsqfast.net.http_server import HttpProtocol
     from nsqfast.nsqd.auth_client import AuthClient
 
 log = logging.getLogger("nsqd")
@@ -50,13 +52,14 @@ HTTP_ADMIN = "HTTP-ADMIN"  # the listener of --http-admin-address
 
 
 class Server:
-    """Started once, stopped once."""
+    """Started once, stopped once. `make_http_api` is called for each HTTP listener, with the server as its `Broker`."""
 
     registry: Registry
     lookup: Lookup
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, make_http_api: HttpApiFactory) -> None:
         self.options = options
+        self._make_http_api = make_http_api
         self.start_time = time.time()
         self.tcp_address: addresses.Bound | None = None
         self.http_address: addresses.Bound | None = None
@@ -200,16 +203,11 @@ class Server:
             self._statsd.start()
 
     def _serve_http(self, name: str) -> None:
-        # Imported late: the HTTP side needs this module's Server for its types.
-        from nsqfast.net.http_server import HttpProtocol
-        from nsqfast.net.turns import Turns
-        from nsqfast.nsqd.http_api import HttpApi
-
         # An operator's listener is there for what plain HTTP may not do; where all must use TLS, it does so itself.
         is_admin = name == HTTP_ADMIN
         is_tls = name == "HTTPS" or (is_admin and self.options.tls_required == TLS_REQUIRED)
         is_for_all = is_admin or HTTP_ADMIN not in self._sockets
-        api = HttpApi(self, is_plain=not is_tls, serves_admin=is_for_all)
+        api = self._make_http_api(self, is_plain=not is_tls, serves_admin=is_for_all)
         clients: set[Any] = set()
         self._clients.append(clients)
         connections = clients

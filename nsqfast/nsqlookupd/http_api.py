@@ -29,12 +29,12 @@ from nsqfast.net.http_reply import (
 from nsqfast.net.http_routes import Answer, Routes
 from nsqfast.net.metrics_page import MetricsPage
 from nsqfast.net.parts import Parts
+from nsqfast.nsqlookupd.lookupd import Lookupd
 from nsqfast.nsqlookupd.peer import Peer
 from nsqfast.nsqlookupd.registry import Registry
 
 if TYPE_CHECKING:
     from nsqfast.nsqlookupd.metrics import Metrics
-    from nsqfast.nsqlookupd.server import Server
 
 log = logging.getLogger("nsqlookupd")
 
@@ -56,12 +56,12 @@ class HttpApi:
 
     shortcut: Shortcut | None = None
 
-    def __init__(self, server: "Server") -> None:
-        self._requests = server.requests
+    def __init__(self, lookupd: Lookupd) -> None:
+        self._requests = lookupd.requests
         self._routes: Routes[Route] = Routes(log)
-        metrics = MetricsPage(_load_metrics, server)
-        questions = Questions(server.registry)
-        changes = Changes(server.registry)
+        metrics = MetricsPage(_load_metrics, lookupd)
+        questions = Questions(lookupd.registry)
+        changes = Changes(lookupd.registry)
         self._routes.router.add("GET", "/metrics", Route("/metrics", metrics.get))
         for path, get in questions.endpoints():
             self._routes.router.add("GET", path, Route(path, get))

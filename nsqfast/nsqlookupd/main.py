@@ -15,11 +15,12 @@ def main(argv: list[str] | None = None) -> int:
 async def _live(options: Options) -> None:
     # Loaded late, so that --help and a wrong flag answer at once.
     from nsqfast.net.descriptor_reserve import raise_descriptor_limit
+    from nsqfast.nsqlookupd.http_api import HttpApi
     from nsqfast.nsqlookupd.server import Server
 
     raise_descriptor_limit()
     daemon.collect_seldom()
-    await daemon.serve(PROGRAM, Server(options))
+    await daemon.serve(PROGRAM, Server(options, HttpApi))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from nsqfast import NSQ_VERSION, __version__
 from nsqfast.net.http_message import Response
-from nsqfast.nsqlookupd.server import Server
+from nsqfast.nsqlookupd.lookupd import Lookupd
 from nsqfast.stats.connections import connection_metrics
 from nsqfast.stats.process import process_metrics
 from nsqfast.stats.prometheus import Format
@@ -24,9 +24,9 @@ from nsqfast.stats.prometheus import Format
 class Metrics:
     """Of one nsqlookupd."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, lookupd: Lookupd) -> None:
         self._registry = CollectorRegistry()
-        self._registry.register(Lookupd(server))
+        self._registry.register(LookupdCollector(lookupd))
         PlatformCollector(registry=self._registry)
         GCCollector(registry=self._registry)
 
@@ -37,21 +37,26 @@ class Metrics:
         return Response(200, body, wanted.content_type)
 
 
-class Lookupd(Collector):
+class LookupdCollector(Collector):
     """Everything but what Python says of itself."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, lookupd: Lookupd) -> None:
+        self._lookupd = lookupd
 
     def collect(self) -> Iterable[Metric]:
         """As it is now."""
-        server = self._server
-        connections = connection_metrics("nsqlookupd", server.doors)
-        parts = (self._database(), connections, self._traffic(), process_metrics(server.start_time))
+        lookupd = self._lookupd
+        connections = connection_metrics("nsqlookupd", lookupd.doors)
+        parts = (
+            self._database(),
+            connections,
+            self._traffic(),
+            process_metrics(lookupd.start_time),
+        )
         return list(chain(*parts))
 
     def _database(self) -> Iterator[Metric]:
-        registry = self._server.registry
+        registry = self._lookupd.registry
         now_ns = time.monotonic_ns()
         versions = {"version": NSQ_VERSION, "nsqfast_version": __version__}
         yield InfoMetricFamily("nsqlookupd_build", "NSQ's version and our own.", versions)
@@ -75,7 +80,7 @@ class Lookupd(Collector):
             yield GaugeMetricFamily(f"nsqlookupd_{name}", text, value)
 
     def _traffic(self) -> Iterator[Metric]:
-        desk = self._server.desk
+        desk = self._lookupd.desk
         commands = CounterMetricFamily(
             "nsqlookupd_commands", "Commands over TCP.", labels=["command"]
         )
@@ -89,6 +94,6 @@ class Lookupd(Collector):
         requests = CounterMetricFamily(
             "nsqlookupd_http_requests", "Requests over HTTP.", labels=["path", "status"]
         )
-        for (path, status), count in sorted(self._server.requests.items()):
+        for (path, status), count in sorted(self._lookupd.requests.items()):
             requests.add_metric([path, str(status)], count)
         yield from (commands, errors, requests)

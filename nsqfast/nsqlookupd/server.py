@@ -16,7 +16,7 @@ from nsqfast.net.descriptor_reserve import DescriptorReserve
 from nsqfast.net.door import Door
 from nsqfast.net.http_server import HttpProtocol
 from nsqfast.net.listener import Listener
-from nsqfast.nsqlookupd.http_api import HttpApi
+from nsqfast.nsqlookupd.lookupd import HttpApiFactory
 from nsqfast.nsqlookupd.options import VERSION_LINE, Options
 from nsqfast.nsqlookupd.registry import Registry
 from nsqfast.nsqlookupd.session import Desk
@@ -26,19 +26,19 @@ log = logging.getLogger("nsqlookupd")
 
 
 class Server:
-    """Started once, stopped once."""
+    """Started once, stopped once. `make_http_api` is called once, with the server as its `Lookupd`."""
 
     desk: Desk
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, make_http_api: HttpApiFactory) -> None:
         self.options = options
+        self._make_http_api = make_http_api
         self.start_time = time.time()
         self.registry = Registry(
             options.inactive_producer_timeout_ns, options.tombstone_lifetime_ns
         )
         self.doors: dict[str, Door] = {}  # by listener
-        # HTTP requests by path, "other" for what leads nowhere, and status.
-        self.requests: Counter[tuple[str, int]] = Counter()
+        self.requests: Counter[tuple[str, int]] = Counter()  # over HTTP, by path and status
         self._sockets: dict[str, socket.socket] = {}
         self._listeners: dict[str, Listener] = {}
         self._reserve: DescriptorReserve | None = None
@@ -67,7 +67,8 @@ class Server:
         peers, clients = self._peers, self._clients
         connect = partial(Connection, self.desk, peers)
         self._serve_on("TCP", Door(connect, peers.__len__))
-        answer = partial(HttpProtocol, HttpApi(self), connections=clients, turns=self.desk.turns)
+        api = self._make_http_api(self)
+        answer = partial(HttpProtocol, api, connections=clients, turns=self.desk.turns)
         self._serve_on("HTTP", Door(answer, clients.__len__))
 
     def _forget_soon(self) -> None:

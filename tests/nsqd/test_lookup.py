@@ -12,6 +12,7 @@ import pytest
 from nsqfast._ext.dev.probes import fix_parts
 
 from nsqfast.nsqd import lookup_peer
+from nsqfast.nsqd.http_api import HttpApi
 from nsqfast.nsqd.lookup import Lookup
 from nsqfast.nsqd.lookup_peer import NAME_UNITS, LookupPeer, register
 from nsqfast.nsqd.options import Options
@@ -336,7 +337,7 @@ def test_what_asks_over_http_is_loaded_before_anybody_is_served(tmp_path, lookup
             super()._serve()
 
     async def main():
-        server = Watched(options)
+        server = Watched(options, HttpApi)
         await server.start()
         await server.stop()
 

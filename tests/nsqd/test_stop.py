@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from nsqfast.nsqd.http_api import HttpApi
 from nsqfast.nsqd.options import Options
 from nsqfast.nsqd.server import Server
 from support.certificates import Certificates
@@ -25,7 +26,7 @@ def test_connections_of_http_end(tmp_path, kind):
     )
 
     async def ask():
-        server = Server(options)
+        server = Server(options, HttpApi)
         await server.start()
         address = server.http_address if kind == "HTTP" else server.https_address
         context = certificates.client_context() if kind == "HTTPS" else None

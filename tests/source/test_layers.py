@@ -1,12 +1,19 @@
 """Imports point downwards: a module may use only what stands before it in docs/ARCHITECTURE.md."""
 
-import ast
 import re
-from pathlib import Path
+from collections.abc import Iterable
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from support.imports import (
+    ROOT,
+    Import,
+    list_package_sources,
+    name_package_and_module,
+    read_cython_imports,
+    read_imports,
+    read_python_imports,
+)
 
 MAP = ROOT / "docs" / "ARCHITECTURE.md"
 
@@ -27,10 +34,6 @@ def read_map(text: str) -> list[str]:
 # Left of another means below it. A package (nsqfast.net) is one entry; inside it imports are free.
 LAYERS = ["nsqfast", *read_map(MAP.read_text(encoding="utf-8"))]
 RANKS = {name: rank for rank, name in enumerate(LAYERS)}
-
-CYTHON_IMPORT = re.compile(
-    r"^\s*(?:from\s+([\w.]+)\s+c?import\s+(.+)|c?import\s+(.+))", re.MULTILINE
-)
 
 
 def layer_of(module: str) -> str | None:
@@ -55,30 +58,9 @@ def targets(module: str, names: list[str]) -> set[str]:
     return known or {layer for layer in [layer_of(module)] if layer}
 
 
-def python_imports(text: str, package: str) -> set[str]:
-    found = set()
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            found |= {layer for name in node.names if (layer := layer_of(name.name))}
-        elif isinstance(node, ast.ImportFrom):
-            above = (
-                package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            )
-            module = ".".join([*above, *([node.module] if node.module else [])])
-            found |= targets(module, [name.name for name in node.names])
-    return found
-
-
-def cython_imports(text: str) -> set[str]:
-    found = set()
-    # A list in parentheses may run over several lines.
-    text = re.sub(r"import\s*\(([^)]*)\)", lambda m: "import " + " ".join(m[1].split()), text)
-    for module, names, plain in CYTHON_IMPORT.findall(text):
-        if module:
-            found |= targets(module, re.findall(r"\w+", names))
-        else:
-            found |= {layer for name in re.findall(r"[\w.]+", plain) if (layer := layer_of(name))}
-    return found
+def find_layers(imports: Iterable[Import]) -> set[str]:
+    """Return the entries of LAYERS that these imports reach."""
+    return {layer for module, names in imports for layer in targets(module, names)}
 
 
 def upward(own: str, used: set[str]) -> list[str]:
@@ -87,28 +69,12 @@ def upward(own: str, used: set[str]) -> list[str]:
     return sorted(name for name in used if RANKS[name] > RANKS[own])
 
 
-def sources() -> list[Path]:
-    files = [
-        *(ROOT / "nsqfast").rglob("*.py"),
-        *(ROOT / "spark_jobs").rglob("*.py"),
-        *ROOT.glob("_ext/*/*.p[yx][xd]"),
-    ]
-    return sorted(files)
-
-
-@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "path", list_package_sources(), ids=lambda path: str(path.relative_to(ROOT))
+)
 def test_imports_point_down(path):
-    text = path.read_text(encoding="utf-8")
-    if path.suffix == ".py":
-        parts = path.relative_to(ROOT).with_suffix("").parts
-        if parts[0] == "spark_jobs":
-            parts = ("nsqfast", *parts)
-        package = ".".join(parts[:-1])
-        module = package if parts[-1] == "__init__" else ".".join(parts)
-        own, used = layer_of(module), python_imports(text, package)
-    else:
-        own, used = f"nsqfast._ext.{path.parent.name}.{path.stem}", cython_imports(text)
-    assert upward(own, used) == []
+    own = layer_of(name_package_and_module(path)[1])
+    assert upward(own, find_layers(read_imports(path))) == []
 
 
 @pytest.mark.parametrize(
@@ -127,7 +93,7 @@ def test_imports_point_down(path):
     ],
 )
 def test_finds_upward_imports_of_python(own, text, expected):
-    assert upward(own, python_imports(text, own)) == expected
+    assert upward(own, find_layers(read_python_imports(text, own))) == expected
 
 
 CHANNEL, TOPIC = "nsqfast._ext.broker.channel", "nsqfast._ext.broker.topic"
@@ -147,7 +113,7 @@ BACKLOG = "nsqfast._ext.disk.backlog"
     ],
 )
 def test_finds_upward_imports_of_cython(own, text, expected):
-    assert upward(own, cython_imports(text)) == expected
+    assert upward(own, find_layers(read_cython_imports(text))) == expected
 
 
 def test_a_module_without_a_layer_is_an_error():

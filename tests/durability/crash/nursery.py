@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from durability.crash import dying
 from durability.crash.clients import BASE_FLAGS
 from durability.crash.found import Found, Request
+from nsqfast.nsqd.http_api import HttpApi
 from nsqfast.nsqd.options import parse
 from nsqfast.nsqd.server import Server
 from support.core import Peer
@@ -94,7 +95,7 @@ class Readers:
 
 async def start(request: Request) -> Server:
     options = parse([f"--data-path={request.folder}", *request.flags, *FLAGS])
-    server = Server(options)
+    server = Server(options, HttpApi)
     await server.start()
     return server
 

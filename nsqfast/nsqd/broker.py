@@ -1,0 +1,48 @@
+"""What nsqd's HTTP API needs of the broker: the server implements it, and the handlers do not import the server."""
+
+from typing import TYPE_CHECKING, Protocol
+
+from nsqfast._ext.broker.registry import Registry
+from nsqfast._ext.core.histogram import Histogram
+from nsqfast.net.addresses import Bound
+from nsqfast.net.door import Door
+from nsqfast.net.http_receiver import Handler
+from nsqfast.nsqd.lookup import Lookup
+from nsqfast.nsqd.options import Options
+
+if TYPE_CHECKING:  # it imports an HTTP client, which only a broker with auth servers needs
+    from nsqfast.nsqd.auth_client import AuthClient
+
+
+class Broker(Protocol):
+    """A running broker."""
+
+    options: Options
+    registry: Registry
+    lookup: Lookup
+    auth: "AuthClient | None"
+    start_time: float  # seconds since 1970
+    tcp_address: Bound | None
+    http_address: Bound | None
+    https_address: Bound | None
+    doors: dict[str, Door]  # by listener
+
+    @property
+    def lag(self) -> Histogram:
+        """How late timers of the loop fired."""
+
+    def watch_lag(self) -> None:
+        """Measure the lag for a while also where no timer is due."""
+
+    def health(self) -> str:
+        """OK, or NOK with the last disk error."""
+
+    async def persist_metadata(self, topic: str | None = None) -> None:
+        """Return when nsqd.dat is what is true now; OSError if it could not be written."""
+
+
+class HttpApiFactory(Protocol):
+    """Makes the HTTP API of one listener."""
+
+    def __call__(self, broker: Broker, is_plain: bool, serves_admin: bool) -> Handler:
+        """`is_plain`: its clients do not use TLS; `serves_admin`: it serves the endpoints for operators, too."""
