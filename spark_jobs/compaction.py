@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from nsqfast.errors import OptionsError
 from nsqfast.spark_jobs import layout
+from nsqfast.spark_jobs.compact_options import Options
 from nsqfast.spark_jobs.folders import Folder
 from nsqfast.spark_jobs.messages import INGESTED, read_messages
 from nsqfast.spark_jobs.partitions import delete_batches, no_pattern
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
-
-    from nsqfast.spark_jobs.compact import Options
 
 STATE_FOLDER, STATE_FILE = "_compact", "state.json"
 GROUP = ("topic", "date", "hour")
@@ -104,7 +103,7 @@ class CompactState:
 class Compaction:
     """One run."""
 
-    def __init__(self, spark: "SparkSession", options: "Options") -> None:
+    def __init__(self, spark: "SparkSession", options: Options) -> None:
         self._spark = spark
         self._options = options
         self._run = ""

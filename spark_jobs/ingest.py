@@ -8,128 +8,17 @@ because the job was killed between its files and Spark's note that it is done, r
 or doubled.
 """
 
-import os
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nsqfast.names import is_valid_name
-from nsqfast.options import BOOL, DURATION, INT, STRING, PlainError, option, text_such_as
+from nsqfast.spark_jobs.ingest_options import Options
 from nsqfast.spark_jobs.job import Job, run_job
-from nsqfast.spark_jobs.layout import FORMATS, PARQUET
-from nsqfast.spark_jobs.options import (
-    ANY_NUMBER,
-    AddressOptions,
-    JobOptions,
-    TopicOptions,
-    parser,
-)
-from nsqfast.tools.shared.options import CLIENT_OPTIONS
+from nsqfast.spark_jobs.options import parser
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NAME = "ingest"
-EMBEDDED, EXTERNAL = "embedded", "external"
-RECEIVERS = (EMBEDDED, EXTERNAL)
-RESTARTS = 5
-_REQUIRED = ("channel", "spool", "output", "checkpoint")
-
-
-@dataclass(slots=True)
-class Options(TopicOptions, AddressOptions, JobOptions):
-    """As on the command line. What is 0 or "" is left to the source."""
-
-    # fmt: off
-    channel: str = option(STRING, "", "channel to consume")
-    spool: str = option(
-        STRING, "", "folder in which messages are kept until they are written; all executors have it, too")
-    output: str = option(STRING, "", "folder to write to, by topic, date, hour and batch")
-    checkpoint: str = option(STRING, "", "folder in which Spark notes how far it is; it belongs to one output")
-    available_now: bool = option(BOOL, False, "take what waits now, then end")
-    interval_ns: int = option(DURATION, "1s", "time from one batch to the next; 0 = as soon as there are messages")
-    format: str = option(text_such_as(*FORMATS), PARQUET, "what is written: parquet or delta")
-    json_schema: str = option(
-        STRING, "", "file with the schema of the bodies, which become the column value: DDL, Spark's or JSON Schema")
-    dead_letter: str = option(
-        STRING, "", "folder for messages whose bodies are not of the schema; without it they stay, with an `error`")
-    max_bad: int = option(
-        INT, ANY_NUMBER, "bad bodies that a run may have; with more it ends, with status 3 (-1 = any number)")
-    receiver: str = option(
-        text_such_as(*RECEIVERS), EMBEDDED, "what takes messages from nsqd: embedded, or external (nsqfast-nsq-spool)")
-    consumer_opt: list[str] = option(
-        CLIENT_OPTIONS, [], "setting of the consumer as <key>,<value> (may be given multiple times)")
-    max_spool_bytes: str = option(STRING, "", "size of the spool at which nsqd keeps its messages, as 10g")
-    max_rows_per_trigger: int = option(INT, 0, "messages of a batch, at most")
-    max_bytes_per_trigger: str = option(STRING, "", "bytes of a batch, at most, as 512m")
-    num_partitions: int = option(INT, 0, "tasks of a batch, at most")
-    retention_ns: int = option(DURATION, "0s", "how long the spool keeps messages that are written")
-    ignore_data_loss: bool = option(BOOL, False, "go on where the spool has lost messages, with a warning")
-    restarts: int = option(
-        INT, RESTARTS, "how often in a row a query is started again that failed for a passing reason")
-    # fmt: on
-
-    def check(self) -> None:
-        """PlainError: something cannot be honoured, or is missing."""
-        JobOptions.check(self)
-        self.check_topics()
-        if not (self.topic or self.topic_pattern):
-            raise PlainError("--topic or --topic-pattern required")
-        for name in _REQUIRED:
-            if not getattr(self, name):
-                raise PlainError(f"--{name} required")
-        if not is_valid_name(self.channel):
-            raise PlainError(f"--channel: {self.channel!r} is not a valid channel name")
-        if self.format not in FORMATS:
-            raise PlainError(f"--format is {self.format!r}; it is {' or '.join(FORMATS)}")
-        if self.receiver not in RECEIVERS:
-            raise PlainError(f"--receiver is {self.receiver!r}; it is {' or '.join(RECEIVERS)}")
-        if self.receiver == EMBEDDED:
-            self.check_addresses()
-        if self.dead_letter and not self.json_schema:
-            raise PlainError("--dead-letter needs --json-schema, which says what a good body is")
-        self._check_numbers()
-        self._check_source()
-
-    def _check_numbers(self) -> None:
-        for name in (
-            "interval_ns",
-            "retention_ns",
-            "max_rows_per_trigger",
-            "num_partitions",
-            "restarts",
-        ):
-            if getattr(self, name) < 0:
-                flag = name.removesuffix("_ns").replace("_", "-")
-                raise PlainError(f"--{flag} is 0 or more")
-
-    def _check_source(self) -> None:
-        """Before Spark is started, which takes a while."""
-        from nsqfast.spark.source.options import SourceOptions
-
-        SourceOptions.parse(self.source_options())
-
-    def source_options(self) -> dict[str, str]:
-        """For format("nsq")."""
-        found = {
-            "subscribe": ",".join(self.topic),
-            "subscribePattern": self.topic_pattern,
-            "channel": self.channel,
-            "nsqdTcpAddresses": ",".join(self.nsqd_tcp_address),
-            "lookupdHttpAddresses": ",".join(self.lookupd_http_address),
-            "spoolDir": os.path.abspath(self.spool),  # noqa: PTH100 - a text
-            "receiver": self.receiver,
-            "maxSpoolBytes": self.max_spool_bytes,
-            "maxRowsPerTrigger": str(self.max_rows_per_trigger or ""),
-            "maxBytesPerTrigger": self.max_bytes_per_trigger,
-            "numPartitions": str(self.num_partitions or ""),
-            "retention": f"{self.retention_ns}ns" if self.retention_ns else "",
-            "failOnDataLoss": "false" if self.ignore_data_loss else "",
-        }
-        for item in self.consumer_opt:
-            key, _, value = item.partition(",")
-            found[f"nsq.{key}"] = value or "true"
-        return {key: value for key, value in found.items() if value}
 
 
 def main(argv: list[str] | None = None, spark: "SparkSession | None" = None) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from nsqfast.spark_jobs import layout
 from nsqfast.spark_jobs.binding import Binding, Subject
-from nsqfast.spark_jobs.ingest import Options
+from nsqfast.spark_jobs.ingest_options import Options
 from nsqfast.spark_jobs.job import EXIT_BAD, EXIT_OK, Job
 from nsqfast.spark_jobs.json_bodies import ERROR, VALUE, parse_bodies
 from nsqfast.spark_jobs.json_schema import read_json_schema

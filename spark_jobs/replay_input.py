@@ -9,7 +9,7 @@ from nsqfast.archives import FileFinder, FileNames
 from nsqfast.errors import OptionsError
 from nsqfast.spark_jobs import layout
 from nsqfast.spark_jobs.folders import Folder
-from nsqfast.spark_jobs.replay import Options
+from nsqfast.spark_jobs.replay_options import Options
 from nsqfast.tools.replay.options import BODY, ID, NONE
 from nsqfast.tools.shared.program import log
 

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 from nsqfast.errors import OptionsError
 from nsqfast.spark_jobs.binding import NOTE
 from nsqfast.spark_jobs.folders import Folder
+from nsqfast.spark_jobs.replay_options import Options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from nsqfast.spark_jobs.replay import Options
 
 FORMAT = 1
 PLAN, PROGRESS, MESSAGES = "plan.json", "progress.json", "messages"
@@ -62,7 +61,7 @@ class State:
         self.counts: dict[str, int] = {}
         self._files: list[tuple[str, int]] = []
 
-    def open(self, options: "Options") -> bool:
+    def open(self, options: Options) -> bool:
         """Whether the copy is there already; OptionsError: it is that of another run."""
         binding = {"format": FORMAT, "options": options.binding()}
         before = self._folder.read_json(NOTE)

@@ -13,8 +13,8 @@ from nsqfast.errors import NsqfastError
 from nsqfast.options import PlainError
 from nsqfast.spark_jobs.failures import explain, spark_errors
 from nsqfast.spark_jobs.job import EXIT_BAD, EXIT_FAILED, EXIT_OK, Job
-from nsqfast.spark_jobs.replay import Options
 from nsqfast.spark_jobs.replay_input import ORDER, Input, open_input
+from nsqfast.spark_jobs.replay_options import Options
 from nsqfast.spark_jobs.replay_state import State
 from nsqfast.tools.shared.program import ToolError, log
 

@@ -5,34 +5,14 @@ nsqfast-spark stats --input=/lake/messages --html=stats.html
 
 import sys
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nsqfast.options import STRING, STRINGS, PlainError, option
 from nsqfast.spark_jobs.job import EXIT_OK, Job, run_job
-from nsqfast.spark_jobs.options import JobOptions, TopicOptions, parser
+from nsqfast.spark_jobs.options import parser
+from nsqfast.spark_jobs.stats_options import Options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@dataclass(slots=True)
-class Options(TopicOptions, JobOptions):
-    """Of the job."""
-
-    # fmt: off
-    input: list[str] = option(
-        STRINGS, [], "folder that ingest, load-archives or compact wrote (may be given multiple times)")
-    output: str = option(STRING, "", "folder for the figures as Parquet, a row for each topic and hour")
-    html: str = option(STRING, "", "file for the figures as a page that needs no network")
-    # fmt: on
-
-    def check(self) -> None:
-        """PlainError: something cannot be honoured, or is missing."""
-        JobOptions.check(self)
-        self.check_topics()
-        if not self.input:
-            raise PlainError("--input required")
 
 
 def main(argv: list[str] | None = None, spark: "SparkSession | None" = None) -> int:

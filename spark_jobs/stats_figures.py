@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 from nsqfast.errors import OptionsError
 from nsqfast.spark_jobs import layout
 from nsqfast.spark_jobs.messages import INGESTED, read_messages
+from nsqfast.spark_jobs.stats_options import Options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from nsqfast.spark_jobs.stats import Options
 
 GROUP = ("topic", "date", "hour")
 PERCENTILES = (0.5, 0.95, 0.99)
@@ -42,7 +41,7 @@ class Hour:
     delay_max_s: float | None
 
 
-def count_messages(spark: "SparkSession", options: "Options") -> list[Hour]:
+def count_messages(spark: "SparkSession", options: Options) -> list[Hour]:
     """By topic and time. OptionsError: there are none."""
     messages = read_messages(spark, options.input).where(layout.is_chosen(options))
     found = _by_hour(_by_identity(messages)).orderBy(*GROUP).collect()

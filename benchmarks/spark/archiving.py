@@ -11,7 +11,7 @@ from spark.reading import make_lines
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from spark.trial import Sample
+    from spark.sample import Sample
 
 GZIP_LEVEL = 6
 

@@ -18,12 +18,13 @@ from server.broker import Broker
 from server.implementation import implementations
 from spark.scenario import SCENARIOS, Scenario
 from spark.session import open_session
-from spark.trial import OURS, PLAIN, Place, Sample, run
+from spark.trial import OURS, PLAIN, Place, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from server.scenario import Scale
+    from spark.sample import Sample
 
 # Spark starts slowly, and leaves sockets to its own garbage collection.
 pytestmark = [

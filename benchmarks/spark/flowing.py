@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from server.broker import Broker
-    from spark.trial import Sample
+    from spark.sample import Sample
 
 RATE_MAX = 150_000  # more than has to be kept up with
 RATE_CALM = 20_000

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from server.broker import Broker
-    from spark.trial import Sample
+    from spark.sample import Sample
 
 STOP_TIMEOUT_S = 60.0
 

@@ -18,7 +18,7 @@ from tools.trial import CHANNEL, LINES
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from spark.trial import Sample
+    from spark.sample import Sample
 
 TOPIC = "orders"
 SEGMENT_ROWS = 10_000

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from server.broker import Broker
-    from spark.trial import Sample
+    from spark.sample import Sample
 
 PARTITIONS = 4
 BATCH = 500

@@ -14,11 +14,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from server.broker import Broker
+    from spark.sample import Sample
     from spark.scenario import Scenario
 
 OURS, PLAIN = "nsqfast", "plain"
-
-Sample = dict[str, float]
 
 
 @dataclass(slots=True)

@@ -1,20 +1,17 @@
 """What every part of one nsqadmin shares."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from nsqfast.nsqadmin.access.audit import Audit
+from nsqfast.nsqadmin.live.consumers import ConsumerWatch
+from nsqfast.nsqadmin.live.history import History
+from nsqfast.nsqadmin.live.poller import Poller
+from nsqfast.nsqadmin.live.problems import Problems
 from nsqfast.nsqadmin.options import Options
+from nsqfast.nsqadmin.upstream.client import Upstream
 from nsqfast.nsqadmin.web.urls import Urls
-
-if TYPE_CHECKING:
-    from nsqfast.nsqadmin.access.audit import Audit
-    from nsqfast.nsqadmin.live.consumers import ConsumerWatch
-    from nsqfast.nsqadmin.live.history import History
-    from nsqfast.nsqadmin.live.poller import Poller
-    from nsqfast.nsqadmin.live.problems import Problems
-    from nsqfast.nsqadmin.upstream.client import Upstream
 
 
 @dataclass(slots=True)
@@ -23,12 +20,12 @@ class Context:
 
     options: Options
     urls: Urls
-    upstream: "Upstream"
-    poller: "Poller"
-    history: "History"
-    problems: "Problems"
-    consumers: "ConsumerWatch"
-    audit: "Audit"
+    upstream: Upstream
+    poller: Poller
+    history: History
+    problems: Problems
+    consumers: ConsumerWatch
+    audit: Audit
     start_time: float  # unix
 
 

@@ -11,21 +11,14 @@ module nor `nsqfast.spark.java` imports pyspark or pyarrow.
 
 from typing import TYPE_CHECKING
 
-from nsqfast.errors import OptionsError
+from nsqfast.spark.errors import PackageMissingError
 
 if TYPE_CHECKING:
     import os
 
     from pyspark.sql import SparkSession
 
-
-class PackageMissingError(OptionsError, ImportError):
-    """pyspark or pyarrow, by its name."""
-
-    def __init__(self, package: str) -> None:
-        super().__init__(
-            f"nsqfast.spark needs {package}, which is not installed: pip install 'nsqfast[spark]'"
-        )
+__all__ = ["PackageMissingError", "register", "release"]
 
 
 def release(spool_dir: "str | os.PathLike[str]") -> int:

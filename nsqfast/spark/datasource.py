@@ -7,8 +7,7 @@ but pyspark; what reads and what writes is imported when it is asked for.
 import uuid
 from typing import TYPE_CHECKING
 
-from nsqfast.spark import PackageMissingError
-from nsqfast.spark.errors import errors_as_lines
+from nsqfast.spark.errors import PackageMissingError, errors_as_lines
 
 try:
     from pyspark.sql.datasource import (

@@ -1,14 +1,23 @@
-"""Errors that the operator can mend reach him as the one line that they are, not behind a traceback of Spark's."""
+"""The error of a missing package. What the operator can mend reaches him as one line, not behind Spark's traceback."""
 
 import contextlib
 import os
 from collections.abc import Iterator
 
-from nsqfast.errors import NsqfastError
+from nsqfast.errors import NsqfastError, OptionsError
 
 # So begin variables that Spark gives to the processes that it starts for Python, and to nobody else.
 WORKER_PREFIX = "PYTHON_WORKER_FACTORY_"
 HIDE_VARIABLE = "SPARK_HIDE_TRACEBACK"
+
+
+class PackageMissingError(OptionsError, ImportError):
+    """pyspark or pyarrow, by its name."""
+
+    def __init__(self, package: str) -> None:
+        super().__init__(
+            f"nsqfast.spark needs {package}, which is not installed: pip install 'nsqfast[spark]'"
+        )
 
 
 def is_spark_process() -> bool:

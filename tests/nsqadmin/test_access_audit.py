@@ -14,9 +14,10 @@ import time
 import pytest
 from aiohttp import web
 
-from nsqfast.nsqadmin.access.audit import ENTRIES_KEPT, RESULTS_KEPT, TEXT_LENGTH_MAX, Result
+from nsqfast.nsqadmin.access.audit import ENTRIES_KEPT, RESULTS_KEPT, TEXT_LENGTH_MAX
 from nsqfast.nsqadmin.access.audit_file import LINES_MAX, AuditFile
 from nsqfast.nsqadmin.access.webhook import ACTIONS, QUEUE_MAX
+from nsqfast.nsqadmin.results import Result
 from support.access import (
     NOWHERE,
     log_in,

@@ -7,7 +7,7 @@ import sys
 import pytest
 from aiohttp import web
 
-from nsqfast.nsqadmin.access.roles import admin_only, bodies_only, export_only
+from nsqfast.nsqadmin.access.permissions import admin_only, bodies_only, export_only
 from support.access import (
     NOWHERE,
     cookie_header,

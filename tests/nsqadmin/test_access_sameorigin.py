@@ -5,8 +5,8 @@ from aiohttp import web
 
 from nsqfast.errors import OptionsError
 from nsqfast.nsqadmin.access.identity import csrf_token
+from nsqfast.nsqadmin.access.permissions import admin_only
 from nsqfast.nsqadmin.access.rebinding import Names, is_loopback
-from nsqfast.nsqadmin.access.roles import admin_only
 from nsqfast.nsqadmin.options import Options
 from support.access import FORM, cookie_header, log_in, probed, start_admin, write_users
 from support.web import request

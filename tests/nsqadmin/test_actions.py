@@ -435,8 +435,8 @@ def test_an_action_leaves_a_mark_in_the_charts(cluster, tmp_path, name):
         server.stop()
     options = Options(history_file=str(path))
     history = History(options)
-    load(history, str(path))
-    assert [(mark.text, mark.key) for mark in history.marks] == [
+    _, marks = load(str(path), history.tables, history.memory_max)
+    assert [(mark.text, mark.key) for mark in marks] == [
         ("Paused channel c", ("channel", name, "c")),
         ("Unpaused channel c", ("channel", name, "c")),
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from nsqfast.nsqadmin.access.audit import Entry, Result
+from nsqfast.nsqadmin.access.audit import Entry
 from nsqfast.nsqadmin.live.model import (
     Channel,
     Cluster,
@@ -19,6 +19,7 @@ from nsqfast.nsqadmin.live.model import (
     Totals,
 )
 from nsqfast.nsqadmin.live.problems import Problem, Severity
+from nsqfast.nsqadmin.results import Result
 from nsqfast.nsqadmin.upstream.messages import Client
 
 if TYPE_CHECKING:

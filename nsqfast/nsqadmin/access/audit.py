@@ -4,8 +4,7 @@ import collections
 import datetime as dt
 import itertools
 import time
-from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 from aiohttp import web
@@ -15,8 +14,7 @@ from nsqfast.nsqadmin.access.proxy import Proxies, readable
 from nsqfast.nsqadmin.access.roles import user_of
 from nsqfast.nsqadmin.access.webhook import Webhook
 from nsqfast.nsqadmin.options import Options
-
-Outcome = Literal["ok", "failed", "partial", "refused"]
+from nsqfast.nsqadmin.results import Outcome, Result
 
 ENTRIES_KEPT: Final = 1000
 TEXT_LENGTH_MAX: Final = 512  # of each text in an entry: names and errors come from others
@@ -24,22 +22,6 @@ EFFECT_BYTES_MAX: Final = 64 << 10  # the names of 500 topics
 RESULTS_KEPT: Final = 200  # of each entry in memory; the file gets them all
 CLOSE_S: Final = 2.0
 REQUEST_ID_KEY: Final[web.RequestKey[str]] = web.RequestKey("nsqadmin.request_id", str)
-
-
-class Result(msgspec.Struct, frozen=True):
-    """What became of an action on one node; `text` is the error if it is not `ok`."""
-
-    node: str
-    ok: bool
-    text: str = ""
-
-
-def outcome_of(results: Sequence[Result]) -> Outcome:
-    """In a word."""
-    failed = sum(not result.ok for result in results)
-    if not failed:
-        return "ok"
-    return "failed" if failed == len(results) else "partial"
 
 
 class Entry(msgspec.Struct, frozen=True):

@@ -3,7 +3,7 @@
 answers       an id, a line in the log, an answer also for errors
 know_user     who asks; whoever has to log in first gets no further
 check_origin  what another site had a browser send is refused
-a handler     asks access.roles whether this user may
+a handler     asks access.permissions whether this user may
 """
 
 from typing import Final
@@ -18,8 +18,9 @@ from nsqfast.nsqadmin.access.headers import SecurityHeaders
 from nsqfast.nsqadmin.access.identity import ACCESS, NOBODY, SESSION_KEY, Access, Mode, session_of
 from nsqfast.nsqadmin.access.login import RETRY_AFTER_S, TOO_MANY, Login
 from nsqfast.nsqadmin.access.passwords import TooManyTriesError
+from nsqfast.nsqadmin.access.permissions import note_refusal
 from nsqfast.nsqadmin.access.rebinding import Names
-from nsqfast.nsqadmin.access.roles import DOUBT_KEY, USER_KEY, Role, note_refusal, user_of
+from nsqfast.nsqadmin.access.roles import DOUBT_KEY, USER_KEY, Role, user_of
 from nsqfast.nsqadmin.access.sameorigin import (
     FORM,
     SAFE_METHODS,

@@ -5,9 +5,9 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from nsqfast.nsqadmin.access.audit import Result
 from nsqfast.nsqadmin.actions.order import Action, Item
 from nsqfast.nsqadmin.actions.targets import Target
+from nsqfast.nsqadmin.results import Result
 from nsqfast.nsqadmin.upstream.client import Upstream, UpstreamError
 from nsqfast.nsqadmin.upstream.steps import Step, steps_of
 

@@ -9,13 +9,13 @@ from urllib.parse import urlencode
 import msgspec
 from aiohttp import web
 
-from nsqfast.nsqadmin.access.audit import Result, outcome_of
-from nsqfast.nsqadmin.access.roles import admin_only
+from nsqfast.nsqadmin.access.permissions import admin_only
 from nsqfast.nsqadmin.actions.order import Action, Item, check_name
 from nsqfast.nsqadmin.actions.perform import cause_of
 from nsqfast.nsqadmin.actions.targets import Targets
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.live.model import NodeState
+from nsqfast.nsqadmin.results import Result, outcome_of
 from nsqfast.nsqadmin.upstream.client import UpstreamError
 
 COUNT_MAX: Final = 1000

@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable
 import msgspec
 from aiohttp import web
 
-from nsqfast.nsqadmin.access.roles import admin_only, user_of
+from nsqfast.nsqadmin.access.permissions import admin_only
+from nsqfast.nsqadmin.access.roles import user_of
 from nsqfast.nsqadmin.actions.effect import effect_of
 from nsqfast.nsqadmin.actions.jobs import Job, Jobs, new_id, opposite
 from nsqfast.nsqadmin.actions.matching import BulkEffect, Matching, RowsOf, bulk_effect, hash_of

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from nsqfast.nsqadmin.access.roles import admin_only
+from nsqfast.nsqadmin.access.permissions import admin_only
 from nsqfast.nsqadmin.alerts.metrics import Metrics
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.live.problems import Problem, Severity

@@ -11,7 +11,8 @@ from aiohttp.typedefs import Handler
 
 from nsqfast.gotext import quote
 from nsqfast.net.http_query import parse_query
-from nsqfast.nsqadmin.upstream.errors import NobodyAnsweredError, Result
+from nsqfast.nsqadmin.results import Result
+from nsqfast.nsqadmin.upstream.errors import NobodyAnsweredError
 
 log = logging.getLogger("nsqadmin")
 

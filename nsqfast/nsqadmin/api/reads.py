@@ -1,7 +1,7 @@
 """GET /api/topics, /api/nodes and what is below them, /api/counter: the cluster as it is at this moment."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from aiohttp import web
@@ -18,9 +18,12 @@ from nsqfast.nsqadmin.api.objects import (
 from nsqfast.nsqadmin.api.rounds import Rounds
 from nsqfast.nsqadmin.upstream.decoding import Slicer
 from nsqfast.nsqadmin.upstream.discovery import NSQD, Discovery, Found
-from nsqfast.nsqadmin.upstream.errors import NobodyAnsweredError, Result
+from nsqfast.nsqadmin.upstream.errors import NobodyAnsweredError
 from nsqfast.nsqadmin.upstream.messages import CountedStats, CountedTopic, NsqdStats
 from nsqfast.nsqadmin.upstream.nodes import Nsqd
+
+if TYPE_CHECKING:
+    from nsqfast.nsqadmin.results import Result
 
 Stats = list[tuple[Nsqd, NsqdStats]]
 

@@ -6,12 +6,13 @@ from typing import get_args
 from aiohttp import web
 
 from nsqfast.names import is_valid_name
-from nsqfast.nsqadmin.access.audit import Result, outcome_of
-from nsqfast.nsqadmin.access.roles import note_refusal, user_of
+from nsqfast.nsqadmin.access.permissions import note_refusal
+from nsqfast.nsqadmin.access.roles import user_of
 from nsqfast.nsqadmin.api.answers import ApiError, Ask, answer, warn
 from nsqfast.nsqadmin.api.bodies import read_strings
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.live.marks import mark_action
+from nsqfast.nsqadmin.results import Result, outcome_of
 from nsqfast.nsqadmin.upstream.errors import NobodyAnsweredError
 from nsqfast.nsqadmin.upstream.steps import Steps, Verb
 

@@ -15,8 +15,8 @@ from typing import Any
 from urllib.parse import quote, unquote, urlencode
 
 from nsqfast.nsqadmin.live.series import NODE_COLUMNS, Key
+from nsqfast.nsqadmin.web.elements import Link
 from nsqfast.nsqadmin.web.query import Query
-from nsqfast.nsqadmin.web.view import Link
 
 RANGES = {"15m": 900, "1h": 3600, "6h": 6 * 3600, "24h": 24 * 3600}
 RANGE_NAMES = {"15m": "15 min", "1h": "1 h", "6h": "6 h", "24h": "24 h"}

@@ -28,7 +28,7 @@ from aiohttp import web
 from multidict import MultiMapping
 from numpy.typing import NDArray
 
-from nsqfast.nsqadmin.access.roles import export_only
+from nsqfast.nsqadmin.access.permissions import export_only
 from nsqfast.nsqadmin.charts.plan import COLUMNS, RANGE_DEFAULT, RANGES, format_key, parse_key
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.live.series import CHANNEL_COLUMNS, Key, Series

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from nsqfast.nsqadmin.live.history_file import HistoryFileError, Kept, is_ours, load, save, snapshot
+from nsqfast.nsqadmin.live.history_file import HistoryFileError, is_ours, load, save, snapshot
 from nsqfast.nsqadmin.live.model import Channel, Cluster, Node, NodeState, Rates, Topic
 from nsqfast.nsqadmin.live.parts import node_keys
 from nsqfast.nsqadmin.live.rings import BLOCK, Doubles
@@ -25,7 +25,7 @@ from nsqfast.nsqadmin.live.series import (
     Mark,
     Series,
 )
-from nsqfast.nsqadmin.live.table import Table
+from nsqfast.nsqadmin.live.table import StoredTable, Table
 from nsqfast.nsqadmin.live.trends import oldest, slopes
 from nsqfast.nsqadmin.options import Options
 
@@ -206,9 +206,9 @@ class History:
         """--history-memory."""
         return self._options.history_memory
 
-    def adopt(self, kept: list[Kept]) -> None:
-        """What a file knew, before the first tick."""
-        for table, part in zip(self.tables, kept, strict=True):
+    def adopt(self, stored: list[StoredTable]) -> None:
+        """Take over what a file holds, before the first tick."""
+        for table, part in zip(self.tables, stored, strict=True):
             table.adopt(part, time.time())
         plan = 0
         while self._bytes(plan, [0, 0, 0]) > self.memory_max and plan + 1 < len(STEPS_S):
@@ -286,12 +286,17 @@ class History:
             log.warning("charts: --history-file %s is something else, and left as it is", path)
             return
         try:
-            await asyncio.to_thread(load, self, path)
+            await asyncio.to_thread(self._load, path)
         except FileNotFoundError:
             pass
         except HistoryFileError as error:
             log.warning("charts: --history-file %s is ignored: %s", path, error)
         self._saver = asyncio.get_running_loop().create_task(self._save_often())
+
+    def _load(self, path: str) -> None:
+        stored, marks = load(path, self.tables, self.memory_max)
+        self.adopt(stored)
+        self.marks.extend(marks)
 
     async def stop(self) -> None:
         """Save for the last time."""
@@ -305,7 +310,7 @@ class History:
         """Into --history-file, in a thread; trouble is one line in the log."""
         path = self._options.history_file
         try:
-            await asyncio.to_thread(save, snapshot(self), path)
+            await asyncio.to_thread(save, snapshot(self.tables, self.marks), path)
         except OSError as error:
             log.warning("charts: --history-file %s could not be written: %s", path, error)
 

@@ -6,9 +6,10 @@ rows oldest first. It is written beside the old one and takes its place at once.
 
 import zipfile
 import zlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -17,10 +18,7 @@ from numpy.typing import NDArray
 from nsqfast.nsqadmin.live.replacing import replacing
 from nsqfast.nsqadmin.live.rings import BLOCK, Ring
 from nsqfast.nsqadmin.live.series import Key, Mark
-
-if TYPE_CHECKING:
-    from nsqfast.nsqadmin.live.history import History
-    from nsqfast.nsqadmin.live.table import Table
+from nsqfast.nsqadmin.live.table import StoredTable, Table
 
 VERSION = 1
 ABOUT = "about.json"
@@ -85,22 +83,23 @@ class Snapshot:
     arrays: list[tuple[str, NDArray[np.float64]]]
 
 
-def snapshot(history: "History") -> Snapshot:
+def snapshot(tables: Sequence[Table], marks: Iterable[Mark]) -> Snapshot:
     """On the loop."""
-    tables: list[_TableAbout] = []
+    table_abouts: list[_TableAbout] = []
     rings: list[_RingPart] = []
     arrays = []
-    for number, table in enumerate(history.tables):
-        abouts = []
+    for number, table in enumerate(tables):
+        ring_abouts = []
         for name, ring in (("fine", table.fine), ("coarse", table.coarse)):
             first = max(ring.first, ring.last - ring.points + 1 + ROWS_LEFT_OUT)
             rows = np.arange(first, ring.last + 1 if ring.last >= 0 else first) % ring.points
             rings.append(_RingPart(f"{number}.{name}", list(ring.blocks), ring.counts, rows))
-            abouts.append(_RingAbout(ring.step_s, first, ring.last, len(ring.blocks)))
-        tables.append(_TableAbout(table.columns, list(table.slots.items()), *abouts))
+            ring_abouts.append(_RingAbout(ring.step_s, first, ring.last, len(ring.blocks)))
+        slots = list(table.slots.items())
+        table_abouts.append(_TableAbout(table.columns, slots, *ring_abouts))
         arrays += [(f"{number}.totals", table.totals.copy()), (f"{number}.raw", table.raw.copy())]
-    marks = [(mark.at, mark.text, mark.key) for mark in history.marks]
-    return Snapshot(_About(VERSION, tables, marks), rings, arrays)
+    noted = [(mark.at, mark.text, mark.key) for mark in marks]
+    return Snapshot(_About(VERSION, table_abouts, noted), rings, arrays)
 
 
 def save(taken: Snapshot, path: str) -> None:
@@ -133,41 +132,31 @@ def is_ours(path: str) -> bool:
     return not begin or (begin[:4] == b"PK\x03\x04" and ABOUT.encode() in begin)
 
 
-def load(history: "History", path: str) -> None:
-    """In a thread, before the first tick: fills the tables, or raises HistoryFileError and changes nothing."""
+def load(
+    path: str, tables: Sequence[Table], memory_max: int
+) -> tuple[list[StoredTable], list[Mark]]:
+    """Read what the file holds of these tables, and its marks, in a thread. HistoryFileError; FileNotFoundError."""
     try:
-        if Path(path).stat().st_size > 2 * history.memory_max + (1 << 20):
+        if Path(path).stat().st_size > 2 * memory_max + (1 << 20):
             raise HistoryFileError("it is larger than --history-memory allows")
         with zipfile.ZipFile(path) as archive:
             about = msgspec.json.decode(archive.read(ABOUT), type=_About)
-            if about.nsqadmin_history != VERSION or len(about.tables) != len(history.tables):
+            if about.nsqadmin_history != VERSION or len(about.tables) != len(tables):
                 raise HistoryFileError("it is of another version")
             read = [
                 _read_table(archive, number, table, said)
-                for number, (table, said) in enumerate(
-                    zip(history.tables, about.tables, strict=True)
-                )
+                for number, (table, said) in enumerate(zip(tables, about.tables, strict=True))
             ]
     except FileNotFoundError:
         raise
     except TROUBLE as error:
         raise HistoryFileError(str(error) or type(error).__name__) from None
-    history.adopt(read)
-    history.marks.extend(Mark(*mark) for mark in about.marks)
+    return read, [Mark(*mark) for mark in about.marks]
 
 
-@dataclass(slots=True)
-class Kept:
-    """Of one table."""
-
-    slots: dict[Key, int]
-    fine: Ring
-    coarse: Ring
-    totals: NDArray[np.float64]
-    raw: NDArray[np.float64]
-
-
-def _read_table(archive: zipfile.ZipFile, number: int, table: "Table", about: _TableAbout) -> Kept:
+def _read_table(
+    archive: zipfile.ZipFile, number: int, table: Table, about: _TableAbout
+) -> StoredTable:
     blocks = about.fine.blocks
     capacity = blocks * BLOCK
     slots = dict(about.slots)
@@ -184,10 +173,10 @@ def _read_table(archive: zipfile.ZipFile, number: int, table: "Table", about: _T
         rings.append(_read_ring(archive, f"{number}.{name}", table, said))
     totals = _read(archive, f"{number}.totals", (capacity,), np.float64)
     raw = _read(archive, f"{number}.raw", (capacity,), np.float64)
-    return Kept(slots, rings[0], rings[1], totals, raw)
+    return StoredTable(slots, rings[0], rings[1], totals, raw)
 
 
-def _read_ring(archive: zipfile.ZipFile, name: str, table: "Table", about: _RingAbout) -> Ring:
+def _read_ring(archive: zipfile.ZipFile, name: str, table: Table, about: _RingAbout) -> Ring:
     width, length = len(table.columns), about.last - about.first + 1 if about.last >= 0 else 0
     if about.step_s < 1 or not 0 <= length <= POINTS_MAX:
         raise HistoryFileError("its times are impossible")

@@ -9,15 +9,11 @@ import contextlib
 import logging
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from nsqfast.nsqadmin.live.model import Cluster, NodeState
-from nsqfast.nsqadmin.upstream.client import UpstreamError
+from nsqfast.nsqadmin.upstream.client import Upstream, UpstreamError
 from nsqfast.nsqadmin.upstream.messages import NsqdStats
-
-if TYPE_CHECKING:
-    from nsqfast.nsqadmin.upstream.client import Upstream
 
 log = logging.getLogger("nsqadmin")
 
@@ -59,7 +55,7 @@ class _Measured:
 class Probes:
     """Without `upstream` nothing is ever asked, and nothing known."""
 
-    def __init__(self, upstream: "Upstream | None") -> None:
+    def __init__(self, upstream: Upstream | None) -> None:
         self._upstream = upstream
         self._ready: dict[Names, Ready] = {}
         self._wanted: dict[Names, Ready] = {}

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from nsqfast.errors import OptionsError
@@ -23,9 +22,7 @@ from nsqfast.nsqadmin.live.mutes import Mutes
 from nsqfast.nsqadmin.live.probes import Probes
 from nsqfast.nsqadmin.live.rules import Rules
 from nsqfast.nsqadmin.options import Options
-
-if TYPE_CHECKING:
-    from nsqfast.nsqadmin.upstream.client import Upstream
+from nsqfast.nsqadmin.upstream.client import Upstream
 
 __all__ = ["Problem", "Problems", "Severity"]
 
@@ -53,7 +50,7 @@ class Problem:
 class Problems:
     """Takes each tick after History did."""
 
-    def __init__(self, options: Options, upstream: "Upstream | None" = None) -> None:
+    def __init__(self, options: Options, upstream: Upstream | None = None) -> None:
         check_options(options)
         self.found: list[Problem] = []  # the first FOUND_MAX, by severity, then by time
         self.counts = dict.fromkeys(Severity, 0)  # of all

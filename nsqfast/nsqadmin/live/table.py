@@ -1,6 +1,6 @@
 """The history of all entities of one kind: who has which slot, what came since the last step, and the rings."""
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,12 +8,20 @@ from numpy.typing import NDArray
 from nsqfast.nsqadmin.live.rings import BLOCK, Doubles, Floats, Ring, resample
 from nsqfast.nsqadmin.live.series import Key
 
-if TYPE_CHECKING:
-    from nsqfast.nsqadmin.live.history_file import Kept
-
 KEPT_S = 600.0  # of an entity that is gone, before somebody else may have its slot
 CLOCK_BACK_S_MAX = 60.0  # beyond it the past is of no use any more
 FILL_S = 30.0  # ticks that are no farther apart make no gap
+
+
+@dataclass(slots=True)
+class StoredTable:
+    """What a file holds of one table."""
+
+    slots: dict[Key, int]
+    fine: Ring
+    coarse: Ring
+    totals: Doubles
+    raw: Doubles
 
 
 class Table:
@@ -57,11 +65,11 @@ class Table:
         self._sums[:] = 0
         self._numbers[:] = 0
 
-    def adopt(self, kept: "Kept", now: float) -> None:
-        """What a file knew; the table is empty. `set_steps` has to follow."""
-        self.fine, self.coarse, self.slots = kept.fine, kept.coarse, kept.slots
-        self.totals, self.raw = kept.totals, kept.raw
-        capacity, width = len(kept.fine.blocks) * BLOCK, len(self.columns)
+    def adopt(self, stored: StoredTable, now: float) -> None:
+        """Take over what a file holds; the table is empty. `set_steps` has to follow."""
+        self.fine, self.coarse, self.slots = stored.fine, stored.coarse, stored.slots
+        self.totals, self.raw = stored.totals, stored.raw
+        capacity, width = len(stored.fine.blocks) * BLOCK, len(self.columns)
         self._seen = np.full(capacity, now)
         self._sums, self._numbers = (
             np.zeros((capacity, width)),

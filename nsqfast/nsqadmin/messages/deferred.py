@@ -7,10 +7,10 @@ from urllib.parse import urlencode
 import msgspec
 from aiohttp import web
 
-from nsqfast.nsqadmin.access.audit import Result, outcome_of
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.live.model import Node
 from nsqfast.nsqadmin.messages.page import json_answer
+from nsqfast.nsqadmin.results import Result, outcome_of
 from nsqfast.nsqadmin.upstream.errors import UpstreamError
 
 ID = re.compile(r"[0-9a-f]{16}")

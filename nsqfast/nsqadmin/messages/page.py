@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import msgspec
 from aiohttp import web
 
-from nsqfast.nsqadmin.access.audit import Result, outcome_of
-from nsqfast.nsqadmin.access.roles import may_see_bodies, user_of
+from nsqfast.nsqadmin.access.permissions import may_see_bodies
+from nsqfast.nsqadmin.access.roles import user_of
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.live.model import Part
 from nsqfast.nsqadmin.messages.look import (
@@ -20,13 +20,16 @@ from nsqfast.nsqadmin.messages.look import (
     read_look,
     without_filter,
 )
+from nsqfast.nsqadmin.results import Result, outcome_of
+from nsqfast.nsqadmin.web.elements import Link
 from nsqfast.nsqadmin.web.near import near_names
 from nsqfast.nsqadmin.web.page.channel import TABS
-from nsqfast.nsqadmin.web.pages import Page, PageNotFoundError, PageRequest
+from nsqfast.nsqadmin.web.page_request import PageRequest
+from nsqfast.nsqadmin.web.pages import Page, PageNotFoundError
 from nsqfast.nsqadmin.web.query import Query
 from nsqfast.nsqadmin.web.site import Site
 from nsqfast.nsqadmin.web.tabs import make_tab, message_tabs, tab_texts
-from nsqfast.nsqadmin.web.view import Link, View
+from nsqfast.nsqadmin.web.view import View
 
 VIEW_LABELS = (("json", "JSON"), ("text", "Text"), ("hex", "Hex"))
 STATE_LABELS = (("ready", "Ready"), ("in_flight", "In flight"))

@@ -2,7 +2,7 @@
 
 from aiohttp import web
 
-from nsqfast.nsqadmin.access.roles import admin_only
+from nsqfast.nsqadmin.access.permissions import admin_only
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.messages.deferred import DeferredHandlers
 from nsqfast.nsqadmin.messages.look import Looker

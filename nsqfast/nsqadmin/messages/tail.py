@@ -17,12 +17,12 @@ from aiohttp import web
 from nsqfast.client import Config, Consumer, Message
 from nsqfast.errors import NsqfastError
 from nsqfast.net.addresses import format_address
-from nsqfast.nsqadmin.access.audit import Result, outcome_of
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.live.model import Node, NodeState
 from nsqfast.nsqadmin.messages.bodies import Body, Kind, show_body
 from nsqfast.nsqadmin.messages.look import NODES_AT_ONCE, nodes_of
 from nsqfast.nsqadmin.messages.masks import Masks
+from nsqfast.nsqadmin.results import Result, outcome_of
 from nsqfast.nsqadmin.upstream.errors import UpstreamError
 from nsqfast.nsqadmin.upstream.messages import NsqdStats
 

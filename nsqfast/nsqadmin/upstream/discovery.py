@@ -14,9 +14,10 @@ from urllib.parse import quote_plus
 import msgspec
 
 from nsqfast.nsqadmin.options import Options
+from nsqfast.nsqadmin.results import Result
 from nsqfast.nsqadmin.upstream.client import Upstream
 from nsqfast.nsqadmin.upstream.decoding import Slicer, decode, join_sorted
-from nsqfast.nsqadmin.upstream.errors import NobodyAnsweredError, Result, UpstreamError
+from nsqfast.nsqadmin.upstream.errors import NobodyAnsweredError, UpstreamError
 from nsqfast.nsqadmin.upstream.messages import (
     Channels,
     CountedStats,

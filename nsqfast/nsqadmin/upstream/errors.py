@@ -2,9 +2,7 @@
 
 from collections.abc import Sequence
 
-from nsqfast.nsqadmin.access.audit import Result
-
-__all__ = ["NobodyAnsweredError", "Result", "UpstreamError"]
+from nsqfast.nsqadmin.results import Result
 
 
 class UpstreamError(Exception):

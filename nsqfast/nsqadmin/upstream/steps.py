@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 from urllib.parse import urlencode
 
+from nsqfast.nsqadmin.results import Result
 from nsqfast.nsqadmin.upstream.client import Upstream
 from nsqfast.nsqadmin.upstream.discovery import NSQLOOKUPD, Discovery
-from nsqfast.nsqadmin.upstream.errors import NobodyAnsweredError, Result, UpstreamError
-
-__all__ = ["Result", "Step", "Steps", "Verb", "steps_of"]
+from nsqfast.nsqadmin.upstream.errors import NobodyAnsweredError, UpstreamError
 
 Verb: TypeAlias = Literal["pause", "unpause", "empty"]
 

@@ -7,10 +7,10 @@ from nsqfast.nsqadmin.live.consumers import Consumer, Consumers
 from nsqfast.nsqadmin.live.model import Cluster, Node
 from nsqfast.nsqadmin.upstream.messages import Client
 from nsqfast.nsqadmin.web import texts
-from nsqfast.nsqadmin.web.pages import PageRequest
+from nsqfast.nsqadmin.web.elements import State
+from nsqfast.nsqadmin.web.page_request import PageRequest
 from nsqfast.nsqadmin.web.search import Searchable
 from nsqfast.nsqadmin.web.tables import Column, TableSpec
-from nsqfast.nsqadmin.web.view import State
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from nsqfast.nsqadmin.access.roles import export_only, user_of
+from nsqfast.nsqadmin.access.permissions import export_only
+from nsqfast.nsqadmin.access.roles import user_of
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.live.slices import Slices
 from nsqfast.nsqadmin.web.live import Live

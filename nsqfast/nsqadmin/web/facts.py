@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from nsqfast.nsqadmin.live.model import Channel, Cluster, Topic
 from nsqfast.nsqadmin.live.slices import Slices
-from nsqfast.nsqadmin.web.view import State
+from nsqfast.nsqadmin.web.elements import State
 
 GROWS_S_MIN = 0.05  # messages a second: below that it is noise
 

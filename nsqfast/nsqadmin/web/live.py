@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 import msgspec
 from aiohttp import web
 
-from nsqfast.nsqadmin.access.roles import refuse, user_of
+from nsqfast.nsqadmin.access.permissions import refuse
+from nsqfast.nsqadmin.access.roles import user_of
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.web.pages import Page, PageNotFoundError
 from nsqfast.nsqadmin.web.query import Query

@@ -1,40 +1,12 @@
-"""What a page is, and what its `build` gets. The pages themselves are the modules of web.page."""
+"""What a page is. The pages themselves are the modules of web.page."""
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from nsqfast.nsqadmin.access.roles import Role
-from nsqfast.nsqadmin.context import Context
-from nsqfast.nsqadmin.live.model import Cluster
-from nsqfast.nsqadmin.web.facts import FactsOfTick, TopicFacts
-from nsqfast.nsqadmin.web.query import Query
+from nsqfast.nsqadmin.web.page_request import PageRequest
 from nsqfast.nsqadmin.web.view import View
-
-
-@dataclass(frozen=True, slots=True)
-class PageRequest:
-    """A page, as far as its View depends on who asks: the role, not the name.
-
-    `match` has the parts of the route, unquoted. All that depends on time reckons from `cluster.at`.
-    """
-
-    context: Context
-    cluster: Cluster
-    role: Role
-    match: Mapping[str, str]
-    query: Query
-    facts: FactsOfTick
-
-    async def topic_facts(self) -> list[TopicFacts]:
-        """Of all topics, sorted by name; the list is shared, so nobody may change it."""
-        return await self.facts.topics(self.cluster)
-
-    @property
-    def is_admin(self) -> bool:
-        """Actions are shown."""
-        return self.role is Role.ADMIN
 
 
 class PageNotFoundError(Exception):

@@ -10,7 +10,8 @@ from aiohttp import web
 
 from nsqfast.nsqadmin.access.answers import PAGES as PAGES_KEY
 from nsqfast.nsqadmin.access.identity import NOBODY, access_of, csrf_token, session_of
-from nsqfast.nsqadmin.access.roles import USER_KEY, Role, admin_only, user_of
+from nsqfast.nsqadmin.access.permissions import admin_only
+from nsqfast.nsqadmin.access.roles import USER_KEY, Role, user_of
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.live.model import EMPTY
 from nsqfast.nsqadmin.web.assets import Assets

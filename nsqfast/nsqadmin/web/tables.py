@@ -3,14 +3,12 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
+from nsqfast.nsqadmin.web.elements import Kind, Link, State
+from nsqfast.nsqadmin.web.page_request import PageRequest
 from nsqfast.nsqadmin.web.query import Query, TableQuery
 from nsqfast.nsqadmin.web.search import Searchable, parse_search
-from nsqfast.nsqadmin.web.view import Kind, Link, State
-
-if TYPE_CHECKING:
-    from nsqfast.nsqadmin.web.pages import PageRequest
 
 T = TypeVar("T")
 Value = str | int | float | bool | None
@@ -33,9 +31,9 @@ class Column(Generic[T]):
     text: Callable[[Any], str] = str
     kind: Literal["text", "number", "chips", "spark"] = "text"
     priority: int = 1
-    href: "Callable[[PageRequest, T], str] | None" = None
+    href: Callable[[PageRequest, T], str] | None = None
     chips: Callable[[T], Sequence[State]] | None = None
-    spark: "Callable[[PageRequest, T], Sequence[float | None]] | None" = None
+    spark: Callable[[PageRequest, T], Sequence[float | None]] | None = None
     title: Callable[[T], str] | None = None
     help: str = ""  # of the column's head
     can_sort: bool = True
@@ -189,7 +187,7 @@ class Table(Generic[T]):
         return {"rows": [row.to_json() for row in self.rows]}
 
 
-def make_table(request: "PageRequest", spec: TableSpec[T], items: Sequence[T]) -> Table[T]:
+def make_table(request: PageRequest, spec: TableSpec[T], items: Sequence[T]) -> Table[T]:
     """`items` in the order that counts where two are equal."""
     query = request.query.table("" if spec.is_main else spec.name)
     errors: list[str] = []
@@ -231,7 +229,7 @@ def sort_items(spec: TableSpec[T], query: TableQuery, items: list[T]) -> list[T]
     return [item for _, item in known] + unknown
 
 
-def make_row(request: "PageRequest", spec: TableSpec[T], item: T) -> Row:
+def make_row(request: PageRequest, spec: TableSpec[T], item: T) -> Row:
     """What is shown of one."""
     return Row(
         key=spec.key(item),
@@ -241,7 +239,7 @@ def make_row(request: "PageRequest", spec: TableSpec[T], item: T) -> Row:
     )
 
 
-def make_cell(request: "PageRequest", column: Column[T], item: T) -> Cell:
+def make_cell(request: PageRequest, column: Column[T], item: T) -> Cell:
     """One of them."""
     title = column.title(item) if column.title else ""
     if column.chips is not None:

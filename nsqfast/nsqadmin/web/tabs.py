@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from nsqfast.nsqadmin.live.model import Channel
 from nsqfast.nsqadmin.web import texts
+from nsqfast.nsqadmin.web.elements import Link
 from nsqfast.nsqadmin.web.urls import Urls
-from nsqfast.nsqadmin.web.view import Link
 
 COUNTS: dict[str, Callable[[Channel], int]] = {
     "nodes": lambda channel: len(channel.parts),

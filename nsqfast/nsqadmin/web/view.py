@@ -1,7 +1,8 @@
 """What a page shows, once: its template renders a View, and `/ui/live` sends the same View to the open page.
 
 A page is `Page(name, route, build, template)` (web.pages); `build(request: PageRequest) -> View` reads
-`request.cluster` and nothing else that changes, so that all viewers of one address share one View per tick.
+`request.cluster` (web.page_request) and nothing else that changes, so that all viewers of one address share one View
+per tick.
 Texts come from web.texts. Everything is plain text: templates escape it, scripts set it as textContent.
 
     View.texts    {key: text}     `<span data-text="KEY">` has it, or `<... data-text>` by macro `live(view, key)`
@@ -26,35 +27,10 @@ are cloned from `<template data-row="TABLE">`; rows are known by `data-key`.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
-if TYPE_CHECKING:
-    from nsqfast.nsqadmin.web.tables import Table
-
-Kind = Literal["ok", "warn", "crit", "info", "off"]
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """A chip: its shape and colour go by `kind`, and `word` says the same."""
-
-    kind: Kind
-    word: str
-    title: str = ""
-
-    def to_json(self) -> dict[str, str]:
-        """As `/ui/live` sends it."""
-        return {"kind": self.kind, "word": self.word, "title": self.title}
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """A crumb, a tab, a filter; `count` is the key of a number in View.texts that stands behind the text."""
-
-    text: str
-    href: str
-    is_current: bool = False
-    count: str = ""
+from nsqfast.nsqadmin.web.elements import Link, State
+from nsqfast.nsqadmin.web.tables import Table
 
 
 @dataclass(slots=True)
@@ -66,7 +42,7 @@ class View:
     texts: dict[str, str] = field(default_factory=dict)
     states: dict[str, State] = field(default_factory=dict)
     shown: dict[str, bool] = field(default_factory=dict)
-    tables: "dict[str, Table[Any]]" = field(default_factory=dict)
+    tables: dict[str, Table[Any]] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
 

@@ -13,7 +13,8 @@ from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.live.model import Cluster
 from nsqfast.nsqadmin.web.banner import add_banner
 from nsqfast.nsqadmin.web.facts import FactsOfTick
-from nsqfast.nsqadmin.web.pages import Page, PageRequest
+from nsqfast.nsqadmin.web.page_request import PageRequest
+from nsqfast.nsqadmin.web.pages import Page
 from nsqfast.nsqadmin.web.query import Query
 from nsqfast.nsqadmin.web.view import View
 

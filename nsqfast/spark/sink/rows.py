@@ -14,7 +14,7 @@ from nsqfast._ext.protocol.publish_command import Encoded
 from nsqfast._ext.protocol.records import encode
 from nsqfast.errors import NsqfastError
 from nsqfast.names import is_valid_name
-from nsqfast.spark import PackageMissingError
+from nsqfast.spark.errors import PackageMissingError
 from nsqfast.spark.sink.columns import BODY, DEFER_MS, TOPIC
 from nsqfast.spark.sink.options import SIZE_SIZE, SinkOptions
 

@@ -1,10 +1,12 @@
 """/audit: the last thousand things that were done, the newest first; names and addresses of users are for admins."""
 
 from nsqfast.nsqadmin.access.audit import Entry
-from nsqfast.nsqadmin.web.pages import Page, PageRequest
+from nsqfast.nsqadmin.web.elements import Kind, State
+from nsqfast.nsqadmin.web.page_request import PageRequest
+from nsqfast.nsqadmin.web.pages import Page
 from nsqfast.nsqadmin.web.search import Searchable
 from nsqfast.nsqadmin.web.tables import Column, TableSpec, make_table
-from nsqfast.nsqadmin.web.view import Kind, State, View
+from nsqfast.nsqadmin.web.view import View
 
 KINDS: dict[str, Kind] = {"ok": "ok", "partial": "warn", "failed": "crit", "refused": "crit"}
 RESULTS_SHOWN = 3

@@ -12,14 +12,16 @@ from nsqfast.nsqadmin.charts.plan import POINT_S, Chart, Line, make_plan
 from nsqfast.nsqadmin.live.consumers import Consumers
 from nsqfast.nsqadmin.live.model import Channel, Topic
 from nsqfast.nsqadmin.web import consumer_table, texts
+from nsqfast.nsqadmin.web.elements import Link, State
 from nsqfast.nsqadmin.web.facts import GROWS_S_MIN, paused_state
 from nsqfast.nsqadmin.web.near import near_names
 from nsqfast.nsqadmin.web.page.parts import CHANNEL_NODES, Share, make_shares
 from nsqfast.nsqadmin.web.page.topic import find_topic, own_problems, set_state
-from nsqfast.nsqadmin.web.pages import Page, PageNotFoundError, PageRequest
+from nsqfast.nsqadmin.web.page_request import PageRequest
+from nsqfast.nsqadmin.web.pages import Page, PageNotFoundError
 from nsqfast.nsqadmin.web.tables import Column, TableSpec, make_table
 from nsqfast.nsqadmin.web.tabs import make_tab, message_tabs, tab_texts
-from nsqfast.nsqadmin.web.view import Link, State, View
+from nsqfast.nsqadmin.web.view import View
 
 QUANTILES = (0.5, 0.95, 0.99, 1.0)
 ERRORS_MAX = 5

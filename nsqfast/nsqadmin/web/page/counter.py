@@ -5,7 +5,8 @@ import asyncio
 from nsqfast.nsqadmin.charts.graphite import ANY, make_pictures
 from nsqfast.nsqadmin.live.model import Cluster
 from nsqfast.nsqadmin.web import texts
-from nsqfast.nsqadmin.web.pages import Page, PageRequest
+from nsqfast.nsqadmin.web.page_request import PageRequest
+from nsqfast.nsqadmin.web.pages import Page
 from nsqfast.nsqadmin.web.view import View
 
 METRICS = ("message_count",)

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from nsqfast.nsqadmin.live.model import Cluster
 from nsqfast.nsqadmin.web.page.nodes import LOOKUPDS, lookupd_facts
-from nsqfast.nsqadmin.web.pages import Page, PageRequest
+from nsqfast.nsqadmin.web.page_request import PageRequest
+from nsqfast.nsqadmin.web.pages import Page
 from nsqfast.nsqadmin.web.search import Searchable
 from nsqfast.nsqadmin.web.tables import Column, TableSpec, make_table
 from nsqfast.nsqadmin.web.view import View

@@ -8,12 +8,14 @@ from nsqfast.nsqadmin.live.model import Cluster, Node, NodeState, Part, Topic
 from nsqfast.nsqadmin.live.parts import part_at
 from nsqfast.nsqadmin.live.slices import Slices
 from nsqfast.nsqadmin.web import texts
+from nsqfast.nsqadmin.web.elements import Link, State
 from nsqfast.nsqadmin.web.near import near_names
 from nsqfast.nsqadmin.web.page.parts import node_state
-from nsqfast.nsqadmin.web.pages import Page, PageNotFoundError, PageRequest
+from nsqfast.nsqadmin.web.page_request import PageRequest
+from nsqfast.nsqadmin.web.pages import Page, PageNotFoundError
 from nsqfast.nsqadmin.web.search import Searchable
 from nsqfast.nsqadmin.web.tables import Column, TableSpec, make_table
-from nsqfast.nsqadmin.web.view import Link, State, View
+from nsqfast.nsqadmin.web.view import View
 
 
 @dataclass(slots=True, eq=False)

@@ -4,11 +4,13 @@ from dataclasses import dataclass
 
 from nsqfast.nsqadmin.live.model import Cluster, Lookupd, Node, NodeState
 from nsqfast.nsqadmin.web import texts
+from nsqfast.nsqadmin.web.elements import State
 from nsqfast.nsqadmin.web.page.parts import node_state
-from nsqfast.nsqadmin.web.pages import Page, PageRequest
+from nsqfast.nsqadmin.web.page_request import PageRequest
+from nsqfast.nsqadmin.web.pages import Page
 from nsqfast.nsqadmin.web.search import Searchable
 from nsqfast.nsqadmin.web.tables import Column, TableSpec, make_table
-from nsqfast.nsqadmin.web.view import State, View
+from nsqfast.nsqadmin.web.view import View
 
 MISSING_SHOWN = 3
 

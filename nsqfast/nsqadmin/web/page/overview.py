@@ -10,7 +10,8 @@ from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web.page.nodes import NODES, NodeFacts
 from nsqfast.nsqadmin.web.page.parts import CHANNELS
 from nsqfast.nsqadmin.web.page.problems import TABLE as PROBLEMS
-from nsqfast.nsqadmin.web.pages import Page, PageRequest
+from nsqfast.nsqadmin.web.page_request import PageRequest
+from nsqfast.nsqadmin.web.pages import Page
 from nsqfast.nsqadmin.web.tables import Column, TableSpec, make_table, pick_columns
 from nsqfast.nsqadmin.web.view import View
 

@@ -7,11 +7,11 @@ from types import MappingProxyType
 from nsqfast.nsqadmin.live.model import Channel, Cluster, Counts, Node, NodeState, Part
 from nsqfast.nsqadmin.upstream.messages import ChannelStats
 from nsqfast.nsqadmin.web import texts
+from nsqfast.nsqadmin.web.elements import State
 from nsqfast.nsqadmin.web.facts import GROWS_S_MIN, channel_states, paused_word
-from nsqfast.nsqadmin.web.pages import PageRequest
+from nsqfast.nsqadmin.web.page_request import PageRequest
 from nsqfast.nsqadmin.web.search import Searchable
 from nsqfast.nsqadmin.web.tables import Column, TableSpec
-from nsqfast.nsqadmin.web.view import State
 
 
 def node_state(node: Node, at: float) -> State:

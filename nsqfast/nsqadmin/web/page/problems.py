@@ -2,10 +2,12 @@
 
 from nsqfast.nsqadmin.live.problems import Problem
 from nsqfast.nsqadmin.web import texts
-from nsqfast.nsqadmin.web.pages import Page, PageRequest
+from nsqfast.nsqadmin.web.elements import State
+from nsqfast.nsqadmin.web.page_request import PageRequest
+from nsqfast.nsqadmin.web.pages import Page
 from nsqfast.nsqadmin.web.search import Searchable
 from nsqfast.nsqadmin.web.tables import Column, TableSpec, make_table
-from nsqfast.nsqadmin.web.view import State, View
+from nsqfast.nsqadmin.web.view import View
 
 WORDS = {"crit": "Critical", "warn": "Warning", "info": "Note"}
 ORDER = {"crit": 3, "warn": 2, "info": 1}

@@ -8,13 +8,15 @@ from nsqfast.nsqadmin.charts.plan import DEPTH, LINES_MAX, POINT_S, Chart, Line,
 from nsqfast.nsqadmin.live.model import Topic
 from nsqfast.nsqadmin.live.problems import Problem
 from nsqfast.nsqadmin.web import texts
+from nsqfast.nsqadmin.web.elements import Link, State
 from nsqfast.nsqadmin.web.facts import TopicFacts, paused_state, sum_topic
 from nsqfast.nsqadmin.web.near import near_names
 from nsqfast.nsqadmin.web.page.parts import CHANNELS, TOPIC_NODES, make_shares
 from nsqfast.nsqadmin.web.page.problems import TABLE as PROBLEMS
-from nsqfast.nsqadmin.web.pages import Page, PageNotFoundError, PageRequest
+from nsqfast.nsqadmin.web.page_request import PageRequest
+from nsqfast.nsqadmin.web.pages import Page, PageNotFoundError
 from nsqfast.nsqadmin.web.tables import Table, make_table
-from nsqfast.nsqadmin.web.view import Link, State, View
+from nsqfast.nsqadmin.web.view import View
 
 OWN_PROBLEMS = replace(PROBLEMS, searchable=None, filters=(), is_main=False)
 

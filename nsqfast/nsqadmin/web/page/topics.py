@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web.facts import TopicFacts, paused_word, topic_states
-from nsqfast.nsqadmin.web.pages import Page, PageRequest
+from nsqfast.nsqadmin.web.page_request import PageRequest
+from nsqfast.nsqadmin.web.pages import Page
 from nsqfast.nsqadmin.web.search import Searchable
 from nsqfast.nsqadmin.web.tables import Column, TableSpec, make_table
 from nsqfast.nsqadmin.web.view import View

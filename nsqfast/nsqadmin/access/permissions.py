@@ -1,0 +1,74 @@
+"""What a user may do, by role and flags.
+
+A handler that not everybody may call is registered through `admin_only` and its like: they answer 403 and audit it.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import NoReturn
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from nsqfast.nsqadmin.access.roles import DOUBT_KEY, Role, user_of
+from nsqfast.nsqadmin.context import context_of
+
+
+def may_see_bodies(request: web.Request) -> bool:
+    """Admins, and viewers with --viewer-sees-bodies."""
+    user = user_of(request)
+    return user.is_admin or (
+        user.role is Role.VIEWER and context_of(request).options.viewer_sees_bodies
+    )
+
+
+def may_export(request: web.Request) -> bool:
+    """Everybody who may read, but nobody with --no-export."""
+    return user_of(request).role is not Role.NOBODY and not context_of(request).options.no_export
+
+
+def admin_only(handler: Handler) -> Handler:
+    """403 for everybody else, which is audited; every handler that changes something is registered through this."""
+    return _guard(handler, lambda request: user_of(request).is_admin)
+
+
+def bodies_only(handler: Handler) -> Handler:
+    """As admin_only for those who may see the bodies of messages."""
+    return _guard(handler, may_see_bodies)
+
+
+def export_only(handler: Handler) -> Handler:
+    """As admin_only for those who may export."""
+    return _guard(handler, may_export)
+
+
+def _guard(handler: Handler, is_allowed: Callable[[web.Request], bool]) -> Handler:
+    @functools.wraps(handler)
+    async def guarded(request: web.Request) -> web.StreamResponse:
+        if not is_allowed(request):
+            await refuse(request)
+        return await handler(request)
+
+    return guarded
+
+
+async def refuse(request: web.Request) -> NoReturn:
+    """403, audited."""
+    await note_refusal(request)
+    # The word that nsqadmin's JSON API has for it; the error page shows it as a sentence.
+    raise web.HTTPForbidden(text="FORBIDDEN")
+
+
+async def note_refusal(request: web.Request, reason: str = "") -> None:
+    """The action is the route that was asked for, the target what its placeholders stand for."""
+    resource = request.match_info.route.resource
+    path = resource.canonical if resource else request.path
+    reason = reason or request.get(DOUBT_KEY, "")
+    effect: dict[str, object] | None = {"reason": reason} if reason else None
+    await context_of(request).audit.note(
+        request,
+        f"{request.method} {path}",
+        dict(request.match_info),
+        effect=effect,
+        outcome="refused",
+    )

@@ -1,0 +1,29 @@
+"""What a View is made of, besides texts and tables: chips and links."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["ok", "warn", "crit", "info", "off"]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A chip: its shape and colour go by `kind`, and `word` says the same."""
+
+    kind: Kind
+    word: str
+    title: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        """As `/ui/live` sends it."""
+        return {"kind": self.kind, "word": self.word, "title": self.title}
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A crumb, a tab, a filter; `count` is the key of a number in View.texts that stands behind the text."""
+
+    text: str
+    href: str
+    is_current: bool = False
+    count: str = ""

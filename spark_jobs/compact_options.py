@@ -1,0 +1,34 @@
+"""The flags of compact."""
+
+from dataclasses import dataclass
+
+from nsqfast.options import BOOL, INT, STRING, STRINGS, PlainError, option
+from nsqfast.spark_jobs.options import JobOptions, TopicOptions
+
+TARGET_SIZE = 128 << 20
+
+
+@dataclass(slots=True)
+class Options(TopicOptions, JobOptions):
+    """Of the job."""
+
+    # fmt: off
+    input: list[str] = option(
+        STRINGS, [], "folder that ingest, load-archives or compact wrote (may be given multiple times)")
+    output: str = option(STRING, "", "folder to write to; empty, or of a run of the same that did not end")
+    dedupe: bool = option(
+        BOOL, False, "leave out all but one of the messages with the same topic, id and timestamp_ns; "
+        "what has no id has no duplicates")
+    target_size: int = option(INT, TARGET_SIZE, "bytes of a file, about")
+    # fmt: on
+
+    def check(self) -> None:
+        """PlainError: something cannot be honoured, or is missing."""
+        JobOptions.check(self)
+        self.check_topics()
+        if not self.input:
+            raise PlainError("--input required")
+        if not self.output:
+            raise PlainError("--output required")
+        if self.target_size < 1:
+            raise PlainError("--target-size is 1 or more")

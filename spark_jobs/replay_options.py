@@ -1,0 +1,115 @@
+"""The flags of replay."""
+
+from dataclasses import dataclass, field
+
+from nsqfast.options import (
+    BOOL,
+    DURATION,
+    FLOAT,
+    INT,
+    STRING,
+    STRINGS,
+    PlainError,
+    option,
+    text_such_as,
+)
+from nsqfast.spark_jobs.options import JobOptions, TopicOptions
+from nsqfast.tools.replay.options import (
+    BODY,
+    FOREVER_NS,
+    ID,
+    NEVER_NS,
+    NONE,
+    parse_time_ns,
+    parse_topic_map,
+)
+from nsqfast.tools.shared.options import CLIENT_OPTIONS
+
+DEDUPES = (ID, BODY, NONE)
+MSG_SIZE_MAX = 1 << 20
+BODY_SIZE_MAX = 5 << 20
+
+
+@dataclass(slots=True)
+class Options(TopicOptions, JobOptions):
+    """As on the command line."""
+
+    # fmt: off
+    input: list[str] = option(
+        STRINGS, [], "folder of ingest or load-archives; or file, folder or glob of nsq_to_file (several times)")
+    nsqd_tcp_address: list[str] = option(STRINGS, [], "nsqd TCP address (may be given multiple times)")
+    topic_map: list[str] = option(
+        STRINGS, [], "publish to <new> what was of topic <old>, as <old>:<new> (may be given multiple times)")
+    since: str = option(STRING, "", "only messages from this time on: RFC 3339, or a date; UTC unless it has an offset")
+    until: str = option(STRING, "", "only messages before this time")
+    dedupe: str = option(
+        text_such_as(*DEDUPES), NONE, "leave out messages of a topic that are there twice: by id, by body, or none")
+    rate: float = option(FLOAT, 0.0, "messages per second, of all tasks together; 0 = as fast as they are taken")
+    dry_run: bool = option(BOOL, False, "publish nothing, count the messages per topic")
+    state: str = option(
+        STRING, "", "folder that notes what was published, with a copy of what is still to be: "
+        "the same command goes on where it ended")
+    retry_for_ns: int = option(DURATION, "1m", "how long a publish is tried while no nsqd takes it")
+    max_msg_size: int = option(INT, MSG_SIZE_MAX, "nsqd's --max-msg-size; larger messages are left out, as bad ones")
+    max_body_size: int = option(INT, BODY_SIZE_MAX, "nsqd's --max-body-size")
+    producer_opt: list[str] = option(
+        CLIENT_OPTIONS, [], "setting of the producer as <key>,<value> (may be given multiple times)")
+    # fmt: on
+    since_ns: int = field(default=NEVER_NS, init=False)
+    until_ns: int = field(default=FOREVER_NS, init=False)
+    topics: dict[str, str] = field(default_factory=dict, init=False)
+
+    def check(self) -> None:
+        """PlainError: something cannot be honoured, or is missing."""
+        JobOptions.check(self)
+        self.check_topics()
+        if not self.input:
+            raise PlainError("--input required")
+        if not (self.nsqd_tcp_address or self.dry_run):
+            raise PlainError("--nsqd-tcp-address required (or --dry-run)")
+        if self.dedupe not in DEDUPES:
+            raise PlainError(f"--dedupe is {self.dedupe!r}; it is {' or '.join(DEDUPES)}")
+        self.topics = parse_topic_map([item.replace("=", ":", 1) for item in self.topic_map])
+        if self.since:
+            self.since_ns = parse_time_ns("since", self.since)
+        if self.until:
+            self.until_ns = parse_time_ns("until", self.until)
+        if self.since_ns >= self.until_ns:
+            raise PlainError("--since is not before --until: there is nothing between them")
+        if not 0 <= self.rate < 1e12:
+            raise PlainError(f"--rate is {self.rate}; it is 0 or more")
+        if not self.dry_run:
+            self._check_sink()
+
+    def _check_sink(self) -> None:
+        """Before Spark is started, which takes a while."""
+        from nsqfast.spark.sink.options import parse_options
+
+        parse_options(self.sink_options())
+
+    def sink_options(self) -> dict[str, str]:
+        """For format("nsq")."""
+        found = {
+            "nsqdTcpAddresses": ",".join(self.nsqd_tcp_address),
+            "timeout": f"{self.retry_for_ns}ns",
+            "maxMsgSize": str(self.max_msg_size),
+            "maxBodySize": str(self.max_body_size),
+        }
+        for item in self.producer_opt:
+            key, _, value = item.partition(",")
+            found[f"nsq.{key}"] = value or "true"
+        return found
+
+    def binding(self) -> dict[str, object]:
+        """What decides which messages go where; the rest may differ from run to run."""
+        names = (
+            "input",
+            "topic",
+            "topic_pattern",
+            "topic_map",
+            "since",
+            "until",
+            "dedupe",
+            "max_msg_size",
+        )
+        return {name: getattr(self, name) for name in names}

@@ -1,0 +1,25 @@
+"""The flags of stats."""
+
+from dataclasses import dataclass
+
+from nsqfast.options import STRING, STRINGS, PlainError, option
+from nsqfast.spark_jobs.options import JobOptions, TopicOptions
+
+
+@dataclass(slots=True)
+class Options(TopicOptions, JobOptions):
+    """Of the job."""
+
+    # fmt: off
+    input: list[str] = option(
+        STRINGS, [], "folder that ingest, load-archives or compact wrote (may be given multiple times)")
+    output: str = option(STRING, "", "folder for the figures as Parquet, a row for each topic and hour")
+    html: str = option(STRING, "", "file for the figures as a page that needs no network")
+    # fmt: on
+
+    def check(self) -> None:
+        """PlainError: something cannot be honoured, or is missing."""
+        JobOptions.check(self)
+        self.check_topics()
+        if not self.input:
+            raise PlainError("--input required")
