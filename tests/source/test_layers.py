@@ -16,6 +16,7 @@ from support.imports import (
 )
 
 MAP = ROOT / "docs" / "ARCHITECTURE.md"
+PACKAGE_LAYERS = ROOT / "docs" / "LAYERS.md"
 
 
 def read_map(text: str) -> list[str]:
@@ -126,3 +127,29 @@ def test_the_map_names_what_there_is():
         f"nsqfast._ext.{path.parent.name}.{path.stem}" for path in ROOT.glob("_ext/*/*.pxd")
     }
     assert {name for name in LAYERS if name.startswith("nsqfast._ext.")} == compiled
+
+
+def test_inside_a_package_imports_point_left():
+    layers = read_map(PACKAGE_LAYERS.read_text(encoding="utf-8"))
+    ranks = {module: rank for rank, module in enumerate(layers)}
+    modules, wrong = set(), []
+    for path in list_package_sources():
+        package, module = name_package_and_module(path)
+        if path.suffix != ".py" or path.name == "__init__.py":
+            continue
+        modules.add(module)
+        reached = {
+            name
+            for source, names in read_imports(path)
+            for name in [source, *(f"{source}.{name}" for name in names)]
+        }
+        wrong += [
+            f"{module} imports {other}"
+            for other in sorted(reached & ranks.keys())
+            if other.rpartition(".")[0] == package and ranks[other] >= ranks.get(module, -1)
+        ]
+    assert wrong == []
+    packages = [module.rpartition(".")[0] for module in modules]
+    assert {module for module in modules if packages.count(module.rpartition(".")[0]) > 1} == set(
+        layers
+    )
