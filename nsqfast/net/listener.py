@@ -29,15 +29,14 @@ _LOST = {errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.EINTR, errno.ENETD
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """How many connections there may be, how many there are, and who speaks to further ones."""
+    """How many connections there may be, and who speaks to further ones."""
 
     count_max: int
-    count: Callable[[], int]
     refusal: Factory
 
 
 class Listener:
-    """Serves from `start` to `close`; the socket stays its maker's."""
+    """Serves from `start` to `close`; the socket stays its maker's. `open_count` says how many are connected."""
 
     def __init__(
         self,
@@ -45,8 +44,11 @@ class Listener:
         listener: socket.socket,
         factory: Factory,
         reserve: DescriptorReserve,
+        open_count: Callable[[], int],
         ceiling: Ceiling | None = None,
     ) -> None:
+        self.accepted_count = 0  # without those who were refused
+        self.open_count = open_count
         self._name = name
         self._socket = listener
         self._factory = factory
@@ -97,8 +99,8 @@ class Listener:
     def _choose(self) -> Factory:
         ceiling = self._ceiling
         if ceiling is None:
-            return self._factory
-        is_full = ceiling.count() + len(self._opening) >= ceiling.count_max
+            return self._make
+        is_full = self.open_count() + len(self._opening) >= ceiling.count_max
         if is_full != self._is_full:
             self._is_full = is_full
             if is_full:
@@ -109,7 +111,11 @@ class Listener:
                 )
             else:
                 log.info("%s: serving new clients again", self._name)
-        return ceiling.refusal if is_full else self._factory
+        return ceiling.refusal if is_full else self._make
+
+    def _make(self) -> Any:
+        self.accepted_count += 1
+        return self._factory()
 
     async def _open(self, connection: socket.socket, peer: object, factory: Factory) -> None:
         try:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Protocol
 from nsqfast._ext.broker.registry import Registry
 from nsqfast._ext.core.histogram import Histogram
 from nsqfast.net.addresses import Bound
-from nsqfast.net.door import Door
 from nsqfast.net.http_receiver import Handler
+from nsqfast.net.listener import Listener
 from nsqfast.nsqd.lookup import Lookup
 from nsqfast.nsqd.options import Options
 
@@ -25,7 +25,7 @@ class Broker(Protocol):
     tcp_address: Bound | None
     http_address: Bound | None
     https_address: Bound | None
-    doors: dict[str, Door]  # by listener
+    listeners: dict[str, Listener]  # by name
 
     @property
     def lag(self) -> Histogram:

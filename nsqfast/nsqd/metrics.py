@@ -223,7 +223,7 @@ class BrokerCollector(Collector):
         """Everything as it is now."""
         parts: tuple[Callable[[], Iterator[Metric]], ...] = (
             self._state,
-            lambda: connection_metrics("nsqd", self._broker.doors),
+            lambda: connection_metrics("nsqd", self._broker.listeners),
             self._syncs,
             self._disk,
             lambda: process_metrics(self._broker.start_time),

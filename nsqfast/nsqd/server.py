@@ -10,6 +10,7 @@ import logging
 import os
 import ssl
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,6 @@ from nsqfast._ext.server.connection import Connection
 from nsqfast.errors import OptionsError
 from nsqfast.net import addresses
 from nsqfast.net.descriptor_reserve import DescriptorReserve
-from nsqfast.net.door import Door
 from nsqfast.net.http_server import HttpProtocol
 from nsqfast.net.listener import Ceiling, Factory, Listener
 from nsqfast.net.tls import ServerTls, client_context
@@ -71,10 +71,9 @@ class Server:
         self._timer: DeadlineTimer | None = None
         self._lag_probe: LagProbe | None = None
         self._sockets: dict[str, socket.socket] = {}
-        self._listeners: dict[str, Listener] = {}
+        self.listeners: dict[str, Listener] = {}
         self._reserve: DescriptorReserve | None = None
         self._clients: list[set[HttpProtocol]] = []  # of each HTTP listener
-        self.doors: dict[str, Door] = {}  # by listener
         self._sync_fd = -1
         self._statsd: Statsd | None = None
         self.auth: AuthClient | None = None
@@ -193,8 +192,7 @@ class Server:
         registry = self.registry
         self._reserve = DescriptorReserve(asyncio.get_running_loop())
         refusal: Factory = partial(refuse_tcp, self.options.max_connections)
-        door = Door(partial(Connection, registry), registry.client_count)
-        self._serve_on("TCP", door, refusal)
+        self._serve_on("TCP", partial(Connection, registry), registry.client_count, refusal)
         for name in [name for name in ("HTTP", "HTTPS", HTTP_ADMIN) if name in self._sockets]:
             self._serve_http(name)
         self.lookup.configure()
@@ -217,21 +215,22 @@ class Server:
             connections = set()  # who has not finished its handshake is connected, too
             protocol = partial(self._under_tls, protocol, connections)
             refusal = partial(self._under_tls, refuse_http, None)
-        self._serve_on(name, Door(protocol, connections.__len__), refusal)
+        self._serve_on(name, protocol, connections.__len__, refusal)
 
     def _under_tls(self, make_inner: Factory, connections: set[Any] | None) -> TlsProtocol:
         # The context is that of now: a reload counts for every connection after it.
         assert self.tls_context is not None
         return TlsProtocol(make_inner, self.tls_context, connections)
 
-    def _serve_on(self, name: str, door: Door, refusal: Factory) -> None:
+    def _serve_on(
+        self, name: str, make: Factory, open_count: Callable[[], int], refusal: Factory
+    ) -> None:
         assert self._reserve is not None
-        self.doors[name] = door
         count_max = self.options.max_connections
-        ceiling = Ceiling(count_max, door.open_count, refusal) if count_max else None
+        ceiling = Ceiling(count_max, refusal) if count_max else None
         listener = self._sockets[name]
-        self._listeners[name] = Listener(name, listener, door, self._reserve, ceiling)
-        self._listeners[name].start()
+        self.listeners[name] = Listener(name, listener, make, self._reserve, open_count, ceiling)
+        self.listeners[name].start()
         address = addresses.format_address(addresses.bound_address(listener))
         log.info("%s: listening on %s", name, address)
 
@@ -292,7 +291,7 @@ class Server:
         log.info("NSQ: bye")
 
     def _close_listener(self, name: str, address: addresses.Bound | None) -> None:
-        listener = self._listeners.pop(name, None)
+        listener = self.listeners.pop(name, None)
         bound = self._sockets.pop(name, None)
         if bound is None or address is None:
             return

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
-from nsqfast.net.door import Door
 from nsqfast.net.http_receiver import Handler
+from nsqfast.net.listener import Listener
 from nsqfast.nsqlookupd.registry import Registry
 from nsqfast.nsqlookupd.session import Desk
 
@@ -16,7 +16,7 @@ class Lookupd(Protocol):
     registry: Registry
     desk: Desk
     start_time: float  # seconds since 1970
-    doors: dict[str, Door]  # by listener
+    listeners: dict[str, Listener]  # by name
     # HTTP requests by path, "other" for what leads nowhere, and status; the HTTP API counts them.
     requests: Counter[tuple[str, int]]
 

@@ -46,7 +46,7 @@ class LookupdCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         """As it is now."""
         lookupd = self._lookupd
-        connections = connection_metrics("nsqlookupd", lookupd.doors)
+        connections = connection_metrics("nsqlookupd", lookupd.listeners)
         parts = (
             self._database(),
             connections,

@@ -5,6 +5,7 @@ import logging
 import socket
 import time
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 
 import orjson
@@ -13,9 +14,8 @@ from nsqfast import NSQ_VERSION
 from nsqfast.errors import OptionsError
 from nsqfast.net import addresses
 from nsqfast.net.descriptor_reserve import DescriptorReserve
-from nsqfast.net.door import Door
 from nsqfast.net.http_server import HttpProtocol
-from nsqfast.net.listener import Listener
+from nsqfast.net.listener import Factory, Listener
 from nsqfast.nsqlookupd.lookupd import HttpApiFactory
 from nsqfast.nsqlookupd.options import VERSION_LINE, Options
 from nsqfast.nsqlookupd.registry import Registry
@@ -37,10 +37,9 @@ class Server:
         self.registry = Registry(
             options.inactive_producer_timeout_ns, options.tombstone_lifetime_ns
         )
-        self.doors: dict[str, Door] = {}  # by listener
         self.requests: Counter[tuple[str, int]] = Counter()  # over HTTP, by path and status
         self._sockets: dict[str, socket.socket] = {}
-        self._listeners: dict[str, Listener] = {}
+        self.listeners: dict[str, Listener] = {}  # by name
         self._reserve: DescriptorReserve | None = None
         self._peers: set[Connection] = set()
         self._clients: set[HttpProtocol] = set()
@@ -66,10 +65,10 @@ class Server:
         self.registry.on_gone = self._forget_soon
         peers, clients = self._peers, self._clients
         connect = partial(Connection, self.desk, peers)
-        self._serve_on("TCP", Door(connect, peers.__len__))
+        self._serve_on("TCP", connect, peers.__len__)
         api = self._make_http_api(self)
         answer = partial(HttpProtocol, api, connections=clients, turns=self.desk.turns)
-        self._serve_on("HTTP", Door(answer, clients.__len__))
+        self._serve_on("HTTP", answer, clients.__len__)
 
     def _forget_soon(self) -> None:
         if not self._is_forgetting:
@@ -97,11 +96,10 @@ class Server:
     def _bound(self, name: str) -> addresses.Bound:
         return addresses.bound_address(self._sockets[name])
 
-    def _serve_on(self, name: str, door: Door) -> None:
+    def _serve_on(self, name: str, make: Factory, open_count: Callable[[], int]) -> None:
         assert self._reserve is not None
-        self.doors[name] = door
-        listener = Listener(name, self._sockets[name], door, self._reserve)
-        self._listeners[name] = listener
+        listener = Listener(name, self._sockets[name], make, self._reserve, open_count)
+        self.listeners[name] = listener
         listener.start()
         log.info("%s: listening on %s", name, addresses.format_address(self._bound(name)))
 
@@ -121,7 +119,7 @@ class Server:
         await asyncio.sleep(0)
 
     def _close_listener(self, name: str) -> None:
-        listener = self._listeners.pop(name, None)
+        listener = self.listeners.pop(name, None)
         bound = self._sockets.pop(name, None)
         if bound is None:
             return

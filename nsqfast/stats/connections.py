@@ -4,18 +4,18 @@ from collections.abc import Iterator, Mapping
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from nsqfast.net.door import Door
+from nsqfast.net.listener import Listener
 
 
-def connection_metrics(program: str, doors: Mapping[str, Door]) -> Iterator[Metric]:
-    """Of the doors by listener, as it is now."""
+def connection_metrics(program: str, listeners: Mapping[str, Listener]) -> Iterator[Metric]:
+    """Of the listeners by name, as it is now."""
     labels = ["listener"]
     now = GaugeMetricFamily(f"{program}_connections", "Connections that are open.", labels=labels)
     accepted = CounterMetricFamily(
         f"{program}_connections_accepted", "Connections since the start.", labels=labels
     )
-    for name, door in doors.items():
-        now.add_metric([name.lower()], door.open_count())
-        accepted.add_metric([name.lower()], door.accepted_count)
+    for name, listener in listeners.items():
+        now.add_metric([name.lower()], listener.open_count())
+        accepted.add_metric([name.lower()], listener.accepted_count)
     yield now
     yield accepted

@@ -38,7 +38,7 @@ async def accept_all():
         server.setblocking(False)
         clients = [socket.create_connection(server.getsockname()) for _ in range(COUNT)]
         reserve = CountingReserve(loop)
-        listener = Listener("TCP", server, asyncio.Protocol, reserve)
+        listener = Listener("TCP", server, asyncio.Protocol, reserve, open_count=int)
         listener.start()
         await asyncio.wait_for(reserve.all_came.wait(), SECONDS_MAX)
         listener.close()

@@ -41,7 +41,9 @@ class MetricsServer:
         self._socket = addresses.listen(self._address)
         self._reserve = DescriptorReserve(asyncio.get_running_loop())
         make = partial(HttpProtocol, self, connections=self._clients)
-        self._listener = Listener("metrics", self._socket, make, self._reserve)
+        self._listener = Listener(
+            "metrics", self._socket, make, self._reserve, self._clients.__len__
+        )
         self._listener.start()
         return addresses.format_address(addresses.bound_address(self._socket))
 
