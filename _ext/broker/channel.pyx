@@ -342,7 +342,7 @@ cdef class Channel(Queue):
         cdef int64_t queued = <int64_t> self.backlog.memory.size
         self.exiting = True
         self.timers.disarm(self)
-        if self.backlog.disk is None:
+        if not self.backlog.has_disk():
             return None
         if queued or self.table.size or self.deferred.size:
             log.info("CHANNEL(%s): flushing %d memory %d in-flight %d deferred messages to backend",

@@ -69,7 +69,7 @@ cdef class Fanout:
             if cost > FAN_MAX:
                 break
             if overflows(channel.backlog, count):
-                cost += BEGIN_COST if channel.backlog.disk.acks is None else WRITE_COST
+                cost += BEGIN_COST if channel.backlog.is_new_on_disk() else WRITE_COST
         return cost <= FAN_MAX
 
     cdef int begin(self) except -1:
@@ -132,5 +132,5 @@ cdef int take_back(Channel channel) except -1:
 
 cdef bint overflows(Backlog backlog, uint64_t count) noexcept:
     """Some of so many messages go to disk."""
-    return writes(backlog) or (backlog.disk is not None
+    return writes(backlog) or (backlog.has_disk()
                                and backlog.memory.size + count > <uint64_t> backlog.memory_max)

@@ -24,7 +24,7 @@ ctypedef struct Glance:
     uint16_t where           # a Where
 
 
-cdef class Picture:
+cdef class Snapshot:
     cdef readonly int64_t depth      # in that state
     cdef readonly int64_t taken_ns   # Unix time
     cdef int64_t monotonic_ns

@@ -8,7 +8,7 @@ NEEDLE_SIZE_MAX: int
 PIECE_SIZE_MAX: int
 STATES: tuple[str, ...]
 
-class Picture:
+class Snapshot:
     depth: int
     taken_ns: int
     scanned: int
@@ -23,7 +23,7 @@ class Picture:
     ) -> None: ...
     @property
     def needs_thread(self) -> bool: ...
-    def develop(self) -> None: ...
+    def complete(self) -> None: ...
     @property
     def is_complete(self) -> bool: ...
     @property

@@ -1,7 +1,7 @@
-"""Taken within one call on the loop, so that all of it is of one moment; developed elsewhere if need be.
+"""Taken within one call on the loop, so that all of it is of one moment; completed elsewhere if need be.
 
-    Picture(queue, state)   references to messages in memory, and where the reader on disk stands: about SCAN_MAX steps
-    develop()               searches bodies, reads records, without the interpreter's lock; in a thread if needs_thread
+    Snapshot(queue, state)   references to messages in memory, and where the reader on disk stands: about SCAN_MAX steps
+    complete()               searches bodies, reads records, without the interpreter's lock; in a thread if needs_thread
     row(i)                  copies, one message at a time
 
 A reference keeps a body alive while its queue goes on, and is all that is left behind; books on who has a message and
@@ -21,7 +21,7 @@ from nsqfast._ext.core.due_order cimport DueOrder, QueuesOrder
 from nsqfast._ext.core.message cimport id_to_hex, message_drop, message_fetch, message_keep
 
 cdef enum:
-    # Messages that one picture looks at.
+    # Messages that one snapshot looks at.
     SCAN_MAX = 10000
     # Bytes of bodies that it searches.
     SEARCH_MAX = 67108864
@@ -49,7 +49,7 @@ cdef dict REMARKS = {
 }
 
 
-cdef class Picture:
+cdef class Snapshot:
     """`state` is one of STATES, a topic's only "ready"; `needle` has to be in the body, b"" is in all.
 
     Up to LIMIT_MAX messages behind the first OFFSET_MAX of that state at most, PIECE_SIZE_MAX bytes of each body.
@@ -105,11 +105,10 @@ cdef class Picture:
         self.total = self.depth
         self.look_at_ring(queue.backlog.memory, &skip, IN_MEMORY)
         self.quest.offset = skip
-        if queue.backlog.disk is not None:
-            # What is about to be written stands in no file yet.
-            self.total -= <int64_t> queue.backlog.disk.later_count
-            if self.glance_count < self.glance_max and queue.backlog.disk.depth:
-                self.scan = DiskScan(queue.backlog.disk)
+        # What is about to be written stands in no file yet.
+        self.total -= queue.backlog.unwritten_count()
+        if self.glance_count < self.glance_max:
+            self.scan = queue.backlog.scan_disk()
         return 0
 
     cdef void look_at_ring(self, Ring ring, int64_t *skip, Where where) noexcept:
@@ -187,10 +186,10 @@ cdef class Picture:
 
     @property
     def needs_thread(self):
-        """Bodies have to be searched, or the disk to be read; else it is developed already."""
+        """Bodies have to be searched, or the disk to be read; else it is completed already."""
         return self.quest.needle is not NULL or self.scan is not None
 
-    def develop(self):
+    def complete(self):
         """Once, and only if needs_thread."""
         assert self.scanned == 0
         with nogil:
@@ -257,7 +256,7 @@ cdef class Picture:
         return self.row_of_record(index - self.found_count)
 
     def cut(self, size_t count):
-        """Only so many rows are shown, at least one; the others are for the next picture."""
+        """Only so many rows are shown, at least one; the others are for the next snapshot."""
         assert 0 < count < <size_t> len(self)
         if count <= self.found_count:
             self.scanned = self.found[count - 1] + 1

@@ -104,9 +104,9 @@ cdef class Takeover:
         while self.put_count < self.count:
             # Of deferred messages a channel can take back the last one.
             self.put_some(channel, self.put_count + 1 if self.has_deferred else self.count, now_ns)
-        if self.has_records and channel.backlog.disk is not None:
+        if self.has_records and channel.backlog.has_disk():
             # The records here are needed until those in the channel are synced.
-            ticket = channel.backlog.disk.request_sync()
+            ticket = channel.backlog.request_sync()
             if ticket:
                 self.backlog.note_copies(ticket)
         self.put_count = 0

@@ -388,7 +388,7 @@ cdef class Topic(Queue):
         cdef int64_t wall = wall_ns()
         self.exiting = True
         self.storage.timers.disarm(self)
-        if self.backlog.disk is None:
+        if not self.backlog.has_disk():
             self.storage.disposal.add_ring(self.deferred.take_all())
             return None
         flush = Flush(self.backlog)

@@ -307,19 +307,19 @@ cdef class TableLoop(Loop):
 def append_records(DiskQueue queue not None, bytes body not None, uint64_t count, uint64_t per_batch):
     """Messages with the ids 1..count, gathered in batches (1: each by itself); how many more are to be read."""
     cdef Message *message = message_new(body, <uint32_t> len(body), START_NS, 0)
-    cdef int64_t before = queue.depth
+    cdef int64_t before = queue.reader.depth
     cdef uint64_t number
     if message is NULL:
         raise MemoryError
     try:
         for number in range(count):
             if per_batch > 1 and number % per_batch == 0:
-                queue.begin_batch()
+                queue.writer.begin_batch()
             message.id = number + 1
-            queue.append(message, 0, False)
+            queue.writer.append(message, 0, False)
             if per_batch > 1 and (number % per_batch == per_batch - 1 or number == count - 1):
-                queue.end_batch()
-        return queue.depth - before
+                queue.writer.end_batch()
+        return queue.reader.depth - before
     finally:
         message_drop(message)
 
@@ -333,7 +333,7 @@ def read_records(DiskQueue queue not None, uint64_t count, uint64_t in_flight):
         raise MemoryError
     try:
         while number < count:
-            message = queue.pop(&ordinals[held])
+            message = queue.reader.pop(&ordinals[held])
             if message is NULL:
                 break
             total += message.id
@@ -342,10 +342,10 @@ def read_records(DiskQueue queue not None, uint64_t count, uint64_t in_flight):
             held += 1
             if held >= in_flight or number == count:
                 for i in range(held):
-                    queue.ack(ordinals[i])
+                    queue.reader.ack(ordinals[i])
                 held = 0
         for i in range(held):
-            queue.ack(ordinals[i])
+            queue.reader.ack(ordinals[i])
     finally:
         free(ordinals)
     return number, total

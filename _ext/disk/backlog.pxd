@@ -12,6 +12,7 @@ from nsqfast._ext.disk.deferred cimport DiskDeferred
 from nsqfast._ext.disk.disposal cimport Disposal
 from nsqfast._ext.disk.oldest_record cimport OldestRecord
 from nsqfast._ext.disk.queue cimport DiskQueue
+from nsqfast._ext.disk.scan cimport DiskScan
 from nsqfast._ext.disk.syncer cimport Syncer
 
 
@@ -66,6 +67,11 @@ cdef class Backlog:
 
     cdef int64_t depth(self) noexcept
     cdef int64_t disk_depth(self) noexcept
+    cdef bint has_disk(self) noexcept
+    cdef bint is_new_on_disk(self) noexcept
+    cdef int64_t unwritten_count(self) noexcept
+    cdef DiskScan scan_disk(self)
+    cdef uint64_t request_sync(self) except? 0
     cdef bint put(self, Message *message, bint is_wanted) except -1
     cdef Delivery *defer(self, Message *message) except NULL
     cdef int requeue(self, Delivery *delivery) except -1
@@ -97,7 +103,7 @@ cdef class Backlog:
 cdef inline bint has_room(Backlog backlog) noexcept:
     """In memory, and nothing on disk comes first."""
     return (<int64_t> backlog.memory.size < backlog.memory_max and account.level == 0
-            and (backlog.disk is None or backlog.disk.depth + backlog.disk.later_count == 0))
+            and (backlog.disk is None or backlog.disk.reader.depth + backlog.disk.writer.later_count == 0))
 
 
 cdef inline bint writes(Backlog backlog) noexcept:

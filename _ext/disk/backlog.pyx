@@ -174,7 +174,27 @@ cdef class Backlog:
 
     cdef int64_t disk_depth(self) noexcept:
         """What was put off is not there yet, but nothing may overtake it."""
-        return 0 if self.disk is None else self.disk.depth + <int64_t> self.disk.later_count
+        return 0 if self.disk is None else self.disk.reader.depth + <int64_t> self.disk.writer.later_count
+
+    cdef bint has_disk(self) noexcept:
+        """False: nothing of this outlives the process."""
+        return self.disk is not None
+
+    cdef bint is_new_on_disk(self) noexcept:
+        """Its files have yet to be made; only where there is a disk."""
+        return self.disk.position.acks is None
+
+    cdef int64_t unwritten_count(self) noexcept:
+        """Messages that wait to be written together."""
+        return 0 if self.disk is None else <int64_t> self.disk.writer.later_count
+
+    cdef DiskScan scan_disk(self):
+        """A look at what waits on disk; None = nothing does."""
+        return None if self.disk is None or self.disk.reader.depth == 0 else DiskScan(self.disk.reader)
+
+    cdef uint64_t request_sync(self) except? 0:
+        """The ticket that covers all that was written so far; only where there is a disk."""
+        return self.disk.writer.request_sync()
 
     cdef bint put(self, Message *message, bint is_wanted) except -1:
         """Keep one more reference; False where an ephemeral queue is full and nobody waits. OSError: not kept."""
@@ -183,9 +203,9 @@ cdef class Backlog:
         elif self.disk is not None:
             if self.storage.settings.is_durable:
                 # The OK waits for an fsync anyway, so one write serves all that come in this turn.
-                self.disk.append_later(message, message.attempts)
+                self.disk.writer.append_later(message, message.attempts)
             else:
-                self.disk.append(message, message.attempts, False)
+                self.disk.writer.append(message, message.attempts, False)
             self.mark()
         elif is_wanted:
             self.remember(message)
@@ -203,7 +223,7 @@ cdef class Backlog:
         cdef Delivery *delivery
         cdef uint64_t ordinal = 0
         if self.disk is not None and self.memory_max == 0:
-            ordinal = self.disk.append(message, message.attempts, True)
+            ordinal = self.disk.writer.append(message, message.attempts, True)
             self.mark()
         delivery = delivery_new(message)
         if delivery is NULL:
@@ -216,7 +236,7 @@ cdef class Backlog:
         """To the tail. Never lost: what the disk does not take stays in memory, beyond the limit."""
         delivery.owner = 0
         if self.disk is None or (<int64_t> self.memory.size < self.memory_max and account.level == 0
-                                 and self.disk.depth == 0):
+                                 and self.disk.reader.depth == 0):
             self.memory.push(<void *> delivery)
             return 0
         try:
@@ -227,12 +247,12 @@ cdef class Backlog:
 
     cdef int store(self, Delivery *delivery) except -1:
         """To the tail of the disk; the delivery is used up. OSError: it is not."""
-        if self.disk.later_count:
+        if self.disk.writer.later_count:
             self.storage.write_batch()
         if delivery.ordinal:
-            self.disk.move(delivery.ordinal, delivery.message, delivery.attempts, False)
+            self.disk.writer.move(delivery.ordinal, delivery.message, delivery.attempts, False)
         else:
-            self.disk.append(delivery.message, delivery.attempts, False)
+            self.disk.writer.append(delivery.message, delivery.attempts, False)
         delivery_free(delivery)
         return self.mark()
 
@@ -241,7 +261,7 @@ cdef class Backlog:
         if delivery.ordinal == 0:
             return 0
         try:
-            delivery.ordinal = self.disk.move(delivery.ordinal, delivery.message, delivery.attempts, True)
+            delivery.ordinal = self.disk.writer.move(delivery.ordinal, delivery.message, delivery.attempts, True)
         except OSError:
             return 0
         return self.mark()
@@ -252,7 +272,7 @@ cdef class Backlog:
         if self.disk is None or self.disk.deadlines is None:
             return None
         deadlines, self.disk.deadlines = self.disk.deadlines, None
-        return DiskDeferred(self.disk, deadlines)
+        return DiskDeferred(self.disk.reader, deadlines)
 
     cdef Delivery *take(self) except? NULL:
         """The oldest, or NULL."""
@@ -269,7 +289,7 @@ cdef class Backlog:
             if not item & 1:
                 return <Delivery *> item
             message = <Message *> (item & ~<uintptr_t> 1)
-        elif self.disk is not None and self.disk.depth:
+        elif self.disk is not None and self.disk.reader.depth:
             message = self.read(&ordinal)
             if message is NULL:
                 return NULL
@@ -286,18 +306,18 @@ cdef class Backlog:
         """The oldest on disk, or NULL."""
         cdef Message *message
         try:
-            message = self.disk.pop(ordinal)
+            message = self.disk.reader.pop(ordinal)
         except OSError as error:
-            self.storage.syncer.health.fail_reading(self.disk.prefix, error)
+            self.storage.syncer.health.fail_reading(self.disk.position.prefix, error)
             raise
         if self.storage.syncer.health.is_failing:
-            self.storage.syncer.health.was_read(self.disk.prefix)
+            self.storage.syncer.health.was_read(self.disk.position.prefix)
         return message
 
     cdef int done(self, Delivery *delivery) except -1:
         """It was finished, or stands elsewhere now."""
         if delivery.ordinal:
-            self.disk.ack(delivery.ordinal)
+            self.disk.reader.ack(delivery.ordinal)
             self.mark()
         delivery_free(delivery)
         return 0
@@ -305,16 +325,16 @@ cdef class Backlog:
     cdef int begin(self) except -1:
         """Gather what `put` writes to disk until `write` and `confirm`, or `take_back`."""
         self.mark_size = self.memory.size
-        return 0 if self.disk is None else self.disk.begin_batch()
+        return 0 if self.disk is None else self.disk.writer.begin_batch()
 
     cdef int write(self) except -1:
-        return 0 if self.disk is None else self.disk.write()
+        return 0 if self.disk is None else self.disk.writer.write()
 
     cdef int confirm(self) except -1:
-        return 0 if self.disk is None else self.disk.confirm()
+        return 0 if self.disk is None else self.disk.writer.confirm()
 
     cdef int revoke(self) except -1:
-        return 0 if self.disk is None else self.disk.revoke()
+        return 0 if self.disk is None else self.disk.writer.revoke()
 
     cdef int take_back(self) except -1:
         """Be as before `begin`."""
@@ -326,8 +346,8 @@ cdef class Backlog:
         """What an OK has to wait for; 0 = nothing."""
         if self.disk is None or not self.storage.settings.is_durable:
             return 0
-        if self.disk.later_count == 0:
-            return self.disk.request_sync()
+        if self.disk.writer.later_count == 0:
+            return self.disk.writer.request_sync()
         return self.storage.syncer.promise()
 
     cdef int64_t oldest(self) except -2:
@@ -340,11 +360,11 @@ cdef class Backlog:
                 oldest_ns = (<Message *> (item & ~<uintptr_t> 1)).timestamp_ns
             else:
                 oldest_ns = (<Delivery *> item).message.timestamp_ns
-        if self.disk is None or self.disk.depth == 0:
+        if self.disk is None or self.disk.reader.depth == 0:
             return oldest_ns
         if self.head is None:
             self.head = OldestRecord()
-        disk_ns = self.head.look(self.disk)
+        disk_ns = self.head.look(self.disk.reader)
         if oldest_ns == 0 or 0 < disk_ns < oldest_ns:
             return disk_ns
         return oldest_ns
@@ -361,31 +381,31 @@ cdef class Backlog:
         cdef bint failed = False
         if self.disk is None:
             return 0
-        if self.disk.acks is not None and not self.disk.acks.keep():
-            self.storage.syncer.health.fail("write", self.disk.acks.path, self.disk.acks.error_errno)
+        if self.disk.position.acks is not None and not self.disk.position.acks.keep():
+            self.storage.syncer.health.fail("write", self.disk.position.acks.path, self.disk.position.acks.error_errno)
             failed = True
         try:
-            self.disk.request_sync()
-            ticket = self.disk.begin_meta()
+            self.disk.writer.request_sync()
+            ticket = self.disk.position.begin_meta()
         except OSError:
             failed = True
         if failed:
             self.mark()  # the health of the broker tells; the next tick tries again
         elif self.has_failed:
             # Consumers alone write no data that would tell.
-            self.storage.syncer.health.note_success("write", self.disk.prefix, monotonic_ns())
+            self.storage.syncer.health.note_success("write", self.disk.position.prefix, monotonic_ns())
         self.has_failed = failed
         return ticket
 
     cdef int synced(self, bint is_good) except -1:
         try:
             if is_good:
-                self.disk.end_meta()
+                self.disk.position.end_meta()
             else:
-                self.disk.drop_meta()
+                self.disk.position.drop_meta()
         except OSError:
             pass
-        if self.disk.is_meta_due():
+        if self.disk.position.is_meta_due():
             self.mark()
         return 0
 
@@ -399,11 +419,11 @@ cdef class Backlog:
 
     cdef int note_copies(self, uint64_t ticket) except -1:
         """What was taken here stands elsewhere: on disk when that ticket is done."""
-        return 0 if self.disk is None else self.disk.note_copy(ticket)
+        return 0 if self.disk is None else self.disk.position.note_copy(ticket)
 
     cdef bint is_ahead(self) noexcept:
         """More was handed over than should be without an fsync."""
-        return self.disk is not None and self.disk.kept_behind() > AHEAD_MAX
+        return self.disk is not None and self.disk.position.kept_behind() > AHEAD_MAX
 
     cdef int delete_files(self) except -1:
         self.storage.disposal.add_ring(self.memory.take_all())

@@ -9,7 +9,7 @@ from nsqfast._ext.disk.segment cimport Segment
 
 
 cdef class DiskDeferred:
-    cdef DiskReader queue
+    cdef DiskReader reader
     cdef Deadlines deadlines
     cdef Segment segment
     cdef uint64_t number            # of those looked at

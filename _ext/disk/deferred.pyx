@@ -9,14 +9,15 @@ from libc.stdint cimport int64_t, uint64_t
 import logging
 
 from nsqfast._ext.core.message cimport Message, delivery_new, id_of_record, message_load
+from nsqfast._ext.disk.position cimport DiskPosition
 from nsqfast._ext.disk.segment import segment_path
 
 log = logging.getLogger("nsqd")
 
 
 cdef class DiskDeferred:
-    def __init__(self, DiskReader queue not None, Deadlines deadlines not None):
-        self.queue = queue
+    def __init__(self, DiskReader reader not None, Deadlines deadlines not None):
+        self.reader = reader
         self.deadlines = deadlines
         self.file, self.position = deadlines.head.file, deadlines.head.position
 
@@ -31,7 +32,7 @@ cdef class DiskDeferred:
             end = self.segment.end_of(self.position)
             record = self.segment.bytes(self.position, end)
             if (id_of_record(<const char *>record + 4) != self.deadlines.entries[self.number].id
-                    or not is_unfinished(self.queue, index, self.file, self.position)):
+                    or not is_unfinished(self.reader, index, self.file, self.position)):
                 break
             message = message_load(<const char *>record + 4, len(record) - 4)
             if message is NULL:
@@ -39,14 +40,14 @@ cdef class DiskDeferred:
             delivery = delivery_new(message)
             if delivery is NULL:
                 raise MemoryError
-            delivery.ordinal = self.queue.take_found(index, self.file, self.position, end)
+            delivery.ordinal = self.reader.take_found(index, self.file, self.position, end)
             due_ns[0] = self.deadlines.entries[self.number].due_ns
             self.position = end
             self.number += 1
             return delivery
         if self.number < self.deadlines.head.count:
             log.warning("DISKQUEUE(%s) %d deferred messages are due at once, they are not where they were",
-                        self.queue.name, self.deadlines.head.count - self.number)
+                        self.reader.position.name, self.deadlines.head.count - self.number)
         self.deadlines = Deadlines()
         self.number = 0
         return NULL
@@ -64,14 +65,15 @@ cdef class DiskDeferred:
 
     cdef bint open(self) except -1:
         try:
-            self.segment = Segment(segment_path(self.queue.prefix, self.file))
+            self.segment = Segment(segment_path(self.reader.position.prefix, self.file))
         except OSError as error:
-            log.warning("DISKQUEUE(%s) %s", self.queue.name, error)
+            log.warning("DISKQUEUE(%s) %s", self.reader.position.name, error)
             return False
         return True
 
 
-cdef bint is_unfinished(DiskReader queue, uint64_t index, int64_t file, int64_t position):
+cdef bint is_unfinished(DiskReader reader, uint64_t index, int64_t file, int64_t position):
     """Not so where the file of an earlier stop was left or put back."""
-    return (queue.acks is not None and queue.cursor <= index < queue.written and not queue.acks.test(index)
-            and (queue.cursor_file, queue.cursor_position) <= (file, position))
+    cdef DiskPosition place = reader.position
+    return (place.acks is not None and place.cursor <= index < place.written and not place.acks.test(index)
+            and (place.cursor_file, place.cursor_position) <= (file, position))

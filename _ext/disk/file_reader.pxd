@@ -6,7 +6,8 @@ from nsqfast._ext.disk.position cimport DiskPosition
 from nsqfast._ext.disk.segment cimport Segment
 
 
-cdef class FileReader(DiskPosition):
+cdef class FileReader:
+    cdef DiskPosition position          # of its queue
     cdef int64_t read_file
     cdef int64_t read_position
     cdef int64_t read_end               # of the read file; write_position where that is the write file

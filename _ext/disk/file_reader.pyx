@@ -26,7 +26,7 @@ cdef enum:
     DEAD_SIZE = 1048576
 
 
-cdef class FileReader(DiskPosition):
+cdef class FileReader:
     def __cinit__(self):
         self.read_fd = -1
 
@@ -56,9 +56,9 @@ cdef class FileReader(DiskPosition):
             self.ahead_capacity = want
             charge(&account, want)
         if self.read_fd < 0:
-            self.note_open()
+            self.position.note_open()
             try:
-                self.read_fd, _ = open_file(segment_path(self.prefix, self.read_file))
+                self.read_fd, _ = open_file(segment_path(self.position.prefix, self.read_file))
             except FileNotFoundError:
                 return 0    # resync() goes on with another one
         self.ahead_start = self.read_position
@@ -68,6 +68,7 @@ cdef class FileReader(DiskPosition):
 
     cdef int64_t read_ahead(self, int64_t size, int64_t want) except -1:
         """How many bytes came; less than size: the rest of them is not there, or damaged."""
+        cdef DiskPosition position = self.position
         cdef int64_t got = 0
         cdef ssize_t done
         while got < want:
@@ -86,20 +87,22 @@ cdef class FileReader(DiskPosition):
                 self.read_end = self.read_position + got
                 break
             got += done
-            self.syncer.health.read_bytes += <uint64_t> done
+            position.syncer.health.read_bytes += <uint64_t> done
         if self.is_refused and got >= size:
             self.is_refused = False
-            self.syncer.health.was_read(self.prefix)
+            position.syncer.health.was_read(position.prefix)
         return got
 
     cdef object refuse(self, int error):
         """To be raised: it cannot be read now, which is no reason to give it up."""
         self.is_refused = True
-        return self.syncer.health.fail("read", segment_path(self.prefix, self.read_file), error)
+        return self.position.syncer.health.fail("read", segment_path(self.position.prefix, self.read_file), error)
 
     cdef bint is_sound(self) except -1:
+        cdef Segment segment
         try:
-            return Segment(segment_path(self.prefix, self.read_file), self.read_end).accepted(self.read_position)
+            segment = Segment(segment_path(self.position.prefix, self.read_file), self.read_end)
+            return segment.accepted(self.read_position)
         except FileNotFoundError:
             return False
 
@@ -117,7 +120,8 @@ cdef class FileReader(DiskPosition):
         ranges = [(first, behind) for first, behind in segment.unreadable if first < end]
         if not ranges:
             return "invalid message"
-        self.syncer.health.give_up(segment.path, segment.error, sum(behind - first for first, behind in ranges))
+        lost = sum(behind - first for first, behind in ranges)
+        self.position.syncer.health.give_up(segment.path, segment.error, lost)
         return f"{os.strerror(segment.error).lower()} at " + ", ".join(f"{first}-{behind}" for first, behind in ranges)
 
     cdef int close_reader(self) except -1:

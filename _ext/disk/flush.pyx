@@ -18,8 +18,8 @@ cdef class Flush:
     def __init__(self, Backlog backlog not None):
         self.backlog = backlog
         self.error = None
-        backlog.disk.is_ending = True
-        backlog.disk.begin_batch()
+        backlog.disk.writer.is_ending = True
+        backlog.disk.writer.begin_batch()
 
     cdef int add(self, Delivery *delivery) except -1:
         """Uses the delivery up."""
@@ -33,7 +33,7 @@ cdef class Flush:
         self.backlog.store(delivery)
         if self.batch_size > FLUSH_SIZE:
             self.end()
-            self.backlog.disk.begin_batch()
+            self.backlog.disk.writer.begin_batch()
         return 0
 
     cdef int add_memory(self) except -1:
@@ -47,10 +47,10 @@ cdef class Flush:
         """Those that follow are deferred, and the last ones."""
         self.end()
         self.deadlines = Deadlines()
-        self.deadlines.head.first_index = self.backlog.disk.written
-        self.deadlines.head.file = self.backlog.disk.write_file
-        self.deadlines.head.position = self.backlog.disk.write_position
-        self.backlog.disk.begin_batch()
+        self.deadlines.head.first_index = self.backlog.disk.position.written
+        self.deadlines.head.file = self.backlog.disk.position.write_file
+        self.deadlines.head.position = self.backlog.disk.position.write_position
+        self.backlog.disk.writer.begin_batch()
         return 0
 
     cdef int add_deferred(self, Delivery *delivery, int64_t due_ns) except -1:
@@ -61,7 +61,7 @@ cdef class Flush:
     cdef int end(self) except -1:
         """Write what was gathered."""
         try:
-            self.backlog.disk.end_batch()
+            self.backlog.disk.writer.end_batch()
         except OSError as error:
             self.error = error
             self.lost_count += self.batch_count

@@ -24,9 +24,9 @@ cdef class OldestRecord:
     cdef int64_t look(self, DiskReader reader) except -2:
         """Unix time in ns; 0 = nothing is unread, or UNREADABLE."""
         cdef int64_t file = reader.read_file, position = reader.read_position, timestamp_ns
-        if reader.closed or reader.depth == 0:
+        if reader.position.closed or reader.depth == 0:
             return 0
-        if position >= reader.read_end and file < reader.write_file:
+        if position >= reader.read_end and file < reader.position.write_file:
             file, position = file + 1, 0
         if self.timestamp_ns and file == self.file and position == self.position:
             return self.timestamp_ns
@@ -51,7 +51,7 @@ cdef int64_t read_timestamp(DiskReader reader, int64_t file, int64_t position) e
         size = pread(fd, data, LOOK_SIZE, position)
     else:
         try:
-            fd = os.open(segment_path(reader.prefix, file), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            fd = os.open(segment_path(reader.position.prefix, file), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError:
             return UNREADABLE
         size = pread(fd, data, LOOK_SIZE, position)

@@ -3,10 +3,17 @@
 from libc.stdint cimport int64_t, uint64_t
 
 from nsqfast._ext.disk.ackfile cimport AckFile, Place
+from nsqfast._ext.disk.recovery cimport Recovered
 from nsqfast._ext.disk.syncer cimport OpenFile, Syncer
 
 
+cdef class FileOwner:
+    # Whose data files may be open.
+    cdef bint close_idle(self) except -1
+
+
 cdef class DiskPosition:
+    cdef FileOwner owner
     cdef readonly str name
     cdef str prefix                     # <data_path>/<name>.diskqueue.
     cdef Syncer syncer
@@ -14,11 +21,14 @@ cdef class DiskPosition:
     cdef bint closed
     cdef bint is_open                   # it may have data files open
     cdef readonly int64_t unacked       # from the cursor on, whether read or not
+    cdef bint in_batch                  # records are gathered and acknowledgements postponed
+    cdef list postponed_acks            # ordinals acknowledged while the batch is open
 
     # Where it ends: what is published
     cdef uint64_t written               # index of the next record
     cdef int64_t write_file
     cdef int64_t write_position
+    cdef bint tail_dirty                # bytes behind it have to be cut off before the next write
 
     # Where it begins
     cdef uint64_t cursor                # index of the first record not finished
@@ -41,8 +51,8 @@ cdef class DiskPosition:
     cdef str meta_synced                # the same if it is known to be on disk
     cdef list meta_draft                # what waits for its fsync to replace that; None = nothing
 
+    cdef int open(self, Recovered found) except -1
     cdef int note_open(self) except -1
-    cdef bint close_idle(self) except -1
 
     cdef int move_cursor(self, int64_t file, int64_t position) except -1
     cdef int keep_cursor(self) except -1

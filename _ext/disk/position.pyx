@@ -13,7 +13,7 @@ import os
 
 from nsqfast._ext.disk.recovery cimport draft_meta, install_meta, meta_of
 from nsqfast._ext.disk.segment import data_files
-from nsqfast._ext.disk.syncer cimport drop_file
+from nsqfast._ext.disk.syncer cimport Syncer, drop_file
 
 log = logging.getLogger("nsqd")
 
@@ -28,7 +28,36 @@ cdef enum:
     CLOSE_MAX = 32
 
 
+cdef class FileOwner:
+
+    cdef bint close_idle(self) except -1:
+        """Close the data files, which will be opened again when they are needed; False: not now."""
+        raise AssertionError("a FileOwner without close_idle")
+
+
 cdef class DiskPosition:
+    """Shared by the reader, the writer and the queue that owns them. `owner` is None when the queue is closed."""
+
+    def __init__(self, FileOwner owner, str name, str prefix, Syncer syncer):
+        self.owner = owner
+        self.name = name
+        self.prefix = prefix
+        self.syncer = syncer
+        self.closed = True
+        self.postponed_acks = []
+
+    cdef int open(self, Recovered found) except -1:
+        """Begin with what the folder says."""
+        self.acks = found.acks
+        self.cursor, self.cursor_file, self.cursor_position = found.cursor, found.cursor_file, found.cursor_position
+        self.written, self.write_file, self.write_position = found.written, found.write_file, found.write_position
+        self.unacked = found.unacked
+        self.sealed_file, self.sealed_position = found.sealed_file, found.sealed_position
+        self.kept = Place(self.cursor, self.cursor_file, self.cursor_position)
+        self.meta_text = self.meta_synced = found.meta_text
+        self.closed = False
+        return 0
+
     # Descriptors
 
     cdef int note_open(self) except -1:
@@ -51,17 +80,13 @@ cdef class DiskPosition:
         count = 1 + len(queues) // (SHORT_SHARE if is_short else CLOSE_SHARE)
         for _ in range(count if is_full else min(count, CLOSE_MAX)):
             other = queues.popitem(False)[0]
-            other.is_open = other is self or not other.close_idle()
+            other.is_open = other is self or not other.owner.close_idle()
             if other.is_open:
                 queues[other] = None
         if is_full and self.syncer.pending_size > before and not self.syncer.is_promised:
             # Until it is synced a file stays open. Nobody was told yet what this batch will have.
             self.syncer.wait(self.syncer.last_ticket())
         return 0
-
-    cdef bint close_idle(self) except -1:
-        """False: not now."""
-        return False
 
     # The cursor
 

@@ -3,6 +3,8 @@
 from libc.stdint cimport int64_t, uint64_t
 
 from nsqfast._ext.disk.deadlines cimport Deadlines
+from nsqfast._ext.disk.position cimport DiskPosition, FileOwner
+from nsqfast._ext.disk.reader cimport DiskReader
 from nsqfast._ext.disk.writer cimport DiskWriter
 
 
@@ -10,8 +12,10 @@ cdef enum:
     CLOSE_STEPS = 3
 
 
-# depth, unacked, name, pop() and ack() are DiskReader's, append() and what becomes of a batch DiskWriter's.
-cdef class DiskQueue(DiskWriter):
+cdef class DiskQueue(FileOwner):
+    cdef DiskPosition position          # where it begins and ends
+    cdef readonly DiskReader reader
+    cdef DiskWriter writer
     cdef int64_t first_file             # no data file has a lower number
     cdef Deadlines deadlines            # of those deferred, found at the start or to be kept at the stop; or None
 
@@ -25,3 +29,4 @@ cdef class DiskQueue(DiskWriter):
     cpdef int delete_files(self) except -1
     cdef int close_files(self) except -1
     cdef int release(self) except -1
+    cdef bint close_idle(self) except -1

@@ -21,13 +21,6 @@ ctypedef struct Taken:
 cdef class DiskReader(FileReader):
     # One thread calls everything. An ordinal is index + shift; the index is what the files and the ack file count.
     cdef readonly int64_t depth         # unread: not handed out, not taken
-    cdef int64_t file_size_max
-
-    cdef bint tail_dirty                # bytes behind it have to be cut off before the next write
-
-    # Batch
-    cdef bint in_batch
-    cdef list postponed_acks            # ordinals acknowledged while the batch is open
 
     # Reader
     cdef uint64_t next_read             # index

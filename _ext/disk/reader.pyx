@@ -17,6 +17,7 @@ import stat
 
 from nsqfast._ext.core.memory cimport account, charge
 from nsqfast._ext.core.message cimport Message, get_be32, id_from_hex, message_drop, message_load
+from nsqfast._ext.disk.position cimport DiskPosition
 from nsqfast._ext.disk.recovery cimport count_records, record_start, set_aside
 from nsqfast._ext.disk.segment cimport RECORD_HEADER_SIZE, RECORD_SIZE_MIN, Segment, Span
 from nsqfast._ext.disk.segment import segment_path, segments_between
@@ -25,8 +26,9 @@ log = logging.getLogger("nsqd")
 
 
 cdef class DiskReader(FileReader):
-    def __cinit__(self):
-        self.closed = True
+    def __init__(self, DiskPosition position not None):
+        self.position = position
+        self.shifts_before = []
 
     def __dealloc__(self):
         if self.spots is not NULL:
@@ -40,15 +42,16 @@ cdef class DiskReader(FileReader):
 
     cdef Message *pop(self, uint64_t *ordinal) except? NULL:
         """The next unread record, or NULL. A caller with a batch open may get NULL although depth > 0."""
+        cdef DiskPosition position = self.position
         cdef const char *payload = NULL
         cdef size_t size = 0
         cdef Message *message
         cdef uint64_t index
-        while not self.closed and self.depth > 0 and self.peek(&payload, &size):
+        while not position.closed and self.depth > 0 and self.peek(&payload, &size):
             index = self.next_read
-            if self.acks.test(index):
+            if position.acks.test(index):
                 self.step(self.read_position + RECORD_HEADER_SIZE + size)
-                if index == self.cursor:
+                if index == position.cursor:
                     self.advance()
                 self.skip_taken()
                 continue
@@ -63,7 +66,7 @@ cdef class DiskReader(FileReader):
             self.depth -= 1
             ordinal[0] = index + self.shift
             self.skip_taken()
-            if self.depth == 0 and self.next_read < self.written:
+            if self.depth == 0 and self.next_read < position.written:
                 self.skim()
             return message
         return NULL
@@ -73,15 +76,15 @@ cdef class DiskReader(FileReader):
         cdef const char *data
         cdef uint64_t id
         cdef int64_t n
-        while self.next_read < self.written:
+        while self.next_read < self.position.written:
             if self.read_position >= self.read_end:
-                if self.read_file < self.write_file:
+                if self.read_file < self.position.write_file:
                     self.next_file()
-                elif self.in_batch:
+                elif self.position.in_batch:
                     return 0
                 else:
                     log.error("DISKQUEUE(%s) positive depth at tail (%d), data loss, resetting 0...",
-                              self.name, self.depth)
+                              self.position.name, self.depth)
                     self.renumber(0)
                 continue
             if self.fill(RECORD_SIZE_MIN):
@@ -103,12 +106,12 @@ cdef class DiskReader(FileReader):
         self.read_file = file
         self.read_position = position
         self.read_previous = -1
-        if file == self.write_file:
-            self.read_end = self.write_position
+        if file == self.position.write_file:
+            self.read_end = self.position.write_position
             return 1
         self.read_end = position
         try:
-            status = os.stat(segment_path(self.prefix, file))
+            status = os.stat(segment_path(self.position.prefix, file))
         except FileNotFoundError:
             return 0
         if not stat.S_ISREG(status.st_mode):
@@ -121,28 +124,30 @@ cdef class DiskReader(FileReader):
 
     cdef int leave_file(self) except -1:
         """Somebody took the reader's file away, or put something else there: the others are still to be read."""
-        path = segment_path(self.prefix, self.read_file)
-        log.error("DISKQUEUE(%s) reading at %d of %s - %s, going on behind it", self.name, self.read_position, path,
+        cdef DiskPosition position = self.position
+        path = segment_path(position.prefix, self.read_file)
+        log.error("DISKQUEUE(%s) reading at %d of %s - %s, going on behind it", position.name, self.read_position, path,
                   "not a regular file" if os.path.exists(path) else "no such file or directory")
-        if self.read_file < self.write_file:
-            later = segments_between(self.prefix, self.read_file + 1, self.write_file)
-            self.go_to(min(later, default=self.write_file), 0)
+        if self.read_file < position.write_file:
+            later = segments_between(position.prefix, self.read_file + 1, position.write_file)
+            self.go_to(min(later, default=position.write_file), 0)
         else:
-            self.go_to(self.write_file, self.write_position)
+            self.go_to(position.write_file, position.write_position)
         return self.recount()
 
     cdef int leave_read_files(self) except -1:
         """Not at the end of a file if there is a next one."""
-        while self.read_file < self.write_file and self.read_position >= self.read_end:
+        while self.read_file < self.position.write_file and self.read_position >= self.read_end:
             self.next_file()
         return 0
 
     cdef int rewind(self) except -1:
         """The reader to the cursor."""
-        self.next_read = self.cursor
+        cdef DiskPosition position = self.position
+        self.next_read = position.cursor
         self.taken_head = self.taken_tail = 0
-        self.cursor_position = record_start(self.prefix, self.cursor_file, self.cursor_position)
-        return self.go_to(self.cursor_file, self.cursor_position)
+        position.cursor_position = record_start(position.prefix, position.cursor_file, position.cursor_position)
+        return self.go_to(position.cursor_file, position.cursor_position)
 
     cdef int skip_taken(self) except -1:
         """The reader over records that it must not return, so that the cursor can follow."""
@@ -160,12 +165,14 @@ cdef class DiskReader(FileReader):
 
     cdef int skim(self) except -1:
         """Nothing unread is left: over what was finished in an earlier life, so that its files can go."""
+        cdef DiskPosition position = self.position
         cdef const char *payload = NULL
         cdef size_t size = 0
-        while self.depth == 0 and not self.in_batch and self.peek(&payload, &size) and self.acks.test(self.next_read):
+        while (self.depth == 0 and not position.in_batch and self.peek(&payload, &size)
+                and position.acks.test(self.next_read)):
             self.step(self.read_position + RECORD_HEADER_SIZE + size)
             self.skip_taken()
-        if self.cursor < self.next_read and self.acks.test(self.cursor):
+        if position.cursor < self.next_read and position.acks.test(position.cursor):
             self.advance()
         return 0
 
@@ -173,12 +180,12 @@ cdef class DiskReader(FileReader):
         """The reader behind the record at its position."""
         cdef uint64_t i, capacity = self.spots_mask + 1 if self.spots else 0
         cdef Spot *grown
-        if self.next_read - self.cursor == capacity:
+        if self.next_read - self.position.cursor == capacity:
             capacity = capacity * 2 or 64
             grown = <Spot *>malloc(capacity * sizeof(Spot))
             if grown is NULL:
                 raise MemoryError
-            for i in range(self.cursor, self.next_read):
+            for i in range(self.position.cursor, self.next_read):
                 grown[i & (capacity - 1)] = self.spots[i & self.spots_mask]
             charge(&account, <int64_t> ((capacity - (self.spots_mask + 1 if self.spots else 0)) * sizeof(Spot)))
             free(self.spots)
@@ -219,13 +226,14 @@ cdef class DiskReader(FileReader):
 
     cdef int resync(self) except -1:
         """Over damage to the next whole record; the bytes between are kept aside. 0: not now, a batch is open."""
+        cdef DiskPosition position = self.position
         cdef Segment segment
         cdef Span span
         cdef int64_t end
-        if self.in_batch:
+        if position.in_batch:
             return 0
         try:
-            segment = Segment(segment_path(self.prefix, self.read_file), self.read_end)
+            segment = Segment(segment_path(position.prefix, self.read_file), self.read_end)
         except FileNotFoundError:
             self.leave_file()
             return 1
@@ -233,73 +241,80 @@ cdef class DiskReader(FileReader):
             self.check_device(segment)
         span = segment.next_record(self.read_position, self.read_previous)
         if span.damaged >= 0:
-            log.error("DISKQUEUE(%s) reading at %d of %s - %s, going on at %d, saving bad bytes as %s.bad", self.name,
-                      self.read_position, segment.path, self.name_damage(segment, span.start), span.start, segment.path)
-        if span.end <= span.start and self.read_file == self.write_file:
+            log.error("DISKQUEUE(%s) reading at %d of %s - %s, going on at %d, saving bad bytes as %s.bad",
+                      position.name, self.read_position, segment.path, self.name_damage(segment, span.start),
+                      span.start, segment.path)
+        if span.end <= span.start and self.read_file == position.write_file:
             span.start = min(self.read_position, span.start)    # recount() cuts there
         elif span.damaged >= 0:
-            set_aside(self.name, segment, span.damaged, span.start)
+            set_aside(position.name, segment, span.damaged, span.start)
         self.go_to(self.read_file, span.start)
-        end = self.write_position
+        end = position.write_position
         self.recount()
-        if self.write_position < end and self.write_position != span.start:
-            log.error("DISKQUEUE(%s) %s: no whole message behind %d, saving %d bytes as %s.bad", self.name,
-                      segment_path(self.prefix, self.write_file), self.write_position, end - self.write_position,
-                      segment_path(self.prefix, self.write_file))
+        if position.write_position < end and position.write_position != span.start:
+            log.error("DISKQUEUE(%s) %s: no whole message behind %d, saving %d bytes as %s.bad", position.name,
+                      segment_path(position.prefix, position.write_file), position.write_position,
+                      end - position.write_position, segment_path(position.prefix, position.write_file))
         return 1
 
     cdef int recount(self) except -1:
         """After damage: the numbers of the records behind the reader may not be what they were."""
+        cdef DiskPosition position = self.position
         cdef Segment segment
-        cdef int64_t end = self.write_position
-        cdef int64_t count = count_records(self.prefix, self.read_file, self.read_position, self.write_file, &end)
-        if self.cursor == self.next_read:
-            self.move_cursor(self.read_file, self.read_position)    # the search may have gone back
-        if end == self.write_position:
-            return self.renumber(count) if self.next_read + count != self.written else 0
+        cdef int64_t end = position.write_position
+        cdef int64_t count = count_records(
+            position.prefix, self.read_file, self.read_position, position.write_file, &end)
+        if position.cursor == self.next_read:
+            position.move_cursor(self.read_file, self.read_position)    # the search may have gone back
+        if end == position.write_position:
+            return self.renumber(count) if self.next_read + count != position.written else 0
         # What is no record could become one together with the next that is written, and hide it.
-        segment = Segment(segment_path(self.prefix, self.write_file), self.write_position)
-        set_aside(self.name, segment, end, segment.size)
-        self.write_position = end
-        self.tail_dirty = True
-        if self.read_file == self.write_file:
+        segment = Segment(segment_path(position.prefix, position.write_file), position.write_position)
+        set_aside(position.name, segment, end, segment.size)
+        position.write_position = end
+        position.tail_dirty = True
+        if self.read_file == position.write_file:
             self.read_end = end
         return self.renumber(count)
 
     cdef int renumber(self, int64_t count) except -1:
         """Exactly count records follow. They get new ordinals, since a late ack of an old one may mean any of them;
         those that were finished out of order or taken come again."""
-        cdef uint64_t end = self.written + self.shift
-        self.acks.reserve(self.next_read + count)
-        self.acks.clear(self.next_read, self.next_read + count)
+        cdef DiskPosition position = self.position
+        cdef uint64_t end = position.written + self.shift
+        position.acks.reserve(self.next_read + count)
+        position.acks.clear(self.next_read, self.next_read + count)
         self.shifts_before.append((self.shift_from, self.next_read + self.shift, self.shift))
         self.shift = end - self.next_read
         self.shift_from = end
-        self.written = self.next_read + count
-        self.acks.set_written(self.written, self.write_file, self.write_position)
+        position.written = self.next_read + count
+        position.acks.set_written(position.written, position.write_file, position.write_position)
         self.taken_head = self.taken_tail = 0
         self.depth = count
-        self.unacked = count + self.next_read - self.cursor - self.acks.count(self.cursor, self.next_read)
+        position.unacked = (count + self.next_read - position.cursor
+                            - position.acks.count(position.cursor, self.next_read))
         return 0
 
     # Finishing
 
     cdef int ack(self, uint64_t ordinal) except -1:
         """It never comes back. Unknown and repeated ordinals are ignored."""
-        if self.closed or self.acks is None:
+        cdef DiskPosition position = self.position
+        if position.closed or position.acks is None:
             return 0
-        if self.in_batch:
-            self.postponed_acks.append(ordinal)
+        if position.in_batch:
+            position.postponed_acks.append(ordinal)
             return 0
         return self.ack_record(ordinal - self.shift if ordinal >= self.shift_from else self.index_before(ordinal))
 
     cdef int ack_record(self, uint64_t index) except -1:
         """The same for the index that the record has now."""
-        if index < self.cursor or index >= self.written or self.acks.test(index):
+        cdef DiskPosition position = self.position
+        if index < position.cursor or index >= position.written or position.acks.test(index):
             return 0
-        self.acks.mark(index)
-        self.unacked -= 1
-        if index == self.cursor:
+        position.acks.mark(index)
+        position.unacked -= 1
+        if index == position.cursor:
             self.advance()
         return 0
 
@@ -311,29 +326,14 @@ cdef class DiskReader(FileReader):
 
     cdef int advance(self) except -1:
         """The cursor over all that is finished."""
-        while self.cursor < self.next_read and self.acks.test(self.cursor):
-            self.cursor += 1
-        if self.cursor < self.next_read:
-            spot = self.spots[self.cursor & self.spots_mask]
-            return self.move_cursor(spot.file, spot.position)
+        cdef DiskPosition position = self.position
+        while position.cursor < self.next_read and position.acks.test(position.cursor):
+            position.cursor += 1
+        if position.cursor < self.next_read:
+            spot = self.spots[position.cursor & self.spots_mask]
+            return position.move_cursor(spot.file, spot.position)
         self.leave_read_files()
-        return self.move_cursor(self.read_file, self.read_position)
-
-    # The same for tests and tools, one Python call each.
-
-    def get(self):
-        """(ordinal, attempts, body, id) or None."""
-        cdef uint64_t ordinal = 0
-        cdef Message *message = self.pop(&ordinal)
-        if message is NULL:
-            return None
-        try:
-            return ordinal, message.attempts, (<char *>message.body)[:message.size], message.id
-        finally:
-            message_drop(message)
-
-    def finish(self, uint64_t ordinal):
-        self.ack(ordinal)
+        return position.move_cursor(self.read_file, self.read_position)
 
 
 def remove(path):

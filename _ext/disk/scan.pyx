@@ -32,7 +32,7 @@ cdef class DiskScan:
     def __cinit__(self, DiskReader reader not None):
         self.fd = -1
         self.ended = AT_END
-        if not reader.closed and reader.acks is not None and reader.depth > 0:
+        if not reader.position.closed and reader.position.acks is not None and reader.depth > 0:
             self.aim(reader)
 
     def __dealloc__(self):
@@ -47,12 +47,12 @@ cdef class DiskScan:
 
     cdef int aim(self, DiskReader reader) except -1:
         """At what the reader would return next."""
-        self.prefix = os.fsencode(reader.prefix)
+        self.prefix = os.fsencode(reader.position.prefix)
         self.prefix_text = self.prefix
-        self.write_file, self.write_position = reader.write_file, reader.write_position
+        self.write_file, self.write_position = reader.position.write_file, reader.position.write_position
         self.file, self.position = reader.read_file, reader.read_position
-        self.record_count = min(<int64_t> (reader.written - reader.next_read), RECORDS_MAX)
-        self.is_cut = reader.written - reader.next_read > RECORDS_MAX
+        self.record_count = min(<int64_t> (reader.position.written - reader.next_read), RECORDS_MAX)
+        self.is_cut = reader.position.written - reader.next_read > RECORDS_MAX
         self.window = <char *> malloc(WINDOW_SIZE)
         self.passed = <uint64_t *> calloc((self.record_count + 63) // 64, sizeof(uint64_t))
         if self.window is NULL or self.passed is NULL:
@@ -65,9 +65,9 @@ cdef class DiskScan:
 
     cdef int note_passed(self, DiskReader reader) except -1:
         cdef uint64_t i, number, first = reader.next_read, count = <uint64_t> self.record_count
-        cdef uint64_t finished = reader.acks.count(first, first + count)
+        cdef uint64_t finished = reader.position.acks.count(first, first + count)
         for number in range(count if finished else 0):
-            if reader.acks.test(first + number):
+            if reader.position.acks.test(first + number):
                 self.passed[number >> 6] |= <uint64_t> 1 << (number & 63)
         for i in range(reader.taken_head, reader.taken_tail):
             number = reader.taken[i & reader.taken_mask].index - first

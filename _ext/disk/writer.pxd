@@ -3,6 +3,7 @@
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 
 from nsqfast._ext.core.message cimport Message
+from nsqfast._ext.disk.position cimport DiskPosition
 from nsqfast._ext.disk.reader cimport DiskReader
 from nsqfast._ext.disk.syncer cimport OpenFile
 
@@ -21,7 +22,10 @@ cdef class LeftFile:
     cdef OpenFile *take(self) noexcept
 
 
-cdef class DiskWriter(DiskReader):
+cdef class DiskWriter:
+    cdef DiskPosition position          # of its queue
+    cdef DiskReader reader              # which is told of what counts
+    cdef int64_t file_size_max
     cdef str data_path
     cdef int64_t sync_every
     cdef bint is_ending                 # a clean stop has begun
@@ -76,4 +80,4 @@ cdef class DiskWriter(DiskReader):
     cdef int after_write(self) except -1
     cpdef uint64_t request_sync(self) except? 0
     cdef int close_output(self) except -1
-    cdef bint close_idle(self) except -1
+    cdef bint is_busy(self) noexcept

@@ -51,7 +51,17 @@ cdef class LeftFile:
         return file
 
 
-cdef class DiskWriter(DiskReader):
+cdef class DiskWriter:
+    def __init__(self, DiskPosition position not None, DiskReader reader not None, str data_path,
+                 int64_t file_size_max, int64_t sync_every):
+        self.position = position
+        self.reader = reader
+        self.data_path = data_path
+        self.file_size_max = file_size_max
+        self.sync_every = sync_every
+        self.sync_file = -1
+        self.left_files = []
+
     def __dealloc__(self):
         if self.output is not NULL:
             drop_file(self.output)
@@ -71,31 +81,32 @@ cdef class DiskWriter(DiskReader):
 
     cdef uint64_t move(self, uint64_t ordinal, Message *message, uint16_t attempts, bint taken) except 0:
         """To the tail: written again, and the old record finished. A kill in between leaves one of the two."""
-        cdef uint64_t moved, index = ordinal - self.shift if ordinal >= self.shift_from else 0
-        self.note_copy(0)
-        if self.in_batch or self.acks is None or index == 0:
+        cdef DiskPosition position = self.position
+        cdef uint64_t moved, index = ordinal - self.reader.shift if ordinal >= self.reader.shift_from else 0
+        position.note_copy(0)
+        if position.in_batch or position.acks is None or index == 0:
             moved = self.append(message, attempts, taken)
-            self.ack(ordinal)
+            self.reader.ack(ordinal)
             return moved
-        self.acks.begin_move(index, self.written)
+        position.acks.begin_move(index, position.written)
         try:
             moved = self.append(message, attempts, taken)
-            self.ack(ordinal)
+            self.reader.ack(ordinal)
         finally:
-            self.acks.end_move()
+            position.acks.end_move()
         return moved
 
     cdef uint64_t gather(self, const char *payload, size_t size, Message *message, uint16_t attempts,
                          bint taken) except 0:
         """One record into the batch, from a message or from stored bytes; written at once if no batch was begun."""
         cdef uint64_t ordinal = self.add(payload, size, message, attempts, taken)
-        if not self.in_batch:
+        if not self.position.in_batch:
             self.commit()
         return ordinal
 
     cdef uint64_t add(self, const char *payload, size_t size, Message *message, uint16_t attempts,
                       bint taken) except 0:
-        if self.closed:
+        if self.position.closed:
             raise OSError(EBADF, "exiting")
         cdef char *out = self.room(RECORD_HEADER_SIZE + size)
         put_be32(out, size)
@@ -106,7 +117,7 @@ cdef class DiskWriter(DiskReader):
             memcpy(out + RECORD_SIZE_MIN, message.body, message.size)
         self.gathered[self.gathered_count].size = RECORD_HEADER_SIZE + size
         self.gathered[self.gathered_count].taken = taken
-        cdef uint64_t ordinal = self.written + self.gathered_count + self.shift
+        cdef uint64_t ordinal = self.position.written + self.gathered_count + self.reader.shift
         self.gathered_count += 1
         self.batch_size += RECORD_HEADER_SIZE + size
         return ordinal
@@ -125,16 +136,17 @@ cdef class DiskWriter(DiskReader):
 
     cpdef int begin_batch(self) except -1:
         """Until end_batch(), appends are gathered and acks held back."""
-        self.in_batch = True
+        self.position.in_batch = True
         return 0
 
     cpdef int end_batch(self) except -1:
         """Write what was gathered; OSError: nothing of it was, and nothing acknowledged meanwhile is."""
-        postponed, self.postponed_acks = self.postponed_acks, []
-        self.in_batch = False
+        cdef DiskPosition position = self.position
+        postponed, position.postponed_acks = position.postponed_acks, []
+        position.in_batch = False
         self.commit()
         for ordinal in postponed:
-            self.ack(ordinal)
+            self.reader.ack(ordinal)
         return 0
 
     cdef int commit(self) except -1:
@@ -144,7 +156,7 @@ cdef class DiskWriter(DiskReader):
 
     cdef int write(self) except -1:
         """The batch into its files, where nobody sees it before confirm(). OSError: nothing of it is there."""
-        if self.gathered_count == 0 or self.closed:
+        if self.gathered_count == 0 or self.position.closed:
             return 0
         try:
             return self.store()
@@ -155,7 +167,8 @@ cdef class DiskWriter(DiskReader):
     cdef int store(self) except -1:
         if self.unsynced == 0 and (is_removed(self.output.fd) if self.output is not NULL else self.is_missing()):
             self.leave_output()
-        self.batch_file, self.batch_position, self.is_written = self.write_file, self.write_position, True
+        self.batch_file, self.batch_position = self.position.write_file, self.position.write_position
+        self.is_written = True
         self.prepare()
         return self.write_all()
 
@@ -178,7 +191,7 @@ cdef class DiskWriter(DiskReader):
         return self.drop_batch()
 
     cdef int drop_batch(self) except -1:
-        self.is_written = self.in_batch = False
+        self.is_written = self.position.in_batch = False
         self.gathered_count = self.batch_size = self.later_count = 0
         if self.batch_capacity > BATCH_KEEP_MAX or (account.level and self.batch_capacity > BATCH_KEEP_SHORT):
             free(self.batch)
@@ -188,50 +201,52 @@ cdef class DiskWriter(DiskReader):
 
     cdef int prepare(self) except -1:
         """All that may fail before the first byte is written."""
+        cdef DiskPosition position = self.position
         cdef OpenFile *file
-        if self.acks is None:
-            self.acks = AckFile(self.prefix + "acks.dat")
-            self.acks.set_written(self.written, self.write_file, self.write_position)
-            self.acks.set_cursor(self.cursor, self.cursor_file, self.cursor_position)
-            self.note_sealed()
-            self.meta_text = ""
-        self.acks.reserve(self.written + self.gathered_count)
-        self.acks.clear(self.written, self.written + self.gathered_count)
-        if not self.acks.is_synced:
+        if position.acks is None:
+            position.acks = AckFile(position.prefix + "acks.dat")
+            position.acks.set_written(position.written, position.write_file, position.write_position)
+            position.acks.set_cursor(position.cursor, position.cursor_file, position.cursor_position)
+            position.note_sealed()
+            position.meta_text = ""
+        position.acks.reserve(position.written + self.gathered_count)
+        position.acks.clear(position.written, position.written + self.gathered_count)
+        if not position.acks.is_synced:
             # A new one: after a power failure its header tells what the metadata may have lost.
-            file = self.acks.open()
+            file = position.acks.open()
             if file is not NULL:
-                self.syncer.request(file)
+                position.syncer.request(file)
                 drop_file(file)
-            self.acks.is_synced = True
+            position.acks.is_synced = True
         if self.output is NULL:
             self.open_write_file(False)
-        if self.tail_dirty:
+        if position.tail_dirty:
             self.cut()
-        if not self.meta_text or self.sealed_file < 0:
+        if not position.meta_text or position.sealed_file < 0:
             # Before the first record: without metadata Go would overwrite the file.
-            if self.sealed_file < 0:
-                self.sealed_file, self.sealed_position = self.write_file, self.write_position
-                self.note_sealed()
-            if self.is_ending and not self.meta_text and self.written == 1:
+            if position.sealed_file < 0:
+                position.sealed_file, position.sealed_position = position.write_file, position.write_position
+                position.note_sealed()
+            if self.is_ending and not position.meta_text and position.written == 1:
                 return 0    # the stop writes the one that counts; until then the files are read without
-            file = self.put_meta()
+            file = position.put_meta()
             try:
-                self.sync_ticket = self.syncer.request(file)
+                self.sync_ticket = position.syncer.request(file)
             finally:
                 drop_file(file)
             self.sync_file = -1     # that ticket does not cover the data
-            self.meta_synced = self.meta_text
+            position.meta_synced = position.meta_text
         return 0
 
     cdef int open_write_file(self, bint fresh) except -1:
-        self.note_open()
-        path = segment_path(self.prefix, self.write_file)
+        cdef DiskPosition position = self.position
+        position.note_open()
+        path = segment_path(position.prefix, position.write_file)
         self.new_entry = self.new_entry or fresh or not os.path.exists(path)
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if fresh else 0), 0o600)
         except OSError as error:
-            raise self.syncer.health.fail("open", path, error.errno) from None
+            raise position.syncer.health.fail("open", path, error.errno) from None
         self.output = open_file(fd)
         return 0
 
@@ -239,11 +254,11 @@ cdef class DiskWriter(DiskReader):
         """One write per file that the batch touches, mostly one."""
         cdef size_t i, start = 0, end = 0
         for i in range(self.gathered_count):
-            if self.is_file_full(self.write_position + end - start, self.gathered[i].size):
+            if self.is_file_full(self.position.write_position + end - start, self.gathered[i].size):
                 self.write_run(self.batch + start, end - start)
                 self.open_next_file()
                 start = end
-            if is_hollow(self.batch + end, self.gathered[i].size, self.write_position + end - start):
+            if is_hollow(self.batch + end, self.gathered[i].size, self.position.write_position + end - start):
                 seal(self.batch + end, self.gathered[i].size)
             end += self.gathered[i].size
         return self.write_run(self.batch + start, end - start)
@@ -252,39 +267,43 @@ cdef class DiskWriter(DiskReader):
         return position > 0 and position + size > self.file_size_max
 
     cdef int write_run(self, const char *data, size_t size) except -1:
+        cdef DiskPosition position = self.position
         cdef ssize_t done
         while size:
-            done = pwrite(self.output.fd, data, size, self.write_position)
+            done = pwrite(self.output.fd, data, size, position.write_position)
             if done < 0:
                 if errno == EINTR:
                     continue
-                raise self.syncer.health.fail("write", segment_path(self.prefix, self.write_file), errno)
+                raise position.syncer.health.fail("write", segment_path(position.prefix, position.write_file), errno)
             data += done
             size -= done
-            self.syncer.health.written_bytes += <uint64_t> done
-            self.write_position += done
+            position.syncer.health.written_bytes += <uint64_t> done
+            position.write_position += done
         return 0
 
     cdef int open_next_file(self) except -1:
         """To the next file. The one before stays open until the batch is published: it may have to be undone."""
-        self.left_files.append(LeftFile.of(self.write_file, self.output))
+        cdef DiskPosition position = self.position
+        self.left_files.append(LeftFile.of(position.write_file, self.output))
         self.output = NULL
-        self.write_file += 1
-        self.write_position = 0
+        position.write_file += 1
+        position.write_position = 0
         return self.open_write_file(True)
 
     cdef bint is_missing(self) except -1:
         """Somebody removed the write file while it was closed."""
-        return self.write_position > 0 and not os.path.exists(segment_path(self.prefix, self.write_file))
+        cdef DiskPosition position = self.position
+        return position.write_position > 0 and not os.path.exists(segment_path(position.prefix, position.write_file))
 
     cdef int leave_output(self) except -1:
         """Somebody removed the file: what goes on being written to it is gone with the process."""
-        log.error("DISKQUEUE(%s) %s was removed, going on in the next file", self.name,
-                  segment_path(self.prefix, self.write_file))
+        cdef DiskPosition position = self.position
+        log.error("DISKQUEUE(%s) %s was removed, going on in the next file", position.name,
+                  segment_path(position.prefix, position.write_file))
         self.close_output()
-        self.write_file += 1
-        self.write_position = 0
-        self.tail_dirty = True  # whatever stands under the next name
+        position.write_file += 1
+        position.write_position = 0
+        position.tail_dirty = True  # whatever stands under the next name
         return 0
 
     cdef int undo(self, int64_t file, int64_t position) except -1:
@@ -293,94 +312,92 @@ cdef class DiskWriter(DiskReader):
         while self.left_files:
             if self.output is not NULL:
                 self.close_output()
-                remove(segment_path(self.prefix, self.write_file))
+                remove(segment_path(self.position.prefix, self.position.write_file))
             left = self.left_files.pop()
-            self.write_file, self.output = left.file_number, left.take()
-        self.write_file, self.write_position = file, position
+            self.position.write_file, self.output = left.file_number, left.take()
+        self.position.write_file, self.position.write_position = file, position
         if self.output is not NULL:
-            self.tail_dirty = True
+            self.position.tail_dirty = True
             with suppress(OSError):     # prepare() tries again before the next write
                 self.cut()
         return 0
 
     cdef int cut(self) except -1:
-        if ftruncate(self.output.fd, self.write_position):
-            raise self.syncer.health.fail("truncate", segment_path(self.prefix, self.write_file), errno)
-        self.tail_dirty = False
+        cdef DiskPosition position = self.position
+        if ftruncate(self.output.fd, position.write_position):
+            raise position.syncer.health.fail("truncate", segment_path(position.prefix, position.write_file), errno)
+        position.tail_dirty = False
         return 0
 
     cdef int publish(self, int64_t file, int64_t position) except -1:
         """The batch is in the files: count it."""
         cdef size_t i
-        cdef uint64_t index = self.written
-        if self.read_file == file and self.read_file < self.write_file:
-            self.read_end = position
+        cdef uint64_t index = self.position.written
+        if self.reader.read_file == file and self.reader.read_file < self.position.write_file:
+            self.reader.read_end = position
         for i in range(self.gathered_count):
             if self.is_file_full(position, self.gathered[i].size):
                 file += 1
                 position = 0
             if self.gathered[i].taken:
-                self.take(index, file, position, position + self.gathered[i].size)
+                self.reader.take(index, file, position, position + self.gathered[i].size)
             else:
-                self.depth += 1
+                self.reader.depth += 1
             position += self.gathered[i].size
-            if file == self.read_file:
-                self.read_end = position
+            if file == self.reader.read_file:
+                self.reader.read_end = position
             index += 1
-        self.unacked += self.gathered_count
+        self.position.unacked += self.gathered_count
         self.unsynced += self.gathered_count
-        self.written = index
-        self.acks.set_written(index, self.write_file, self.write_position)
-        if self.syncer.health.is_failing:
-            self.syncer.health.wrote(self.prefix)
+        self.position.written = index
+        self.position.acks.set_written(index, self.position.write_file, self.position.write_position)
+        if self.position.syncer.health.is_failing:
+            self.position.syncer.health.wrote(self.position.prefix)
         return 0
 
     cdef int after_write(self) except -1:
         """What follows from it, none of which can take the write back."""
+        cdef DiskPosition position = self.position
         cdef LeftFile left
         try:
             if self.left_files:
                 for left in self.left_files:
-                    self.sync_ticket = self.syncer.request(left.file)
+                    self.sync_ticket = position.syncer.request(left.file)
                 self.left_files = []
                 self.sync_file = -1
-                self.try_meta()
-            self.skip_taken()
-            if self.read_file < self.write_file and self.read_position >= self.read_end:
-                self.leave_read_files()
-                if self.cursor == self.next_read:
-                    self.move_cursor(self.read_file, self.read_position)
+                position.try_meta()
+            self.reader.skip_taken()
+            if self.reader.read_file < position.write_file and self.reader.read_position >= self.reader.read_end:
+                self.reader.leave_read_files()
+                if position.cursor == self.reader.next_read:
+                    position.move_cursor(self.reader.read_file, self.reader.read_position)
             if self.sync_every > 0 and self.unsynced >= self.sync_every:
                 self.request_sync()
         except OSError as error:
-            log.error("DISKQUEUE(%s) failed to sync - %s", self.name, error)
+            log.error("DISKQUEUE(%s) failed to sync - %s", position.name, error)
         return 0
 
     cpdef uint64_t request_sync(self) except? 0:
         """The ticket that covers all appended so far; 0: there never was anything."""
+        cdef DiskPosition position = self.position
         if self.unsynced and self.output is not NULL:
-            if self.sync_ticket != self.syncer.open_ticket or self.sync_file != self.write_file:
-                self.sync_ticket = self.syncer.request(self.output)
-                self.sync_file = self.write_file
+            if self.sync_ticket != position.syncer.open_ticket or self.sync_file != position.write_file:
+                self.sync_ticket = position.syncer.request(self.output)
+                self.sync_file = position.write_file
             if self.new_entry:
-                self.sync_ticket = self.syncer.request_folder(self.data_path)
+                self.sync_ticket = position.syncer.request_folder(self.data_path)
                 self.new_entry = False
             self.unsynced = 0
-        if self.has_new_copies:
-            self.has_new_copies = False
-            self.copied_ticket = max(self.copied_ticket, self.sync_ticket)
-            if self.is_waiting and self.wait_ticket == 0:
-                self.wait_ticket = self.sync_ticket
+        if position.has_new_copies:
+            position.has_new_copies = False
+            position.copied_ticket = max(position.copied_ticket, self.sync_ticket)
+            if position.is_waiting and position.wait_ticket == 0:
+                position.wait_ticket = self.sync_ticket
         return self.sync_ticket
 
-    cdef bint close_idle(self) except -1:
-        """What was written is synced, or on its way; False: it is being written."""
-        if self.is_written or self.left_files or (self.unsynced and self.syncer.is_promised):
-            return False
-        self.request_sync()
-        self.close_reader()
-        self.close_output()
-        return True
+    cdef bint is_busy(self) noexcept:
+        """Something is being written, so its files have to stay open."""
+        return self.is_written or len(self.left_files) > 0 or (self.unsynced and self.position.syncer.is_promised)
 
     cdef int close_output(self) except -1:
         if self.output is not NULL:

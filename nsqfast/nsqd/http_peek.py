@@ -21,7 +21,7 @@ from nsqfast._ext.broker.snapshot import (
     OFFSET_MAX,
     PIECE_SIZE_MAX,
     STATES,
-    Picture,
+    Snapshot,
 )
 from nsqfast._ext.broker.topic import Topic
 from nsqfast._ext.disk.backlog import Queue
@@ -60,9 +60,9 @@ class Look:
     piece_max: int
     needle: bytes
 
-    def picture_of(self, queue: Queue) -> Picture:
+    def take_snapshot(self, queue: Queue) -> Snapshot:
         """As it is now."""
-        return Picture(queue, self.state, self.limit, self.offset, self.piece_max, self.needle)
+        return Snapshot(queue, self.state, self.limit, self.offset, self.piece_max, self.needle)
 
 
 class Peek:
@@ -122,22 +122,22 @@ class Peek:
 
     async def _show(self, queue: Queue, names: dict[str, str], look: Look) -> Response:
         async with self._turns:
-            picture = look.picture_of(queue)
-            if picture.needs_thread:
-                # A cold disk may take its time; what is searched is copied or kept alive by the picture.
-                await asyncio.get_running_loop().run_in_executor(None, picture.develop)
-            messages = await _encode_messages(picture)
+            snapshot = look.take_snapshot(queue)
+            if snapshot.needs_thread:
+                # A cold disk may take its time; what is searched is copied or kept alive by the snapshot.
+                await asyncio.get_running_loop().run_in_executor(None, snapshot.complete)
+            messages = await _encode_messages(snapshot)
         head = encode_json(
             {
                 **names,
                 "state": look.state,
-                "taken_at": picture.taken_ns,
-                "depth": picture.depth,
+                "taken_at": snapshot.taken_ns,
+                "depth": snapshot.depth,
                 "offset": look.offset,
-                "scanned": picture.scanned,
-                "is_complete": picture.is_complete,
-                "next_offset": picture.next_offset,
-                "note": picture.remark,
+                "scanned": snapshot.scanned,
+                "is_complete": snapshot.is_complete,
+                "next_offset": snapshot.next_offset,
+                "note": snapshot.remark,
             }
         )
         body = b'%b,"messages":[%b]}' % (head[:-1], b",".join(messages))
@@ -152,16 +152,16 @@ async def _apply(deferral: Deferral, change: Callable[[Deferral], bool]) -> Resp
     return EMPTY
 
 
-async def _encode_messages(picture: Picture) -> list[bytes]:
-    """In slices of time: bodies can be large. Those that do not fit into the answer are cut off the picture."""
+async def _encode_messages(snapshot: Snapshot) -> list[bytes]:
+    """In slices of time: bodies can be large. Those that do not fit into the answer are cut off the snapshot."""
     encoded: list[bytes] = []
-    size, count = 0, len(picture)
+    size, count = 0, len(snapshot)
     due_s = time.perf_counter() + SLICE_S
     for index in range(count):
-        encoded.append(encode_json(_message(picture.row(index), picture.taken_ns)))
+        encoded.append(encode_json(_message(snapshot.row(index), snapshot.taken_ns)))
         size += len(encoded[-1])
         if size >= ANSWER_SIZE_MAX and index + 1 < count:
-            picture.cut(index + 1)
+            snapshot.cut(index + 1)
             break
         if time.perf_counter() >= due_s:
             await asyncio.sleep(0)
@@ -193,7 +193,7 @@ def _client(consumer: Any) -> dict[str, str]:
     return {
         "client_id": consumer.client_id,
         "hostname": consumer.hostname,
-        "remote_address": consumer.remote_address,
+        "remote_address": consumer.host.remote_address,
     }
 
 

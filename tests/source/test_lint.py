@@ -18,6 +18,7 @@ LONG_MODULES = {
     "_ext/dev/loops.pyx": 453,
     "nsqfast/client/consumer.py": 456,
     "_ext/disk/ackfile.pyx": 513,
+    "_ext/disk/backlog.pyx": 454,
     "_ext/server/session.pyx": 459,
     "_ext/server/connection.pyx": 544,
     "_ext/broker/topic.pyx": 467,

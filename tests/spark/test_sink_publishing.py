@@ -11,7 +11,7 @@ import time
 import pyarrow as pa
 import pytest
 
-from nsqfast.client.sync.loop_thread import Engine
+from nsqfast.client.sync.loop_thread import LoopThread
 from nsqfast.errors import (
     NotConnectedError,
     OutcomeUnknownError,
@@ -69,14 +69,14 @@ def counted(rows, size, publishes, **more):
 @contextlib.contextmanager
 def fake_nsqd(script):
     """Its loop runs in a thread of its own, for the sink is called from this one."""
-    engine = Engine("fake nsqd")
+    loop_thread = LoopThread("fake nsqd")
     fake = FakeNsqd(script)
     try:
-        engine.call(fake.__aenter__())
+        loop_thread.call(fake.__aenter__())
         yield fake
-        engine.call(fake.__aexit__(None, None, None))
+        loop_thread.call(fake.__aexit__(None, None, None))
     finally:
-        engine.stop()
+        loop_thread.stop()
 
 
 # -- what comes out

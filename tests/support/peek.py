@@ -1,31 +1,31 @@
 """Pictures of what waits, whole: page by page, as the HTTP API offers them."""
 
-from nsqfast._ext.broker.snapshot import LIMIT_MAX, PIECE_SIZE_MAX, Picture
+from nsqfast._ext.broker.snapshot import LIMIT_MAX, PIECE_SIZE_MAX, Snapshot
 
 
-def develop(queue, state="ready", **wanted):
-    """One picture, finished."""
-    picture = Picture(queue, state, **wanted)
-    if picture.needs_thread:
-        picture.develop()
-    return picture
+def complete(queue, state="ready", **wanted):
+    """One snapshot, finished."""
+    snapshot = Snapshot(queue, state, **wanted)
+    if snapshot.needs_thread:
+        snapshot.complete()
+    return snapshot
 
 
-def rows(picture):
-    return [picture.row(index) for index in range(len(picture))]
+def rows(snapshot):
+    return [snapshot.row(index) for index in range(len(snapshot))]
 
 
 def look_at_all(queue, state="ready", limit=LIMIT_MAX, piece_max=PIECE_SIZE_MAX):
     """Every row of that state, in pages of `limit`."""
     found, offset = [], 0
     while offset is not None:
-        picture = develop(queue, state, limit=limit, offset=offset, piece_max=piece_max)
-        found += rows(picture)
-        assert picture.remark is None
-        assert picture.scanned == len(picture)
-        assert picture.depth >= len(found)
-        offset = picture.next_offset
-    assert picture.is_complete
+        snapshot = complete(queue, state, limit=limit, offset=offset, piece_max=piece_max)
+        found += rows(snapshot)
+        assert snapshot.remark is None
+        assert snapshot.scanned == len(snapshot)
+        assert snapshot.depth >= len(found)
+        offset = snapshot.next_offset
+    assert snapshot.is_complete
     return found
 
 

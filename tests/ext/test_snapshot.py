@@ -13,7 +13,7 @@ from nsqfast._ext.broker.snapshot import (
     NEEDLE_SIZE_MAX,
     OFFSET_MAX,
     PIECE_SIZE_MAX,
-    Picture,
+    Snapshot,
 )
 from nsqfast._ext.core.clock import now
 from nsqfast._ext.dev.probes import let_pass, live_deliveries
@@ -23,10 +23,10 @@ from nsqfast._ext.disk.scan import DiskScan
 from nsqfast._ext.disk.syncer import Syncer
 
 from support.core import SECOND_NS, Peer, make_registry
-from support.peek import bodies, develop, look_at_all, rows
+from support.peek import bodies, complete, look_at_all, rows
 from support.seeds import seeds
 
-SEEDS = seeds("picture", 3)
+SEEDS = seeds("snapshot", 3)
 HOUR_MS = 3_600_000
 MEMORY_SIZES = [0, 3, 10000]
 
@@ -244,13 +244,13 @@ def test_any_page_of_a_queue(open_registry, memory):
         registry.topic("t").put(body)
     for offset in (0, 1, 2, 3, 4, 77, 480, 499, 500, 501, OFFSET_MAX):
         for limit in (1, 2, 20, LIMIT_MAX):
-            picture = develop(channel, limit=limit, offset=offset)
+            snapshot = complete(channel, limit=limit, offset=offset)
             page = published[offset : offset + limit]
-            assert bodies(rows(picture)) == page
-            assert picture.scanned == len(page)
-            assert picture.is_complete == (offset + limit >= 500)
-            assert picture.next_offset == (None if picture.is_complete else offset + limit)
-            assert picture.depth == 500
+            assert bodies(rows(snapshot)) == page
+            assert snapshot.scanned == len(page)
+            assert snapshot.is_complete == (offset + limit >= 500)
+            assert snapshot.next_offset == (None if snapshot.is_complete else offset + limit)
+            assert snapshot.depth == 500
 
 
 def test_what_a_row_says(open_registry):
@@ -260,27 +260,27 @@ def test_what_a_row_says(open_registry):
     for body in (b"one", b"two"):
         topic.put(body)
     topic.put(b"later", 5000)
-    first, second = rows(develop(channel))
+    first, second = rows(complete(channel))
     assert (first["piece"], first["where"]) == (b"one", "memory")
     assert (second["piece"], second["where"]) == (b"two", "disk")
     for row in (first, second):
         assert before_ns <= row["timestamp_ns"] <= now()[0]
         assert (row["attempts"], row["size"]) == (0, 3)
         assert row["due_ns"] is row["consumer"] is None
-    [deferred] = rows(develop(channel, "deferred"))
+    [deferred] = rows(complete(channel, "deferred"))
     assert (deferred["where"], deferred["attempts"], deferred["consumer"]) == ("deferred", 0, None)
     assert abs(deferred["due_ns"] - before_ns - 5 * SECOND_NS) < SECOND_NS
     consumer = Peer(registry)
     consumer.subscribe(b"t", b"c", 1)
     [got] = [data for kind, data in consumer.receive() if kind == 2]
-    [in_flight] = rows(develop(channel, "in_flight"))
+    [in_flight] = rows(complete(channel, "in_flight"))
     assert (in_flight["where"], in_flight["attempts"]) == ("in_flight", 1)
     assert in_flight["consumer"] is consumer.session
     assert identity(in_flight) == got[10:26] == identity(first)
     assert abs(in_flight["due_ns"] - before_ns - 60 * SECOND_NS) < SECOND_NS
     consumer.send(b"REQ %s 0\n" % got[10:26])
     consumer.close()
-    assert [row["attempts"] for row in rows(develop(channel))][-1] == 1
+    assert [row["attempts"] for row in rows(complete(channel))][-1] == 1
 
 
 @pytest.mark.parametrize("memory", [0, 10000])
@@ -291,7 +291,7 @@ def test_no_more_of_a_body_than_is_asked_for(open_registry, memory):
     for body in (large, b"x", b"", large[:PIECE_SIZE_MAX], large[: PIECE_SIZE_MAX + 1]):
         registry.topic("t").put(body)
     for piece_max in (0, 1, 1000, PIECE_SIZE_MAX):
-        found = rows(develop(channel, piece_max=piece_max))
+        found = rows(complete(channel, piece_max=piece_max))
         assert [row["size"] for row in found] == [1 << 20, 1, 0, PIECE_SIZE_MAX, PIECE_SIZE_MAX + 1]
         pieces = [body[:piece_max] for body in (large, b"x", b"", large, large)]
         assert bodies(found) == pieces
@@ -315,9 +315,9 @@ def test_a_filter_finds_what_contains_it(open_registry, memory):
         expected = [body for body in published if wanted in body]
         found, offset = [], 0
         while offset is not None:
-            picture = develop(channel, limit=LIMIT_MAX, offset=offset, needle=wanted)
-            found += rows(picture)
-            offset = picture.next_offset
+            snapshot = complete(channel, limit=LIMIT_MAX, offset=offset, needle=wanted)
+            found += rows(snapshot)
+            offset = snapshot.next_offset
         assert bodies(found) == [body[:PIECE_SIZE_MAX] for body in expected]
 
 
@@ -326,16 +326,16 @@ def test_a_filter_looks_at_ten_thousand_and_says_where_it_stopped(open_registry,
     registry = open_registry(mem_queue_size=memory)
     channel = channel_of(registry)
     put_all(registry.topic("t"), b"\n".join(b"%d." % number for number in range(20500)), False)
-    picture = develop(channel, needle=b"15000.")
-    assert (len(picture), picture.scanned, picture.next_offset) == (0, 10000, 10000)
-    assert not picture.is_complete
-    assert picture.remark == "10000 messages were looked at"
-    picture = develop(channel, needle=b"15000.", offset=10000)
-    assert bodies(rows(picture)) == [b"15000."]
-    assert (picture.scanned, picture.next_offset, picture.is_complete) == (10000, None, False)
-    picture = develop(channel, needle=b"9.", limit=3)
-    assert bodies(rows(picture)) == [b"9.", b"19.", b"29."]
-    assert (picture.scanned, picture.next_offset) == (30, 30)
+    snapshot = complete(channel, needle=b"15000.")
+    assert (len(snapshot), snapshot.scanned, snapshot.next_offset) == (0, 10000, 10000)
+    assert not snapshot.is_complete
+    assert snapshot.remark == "10000 messages were looked at"
+    snapshot = complete(channel, needle=b"15000.", offset=10000)
+    assert bodies(rows(snapshot)) == [b"15000."]
+    assert (snapshot.scanned, snapshot.next_offset, snapshot.is_complete) == (10000, None, False)
+    snapshot = complete(channel, needle=b"9.", limit=3)
+    assert bodies(rows(snapshot)) == [b"9.", b"19.", b"29."]
+    assert (snapshot.scanned, snapshot.next_offset) == (30, 30)
 
 
 @pytest.mark.parametrize("memory", [0, 10000])
@@ -345,14 +345,14 @@ def test_a_filter_searches_so_many_bytes_and_no_more(open_registry, memory):
     for _ in range(70):
         registry.topic("t").put(bytes(1 << 20))
     registry.topic("t").put(b"needle")
-    picture = develop(channel, needle=b"needle")
-    assert (len(picture), picture.scanned, picture.next_offset) == (0, 64, 64)
-    assert picture.remark == "64 MiB of bodies were searched"
-    assert bodies(rows(develop(channel, needle=b"needle", offset=64))) == [b"needle"]
+    snapshot = complete(channel, needle=b"needle")
+    assert (len(snapshot), snapshot.scanned, snapshot.next_offset) == (0, 64, 64)
+    assert snapshot.remark == "64 MiB of bodies were searched"
+    assert bodies(rows(complete(channel, needle=b"needle", offset=64))) == [b"needle"]
 
 
 @pytest.mark.parametrize("memory", MEMORY_SIZES)
-def test_what_is_cut_off_a_picture_is_in_the_next(open_registry, memory):
+def test_what_is_cut_off_a_snapshot_is_in_the_next(open_registry, memory):
     registry = open_registry(mem_queue_size=memory)
     channel = channel_of(registry)
     published = [b"%d" % number for number in range(200)]
@@ -363,16 +363,16 @@ def test_what_is_cut_off_a_picture_is_in_the_next(open_registry, memory):
         for count in (1, 2, 3, 5, 9):
             found, offset = [], 0
             while offset is not None:
-                picture = develop(channel, limit=10, offset=offset, needle=needle)
-                if len(picture) > count:
-                    picture.cut(count)
-                    assert not picture.is_complete
-                    assert picture.remark == "no more bodies fit into one answer"
-                    assert picture.next_offset == offset + picture.scanned
-                    found += rows(picture)[:count]
+                snapshot = complete(channel, limit=10, offset=offset, needle=needle)
+                if len(snapshot) > count:
+                    snapshot.cut(count)
+                    assert not snapshot.is_complete
+                    assert snapshot.remark == "no more bodies fit into one answer"
+                    assert snapshot.next_offset == offset + snapshot.scanned
+                    found += rows(snapshot)[:count]
                 else:
-                    found += rows(picture)
-                offset = picture.next_offset
+                    found += rows(snapshot)
+                offset = snapshot.next_offset
             assert bodies(found) == expected
 
 
@@ -407,26 +407,26 @@ def test_an_ephemeral_channel_and_one_that_is_deleted(open_registry):
         assert look_at_all(channel, state) == []
 
 
-def test_a_picture_stays_as_it_was_taken(open_registry):
+def test_a_snapshot_stays_as_it_was_taken(open_registry):
     registry = open_registry(mem_queue_size=100)
     channel = channel_of(registry)
     published = [b"%d" % number + bytes(1000) for number in range(150)]
     for body in published:
         registry.topic("t").put(body)
-    pictures = [
-        Picture(channel, "ready", limit=50, offset=offset, needle=b"\0") for offset in range(101)
+    snapshots = [
+        Snapshot(channel, "ready", limit=50, offset=offset, needle=b"\0") for offset in range(101)
     ]
     channel.empty()
     for number in range(1000):
         registry.topic("t").put(b"other" * 200 + b"%d" % number)
-    for offset, picture in enumerate(pictures):
-        picture.develop()
+    for offset, snapshot in enumerate(snapshots):
+        snapshot.complete()
         # What stood on disk is gone with its file, unless that was open already.
-        found = bodies(rows(picture))
+        found = bodies(rows(snapshot))
         assert found == published[offset : offset + 50]
 
 
-def test_pictures_are_developed_while_the_queue_goes_on(open_registry):
+def test_snapshots_are_completed_while_the_queue_goes_on(open_registry):
     """Threads search and read, the loop publishes and finishes: everything that is shown was published."""
     registry = open_registry(mem_queue_size=50, max_bytes_per_file=2000)
     channel = channel_of(registry)
@@ -440,20 +440,20 @@ def test_pictures_are_developed_while_the_queue_goes_on(open_registry):
             number += 1
             published.add(body)
             registry.topic("t").put(body)
-        pictures = [
-            Picture(channel, "ready", limit=100, offset=offset, needle=b" ")
+        snapshots = [
+            Snapshot(channel, "ready", limit=100, offset=offset, needle=b" ")
             for offset in (0, 10, 40, 60, 200)
         ]
-        threads = [threading.Thread(target=picture.develop) for picture in pictures]
+        threads = [threading.Thread(target=snapshot.complete) for snapshot in snapshots]
         for thread in threads:
             thread.start()
         for _ in range(10):
             got = [data[10:26] for kind, data in consumer.receive() if kind == 2]
             consumer.send(b"".join(b"FIN %s\n" % one for one in got))
-        for thread, picture in zip(threads, pictures, strict=True):
+        for thread, snapshot in zip(threads, snapshots, strict=True):
             thread.join()
-            assert set(bodies(rows(picture))) <= published
-            assert picture.remark in (
+            assert set(bodies(rows(snapshot))) <= published
+            assert snapshot.remark in (
                 None,
                 "a file on disk is not there any more; its messages may have been delivered meanwhile",
             )
@@ -475,19 +475,19 @@ def test_a_hundred_thousand_deferred_in_the_order_of_their_time(open_registry):
         registry.topic("t").put(body, delays[body])
     expected = sorted(delays, key=delays.__getitem__)
     for offset in (0, 50, 999, OFFSET_MAX):
-        picture = develop(channel, "deferred", offset=offset, limit=LIMIT_MAX)
-        assert bodies(rows(picture)) == expected[offset : offset + LIMIT_MAX]
-        assert (picture.depth, picture.next_offset) == (
+        snapshot = complete(channel, "deferred", offset=offset, limit=LIMIT_MAX)
+        assert bodies(rows(snapshot)) == expected[offset : offset + LIMIT_MAX]
+        assert (snapshot.depth, snapshot.next_offset) == (
             100_000,
             None if offset == OFFSET_MAX else offset + LIMIT_MAX,
         )
-    picture = develop(channel, "deferred", offset=2000, needle=b"9999")
-    assert bodies(rows(picture)) == [b"9999"]
+    snapshot = complete(channel, "deferred", offset=2000, needle=b"9999")
+    assert bodies(rows(snapshot)) == [b"9999"]
     # From the front, it is ten thousand that are looked at; or a page.
-    assert (picture.scanned, picture.next_offset) == (8000, 10000)
-    picture = develop(channel, "deferred", offset=OFFSET_MAX, limit=50, needle=b"1001")
-    assert bodies(rows(picture)) == [b"10010", *(b"1001%d" % n for n in range(1, 10))]
-    assert (picture.scanned, picture.next_offset, picture.is_complete) == (50, None, False)
+    assert (snapshot.scanned, snapshot.next_offset) == (8000, 10000)
+    snapshot = complete(channel, "deferred", offset=OFFSET_MAX, limit=50, needle=b"1001")
+    assert bodies(rows(snapshot)) == [b"10010", *(b"1001%d" % n for n in range(1, 10))]
+    assert (snapshot.scanned, snapshot.next_offset, snapshot.is_complete) == (50, None, False)
 
 
 def test_in_flight_with_different_timeouts(open_registry):
@@ -551,7 +551,7 @@ def test_one_that_is_looked_for_while_the_heap_goes_on(open_registry):
         topic.put(b"%d" % number, dice.randrange(60_000, HOUR_MS))
     ids = {}
     for offset in range(0, 10_000, LIMIT_MAX):
-        found = rows(develop(channel, "deferred", limit=LIMIT_MAX, offset=offset))
+        found = rows(complete(channel, "deferred", limit=LIMIT_MAX, offset=offset))
         ids.update((row["piece"], identity(row)) for row in found)
     for body in dice.sample(sorted(ids), 200):
         deferral = Deferral(channel, ids[body])
@@ -589,7 +589,7 @@ def files(folder):
     return sorted(folder.glob("*.diskqueue.0*.dat"))
 
 
-def test_damage_ends_a_picture_and_is_left_to_the_reader(open_registry, tmp_path):
+def test_damage_ends_a_snapshot_and_is_left_to_the_reader(open_registry, tmp_path):
     registry = open_registry(mem_queue_size=0, max_bytes_per_file=400)
     channel = channel_of(registry)
     for number in range(100):
@@ -600,11 +600,11 @@ def test_damage_ends_a_picture_and_is_left_to_the_reader(open_registry, tmp_path
     data[33 * 3 : 33 * 3 + 4] = b"\xff\xff\xff\xff"
     path.write_bytes(data)
     whole = 2 * per_file + 3
-    picture = develop(channel, limit=LIMIT_MAX)
-    assert bodies(rows(picture)) == [b"%03d" % number for number in range(whole)]
-    assert (picture.is_complete, picture.next_offset) == (False, None)
-    assert "damaged" in picture.remark
-    assert len(develop(channel, offset=whole)) == 0
+    snapshot = complete(channel, limit=LIMIT_MAX)
+    assert bodies(rows(snapshot)) == [b"%03d" % number for number in range(whole)]
+    assert (snapshot.is_complete, snapshot.next_offset) == (False, None)
+    assert "damaged" in snapshot.remark
+    assert len(complete(channel, offset=whole)) == 0
     assert not list(tmp_path.glob("*.bad"))
     assert channel.depth == 100
 
@@ -620,11 +620,11 @@ def test_files_that_somebody_changed(open_registry, tmp_path, change):
         os.truncate(path, 50)
     else:
         path.unlink()
-    picture = develop(channel, limit=LIMIT_MAX)
-    assert bodies(rows(picture)) == [b"%03d" % number for number in range(len(picture))]
-    assert len(picture) == 12 + (change == "cut")
-    assert not picture.is_complete
-    assert ("not there" if change == "remove" else "damaged") in picture.remark
+    snapshot = complete(channel, limit=LIMIT_MAX)
+    assert bodies(rows(snapshot)) == [b"%03d" % number for number in range(len(snapshot))]
+    assert len(snapshot) == 12 + (change == "cut")
+    assert not snapshot.is_complete
+    assert ("not there" if change == "remove" else "damaged") in snapshot.remark
 
 
 def test_a_folder_that_cannot_be_read(open_registry, tmp_path, monkeypatch):
@@ -635,9 +635,9 @@ def test_a_folder_that_cannot_be_read(open_registry, tmp_path, monkeypatch):
     path = files(tmp_path)[1]
     path.unlink()
     path.symlink_to(path.name)
-    picture = develop(channel, limit=LIMIT_MAX)
-    assert len(picture) == 12
-    assert picture.remark == "a file on disk cannot be read: too many levels of symbolic links"
+    snapshot = complete(channel, limit=LIMIT_MAX)
+    assert len(snapshot) == 12
+    assert snapshot.remark == "a file on disk cannot be read: too many levels of symbolic links"
 
 
 def test_records_that_are_finished_or_deferred_are_not_shown(tmp_path):
@@ -672,11 +672,11 @@ def test_no_end_of_records_that_do_not_wait(open_registry):
     for _ in range(263_000):
         topic.put(b"later", HOUR_MS)
     topic.put(b"last")
-    picture = develop(channel)
-    assert (picture.depth, bodies(rows(picture))) == (2, [b"first"])
-    assert not picture.is_complete
-    assert picture.next_offset is None
-    assert picture.remark == "too many records on disk are finished or deferred already"
+    snapshot = complete(channel)
+    assert (snapshot.depth, bodies(rows(snapshot))) == (2, [b"first"])
+    assert not snapshot.is_complete
+    assert snapshot.next_offset is None
+    assert snapshot.remark == "too many records on disk are finished or deferred already"
 
 
 def test_ids_that_nsq_never_wrote(open_registry, tmp_path):
@@ -695,17 +695,18 @@ def test_ids_that_nsq_never_wrote(open_registry, tmp_path):
     consumer.close()
 
 
-def test_no_descriptor_and_no_message_is_left(open_registry):
+def test_no_descriptor_and_no_message_is_left(open_registry, tmp_path):
     registry = open_registry(mem_queue_size=5)
     channel = channel_of(registry)
+    empty = DiskQueue(str(tmp_path), "empty", registry.syncer, 1000, 1)
     for number in range(50):
         registry.topic("t").put(b"%d" % number)
-    develop(channel)
+    complete(channel)
     descriptors, deliveries = len(os.listdir("/proc/self/fd")), live_deliveries()
     for _ in range(20):
-        develop(channel, limit=3)
-        develop(channel, needle=b"4")
-        Picture(channel, "ready")  # never developed
-        DiskScan(DiskQueue.__new__(DiskQueue))
+        complete(channel, limit=3)
+        complete(channel, needle=b"4")
+        Snapshot(channel, "ready")  # never completed
+        DiskScan(empty.reader)
     assert len(os.listdir("/proc/self/fd")) == descriptors
     assert live_deliveries() == deliveries
