@@ -1,4 +1,4 @@
-"""What stands behind a topic or a channel: memory first, then disk, first in, first out."""
+"""The queue of a topic or a channel: memory first, then disk, first in, first out."""
 
 from libc.stdint cimport int64_t, uint16_t, uint64_t
 

@@ -1,7 +1,7 @@
-"""Order: while anything unread is on disk, what is new goes to disk too; memory is always the older part.
+"""While anything unread is on disk, new messages go to disk too, so memory always holds the older ones.
 
-A message that came from disk keeps the ordinal of its record until it is finished or stored again, so the read position
-that is persisted never passes one in flight or deferred (spec nsqd-core §14 row 2).
+A message that came from disk keeps the ordinal of its record until it is finished or stored again, so the persisted
+read position never passes a message in flight or deferred (spec nsqd-core §14 row 2).
 """
 
 from collections import deque

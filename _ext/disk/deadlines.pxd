@@ -1,4 +1,4 @@
-"""When the deferred messages of one queue are due, kept over a clean stop."""
+"""The file that keeps, over a clean stop, when the deferred messages of a queue are due."""
 
 from libc.stdint cimport int64_t, uint64_t
 

@@ -1,10 +1,10 @@
-"""When the deferred messages of one queue are due, kept over a clean stop.
+"""The file that keeps, over a clean stop, when the deferred messages of a queue are due.
 
     <Q>.diskqueue.deferred.dat      (Go ignores it)
     head, 48 bytes │ {id (8), due (8, Unix time in ns)} ...
 
-The messages themselves are the last records of the queue, in the order of their deadlines. A broker that starts takes
-the file away, so it counts once: after a kill -9 they are due at once.
+The messages themselves are the last records of the queue, in the order of their deadlines. A starting broker removes
+the file, so it is used only once: after a kill -9 the messages are due at once.
 """
 
 from libc.stdint cimport int64_t, uint64_t

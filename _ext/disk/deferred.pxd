@@ -1,4 +1,4 @@
-"""Deferred messages of a queue on disk, found again after a clean stop."""
+"""Finds the deferred messages of a queue on disk again after a clean stop."""
 
 from libc.stdint cimport int64_t, uint64_t
 

@@ -1,7 +1,7 @@
-"""Deferred messages of a queue on disk, found again after a clean stop.
+"""Finds the deferred messages of a queue on disk again after a clean stop.
 
-Each is read, and the queue's reader will pass it. Where a record is not the one that was deferred, the rest is left to
-the reader, and so is due at once.
+It reads each of them and makes the queue's reader skip it. If a record is not the one that was deferred, the remaining
+ones are left to the reader, and so are due at once.
 """
 
 from libc.stdint cimport int64_t, uint64_t

@@ -1,4 +1,4 @@
-"""Messages that nobody will see again, until they are freed."""
+"""Frees emptied and deleted messages, and removes their files, a part at a time."""
 
 from libc.stdint cimport int64_t
 

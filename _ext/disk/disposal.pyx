@@ -1,5 +1,5 @@
-"""What is emptied or deleted disappears from all figures at once. To free millions of messages takes as long as to
-deliver them, so that is done a part at a time, and until then their memory counts as used. The same with files.
+"""Emptied and deleted messages disappear from all figures at once. Freeing millions of them takes as long as delivering
+them, so a part is freed in each turn of the loop; until then their memory counts as used. Files are removed likewise.
 """
 
 from libc.stdint cimport INT64_MAX, uintptr_t

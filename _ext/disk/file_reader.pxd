@@ -1,4 +1,4 @@
-"""One data file, read ahead."""
+"""Reads one data file ahead of its queue's reader."""
 
 from libc.stdint cimport int64_t
 

@@ -1,7 +1,7 @@
-"""One data file, read ahead; and what is told when the disk does not return it.
+"""Reads one data file ahead, and decides what a read error means.
 
-Some bytes that cannot be read are damage: they are given up and the rest is read. A device that returns nothing at all
-may come back: nothing is given up, and it is tried again.
+If only some bytes cannot be read, they are damaged: the reader gives them up and goes on behind them. If the device
+returns nothing at all, it may come back: the reader gives nothing up and tries again.
 """
 
 from libc.errno cimport EBADMSG, EILSEQ, EINTR, EIO, ENODATA, errno

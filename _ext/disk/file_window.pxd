@@ -1,4 +1,4 @@
-"""A file read through a window that moves; what cannot be read is known, and nothing raises."""
+"""Reads a file through a moving window, and notes unreadable ranges instead of raising."""
 
 from libc.stdint cimport int64_t
 

@@ -1,7 +1,7 @@
-"""A file that is looked around in without a mapping, which a bad sector or a cut file would make the process's end.
+"""Random access to a file without mapping it: a bad sector or a truncated file would kill a process that maps it.
 
-Where a read fails, smaller ones find out what cannot be read: a page, and of that the first to the last sector that
-fails. It is noted, once, and not tried again. The file is at its end where somebody has cut it.
+When a read fails, smaller reads find the unreadable range: a page, and within it the first to the last failing sector.
+The range is noted once and not read again. If somebody truncates the file, it ends there.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize

@@ -1,4 +1,4 @@
-"""What a queue holds in memory goes to disk, at a stop."""
+"""Writes what a queue holds in memory to disk when the broker stops."""
 
 from libc.stdint cimport int64_t
 

@@ -1,7 +1,7 @@
-"""What a queue holds in memory goes to disk, at a stop.
+"""Writes what a queue holds in memory to disk when the broker stops.
 
-A message that has a record on disk already is written again behind the others, so that Go, which knows one read
-position only, finds it; where that fails it still stands where it stood. The others are lost then, and counted.
+A message that already has a record on disk is written again behind the others, so that Go, which knows only one read
+position, finds it. If that fails, its old record remains; messages without a record are lost then, and counted.
 """
 
 from nsqfast._ext.core.message cimport delivery_free

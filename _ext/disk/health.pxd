@@ -1,4 +1,4 @@
-"""What the data files have seen: what fails, since when, and how many bytes; shared by all queues of one process."""
+"""The state of all data files of a process: failing operations, since when, and bytes read and written."""
 
 from libc.stdint cimport int64_t, uint64_t
 

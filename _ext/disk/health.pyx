@@ -1,10 +1,10 @@
-"""What the data files have seen, shared by all queues of one process. `/ping` shows what fails; the log tells of it at
-once, then once a minute, and when it is over.
+"""The state of all data files of a process. `/ping` shows what fails; the log reports it at once, then once a minute,
+and when it is over.
 
 The texts are Go's: `write /path/orders.diskqueue.000000.dat: no space left on device`.
 
-A full disk is every queue's trouble, so the next write that succeeds ends it, whichever queue it is for. An error of
-one file is its queue's own: it stands until that queue succeeds, or others do and it has not failed for a minute.
+A full disk affects every queue, so the next successful write of any queue ends it. An error of one file belongs to its
+queue: it lasts until that queue succeeds, or until others succeed and it has not failed for a minute.
 """
 
 import errno

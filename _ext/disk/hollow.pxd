@@ -1,4 +1,4 @@
-"""Records with sectors full of zeros: torn by a power cut, or sealed since they were published so."""
+"""Records that contain sectors of zeros: either a power cut tore them, or they were published so and sealed."""
 
 from libc.stdint cimport int64_t
 

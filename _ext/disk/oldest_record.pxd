@@ -1,4 +1,4 @@
-"""When the next record of a queue on disk was published."""
+"""Tells when the next record of a queue on disk was published."""
 
 from libc.stdint cimport int64_t
 

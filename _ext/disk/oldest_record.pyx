@@ -1,7 +1,7 @@
-"""Looks at the record where a reader stands and leaves everything as it is: damage is the reader's to find and to mend.
+"""Looks at the record at a reader's position and changes nothing: the reader itself finds and repairs damage.
 
-A queue that does not move costs nothing; one that did costs at most one read of a few bytes, and mostly they are in the
-reader's memory.
+A queue whose reader has not moved costs nothing; one whose reader has moved costs at most one read of a few bytes,
+which are mostly in the reader's memory.
 """
 
 from posix.unistd cimport close, pread

@@ -1,9 +1,9 @@
 """Where a queue on disk begins and ends, and what its ack file and its metadata say of it.
 
-Files in front of the cursor are removed. A record that was written again at the tail, or handed over to other queues,
-is finished here, but a power failure may take the copy: so what the ack file and the metadata say of the cursor, and
-with it the removal of files, waits until all copies made before are synced. A kill -9 takes no copy, and the ack
-file's bits tell what was finished in front of the real cursor.
+Files before the cursor are removed. A record that was written again at the tail, or handed over to other queues, is
+finished here, but a power failure may lose the copy. So the ack file and the metadata keep the old cursor, and files
+stay, until all earlier copies are synced. A kill -9 loses no copy, and the ack file's bits tell which records before
+the real cursor are finished.
 """
 
 from libc.stdint cimport int64_t, uint64_t

@@ -1,7 +1,6 @@
 """A queue on disk in go-diskqueue's format, with acknowledgements that survive a kill -9.
 
-The reader has the reading half, the writer the writing half, and both share a position; here they are made, emptied and
-closed.
+A queue owns a reader and a writer, which share a position; this module opens, empties and closes them.
 """
 
 from libc.stdint cimport int64_t, uint64_t

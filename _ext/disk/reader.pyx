@@ -4,8 +4,8 @@
                   ▲ cursor: first record not finished        ▲ written: where the next one goes
                   └ spots (where read records start) ┘ next_read
 
-Files in front of the cursor are removed, see diskposition. A reader at the end of a file goes to the next as soon as
-there is one, so a drained queue that rolls leaves no `.bad` behind.
+Files before the cursor are removed (see position). A reader at the end of a file goes to the next file as soon as there
+is one, so a drained queue that begins a new file leaves no `.bad` file behind.
 """
 
 from libc.stdint cimport int64_t, uint64_t

@@ -1,4 +1,4 @@
-"""What a queue finds on disk when it is opened, and the metadata file."""
+"""Decides where a queue starts from the files it finds, and reads and writes the metadata file."""
 
 from libc.stdint cimport int64_t, uint64_t
 

@@ -1,4 +1,4 @@
-"""What a queue finds on disk when it is opened, and the metadata file.
+"""Decides where a queue starts from the files it finds, and reads and writes the metadata file.
 
 | found | the queue starts at | and believes |
 |---|---|---|
@@ -7,9 +7,9 @@
 | only metadata, or another's | its read position, moved back to the start of a record | the files |
 | no or broken metadata, or a position behind all files | the lowest file | the files |
 
-The ack file is claimed for this boot last: a start that fails on the way leaves it as it was for the next one.
+The ack file is claimed for this boot last, so a start that fails half-way leaves it unchanged for the next one.
 
-The files are always read to their real end, so what was not synced is not lost; a torn last record is cut off.
+The files are always read to their real end, so unsynced records are not lost; a torn last record is cut off.
 """
 
 from libc.stdint cimport INT64_MAX, int64_t

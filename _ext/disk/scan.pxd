@@ -1,4 +1,4 @@
-"""The records of a queue on disk that wait, looked at without the queue's reader."""
+"""Reads the waiting records of a queue on disk without moving the queue's reader."""
 
 from libc.stdint cimport int64_t, uint16_t, uint64_t
 

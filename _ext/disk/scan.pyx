@@ -1,7 +1,7 @@
-"""Made on the queue's thread, which notes where its reader stands and what is behind it; run() may then take place in
-another one, without the interpreter's lock, since it touches nothing of the queue but its files: files only grow or go.
+"""The queue's thread makes a scan, which notes the reader's position and what lies behind it. run() may then run in
+another thread without the interpreter's lock: of the queue it touches only the files, which only grow or disappear.
 
-Damage is the reader's to find and to mend. Here it is the end.
+A scan ends at damage, which the reader itself finds and repairs.
 """
 
 from libc.errno cimport EINTR, ENOENT, errno

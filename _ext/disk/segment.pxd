@@ -1,4 +1,4 @@
-"""One data file: its name, and where its whole records start and end."""
+"""One data file: its name, and the start and end of its whole records."""
 
 from libc.stdint cimport int64_t
 

@@ -4,10 +4,10 @@ A record has no checksum and no magic:
 
     size (4) │ timestamp (8) │ attempts (2) │ id (16 lower-case hex digits) │ body (size - 26)
 
-so after damage the next record is found by its look: a size that fits into the file, an id of hex digits, and behind it
-the end of the file, another such record, or at least a sane time and number of attempts. The search begins inside the
-record before the damage, since it is that one whose size may have been wrong and hidden its neighbours. Where the disk
-does not give the bytes, all before them was right, and the search begins behind them.
+so after damage the next record is recognised by its form: a size that fits into the file, an id of hex digits, and
+behind it the end of the file, another such record, or at least a plausible time and number of attempts. The search
+begins inside the record before the damage, because its size may have been wrong and have hidden its neighbours. If the
+disk does not return some bytes, all records before them were right, and the search begins behind them.
 """
 
 from libc.stdint cimport int64_t, uint64_t

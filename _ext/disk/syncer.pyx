@@ -1,4 +1,4 @@
-"""One helper thread that runs fdatasync for everybody, a batch at a time, and reports through an eventfd.
+"""One helper thread that runs fdatasync for all queues, a batch at a time, and reports through an eventfd.
 
     request(file) ─► pending (batch 8) ─ kick() ─► thread: fdatasync each (batch 7) ─► eventfd ─► completed()
 
