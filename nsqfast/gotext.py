@@ -1,10 +1,11 @@
-"""Go's notation of numbers, durations, quoted text and system errors.
+"""Go's notation of numbers, durations, quoted text, system errors and addresses.
 
 NSQ's flags, config files, log lines and error texts are written in it, and scripts written for NSQ rely on that.
 """
 
 import os
 import re
+import socket
 
 INT64_MAX = (1 << 63) - 1
 
@@ -22,6 +23,7 @@ _UNIT_NS = {
     "m": 60_000_000_000,
     "h": 3_600_000_000_000,
 }
+_IPV4_MAPPED = bytes(10) + b"\xff\xff"  # how the 16 bytes of such an IPv6 address begin
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 
@@ -107,10 +109,30 @@ def os_error(error: OSError) -> str:
     return text[:1].lower() + text[1:]
 
 
-def printed_address(peername: object) -> tuple[str, str]:
-    """(address as printed, host) of a socket's peer; ('@', '') for a unix socket's."""
-    if not isinstance(peername, tuple):
-        return "@", ""
-    # An IPv4 peer of a dual-stack listener is shown as what it is.
-    host, port = peername[0].removeprefix("::ffff:"), peername[1]
-    return (f"[{host}]:{port}" if ":" in host else f"{host}:{port}"), host
+def join_host_port(host: str, port: int) -> str:
+    """`10.0.0.1:4150`, `[::1]:4150`: as Go's net.JoinHostPort writes it."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def format_host(host: str) -> str:
+    """An IP address as Go prints it: IPv4 that came over an IPv6 socket (`::ffff:10.0.0.1`) is `10.0.0.1`."""
+    if ":" not in host:
+        return host
+    try:
+        packed = socket.inet_pton(socket.AF_INET6, host)
+    except OSError:  # it names an interface, too: fe80::1%eth0
+        return host
+    is_mapped = packed.startswith(_IPV4_MAPPED)
+    return socket.inet_ntop(socket.AF_INET, packed[len(_IPV4_MAPPED) :]) if is_mapped else host
+
+
+def format_address(name: object) -> str:
+    """One end of a connection, as the socket names it; `@` for a Unix socket, whose clients have no name."""
+    if not isinstance(name, tuple):
+        return "@"
+    return join_host_port(format_host(name[0]), name[1])
+
+
+def format_peer_host(name: object) -> str:
+    """The same without its port; '' for a Unix socket."""
+    return format_host(name[0]) if isinstance(name, tuple) else ""

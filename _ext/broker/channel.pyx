@@ -162,7 +162,7 @@ cdef class Channel(Queue):
         return 0
 
     cdef int leave(self, Consumer consumer) except -1:
-        """What was in flight to it is queued again in later turns (Go lets it wait for its timeout, §14 row 14)."""
+        """What was in flight to it is queued again in later turns: Go lets it wait (spec nsqd-core §14 row 14)."""
         if self.members.pop(consumer.number, None) is None:
             return 0
         self.ready.remove(consumer)

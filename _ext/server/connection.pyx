@@ -27,7 +27,7 @@ from nsqfast._ext.server.host cimport (
 
 from nsqfast._ext.protocol.frame import encode
 from nsqfast.errors import ProtocolError
-from nsqfast.gotext import printed_address
+from nsqfast.gotext import format_address, format_peer_host
 from nsqfast.streams.adapter import Stacked, StreamError
 
 log = logging.getLogger("nsqd")
@@ -55,8 +55,7 @@ cdef class Connection(Host):
         self.output = WriteBuffer()
         self.output_size_max = OUTPUT_SIZE_MAX
         self.phase = PHASE_GREETING
-        self.remote_address = ""
-        self.remote_host = ""
+        self.remote_address = self.remote_host = ""
         self.heartbeat_ns = HEARTBEAT_DEFAULT_NS
         self.pending = PendingAnswers()
         self.adapter = self.upgrades = self.secure = self.pieces = None
@@ -67,7 +66,8 @@ cdef class Connection(Host):
     def connection_made(self, transport):
         self.transport = transport
         transport.set_write_buffer_limits(TRANSPORT_HIGH_WATER)
-        self.remote_address, self.remote_host = printed_address(transport.get_extra_info("peername"))
+        peername = transport.get_extra_info("peername")
+        self.remote_address, self.remote_host = format_address(peername), format_peer_host(peername)
         self.connect_ts = wall_ns() // SECOND_NS
         self.command_since_ns = monotonic_ns()
         self.next_heartbeat_ns = self.command_since_ns + self.heartbeat_ns
@@ -511,7 +511,7 @@ cdef class Connection(Host):
                 return self.drop("no protocol magic")
         elif self.phase == PHASE_HANDSHAKE:
             if self.is_over(self.handshake_deadline_ns, HANDSHAKE_TIMEOUT_NS, now_ns):
-                local_address, _ = printed_address(self.transport.get_extra_info("sockname"))
+                local_address = format_address(self.transport.get_extra_info("sockname"))
                 return self.fail_handshake(f"read tcp {local_address}->{self.remote_address}: i/o timeout")
         else:
             if self.is_awaited() and self.is_over(self.command_since_ns + 2 * patience_ns, patience_ns, now_ns):

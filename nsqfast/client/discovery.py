@@ -17,7 +17,7 @@ from nsqfast.client.config import Config, seconds
 from nsqfast.client.connection import check_address
 from nsqfast.client.lifetime import Logger, log
 from nsqfast.errors import ConnectError, OptionsError, WrongPeerError
-from nsqfast.net.addresses import format_address
+from nsqfast.gotext import join_host_port
 
 if TYPE_CHECKING:
     import aiohttp
@@ -74,7 +74,7 @@ def _address(producer: dict[str, Any]) -> str:
     host, port = producer["broadcast_address"], producer["tcp_port"]
     if type(host) is not str or type(port) is not int:
         raise TypeError
-    return format_address((host, port))
+    return join_host_port(host, port)
 
 
 def _is_usable(address: str, logger: Logger) -> bool:

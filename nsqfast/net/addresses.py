@@ -1,8 +1,8 @@
 """Where to listen: `host:port`, `:4150` (every interface), `[::1]:4150`, or the path of a Unix socket.
 
 As in NSQ, a text that does not split into host and port is a path. And as in Go, a wildcard host listens on IPv4 and
-IPv6 with one socket where the machine has both, so an IPv4 peer may look like `::ffff:10.0.0.1`; `peer_text` undoes
-that.
+IPv6 with one socket where the machine has both, so an IPv4 peer may look like `::ffff:10.0.0.1`;
+`gotext.format_address` undoes that.
 """
 
 import contextlib
@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from nsqfast.errors import OptionsError
-from nsqfast.gotext import os_error
+from nsqfast.gotext import format_address, os_error
 
 # Connections that may wait for accept() while metadata is loaded; the kernel cuts it to its own somaxconn.
 BACKLOG_COUNT = 4096
 PORT_MAX = 65535
 KEEP_ALIVE_S = 15  # as Go has it; nine probes without an answer end the connection
-MAPPED_PREFIX = "::ffff:"
 
 Bound = tuple[str, int] | str
 
@@ -49,19 +48,9 @@ def parse_address(text: str) -> Inet | Unix:
     return Unix(text)
 
 
-def format_address(address: Bound) -> str:
-    """As log lines show it; an IPv6 host is bracketed."""
-    if isinstance(address, str):
-        return address
-    host, port = address[0], address[1]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def peer_text(peer: Any) -> str:
-    """A connected peer as NSQ prints it: `10.0.0.1:4711`; `@` for a Unix socket."""
-    if not isinstance(peer, tuple) or len(peer) < 2:
-        return "@"
-    return format_address((str(peer[0]).removeprefix(MAPPED_PREFIX), int(peer[1])))
+def format_bound(address: Bound) -> str:
+    """Where a socket listens, as log lines show it."""
+    return address if isinstance(address, str) else format_address(address)
 
 
 def bound_address(listener: socket.socket) -> Bound:

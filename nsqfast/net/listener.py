@@ -11,8 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from nsqfast.gotext import os_error
-from nsqfast.net.addresses import peer_text
+from nsqfast.gotext import format_address, os_error
 from nsqfast.net.descriptor_reserve import DescriptorReserve
 
 log = logging.getLogger(__name__)
@@ -121,5 +120,5 @@ class Listener:
         try:
             await self._loop.connect_accepted_socket(factory, connection)
         except OSError as error:
-            log.error("%s: client(%s) - %s", self._name, peer_text(peer), error)  # noqa: TRY400
+            log.error("%s: client(%s) - %s", self._name, format_address(peer), error)  # noqa: TRY400
             connection.close()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from nsqfast._ext.core.memory import hold
-from nsqfast.net.addresses import peer_text
+from nsqfast.gotext import format_address
 from nsqfast.streams.adapter import StreamError
 from nsqfast.streams.tls import NOT_TLS, TlsStream
 
@@ -47,7 +47,7 @@ class TlsProtocol(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         hold(self._stream.size)
         self._transport = cast("asyncio.Transport", transport)
-        self._peer = peer_text(transport.get_extra_info("peername"))
+        self._peer = format_address(transport.get_extra_info("peername"))
         if self._connections is not None:
             self._connections.add(self)
         loop = asyncio.get_running_loop()

@@ -85,7 +85,7 @@ class Server:
         await runner.setup()
         self._stack.push_async_callback(runner.cleanup)
         bound = self._stack.enter_context(addresses.listen(self.options.http_address))
-        address = addresses.format_address(addresses.bound_address(bound))
+        address = addresses.format_bound(addresses.bound_address(bound))
         await self._stack.enter_async_context(serve(runner, bound, self.options))
         self._stack.callback(log.info, "HTTP: closing %s", address)
         log.info("HTTP: listening on %s", address)

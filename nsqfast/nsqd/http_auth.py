@@ -112,4 +112,4 @@ def _secret(request: Request) -> bytes:
 
 def _host(remote: str) -> str:
     """Without the port; '' for a unix socket's client."""
-    return remote.rpartition(":")[0].strip("[]").removeprefix("::ffff:")
+    return remote.rpartition(":")[0].strip("[]")

@@ -231,7 +231,7 @@ class Server:
         listener = self._sockets[name]
         self.listeners[name] = Listener(name, listener, make, self._reserve, open_count, ceiling)
         self.listeners[name].start()
-        address = addresses.format_address(addresses.bound_address(listener))
+        address = addresses.format_bound(addresses.bound_address(listener))
         log.info("%s: listening on %s", name, address)
 
     @property
@@ -295,7 +295,7 @@ class Server:
         bound = self._sockets.pop(name, None)
         if bound is None or address is None:
             return
-        log.info("%s: closing %s", name, addresses.format_address(address))
+        log.info("%s: closing %s", name, addresses.format_bound(address))
         if listener is not None:
             listener.close()
         bound.close()

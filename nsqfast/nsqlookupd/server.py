@@ -101,7 +101,7 @@ class Server:
         listener = Listener(name, self._sockets[name], make, self._reserve, open_count)
         self.listeners[name] = listener
         listener.start()
-        log.info("%s: listening on %s", name, addresses.format_address(self._bound(name)))
+        log.info("%s: listening on %s", name, addresses.format_bound(self._bound(name)))
 
     def reload(self) -> None:
         """There is nothing that could have changed; NSQ's dies of the signal."""
@@ -125,7 +125,7 @@ class Server:
             return
         address = addresses.bound_address(bound)
         if listener is not None:
-            log.info("%s: closing %s", name, addresses.format_address(address))
+            log.info("%s: closing %s", name, addresses.format_bound(address))
             listener.close()
         bound.close()
         addresses.remove_path(address)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from nsqfast._ext.core.budget import Part
-from nsqfast.net.addresses import peer_text
+from nsqfast.gotext import format_address
 from nsqfast.nsqlookupd.session import Desk, Session, State
 
 log = logging.getLogger("nsqlookupd")
@@ -57,7 +57,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._session.remote = peer_text(transport.get_extra_info("peername"))
+        self._session.remote = format_address(transport.get_extra_info("peername"))
         self._connections.add(self)
         log.info("TCP: new client(%s)", self._session.remote)
         self._arm(self._limits.magic_timeout_s)

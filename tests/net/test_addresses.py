@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from nsqfast.errors import OptionsError
+from nsqfast.gotext import format_address, format_host, format_peer_host
 from nsqfast.net.addresses import (
     Inet,
     Unix,
     bound_address,
-    format_address,
+    format_bound,
     listen,
     parse_address,
-    peer_text,
     remove_path,
 )
 
@@ -39,12 +39,35 @@ def test_forms(text, address):
 
 
 def test_shown():
-    assert format_address(("127.0.0.1", 1)) == "127.0.0.1:1"
-    assert format_address(("::", 1)) == "[::]:1"
-    assert format_address("/run/x") == "/run/x"
-    assert peer_text(("::ffff:10.0.0.1", 5, 0, 0)) == "10.0.0.1:5"
-    assert peer_text(("::1", 5, 0, 0)) == "[::1]:5"
-    assert peer_text("") == "@"
+    assert format_bound(("127.0.0.1", 1)) == "127.0.0.1:1"
+    assert format_bound(("::", 1)) == "[::]:1"
+    assert format_bound(("::ffff:127.0.0.1", 1)) == "127.0.0.1:1"
+    assert format_bound("/run/x") == "/run/x"
+
+
+@pytest.mark.parametrize(
+    ("host", "shown", "address"),
+    [
+        ("10.0.0.1", "10.0.0.1", "10.0.0.1:5"),
+        ("::ffff:10.0.0.1", "10.0.0.1", "10.0.0.1:5"),
+        ("::FFFF:A00:1", "10.0.0.1", "10.0.0.1:5"),
+        ("::1", "::1", "[::1]:5"),
+        ("::ffff:0:a00:1", "::ffff:0:a00:1", "[::ffff:0:a00:1]:5"),  # not an IPv4 address
+        ("fe80::1%eth0", "fe80::1%eth0", "[fe80::1%eth0]:5"),
+        ("nsq.example", "nsq.example", "nsq.example:5"),
+    ],
+)
+def test_peers_are_shown_as_go_prints_them(host, shown, address):
+    assert format_host(host) == shown
+    for name in ((host, 5), (host, 5, 0, 0)):
+        assert format_address(name) == address
+        assert format_peer_host(name) == shown
+
+
+@pytest.mark.parametrize("name", ["", None, "/run/x"])
+def test_a_client_of_a_unix_socket_has_no_name(name):
+    assert format_address(name) == "@"
+    assert format_peer_host(name) == ""
 
 
 def can_connect(family, host, port):

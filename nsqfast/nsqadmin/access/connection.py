@@ -9,7 +9,7 @@ from typing import Any
 
 from aiohttp import web
 
-from nsqfast.net import addresses
+from nsqfast.gotext import format_address
 from nsqfast.nsqadmin.access.headers import SecurityHeaders
 from nsqfast.nsqadmin.options import Options
 
@@ -35,7 +35,7 @@ class Connection(web.RequestHandler):
         """What cannot be read as HTTP, or an answer that failed after it had begun."""
         if request.writer.output_size > 0:
             raise ConnectionError("the answer had begun")
-        peer = addresses.peer_text(self.transport and self.transport.get_extra_info("peername"))
+        peer = format_address(self.transport and self.transport.get_extra_info("peername"))
         if status < 500:
             log.info("HTTP: client(%s) sent what is no request: %s", peer, type(exc).__name__)
         else:

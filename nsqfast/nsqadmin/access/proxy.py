@@ -4,7 +4,7 @@ from typing import Final
 
 from aiohttp import web
 
-from nsqfast.net import addresses
+from nsqfast.gotext import format_address, format_host
 from nsqfast.nsqadmin.access.cidr import Networks, read_address
 
 FLAG: Final = "--acl-trusted-cidr"
@@ -14,7 +14,7 @@ FORWARDED_COUNT_MAX: Final = 32  # addresses of X-Forwarded-For that are looked 
 def peer_of(request: web.Request) -> str:
     """ADDRESS:PORT of the other end of the connection."""
     transport = request.transport
-    return addresses.peer_text(transport.get_extra_info("peername") if transport else None)
+    return format_address(transport.get_extra_info("peername") if transport else None)
 
 
 def host_of(request: web.Request) -> str:
@@ -43,7 +43,7 @@ class Proxies:
 
     def address_of(self, request: web.Request) -> str:
         """The client's: of X-Forwarded-For the last that is no proxy's, for what is left of it anybody can send."""
-        peer = request.remote or ""
+        peer = format_host(request.remote or "")
         if not self.has(request):
             return peer
         given = ",".join(request.headers.getall("X-Forwarded-For", []))

@@ -7,8 +7,9 @@ from urllib.parse import quote
 
 import msgspec
 
+from nsqfast.gotext import join_host_port
 from nsqfast.nsqadmin.live.model import Lookupd, NodeState
-from nsqfast.nsqadmin.live.nodes import Identity, join
+from nsqfast.nsqadmin.live.nodes import Identity
 from nsqfast.nsqadmin.live.question import Question
 from nsqfast.nsqadmin.live.slices import Slices
 from nsqfast.nsqadmin.upstream.client import Upstream, UpstreamError
@@ -67,7 +68,7 @@ class LookupdWatch:
         try:
             for raw in decode(body, _RawNodes).producers or ():
                 producer = decode(raw, Producer)
-                listed[join(producer.broadcast_address, producer.http_port)] = producer
+                listed[join_host_port(producer.broadcast_address, producer.http_port)] = producer
                 await slices.pause()
         except UpstreamError as error:
             raise UpstreamError(f"/nodes: {error}") from None

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from nsqfast.gotext import join_host_port
 from nsqfast.nsqadmin.live.figures import (
     Figures,
     NodeFigures,
@@ -39,12 +40,7 @@ class Identity:
     @property
     def key(self) -> str:
         """The address at which it is asked."""
-        return join(self.broadcast_address, self.http_port)
-
-
-def join(host: str, port: int) -> str:
-    """host:port, with brackets for IPv6."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return join_host_port(self.broadcast_address, self.http_port)
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from nsqfast.client import Config, Consumer, Message
 from nsqfast.errors import NsqfastError
-from nsqfast.net.addresses import format_address
+from nsqfast.gotext import join_host_port
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.live.model import Node, NodeState
 from nsqfast.nsqadmin.messages.bodies import Body, Kind, show_body
@@ -305,7 +305,7 @@ def _event(name: str, data: object) -> bytes:
 
 
 def _make_consumer(topic: str, channel: str, nodes: list[Node]) -> Consumer:
-    addresses = [format_address((node.broadcast_address, node.tcp_port)) for node in nodes]
+    addresses = [join_host_port(node.broadcast_address, node.tcp_port) for node in nodes]
     config = Config(
         client_id="nsqadmin", max_in_flight=max(IN_FLIGHT_MAX, len(addresses)), max_attempts=0
     )

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
 
-from nsqfast.net.addresses import format_address
+from nsqfast.gotext import join_host_port
 from nsqfast.nsqadmin.upstream.decoding import LISTS_KEPT, decode, sort_names
 from nsqfast.nsqadmin.upstream.messages import Announced, ListedProducer, NsqdInfo
 
@@ -34,12 +34,12 @@ class Nsqd:
     @property
     def key(self) -> str:
         """`broadcast_address:http_port`: where it is asked, and its name in the cluster."""
-        return format_address((self.broadcast_address, self.http_port))
+        return join_host_port(self.broadcast_address, self.http_port)
 
     @property
     def tcp_address(self) -> str:
         """`broadcast_address:tcp_port`."""
-        return format_address((self.broadcast_address, self.tcp_port))
+        return join_host_port(self.broadcast_address, self.tcp_port)
 
 
 by_host = attrgetter("hostname", "broadcast_address", "http_port")

@@ -16,8 +16,7 @@ from multiprocessing.synchronize import Barrier
 
 from nsqfast._ext.bench.load import Load
 from nsqfast.errors import NsqfastError
-from nsqfast.gotext import os_error
-from nsqfast.net.addresses import format_address
+from nsqfast.gotext import join_host_port, os_error
 from nsqfast.tools.bench.options import NS_PER_S, PROGRAM, Options
 from nsqfast.tools.bench.plan import WorkerPlan, identify_settings, publish_command
 from nsqfast.tools.wire import Connection
@@ -69,7 +68,7 @@ class RefusedError(NsqfastError):
 
 def work(plan: WorkerPlan, totals: MutableSequence[int], gate: Barrier, outbox: Pipe) -> None:
     """The whole life of a worker process."""
-    place = format_address(plan.options.address)
+    place = join_host_port(*plan.options.address)
     try:
         report = _measure(plan, totals, gate)
     except threading.BrokenBarrierError:
@@ -103,7 +102,7 @@ def _measure(plan: WorkerPlan, totals: MutableSequence[int], gate: Barrier) -> R
         after = resource.getrusage(resource.RUSAGE_SELF)
     latency, error = None, load.error
     if error is not None:
-        error = f"{format_address(plan.options.address)}: {error}"
+        error = f"{join_host_port(*plan.options.address)}: {error}"
     if samples is not None and load.sampled:
         latency = _summarize(samples, load, plan.options.intended)
         if latency is None:

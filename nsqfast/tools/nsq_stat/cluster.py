@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from nsqfast.errors import ConnectError
-from nsqfast.net.addresses import PORT_MAX, format_address
+from nsqfast.gotext import join_host_port
+from nsqfast.net.addresses import PORT_MAX
 from nsqfast.tools.nsq_stat.counters import NodeStats, parse_stats
 from nsqfast.tools.nsq_stat.options import Options
 from nsqfast.tools.nsq_stat.polls import Polls
@@ -105,4 +106,4 @@ def _producer(item: dict[str, Any]) -> str:
     host, port = item["broadcast_address"], item["http_port"]
     if type(host) is not str or type(port) is not int or not 0 < port <= PORT_MAX:
         raise TypeError(f"an nsqd at {host!r}, port {port!r}")
-    return f"http://{format_address((host, port))}"
+    return f"http://{join_host_port(host, port)}"

@@ -45,7 +45,7 @@ class MetricsServer:
             "metrics", self._socket, make, self._reserve, self._clients.__len__
         )
         self._listener.start()
-        return addresses.format_address(addresses.bound_address(self._socket))
+        return addresses.format_bound(addresses.bound_address(self._socket))
 
     def close(self) -> None:
         """Answer nobody any more."""

@@ -1,0 +1,97 @@
+"""What the code cites is in this repository: `(spec nsqd-tcp §5)` is the section `## §5` of docs/spec/nsqd-tcp.md."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ROOT / "docs" / "spec"
+FOLDERS = ("_ext", "nsqfast", "spark_jobs", "tests", "benchmarks", "examples", "docs/spec")
+SUFFIXES = {".py", ".pyx", ".pxd", ".pyi", ".h", ".md"}
+
+# `spec nsqd-tcp §4, §5`, `spec nsqd-core §9, nsqlookupd §2`, `spec nsqd-tcp §4-§7`
+CITATION = re.compile(r"[Ss]pec((?:(?:,|-)?\s*(?:[a-z][a-z-]*\s+)?§\d+(?:\.\d+)?)+)")
+PART = re.compile(r"(?:([a-z][a-z-]*)\s+)?§(\d+(?:\.\d+)?)")
+HEADING = re.compile(r"^#+ §(\d+(?:\.\d+)?)\b", re.MULTILINE)
+ROW = re.compile(r"§(\d+) row (\d+)")
+
+
+def list_sources() -> list[Path]:
+    """Return the files that may cite."""
+    return sorted(
+        path
+        for folder in FOLDERS
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in SUFFIXES and path != Path(__file__)
+    )
+
+
+def find_citations(text: str) -> Iterator[tuple[str, str]]:
+    """Yield (page, section) of each; a section that names no page has that of the one before it."""
+    for citation in CITATION.finditer(text):
+        page = ""
+        for name, section in PART.findall(citation[1]):
+            page = name or page
+            yield page, section
+
+
+def read_headings(page: str) -> set[str]:
+    """Return the numbers of a page's sections; none where there is no such page."""
+    path = PAGES / f"{page}.md"
+    return set(HEADING.findall(path.read_text(encoding="utf-8"))) if path.exists() else set()
+
+
+def test_every_citation_names_a_section_that_exists():
+    wrong = [
+        f"{path.relative_to(ROOT)}: spec {page} §{section}"
+        for path in list_sources()
+        for page, section in find_citations(path.read_text(encoding="utf-8"))
+        if section not in read_headings(page)
+    ]
+    assert wrong == []
+
+
+def test_every_section_sign_belongs_to_a_citation():
+    wrong = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in list_sources()
+        if path.suffix != ".md"  # a page has headings, and refers to itself
+        for line in CITATION.sub("", path.read_text(encoding="utf-8")).splitlines()
+        if "§" in line
+    ]
+    assert wrong == []
+
+
+def test_rows_exist():
+    rows = re.findall(
+        r"^\| (\d+) \|", (PAGES / "nsqd-core.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    cited = {
+        row
+        for path in list_sources()
+        for section, row in ROW.findall(path.read_text(encoding="utf-8"))
+        if section == "14"
+    }
+    assert cited <= set(rows)
+
+
+def test_the_index_lists_every_page():
+    linked = re.findall(r"\]\(([\w-]+\.md)\)", (PAGES / "README.md").read_text(encoding="utf-8"))
+    assert set(linked) == {path.name for path in PAGES.glob("*.md")} - {"README.md"}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("as NSQ does (spec nsqd-tcp §14)", [("nsqd-tcp", "14")]),
+        ("spec nsqd-tcp §4-§7 says it", [("nsqd-tcp", "4"), ("nsqd-tcp", "7")]),
+        ("(spec nsqd-tcp §4,\n§5)", [("nsqd-tcp", "4"), ("nsqd-tcp", "5")]),
+        ("(spec nsqlookupd §4, client §3.1)", [("nsqlookupd", "4"), ("client", "3.1")]),
+        ("Spec client §3.4. Then", [("client", "3.4")]),
+        ("timespec wanted", []),
+    ],
+)
+def test_finds_citations(text, found):
+    assert list(find_citations(text)) == found
