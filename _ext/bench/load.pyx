@@ -18,6 +18,7 @@ from nsqfast._ext.bench.load_connection cimport (
     connection_tick, connection_write,
 )
 from nsqfast._ext.core.clock cimport now_monotonic
+from nsqfast._ext.core.limits cimport LOAD_DRAIN_NS
 from nsqfast._ext.core.sockets cimport (
     EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLLIN, EPOLLOUT, epoll_create1, epoll_ctl, epoll_event, epoll_wait,
 )
@@ -39,7 +40,6 @@ cdef enum:
     # How soon a worker with nothing to do sees that the others have reached the target.
     LOOK_MS = 5
 
-cdef int64_t DRAIN_NS = 10 * 1000000000
 cdef int64_t FOREVER = 0x7FFFFFFFFFFF
 
 
@@ -142,7 +142,7 @@ cdef class Load:
         with nogil:
             failed = self.drive(deadline_ns)
             if failed is NULL:
-                failed = self.drain(now_monotonic() + DRAIN_NS)
+                failed = self.drain(now_monotonic() + LOAD_DRAIN_NS)
         if failed is not NULL:
             self.error = failed.error.decode("utf-8", "replace")
 

@@ -12,10 +12,11 @@ from libc.string cimport memcmp, memcpy, memmove, strerror
 
 from nsqfast._ext.core.clock cimport now_monotonic
 from nsqfast._ext.core.limits cimport (
-    FRAME_ERROR, FRAME_HEADER_SIZE, FRAME_MESSAGE, MESSAGE_HEADER_SIZE, MESSAGE_ID_SIZE,
+    FRAME_ERROR, FRAME_HEADER_SIZE, FRAME_MESSAGE, LOAD_FRAME_SIZE_MAX, MESSAGE_HEADER_SIZE, MESSAGE_ID_SIZE,
 )
 from nsqfast._ext.core.message cimport get_be32
 from nsqfast._ext.core.sockets cimport MSG_NOSIGNAL, recv, send
+from nsqfast._ext.protocol.frame cimport HEARTBEAT, HEARTBEAT_SIZE, OK_FRAME, OK_FRAME_SIZE
 
 cdef enum:
     INPUT_ROOM = 262144
@@ -23,10 +24,6 @@ cdef enum:
     # As much of a script as one send can carry; longer ones only cost cache.
     SCRIPT_SIZE = 262144
     COMMAND_ROOM = 64     # FIN and REQ lines are shorter
-    FRAME_MAX = 134217728
-    OK_FRAME_SIZE = 10
-
-cdef const char *OK_FRAME = b"\x00\x00\x00\x06\x00\x00\x00\x00OK"
 
 
 cdef LoadConnection *connection_new(ConnectionKind kind, int fd, Tally *tally) noexcept:
@@ -222,7 +219,7 @@ cdef bint take_frames(LoadConnection *connection, int64_t now_ns) noexcept nogil
             continue
         size = get_be32(place)
         frame_type = get_be32(place + 4)
-        if size < 4 or size > FRAME_MAX:
+        if size < 4 or size > LOAD_FRAME_SIZE_MAX:
             return fail(connection, b"not a frame of the protocol", 27)
         if bytes.end - bytes.start < 4 + size:
             return bytes.capacity - bytes.start >= 4 + size or make_room(connection, bytes, 4 + size)
@@ -245,7 +242,7 @@ cdef void take_ok(LoadConnection *connection, int64_t now_ns) noexcept nogil:
 
 cdef bint take_response(LoadConnection *connection, const char *data, size_t size) noexcept nogil:
     """A heartbeat is answered, but by a publisher of scripts: its commands are signs of life enough."""
-    if size != 11 or memcmp(data, b"_heartbeat_", 11) != 0:
+    if size != HEARTBEAT_SIZE or memcmp(data, HEARTBEAT, HEARTBEAT_SIZE) != 0:
         return fail(connection, b"a response that nobody asked for", 32)
     if connection.kind == CONNECTION_PUBLISHER:
         return True

@@ -10,6 +10,7 @@ from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.core.heap cimport HeapNode
 from nsqfast._ext.core.histogram cimport record
 from nsqfast._ext.core.in_flight_queue cimport InFlightQueue
+from nsqfast._ext.core.limits cimport DISK_RETRY_NS
 from nsqfast._ext.core.memory cimport MEMORY_FULL, MEMORY_SLOW, account
 from nsqfast._ext.disk.deferred cimport DiskDeferred
 from nsqfast._ext.disk.disposal cimport Disposal, drop_heap
@@ -22,8 +23,6 @@ log = logging.getLogger("nsqd")
 cdef enum:
     # Messages in flight that are looked at to find the oldest; a part of a turn has time for some more.
     LOOK_MAX = 4096
-
-cdef int64_t RETRY_NS = 1000000000  # until a disk that could not be read is asked again
 
 
 cdef class Channel(Queue):
@@ -101,12 +100,12 @@ cdef class Channel(Queue):
             if now_ns == 0:
                 now_ns = monotonic_ns()
             if account.level >= MEMORY_SLOW and self.must_wait():
-                return self.rearm(now_ns + RETRY_NS)
+                return self.rearm(now_ns + DISK_RETRY_NS)
             try:
                 if not self.hand_out(consumer, now_ns):
                     return 0
             except OSError:  # the health of the broker tells
-                return self.rearm(now_ns + RETRY_NS)
+                return self.rearm(now_ns + DISK_RETRY_NS)
             if self.ready.first is not None:
                 self.ready.first = self.ready.first.next_ready
             if is_spent(&budget, 1):

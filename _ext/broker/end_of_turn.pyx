@@ -4,19 +4,17 @@ from libc.stdint cimport uint32_t
 
 from nsqfast._ext.core.budget cimport Budget, begin_part, is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns
-from nsqfast._ext.core.memory cimport account
+from nsqfast._ext.core.limits cimport SLABS_KEPT_MIN
+from nsqfast._ext.core.memory cimport SLAB_SIZE, account
 from nsqfast._ext.core.message cimport release_slabs, slabs_kept
 
 cdef enum:
-    # Empty slabs (of 1 MiB) that a broker keeps for good.
-    KEPT_MIN = 32
-    # Of those beyond, one in so many is given back at each step: half of them in 11 s.
+    # Of empty slabs beyond SLABS_KEPT_MIN one in so many is given back at each step: half of them in 11 s.
     RELEASE_SHARE = 64
     # At once; each takes some 30 us.
     RELEASE_MAX = 64
     # What a consumer counts for that takes more, or is cut off: some messages.
     CALL_UNITS = 16
-    SLAB_SIZE = 1048576
 
 cdef int64_t PUT_OFF_NS = 1000000
 cdef int64_t RELEASE_STEP_NS = 250000000
@@ -73,12 +71,12 @@ cdef class Release(Timed):
     cdef int check(self) except -1:
         if account.spare and account.used + account.spare > account.full:
             release_slabs(<uint32_t> ((account.used + account.spare - account.full) // SLAB_SIZE + 1))
-        if slabs_kept() > KEPT_MIN and not self.is_armed:
+        if slabs_kept() > SLABS_KEPT_MIN and not self.is_armed:
             self.timers.arm(self, monotonic_ns() + RELEASE_STEP_NS)
         return 0
 
     cdef int on_deadline(self, int64_t now_ns) except -1:
         cdef uint32_t kept = slabs_kept()
-        if kept > KEPT_MIN:
-            release_slabs(min(RELEASE_MAX, (kept - KEPT_MIN + RELEASE_SHARE - 1) // RELEASE_SHARE))
+        if kept > SLABS_KEPT_MIN:
+            release_slabs(min(RELEASE_MAX, (kept - SLABS_KEPT_MIN + RELEASE_SHARE - 1) // RELEASE_SHARE))
         return self.check()

@@ -3,14 +3,12 @@
 from libc.stdint cimport int64_t, uint64_t
 
 from nsqfast._ext.broker.channel cimport Channel
+from nsqfast._ext.core.limits cimport GATHER_SIZE
 from nsqfast._ext.core.message cimport Message
 from nsqfast._ext.disk.backlog cimport Backlog
+from nsqfast._ext.disk.segment cimport RECORD_SIZE_MIN
 
 cdef enum:
-    # Bytes whose write is put off until the end of the turn.
-    GATHER_SIZE = 1048576
-    # Of a record, before its body.
-    HEAD_SIZE = 30
     # What is put into all channels at once, in messages to the memory of one; some milliseconds. A queue's write to its
     # disk costs as much as so many of them, and one that has yet to make its files.
     FAN_MAX = 32768
@@ -40,7 +38,7 @@ cdef int take_back(Channel channel) except -1
 # Inline, as durable publishers come here for each message.
 cdef inline bint is_large(Fanout fanout) noexcept:
     """So much was put off that it is written before more comes."""
-    return fanout.fresh_bytes + HEAD_SIZE * fanout.fresh_count > GATHER_SIZE
+    return fanout.fresh_bytes + RECORD_SIZE_MIN * fanout.fresh_count > GATHER_SIZE
 
 
 cdef inline void count_put_off(Fanout fanout, uint64_t count, uint64_t size, bint is_spread) noexcept:

@@ -8,9 +8,10 @@ A check is as long as a part of a turn, and a slice is short: who has more goes 
 
 from libc.string cimport memchr
 
-from nsqfast._ext.broker.topic cimport SLICE_MAX, WHOLE_MAX
+from nsqfast._ext.broker.topic cimport SLICE_MAX
 from nsqfast._ext.core.budget cimport begin_part, is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
+from nsqfast._ext.core.limits cimport WHOLE_MAX
 from nsqfast._ext.core.message cimport get_be32
 
 from nsqfast.errors import ProtocolError

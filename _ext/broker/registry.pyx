@@ -8,6 +8,7 @@ from nsqfast._ext.broker.channel cimport Channel
 from nsqfast._ext.broker.consumer cimport Waiter
 from nsqfast._ext.core.budget cimport Budget, begin_part, is_spent, was_overspent
 from nsqfast._ext.core.clock cimport monotonic_ns
+from nsqfast._ext.core.limits cimport COSTLY_COUNT_MAX, END_COUNT_MAX
 from nsqfast._ext.disk.segment import forget_folder
 from nsqfast._ext.broker.shutdown cimport Shutdown
 
@@ -18,10 +19,6 @@ cdef enum:
     BUSY_POLL_SIZE_MAX = 2048
     # What a blocked client counts for: the clock is looked at after each.
     BLOCKED_UNITS = 64
-    # Clients that say who they are, subscribe, and so on, in one turn; the others are blocked.
-    COSTLY_COUNT_MAX = 8
-    # Connections that are closed in one turn; the loop closes all their sockets in the next one, at 10 us each.
-    END_COUNT_MAX = 32
     # A client's write, and what it is told: the clock is looked at after each fourth, and each eighth.
     WRITE_UNITS = 16
     TELL_UNITS = 8

@@ -13,22 +13,16 @@ from itertools import islice
 
 from nsqfast._ext.broker.channel cimport Channel
 from nsqfast._ext.broker.topic cimport Topic
+from nsqfast._ext.core.limits cimport GROUP_COUNT_MAX, GROUP_COUNT_MIN, LOST_SHOWN, QUEUE_DESCRIPTORS
 from nsqfast._ext.disk.backlog cimport Backlog
 from nsqfast._ext.disk.flush cimport Flush
 from nsqfast._ext.disk.queue cimport CLOSE_STEPS
 
 cdef enum:
-    # What a queue may have open: two files, the draft of a third, and one that is on its way to the disk.
-    QUEUE_DESCRIPTORS = 4
-    # Also where there are enough descriptors: half of the 65,530 mappings that Linux allows are for queues.
-    GROUP_COUNT_MIN = 16
-    GROUP_COUNT_MAX = 16384
     # Queues whose files are synced together, while the next ones are written.
     BATCH_COUNT = 512
     # Between two looks whether somebody wants to be told how long the disk takes.
     LOOK_MS = 1000
-    # Queues that are named at a stop which lost something of them.
-    LOST_SHOWN = 20
 
 
 cdef class Shutdown:

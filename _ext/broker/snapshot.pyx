@@ -1,6 +1,7 @@
 """Taken within one call on the loop, so that all of it is of one moment; completed elsewhere if need be.
 
-    Snapshot(queue, state)   references to messages in memory, and where the reader on disk stands: about SCAN_MAX steps
+    Snapshot(queue, state)   references to messages in memory, and where the reader on disk stands: some PEEK_SCAN_MAX
+                             steps
     complete()               searches bodies, reads records, without the interpreter's lock; in a thread if needs_thread
     row(i)                  copies, one message at a time
 
@@ -18,32 +19,30 @@ from nsqfast._ext.disk.scan cimport (AT_END, AT_LIMIT, DAMAGED, GONE, NO_MEMORY,
                                     TOO_MANY_BYTES, TOO_MANY_RECORDS, UNREADABLE, Record, memmem)
 from nsqfast._ext.broker.topic cimport Topic
 from nsqfast._ext.core.due_order cimport DueOrder, QueuesOrder
+from nsqfast._ext.core.limits cimport (
+    PEEK_COUNT_MAX, PEEK_NEEDLE_SIZE_MAX, PEEK_OFFSET_MAX, PEEK_PIECE_SIZE_MAX, PEEK_READ_NS_MAX, PEEK_SCAN_MAX,
+    PEEK_SEARCH_SIZE_MAX,
+)
 from nsqfast._ext.core.message cimport id_to_hex, message_drop, message_fetch, message_keep
 
 cdef enum:
-    # Messages that one snapshot looks at.
-    SCAN_MAX = 10000
-    # Bytes of bodies that it searches.
-    SEARCH_MAX = 67108864
     # Messages ahead of the one looked at that the processor is told of.
     AHEAD_COUNT = 8
 
-# For how long a disk may be read.
-cdef int64_t READ_NS_MAX = 2000000000
-
-LIMIT_MAX = 100
-OFFSET_MAX = 10000
-NEEDLE_SIZE_MAX = 1024
-PIECE_SIZE_MAX = 65536
+# For Python.
+LIMIT_MAX = PEEK_COUNT_MAX
+OFFSET_MAX = PEEK_OFFSET_MAX
+NEEDLE_SIZE_MAX = PEEK_NEEDLE_SIZE_MAX
+PIECE_SIZE_MAX = PEEK_PIECE_SIZE_MAX
 STATES = ("ready", "in_flight", "deferred")
 cdef tuple PLACES = ("memory", "disk", "in_flight", "deferred")
 
 cdef dict REMARKS = {
     DAMAGED: "a record on disk is damaged; what stands behind it is not shown",
     GONE: "a file on disk is not there any more; its messages may have been delivered meanwhile",
-    TOO_MANY_BYTES: f"{SEARCH_MAX >> 20} MiB of bodies were searched",
+    TOO_MANY_BYTES: f"{PEEK_SEARCH_SIZE_MAX >> 20} MiB of bodies were searched",
     TOO_MANY_RECORDS: "too many records on disk are finished or deferred already",
-    TOO_LATE: f"the disk was read for {READ_NS_MAX // 1000000000} s",
+    TOO_LATE: f"the disk was read for {PEEK_READ_NS_MAX // 1000000000} s",
     NO_MEMORY: "memory is short",
     TOO_LARGE: "no more bodies fit into one answer",
 }
@@ -56,19 +55,19 @@ cdef class Snapshot:
     """
 
     def __init__(self, Queue queue not None, str state, int64_t limit=20, int64_t offset=0,
-                 int64_t piece_max=PIECE_SIZE_MAX, bytes needle not None=b""):
-        assert self.glances is NULL and 0 < limit <= LIMIT_MAX and 0 <= offset <= OFFSET_MAX
-        assert 0 <= piece_max <= PIECE_SIZE_MAX and len(needle) <= NEEDLE_SIZE_MAX
+                 int64_t piece_max=PEEK_PIECE_SIZE_MAX, bytes needle not None=b""):
+        assert self.glances is NULL and 0 < limit <= PEEK_COUNT_MAX and 0 <= offset <= PEEK_OFFSET_MAX
+        assert 0 <= piece_max <= PEEK_PIECE_SIZE_MAX and len(needle) <= PEEK_NEEDLE_SIZE_MAX
         self.taken_ns, self.monotonic_ns = wall_ns(), monotonic_ns()
         self.limit, self.offset, self.needle = limit, offset, needle
         self.quest.piece_max = piece_max
         self.quest.wanted = limit
         self.quest.scans = limit
-        self.quest.bytes = SEARCH_MAX
+        self.quest.bytes = PEEK_SEARCH_SIZE_MAX
         if needle:
             self.quest.needle, self.quest.needle_size = needle, len(needle)
             # To pass over one is a step for a ring, but not for what stands in the order of its time.
-            self.quest.scans = SCAN_MAX if state == "ready" else max(limit, SCAN_MAX - offset)
+            self.quest.scans = PEEK_SCAN_MAX if state == "ready" else max(limit, PEEK_SCAN_MAX - offset)
         self.glance_max = self.scan_max = self.quest.scans
         self.glances = <Glance *> malloc(self.glance_max * sizeof(Glance))
         self.found = <uint32_t *> malloc(limit * sizeof(uint32_t))
@@ -216,7 +215,7 @@ cdef class Snapshot:
                 self.found_count += 1
                 quest.wanted -= 1
         if self.scan is not None and self.ended == AT_LIMIT:
-            quest.until_ns = now_monotonic() + READ_NS_MAX
+            quest.until_ns = now_monotonic() + PEEK_READ_NS_MAX
             self.scan.run(quest)
             self.ended = self.scan.ended
         self.scanned = self.scan_max - quest.scans
@@ -233,7 +232,7 @@ cdef class Snapshot:
         """Where to go on, or None: everything was looked at, or nothing beyond can be."""
         cdef int64_t next_offset = self.offset + self.scanned
         can_go_on = self.ended in (AT_LIMIT, TOO_MANY_BYTES, TOO_LATE, TOO_LARGE) and self.scanned > 0
-        return next_offset if can_go_on and not self.is_complete and next_offset <= OFFSET_MAX else None
+        return next_offset if can_go_on and not self.is_complete and next_offset <= PEEK_OFFSET_MAX else None
 
     @property
     def remark(self):

@@ -13,8 +13,7 @@ from nsqfast._ext.disk.flush cimport Flush
 
 
 cdef enum:
-    # Messages of one publish that are taken as a whole or not at all. A larger one is put in slices of so many.
-    WHOLE_MAX = 10000
+    # Messages of a publish that is too large to be taken as a whole (WHOLE_MAX) are put so many at a time.
     SLICE_MAX = 1024
 
 

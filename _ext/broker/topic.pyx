@@ -9,6 +9,7 @@ from nsqfast._ext.broker.fanout cimport Fanout, count_put_off, is_large
 from nsqfast._ext.broker.takeover cimport AHEAD, PART_OVER, PASSED_ALL, Progress, Takeover
 from nsqfast._ext.core.budget cimport Budget, begin_part, is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
+from nsqfast._ext.core.limits cimport DISK_RETRY_NS
 from nsqfast._ext.core.memory cimport MEMORY_SLOW, account
 from nsqfast._ext.core.message cimport Delivery, delivery_free, get_be32, message_drop, message_new
 from nsqfast._ext.disk.backlog cimport Backlog
@@ -19,7 +20,6 @@ from nsqfast.names import is_ephemeral
 
 log = logging.getLogger("nsqd")
 
-cdef int64_t RETRY_NS = 1000000000
 cdef int64_t WAIT_NS = 1000000      # for an fsync
 
 
@@ -283,7 +283,7 @@ cdef class Topic(Queue):
         try:
             progress = self.takeover.run(is_owed, now_ns)
         except OSError:  # the health of the broker tells
-            self.storage.timers.arm(self, now_ns + RETRY_NS)
+            self.storage.timers.arm(self, now_ns + DISK_RETRY_NS)
             return False
         if progress == PASSED_ALL:
             self.storage.timers.disarm(self)

@@ -15,11 +15,11 @@ from nsqfast._ext.core.limits cimport (
     MESSAGE_HEADER_SIZE, TRANSPORT_HIGH_WATER,
 )
 from nsqfast._ext.core.message cimport get_be32
+from nsqfast._ext.protocol.frame cimport HEARTBEAT, HEARTBEAT_SIZE
 
 from nsqfast.errors import ConnectError, ProtocolError, RefusedError, WrongPeerError
 from nsqfast.streams.adapter import Stacked, StreamError
 
-cdef const char *HEARTBEAT = b"_heartbeat_"
 cdef double SECOND_NS = 1e9
 
 
@@ -141,7 +141,7 @@ cdef class ClientConnection:
         if frame_type == FRAME_MESSAGE and size >= MESSAGE_HEADER_SIZE:
             return self.on_message(data, size)
         if frame_type == FRAME_RESPONSE:
-            if size == 11 and memcmp(data, HEARTBEAT, 11) == 0:
+            if size == HEARTBEAT_SIZE and memcmp(data, HEARTBEAT, HEARTBEAT_SIZE) == 0:
                 self.output.append(b"NOP\n", 4)
                 return self.mark()
             return self.on_response(data, size)

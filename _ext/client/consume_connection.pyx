@@ -12,14 +12,13 @@ from nsqfast._ext.client.columns cimport Columns
 from nsqfast._ext.client.connection cimport ClientConnection
 from nsqfast._ext.client.message_iterator cimport MessageIterator
 from nsqfast._ext.core.clock cimport monotonic_ns
-from nsqfast._ext.core.limits cimport MESSAGE_HEADER_SIZE, MESSAGE_ID_SIZE
+from nsqfast._ext.core.limits cimport FORGOTTEN_MAX, MESSAGE_HEADER_SIZE, MESSAGE_ID_SIZE
 from nsqfast._ext.core.message cimport get_be16, get_be64
 
 from nsqfast.errors import ClosedError
 
 cdef enum:
     QUEUE_GAP_MAX = 1024
-    FORGOTTEN_MAX = 10000
 
 cdef bytes NEWLINE = b"\n"
 # Errors that answer FIN, REQ or TOUCH and do not end the connection (spec nsqd-tcp §6).

@@ -32,6 +32,7 @@ from nsqfast._ext.core.message cimport get_be32
 from nsqfast._ext.core.sockets cimport (
     IPPROTO_TCP, MSG_NOSIGNAL, POLLIN, POLLOUT, TCP_NODELAY, poll, pollfd, recv, send, setsockopt,
 )
+from nsqfast._ext.protocol.frame cimport HEARTBEAT
 from nsqfast._ext.protocol.publish_command cimport write_checked
 
 from nsqfast.errors import ConnectError, OutcomeUnknownError, PublishRefusedError
@@ -209,7 +210,7 @@ cdef class Direct:
         raise self.break_off(f"a frame of type {frame_type} with {size - 4} bytes")
 
     cdef bytes take_response(self, bytes data):
-        if data == b"_heartbeat_":
+        if data == HEARTBEAT:
             self.output.append(b"NOP\n", 4)
             return None
         if self.sent < self.command_end:

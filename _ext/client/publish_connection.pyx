@@ -13,15 +13,13 @@ from libc.stdint cimport INT64_MAX, int64_t
 
 from nsqfast._ext.client.connection cimport ClientConnection
 from nsqfast._ext.core.clock cimport monotonic_ns
+from nsqfast._ext.core.limits cimport TOPICS_KEPT_MAX
 from nsqfast._ext.protocol.publish_command cimport Encoded, as_bodies, as_body, message_count, write_publish
 
 from nsqfast.errors import (
     BufferFullError, ClosedError, NotConnectedError, OutcomeUnknownError, PublishRefusedError,
 )
 from nsqfast.names import is_valid_name
-
-cdef enum:
-    TOPICS_KEPT_MAX = 10000
 
 cdef double TICK_S_MIN = 0.01
 cdef double SECOND_NS = 1e9

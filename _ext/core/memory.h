@@ -9,6 +9,8 @@
 
 #include <stdint.h>
 
+#define NSQ_SLAB_SIZE (1 << 20) /* what the pool of messages asks the kernel for at a time */
+
 typedef struct {
     int64_t used;   /* bytes */
     int64_t spare;  /* bytes of empty slabs, which any message may take; not in `used` */

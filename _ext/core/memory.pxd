@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t
 
 
 cdef extern from "core/memory.h" nogil:
+    const int64_t SLAB_SIZE "NSQ_SLAB_SIZE"
     ctypedef struct Account "nsq_account":
         int64_t used
         int64_t spare

@@ -4,6 +4,7 @@ from libc.stdint cimport UINT32_MAX
 from libc.string cimport memcpy
 
 from nsqfast._ext.core.debug cimport NSQFAST_DEBUG
+from nsqfast._ext.core.limits cimport MESSAGE_HEADER_SIZE
 from nsqfast._ext.core.memory cimport Account, account
 
 cdef extern from "core/pool.h" nogil:
@@ -15,9 +16,6 @@ cdef extern from "core/pool.h" nogil:
     void pool_put "nsq_pool_put"(Pool *pool, void *block, size_t size)
     void pool_release "nsq_pool_release"(Pool *pool, uint32_t count)
     void keep_freed "nsq_keep_freed"()
-
-cdef enum:
-    RECORD_MIN = 26       # of a stored message: time, attempts, id
 
 cdef Pool pool
 pool.account = &account
@@ -59,10 +57,10 @@ cdef void release_slabs(uint32_t count) noexcept:
 cdef Message *message_load(const char *payload, size_t n) noexcept:
     """From its stored form; NULL where that is shorter than its header, or memory is short."""
     cdef Message *message
-    if n < RECORD_MIN or n - RECORD_MIN > UINT32_MAX:
+    if n < MESSAGE_HEADER_SIZE or n - MESSAGE_HEADER_SIZE > UINT32_MAX:
         return NULL
-    message = message_new(payload + RECORD_MIN, <uint32_t> (n - RECORD_MIN), <int64_t> get_be64(payload),
-                          id_of_record(payload))
+    message = message_new(payload + MESSAGE_HEADER_SIZE, <uint32_t> (n - MESSAGE_HEADER_SIZE),
+                          <int64_t> get_be64(payload), id_of_record(payload))
     if message is not NULL:
         message.attempts = get_be16(payload + 8)
     return message

@@ -21,7 +21,6 @@
 #include "core/debug.h"
 #include "core/memory.h"
 
-#define NSQ_SLAB_SIZE ((size_t)1 << 20)
 /* Sizes of blocks: every 16 bytes up to 2 KiB, then sixteen in each doubling, so that at most a sixteenth is unused (and
  * of that the kernel is asked for whole pages only). Larger ones than half a slab are malloc's. */
 #define NSQ_STEP 16

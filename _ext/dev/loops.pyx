@@ -13,7 +13,7 @@ from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.core.guid cimport GuidFactory
 from nsqfast._ext.core.heap cimport DeadlineHeap, HeapNode
 from nsqfast._ext.core.in_flight_queue cimport InFlightQueue
-from nsqfast._ext.core.limits cimport FRAME_HEADER_SIZE, FRAME_MESSAGE, MESSAGE_HEADER_SIZE, MESSAGE_ID_SIZE
+from nsqfast._ext.core.limits cimport FIN_SIZE, FRAME_HEADER_SIZE, FRAME_MESSAGE, MESSAGE_HEADER_SIZE, MESSAGE_ID_SIZE
 from nsqfast._ext.core.message cimport (
     Delivery, Message, delivery_free, delivery_new, get_be32, id_from_hex, message_drop, message_new,
 )
@@ -30,7 +30,6 @@ from nsqfast._ext.server.session cimport Session
 cdef enum:
     OWNER = 1
     ID_AT = 10              # in a message's header
-    FIN_SIZE = 21           # FIN, space, id, newline
 
 cdef int64_t START_NS = 1750000000 * <int64_t> 1000000000
 cdef int64_t STEP_NS = 1000     # between two messages

@@ -19,18 +19,17 @@ from nsqfast._ext.core.sockets cimport (
     EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLLIN, EPOLLOUT, MSG_NOSIGNAL, SOCK_CLOEXEC, SOCK_NONBLOCK, accept4,
     epoll_create1, epoll_ctl, epoll_event, epoll_wait, recv, send,
 )
+from nsqfast._ext.protocol.frame cimport OK_FRAME, OK_FRAME_SIZE
 
 cdef enum:
     EVENT_MAX = 64
     INPUT_SIZE = 262144
     GREETING_MAX = 4096
-    ANSWER_SIZE = 10
     ANSWER_MAX = 4096        # OKs in one send
     FOUNTAIN_SIZE = 262144
     LOOK_SIZE_MAX = 2048
     LOOK_NS = 30000
 
-cdef const char *OK_FRAME = b"\x00\x00\x00\x06\x00\x00\x00\x00OK"
 cdef const char *IDENTITY_FRAME = b"\x00\x00\x00\x06\x00\x00\x00\x00{}"
 
 
@@ -91,13 +90,13 @@ cdef int open_sink(Sink *sink, int listen_fd, int64_t command_size, size_t messa
     sink.command_size = command_size
     sink.fountain_size = count * frame_size
     sink.input = <char *> malloc(INPUT_SIZE)
-    sink.answers = <char *> malloc(ANSWER_SIZE * ANSWER_MAX)
+    sink.answers = <char *> malloc(OK_FRAME_SIZE * ANSWER_MAX)
     sink.fountain = <char *> calloc(count, frame_size)
     sink.epoll_fd = epoll_create1(EPOLL_CLOEXEC)
     if sink.input is NULL or sink.answers is NULL or sink.fountain is NULL:
         raise MemoryError
     for i in range(<size_t> ANSWER_MAX):
-        memcpy(sink.answers + i * ANSWER_SIZE, OK_FRAME, ANSWER_SIZE)
+        memcpy(sink.answers + i * OK_FRAME_SIZE, OK_FRAME, OK_FRAME_SIZE)
     for i in range(count):
         put_message_frame(sink.fountain + i * frame_size, frame_size)
     event.events = <uint32_t> EPOLLIN
@@ -188,7 +187,7 @@ cdef bint pour(Sink *sink, Peer *peer) noexcept nogil:
     owed = peer.taken // sink.command_size - peer.answered
     while owed > 0:
         # Ten bytes each: a generator that waits for them has room for them.
-        if send(peer.fd, sink.answers, <size_t> min(owed, ANSWER_MAX) * ANSWER_SIZE, MSG_NOSIGNAL) < 0:
+        if send(peer.fd, sink.answers, <size_t> min(owed, ANSWER_MAX) * OK_FRAME_SIZE, MSG_NOSIGNAL) < 0:
             return False
         peer.answered += min(owed, ANSWER_MAX)
         owed -= ANSWER_MAX
@@ -238,10 +237,10 @@ cdef size_t greet_one(Sink *sink, Peer *peer) noexcept nogil:
     if memcmp(text, b"IDEN", 4) == 0:
         if peer.greeting_size < size + 4 or peer.greeting_size < size + 4 + get_be32(text + size):
             return 0
-        send(peer.fd, IDENTITY_FRAME, ANSWER_SIZE, MSG_NOSIGNAL)
+        send(peer.fd, IDENTITY_FRAME, OK_FRAME_SIZE, MSG_NOSIGNAL)
         return size + 4 + get_be32(text + size)
     if memcmp(text, b"SUB ", 4) == 0:
-        send(peer.fd, OK_FRAME, ANSWER_SIZE, MSG_NOSIGNAL)
+        send(peer.fd, OK_FRAME, OK_FRAME_SIZE, MSG_NOSIGNAL)
         return size
     if memcmp(text, b"RDY ", 4) != 0:
         peer.stage = STAGE_SINK

@@ -6,6 +6,21 @@ from nsqfast._ext.core.message cimport Message
 from nsqfast._ext.protocol.buffer cimport ReadBuffer, WriteBuffer
 
 
+cdef extern from *:
+    """
+    #define NSQ_OK_FRAME "\\0\\0\\0\\006" "\\0\\0\\0\\0" "OK"
+    #define NSQ_HEARTBEAT "_heartbeat_"
+    """
+    const char *OK_FRAME "NSQ_OK_FRAME"
+    # What a frame of the type response holds that is no answer.
+    const char *HEARTBEAT "NSQ_HEARTBEAT"
+
+
+cdef enum:
+    OK_FRAME_SIZE = 10
+    HEARTBEAT_SIZE = 11
+
+
 cdef int write_frame(WriteBuffer out, int frame_type, const char *data, Py_ssize_t size) except -1
 cdef int write_message(WriteBuffer out, const Message *message, uint16_t attempts) except -1
 cdef int write_ok(WriteBuffer out) except -1

@@ -8,8 +8,6 @@ from nsqfast._ext.core.message cimport get_be32, message_put_header, put_be32
 
 from nsqfast.errors import ProtocolError
 
-cdef const char *OK_FRAME = b"\x00\x00\x00\x06\x00\x00\x00\x00OK"
-
 
 cdef int write_frame(WriteBuffer out, int frame_type, const char *data, Py_ssize_t size) except -1:
     cdef char *place = out.reserve(FRAME_HEADER_SIZE + size)
@@ -29,7 +27,7 @@ cdef int write_message(WriteBuffer out, const Message *message, uint16_t attempt
 
 
 cdef int write_ok(WriteBuffer out) except -1:
-    memcpy(out.reserve(10), OK_FRAME, 10)
+    memcpy(out.reserve(OK_FRAME_SIZE), OK_FRAME, OK_FRAME_SIZE)
     return 0
 
 

@@ -11,13 +11,14 @@ So no answer is lost by being careful here: what this refuses is only answered l
 
 from libc.string cimport memcmp
 
+from nsqfast._ext.core.limits cimport HTTP_HEAD_SIZE_MAX
+
 
 cdef extern from "strings.h" nogil:
     int strncasecmp(const char *one, const char *other, size_t size)
 
 
 cdef enum:
-    HEAD_SIZE_MAX = 8192      # far below what the full parser takes
     DIGITS_MAX = 18           # fit into 64 bits
     # What a byte may stand in.
     IN_NUMBER = 1
@@ -46,7 +47,7 @@ fill_uses()
 
 cdef Outcome parse_request(const char *data, Py_ssize_t size, PlainRequest *request) noexcept nogil:
     """The request at the front of `data`; `request` is filled unless it is REQUEST_OTHER."""
-    cdef const char *end = data + (size if size < HEAD_SIZE_MAX else HEAD_SIZE_MAX)
+    cdef const char *end = data + (size if size < HTTP_HEAD_SIZE_MAX else HTTP_HEAD_SIZE_MAX)
     cdef const char *place = read_target(data, end, request)
     if place is NULL:
         return REQUEST_OTHER

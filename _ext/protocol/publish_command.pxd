@@ -3,11 +3,9 @@
 from libc.stdint cimport uint32_t
 from libc.string cimport memcpy
 
+from nsqfast._ext.core.limits cimport BODY_SIZE_MAX
 from nsqfast._ext.core.message cimport put_be32
 from nsqfast._ext.protocol.buffer cimport WriteBuffer
-
-cdef enum:
-    BODY_SIZE_MAX = 0x7fffffff - 8
 
 #   PUB, DPUB   line | size | body
 #   MPUB        line | size of the rest | count | size | body | size | body ...

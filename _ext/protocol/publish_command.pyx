@@ -4,12 +4,10 @@ cimport cython
 from libc.stdint cimport uint32_t
 from libc.string cimport memcpy
 
+from nsqfast._ext.core.limits cimport LENGTH_SIZE, MPUB_SIZE_MAX
 from nsqfast._ext.core.message cimport get_be32, put_be32
 
 from nsqfast.errors import PublishError, PublishRefusedError
-
-cdef enum:
-    MPUB_SIZE_MAX = 0x7fffffff
 
 
 @cython.final
@@ -65,7 +63,7 @@ cdef Py_ssize_t as_bodies(list bodies, list kept) except -1:
         one = as_body(body)
         kept.append(one)
         size += 4 + len(one)
-    if size > MPUB_SIZE_MAX - 4:
+    if size > MPUB_SIZE_MAX - LENGTH_SIZE:
         raise PublishError(f"{size} bytes are too many for one publish")
     return size
 

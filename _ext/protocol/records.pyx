@@ -6,14 +6,11 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memchr, memcpy
 
+from nsqfast._ext.core.limits cimport LENGTH_SIZE, MPUB_SIZE_MAX
 from nsqfast._ext.core.message cimport put_be32
 from nsqfast._ext.protocol.publish_command cimport make_encoded
 
 from nsqfast.errors import PublishError
-
-cdef enum:
-    SIZE_SIZE = 4               # of the count of an MPUB, and of the size before each body
-    MPUB_SIZE_MAX = 0x7fffffff
 
 
 class Pieces(NamedTuple):
@@ -89,7 +86,7 @@ def encode(const unsigned char[::1] data not None, const int64_t[::1] starts not
     does not fit goes alone. None instead of an MPUB: no further record is wanted.
     """
     cdef Py_ssize_t record_count = starts.shape[0]
-    cdef Py_ssize_t size = SIZE_SIZE
+    cdef Py_ssize_t size = LENGTH_SIZE
     cdef Py_ssize_t count = 0
     cdef Py_ssize_t index = first
     cdef Py_ssize_t wanted
@@ -99,7 +96,7 @@ def encode(const unsigned char[::1] data not None, const int64_t[::1] starts not
         if chosen[index]:
             if not 0 <= starts[index] <= ends[index] <= data.shape[0]:
                 raise ValueError(f"record {index} is not within its block")
-            wanted = SIZE_SIZE + ends[index] - starts[index]
+            wanted = LENGTH_SIZE + ends[index] - starts[index]
             if count and size + wanted > size_max:
                 break
             size += wanted
@@ -120,12 +117,12 @@ cdef bytes join(const unsigned char[::1] data, const int64_t[::1] starts, const 
     cdef Py_ssize_t index, body_size
     with nogil:
         put_be32(place, <uint32_t> count)
-        place += SIZE_SIZE
+        place += LENGTH_SIZE
         for index in range(first, limit):
             if chosen[index]:
                 body_size = ends[index] - starts[index]
                 put_be32(place, <uint32_t> body_size)
                 if body_size:
-                    memcpy(place + SIZE_SIZE, &data[starts[index]], body_size)
-                place += SIZE_SIZE + body_size
+                    memcpy(place + LENGTH_SIZE, &data[starts[index]], body_size)
+                place += LENGTH_SIZE + body_size
     return joined

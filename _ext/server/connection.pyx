@@ -16,11 +16,12 @@ from nsqfast._ext.broker.registry cimport Registry
 from nsqfast._ext.core.budget cimport Budget, begin_part, is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.core.limits cimport (
-    FRAME_ERROR, FRAME_RESPONSE, INPUT_SIZE, OUTPUT_SIZE_MAX, PACKED_SIZE_MAX, PENDING_OK_MAX, TRANSPORT_HIGH_WATER,
+    DRAIN_NS, FRAME_ERROR, FRAME_RESPONSE, HANDSHAKE_TIMEOUT_NS, HEARTBEAT_DEFAULT_NS, INPUT_SIZE, MAGIC_TIMEOUT_NS,
+    OUTPUT_SIZE_MAX, PACKED_SIZE_MAX, PENDING_OK_MAX, TRANSPORT_HIGH_WATER,
 )
 from nsqfast._ext.core.memory cimport account, charge
 from nsqfast._ext.protocol.buffer cimport WriteBuffer
-from nsqfast._ext.protocol.frame cimport write_frame, write_ok
+from nsqfast._ext.protocol.frame cimport HEARTBEAT, HEARTBEAT_SIZE, write_frame, write_ok
 from nsqfast._ext.server.host cimport (
     PHASE_CLOSED, PHASE_DRAINING, PHASE_ENDING, PHASE_GREETING, PHASE_HANDSHAKE, PHASE_LOST, PHASE_OPEN,
 )
@@ -33,11 +34,7 @@ from nsqfast.streams.adapter import Stacked, StreamError
 log = logging.getLogger("nsqd")
 
 cdef int64_t SECOND_NS = 1000000000
-cdef int64_t HEARTBEAT_DEFAULT_NS = 30 * SECOND_NS
-cdef int64_t MAGIC_TIMEOUT_NS = 10 * SECOND_NS   # a client that speaks V2 sends its four bytes at once
-cdef int64_t HANDSHAKE_TIMEOUT_NS = 5 * SECOND_NS
-cdef int64_t DRAIN_NS = SECOND_NS
-cdef int64_t TURN_NS = 1000000                   # until the loop has read once more
+cdef int64_t TURN_NS = 1000000   # until the loop has read once more
 
 cdef enum:
     # What a piece that was unpacked counts for: the clock is looked at after each.
@@ -525,7 +522,7 @@ cdef class Connection(Host):
     cdef int beat(self, int64_t now_ns) except -1:
         """Behind no waiting answer: a heartbeat says that the connection lives, not that the disk does."""
         self.input.trim()
-        write_frame(self.output, FRAME_RESPONSE, b"_heartbeat_", 11)
+        write_frame(self.output, FRAME_RESPONSE, HEARTBEAT, HEARTBEAT_SIZE)
         self.mark_written()
         self.next_heartbeat_ns += self.heartbeat_ns
         if self.next_heartbeat_ns <= now_ns:

@@ -9,13 +9,12 @@ A client that sends head and body one after the other is why a request is held b
 """
 
 from nsqfast._ext.core.budget cimport begin_part, is_spent
+from nsqfast._ext.core.limits cimport HTTP_ANSWERS_MAX
 from nsqfast._ext.protocol.http_request cimport REQUEST_OTHER, REQUEST_PART, REQUEST_WHOLE, parse_request
 from nsqfast._ext.server.http_shortcut cimport is_named
 
 
 cdef enum:
-    # Answers gathered before they are written, and the transport may say that its peer does not read them.
-    ANSWERS_MAX = 512
     # A request is so many units of a part, and one more for each 64 bytes of it.
     REQUEST_UNITS = 4
     UNIT_BITS = 6
@@ -87,7 +86,7 @@ cdef class HttpFront:
             offset += request.size
             self.is_part_over = is_spent(&self.budget, REQUEST_UNITS + (request.size >> UNIT_BITS))
             answers.append(answer)
-            if len(answers) == ANSWERS_MAX:
+            if len(answers) == HTTP_ANSWERS_MAX:
                 self.send(answers)
         self.send(answers)
         return offset

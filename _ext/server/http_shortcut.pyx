@@ -7,9 +7,9 @@ been. Once a topic was asked to take a message there is no way back, so from the
 from libc.string cimport memcmp
 
 from nsqfast._ext.broker.mpub_bodies cimport Bodies
-from nsqfast._ext.broker.topic cimport WHOLE_MAX
 from nsqfast._ext.core.budget cimport Budget, begin_part
 from nsqfast._ext.core.clock cimport wall_ns
+from nsqfast._ext.core.limits cimport WHOLE_MAX
 
 from nsqfast.errors import ProtocolError
 

@@ -4,9 +4,10 @@ from libc.stdint cimport int32_t
 from libc.string cimport memcmp
 
 from nsqfast._ext.broker.mpub_bodies cimport skip_bodies
-from nsqfast._ext.broker.topic cimport SLICE_MAX, WHOLE_MAX
+from nsqfast._ext.broker.topic cimport SLICE_MAX
 from nsqfast._ext.core.budget cimport Budget, begin_part, is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns
+from nsqfast._ext.core.limits cimport WHOLE_MAX
 from nsqfast._ext.core.message cimport get_be32
 from nsqfast._ext.protocol.command cimport parse_decimal
 from nsqfast._ext.server.pending cimport cut_tail

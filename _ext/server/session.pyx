@@ -18,8 +18,8 @@ from nsqfast._ext.broker.topic cimport Topic
 from nsqfast._ext.core.budget cimport Budget, begin_short_part, is_spent
 from nsqfast._ext.core.clock cimport free_clocks, monotonic_ns, stop_clocks
 from nsqfast._ext.core.limits cimport (
-    FRAME_ERROR, FRAME_RESPONSE, IDENTITY_SIZE_FULL, IDENTITY_SIZE_MAX, INPUT_SIZE, LINE_SIZE_MAX, MAGIC_SIZE,
-    MESSAGE_ID_SIZE, STATE_CLOSING, STATE_INIT, STATE_SUBSCRIBED,
+    FIN_SIZE, FRAME_ERROR, FRAME_RESPONSE, IDENTITY_SIZE_FULL, IDENTITY_SIZE_MAX, INPUT_SIZE, LINE_SIZE_MAX,
+    MAGIC_SIZE, MESSAGE_ID_SIZE, STATE_CLOSING, STATE_INIT, STATE_SUBSCRIBED,
 )
 from nsqfast._ext.core.memory cimport MEMORY_FULL, account
 from nsqfast._ext.core.message cimport Delivery, id_from_hex
@@ -39,7 +39,7 @@ from nsqfast.streams import upgrades
 
 log = logging.getLogger("nsqd")
 
-assert LINE_SIZE_MAX < INPUT_SIZE, "a line fits into an input buffer of the least size"
+assert <int> LINE_SIZE_MAX < <int> INPUT_SIZE, "a line fits into an input buffer of the least size"
 
 cdef int64_t MS = 1000000
 
@@ -48,7 +48,6 @@ cdef enum:
     CROWD_MIN = 64
     # ... waits until so many slots are free, or a millisecond.
     FREE_MAX = 128
-    FIN_SIZE = 21     # "FIN ", id, newline: half of all the commands there are
     # A command is a unit of a part, and one more for each 64 bytes of it.
     UNIT_BITS = 6
 

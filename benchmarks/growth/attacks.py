@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from growth.subjects import DISK, MEMORY, POLL_SECONDS, TOPIC, add_backlog, add_topics, channel
 from growth.wire import (
     LONG_HEARTBEATS,
-    MAGIC,
     SECONDS_MAX,
     Crowd,
     Line,
@@ -26,6 +25,7 @@ from growth.wire import (
     mpub,
     pub,
 )
+from nsqfast.protocol import MAGIC_V2
 from server.idle import NO_HEARTBEATS
 from server.idle import Crowd as IdleCrowd
 
@@ -96,7 +96,7 @@ def send_deflated_fins(broker: Broker, count: int, _: object) -> None:
     """Of messages that nobody has; each is answered with an error."""
     with socket.create_connection(address_of(broker.tcp), SECONDS_MAX) as one:
         settings = LONG_HEARTBEATS | {"feature_negotiation": True, "deflate": True}
-        one.sendall(MAGIC + identify(settings))
+        one.sendall(MAGIC_V2 + identify(settings))
         time.sleep(0.1)
         pack = zlib.compressobj(9, zlib.DEFLATED, -15)
         words = pack.compress(f"SUB {TOPIC} ch\n".encode() + FIN * count + b"CLS\n")

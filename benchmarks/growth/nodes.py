@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from growth.attacks import wait_until
 from growth.probing import Probed
 from growth.wire import SECONDS_MAX, Web, address_of
-from server.lookupd_protocol import MAGIC, OK, identify, read_exactly, read_identity
+from nsqfast.protocol import MAGIC_V1
+from server.lookupd_protocol import OK, identify, read_exactly, read_identity
 
 if TYPE_CHECKING:
     from server.broker import Broker
@@ -31,7 +32,7 @@ def registered(tcp: str, topics: int) -> socket.socket:
     """One connection of a node that has said all its topics."""
     one = socket.create_connection(address_of(tcp), SECONDS_MAX)
     lines = "".join(f"REGISTER topic{number}\n" for number in range(topics)).encode()
-    one.sendall(MAGIC + identify("10.0.0.1"))
+    one.sendall(MAGIC_V1 + identify("10.0.0.1"))
     read_identity(one)
     sender = threading.Thread(target=one.sendall, args=(lines,))
     sender.start()

@@ -11,6 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Self
 
+from nsqfast.protocol import MAGIC_V2
 from server.lookupd_protocol import read_exactly
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from server.broker import Broker
 
-MAGIC = b"  V2"
 SECONDS_MAX = 120.0
 IN_AIR = 200
 OK = b"\0\0\0\6\0\0\0\0OK"
@@ -63,7 +63,7 @@ class Line:
     def __init__(self, tcp: str, settings: dict[str, Any] | None = None) -> None:
         self.socket = socket.create_connection(address_of(tcp), SECONDS_MAX)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket.sendall(MAGIC + identify(settings or NO_HEARTBEATS))
+        self.socket.sendall(MAGIC_V2 + identify(settings or NO_HEARTBEATS))
         self.read_ok()
 
     def __enter__(self) -> Self:
@@ -150,7 +150,7 @@ class Crowd:
         hello = identify(LONG_HEARTBEATS | settings) + words
         for _ in range(count):
             one = socket.create_connection(address_of(broker.tcp), SECONDS_MAX)
-            one.sendall(MAGIC + hello)
+            one.sendall(MAGIC_V2 + hello)
             one.setblocking(False)
             self.sockets.append(one)
             self._selector.register(one, selectors.EVENT_READ)

@@ -7,7 +7,8 @@ import socket
 import time
 from typing import TYPE_CHECKING, Self
 
-from server.lookupd_protocol import MAGIC, OK, identify, read_exactly, read_identity
+from nsqfast.protocol import MAGIC_V1
+from server.lookupd_protocol import OK, identify, read_exactly, read_identity
 
 if TYPE_CHECKING:
     from server.lookupd import Lookupd
@@ -47,7 +48,7 @@ class Cluster:
     def _commands(self, node: int, topics: int) -> bytes:
         own = [f"own-{node}-{number}" for number in range(topics - len(self.shared))]
         lines = [f"REGISTER {topic}\n" for topic in self.shared + own]
-        return MAGIC + identify(f"10.0.{node >> 8}.{node & 255}") + "".join(lines).encode()
+        return MAGIC_V1 + identify(f"10.0.{node >> 8}.{node & 255}") + "".join(lines).encode()
 
     def lookups(self, count: int) -> list[int]:
         """Microseconds of so many GET /lookup over one connection, every second one for a topic that all have."""

@@ -10,6 +10,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
+from nsqfast.protocol import MAGIC_V2
 from server.usage import cpu_ns
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 METADATA_FILE = "nsqd.dat"
 NSQD_VERSION = "1.3.0"
 CHANNEL = "ch"
-MAGIC = b"  V2"
 NOP = b"NOP\n"
 OK_FRAME = struct.pack(">ii", 6, 0) + b"OK"
 HEARTBEAT_FRAME = struct.pack(">ii", 15, 0) + b"_heartbeat_"
@@ -97,7 +97,7 @@ class Crowd:
 def _identified(address: tuple[str, int], heartbeat_ms: int) -> socket.socket:
     one = socket.create_connection(address, CONNECT_SECONDS_MAX)
     settings = json.dumps({"client_id": "idle", "heartbeat_interval": heartbeat_ms}).encode()
-    one.sendall(MAGIC + b"IDENTIFY\n" + struct.pack(">i", len(settings)) + settings)
+    one.sendall(MAGIC_V2 + b"IDENTIFY\n" + struct.pack(">i", len(settings)) + settings)
     answer = one.recv(len(OK_FRAME), socket.MSG_WAITALL)
     if answer != OK_FRAME:
         raise AssertionError(f"IDENTIFY was answered {answer!r}")

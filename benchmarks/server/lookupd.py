@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import socket
 
+from nsqfast.protocol import MAGIC_V1
 from server.broker import START_SECONDS_MAX, Broker
-from server.lookupd_protocol import MAGIC, identify, read_identity
+from server.lookupd_protocol import identify, read_identity
 
 
 class Lookupd(Broker):
@@ -17,5 +18,5 @@ class Lookupd(Broker):
     def _announced(self) -> str:
         host, port = self.tcp.split(":")
         with socket.create_connection((host, int(port)), START_SECONDS_MAX) as one:
-            one.sendall(MAGIC + identify("somebody"))
+            one.sendall(MAGIC_V1 + identify("somebody"))
             return str(read_identity(one)["broadcast_address"])

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import socket
 
-MAGIC = b"  V1"
 OK = b"\0\0\0\2OK"
 
 

@@ -12,10 +12,9 @@ from nsqfast._ext.client.consume_connection import (
     requeue_rows,
     touch_rows,
 )
+from nsqfast.protocol import MESSAGE_ID_SIZE
 
 Rows = Sequence[int] | NDArray[np.int64]
-
-ID_SIZE = 16
 
 
 class ArrayBatch:
@@ -36,7 +35,7 @@ class ArrayBatch:
         self.offsets: NDArray[np.int64] = np.frombuffer(taken.offsets, np.int64)
         self.timestamps: NDArray[np.int64] = np.frombuffer(taken.timestamps, np.int64)
         self.attempts: NDArray[np.uint16] = np.frombuffer(taken.attempts, np.uint16)
-        self.ids: NDArray[np.bytes_] = np.frombuffer(taken.identities, f"S{ID_SIZE}")
+        self.ids: NDArray[np.bytes_] = np.frombuffer(taken.identities, f"S{MESSAGE_ID_SIZE}")
         self.sources: NDArray[np.uint16] = np.frombuffer(taken.sources, np.uint16)
         self.nsqd = [connection.address for connection in self._connections]
         self._open = np.ones(len(self.sources), np.bool_)  # not answered yet

@@ -22,6 +22,7 @@ from nsqfast.client.lifetime import Logger, log
 from nsqfast.errors import ConnectError, OptionsError, ProtocolError, RefusedError
 from nsqfast.gotext import os_error
 from nsqfast.net.addresses import PORT_MAX, Inet, Unix, parse_address
+from nsqfast.protocol import MAGIC_V2
 from nsqfast.streams.adapter import Adapter
 from nsqfast.streams.compression import Deflate, Snappy
 from nsqfast.streams.tls import TlsStream
@@ -193,7 +194,7 @@ async def _connect(address: Inet | Unix, config: Config, make: Callable[[], L]) 
 async def _introduce(
     connection: ClientConnection, address: str, config: Config, context: ssl.SSLContext | None
 ) -> Features:
-    connection.tell(b"  V2")
+    connection.tell(MAGIC_V2)
     reply = await connection.ask(_sized(b"IDENTIFY\n", identity(config)), hold=True)
     if not reply.startswith(b"{"):
         connection.proceed()  # an old broker, which negotiates nothing

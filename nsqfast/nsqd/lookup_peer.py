@@ -21,10 +21,10 @@ from nsqfast.errors import NsqfastError
 from nsqfast.gotext import os_error
 from nsqfast.net.addresses import PORT_MAX, Inet, parse_address
 from nsqfast.net.masks import masked
+from nsqfast.protocol import MAGIC_V1
 
 log = logging.getLogger("nsqd")
 
-MAGIC = b"  V1"
 SIZE = struct.Struct(">i")
 TIMEOUT_S = 1.0  # to connect, and for each batch of answers
 PING_S = 15.0
@@ -170,7 +170,7 @@ class LookupPeer:
     async def _introduce(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         body = orjson.dumps(self._identity(), option=orjson.OPT_SORT_KEYS)
         [answer] = await self._say(
-            reader, writer, [MAGIC + b"IDENTIFY\n" + SIZE.pack(len(body)) + body]
+            reader, writer, [MAGIC_V1 + b"IDENTIFY\n" + SIZE.pack(len(body)) + body]
         )
         self.broadcast_address, self.http_port = read_identity(answer)
         if not self.broadcast_address:

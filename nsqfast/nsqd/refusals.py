@@ -4,8 +4,7 @@ from nsqfast._ext.protocol.frame import encode
 from nsqfast.net.http_message import Request, render
 from nsqfast.net.http_reply import error_answer
 from nsqfast.net.refusal import Refusal
-
-FRAME_ERROR = 1
+from nsqfast.protocol import FRAME_ERROR
 
 
 def refuse_tcp(count_max: int) -> Refusal:

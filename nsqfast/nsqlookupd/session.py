@@ -25,13 +25,11 @@ from nsqfast.names import is_valid_name
 from nsqfast.net.turns import Turns
 from nsqfast.nsqlookupd.peer import Peer, identify
 from nsqfast.nsqlookupd.registry import Registry
+from nsqfast.protocol import LINE_SIZE_MAX, MAGIC_V1
 
 log = logging.getLogger("nsqlookupd")
 
-MAGIC = b"  V1"
 SIZE_SIZE = 4
-# nsqd's own limit; the longest command that means anything has 142 bytes.
-LINE_SIZE_MAX = 16 * 1024
 # An IDENTIFY has some 300 bytes.
 BODY_SIZE_MAX = 64 * 1024
 
@@ -139,7 +137,7 @@ class Session:
                 line = self._take_line()
                 return None if line is None else self._run(line)
             case State.MAGIC:
-                magic = self._take(len(MAGIC))
+                magic = self._take(len(MAGIC_V1))
                 return None if magic is None else self._begin(magic)
             case State.SIZE:
                 size = self._take(SIZE_SIZE)
@@ -173,7 +171,7 @@ class Session:
     def _begin(self, magic: bytes) -> bytes:
         shown = magic.decode("latin-1")
         log.info("CLIENT(%s): desired protocol magic '%s'", self.remote, shown)
-        if magic != MAGIC:
+        if magic != MAGIC_V1:
             log.error("client(%s) bad protocol magic '%s'", self.remote, shown)
             raise ProtocolError("E_BAD_PROTOCOL")
         self.state = State.LINE

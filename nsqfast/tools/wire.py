@@ -11,10 +11,7 @@ from typing import Any, Self
 import orjson
 
 from nsqfast.errors import NsqfastError
-
-MAGIC = b"  V2"
-FRAME_RESPONSE, FRAME_ERROR, FRAME_MESSAGE = 0, 1, 2
-HEARTBEAT = b"_heartbeat_"
+from nsqfast.protocol import FRAME_ERROR, FRAME_MESSAGE, FRAME_RESPONSE, HEARTBEAT, MAGIC_V2
 
 _FRAME_HEAD = struct.Struct(">iI")  # size (counts the type, not itself), type
 _MESSAGE_HEAD = struct.Struct(">qH16s")  # timestamp in ns, attempts, id
@@ -41,7 +38,7 @@ class Connection:
         self._socket = socket.create_connection((host, port), timeout_s)
         # Unbuffered: detach() must not leave anything behind in a buffer of ours.
         self._input = self._socket.makefile("rb", buffering=0)
-        self._socket.sendall(MAGIC)
+        self._socket.sendall(MAGIC_V2)
 
     def __enter__(self) -> Self:
         return self

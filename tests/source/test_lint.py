@@ -9,18 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from support.imports import read_python_imports
+
 ROOT = Path(__file__).resolve().parents[2]
 FUNCTION_LINES_MAX = 70
 MODULE_LINES_MAX = 450
 # Longer than that for a reason: their parts belong together. None grows, and what shrinks stays so.
 LONG_MODULE_LINES_MAX = 700
 LONG_MODULES = {
-    "_ext/dev/loops.pyx": 453,
+    "_ext/dev/loops.pyx": 452,
     "nsqfast/client/consumer.py": 456,
     "_ext/disk/ackfile.pyx": 513,
     "_ext/disk/backlog.pyx": 454,
-    "_ext/server/session.pyx": 459,
-    "_ext/server/connection.pyx": 544,
+    "_ext/server/session.pyx": 458,
+    "_ext/server/connection.pyx": 541,
     "_ext/broker/topic.pyx": 467,
 }
 
@@ -106,7 +108,9 @@ def test_mypy():
 def test_stubs_say_what_modules_hold():
     allowed = ROOT / "tests" / "source" / "stubtest-allowlist.txt"
     flags = ["--ignore-disjoint-bases", "--ignore-unused-allowlist", "--allowlist", str(allowed)]
-    run(sys.executable, "-m", "mypy.stubtest", "nsqfast._ext", *flags)
+    stubs = sorted(ROOT.glob("_ext/*/*.pyi"))
+    modules = [name_compiled(path) for path in stubs]
+    run(sys.executable, "-m", "mypy.stubtest", *modules, *flags)
 
 
 @pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
@@ -121,14 +125,35 @@ def test_sizes(path):
         assert text.count("\n") <= MODULE_LINES_MAX
 
 
-def test_compiled_modules_come_in_threes():
-    missing = [
-        str(path.relative_to(ROOT).with_suffix(suffix))
-        for path in ROOT.glob("_ext/*/*.pyx")
-        for suffix in (".pxd", ".pyi")
-        if not path.with_suffix(suffix).exists()
-    ]
-    assert missing == []
+def list_compiled_imports(path):
+    """The compiled modules that a .py or .pyi imports."""
+    text = path.read_text(encoding="utf-8")
+    for module, names in read_python_imports(text, ""):
+        if module.startswith("nsqfast._ext"):
+            yield from {module, *(f"{module}.{name}" for name in names)}
+
+
+def name_compiled(path):
+    return f"nsqfast._ext.{path.parent.name}.{path.stem}"
+
+
+def test_compiled_modules_come_in_twos():
+    modules = {path.with_suffix("") for path in ROOT.glob("_ext/*/*.pyx")}
+    assert [path for path in sorted(modules) if not path.with_suffix(".pxd").exists()] == []
+
+
+def test_stubs_are_of_what_python_imports():
+    folders = ("nsqfast", "spark_jobs", "tests", "benchmarks", "examples")
+    stubs = {name_compiled(path): path for path in ROOT.glob("_ext/*/*.pyi")}
+    importers = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    imported = {
+        name for path in [*importers, *stubs.values()] for name in list_compiled_imports(path)
+    }
+    compiled = {name_compiled(path) for path in ROOT.glob("_ext/*/*.pyx")}
+    assert sorted((imported & compiled) - stubs.keys()) == []
+    # Those of the disk may be more than Python imports.
+    unused = stubs.keys() - imported
+    assert sorted(name for name in unused if not name.startswith("nsqfast._ext.disk.")) == []
 
 
 def test_cython_function_lengths():

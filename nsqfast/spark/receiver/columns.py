@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from nsqfast.client.batch import ID_SIZE, ArrayBatch
+from nsqfast.client.batch import ArrayBatch
+from nsqfast.protocol import MESSAGE_ID_SIZE
 from nsqfast.spark.spool.schema import SCHEMA
 
 PART_SIZE_MAX = (
@@ -40,7 +41,7 @@ class ColumnMaker:
         columns = [
             self._topics.repeat(count),
             self._channels.repeat(count),
-            _ids(batch.taken.identities[first * ID_SIZE : limit * ID_SIZE], count),
+            _ids(batch.taken.identities[first * MESSAGE_ID_SIZE : limit * MESSAGE_ID_SIZE], count),
             _fixed(SCHEMA.field("timestamp").type, times_ns // _NS_PER_US),
             _fixed(pa.int64(), times_ns),
             _fixed(pa.int32(), batch.attempts[first:limit].astype(np.int32)),
@@ -83,9 +84,12 @@ def _fixed(kind: pa.DataType, numbers: "NDArray[np.generic]") -> pa.Array:
 def _ids(identities: bytes, count: int) -> pa.Array:
     """nsqd's are hex digits; what another peer made of them is shown in hex, if it is not ASCII."""
     if not identities.isascii():
-        ids = [identities[row : row + ID_SIZE] for row in range(0, count * ID_SIZE, ID_SIZE)]
+        ids = [
+            identities[row : row + MESSAGE_ID_SIZE]
+            for row in range(0, count * MESSAGE_ID_SIZE, MESSAGE_ID_SIZE)
+        ]
         return pa.array([i.decode() if i.isascii() else i.hex() for i in ids], pa.string())
-    ends = np.arange(0, (count + 1) * ID_SIZE, ID_SIZE, dtype=np.int32)
+    ends = np.arange(0, (count + 1) * MESSAGE_ID_SIZE, MESSAGE_ID_SIZE, dtype=np.int32)
     return pa.Array.from_buffers(
         pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(identities)], null_count=0
     )

@@ -25,6 +25,7 @@ from nsqfast.options import (
     read_flags,
     usage,
 )
+from nsqfast.protocol import MPUB_SIZE_MAX
 
 PROGRAM = "nsqfast-bench"
 NS_PER_MS, NS_PER_S = 1_000_000, 1_000_000_000
@@ -38,8 +39,6 @@ IN_AIR_MAX = 1_000_000
 RATE_MAX = 1_000_000_000
 # 160 MB of room for samples; percentiles do not get better by more of them.
 SAMPLE_COUNT_MAX = 10_000_000
-# The length of a command's body is a signed 32-bit number in NSQ.
-BODY_SIZE_MAX = (1 << 31) - 1
 # A paced message carries the moment that it was meant for.
 STAMP_SIZE = 8
 
@@ -207,7 +206,7 @@ def validate(options: Options) -> None:
         _check_latency(options)
     if options.defer_ms >= 0 and options.batch_size != 1:
         raise OptionsError("--defer-ms needs --batch-size=1: NSQ has no MPUB with a delay")
-    if options.batch_size > 1 and 4 + options.batch_size * (4 + options.size) > BODY_SIZE_MAX:
+    if options.batch_size > 1 and 4 + options.batch_size * (4 + options.size) > MPUB_SIZE_MAX:
         raise OptionsError("--size times --batch-size must be below 2 GiB: lower one of them")
     connections = (options.connections if options.publishes else 0) + (
         options.consumers * options.channels if options.consumes else 0
@@ -243,8 +242,8 @@ def _check_range(flag: str, number: int, least: int, most: int | None = None) ->
 
 def _check_counts(options: Options) -> None:
     least_size = STAMP_SIZE if options.mode == "latency" else 1
-    _check_range("size", options.size, least_size, BODY_SIZE_MAX)
-    _check_range("batch-size", options.batch_size, 1, BODY_SIZE_MAX)
+    _check_range("size", options.size, least_size, MPUB_SIZE_MAX)
+    _check_range("batch-size", options.batch_size, 1, MPUB_SIZE_MAX)
     _check_range("in-air", options.in_air, 1, IN_AIR_MAX)
     _check_range("defer-ms", options.defer_ms, -1)
     _check_range("requeue-ms", options.requeue_ms, -1)

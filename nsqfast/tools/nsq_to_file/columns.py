@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from nsqfast.client.batch import ID_SIZE, ArrayBatch
+from nsqfast.client.batch import ArrayBatch
+from nsqfast.protocol import MESSAGE_ID_SIZE
 from nsqfast.tools.nsq_to_file.rows import MakePieces
 
 SCHEMA = pa.schema(
@@ -80,9 +81,12 @@ def _numbers(kind: pa.DataType, numbers: bytes, count: int) -> pa.Array:
 def _ids(identities: bytes, count: int) -> pa.Array:
     """nsqd's are hex digits; what another peer made of them is shown in hex, if it is not ASCII."""
     if not identities.isascii():
-        ids = [identities[row : row + ID_SIZE] for row in range(0, count * ID_SIZE, ID_SIZE)]
+        ids = [
+            identities[row : row + MESSAGE_ID_SIZE]
+            for row in range(0, count * MESSAGE_ID_SIZE, MESSAGE_ID_SIZE)
+        ]
         return pa.array([i.decode() if i.isascii() else i.hex() for i in ids], pa.string())
-    ends = np.arange(0, (count + 1) * ID_SIZE, ID_SIZE, dtype=np.int32)
+    ends = np.arange(0, (count + 1) * MESSAGE_ID_SIZE, MESSAGE_ID_SIZE, dtype=np.int32)
     return pa.Array.from_buffers(
         pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(identities)], null_count=0
     )

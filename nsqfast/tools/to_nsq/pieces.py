@@ -1,12 +1,13 @@
 """What is read of an input, cut at a delimiter; no piece becomes a Python object."""
 
+from nsqfast import protocol
 from nsqfast._ext.protocol.publish_command import Encoded
 from nsqfast._ext.protocol.records import encode, split
 from nsqfast.tools.shared.program import ToolError
 
 MPUB_COUNT_MAX = 1000
 MPUB_SIZE_MAX = 128 * 1024
-PIECE_SIZE_MAX = (1 << 31) - 1024  # nsqd counts sizes in 31 bits
+PIECE_SIZE_MAX = protocol.MPUB_SIZE_MAX - 1023  # what stands around it has room
 
 
 class Pieces:

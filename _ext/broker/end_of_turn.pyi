@@ -1,9 +1,0 @@
-from nsqfast._ext.core.heap import Timed, Timers
-
-class PutOff(Timed):
-    def __init__(self, timers: Timers) -> None: ...
-
-class CutOff(PutOff): ...
-
-class Release(Timed):
-    def __init__(self, timers: Timers) -> None: ...

@@ -1,0 +1,16 @@
+"""The numbers of NSQ's protocols, for Python; compiled code has them in _ext/core/limits.pxd. A test compares both."""
+
+from typing import Final
+
+MAGIC_V1: Final = b"  V1"  # nsqd to nsqlookupd
+MAGIC_V2: Final = b"  V2"  # a client to nsqd
+
+FRAME_RESPONSE: Final = 0
+FRAME_ERROR: Final = 1
+FRAME_MESSAGE: Final = 2
+
+MESSAGE_ID_SIZE: Final = 16
+LINE_SIZE_MAX: Final = 16384  # of a command, its newline included
+MPUB_SIZE_MAX: Final = 0x7FFFFFFF  # lengths have 31 bits
+
+HEARTBEAT: Final = b"_heartbeat_"
