@@ -48,13 +48,16 @@ help:
 	@echo "make wheel             sdist and wheel in dist/"
 	@echo "make clean             remove everything built, .venv too"
 
+# All but spark: see IF_SPARK.
+EXTRAS := admin,arrays,arrow,bench,opentelemetry,server,snappy
+
 $(READY): pyproject.toml
 	@sh .ci/check-tools "$(PYTHON)"
 	@echo "nsqfast: preparing .venv (once; a minute or two)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -U "pip>=25.1"
 	@$(BIN)/python -m pip install -q --group dev
-	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install -q --no-build-isolation -e .
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install -q --no-build-isolation -e '.[$(EXTRAS)]'
 	@touch $@
 
 ext: $(READY)

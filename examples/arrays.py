@@ -1,6 +1,7 @@
 """Messages as numpy arrays: `python examples/arrays.py TOPIC CHANNEL HOST:PORT COUNT`.
 
 Sums up the sizes of all bodies and finds the slowest message, without a Python object for any of them.
+Needs `pip install 'nsqfast[arrays]'`.
 """
 
 import asyncio

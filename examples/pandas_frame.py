@@ -1,7 +1,7 @@
 """Messages as pandas.DataFrame: `python examples/pandas_frame.py TOPIC CHANNEL HOST:PORT COUNT FILE.csv`.
 
 A body is JSON, {"amount": 12.5}. Each batch adds its sums per minute to FILE.csv; after COUNT messages the totals of
-the file are printed.
+the file are printed. Needs `pip install 'nsqfast[arrays]' pandas`.
 """
 
 import asyncio

@@ -1,6 +1,7 @@
 """One trace from the publisher to the handler: `python examples/tracing.py TOPIC CHANNEL HOST:PORT`.
 
-Needs `pip install nsqfast[opentelemetry] opentelemetry-sdk`. Spans are printed; a real program has an exporter instead.
+Needs `pip install 'nsqfast[opentelemetry]' opentelemetry-sdk`. Spans are printed; a real program has an
+exporter instead.
 """
 
 import asyncio

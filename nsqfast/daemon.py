@@ -16,9 +16,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
-import uvloop
-
-from nsqfast import logs
+from nsqfast import extras, logs
 from nsqfast.errors import NsqfastError, OptionsError
 from nsqfast.options import CoercionError, FlagError, PlainError
 from nsqfast.signals import watch_signals
@@ -60,10 +58,12 @@ def run(
     prefix: str,
     parse: Callable[[], S],
     live: Callable[[S], Coroutine[Any, Any, None]],
+    extra: str = "server",
 ) -> int:
     """From the command line to the exit status; `prefix` stands before the line of a start that failed.
 
-    `live` is run in a loop of its own until the daemon has stopped; see `serve`.
+    `extra` is the one that has to be installed. `live` is run in a loop of its own until the daemon has stopped; see
+    `serve`.
     """
     try:
         options = parse()
@@ -78,6 +78,9 @@ def run(
         return _fatal(program, prefix, error, logs.FORMATS["text"])
     logs.set_up(program, options.log_prefix, options.log_level, options.log_format)
     try:
+        extras.check(f"nsqfast-{program}", extra)
+        import uvloop
+
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(live(options))
     except OptionsError as error:

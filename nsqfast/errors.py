@@ -2,6 +2,7 @@
 
 NsqfastError
 ├── OptionsError      the operator's fault: a flag, a config key, a folder; one line that says what to do
+│   └── PackageMissingError   a package that only this needs is not installed; an ImportError, too
 ├── ProtocolError     the peer's fault: code and detail as NSQ words them
 ├── ConnectError      nsqd cannot be reached, or the connection to it broke; the next attempt may do better
 │   ├── RefusedError  nsqd answered with an error: `code` is NSQ's word for it
@@ -16,6 +17,8 @@ NsqfastError
     └── UndeliveredError      the end of a producer: `count` messages to `topics` were not delivered, or nobody knows
 """
 
+from collections.abc import Sequence
+
 TOPICS_NAMED_MAX = 10  # in one line of text
 
 
@@ -25,6 +28,17 @@ class NsqfastError(Exception):
 
 class OptionsError(NsqfastError):
     """A setting that cannot be honoured; the text is meant for the operator."""
+
+
+class PackageMissingError(OptionsError, ImportError):
+    """`part` needs `packages`, which are not installed, and which an extra of nsqfast brings."""
+
+    def __init__(self, part: str, packages: Sequence[str], extra: str) -> None:
+        listed = " and ".join(filter(None, [", ".join(packages[:-1]), packages[-1]]))
+        verb = "is" if len(packages) == 1 else "are"
+        super().__init__(
+            f"{part} needs {listed}, which {verb} not installed: pip install 'nsqfast[{extra}]'"
+        )
 
 
 class ProtocolError(NsqfastError):

@@ -8,6 +8,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from nsqfast import NSQ_VERSION, __version__
+from nsqfast.errors import PackageMissingError
+from nsqfast.extras import needs
 from nsqfast.spark_jobs.options import PROGRAM
 
 if TYPE_CHECKING:
@@ -29,7 +31,13 @@ def main(argv: list[str] | None = None, spark: "SparkSession | None" = None) -> 
     """The result is the exit status; without a `spark` the job makes its own session."""
     words = sys.argv[1:] if argv is None else argv
     if words and words[0] in JOBS:
-        status: int = importlib.import_module(JOBS[words[0]]).main(words[1:], spark)
+        try:
+            with needs(PROGRAM, "spark"):
+                job = importlib.import_module(JOBS[words[0]])
+        except PackageMissingError as error:
+            sys.stderr.write(f"{error}\n")
+            return 1
+        status: int = job.main(words[1:], spark)
         return status
     if words and words[0] in _VERSION:
         sys.stdout.write(f"{PROGRAM} v{NSQ_VERSION}\nnsqfast {__version__}\n")

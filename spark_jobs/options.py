@@ -15,8 +15,7 @@ from typing import TypeVar
 from nsqfast.names import is_valid_name
 from nsqfast.options import INT, STRING, STRINGS, PlainError, option, text_such_as
 from nsqfast.tools.shared.discovery import base_url
-from nsqfast.tools.shared.metrics import METRICS_HELP
-from nsqfast.tools.shared.options import parse_tool
+from nsqfast.tools.shared.options import METRICS_HELP, parse_tool
 
 T = TypeVar("T", bound="JobOptions")
 

@@ -4,15 +4,14 @@ A session that the caller has is lent: what a job sets in it is set back, and it
 """
 
 import contextlib
-import importlib.util
 import os
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from nsqfast import extras
 from nsqfast.errors import OptionsError
 from nsqfast.options import PlainError
-from nsqfast.spark import PackageMissingError
 from nsqfast.spark.java import find_java
 from nsqfast.spark_jobs.options import JobOptions
 
@@ -36,8 +35,8 @@ def open_session(
     options: JobOptions, job: str, lent: "SparkSession | None"
 ) -> "Iterator[SparkSession]":
     """OptionsError: there is no Java, no pyspark, or a setting that Spark does not take."""
-    if lent is None and importlib.util.find_spec("pyspark") is None:
-        raise PackageMissingError("pyspark")
+    if lent is None:
+        extras.check("nsqfast.spark", "spark")
     spark = lent or _session_of_this_process()
     if spark is not None:
         with _set(spark, {**options.settings(), **FIXED}):

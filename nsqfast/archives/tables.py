@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nsqfast.archives.records import NO_TIME, Column, Damage, OnDamage, Records
-from nsqfast.errors import OptionsError
+from nsqfast.extras import needs
 from nsqfast.names import is_valid_name
 
 if TYPE_CHECKING:
@@ -24,14 +24,12 @@ STREAM_OFFSET = 8  # a file's stream of batches begins there
 
 
 def load_arrow() -> "ModuleType":
-    """Pyarrow, with what is used of it; OptionsError if it is not there."""
-    try:
+    """Pyarrow, with what is used of it; PackageMissingError if it is not there."""
+    with needs("reading Parquet or Arrow", "arrow"):
         import pyarrow as pa
         import pyarrow.compute
         import pyarrow.ipc
         import pyarrow.parquet
-    except ImportError:
-        raise OptionsError("Parquet and Arrow need pyarrow: pip install 'nsqfast[arrow]'") from None
     module: ModuleType = pa
     return module
 

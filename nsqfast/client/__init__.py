@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from nsqfast.client.config import Config
 from nsqfast.client.consumer import Consumer
-from nsqfast.client.message import Batch, Message
+from nsqfast.client.message import Batch, Message, load_array_batch
 from nsqfast.client.middleware import Middleware
 from nsqfast.client.producer import Producer
 from nsqfast.client.stats import ConnectionStats, ConsumerStats, ProducerStats
@@ -24,10 +24,10 @@ from nsqfast.errors import (
 )
 
 if TYPE_CHECKING:
-    from nsqfast.client.batch import ArrayBatch
+    from nsqfast.client.batch import ArrayBatch as ArrayBatch
 
+# Without ArrayBatch, so that `import *` needs no numpy.
 __all__ = [
-    "ArrayBatch",
     "Batch",
     "BufferFullError",
     "ClosedError",
@@ -55,7 +55,5 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """ArrayBatch brings numpy, which takes a moment; only those who name it wait for that."""
     if name == "ArrayBatch":
-        from nsqfast.client.batch import ArrayBatch
-
-        return ArrayBatch
+        return load_array_batch(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

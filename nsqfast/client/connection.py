@@ -23,8 +23,9 @@ from nsqfast.errors import ConnectError, OptionsError, ProtocolError, RefusedErr
 from nsqfast.gotext import os_error
 from nsqfast.net.addresses import PORT_MAX, Inet, Unix, parse_address
 from nsqfast.protocol import MAGIC_V2
+from nsqfast.streams import load_snappy
 from nsqfast.streams.adapter import Adapter
-from nsqfast.streams.compression import Deflate, Snappy
+from nsqfast.streams.deflate import Deflate
 from nsqfast.streams.tls import TlsStream
 
 L = TypeVar("L", bound=ClientConnection)
@@ -121,6 +122,8 @@ def prepare(
     for address in addresses:
         check_address(address)
     local_address(config.local_addr)
+    if config.snappy:
+        load_snappy()
     return tls_context(config, logger)
 
 
@@ -291,7 +294,7 @@ def _layers(
     if features.deflate:
         found.append(Deflate(config.deflate_level))
     if features.snappy:
-        found.append(Snappy())
+        found.append(load_snappy()())
     return found
 
 

@@ -18,7 +18,7 @@ from nsqfast.client.connection import as_list, dial, make_consumer_connection, p
 from nsqfast.client.discovery import Discovery
 from nsqfast.client.flow import CLOSE_WAIT_TIMEOUT_S, Flow, Subscription
 from nsqfast.client.lifetime import Logger, Resource, open_resources
-from nsqfast.client.message import Batch
+from nsqfast.client.message import Batch, load_array_batch
 from nsqfast.client.middleware import Middleware, around_handler
 from nsqfast.client.nodes import ChooseNodes, Nodes
 from nsqfast.client.reconnector import Opened, Reconnector
@@ -370,6 +370,7 @@ class Consumer(Resource):
     ) -> AsyncIterator["ArrayBatch"]:
         """The same as numpy arrays. A consumer that has begun so gives nothing else any more."""
         inbox = self._ready_to_consume()
+        load_array_batch("arrays()")  # what is missing is said before anything is taken
         self._choose_max_in_flight(max_messages)
         inbox.gather_columns(max_messages)
         while await self._wait_many(inbox, max_messages, max_wait_s):
@@ -377,9 +378,7 @@ class Consumer(Resource):
                 yield self._arrays_of(taken)
 
     def _arrays_of(self, taken: Taken) -> "ArrayBatch":
-        from nsqfast.client.batch import ArrayBatch  # numpy takes a moment
-
-        batch = ArrayBatch(taken, self._batches.discard)
+        batch = load_array_batch("arrays()")(taken, self._batches.discard)
         self._batches.add(batch)
         return batch
 

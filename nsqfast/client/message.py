@@ -1,11 +1,15 @@
 """What a consumer hands out: single messages (compiled, `nsqfast._ext.client.consume_connection`) and lists of them."""
 
 from collections.abc import Iterator
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from nsqfast._ext.client.consume_connection import Message
+from nsqfast.extras import needs
 
-__all__ = ["Batch", "Message", "MessageList"]
+if TYPE_CHECKING:
+    from nsqfast.client.batch import ArrayBatch
+
+__all__ = ["Batch", "Message", "MessageList", "load_array_batch"]
 
 
 M = TypeVar("M")
@@ -45,3 +49,10 @@ class Batch(MessageList[Message]):
     def touch(self) -> int:
         """TOUCH likewise."""
         return sum([message.touch() for message in self.messages])
+
+
+def load_array_batch(part: str) -> "type[ArrayBatch]":
+    """Numpy takes a moment, and is an extra; PackageMissingError, which names `part`, where it is not installed."""
+    with needs(part, "arrays"):
+        from nsqfast.client.batch import ArrayBatch
+    return ArrayBatch

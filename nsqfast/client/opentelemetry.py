@@ -1,4 +1,4 @@
-"""Spans for publishes and for handlers: `pip install nsqfast[opentelemetry]`.
+"""Spans for publishes and for handlers: `pip install 'nsqfast[opentelemetry]'`.
 
     Producer("127.0.0.1:4150", middleware=[Tracing()])
     Consumer("orders", "mail", nsqd="127.0.0.1:4150", middleware=[Tracing()])
@@ -17,11 +17,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import orjson
-from opentelemetry import propagate, trace
-from opentelemetry.context import Context
 
 from nsqfast import __version__
 from nsqfast.client.middleware import Middleware
+from nsqfast.extras import needs
+
+with needs("nsqfast.client.opentelemetry", "opentelemetry"):
+    from opentelemetry import propagate, trace
+    from opentelemetry.context import Context
 
 Inject = Callable[[bytes, Mapping[str, str]], bytes]
 Extract = Callable[[bytes], Mapping[str, str]]

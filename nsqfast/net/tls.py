@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nsqfast.errors import OptionsError
+from nsqfast.extras import needs
 from nsqfast.gotext import os_error
 
 TLS_1_2 = 0x303
@@ -45,7 +46,8 @@ class ServerTls:
 
     def _plain_context(self) -> ssl.SSLContext:
         if self.client_auth_policy == ANY_CERTIFICATE:
-            from nsqfast.net.any_certificate import AnyCertificateContext
+            with needs("--tls-client-auth-policy=require", "server"):
+                from nsqfast.net.any_certificate import AnyCertificateContext
 
             return AnyCertificateContext(ssl.PROTOCOL_TLS_SERVER)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -1,28 +1,18 @@
 """The program nsqfast-nsqadmin; its signals and exit statuses are those of nsqfast.daemon."""
 
-import importlib.util
 import sys
 
 from nsqfast import daemon
-from nsqfast.errors import OptionsError
 from nsqfast.nsqadmin.options import LOG_PREFIX, PROGRAM, Options, parse
-
-EXTRA = ("argon2", "jinja2", "msgspec", "rcssmin", "rjsmin")
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs an nsqadmin until it is told to stop; returns the exit status."""
     words = sys.argv[1:] if argv is None else argv
-    return daemon.run(PROGRAM, LOG_PREFIX, lambda: parse(words), _live)
+    return daemon.run(PROGRAM, LOG_PREFIX, lambda: parse(words), _live, extra="admin")
 
 
 async def _live(options: Options) -> None:
-    missing = [name for name in EXTRA if importlib.util.find_spec(name) is None]
-    if missing:
-        raise OptionsError(
-            f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed: "
-            "run pip install 'nsqfast[admin]'"
-        )
     if options.hash_password:
         from nsqfast.nsqadmin.access.hashing import print_account
 

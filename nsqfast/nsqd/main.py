@@ -18,7 +18,9 @@ async def _live(options: Options) -> None:
     from nsqfast.net.descriptor_reserve import raise_descriptor_limit
     from nsqfast.nsqd.http_api import HttpApi
     from nsqfast.nsqd.server import Server
+    from nsqfast.streams import load_snappy
 
+    load_snappy()  # not when the first client asks for it: that would keep the others waiting
     keep_freed_memory()
     raise_descriptor_limit()
     daemon.collect_seldom()

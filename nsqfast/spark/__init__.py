@@ -11,7 +11,7 @@ module nor `nsqfast.spark.java` imports pyspark or pyarrow.
 
 from typing import TYPE_CHECKING
 
-from nsqfast.spark.errors import PackageMissingError
+from nsqfast.errors import PackageMissingError
 
 if TYPE_CHECKING:
     import os

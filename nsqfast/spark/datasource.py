@@ -7,9 +7,10 @@ but pyspark; what reads and what writes is imported when it is asked for.
 import uuid
 from typing import TYPE_CHECKING
 
-from nsqfast.spark.errors import PackageMissingError, errors_as_lines
+from nsqfast.extras import needs
+from nsqfast.spark.errors import errors_as_lines
 
-try:
+with needs("nsqfast.spark", "spark"):
     from pyspark.sql.datasource import (
         DataSource,
         DataSourceReader,
@@ -17,8 +18,6 @@ try:
         DataSourceStreamWriter,
         DataSourceWriter,
     )
-except ModuleNotFoundError:
-    raise PackageMissingError("pyspark") from None
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

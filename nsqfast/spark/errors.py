@@ -1,23 +1,14 @@
-"""The error of a missing package. What the operator can mend reaches him as one line, not behind Spark's traceback."""
+"""What the operator can mend reaches him as one line, not behind Spark's traceback."""
 
 import contextlib
 import os
 from collections.abc import Iterator
 
-from nsqfast.errors import NsqfastError, OptionsError
+from nsqfast.errors import NsqfastError
 
 # So begin variables that Spark gives to the processes that it starts for Python, and to nobody else.
 WORKER_PREFIX = "PYTHON_WORKER_FACTORY_"
 HIDE_VARIABLE = "SPARK_HIDE_TRACEBACK"
-
-
-class PackageMissingError(OptionsError, ImportError):
-    """pyspark or pyarrow, by its name."""
-
-    def __init__(self, package: str) -> None:
-        super().__init__(
-            f"nsqfast.spark needs {package}, which is not installed: pip install 'nsqfast[spark]'"
-        )
 
 
 def is_spark_process() -> bool:

@@ -3,8 +3,9 @@
 import ssl
 from typing import Protocol
 
+from nsqfast.extras import needs
 from nsqfast.streams.adapter import Adapter
-from nsqfast.streams.compression import Deflate, Snappy
+from nsqfast.streams.deflate import Deflate
 from nsqfast.streams.tls import TlsStream
 
 
@@ -25,5 +26,12 @@ def upgrades(granted: Granted, tls_context: ssl.SSLContext | None) -> list[Adapt
     if granted.deflate:
         found.append(Deflate(granted.deflate_level))
     elif granted.snappy:
-        found.append(Snappy())
+        found.append(load_snappy()())
     return found
+
+
+def load_snappy() -> type[Adapter]:
+    """The class; PackageMissingError where what it needs is not installed."""
+    with needs("snappy", "snappy"):
+        from nsqfast.streams.snappy import Snappy
+    return Snappy

@@ -324,7 +324,7 @@ def test_without_pyarrow_one_line_says_what_to_install(tmp_path, monkeypatch):
 
     def missing(name, *args, **more):
         if name.startswith("pyarrow"):
-            raise ImportError(name)
+            raise ModuleNotFoundError(name, name=name)
         return real(name, *args, **more)
 
     monkeypatch.setattr(builtins, "__import__", missing)

@@ -15,7 +15,8 @@ from nsqfast.client.connection import (
     tls_context,
 )
 from nsqfast.errors import ProtocolError, WrongPeerError
-from nsqfast.streams.compression import Deflate, Snappy
+from nsqfast.streams.deflate import Deflate
+from nsqfast.streams.snappy import Snappy
 from support.fake_nsqd import ANSWER, FakeNsqd, until
 from support.wire import MESSAGE, RESPONSE, encode_frame
 

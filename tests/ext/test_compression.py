@@ -8,13 +8,9 @@ import cramjam
 import pytest
 from nsqfast._ext.protocol.frame import FrameDecoder
 
-from nsqfast.streams.compression import (
-    PIECE_SIZE_MAX,
-    STREAM_IDENTIFIER,
-    Deflate,
-    Snappy,
-    StreamError,
-)
+from nsqfast.streams.adapter import PIECE_SIZE_MAX, StreamError
+from nsqfast.streams.deflate import Deflate
+from nsqfast.streams.snappy import STREAM_IDENTIFIER, Snappy
 from support.core import Peer, make_registry
 
 MAKERS = {"deflate": lambda: Deflate(6), "snappy": Snappy}

@@ -5,7 +5,7 @@ from collections import deque
 import pytest
 from nsqfast._ext.dev.probes import let_pass
 
-from nsqfast.streams.compression import Deflate
+from nsqfast.streams.deflate import Deflate
 from support.core import SECOND_NS, Peer, make_registry
 
 OK = (0, b"OK")

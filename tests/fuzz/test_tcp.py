@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from fuzz.strategies import BODIES, FEW, MANY, PATTERNS, QUICK, STREAMS, damaged, line
 from fuzz.targets import compression, mpub, session, wire
-from nsqfast.streams.compression import Deflate, Snappy
+from nsqfast.streams.deflate import Deflate
+from nsqfast.streams.snappy import Snappy
 from support.core import Peer, make_registry
 from support.seeds import seeds
 

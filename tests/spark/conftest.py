@@ -1,6 +1,5 @@
 """One Spark session for all tests; without Java 17 or pyspark the whole folder is skipped."""
 
-import importlib.util
 import itertools
 import logging
 import os
@@ -9,8 +8,8 @@ from importlib.metadata import version
 
 import pytest
 
+from nsqfast import extras
 from nsqfast.errors import OptionsError
-from nsqfast.spark import PackageMissingError
 from nsqfast.spark.java import find_java
 from support.server import start_nsqd
 
@@ -23,9 +22,7 @@ TOPIC_NUMBERS = itertools.count(1)
 def why_skipped():
     """One line, or ''."""
     try:
-        for package in ("pyspark", "pyarrow"):
-            if importlib.util.find_spec(package) is None:
-                raise PackageMissingError(package)
+        extras.check("nsqfast.spark", "spark")
         find_java()
     except OptionsError as error:
         return f"tests/spark: {error}"

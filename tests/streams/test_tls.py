@@ -9,7 +9,7 @@ import pytest
 from nsqfast.net.tls import ServerTls
 from nsqfast.streams import upgrades
 from nsqfast.streams.adapter import Stacked, StreamError
-from nsqfast.streams.compression import Snappy
+from nsqfast.streams.snappy import Snappy
 from nsqfast.streams.tls import NOT_TLS, TlsStream, common_name, reason, registered_name
 from support.certificates import Certificates
 

@@ -14,8 +14,6 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-import uvloop
-
 from nsqfast.errors import ClosedError, OptionsError
 
 T = TypeVar("T")
@@ -46,7 +44,7 @@ class LoopThread:
     def __init__(self, name: str) -> None:
         self._pid = os.getpid()
         self._name = name
-        self._loop = uvloop.new_event_loop()
+        self._loop = _new_event_loop()
         self._posted: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._is_woken = False
         self._calls: set[concurrent.futures.Future[Any]] = set()  # somebody waits for each
@@ -169,6 +167,15 @@ class LoopThread:
                 raise
         if not self.is_current:
             self._thread.join()
+
+
+def _new_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's where it is installed. It is half as large as all else that a client needs, so it is no dependency."""
+    try:
+        import uvloop
+    except ModuleNotFoundError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
 
 
 def _wait_done(future: "concurrent.futures.Future[T]") -> T:

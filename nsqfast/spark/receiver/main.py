@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from nsqfast import logs
 from nsqfast.errors import NsqfastError
+from nsqfast.extras import needs
 from nsqfast.signals import watch_signals
 from nsqfast.spark.receiver.options import PROGRAM, Options, parse
 from nsqfast.tools.shared import program
@@ -36,10 +37,10 @@ async def _live(options: Options) -> int:
 
 async def _receive(options: Options) -> None:
     # Loaded late, so that --help and a wrong flag answer at once.
-    _check_pyarrow()
+    with needs("the spool", "arrow"):
+        from nsqfast.spark.receiver.figures import ServiceFigures
+        from nsqfast.spark.receiver.service import Service
     from nsqfast.net.descriptor_reserve import raise_descriptor_limit
-    from nsqfast.spark.receiver.figures import ServiceFigures
-    from nsqfast.spark.receiver.service import Service
     from nsqfast.tools.shared.metrics import MetricsServer
 
     raise_descriptor_limit()
@@ -57,15 +58,6 @@ async def _receive(options: Options) -> None:
     finally:
         if metrics is not None:
             metrics.close()
-
-
-def _check_pyarrow() -> None:
-    try:
-        import pyarrow  # noqa: F401, ICN001 - only whether it is there
-    except ImportError:
-        raise program.ToolError(
-            "the spool needs pyarrow: pip install nsqfast[spark], or nsqfast[arrow]"
-        ) from None
 
 
 def _watch_input(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:

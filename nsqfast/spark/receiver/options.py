@@ -12,8 +12,7 @@ from nsqfast.options import BOOL, DURATION, INT, STRING, STRINGS, PlainError, op
 from nsqfast.spark.receiver.child import CLIENT_OPTIONS_VARIABLE
 from nsqfast.tools.shared.client import client_config
 from nsqfast.tools.shared.discovery import base_url
-from nsqfast.tools.shared.metrics import METRICS_HELP
-from nsqfast.tools.shared.options import ClientOptions, parse_tool
+from nsqfast.tools.shared.options import METRICS_HELP, ClientOptions, parse_tool
 from nsqfast.tools.shared.topics import check_topics
 
 PROGRAM = "nsq_spool"

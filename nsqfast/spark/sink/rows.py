@@ -13,15 +13,13 @@ from numpy.typing import NDArray
 from nsqfast._ext.protocol.publish_command import Encoded
 from nsqfast._ext.protocol.records import encode
 from nsqfast.errors import NsqfastError
+from nsqfast.extras import needs
 from nsqfast.names import is_valid_name
-from nsqfast.spark.errors import PackageMissingError
 from nsqfast.spark.sink.columns import BODY, DEFER_MS, TOPIC
 from nsqfast.spark.sink.options import SIZE_SIZE, SinkOptions
 
-try:
+with needs("nsqfast.spark", "spark"):
     import pyarrow as pa
-except ModuleNotFoundError:
-    raise PackageMissingError("pyarrow") from None
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]

@@ -10,7 +10,8 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Self
 
-from nsqfast.errors import OptionsError
+from nsqfast import extras
+from nsqfast.errors import OptionsError, PackageMissingError
 from nsqfast.gotext import os_error
 from nsqfast.tools.bench.options import PROGRAM, Options, parse, validate
 
@@ -31,8 +32,12 @@ def main(argv: list[str] | None = None) -> int:
         print(f"{PROGRAM}: {error} (see {PROGRAM} --help)", file=sys.stderr)
         return 2
     try:
+        extras.check(PROGRAM, "server")
         with _Signals() as signals:
             return _run(options, signals)
+    except PackageMissingError as error:
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        return 1
     except OSError as error:
         print(f"{PROGRAM}: {os_error(error)}", file=sys.stderr)
         return 1

@@ -6,6 +6,8 @@ nsqfast-completion zsh > "${fpath[1]}/_nsqfast"
 
 import sys
 
+from nsqfast import extras
+from nsqfast.errors import PackageMissingError
 from nsqfast.tools.completion import bash, zsh
 from nsqfast.tools.completion.programs import programs
 
@@ -19,6 +21,11 @@ def main(argv: list[str] | None = None) -> int:
         is_help = words in (["--help"], ["-help"], ["-h"])
         sys.stderr.write(f"Usage of nsqfast-completion: {'|'.join(SHELLS)}\n{__doc__ or ''}")
         return 0 if is_help else 2
+    try:
+        extras.check("nsqfast-completion", "server")
+    except PackageMissingError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
     sys.stdout.write(SHELLS[words[0]](programs()))
     return 0
 

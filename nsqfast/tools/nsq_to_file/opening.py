@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from functools import partial
 
-from nsqfast.errors import OptionsError
+from nsqfast import extras
+from nsqfast.extras import needs
 from nsqfast.tools.nsq_to_file.archive import Archive, OpenAt, Rules
 from nsqfast.tools.nsq_to_file.folders import append_file, create_file
 from nsqfast.tools.nsq_to_file.naming import Naming
@@ -31,9 +32,9 @@ def make_archive(options: Options, topic: str) -> tuple[Archive, MakePieces, Rec
     if options.format not in COLUMN_FORMATS:
         archive = Archive(name, naming, rules, _open_text(options))
         return archive, text_pieces(options.format, topic), lambda: None
-    # Late: pyarrow takes a moment, and is an extra.
-    from nsqfast.tools.nsq_to_file.column_file import ColumnFile, Layout, recover_files
-    from nsqfast.tools.nsq_to_file.columns import column_pieces
+    with needs(f"--format={options.format}", "arrow"):
+        from nsqfast.tools.nsq_to_file.column_file import ColumnFile, Layout, recover_files
+        from nsqfast.tools.nsq_to_file.columns import column_pieces
 
     layout = Layout(options.format, options.compression, options.level)
     archive = Archive(name, naming, rules, partial(ColumnFile, layout=layout))
@@ -50,11 +51,6 @@ def _open_text(options: Options) -> OpenAt:
 
 
 def check_format(options: Options) -> None:
-    """OptionsError if what the format needs is not installed."""
+    """PackageMissingError if what the format needs is not installed."""
     if options.format in COLUMN_FORMATS:
-        try:
-            import pyarrow  # noqa: F401, ICN001 - only whether it is there
-        except ImportError:
-            raise OptionsError(
-                f"--format={options.format} needs pyarrow: pip install nsqfast[arrow]"
-            ) from None
+        extras.check(f"--format={options.format}", "arrow")

@@ -9,8 +9,7 @@ from nsqfast.names import is_valid_name
 from nsqfast.options import BOOL, DURATION, INT, STRING, STRINGS, PlainError, option, text_such_as
 from nsqfast.tools.shared.client import client_config
 from nsqfast.tools.shared.discovery import base_url
-from nsqfast.tools.shared.metrics import METRICS_HELP
-from nsqfast.tools.shared.options import SourceOptions, parse_tool
+from nsqfast.tools.shared.options import METRICS_HELP, SourceOptions, parse_tool
 from nsqfast.tools.shared.topics import check_topics
 
 PROGRAM = "nsq_to_file"

@@ -6,11 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from nsqfast.signals import watch_signals
-from nsqfast.tools.nsq_to_http.client import HttpClient
-from nsqfast.tools.nsq_to_http.delivery import Delivery, choose_pool
-from nsqfast.tools.nsq_to_http.destination import Destination
 from nsqfast.tools.nsq_to_http.options import PROGRAM, Options, parse
-from nsqfast.tools.nsq_to_http.relay import Relay
 from nsqfast.tools.shared.client import client_config, make_consumer, stop_consumers
 from nsqfast.tools.shared.give_up import GiveUp
 from nsqfast.tools.shared.program import ToolError, run, set_up_log
@@ -18,6 +14,8 @@ from nsqfast.tools.shared.timings import Timings
 
 if TYPE_CHECKING:
     from nsqfast.client import Consumer
+    from nsqfast.tools.nsq_to_http.client import HttpClient
+    from nsqfast.tools.nsq_to_http.delivery import Delivery
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -27,6 +25,10 @@ def main(argv: list[str] | None = None) -> int:
 
 async def live(options: Options) -> int:
     """Returns the exit status."""
+    # Loaded late, so that --help and a wrong flag answer at once.
+    from nsqfast.tools.nsq_to_http.client import HttpClient
+    from nsqfast.tools.nsq_to_http.relay import Relay
+
     set_up_log()
     stopping = asyncio.Event()
     errors: list[ToolError] = []
@@ -65,8 +67,11 @@ async def live(options: Options) -> int:
     return 0
 
 
-def make_delivery(options: Options, client: HttpClient, stopping: asyncio.Event) -> Delivery:
+def make_delivery(options: Options, client: "HttpClient", stopping: asyncio.Event) -> "Delivery":
     """Everything behind the channel."""
+    from nsqfast.tools.nsq_to_http.delivery import Delivery, choose_pool
+    from nsqfast.tools.nsq_to_http.destination import Destination
+
     urls = options.post or options.get
     every = options.status_every if len(urls) > 1 else 0
     timings = {url: Timings(f"[{url}]:", every) for url in dict.fromkeys(urls)}

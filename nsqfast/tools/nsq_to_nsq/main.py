@@ -13,7 +13,6 @@ from nsqfast.options import INT, STRING, STRINGS, PlainError, option, text_such_
 from nsqfast.signals import watch_signals
 from nsqfast.tools.nsq_to_nsq.destinations import Destinations
 from nsqfast.tools.nsq_to_nsq.json_filter import JsonFilter
-from nsqfast.tools.nsq_to_nsq.relay import Relay
 from nsqfast.tools.shared.client import client_config, make_consumer, stop_consumers
 from nsqfast.tools.shared.give_up import GiveUp
 from nsqfast.tools.shared.hostpool import MODES
@@ -22,6 +21,7 @@ from nsqfast.tools.shared.program import ToolError, run, set_up_log
 
 if TYPE_CHECKING:
     from nsqfast.client import Consumer
+    from nsqfast.tools.nsq_to_nsq.relay import Relay
 
 PROGRAM = "nsq_to_nsq"
 GRACE_S = 1.0  # at a stop, for the answers of the destinations
@@ -83,7 +83,9 @@ class Program:
         self._consumers: list[Consumer] = []
         self._relays = [self._make_relay(topic, options) for topic in options.topic]
 
-    def _make_relay(self, topic: str, options: Options) -> Relay:
+    def _make_relay(self, topic: str, options: Options) -> "Relay":
+        from nsqfast.tools.nsq_to_nsq.relay import Relay  # late: numpy takes a moment
+
         consumer = make_consumer(
             PROGRAM,
             topic,

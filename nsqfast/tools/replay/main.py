@@ -8,18 +8,28 @@
 
 import logging
 import sys
+from typing import TYPE_CHECKING
 
-from nsqfast.tools.replay.options import Options, parse
 from nsqfast.tools.shared.program import run, set_up_log
+
+if TYPE_CHECKING:
+    from nsqfast.tools.replay.options import Options
 
 
 def main(argv: list[str] | None = None) -> int:
     """One run; returns the exit status."""
     words = sys.argv[1:] if argv is None else argv
-    return run(lambda: parse(words), live)
+    return run(lambda: _parse(words), live)
 
 
-async def live(options: Options) -> int:
+def _parse(words: list[str]) -> "Options":
+    # Late: it names the formats of archives, and those bring numpy.
+    from nsqfast.tools.replay.options import parse
+
+    return parse(words)
+
+
+async def live(options: "Options") -> int:
     """From the options to the exit status."""
     # Late, so that --help and a wrong flag answer at once.
     from nsqfast.tools.replay.replay import Replay

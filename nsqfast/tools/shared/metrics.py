@@ -18,8 +18,6 @@ from nsqfast.stats.prometheus import Format
 if TYPE_CHECKING:
     import socket
 
-METRICS_HELP = "<addr>:<port> on which GET /metrics is answered (none if empty)"
-
 
 class MetricsServer:
     """GET /metrics, from `start` to `close`."""

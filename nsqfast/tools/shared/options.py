@@ -31,6 +31,8 @@ from nsqfast.options import (
 
 T = TypeVar("T")
 
+METRICS_HELP = "<addr>:<port> on which GET /metrics is answered (none if empty)"
+
 
 def _parse_client_option(text: str) -> list[str]:
     try:

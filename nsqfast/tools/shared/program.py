@@ -18,8 +18,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-import uvloop
-
+from nsqfast import extras
 from nsqfast.errors import NsqfastError
 from nsqfast.options import FlagError
 
@@ -83,7 +82,11 @@ def run(
     say = say or _say
     fill_descriptors()
     try:
-        options = parse()
+        with extras.needs("this program", "server"):
+            options = parse()
+        extras.check("this program", "server")
+        import uvloop
+
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(live(options))
     except FlagError as error:

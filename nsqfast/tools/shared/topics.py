@@ -5,8 +5,6 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
-import re2
-
 from nsqfast.errors import NsqfastError
 from nsqfast.names import is_valid_name
 from nsqfast.options import PlainError
@@ -34,6 +32,8 @@ def check_topics(options: TopicFlags) -> None:
         raise PlainError("--topic or --topic-pattern required")
     if not options.topic and not options.lookupd_http_address:
         raise PlainError("--lookupd-http-address must be specified when no --topic specified")
+    import re2
+
     quiet = re2.Options()
     quiet.log_errors = False
     try:
@@ -57,6 +57,8 @@ class Topics:
         complaint: str,
         begin: Callable[[str], Awaitable[None]],
     ) -> None:
+        import re2
+
         self.begun: set[str] = set()
         self._options = options
         self._work = work

@@ -7,12 +7,8 @@ import cramjam
 
 from fuzz.common import pieces
 from nsqfast.streams.adapter import PIECE_SIZE_MAX, StreamError
-from nsqfast.streams.compression import (
-    CHUNK_SIZE_MAX,
-    STREAM_IDENTIFIER,
-    Deflate,
-    Snappy,
-)
+from nsqfast.streams.deflate import Deflate
+from nsqfast.streams.snappy import CHUNK_SIZE_MAX, STREAM_IDENTIFIER, Snappy
 
 OUT_SIZE_MAX = 1 << 18
 WORDS = [STREAM_IDENTIFIER, b"\x00\x00\xff\xff", b"\x01\x05\x00\x00", b"\xfe\x01\x00\x00", b"\x80"]

@@ -13,7 +13,8 @@ from nsqfast._ext.protocol.frame import FrameDecoder
 
 from fuzz.common import body, empty_folder, guarded, pieces
 from models.session import SessionModel
-from nsqfast.streams.compression import Deflate, Snappy
+from nsqfast.streams.deflate import Deflate
+from nsqfast.streams.snappy import Snappy
 from support.core import SECOND_NS, Peer, make_registry
 
 SEPARATOR = b"\xfe\xfd"

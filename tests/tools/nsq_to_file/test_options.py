@@ -139,7 +139,7 @@ def test_columns_without_pyarrow(monkeypatch):
     from nsqfast.tools.nsq_to_file.opening import check_format
 
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(OptionsError, match=r"pip install nsqfast\[arrow\]"):
+    with pytest.raises(OptionsError, match=r"pip install 'nsqfast\[arrow\]'"):
         check_format(parse([TOPIC, SOURCE, "--format=parquet"]))
     check_format(parse([TOPIC, SOURCE]))
 
