@@ -16,7 +16,7 @@ MODULE_LINES_MAX = 450
 LONG_MODULE_LINES_MAX = 700
 LONG_MODULES = {
     "_ext/dev/loops.pyx": 453,
-    "nsqfast/client/consumer.py": 456,
+    "nsqfast/client/consumer.py": 459,
     "_ext/disk/ackfile.pyx": 513,
     "_ext/server/session.pyx": 459,
     "_ext/server/connection.pyx": 544,
