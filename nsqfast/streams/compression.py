@@ -1,7 +1,7 @@
 """snappy and deflate (spec nsqd-tcp §8).
 
-A peer cannot make us hold more than a piece: a whole chunk of snappy is at most 64 KiB, and deflate is asked for
-no more at a time, whatever a few bytes of it would unfold to.
+A peer cannot make us hold more than a piece: a snappy chunk is at most 64 KiB, and deflate is asked for no more at a
+time, however far a few bytes would expand.
 """
 
 import zlib
@@ -16,11 +16,12 @@ STREAM_IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
 CHUNK_HEAD_SIZE = 4
 COMPRESSED, UNCOMPRESSED, IDENTIFIER = 0x00, 0x01, 0xFF
 SKIPPABLE_FROM = 0x80
-# What snappy makes of 64 KiB at worst, and the checksum.
+# The largest size of 64 KiB after snappy, plus the checksum.
 CHUNK_SIZE_MAX = 4 + 32 + PIECE_SIZE_MAX + PIECE_SIZE_MAX // 6
 
 RAW_DEFLATE = -15
-# Measured: resident bytes of 500 streams in use, divided. zlib itself says 256 KiB to pack and 40 KiB to unpack.
+# Measured as resident bytes of 500 streams in use, divided. zlib's documentation says 256 KiB to compress and 40 KiB to
+# decompress.
 DEFLATE_SIZE = 310_000
 
 
@@ -38,7 +39,7 @@ class Deflate(Adapter):
 
     def unpack(self, data: bytes) -> Iterator[bytes]:
         piece = b""
-        # A full piece may have left some in zlib, even where all of the input was read.
+        # After a full piece zlib may hold more output, even if all of the input was read.
         while data or len(piece) == PIECE_SIZE_MAX:
             if data and self._decompressor.eof:
                 raise StreamError("deflate: data behind the end of the stream")
@@ -52,24 +53,24 @@ class Deflate(Adapter):
 
 
 class Snappy(Adapter):
-    """The framing format; every chunk by itself."""
+    """The framing format; each chunk is independent."""
 
     def __init__(self) -> None:
-        self._is_identified = False  # ours was sent
-        self._is_open = False  # the peer's was read
+        self._is_identified = False  # our identifier was sent
+        self._is_open = False  # the peer's identifier was read
         self._waiting = b""
-        self._skip_size = 0  # of a chunk that is thrown away as it comes
+        self._skip_size = 0  # remaining bytes of a chunk that is skipped
 
     @property
     def held(self) -> int:
-        """Bytes of a chunk that is not whole yet."""
+        """Bytes of an incomplete chunk."""
         return len(self._waiting)
 
     def pack(self, data: bytes) -> bytes:
         framed = bytes(cramjam.snappy.compress(data))
         if self._is_identified:
             return framed.removeprefix(STREAM_IDENTIFIER)
-        # Of nothing cramjam makes nothing, no identifier either.
+        # For empty input cramjam returns nothing, not even an identifier.
         self._is_identified = bool(framed)
         return framed
 
@@ -107,7 +108,7 @@ class Snappy(Adapter):
         if kind not in {COMPRESSED, UNCOMPRESSED}:
             raise StreamError(f"snappy: a chunk of the unknown type {kind}")
         try:
-            # With an identifier before it a chunk is a whole stream; its checksum is checked, its size bounded.
+            # With an identifier before it a chunk is a whole stream: its checksum is verified, its size bounded.
             return bytes(cramjam.snappy.decompress(STREAM_IDENTIFIER + chunk))
         except cramjam.DecompressionError as error:
             raise StreamError(f"snappy: {error}") from None
