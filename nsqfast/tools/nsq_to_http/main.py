@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Until it is told to stop; returns the exit status."""
+    """Run until told to stop; returns the exit status."""
     return run(partial(parse, sys.argv[1:] if argv is None else argv), live)
 
 
@@ -66,7 +66,7 @@ async def live(options: Options) -> int:
 
 
 def make_delivery(options: Options, client: HttpClient, stopping: asyncio.Event) -> Delivery:
-    """Everything behind the channel."""
+    """Make everything after the channel."""
     urls = options.post or options.get
     every = options.status_every if len(urls) > 1 else 0
     timings = {url: Timings(f"[{url}]:", every) for url in dict.fromkeys(urls)}

@@ -1,4 +1,4 @@
-"""What is read of an input, cut at a delimiter; no piece becomes a Python object."""
+"""Split an input at a delimiter, without making a Python object for each piece."""
 
 from nsqfast._ext.protocol.publish_command import Encoded
 from nsqfast._ext.protocol.records import encode, split
@@ -6,11 +6,11 @@ from nsqfast.tools.shared.program import ToolError
 
 MPUB_COUNT_MAX = 1000
 MPUB_SIZE_MAX = 128 * 1024
-PIECE_SIZE_MAX = (1 << 31) - 1024  # nsqd counts sizes in 31 bits
+PIECE_SIZE_MAX = (1 << 31) - 1024  # nsqd's sizes have 31 bits
 
 
 class Pieces:
-    """Those that wait to be published."""
+    """Pieces that wait to be published."""
 
     def __init__(self, data: bytes | bytearray, starts: bytes, ends: bytes) -> None:
         self._data = data
@@ -23,7 +23,7 @@ class Pieces:
         return len(self._starts) - self._first
 
     def take(self, count_max: int) -> Encoded:
-        """The next ones as one MPUB, up to so many; there is at least one."""
+        """Take the next ones as one MPUB, up to this number; there is at least one."""
         bodies, self._first = encode(
             self._data,
             self._starts,
@@ -38,7 +38,7 @@ class Pieces:
 
 
 class Splitter:
-    """Blocks in, pieces out; what has no delimiter behind it yet is kept."""
+    """Blocks in, pieces out; keeps the part without a delimiter."""
 
     def __init__(self, delimiter: bytes) -> None:
         self._delimiter = delimiter
@@ -50,7 +50,7 @@ class Splitter:
         return len(self._rest)
 
     def add(self, data: bytes) -> Pieces:
-        """The pieces that end in `data`, without those that are empty."""
+        """The pieces that end in `data`, without empty ones."""
         self._rest += data
         if len(self._rest) > PIECE_SIZE_MAX:
             raise ToolError(f"a piece of more than {PIECE_SIZE_MAX} bytes: is --delimiter right?")
@@ -62,7 +62,7 @@ class Splitter:
         return Pieces(block, found.starts, found.ends)
 
     def end(self) -> Pieces:
-        """The last piece, if no delimiter ended it; it is whole all the same."""
+        """The last piece, if no delimiter ended it; it is complete all the same."""
         if not self._rest:
             return Pieces(b"", b"", b"")
         return self.add(self._delimiter)
