@@ -2,5 +2,5 @@
 
 __version__ = "0.1.0"
 
-# The release of NSQ whose protocol, files and answers this one gives.
+# The NSQ release whose protocol, files and answers this package reproduces.
 NSQ_VERSION = "1.3.0"

@@ -1,11 +1,11 @@
 """How a daemon begins and ends: settings, signals, exit status.
 
-    SIGTERM, SIGINT   stop in order, exit 0; further ones change nothing
-    SIGHUP            whatever the daemon reads again
+    SIGTERM, SIGINT   clean stop, exit 0; further ones change nothing
+    SIGHUP            reload, if the daemon has something to reload
     SIGUSR1           ignored
 
 Exit status 2 for a command line that cannot be read, 1 for everything else that prevents the start and for a stop that
-could not keep everything.
+could not save everything.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ from nsqfast.errors import NsqfastError, OptionsError
 from nsqfast.options import CoercionError, FlagError, PlainError
 from nsqfast.signals import watch_signals
 
-# Partial collections, of some 7,000 new objects each, between two full ones.
+# Partial collections, of about 7,000 new objects each, between two full ones.
 FULL_COLLECTION_COUNT = 10_000
 
 
 class Settings(Protocol):
-    """What every daemon's options have."""
+    """The options that every daemon has."""
 
     log_prefix: str
     log_level: int
@@ -37,20 +37,20 @@ S = TypeVar("S", bound=Settings)
 
 
 class StopFailedError(NsqfastError):
-    """Something could not be kept; a line says what."""
+    """Something could not be saved; a log line says what."""
 
 
 class Server(Protocol):
-    """Started once, stopped once."""
+    """Start it once, stop it once."""
 
     async def start(self) -> None:
-        """Serves when it returns; OptionsError if the operator has to change something."""
+        """Serve on return; OptionsError if the operator has to change something."""
 
     async def stop(self) -> None:
-        """In order, and to the end; OSError if a disk did not take everything."""
+        """Stop cleanly and completely; OSError if a disk did not take everything."""
 
     def reload(self) -> None:
-        """SIGHUP came."""
+        """Handle SIGHUP."""
 
 
 def run(
@@ -60,7 +60,7 @@ def run(
     live: Callable[[S], Coroutine[Any, Any, None]],
     extra: str = "server",
 ) -> int:
-    """From the command line to the exit status; `prefix` stands before the line of a start that failed.
+    """From the command line to the exit status; `prefix` precedes the line about a failed start.
 
     `extra` is the one that has to be installed. `live` is run in a loop of its own until the daemon has stopped; see
     `serve`.
@@ -91,19 +91,21 @@ def run(
 
 
 def _fatal(program: str, prefix: str, error: OptionsError, log_format: int) -> int:
-    # A start that failed is reported under NSQ's own prefix, whatever --log-prefix says.
+    # A failed start is reported under NSQ's own prefix, whatever --log-prefix says.
     logs.set_up(program, prefix, logs.LEVELS["fatal"], log_format).critical("%s", error)
     return 1
 
 
 def collect_seldom() -> None:
-    """For a daemon that leaves no rings of old objects behind: to look at those of 10,000 connections takes the
-    collector 40 ms, in which nobody is served, and it finds nothing."""
+    """Collect old objects less often, for a daemon that leaves no cycles of them behind.
+
+    With 10,000 connections the collector takes 40 ms, during which nobody is served, and finds nothing.
+    """
     gc.set_threshold(*gc.get_threshold()[:2], FULL_COLLECTION_COUNT)
 
 
 async def serve(program: str, server: Server) -> None:
-    """Starts, waits for the signal to stop, stops."""
+    """Start, wait for the signal to stop, stop."""
     loop = asyncio.get_running_loop()
 
     def report(_loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
@@ -116,7 +118,7 @@ async def serve(program: str, server: Server) -> None:
     watch_signals(loop, told_to_stop.set, server.reload)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     await server.start()
-    # What was made so far stays: the collector need not look at it again.
+    # Everything made so far stays, so the collector need not examine it again.
     gc.collect()
     gc.freeze()
     await told_to_stop.wait()

@@ -1,17 +1,17 @@
-"""Every exception that nsqfast raises on purpose.
+"""Every exception that nsqfast raises deliberately.
 
 NsqfastError
 ├── OptionsError      the operator's fault: a flag, a config key, a folder; one line that says what to do
 │   └── PackageMissingError   a package that only this needs is not installed; an ImportError, too
 ├── ProtocolError     the peer's fault: code and detail as NSQ words them
 ├── ConnectError      nsqd cannot be reached, or the connection to it broke; the next attempt may do better
-│   ├── RefusedError  nsqd answered with an error: `code` is NSQ's word for it
-│   └── WrongPeerError  what listens at the address is not what it was given for
+│   ├── RefusedError  nsqd answered with an error: `code` is its error code
+│   └── WrongPeerError  another service listens at the address
 ├── ClosedError       a Producer or Consumer was used after its end, or not yet started
-└── PublishError      a message was not taken; the reason is 'exiting' or the operating system's error text
+└── PublishError      a message was not accepted; the reason is 'exiting' or the operating system's error text
     │                 (in nsqd), or one of these (in the client):
-    ├── PublishRefusedError   nsqd said no: `code` is its word; the message is not there
-    ├── BufferFullError       too much waits for an answer; the message was not sent
+    ├── PublishRefusedError   nsqd refused it: `code` is its error code; the message is not there
+    ├── BufferFullError       too many messages wait for an answer; the message was not sent
     ├── NotConnectedError     no nsqd could be reached in time; the message was not sent
     ├── OutcomeUnknownError   it was sent and no answer came; it may be there
     └── UndeliveredError      the end of a producer: `count` messages to `topics` were not delivered, or nobody knows
@@ -23,11 +23,11 @@ TOPICS_NAMED_MAX = 10  # in one line of text
 
 
 class NsqfastError(Exception):
-    """Base of all of them."""
+    """The base of all of them."""
 
 
 class OptionsError(NsqfastError):
-    """A setting that cannot be honoured; the text is meant for the operator."""
+    """An invalid setting; the text is meant for the operator."""
 
 
 class PackageMissingError(OptionsError, ImportError):
@@ -42,7 +42,7 @@ class PackageMissingError(OptionsError, ImportError):
 
 
 class ProtocolError(NsqfastError):
-    """What a peer did wrong: `code` is NSQ's word (E_INVALID, BAD_BODY...), `detail` the rest of the error text."""
+    """A peer's mistake: `code` is NSQ's error code (E_INVALID, BAD_BODY...), `detail` the rest of the error text."""
 
     def __init__(self, code: str, detail: str = "") -> None:
         super().__init__(f"{code} {detail}" if detail else code)
@@ -51,7 +51,7 @@ class ProtocolError(NsqfastError):
 
 
 class PublishError(NsqfastError):
-    """A publish was refused; nothing of it was kept, unless the text says how much."""
+    """A publish was refused; none of it was kept, unless the text says how much."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -67,7 +67,7 @@ class PublishRefusedError(PublishError):
 
     @property
     def is_passing(self) -> bool:
-        """Whether the fault is that nsqd's, which is about to stop or has a full disk: another one may take it."""
+        """Whether the fault lies with that nsqd, which is about to stop or has a full disk: another one may take it."""
         return self.code in {"E_PUB_FAILED", "E_MPUB_FAILED", "E_DPUB_FAILED"}
 
 
@@ -80,11 +80,11 @@ class NotConnectedError(PublishError):
 
 
 class OutcomeUnknownError(PublishError):
-    """The connection broke, or time was up, between the publish and its answer."""
+    """The connection broke, or the time was over, between the publish and its answer."""
 
 
 class UndeliveredError(PublishError):
-    """What a producer that was closed could not deliver; the first reason is its cause."""
+    """Messages that a closed producer could not deliver; the first reason is the cause."""
 
     def __init__(self, topics: dict[str, int], reason: str) -> None:
         self.topics = topics  # how many messages to each
@@ -98,11 +98,11 @@ class UndeliveredError(PublishError):
 
 
 class ConnectError(NsqfastError):
-    """A connection to nsqd that could not be made, or that broke."""
+    """A connection to nsqd could not be made, or broke."""
 
 
 class RefusedError(ConnectError):
-    """nsqd's answer to IDENTIFY, AUTH or SUB was an error, or less than was asked for."""
+    """nsqd's answer to IDENTIFY, AUTH or SUB was an error, or granted less than was requested."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -110,7 +110,7 @@ class RefusedError(ConnectError):
 
 
 class WrongPeerError(ConnectError):
-    """Another service listens there: HTTP where nsqd's TCP port was expected, an nsqd where nsqlookupd was."""
+    """Another service listens there: HTTP instead of nsqd's TCP port, or an nsqd instead of nsqlookupd."""
 
 
 class ClosedError(NsqfastError):

@@ -1,4 +1,4 @@
-"""A JSON object that a peer sent, read as Go's decoder fills a record."""
+"""Read a JSON object from a peer the way Go's decoder fills a struct."""
 
 import json
 import re
@@ -17,13 +17,14 @@ def decode_record(
     integers: Mapping[str, int],
     booleans: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Every known name with its value, `integers` with the largest that each takes; ValueError for what does not fit.
+    """Every known name with its value; `integers` gives the largest value of each. ValueError for values that do not
+    fit.
 
     As in Go: keys in any case, the last one wins, null and what is missing leave the default ("", 0, False), unknown
-    keys count for nothing, and what is not Unicode becomes U+FFFD.
+    keys are ignored, and invalid Unicode becomes U+FFFD.
     """
     try:
-        # Not orjson: it takes 2**64 for a float, where Go refuses it; json keeps every integer exact.
+        # Not orjson: it reads 2**64 as a float, where Go refuses it; json keeps every integer exact.
         text = body.decode("utf-8", "replace")
         given = json.loads(text, parse_constant=_refuse, object_pairs_hook=_Members)
     except RecursionError:
@@ -43,7 +44,7 @@ def decode_record(
 
 
 class _Members(list[tuple[str, Any]]):
-    """An object as Go's decoder walks through it: in its order, and a key may come twice."""
+    """An object as Go's decoder reads it: in order, possibly with the same key twice."""
 
 
 def _refuse(constant: str) -> float:

@@ -1,6 +1,6 @@
 """Go's notation of numbers, durations, quoted text, system errors and addresses.
 
-NSQ's flags, config files, log lines and error texts are written in it, and scripts written for NSQ rely on that.
+NSQ's flags, config files, log lines and error texts use it, and scripts written for NSQ rely on that.
 """
 
 import os
@@ -40,14 +40,14 @@ def parse_int(text: str) -> int:
 
 
 def in_int64(number: int) -> int:
-    """The number, refused when 64 bits with a sign do not hold it."""
+    """Return the number; refuse it if it does not fit into a signed 64-bit integer."""
     if not -INT64_MAX - 1 <= number <= INT64_MAX:
         raise ValueError("value out of range")
     return number
 
 
 def parse_bool(text: str) -> bool:
-    """One of the twelve spellings that Go knows."""
+    """Parse one of the twelve spellings that Go knows."""
     if text in _TRUE:
         return True
     if text in _FALSE:
@@ -76,7 +76,7 @@ def parse_duration_ns(text: str) -> int:
 
 
 def format_duration(duration_ns: int) -> str:
-    """As Go prints a duration: 1h0m0s, 1m30s, 250ms, 0s."""
+    """Format a duration as Go prints it: 1h0m0s, 1m30s, 250ms, 0s."""
     sign, rest_ns = ("-", -duration_ns) if duration_ns < 0 else ("", duration_ns)
     if rest_ns < 1_000_000_000:
         for unit in ("ms", "µs", "ns"):
@@ -97,7 +97,7 @@ def _decimal(number: int, unit: int) -> str:
 
 
 def quote(text: str) -> str:
-    """In double quotes, as Go's %q shows ordinary text."""
+    """The string in double quotes, as Go's %q shows ordinary text."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 

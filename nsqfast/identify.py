@@ -1,4 +1,4 @@
-"""IDENTIFY: what a client asks for, checked, and what it is told (spec nsqd-tcp §7). Once per connection."""
+"""IDENTIFY: check a client's requests and build the answer (spec nsqd-tcp §7). Runs once per connection."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -32,7 +32,7 @@ _INTEGERS = {
 
 
 class Limits(Protocol):
-    """The options that negotiation looks at; all `_ns` are nanoseconds."""
+    """The options that negotiation uses; all `_ns` are nanoseconds."""
 
     max_heartbeat_interval_ns: int
     max_output_buffer_size: int
@@ -56,7 +56,7 @@ class Limits(Protocol):
 
 @dataclass(slots=True)
 class Identity:
-    """A client's settings after IDENTIFY; 0 for `heartbeat_ns` means that heartbeats are off."""
+    """A client's settings after IDENTIFY; `heartbeat_ns` = 0 means that heartbeats are off."""
 
     client_id: str
     hostname: str
@@ -100,7 +100,7 @@ class Identity:
 
 
 def identify(body: bytes, limits: Limits) -> Identity:
-    """What the JSON asks for; ProtocolError E_BAD_BODY with NSQ's text for the first thing wrong, in NSQ's order."""
+    """Parse the JSON; ProtocolError E_BAD_BODY with NSQ's text for the first fault, in NSQ's order."""
     asked = _decode(body)
     heartbeat_ns = _heartbeat(asked["heartbeat_interval"], limits)
     timeout_ns = _output_timeout(asked["output_buffer_timeout"], limits)

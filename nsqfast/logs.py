@@ -2,10 +2,10 @@
 
     [nsqd] 2026/11/21 01:18:21.004711 INFO: TCP: listening on 127.0.0.1:4150
 
-or, with --log-format=json, one JSON object per line. The logger carries the program's name; a level can be changed
-while the program runs. A record is one line whatever a peer put into it, so that nobody can forge a second one.
+or, with --log-format=json, one JSON object per line. The logger has the program's name, and its level can be changed
+while the program runs. A record is always one line, whatever a peer put into it, so that nobody can forge a second one.
 
-Modules that several programs use log under their own names (nsqfast.net...); their lines go where the program's go.
+Modules that several programs share log under their own names (nsqfast.net...), to the same place as the program.
 """
 
 import json
@@ -45,7 +45,7 @@ _NAMES: Final = {
     logging.ERROR: "ERROR",
     logging.CRITICAL: "FATAL",
 }
-# What ends a line somewhere, or steers a terminal: C0, DEL, C1, and Unicode's two ends of lines and paragraphs.
+# Characters that end a line somewhere, or control a terminal: C0, DEL, C1, and Unicode's line and paragraph separators.
 _LINE_ENDS: Final = {code: f"\\u{code:04x}" for code in (0x2028, 0x2029)}
 _ESCAPES: Final = (
     {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
@@ -68,21 +68,21 @@ class TextFormatter(logging.Formatter):
         self.prefix = prefix
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, without its end."""
+        """Format one line, without its newline."""
         level = _NAMES.get(record.levelno, record.levelname)
         line = f"{self.prefix}{_stamp(record.created)} {level}: {record.getMessage().translate(_ESCAPES)}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
 class JsonFormatter(logging.Formatter):
-    """One object a line: time (RFC 3339, UTC), level, program, text, and the traceback if there is one."""
+    """One object per line: time (RFC 3339, UTC), level, program, text, and the traceback if there is one."""
 
     def __init__(self, program: str) -> None:
         super().__init__()
         self.program = program
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, without its end."""
+        """Format one line, without its newline."""
         seconds, micros = divmod(int(record.created * 1_000_000), 1_000_000)
         line = {
             "time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{micros:06d}Z",
@@ -96,7 +96,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def set_up(program: str, prefix: str, level: int, log_format: int = 0) -> logging.Logger:
-    """Points the program's logger at stderr; a second call replaces what the first one set."""
+    """Connect the program's logger to stderr; a second call replaces the settings of the first."""
     handler = _handler()
     handler.setFormatter(
         JsonFormatter(program) if log_format == FORMATS["json"] else TextFormatter(prefix)
@@ -105,7 +105,7 @@ def set_up(program: str, prefix: str, level: int, log_format: int = 0) -> loggin
         log.handlers[:] = [handler]
         log.propagate = False
     set_level(program, level)
-    # A log line that cannot be written (stderr closed, disk full) is no reason for a traceback on stderr.
+    # If a log line cannot be written (stderr closed, disk full), do not print a traceback to stderr.
     logging.raiseExceptions = False
     return logger(program)
 
@@ -114,15 +114,15 @@ def _handler() -> logging.Handler:
     try:
         return StderrHandler(sys.stderr)
     except (OSError, ValueError):
-        return logging.StreamHandler(sys.stderr)  # something else stands in for it, as in tests
+        return logging.StreamHandler(sys.stderr)  # something else replaces it, as in tests
 
 
 def logger(program: str) -> logging.Logger:
-    """The program's logger, set up or not."""
+    """The program's logger, whether set up or not."""
     return logging.getLogger(program)
 
 
 def set_level(program: str, level: int) -> None:
-    """Takes effect with the next line; `level` is NSQ's number."""
+    """Change the level from the next line on; `level` is NSQ's number."""
     for log in (logger(program), logger(_SHARED)):
         log.setLevel(_STANDARD[level])

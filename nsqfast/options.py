@@ -5,15 +5,13 @@
         mem_queue_size: int = option(INT, 10000, "messages kept in memory")
         sync_timeout_ns: int = option(DURATION, "2s", "longest time between two fsyncs")
 
-A field's flag is its name with hyphens, its config key its name, both without the unit `_ns`; where NSQ named
-them otherwise the field says so. A flag given on the command line wins over the config file, and that over the
-default. The syntax is that of Go's flag package, because unit files and scripts written for NSQ rely on it: one
-hyphen or two, `--name=value` or `--name value`, booleans without a value, everything after the first word that
-is no flag ignored.
+A field's flag is its name with hyphens, its config key its name, both without the unit `_ns`; if NSQ uses another name,
+the field says so. A flag on the command line overrides the config file, which overrides the default. The syntax is that
+of Go's flag package, because unit files and scripts written for NSQ rely on it: one hyphen or two, `--name=value` or
+`--name value`, booleans without a value, and everything after the first word that is not a flag is ignored.
 
-What the config file may hold is wider than what makes sense in Go NSQ: there `deflate = 0` switches deflate *on*
-and a list with a wrong element ends in a stack trace. Here an integer boolean means what it says and every value
-that does not fit is refused by name.
+Go's NSQ accepts config files that make no sense: `deflate = 0` switches deflate *on*, and a list with a wrong element
+ends in a stack trace. Here an integer boolean means what it says, and every invalid value is refused by name.
 """
 
 import dataclasses
@@ -44,7 +42,7 @@ _ACRONYMS = frozenset(("id", "tcp", "http", "https", "tls", "ca", "udp", "e2e"))
 
 
 class FlagError(OptionsError):
-    """The command line cannot be read; the usage text belongs behind it and the exit status is 2."""
+    """The command line cannot be read; the usage text should follow, and the exit status is 2."""
 
 
 class CoercionError(OptionsError):
@@ -52,22 +50,22 @@ class CoercionError(OptionsError):
 
 
 class PlainError(OptionsError):
-    """A flag's value that NSQ answers with a bare dated line and exit status 1."""
+    """An invalid flag value that NSQ reports with a bare dated line and exit status 1."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kind:
-    """A type of value and how it is read from a flag, from TOML, and shown in the help."""
+    """A type of value: how to read it from a flag and from TOML, and how to show it in the help."""
 
     go_type: str
-    hint: str  # the word behind the flag in the usage text
+    hint: str  # the word after the flag in the usage text
     parse: Callable[[str], Any]
     coerce: Callable[[Any], Any]
     show: Callable[[Any], str] = str
     is_bool: bool = False  # the flag stands alone: a value needs `=`
-    is_list: bool = False  # the flag may be repeated: `parse` gives what one occurrence adds
-    is_word: bool = False  # a config value that does not fit is `failed parsing KEY VALUE`
-    choices: tuple[str, ...] = ()  # the words that it takes, if it takes only some
+    is_list: bool = False  # the flag may be repeated: `parse` returns what one occurrence adds
+    is_word: bool = False  # an invalid config value is reported as `failed parsing KEY VALUE`
+    choices: tuple[str, ...] = ()  # the allowed words, if there are only some
 
 
 def _wrong_type(go_type: str, value: object) -> ValueError:
@@ -167,7 +165,7 @@ DURATION = Kind(
 )
 FLOAT = Kind("float64", "float", _parse_float, _coerce_float)
 STRINGS = Kind("[]string", "value", lambda text: [text], _coerce_strings, is_list=True)
-# Quantiles: largest first when given as flags, in the file's order when from there.
+# Quantiles: sorted from the largest if given as flags, in the file's order otherwise.
 FLOATS = Kind("[]float64", "value", _parse_floats, _coerce_floats, is_list=True)
 
 
@@ -199,7 +197,7 @@ def words(values: dict[str, int], complaint: Callable[[str], str], **extra: Any)
 
 
 def one_of(*choices: str) -> Kind:
-    """A kind for one of a few words, kept as they are."""
+    """A kind for one of a few words, kept unchanged."""
 
     def parse(text: str) -> str:
         if text not in choices:
@@ -210,7 +208,7 @@ def one_of(*choices: str) -> Kind:
 
 
 def text_such_as(*choices: str) -> Kind:
-    """A text for which these are offered by completion; what it may be is checked by those who use it."""
+    """A text for which completion offers these words; its users check what it may be."""
     return dataclasses.replace(STRING, choices=choices)
 
 
@@ -228,7 +226,7 @@ class Option:
 def option(
     kind: Kind, default: Any, text: str, *, flag: str | None = None, key: str | None = None
 ) -> Any:
-    """Declares a dataclass field; a duration's default is written as in Go, a callable is a factory."""
+    """Declare a dataclass field; a duration's default is written as in Go, a callable is a factory."""
     if kind is DURATION:
         default = parse_duration_ns(default)
     metadata = {METADATA_KEY: (kind, text, flag, key)}
@@ -258,16 +256,16 @@ def by_key(cls: type[Any]) -> dict[str, Option]:
 
 
 class HelpRequested(Exception):  # noqa: N818 - not an error
-    """-h or --help was met before anything wrong."""
+    """-h or --help came before any error."""
 
 
 def read_flags(options: Iterable[Option], argv: list[str]) -> dict[str, Any]:
-    """Values by attribute of the flags that were given."""
+    """Values, by attribute, of the given flags."""
     return split_flags(options, argv)[0]
 
 
 def split_flags(options: Iterable[Option], argv: list[str]) -> tuple[dict[str, Any], list[str]]:
-    """Values by attribute of the flags that were given, and the words from the first one that is no flag."""
+    """Values, by attribute, of the given flags, and the words from the first one that is not a flag."""
     known = {item.flag: item for item in options}
     values: dict[str, Any] = {}
     rest = list(argv)
@@ -311,7 +309,7 @@ def _set_flag(values: dict[str, Any], item: Option, text: str) -> None:
 
 
 def read_config(options: Iterable[Option], path: str, defaults: dict[str, Any]) -> dict[str, Any]:
-    """Values by attribute of what a TOML file sets; keys that nobody knows are ignored, as NSQ does."""
+    """Values, by attribute, of the settings in a TOML file; unknown keys are ignored, as in NSQ."""
     import tomllib
 
     try:
@@ -332,7 +330,7 @@ def read_config(options: Iterable[Option], path: str, defaults: dict[str, Any]) 
                 f"failed to load config file {path} - {item.key}: an integer is out of range for int64"
             )
     values = {}
-    # NSQ looks at the words first, so the first complaint of two is theirs.
+    # NSQ checks the words first, so the first complaint of two is theirs.
     for item in sorted(present, key=lambda item: not item.kind.is_word):
         value = table[item.key]
         try:
@@ -349,7 +347,7 @@ def read_config(options: Iterable[Option], path: str, defaults: dict[str, Any]) 
 
 
 def _fits_int64(value: object) -> bool:
-    """TOML's integers have 64 bits; Python reads longer ones, up to some that it then refuses to print."""
+    """Whether TOML's 64 bits hold it; Python reads longer integers, some of which it then refuses to print."""
     if isinstance(value, list):
         return all(map(_fits_int64, value))
     if isinstance(value, dict):
@@ -364,7 +362,7 @@ def _go_field(key: str) -> str:
 
 
 def usage(options: Iterable[Option], defaults: dict[str, Any], program: str) -> str:
-    """The help text, laid out as Go does: sorted, the default in brackets unless it is empty."""
+    """The help text, in Go's layout: sorted, the default in brackets unless it is empty."""
     lines = [f"Usage of {program}:"]
     for item in sorted(options, key=lambda item: item.flag):
         lines.append(f"  -{item.flag} {item.kind.hint}".rstrip())
@@ -376,14 +374,14 @@ def usage(options: Iterable[Option], defaults: dict[str, Any], program: str) -> 
 
 @dataclasses.dataclass(slots=True)
 class Common:
-    """Flags that steer the parser itself."""
+    """Flags that control the parser itself."""
 
     config: str = option(STRING, "", "path to a TOML config file", key="")
     version: bool = option(BOOL, False, "print version string", key="")
 
 
 def defaults(cls: type[Any]) -> dict[str, Any]:
-    """Every field's value when nobody sets it."""
+    """Every field's default value."""
     return {
         field.name: field.default
         if field.default is not dataclasses.MISSING
@@ -395,7 +393,7 @@ def defaults(cls: type[Any]) -> dict[str, Any]:
 def flags_or_usage(
     options: list[Option], plain: dict[str, Any], argv: list[str], program: str
 ) -> tuple[dict[str, Any], list[str]]:
-    """As `split_flags`; --help prints the usage and leaves by SystemExit, and an error has it behind."""
+    """Like `split_flags`; --help prints the usage and exits by SystemExit, and an error is followed by the usage."""
     try:
         return split_flags(options, argv)
     except HelpRequested:
@@ -408,7 +406,7 @@ def flags_or_usage(
 
 
 def parse_options(cls: type[T], argv: list[str], program: str, version: str) -> T:
-    """Reads flags and config file; --help and --version print and leave by SystemExit."""
+    """Read flags and config file; --help and --version print and exit by SystemExit."""
     plain = {**defaults(Common), **defaults(cls)}
     given, _ = flags_or_usage([*declared(Common), *declared(cls)], plain, argv, program)
     if given.pop("version", False):

@@ -1,4 +1,4 @@
-"""What a program does when it is told to stop, or to look again."""
+"""Handle the signals that stop or reload a program."""
 
 import asyncio
 import signal
@@ -12,11 +12,11 @@ def watch_signals(
 ) -> None:
     """Call `stop` on the loop at the first SIGTERM or SIGINT, and `reload` at each SIGHUP.
 
-    Without `reload`, SIGHUP stays what it was.
+    Without `reload`, SIGHUP keeps its meaning.
     """
 
     def stop_once(_number: int, _frame: object) -> None:
-        # Ignored rather than counted, so that also one that comes while the interpreter winds up does no harm.
+        # Ignored rather than counted, so that a signal during the interpreter's shutdown does no harm either.
         for number in _STOPPING:
             signal.signal(number, signal.SIG_IGN)
         loop.call_soon_threadsafe(stop)

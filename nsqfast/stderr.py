@@ -1,8 +1,8 @@
-"""What goes to stderr does not wait for whoever reads it.
+"""Write to stderr without waiting for its reader.
 
-A line is written at once where there is room for it, so that the last one before a crash is there as well. Where there
-is none, it waits in a queue, from which a thread writes for as long as anything waits. What the queue has no room for
-is counted, and the count is written behind the last line that had room.
+A line is written at once if there is room for it, so that the last one before a crash is there as well. Otherwise it
+waits in a queue, from which a thread writes as long as anything waits. Lines that do not fit into the queue are
+counted, and the count is written after the last line that fitted.
 """
 
 import logging
@@ -12,11 +12,11 @@ import threading
 from collections import deque
 from typing import TextIO
 
-QUEUE_SIZE_MAX = 1024 * 1024  # bytes of lines that wait
+QUEUE_SIZE_MAX = 1024 * 1024  # bytes of waiting lines
 QUEUE_SIZE_AGAIN = (
     QUEUE_SIZE_MAX // 2
-)  # so much is free before a line is taken again that comes behind lost ones
-CLOSE_S = 1.0  # for what still waits when the process ends
+)  # this much must be free before lines are accepted again after some were lost
+CLOSE_S = 1.0  # for waiting lines at the end of the process
 
 
 class StderrHandler(logging.Handler):
@@ -31,10 +31,10 @@ class StderrHandler(logging.Handler):
         self._queue: deque[bytes] = deque()
         self._queue_size = 0
         self._lost_count = 0
-        self._is_writing = False  # the thread is there
+        self._is_writing = False  # the thread exists
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One line, or several with a traceback."""
+        """Write one line, or several with a traceback."""
         try:
             data = self._encode(record)
             with self._changed:
@@ -49,7 +49,7 @@ class StderrHandler(logging.Handler):
         return f"{self.format(record)}\n".encode("utf-8", "backslashreplace")
 
     def _write_at_once(self, data: bytes) -> bytes:
-        """What there was no room for. A pipe that can be written to takes PIPE_BUF bytes without waiting."""
+        """Write as much as fits; returns the rest. A writable pipe takes PIPE_BUF bytes without blocking."""
         while data and self._poll.poll(0):
             data = data[os.write(self._fd, data[: select.PIPE_BUF]) :]
         return data
@@ -87,7 +87,7 @@ class StderrHandler(logging.Handler):
                 self._queue_size -= len(self._queue.popleft())
 
     def _next_waiting(self) -> bytes:
-        """It stays in the queue until it is written, so that nothing overtakes it; b"" = that was all."""
+        """The next line; it stays in the queue until it is written, so nothing overtakes it. b"" = none is left."""
         with self._changed:
             if not self._queue:
                 self._push_lost_count()
@@ -98,6 +98,6 @@ class StderrHandler(logging.Handler):
             return b""
 
     def flush(self) -> None:
-        """Called when the process ends: what still waits has a moment to be read."""
+        """Called at the end of the process: waiting lines get a moment to be read."""
         with self._changed:
             self._changed.wait_for(lambda: not self._is_writing, CLOSE_S)

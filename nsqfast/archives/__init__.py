@@ -1,12 +1,12 @@
-"""Reading what nsq_to_file wrote: archives of messages as lines, JSON lines, Parquet or Arrow, packed or not.
+"""Read the files of nsq_to_file: archives of messages as lines, JSON lines, Parquet or Arrow, compressed or not.
 
-    names       topic and time, as a file's name says them
-    files       which files are meant, and what each of them is
-    unpack      gzip and zstd to plain bytes, past what is damaged
+    names       topic and time from a file's name
+    files       which files to read, and the format of each
+    unpack      gzip and zstd to plain bytes, skipping damaged parts
     lines, jsonl, tables    from a file to `Records`: many at once, without a Python object for each
-    reader      whatever a file is, its `Records`
+    reader      the `Records` of any file
 
-What cannot be read is told as `Damage` (file, place, reason) and left out; the rest is read on.
+Unreadable parts are reported as `Damage` (file, place, reason) and left out; reading continues after them.
 """
 
 from nsqfast.archives.files import Archive, FileFinder

@@ -1,4 +1,4 @@
-"""From what an operator names (files, folders, globs, `-`) to archives: which file, in which form."""
+"""From the operator's arguments (files, folders, globs, `-`) to archives: which file, in which format."""
 
 import glob
 import os
@@ -16,8 +16,8 @@ LINES, JSONL, PARQUET, ARROW = "lines", "jsonl", "parquet", "arrow"
 FORMATS = (LINES, JSONL, PARQUET, ARROW)
 GZIP, ZSTD, NONE = "gzip", "zstd", ""
 MAGIC_SIZE = 6
-# What nsq_to_file has of a Parquet or Arrow file that is not complete, or was not when its machine was lost: NAME.rows
-# has all that was finished, NAME.part is not to be relied on.
+# Leftovers of nsq_to_file for a Parquet or Arrow file that was not completed, perhaps because the machine was lost:
+# NAME.rows has all finished messages, NAME.part is unreliable.
 ROWS, PART = ".rows", ".part"
 _FAR_NS = 1 << 63
 
@@ -43,30 +43,30 @@ _FORMAT_MAGIC = {b"PAR1": PARQUET, b"ARROW1": ARROW}
 class Archive:
     """One file."""
 
-    path: str  # as it was named, or found
+    path: str  # as given, or found
     format: str  # one of FORMATS
     packer: str  # GZIP, ZSTD or NONE
-    size: int  # on the disk; 0 for what has none
+    size: int  # on disk; 0 if it has none
     facts: NameFacts
 
     @property
     def is_stdin(self) -> bool:
-        """Whether it is what comes through the pipe."""
+        """Whether it is standard input."""
         return self.path == STDIN
 
 
 class FileFinder:
-    """`formats` is what all files are, or "" to tell from each one's name and first bytes."""
+    """`formats` is the format of all files, or "" to detect each one's from its name and first bytes."""
 
     def __init__(self, names: FileNames, formats: str = "") -> None:
         self._names = names
         self._format = formats
-        self.skipped: list[str] = []  # in folders, because nothing says what they are
+        self.skipped: list[str] = []  # in folders, because their format is unknown
 
     def find(self, words: Sequence[str]) -> list[Archive]:
-        """In the order of the words; within a folder or glob by time, then by path. Each file once.
+        """Find archives in the order of the arguments; within a folder or glob by time, then by path. Each file once.
 
-        OptionsError: something that was named is not there, or cannot be read.
+        OptionsError: an argument does not exist, or cannot be read.
         """
         found: dict[str, Archive] = {}
         for word in words:
@@ -77,7 +77,7 @@ class FileFinder:
     def _find_word(self, word: str) -> list[Archive]:
         if word == STDIN:
             return [self._stdin()]
-        # A name that exists is that file, whatever signs it has.
+        # If a file with this name exists, the name is not a glob.
         if os.path.lexists(word):
             if Path(word).is_dir():
                 return self._sorted(self._walk(word))
@@ -118,12 +118,12 @@ class FileFinder:
 
     @staticmethod
     def _is_superseded(path: str) -> bool:
-        """Whether another file has all that is in this one."""
+        """Whether another file has everything that is in this one."""
         stem, suffix = os.path.splitext(path)  # noqa: PTH122 - of the text
         return suffix == PART or (suffix == ROWS and os.path.lexists(stem))
 
     def _is_archive(self, path: str) -> bool:
-        """Whether a name that nobody gave says what the file is."""
+        """Whether the name of a file found in a folder identifies it as an archive."""
         format_, _ = by_suffix(path)
         return bool(self._format or format_ or self._names.read(path).topic)
 
@@ -134,7 +134,7 @@ class FileFinder:
     def _archive(self, path: str) -> Archive:
         status = self._stat(path)
         is_file = stat.S_ISREG(status.st_mode)
-        # A pipe is not even opened: it has one reader, and that comes later.
+        # A pipe is not opened here: it has one reader, which comes later.
         magic = self._first_bytes(path) if is_file else b""
         format_, packer = by_suffix(path)
         format_ = _by_magic(magic, _FORMAT_MAGIC) or format_ or LINES
@@ -164,7 +164,7 @@ def _begin_ns(facts: NameFacts) -> int:
 
 
 def by_suffix(path: str) -> tuple[str, str]:
-    """Format and packer, "" for what the name does not say."""
+    """Format and compression, "" if the name does not tell."""
     stem, suffix = os.path.splitext(path)  # noqa: PTH122 - of the text
     packer = _PACKERS.get(suffix.lower(), NONE)
     if packer:

@@ -1,6 +1,6 @@
-"""JSON lines: an object each, with topic, id, timestamp_ns, attempts, nsqd, and body or body_base64.
+"""JSON lines: one object per line, with topic, id, timestamp_ns, attempts, nsqd, and body or body_base64.
 
-Only the body has to be there: what people make by hand need not say the rest.
+Only the body is required: files made by hand need not have the rest.
 """
 
 import binascii
@@ -29,7 +29,7 @@ def read_jsonl(
     *,
     has_all: bool = False,
 ) -> Iterator[Records]:
-    """The records of a file of JSON lines; `has_all`: with attempts and nsqd."""
+    """The records of a file of JSON lines; `has_all`: including attempts and nsqd."""
     for data, begin in cutter.cut(blocks, position):
         lines = cut_bodies(data)
         view = memoryview(data)
@@ -44,7 +44,7 @@ def read_jsonl(
 
 
 class _Gathered:
-    """What the lines of one block say."""
+    """The contents of the lines of one block."""
 
     def __init__(self, *, has_all: bool) -> None:
         self._has_all = has_all
@@ -58,7 +58,7 @@ class _Gathered:
         self._nsqd: list[bytes] = []
 
     def add(self, line: Any, position: int) -> None:
-        """ValueError says what is wrong; then nothing of it was added."""
+        """Add one line; a ValueError says what is wrong, and then nothing was added."""
         if not isinstance(line, dict):
             raise ValueError("not an object")  # noqa: TRY004 - the caller names the line
         body = _body(line)
@@ -84,7 +84,7 @@ class _Gathered:
         self._ids.append(identity)
 
     def records(self, end: int) -> Records:
-        """All of them."""
+        """All records."""
         has_topics = any(self._topics)
         return Records(
             join_texts(self._bodies),

@@ -1,4 +1,4 @@
-"""Plain lines: a body and a newline each. A body that has newlines itself comes back as several; nobody can tell."""
+"""Plain lines: a body and a newline each. A body that contains newlines comes back as several; nobody can tell."""
 
 from collections.abc import Iterable, Iterator
 
@@ -9,14 +9,14 @@ from nsqfast.archives.records import Column, Damage, Ints, OnDamage, Records
 from nsqfast.archives.unpack import Block
 
 NEWLINE = 10
-# A file without newlines is no archive of messages; nsqd takes 1 MiB unless it is told otherwise.
+# A file without newlines is not an archive of messages; nsqd takes 1 MiB by default.
 RECORD_SIZE_MAX = 256 << 20
 
 
 class LineCutter:
-    """Whole lines out of blocks.
+    """Cuts blocks into whole lines.
 
-    `is_last_whole`: what has no newline at the end of the file is a record all the same, and not a torn one.
+    `is_last_whole`: at the end of the file, text without a newline is a record, and not a torn one.
     """
 
     def __init__(self, path: str, on_damage: OnDamage, *, is_last_whole: bool) -> None:
@@ -25,15 +25,15 @@ class LineCutter:
         self._is_last_whole = is_last_whole
         self._parts: list[bytes] = []  # of a line whose end has not come yet
         self._size = 0
-        self._is_dropping = False  # the rest of a line that is too long
+        self._is_dropping = False  # skipping the rest of a line that is too long
         self._position = 0  # of the next byte of a block
 
     def cut(self, blocks: Iterable[Block], position: int) -> Iterator[tuple[bytes, int]]:
-        """Bytes that end with a newline, and where they begin; blocks begin at `position`."""
+        """Yield bytes that end with a newline, and their position; blocks begin at `position`."""
         self._position = position
         for block in blocks:
             if not block.is_joined:
-                self._forget()  # whoever lost what follows has said so
+                self._forget()  # the caller has reported the loss
             end = block.data.rfind(b"\n") + 1
             if end:
                 begin = self._position - self._size

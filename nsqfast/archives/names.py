@@ -1,4 +1,4 @@
-"""What a file's name says, by the formats that nsq_to_file made it with: topic and time.
+"""Read topic and time from a file's name, using the formats with which nsq_to_file made it.
 
 <TOPIC>.<HOST><REV>.<DATETIME>.log  with  %Y-%m-%d_%H
 
@@ -34,17 +34,17 @@ _CODES = {
     "z": "[+-][0-9]{4}",
     "%": "%",
 }
-# What a name leaves open: its finest code decides. Months and years at their longest.
+# The span that a name leaves open, given by its finest code. Months and years have their longest length.
 _SPANS_S = {"S": 1, "M": 60, "H": 3600, "I": 3600, "d": DAY_S, "m": 31 * DAY_S, "Y": 366 * DAY_S}
 _SPANS_S |= {"B": _SPANS_S["m"], "b": _SPANS_S["m"], "y": _SPANS_S["Y"]}
-# nsq_to_file puts these behind a name, and the first ones in the place of its .log.
+# nsq_to_file appends these to a name; the first ones replace its .log.
 _ENDINGS = re.compile(r"(?:\.(?:jsonl|ndjson|json|parquet|arrow|feather|ipc|rows|gz|zst|zstd))*$")
 _PLAIN = (".log", ".txt", ".lines")
 
 
 @dataclass(frozen=True, slots=True)
 class NameFacts:
-    """None: the name does not say. The time is that of the archiver's clock, from `begin_ns` on, before `end_ns`."""
+    """None: the name does not tell. The archiver's clock was at `begin_ns` or later, and before `end_ns`."""
 
     topic: str | None = None
     begin_ns: int | None = None
@@ -52,7 +52,7 @@ class NameFacts:
 
 
 class FileNames:
-    """Reads names of one format; `zone` is where the archiver's clock was: UTC, local, or as Europe/Berlin."""
+    """Reads names of one format; `zone` is that of the archiver's clock: UTC, local, or a name such as Europe/Berlin."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class FileNames:
         self._span_ns = min(spans) * NS_PER_S if spans else 0
 
     def read(self, path: str) -> NameFacts:
-        """What this one says."""
+        """Read this name."""
         tail = "/".join(PurePath(path).parts[-self._depth :])
         bare = _ENDINGS.sub("", tail).removesuffix(self._plain)
         found = self._pattern.fullmatch(bare)
@@ -93,7 +93,7 @@ class FileNames:
 
 
 def read_zone(name: str) -> tzinfo | None:
-    """None: that of this machine. OptionsError: there is none of that name."""
+    """None: that of this machine. OptionsError: no zone has that name."""
     if name == "local":
         return None
     if name == "UTC":
@@ -130,7 +130,7 @@ def _datetime_pattern(text: str) -> str:
 
 
 def _substitute(pattern: str, text: str, replace: Callable[[re.Match[str]], str]) -> str:
-    """What the pattern finds by `replace`, all else as it stands, for a regular expression."""
+    """Replace the matches of the pattern with `replace`, and escape everything else for a regular expression."""
     parts, end = [], 0
     for found in re.finditer(pattern, text):
         parts += [re.escape(text[end : found.start()]), replace(found)]

@@ -1,4 +1,4 @@
-"""One archive, whatever it is: its records from a position on."""
+"""The records of any archive from a position on."""
 
 import contextlib
 import os
@@ -41,11 +41,11 @@ def open_archive(
     is_last_whole: bool = False,
     has_all: bool = False,
 ) -> Iterator[Reader]:
-    """Its records from `position` on: one that `Records.end` said, or 0.
+    """Its records from `position` on: a value of `Records.end`, or 0.
 
-    `block_size` is about how many bytes of bodies come at a time. `is_last_whole`: see LineCutter; of stdin it is.
-    `has_all`: with attempts and nsqd, where the file has them.
-    What goes wrong while it is read ends it, and is told as damage; OSError: it cannot be opened.
+    `block_size` is the approximate number of bytes of bodies per block. `is_last_whole`: see LineCutter; always true
+    for stdin. `has_all`: including attempts and nsqd, if the file has them. An error during reading ends it, and is
+    reported as damage; OSError: the file cannot be opened.
     """
     if archive.format in {PARQUET, ARROW}:
         table = Table(archive.path, block_size, on_damage, has_all=has_all)

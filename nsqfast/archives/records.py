@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
-NO_TIME = -(1 << 63)  # the timestamp of a record that has none
+NO_TIME = -(1 << 63)  # the timestamp of a record without one
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """What was left out."""
+    """Something that was left out."""
 
     path: str
     place: str  # "byte 4711", "row 12"
@@ -32,9 +32,9 @@ OnDamage = Callable[[Damage], None]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Texts in one block: each from its `starts` to its `ends`."""
+    """Strings in one block: each from its `starts` to its `ends`."""
 
-    data: Any  # what has the buffer protocol
+    data: Any  # anything with the buffer protocol
     starts: Ints
     ends: Ints
 
@@ -52,30 +52,32 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Messages that follow each other in one file."""
+    """Consecutive messages of one file."""
 
     bodies: Column
-    positions: Ints  # of each in its file: the byte of the plain text, or the row
-    end: int  # the position at which reading goes on behind them
+    positions: Ints  # of each record in its file: the byte of the plain text, or the row
+    end: int  # the position at which reading continues after them
     unit: str  # of positions: "byte" or "row"
-    topics: list[str] | None = None  # None: the records themselves do not say
-    topic_numbers: NDArray[np.int32] | None = None  # of each in `topics`; None: it is the only one
+    topics: list[str] | None = None  # None: the records have no topics
+    topic_numbers: NDArray[np.int32] | None = (
+        None  # each record's index in `topics`; None: there is only one topic
+    )
     timestamps_ns: Ints | None = None
-    ids: Column | None = None  # an empty one is none
-    # Only for who asked for all columns.
-    attempts: NDArray[np.int32] | None = None  # 0: it does not say
-    nsqd: Column | None = None  # an empty one is none
+    ids: Column | None = None  # an empty one means none
+    # Only if all columns were requested.
+    attempts: NDArray[np.int32] | None = None  # 0: unknown
+    nsqd: Column | None = None  # an empty one means none
 
     def __len__(self) -> int:
         return len(self.positions)
 
     def place(self, index: int) -> str:
-        """Of a record, for people."""
+        """The place of a record, for people."""
         return f"{self.unit} {self.positions[index]}"
 
 
 def join_texts(texts: list[bytes]) -> Column:
-    """As a column."""
+    """Join strings into a column."""
     ends = np.fromiter(map(len, texts), np.int64, len(texts)).cumsum()
     starts = np.concatenate((np.zeros(min(1, len(ends)), np.int64), ends[:-1]))
     return Column(b"".join(texts), starts, ends)

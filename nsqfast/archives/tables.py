@@ -1,6 +1,6 @@
 """Parquet and Arrow: tables with the columns topic, id, timestamp_ns, attempts, nsqd and body.
 
-Only the body has to be there. Bodies are handed on where Arrow has them: one block and the places in it.
+Only the body is required. Bodies stay in Arrow's memory: one block and the positions in it.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 COLUMNS = ("topic", "id", "timestamp_ns", "body")
 ALL_COLUMNS = (*COLUMNS, "attempts", "nsqd")
 ROWS_MAX = 65536
-BATCHES_MAX = 1 << 62  # of a stream: nobody knows
+BATCHES_MAX = 1 << 62  # of a stream: the number is unknown
 MAGIC = b"ARROW1"  # of a file; a stream has none
-STREAM_OFFSET = 8  # a file's stream of batches begins there
+STREAM_OFFSET = 8  # where the stream of batches begins in a file
 
 
 def load_arrow() -> "ModuleType":
@@ -42,7 +42,7 @@ class Table:
     ) -> None:
         self._columns = ALL_COLUMNS if has_all else COLUMNS
         self._pa = load_arrow()
-        # What pyarrow raises for bytes that are not what they should be.
+        # The errors that pyarrow raises for malformed bytes.
         self._errors = (self._pa.ArrowException, OSError, ValueError)
         self._path = path
         self._block_size = block_size
@@ -54,7 +54,7 @@ class Table:
         self._on_damage(Damage(self._path, place, text))
 
     def read_parquet(self, position: int) -> Iterator[Records]:
-        """From that row on."""
+        """Read from that row on."""
         try:
             file = self._pa.parquet.ParquetFile(self._path)
         except self._errors as error:
@@ -89,14 +89,14 @@ class Table:
             lost = first + about.num_rows - row
             self._tell(f"row {row}", f"damaged Parquet, {lost} rows lost ({error})")
             return
-        # A header that says less than there is makes no error.
+        # A header with too small a number causes no error.
         if (lost := first + about.num_rows - row) > 0:
             self._tell(f"row {row}", f"damaged Parquet, {lost} rows lost (its pages have fewer)")
 
     def read_arrow(self, position: int) -> Iterator[Records]:
-        """From that row on. Of a file without its end the batches before that are read."""
+        """Read from that row on. Of a file without its end, read the batches before that."""
         pa = self._pa
-        # Not mapped into memory: there a disk that cannot be read ends the process.
+        # Not memory-mapped: an unreadable disk would then end the process.
         with pa.OSFile(self._path) as source:
             file, count, batch_of = self._open_arrow(source)
             if file is None or not self._has_body(file.schema.names):
@@ -117,7 +117,7 @@ class Table:
                 self.read_share = min(1.0, source.tell() / max(1, source.size()))
 
     def _open_arrow(self, source: Any) -> tuple[Any, int, Callable[[int], Any]]:
-        """The file, how many batches it has at most, and what gives one by its number, or None at the end."""
+        """The file, its number of batches at most, and a function that returns a batch by number, or None at the end."""
         if source.read(len(MAGIC)) != MAGIC:
             return self._open_stream(source, 0)
         try:
@@ -128,7 +128,7 @@ class Table:
         return file, file.num_record_batches, file.get_batch
 
     def _open_stream(self, source: Any, offset: int) -> tuple[Any, int, Callable[[int], Any]]:
-        """The batches as they follow each other."""
+        """Like `_open_arrow` for a stream, whose batches come one after the other."""
         source.seek(offset)
         try:
             stream = self._pa.ipc.open_stream(source)
@@ -144,7 +144,7 @@ class Table:
         return False
 
     def _records(self, batch: Any, first: int, position: int) -> Iterator[Records]:
-        """Of a batch that begins with row `first`, from `position` on."""
+        """The records of a batch that begins with row `first`, from `position` on."""
         batch = batch.slice(max(0, position - first))
         first = max(first, position)
         positions = np.arange(first, first + len(batch), dtype=np.int64)
@@ -168,14 +168,14 @@ class Table:
             self._tell(f"row {first}", f"{len(batch)} rows lost ({error})")
 
     def _column(self, batch: Any, name: str) -> Column | None:
-        """Texts; null is empty."""
+        """A column of strings; null becomes empty."""
         pa = self._pa
         if name not in batch.schema.names:
             return None
         texts = batch.column(name).cast(pa.large_binary())
         _, offsets, data = texts.buffers()
         places = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
-        # pyarrow shows its bytes as numbers with a sign.
+        # pyarrow shows its bytes as signed numbers.
         block = b"" if data is None else np.frombuffer(data, np.uint8)
         return Column(block, places[:-1], places[1:])
 
@@ -197,7 +197,7 @@ class Table:
         return numbers.to_numpy(zero_copy_only=False)
 
     def _topics(self, batch: Any) -> tuple[list[str] | None, Any]:
-        """Names, and which of them each row has; an empty one is none."""
+        """The names, and the index of each row's name; an empty name means none."""
         pa = self._pa
         if "topic" not in batch.schema.names:
             return None, None

@@ -1,9 +1,9 @@
 """From a file to blocks of plain bytes; gzip and zstd are chains of members (frames), each with its own checksum.
 
-A member that the end of the file cuts off counts as far as it goes. Of one that is damaged nothing is believed that is
-still held back, which is all of those that nsq_to_file writes: from the damage on it unpacks to other bytes than were
-packed, until its checksum says so. Behind it reading goes on where the next whole member begins; the signs that one
-begins with occur within packed data, too.
+A member that the end of the file cuts off is used as far as it goes. A damaged member yields wrong bytes from the
+damage on, until its checksum reveals that. So output is held back until the member ends, and the held part of a damaged
+one is dropped: for members that nsq_to_file writes, that is all of it. Reading continues at the next whole member; the
+magic bytes of a member can also occur within compressed data.
 """
 
 import os
@@ -22,19 +22,19 @@ else:
     from backports import zstd
 
 PACKED_SIZE = 1 << 16
-HELD_SIZE = 4 << 20  # of a member's plain bytes, until its end is seen
-GZIP_WINDOW = 31  # zlib's way to say: with gzip's head and checksum
+HELD_SIZE = 4 << 20  # of a member's plain bytes, until its end has been seen
+GZIP_WINDOW = 31  # tells zlib to expect gzip's header and checksum
 
 
 class Block(NamedTuple):
-    """Plain bytes; not `is_joined`: something between them and those before is lost."""
+    """Plain bytes; not `is_joined`: bytes between these and the previous ones are lost."""
 
     data: bytes
     is_joined: bool = True
 
 
 class Decoder(Protocol):
-    """Of one member."""
+    """Decodes one member."""
 
     @property
     def eof(self) -> bool: ...
@@ -47,13 +47,13 @@ class Decoder(Protocol):
 
 
 class _Gzip:
-    """zlib's object, with what it did not take yet kept here."""
+    """zlib's object, plus the input that it has not taken yet."""
 
     magic = b"\x1f\x8b\x08"
 
     def __init__(self) -> None:
         self._zlib = zlib.decompressobj(wbits=GZIP_WINDOW)
-        self._is_full = False  # zlib may hold back what did not fit
+        self._is_full = False  # zlib may hold back output that did not fit
 
     def give(self, data: bytes, size_max: int) -> bytes:
         plain = self._zlib.decompress(self._zlib.unconsumed_tail + data, size_max)
@@ -100,7 +100,7 @@ _ERRORS = (zlib.error, zstd.ZstdError)
 
 
 class _BrokenError(Exception):
-    """A member cannot be read on; if it was only cut off, what it gave is right."""
+    """A member cannot be decoded further; if it was only cut off, its output so far is right."""
 
     def __init__(self, text: str, *, is_cut_off: bool = False) -> None:
         super().__init__(text)
@@ -108,7 +108,7 @@ class _BrokenError(Exception):
 
 
 def plain_blocks(file: BinaryIO, position: int, block_size: int) -> Iterator[Block]:
-    """From that byte on; of a pipe, as much as there is at a time."""
+    """Blocks from that byte on; from a pipe, as much as is available at a time."""
     if position:
         file.seek(position)
     fd = file.fileno()
@@ -117,7 +117,7 @@ def plain_blocks(file: BinaryIO, position: int, block_size: int) -> Iterator[Blo
 
 
 class Unpacker:
-    """The blocks of a packed file."""
+    """The blocks of a compressed file."""
 
     def __init__(
         self, path: str, file: BinaryIO, packer: str, block_size: int, on_damage: OnDamage
@@ -129,11 +129,11 @@ class Unpacker:
         self._packer = packer
         self._block_size = block_size
         self._on_damage = on_damage
-        self._kept = b""  # of the file, behind the member that ended
+        self._kept = b""  # bytes of the file after the member that ended
         self._end = 0  # where the next member begins
 
     def blocks(self, position: int) -> Iterator[Block]:
-        """From that byte of the plain text on."""
+        """Blocks from that byte of the plain text on."""
         skip = position
         for data, is_joined in self._members():
             if skip >= len(data) and is_joined:
@@ -143,7 +143,7 @@ class Unpacker:
                 skip = max(0, skip - len(data))
 
     def _members(self) -> Iterator[Block]:
-        """All of them; an empty block that is not joined stands where something is lost."""
+        """All members; an empty block that is not joined marks a loss."""
         while True:
             start = self._end
             try:
@@ -161,7 +161,7 @@ class Unpacker:
                 self._seek(found)
 
     def _held_back(self) -> Iterator[bytes]:
-        """The next member, as far as it can be believed."""
+        """The trustworthy output of the next member."""
         held: deque[bytes] = deque()
         held_size = given_size = 0
         try:
@@ -187,7 +187,7 @@ class Unpacker:
         self._kept, self._end = b"", position
 
     def _member(self, decoder: Decoder) -> Iterator[bytes]:
-        """What it holds; nothing at the end of the file."""
+        """The output of one member; nothing at the end of the file."""
         data, self._kept = self._kept or self._file.read(PACKED_SIZE), b""
         if not data:
             return
@@ -208,7 +208,7 @@ class Unpacker:
         self._end = self._file.tell() - len(self._kept)
 
     def _find_member(self, start: int) -> int:
-        """Where the next whole one begins, from that byte of the file on; -1: there is none."""
+        """Where the next whole member begins, from that byte of the file on; -1: nowhere."""
         while (found := self._find_magic(start)) >= 0:
             self._seek(found)
             try:

@@ -1,4 +1,4 @@
-"""Client library for NSQ: see docs/CLIENT.md. `nsqfast.client.sync` has the same for programs without an event loop."""
+"""Client library for NSQ; see docs/CLIENT.md. `nsqfast.client.sync` is for programs without an event loop."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +53,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """ArrayBatch brings numpy, which takes a moment; only those who name it wait for that."""
+    """Load ArrayBatch only when it is named: importing numpy takes a moment."""
     if name == "ArrayBatch":
         return load_array_batch(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,10 +1,10 @@
-"""When to slow down after failures, and how long to wait before a connection is tried again. Time and chance are
-arguments.
+"""When to slow down after failures, and how long to wait before reconnecting. Time and chance are arguments.
 
-Backoff (spec client §3.4) belongs to a whole consumer. A failure raises the level and pauses all deliveries; after the
-pause one message is let through on one connection, and its outcome raises or lowers the level. During a pause outcomes
-do not count, so a burst of failures is one. Unlike go-nsq's, a pause reaches `max_backoff_duration` (there 64 s of the
-120 s are the most), a multiplier of 0 is no crash, and a message that is given up is neither success nor failure.
+Backoff (spec client §3.4) belongs to a whole consumer. A failure raises the level and pauses all deliveries. After the
+pause one message is let through on one connection, and its outcome raises or lowers the level. Outcomes during a pause
+do not count, so a burst of failures counts as one. There are three differences from go-nsq: a pause can reach
+`max_backoff_duration` (go-nsq stops at 64 s of 120 s), a multiplier of 0 does not crash, and a message that is given up
+is neither success nor failure.
 """
 
 import random
@@ -14,13 +14,13 @@ from enum import Enum
 
 from nsqfast.client.config import Config, seconds
 
-LEVEL_MAX = 62  # 2 to the power of it fits wherever durations are kept
+LEVEL_MAX = 62  # 2 to the power of this fits wherever durations are kept
 RECONNECT_FIRST_S = 0.1
 RECONNECT_LAST_S = 10.0
 
 
 class Action(Enum):
-    """What a consumer has to do about an outcome."""
+    """What a consumer has to do after an outcome."""
 
     NOTHING = "nothing"
     PAUSE = "pause"  # RDY 0 everywhere, for `pause_s`
@@ -29,7 +29,7 @@ class Action(Enum):
 
 @dataclass(slots=True)
 class Backoff:
-    """The state: a level, 0 = all is well, and whether deliveries are paused."""
+    """The state: a level (0 = no backoff) and whether deliveries are paused."""
 
     multiplier_s: float
     max_s: float  # 0 = never back off
@@ -62,17 +62,17 @@ class Backoff:
         return Action.RESUME if self.level == 0 else self._pause()
 
     def neutral(self) -> Action:
-        """The message that was let through says nothing: it was requeued without backoff, or given up."""
+        """The outcome of the one message says nothing: it was requeued without backoff, or given up."""
         if self.is_paused or self.level == 0:
             return Action.NOTHING
         return self._pause()
 
     def pause_over(self) -> None:
-        """Outcomes count again."""
+        """End the pause; outcomes count again."""
         self.is_paused = False
 
     def pause_s(self) -> float:
-        """How long to pause at this level; with jitter another number every time."""
+        """How long to pause at this level; with jitter the result varies from call to call."""
         pause_s = min(self._step_s(self.level), self.max_s)
         return pause_s * self.chance() if self.is_jittered else pause_s
 
@@ -86,18 +86,22 @@ class Backoff:
 
 @dataclass(slots=True)
 class ReconnectDelays:
-    """Doubling from 0.1 s to 10 s, or less if `max_s` says so, each between half of it and all."""
+    """Pauses between attempts to reconnect.
+
+    They double from 0.1 s to 10 s, or to `max_s` if that is less; each is between half of its nominal length and all of
+    it.
+    """
 
     max_s: float = RECONNECT_LAST_S
     chance: Callable[[], float] = random.random
     tries: int = 0
 
     def next_s(self) -> float:
-        """How long to wait before the next try."""
+        """How long to wait before the next attempt."""
         delay_s = min(RECONNECT_FIRST_S * float(1 << min(self.tries, 20)), self.max_s)
         self.tries += 1
         return delay_s * (0.5 + 0.5 * self.chance())
 
     def reset(self) -> None:
-        """The connection was good."""
+        """Begin anew: the connection worked."""
         self.tries = 0

@@ -1,4 +1,4 @@
-"""Messages as numpy arrays: for bulk consumers that want columns, not objects."""
+"""Messages as numpy arrays, for bulk consumers that want columns instead of objects."""
 
 from collections.abc import Callable, Sequence
 
@@ -21,8 +21,8 @@ class ArrayBatch:
     """`count` messages; row i of each array belongs to message i, and its body is `bodies[offsets[i]:offsets[i + 1]]`.
 
     timestamps: int64, ns since 1970; attempts: uint16; ids: S16; offsets: int64, one more than there are messages;
-    bodies: one block; sources: uint16, the index in `nsqd`, a list of addresses, of the one that delivered it.
-    The arrays are views of what was read, and cannot be written to.
+    bodies: one block; sources: uint16, the index in `nsqd` (a list of addresses) of the nsqd that delivered the
+    message. The arrays are read-only views of the received data.
     """
 
     def __init__(
@@ -45,18 +45,18 @@ class ArrayBatch:
         return len(self.sources)
 
     def body(self, row: int) -> bytes:
-        """One body, copied."""
+        """A copy of one body."""
         return self.bodies[int(self.offsets[row]) : int(self.offsets[row + 1])]
 
     @property
     def is_answered(self) -> bool:
-        """Whether every row is."""
+        """Whether all rows are answered."""
         return self._open_count == 0
 
     def finish(self, rows: Rows | None = None) -> int:
-        """FIN to those rows, or to all; returns how many were told (those answered before, or lost, are not).
+        """FIN these rows, or all; returns how many FINs were sent (rows already answered, or lost, do not count).
 
-        While the consumer is in backoff they are one success.
+        During backoff they count as one success.
         """
         taken = self.taken
         return finish_rows(self._connections, taken.identities, taken.sources, self._answer(rows))
@@ -64,10 +64,10 @@ class ArrayBatch:
     def requeue(
         self, rows: Rows | None = None, *, delay_s: float | None = 0.0, backoff: bool = False
     ) -> int:
-        """REQ likewise, after so long; None = default_requeue_delay × attempts, max_requeue_delay at most.
+        """REQ these rows, or all, with this delay; None = default_requeue_delay × attempts, max_requeue_delay at most.
 
-        With `backoff` the consumer slows down, if it may; all the rows are one failure. Without, who takes thousands at
-        a time decides about pauses by itself.
+        With `backoff` the consumer may slow down; all rows count as one failure. Without it, the caller decides about
+        pauses.
         """
         chosen = self._answer(rows)
         if delay_s is not None:
@@ -87,12 +87,12 @@ class ArrayBatch:
         )
 
     def touch(self) -> int:
-        """TOUCH to all that is not answered."""
+        """TOUCH all unanswered rows."""
         taken = self.taken
         return touch_rows(self._connections, taken.identities, taken.sources, self._open.tobytes())
 
     def _answer(self, rows: Rows | None) -> bytes:
-        """A byte for each row: 1 if it is to be answered now. Those count as answered from here on."""
+        """One byte for each row: 1 if it is to be answered now. These rows count as answered from here on."""
         if rows is None:
             chosen = self._open
             self._open = np.zeros(len(self), np.bool_)

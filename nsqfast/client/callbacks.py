@@ -1,4 +1,4 @@
-"""Functions that users give: plain ones and coroutine functions, called the same way."""
+"""Callbacks given by users: plain functions and coroutine functions, called the same way."""
 
 import asyncio
 import inspect
@@ -9,9 +9,9 @@ T = TypeVar("T")
 
 
 async def call(function: Callable[..., Awaitable[T] | T], *arguments: object) -> T:
-    """What it returns, awaited if it has to be. Whatever it raises is an Exception, unless this task is cancelled.
+    """Call `function` and await its result if necessary. It raises only Exceptions, unless this task is cancelled.
 
-    A CancelledError that comes out of it although nobody cancelled this task is one of a task that it waited for.
+    If it raises a CancelledError although nobody cancelled this task, a task that it waited for was cancelled.
     """
     try:
         result = function(*arguments)
@@ -27,6 +27,6 @@ async def call(function: Callable[..., Awaitable[T] | T], *arguments: object) ->
 
 
 def is_cancelled() -> bool:
-    """Whether the running task itself is to end, and not just something that it waited for."""
+    """Whether the running task itself is being cancelled, and not just something that it waited for."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

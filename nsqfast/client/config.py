@@ -3,9 +3,9 @@
     Config(max_in_flight=256, msg_timeout="2m", tls_v1=True, tls_root_ca_file="/etc/nsq/ca.pem")
     Config.parse(["max_in_flight,256", "msg_timeout,2m", "tls-v1", ...])
 
-A duration is a timedelta, or a text with a unit as Go writes it; the same key with `_s` behind it takes a number of
-seconds. A bare number is refused: it means milliseconds in go-nsq and seconds in pynsq. Read back, a duration is a
-timedelta, under the name without `_s`. What does not fit, or is not known, raises OptionsError, which names the key.
+A duration is a timedelta, or a string with a unit as Go writes it; the same key with the suffix `_s` takes a number of
+seconds. A bare number is refused: it means milliseconds in go-nsq and seconds in pynsq. Reading a duration returns a
+timedelta, under the name without `_s`. An invalid value or unknown key raises OptionsError, which names the key.
 """
 
 import dataclasses
@@ -30,11 +30,11 @@ SECONDS_SUFFIX = "_s"
 
 
 class NotGiven(int):
-    """A number that nobody asked for: a default that gives way where another one serves better."""
+    """A number that nobody chose: a default that may be replaced by a better one."""
 
 
 def duration(default: str, low: str = "", high: str = "", *, may_be_off: bool = False) -> Any:
-    """A field that holds a duration within bounds; '' = none."""
+    """A field that holds a duration within these bounds; '' = none."""
     bounds = (_duration(low) if low else None, _duration(high) if high else None)
     return _field("duration", _duration(default), bounds, may_be_off=may_be_off)
 
@@ -132,7 +132,7 @@ _CONVERT = {
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Nothing of it changes once it is made; `dataclasses.replace` makes another one."""
+    """Settings; immutable. `dataclasses.replace` makes a changed copy."""
 
     dial_timeout: Duration = duration("1s")
     read_timeout: Duration = duration("60s", "100ms", "5m")
@@ -170,7 +170,7 @@ class Config:
     msg_timeout: Duration = duration("0s", "0s")
     auth_secret: str = text()
     skip_lookupd_authorization: bool = switch(default=True)
-    # The durations once more, as numbers of seconds. They stand in the same order as there.
+    # The durations again, as numbers of seconds, in the same order as above.
     dial_timeout_s: InitVar[Seconds] = None
     read_timeout_s: InitVar[Seconds] = None
     write_timeout_s: InitVar[Seconds] = None
@@ -213,13 +213,13 @@ class Config:
 
     @classmethod
     def parse(cls, items: Iterable[str], base: Self | None = None) -> Self:
-        """From texts such as `max_in_flight,256`, as --consumer-opt takes them; a key alone means `true`."""
+        """Parse strings such as `max_in_flight,256`, as --consumer-opt takes them; a key alone means `true`."""
         given: dict[str, Any] = dict(map(cls._split, items))
         return cls(**given) if base is None else dataclasses.replace(base, **given)
 
     @classmethod
     def check(cls, item: str) -> None:
-        """OptionsError if that text alone is wrong, whatever stands beside it."""
+        """Raise OptionsError if this string is wrong by itself, whatever accompanies it."""
         name, value = cls._split(item)
         fields = {field.name: field for field in dataclasses.fields(cls)}
         if field := fields.get(name):
@@ -229,7 +229,7 @@ class Config:
 
     @classmethod
     def _split(cls, item: str) -> tuple[str, str]:
-        """The name of the key, which is one of ours, and the value."""
+        """The name of the key, which must be known, and the value."""
         fields = dataclasses.fields(cls)
         known = {field.name for field in fields}
         known |= {field.name + SECONDS_SUFFIX for field in fields if _is_duration(field)}
@@ -241,7 +241,7 @@ class Config:
 
     @property
     def is_max_in_flight_given(self) -> bool:
-        """Whether somebody chose it; if not, what consumes may choose."""
+        """Whether somebody set it; if not, the way of consuming may choose a value."""
         return not isinstance(self.max_in_flight, NotGiven)
 
 
@@ -269,7 +269,9 @@ def _checked(field: dataclasses.Field[Any], given: object) -> Any:
     if field.metadata.get("may_be_off"):
         if value < timedelta(0):
             return OFF
-    elif not ((low is None or value >= low) and (high is None or value <= high)):  # NaN is neither
+    elif not (
+        (low is None or value >= low) and (high is None or value <= high)
+    ):  # NaN fails both comparisons
         bounds = f"from {low}" if high is None else f"from {low} to {high}"
         raise OptionsError(f"{field.name}: {given!r} is out of bounds, {bounds}")
     choices = field.metadata.get("choices")
@@ -285,6 +287,6 @@ def seconds(value: Duration) -> float:
 
 
 def milliseconds(value: Duration) -> int:
-    """A duration of a Config, cut to whole ones; -1 = off."""
+    """A duration of a Config, truncated to whole milliseconds; -1 = off."""
     assert isinstance(value, timedelta)
     return value // timedelta(milliseconds=1)

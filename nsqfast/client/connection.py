@@ -1,7 +1,7 @@
 """From an address to a connection that is ready: magic, IDENTIFY, TLS, compression, AUTH (spec client §2).
 
-Unlike go-nsq's, a connection with `tls_v1` that the broker grants no TLS is refused: nobody who asks for it wants to
-go on in plain text.
+Unlike go-nsq's, this refuses the connection if `tls_v1` is set and the broker does not grant TLS: a user who asks for
+TLS does not want plain text.
 """
 
 import asyncio
@@ -37,20 +37,20 @@ VERSION_LENGTH_MAX = 60
 
 
 class ProducerConnection(PublishConnection, asyncio.BufferedProtocol):
-    """What asyncio knows how to read into."""
+    """A connection in the form that asyncio can read into."""
 
     __slots__ = ()
 
 
 class ConsumerConnection(ConsumeConnection, asyncio.BufferedProtocol):
-    """Likewise."""
+    """The same for consuming."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What matters of a broker's answer to IDENTIFY; times in milliseconds."""
+    """The relevant parts of a broker's answer to IDENTIFY; times in milliseconds."""
 
     max_rdy_count: int = 2500
     msg_timeout_ms: int = 60_000
@@ -62,12 +62,12 @@ class Features:
 
     @property
     def name(self) -> str:
-        """As log lines say it."""
+        """The address as log lines show it."""
         return f"nsqd {self.version}".rstrip()
 
 
 def check_address(text: str) -> Inet | Unix:
-    """`host:port` or the path of a Unix socket; OptionsError for anything else."""
+    """Accept `host:port` or the path of a Unix socket; OptionsError for anything else."""
     scheme, mark, rest = text.partition("://")
     if mark:
         what = "nsqd's TCP port, 4150 as a rule" if scheme.startswith("http") else repr(rest)
@@ -85,7 +85,7 @@ def check_address(text: str) -> Inet | Unix:
 
 
 def _is_host(text: str) -> bool:
-    """No name has more than 253 characters."""
+    """Whether this can be a host name; none has more than 253 characters."""
     return 0 < len(text) < 254 and text.isprintable() and not any(sign in text for sign in " /[]")
 
 
@@ -94,7 +94,7 @@ def _is_port(text: str) -> bool:
 
 
 def local_address(text: str) -> tuple[str, int] | None:
-    """What local_addr says, `ip:port` or an address alone; OptionsError if that is none."""
+    """Parse local_addr, `ip:port` or an address alone; OptionsError if it is neither."""
     if not text:
         return None
     place = parse_address(text)
@@ -106,7 +106,7 @@ def local_address(text: str) -> tuple[str, int] | None:
 
 
 def as_list(addresses: str | Iterable[str]) -> list[str]:
-    """One address, or several; OptionsError for anything else."""
+    """A list of one or several addresses; OptionsError for anything else."""
     is_one = isinstance(addresses, str) or not isinstance(addresses, Iterable)
     found: list[Any] = [addresses] if is_one else list(addresses)
     for address in found:
@@ -118,7 +118,7 @@ def as_list(addresses: str | Iterable[str]) -> list[str]:
 def prepare(
     addresses: Iterable[str], config: Config, logger: Logger = log
 ) -> ssl.SSLContext | None:
-    """Check what can be checked before anything is connected; returns the context of `tls_context`."""
+    """Check everything that can be checked before connecting; returns the context of `tls_context`."""
     for address in addresses:
         check_address(address)
     local_address(config.local_addr)
@@ -128,7 +128,7 @@ def prepare(
 
 
 def tls_context(config: Config, logger: Logger = log) -> ssl.SSLContext | None:
-    """As the options say, or None without `tls_v1`; OptionsError if a file is no good."""
+    """A context according to the options, or None without `tls_v1`; OptionsError if a file is unusable."""
     if not config.tls_v1:
         if config.tls_root_ca_file or config.tls_cert:
             logger.warning("certificates are set but tls_v1 is not: connections are in plain text")
@@ -151,7 +151,7 @@ def tls_context(config: Config, logger: Logger = log) -> ssl.SSLContext | None:
 async def dial(
     address: str, config: Config, context: ssl.SSLContext | None, make: Callable[[], L]
 ) -> tuple[L, Features]:
-    """A connection that may publish or subscribe; ConnectError says why there is none."""
+    """Open a connection that may publish or subscribe; ConnectError says why that failed."""
     connection = await _connect(check_address(address), config, make)
     try:
         async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
@@ -171,7 +171,7 @@ async def dial(
 async def _connect(address: Inet | Unix, config: Config, make: Callable[[], L]) -> L:
     loop = asyncio.get_running_loop()
     timeout_s = seconds(config.dial_timeout)
-    # The loops' types ask for what they only check when they run: any BufferedProtocol.
+    # The loops' types demand what they only check at run time: any BufferedProtocol will do.
     factory: Any = make
     try:
         async with asyncio.timeout(timeout_s if timeout_s > 0 else None):
@@ -188,7 +188,7 @@ async def _connect(address: Inet | Unix, config: Config, make: Callable[[], L]) 
         raise ConnectError(f"no connection in {timeout_s:g} s") from None
     except OSError as error:
         raise ConnectError(os_error(error)) from None
-    except ValueError as error:  # a host that cannot be put as a name: "a..b"
+    except ValueError as error:  # the host cannot be encoded as a name: "a..b"
         raise ConnectError(f"{address}: {error}") from None
     found: L = connection
     return found
@@ -200,7 +200,7 @@ async def _introduce(
     connection.tell(MAGIC_V2)
     reply = await connection.ask(_sized(b"IDENTIFY\n", identity(config)), hold=True)
     if not reply.startswith(b"{"):
-        connection.proceed()  # an old broker, which negotiates nothing
+        connection.proceed()  # an old broker that negotiates nothing
         if context is not None:
             raise RefusedError("TLS is asked for (tls_v1), and nsqd does not negotiate")
         return Features()
@@ -219,7 +219,7 @@ async def _introduce(
 
 
 def identity(config: Config) -> bytes:
-    """The JSON of IDENTIFY, every key as go-nsq sends it."""
+    """The JSON of IDENTIFY, with every key as go-nsq sends it."""
     return orjson.dumps(
         {
             "client_id": config.client_id,
@@ -246,7 +246,7 @@ def _sized(line: bytes, body: bytes) -> bytes:
 
 
 def read_features(reply: bytes) -> Features:
-    """From the JSON of the answer; what it does not have, or has as null or 0, is as without negotiation."""
+    """Read the JSON of the answer; keys that are missing, null or 0 have the values without negotiation."""
     try:
         answer = orjson.loads(reply)
     except ValueError:
@@ -261,7 +261,7 @@ def read_features(reply: bytes) -> Features:
 
 
 def _printable(value: object) -> str:
-    """A peer's text that goes into log lines."""
+    """A peer's text, made safe for log lines."""
     return value[:VERSION_LENGTH_MAX] if isinstance(value, str) and value.isprintable() else ""
 
 
@@ -284,7 +284,7 @@ def _switches(answer: dict[str, Any], *names: str) -> dict[str, Any]:
 def _layers(
     features: Features, address: str, config: Config, context: ssl.SSLContext | None
 ) -> list[Adapter]:
-    """What the answer grants, in the order in which it is put on."""
+    """The layers that the answer grants, in the order in which they are added."""
     found: list[Adapter] = []
     if context is not None:
         if not features.tls_v1:
@@ -313,7 +313,7 @@ def make_producer_connection(closed: Callable[[Any], None]) -> Callable[[], Prod
 
 
 async def subscribe(connection: ConsumeConnection, topic: str, channel: str) -> None:
-    """SUB, on a connection that `dial` made; it fails with what nsqd says against it."""
+    """Send SUB on a connection that `dial` made; fails with nsqd's error."""
     try:
         answer = await connection.ask(f"SUB {topic} {channel}\n".encode())
     except asyncio.CancelledError:

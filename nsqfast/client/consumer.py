@@ -1,7 +1,7 @@
-"""Consuming a channel: one message at a time, by a handler, in batches, or as numpy arrays.
+"""Consume a channel: one message at a time, with a handler, in batches, or as numpy arrays.
 
-A message that was received is finished, requeued, or handed back when the consumer stops; one whose connection broke is
-delivered again by nsqd, and its `finish` returns False.
+A received message is finished, requeued, or handed back when the consumer stops. If its connection breaks, nsqd
+delivers it again, and its `finish` returns False.
 """
 
 import asyncio
@@ -34,13 +34,16 @@ HANDLER_GRACE_S = 30.0
 
 
 class Consumer(Resource):
-    """`nsqd` are addresses to stay connected to, `nsqlookupd` those to ask for them; one or both, a text or several.
+    """Consumes a channel.
 
-    auto_touch: what is in flight is touched before its time is up, for as long as it is not answered.
-    giving_up: called with a message that was delivered more than `max_attempts` times, before it is finished; what
-    it raises requeues the message instead.
-    choose_nodes: called with the addresses that an nsqlookupd listed; those it returns are connected to. It may leave
-    out some (another zone) or put others in their place (a tunnel). If it raises, that answer does not count.
+    `nsqd` are addresses to stay connected to, `nsqlookupd` those to ask for them; give one or both, as a string or a
+    list.
+
+    auto_touch: touch messages in flight before they time out, until they are answered.
+    giving_up: called with a message that was delivered more than `max_attempts` times, before it is finished; if it
+    raises, the message is requeued instead.
+    choose_nodes: called with the addresses that an nsqlookupd listed; returns the ones to connect to. It may leave out
+    some (another zone) or replace some (a tunnel). If it raises, that answer does not count.
     middleware: around each call of a handler by `run`. logger: instead of "nsqfast.client".
     """
 
@@ -79,7 +82,7 @@ class Consumer(Resource):
         self._tasks: set[asyncio.Task[Any]] = set()
         self._workers: Workers | None = None
         self._was_run = False
-        self._batches: set[ArrayBatch] = set()  # with rows that are not answered
+        self._batches: set[ArrayBatch] = set()  # with unanswered rows
         self._given_up = 0
         self._goodbyes: list[asyncio.Future[bytes]] = []
         self._flow: Flow | None = None
@@ -98,9 +101,9 @@ class Consumer(Resource):
         await self.stop()
 
     async def start(self) -> None:
-        """Return when one nsqd is connected, or when all were tried in vain; what fails is tried on and on.
+        """Return when one nsqd is connected, or when all were tried in vain; failed ones are retried for ever.
 
-        RefusedError, WrongPeerError: no nsqd will have us, or what was given is none.
+        RefusedError, WrongPeerError: every nsqd refuses us, or the given addresses are not those of an nsqd.
         """
         self._begin()
         self._warn_of_another()
@@ -125,7 +128,7 @@ class Consumer(Resource):
             raise
 
     def _warn_of_another(self) -> None:
-        """In a notebook whose cell is run again the consumer of the last time may still be there, unseen."""
+        """Warn if the consumer of an earlier run of the same notebook cell is still open."""
         others = [one for one in open_resources() if isinstance(one, Consumer) and one is not self]
         if hasattr(sys, "ps1") and any(other.name == self.name for other in others):
             self._log.warning(
@@ -134,32 +137,32 @@ class Consumer(Resource):
             )
 
     def request_stop(self) -> None:
-        """Have iterators and `run` end, or not begin; at any time, in any thread, also in a signal handler.
+        """Make iterators and `run` end, or not begin; call it at any time, from any thread or signal handler.
 
-        Nothing more is delivered, and what was not taken is handed back.
+        Nothing more is delivered, and messages that were not taken are handed back.
         """
         self._is_stop_requested = True
         if self._inbox is not None and self._loop is not None and not self._why_unusable:
             self._inbox.end()
-            with contextlib.suppress(RuntimeError):  # the loop was closed
+            with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._leave)
 
     def _leave(self) -> None:
-        """Have nothing more delivered, and hand back what nobody took; answers can still be given."""
+        """Stop deliveries, and hand back untaken messages; answers can still be given."""
         assert self._inbox is not None
         assert self._flow is not None
         inbox = self._inbox
         inbox.stop()
         self._nodes.cancel()
         self._goodbyes += self._flow.leave()
-        # Behind CLS: what is handed back is not to come here again.
+        # After CLS, so that messages handed back do not come here again.
         for message in inbox.take(len(inbox)):
             message.requeue(0, backoff=False)
         while taken := inbox.take_columns():
             self._arrays_of(taken).requeue()
 
     async def stop(self, grace_s: float = 0.0) -> None:
-        """Take nothing more, wait up to `grace_s` for answers to what is in flight, hand back the rest, hang up."""
+        """Take no more messages, wait up to `grace_s` for answers, hand back the rest, disconnect."""
         if self._inbox is None or self._why_unusable:
             return
         self._check_loop()
@@ -193,7 +196,7 @@ class Consumer(Resource):
         return task
 
     def _ready(self) -> MessageQueue:
-        """For what can be asked of a consumer that has stopped, too."""
+        """For methods that also work on a stopped consumer."""
         self._check_use()
         assert self._inbox is not None
         return self._inbox
@@ -236,14 +239,14 @@ class Consumer(Resource):
         self._left_behind(self.name)
 
     async def add_nsqd(self, address: str) -> None:
-        """Connect to this one, too; returns after the first attempt. RefusedError: it will not have us."""
+        """Connect to this nsqd, too; returns after the first attempt. RefusedError: it refuses us."""
         self._ready_to_consume()
         await self._nodes.add_nsqd(address)
 
     async def drop_nsqd(self, address: str, grace_s: float = HANDLER_GRACE_S) -> None:
-        """Take nothing more from this one, wait up to `grace_s` for answers, hand back the rest, hang up.
+        """Take no more messages from this nsqd, wait up to `grace_s` for answers, hand back the rest, disconnect.
 
-        OptionsError: it was not given, but found through nsqlookupd, or is not known.
+        OptionsError: the address was found through nsqlookupd instead of given, or is unknown.
         """
         self._ready_to_consume()
         self._nodes.check_direct(address)
@@ -251,19 +254,19 @@ class Consumer(Resource):
         await self._nodes.forget(address)
 
     async def add_nsqlookupd(self, address: str) -> None:
-        """Ask this one, too, beginning now."""
+        """Ask this nsqlookupd, too, starting now."""
         self._ready_to_consume()
         self._nodes.add_nsqlookupd(address)
 
     async def drop_nsqlookupd(self, address: str) -> None:
-        """Ask this one no more; the nsqd that it listed stay connected for as long as that lasts."""
+        """Ask this nsqlookupd no more; nsqd that it listed stay connected as long as their connections last."""
         self._ready_to_consume()
         self._nodes.drop_nsqlookupd(address)
 
-    # -- what the inbox tells
+    # -- events of the inbox
 
     def on_success(self) -> None:
-        """A message was finished while in backoff."""
+        """A message was finished during backoff."""
         self._steer().act(self._steer().backoff.success())
 
     def on_failure(self) -> None:
@@ -271,19 +274,19 @@ class Consumer(Resource):
         self._steer().act(self._steer().backoff.failure())
 
     def on_neutral(self) -> None:
-        """A message was requeued without backoff, or given up, while in backoff."""
+        """A message was requeued without backoff, or given up, during backoff."""
         self._steer().act(self._steer().backoff.neutral())
 
     def on_room(self) -> None:
-        """A connection that had too much in flight has less."""
+        """A connection that had too many messages in flight has fewer."""
         self._steer().on_room()
 
     def on_late(self, _connection: ConsumeConnection, text: str) -> None:
-        """nsqd had given the message to somebody else by then."""
+        """nsqd had already given the message to another consumer."""
         self._log.warning("%s: an answer came too late: %s", self.name, text)
 
     def on_hopeless(self, message: Message) -> None:
-        """A message has had all its attempts."""
+        """A message has used up its attempts."""
         self._given_up += 1
         self._spawn(give_up(message, self._giving_up, self._log, self.name))
 
@@ -299,11 +302,11 @@ class Consumer(Resource):
     async def run(
         self, handler: Handler, concurrency: int = 1, grace_s: float = HANDLER_GRACE_S
     ) -> None:
-        """Call `handler` with each message, so many at a time, until `request_stop` or `stop`, or cancelled.
+        """Call `handler` with each message, `concurrency` at a time, until `request_stop`, `stop` or cancellation.
 
-        Its return finishes the message, an exception requeues it with backoff; unless it was answered already, or
-        kept (`message.keep`). A handler that is no coroutine function runs on the event loop: let it not block.
-        At a stop, handlers have `grace_s` to end. `max_in_flight`, if it was not given, is the concurrency.
+        Returning finishes the message, and an exception requeues it with backoff, unless it was already answered or
+        kept (`message.keep`). A handler that is not a coroutine function runs on the event loop, so it must not block.
+        At a stop, handlers have `grace_s` to end. If `max_in_flight` was not given, it is the concurrency.
         """
         check_handler(handler, concurrency)
         if self._inbox is None:
@@ -318,7 +321,7 @@ class Consumer(Resource):
             await self.stop(grace_s)
 
     def prepare_run(self, concurrency: int) -> None:
-        """So many handlers are about to work at a time; ClosedError if some did before."""
+        """Prepare for this many handlers at a time; ClosedError if handlers have run before."""
         self._ready_to_consume()
         if self._was_run:
             raise ClosedError("run() was called before, and a consumer runs once; make another one")
@@ -334,18 +337,18 @@ class Consumer(Resource):
             )
 
     def _choose_max_in_flight(self, count: int) -> None:
-        """So many are wanted at a time; that is what may be in flight, unless somebody said otherwise."""
+        """Set how many messages may be in flight, unless the user chose a number."""
         flow = self._steer()
         if not flow.is_max_in_flight_chosen:
             flow.choose_max_in_flight(max(1, count))
 
     def take_waiting(self, count_max: int) -> list[Message]:
-        """Up to so many messages that are here already; any thread may ask."""
+        """Up to this many messages that are already here; callable from any thread."""
         inbox = self._inbox
         return inbox.take(count_max) if inbox is not None and not inbox.is_stopped else []
 
     async def take(self, count_max: int, timeout_s: float | None = None) -> list[Message]:
-        """Up to so many messages as soon as there is one; none after `timeout_s`, or at the end."""
+        """Up to this many messages as soon as there is one; an empty list after `timeout_s`, or at the end."""
         inbox = self._ready_to_consume()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
@@ -358,7 +361,7 @@ class Consumer(Resource):
     async def batches(
         self, max_messages: int = 100, max_wait_s: float = 1.0
     ) -> AsyncIterator[Batch]:
-        """Lists of up to `max_messages`; a shorter one after `max_wait_s`, or if no more may be in flight."""
+        """Yield lists of up to `max_messages`; a shorter one after `max_wait_s`, or if no more may be in flight."""
         inbox = self._ready_to_consume()
         self._choose_max_in_flight(max_messages)
         while await self._wait_many(inbox, max_messages, max_wait_s):
@@ -368,7 +371,7 @@ class Consumer(Resource):
     async def arrays(
         self, max_messages: int = 10_000, max_wait_s: float = 1.0
     ) -> AsyncIterator["ArrayBatch"]:
-        """The same as numpy arrays. A consumer that has begun so gives nothing else any more."""
+        """Like `batches`, as numpy arrays. A consumer that has begun this way cannot switch to another."""
         inbox = self._ready_to_consume()
         load_array_batch("arrays()")  # what is missing is said before anything is taken
         self._choose_max_in_flight(max_messages)
@@ -383,7 +386,7 @@ class Consumer(Resource):
         return batch
 
     async def _wait_many(self, inbox: MessageQueue, count_max: int, wait_s: float) -> bool:
-        """Whether there is anything; False = the end."""
+        """Wait until there are messages; False = the end."""
         await inbox.wait_for(1)
         count = max(1, min(count_max, self._steer().deliverable(len(inbox))))
         if wait_s > 0 and len(inbox) < count and not inbox.is_stopped:
@@ -395,16 +398,16 @@ class Consumer(Resource):
     # -- while it runs
 
     def set_max_in_flight(self, count: int) -> None:
-        """Change it from here on; 0 has nothing delivered."""
+        """Change it from here on; 0 stops deliveries."""
         self._ready()
         if count < 0:
             raise OptionsError(f"max_in_flight is {count}; it is 0 or more")
         self._steer().set_max_in_flight(count)
 
     def pause(self) -> None:
-        """Have nothing more delivered until `resume`; what is in flight, and what waits here, can be handled.
+        """Stop deliveries until `resume`; messages in flight, or waiting here, can still be handled.
 
-        Before the start: it begins so.
+        If called before the start, the consumer starts paused.
         """
         if self._flow is None:
             self._begins_paused = True
@@ -422,17 +425,17 @@ class Consumer(Resource):
 
     @property
     def is_paused(self) -> bool:
-        """Whether `pause` was called, and `resume` not since."""
+        """Whether `pause` was called, without a `resume` since."""
         return self._begins_paused if self._flow is None else self._flow.is_held
 
     @property
     def is_starved(self) -> bool:
-        """Whether a connection has as good as all in flight that it may have: time for a batch to be finished."""
+        """Whether a connection has nearly as many messages in flight as it may have: time to finish a batch."""
         self._ready()
         return self._steer().is_starved()
 
     def stats(self) -> ConsumerStats:
-        """What was done and what is under way."""
+        """Counts so far, and the current state."""
         inbox, flow = self._ready(), self._steer()
         subscriptions = {
             subscription.address: subscription.connection for subscription in flow.subscriptions

@@ -1,7 +1,7 @@
 """Which nsqd have a topic: nsqlookupd's /lookup (spec nsqlookupd §4, client §3.1).
 
-go-nsq asks one nsqlookupd per poll, in turn. Here all are asked at once, and what each of them says counts as it comes:
-a slow or dead one delays nothing, and a node that only one of them knows is found by the first poll.
+go-nsq asks one nsqlookupd per poll, in turn. Here all are asked at once, and each answer counts as it arrives: a slow
+or dead one delays nothing, and the first poll finds a node that only one of them knows.
 """
 
 import asyncio
@@ -31,16 +31,16 @@ PROBE_SIZE = 64
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one nsqlookupd said."""
+    """The answer of one nsqlookupd."""
 
     url: str
     addresses: frozenset[str] = frozenset()
-    is_known: bool = True  # whether it has heard of the topic
+    is_known: bool = True  # whether it knows the topic
     error: ConnectError | None = None
 
 
 def lookup_url(address: str, topic: str) -> str:
-    """From `host:port` or a URL; an empty path is /lookup, any other is kept, and so is a query."""
+    """Make a URL from `host:port` or a URL; an empty path becomes /lookup, any other is kept, and so is a query."""
     parts = urlsplit(address if "://" in address else f"http://{address}")
     if parts.scheme not in {"http", "https"}:
         raise OptionsError(
@@ -78,7 +78,7 @@ def _address(producer: dict[str, Any]) -> str:
 
 
 def _is_usable(address: str, logger: Logger) -> bool:
-    """An nsqd that listens on a Unix socket says that its port is -1, for example."""
+    """Whether this address can be connected to. An nsqd that listens on a Unix socket, for example, reports port -1."""
     try:
         check_address(address)
     except OptionsError:
@@ -88,7 +88,7 @@ def _is_usable(address: str, logger: Logger) -> bool:
 
 
 def poll_pause_s(config: Config, chance: Callable[[], float] = random.random) -> float:
-    """Until the next poll: at most the interval, shorter by up to the jitter, so that consumers spread."""
+    """Time until the next poll: at most the interval, shortened by up to the jitter, so that consumers spread out."""
     return seconds(config.lookupd_poll_interval) * (1 - config.lookupd_poll_jitter * chance())
 
 
@@ -104,7 +104,7 @@ class Discovery:
             self.add(address)
         self._log = logger
         self._headers = {"Accept": "application/vnd.nsq; version=1.0"}
-        # Named the wrong way round in go-nsq: true means that the header is sent.
+        # Named the wrong way round in go-nsq: true sends the header.
         if config.auth_secret and config.skip_lookupd_authorization:
             self._headers["Authorization"] = f"Bearer {config.auth_secret}"
         self._timeout_s = seconds(config.lookupd_poll_timeout)
@@ -114,20 +114,20 @@ class Discovery:
         return len(self._urls)
 
     def add(self, address: str) -> None:
-        """One more is asked, from the next poll on; OptionsError if it cannot be an address."""
+        """Ask one more, from the next poll on; OptionsError if this cannot be an address."""
         url = lookup_url(address, self._topic)
         if url not in self._urls:
             self._urls.append(url)
 
     def drop(self, address: str) -> None:
-        """It is not asked any more; OptionsError if it was not."""
+        """Stop asking it; OptionsError if it is unknown."""
         url = lookup_url(address, self._topic)
         if url not in self._urls:
             raise OptionsError(f"{address!r} is none of this consumer's nsqlookupd")
         self._urls.remove(url)
 
     async def poll(self) -> AsyncIterator[Answer]:
-        """What each nsqlookupd says, as it comes."""
+        """Yield each nsqlookupd's answer as it arrives."""
         import aiohttp
 
         if self._session is None:
@@ -165,7 +165,7 @@ class Discovery:
 
     @staticmethod
     async def _check_unknown(session: "aiohttp.ClientSession", url: str, reply: bytes) -> None:
-        """nsqlookupd has not heard of the topic, or it is another service that has no such page."""
+        """Find out whether nsqlookupd does not know the topic, or another service without such a page answered."""
         if UNKNOWN_TOPIC in reply:
             return
         parts = urlsplit(url)
@@ -180,16 +180,16 @@ class Discovery:
         raise ConnectError(f"{NOT_FOUND} {reply[:100]!r}: is this the HTTP port of an nsqlookupd?")
 
     async def close(self) -> None:
-        """Close what is kept open for the next poll."""
+        """Close the connections kept open for the next poll."""
         if self._session is not None:
             await self._session.close()
             self._session = None
 
 
 async def _what_answers(url: str) -> str:
-    """What to say of a peer that does not speak HTTP; '' if it says nothing that is known.
+    """Describe a peer that does not speak HTTP; '' if its answer is not recognised.
 
-    nsqd and nsqlookupd refuse four bytes that are no magic, each in its own framing.
+    nsqd and nsqlookupd refuse four bytes that are not a magic, each in its own framing.
     """
     parts = urlsplit(url)
     if parts.scheme != "http":
@@ -199,7 +199,7 @@ async def _what_answers(url: str) -> str:
             reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
             try:
                 writer.write(b"GET ")
-                # It may come in pieces; both close behind it.
+                # The answer may come in pieces; both close the connection after it.
                 said = await reader.readexactly(PROBE_SIZE)
             finally:
                 writer.close()

@@ -1,6 +1,6 @@
-"""What a consumer's connections may have in flight at the moment: the rules of `rdy` and `backoff`, applied.
+"""How many messages a consumer's connections may have in flight right now: applies the rules of `rdy` and `backoff`.
 
-In backoff the whole consumer may have one message, on one connection that is chosen by lot and changes as `rdy` says.
+During backoff the whole consumer may have one message, on one randomly chosen connection that changes as `rdy` says.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 CLOSE_WAIT_TIMEOUT_S = 5.0
 STARVED = 0.85
-SPREAD_REST = 10.0  # times as long as a spread took, until the next one
+SPREAD_REST = 10.0  # rest between two spreads, in multiples of the time that the last one took
 
 
 @dataclass(slots=True, eq=False)
 class Subscription:
-    """One connection and when it last got, or lost, its RDY."""
+    """One connection, and when it last got or lost its RDY."""
 
     connection: ConsumeConnection
     address: str
@@ -34,7 +34,7 @@ class Subscription:
     since_ns: int
 
     def share(self) -> Share:
-        """As the distribution wants it."""
+        """The connection as the distribution sees it."""
         connection = self.connection
         return Share(
             self.rdy_max, connection.rdy, connection.in_flight, connection.message_ns, self.since_ns
@@ -42,14 +42,14 @@ class Subscription:
 
 
 class Flow:
-    """Made with the inbox that the connections fill."""
+    """RDY and backoff of one consumer; made with the inbox that the connections fill."""
 
     def __init__(self, config: Config, *, is_held: bool = False) -> None:
         self.subscriptions: list[Subscription] = []
         self.backoff = Backoff.of(config)
         self.max_in_flight = int(config.max_in_flight)
         self.is_max_in_flight_chosen = config.is_max_in_flight_given
-        self.is_held = is_held  # nothing is to be delivered, whatever is allowed
+        self.is_held = is_held  # nothing may be delivered, whatever the other rules allow
         self._distribution = Distribution(
             seconds(config.low_rdy_idle_timeout), seconds(config.low_rdy_timeout)
         )
@@ -59,7 +59,7 @@ class Flow:
         self._pause_timer: asyncio.TimerHandle | None = None
         self._spread_timer: asyncio.TimerHandle | None = None
         self._soon: asyncio.Handle | None = None
-        self._spread_cost_s = 0.0  # of the last one
+        self._spread_cost_s = 0.0  # time that the last one took
         self._idle_waiters: list[
             tuple[asyncio.Future[None], Callable[[], list[ConsumeConnection]]]
         ] = []
@@ -67,23 +67,23 @@ class Flow:
         self._is_closed = False
 
     def bind(self, inbox: MessageQueue) -> None:
-        """The inbox that reports successes while in backoff."""
+        """Set the inbox that reports successes during backoff."""
         self._inbox = inbox
 
     # -- connections
 
     def add(self, subscription: Subscription) -> None:
-        """A connection that is subscribed."""
+        """Add a subscribed connection."""
         if self._is_closed:
             subscription.connection.close()
             return
-        # By lot, so that many consumers do not all favour the same node.
+        # In random order, so that many consumers do not all favour the same node.
         self.subscriptions.insert(random.randint(0, len(self.subscriptions)), subscription)  # noqa: S311 - no secret
         self._subscription_added.set()
         self._spread_soon()
 
     def remove(self, connection: ConsumeConnection) -> None:
-        """One that broke: the others get its part."""
+        """Remove a broken connection: the others get its share."""
         for subscription in self.subscriptions:
             if subscription.connection is connection:
                 self.subscriptions.remove(subscription)
@@ -92,11 +92,11 @@ class Flow:
         self._check_idle()
 
     def in_flight(self) -> int:
-        """Messages that wait for an answer, in all."""
+        """Unanswered messages, in total."""
         return sum(subscription.connection.in_flight for subscription in self.subscriptions)
 
     async def retire(self, address: str, timeout_s: float) -> None:
-        """Have nothing more delivered over this connection, and wait so long for answers to what is in flight."""
+        """Stop deliveries over this connection, and wait up to this long for answers to messages in flight."""
         found = [
             subscription for subscription in self.subscriptions if subscription.address == address
         ]
@@ -114,19 +114,19 @@ class Flow:
             await asyncio.wait(goodbyes, timeout=CLOSE_WAIT_TIMEOUT_S)
 
     def deliverable(self, waiting: int) -> int:
-        """How many may wait here at most: what is held unanswered leaves less room, and nsqd has a limit of its own."""
+        """How many messages may wait here at most: unanswered ones reduce the room, and nsqd has its own limit."""
         allowed = min(
             self.max_in_flight, sum(subscription.rdy_max for subscription in self.subscriptions)
         )
         return allowed - (self.in_flight() - waiting)
 
     def set_max_in_flight(self, count: int) -> None:
-        """From here on."""
+        """Change it from here on."""
         self.is_max_in_flight_chosen = True
         self.choose_max_in_flight(count)
 
     def choose_max_in_flight(self, count: int) -> None:
-        """What serves best as long as nobody says otherwise."""
+        """Use this number unless the user chose one."""
         self.max_in_flight = count
         self.spread()
 
@@ -136,15 +136,16 @@ class Flow:
         self.spread()
 
     def resume(self) -> None:
-        """As before `pause`."""
+        """Restore RDY after `pause`."""
         self.is_held = False
         self.spread()
 
     # -- RDY
 
     def _spread_soon(self) -> None:
-        """What changes in one turn is dealt with together; and with thousands of connections, in several turns, so that
-        the time goes to the connections and not to counting them again and again."""
+        """Collect the changes of one turn and spread RDY once. With thousands of connections, collect those of several
+        turns, so that the time goes to the connections and not to counting them again and again.
+        """
         if self._soon is None and not self._is_closed:
             self._soon = self._loop.call_later(
                 self._spread_cost_s * SPREAD_REST, self._spread_timed
@@ -156,7 +157,7 @@ class Flow:
         self._spread_cost_s = time.monotonic() - began_s
 
     def spread(self) -> None:
-        """Give each connection what it is to have now, and see to it that the rest follows."""
+        """Set the current RDY of each connection, and schedule the rest."""
         if self._soon is not None:
             self._soon.cancel()
             self._soon = None
@@ -167,7 +168,7 @@ class Flow:
         shares = [subscription.share() for subscription in self.subscriptions]
         wanted = self._distribution.wanted(budget, shares, now_ns)
         allowed = possible(budget, shares, wanted)
-        # Down first: a message is not to come to the one before the other one has less.
+        # Lower first: the total must not exceed the limit in between.
         for subscription, count in sorted(
             zip(self.subscriptions, allowed, strict=True),
             key=lambda pair: pair[1] - pair[0].connection.rdy,
@@ -181,12 +182,13 @@ class Flow:
             self._spread_later()
 
     def _budget(self) -> int:
-        """Messages that may be in flight, in all."""
+        """How many messages may be in flight, in total."""
         if self.is_held:
             return 0
         count = self.max_in_flight
         if not self.is_max_in_flight_chosen:
-            # With fewer than connections, RDY would go round, and messages wait where it is not.
+            # With fewer messages than connections, RDY would rotate, and messages would wait on the connections without
+            # it.
             count = max(count, len(self.subscriptions))
         return min(1, count) if self.backoff.level else count
 
@@ -211,7 +213,7 @@ class Flow:
     # -- backoff
 
     def act(self, action: Action) -> None:
-        """Do what an outcome leads to."""
+        """Carry out the action that an outcome leads to."""
         if action is Action.NOTHING or self._is_closed:
             return
         assert self._inbox is not None
@@ -234,19 +236,19 @@ class Flow:
     # -- the end
 
     def close(self) -> None:
-        """No RDY is sent any more."""
+        """Send no more RDY."""
         self._is_closed = True
         for handle in (self._pause_timer, self._spread_timer, self._soon):
             if handle is not None:
                 handle.cancel()
 
     def leave(self) -> "list[asyncio.Future[bytes]]":
-        """CLS on every connection, once; the futures are done when nsqd has answered."""
+        """Send CLS on every connection, once; the futures are done when nsqd has answered."""
         self.close()
         return leave_all([subscription.connection for subscription in self.subscriptions])
 
     async def wait_idle(self, timeout_s: float) -> None:
-        """Return when nothing is in flight, or time is up; only after `close`."""
+        """Return when nothing is in flight, or the time is over; call it only after `close`."""
         await self._wait_idle(
             timeout_s, lambda: [subscription.connection for subscription in self.subscriptions]
         )
@@ -271,7 +273,7 @@ class Flow:
                 idle.set_result(None)
 
     async def touch_on(self, batches: Callable[[], Iterable["ArrayBatch"]]) -> NoReturn:
-        """Touch everything before half of its time is over, for ever."""
+        """Touch every message before half of its time is over, for ever."""
         while True:
             if not self.subscriptions:
                 self._subscription_added.clear()
@@ -286,7 +288,7 @@ class Flow:
                 batch.touch()
 
     def is_starved(self) -> bool:
-        """Whether a connection has as good as all in flight that it may have."""
+        """Whether a connection has nearly as many messages in flight as it may have."""
         connections = [subscription.connection for subscription in self.subscriptions]
         return any(
             connection.in_flight > 0 and connection.in_flight >= int(STARVED * connection.rdy)
@@ -295,7 +297,9 @@ class Flow:
 
 
 def leave_all(connections: Sequence[ConsumeConnection]) -> "list[asyncio.Future[bytes]]":
-    """CLS to each that had none; the futures are done when nsqd has answered, or the connection is gone."""
+    """Send CLS on each connection that has sent none; the futures are done when nsqd has answered, or the connection is
+    gone.
+    """
     goodbyes = [
         connection.leave()
         for connection in connections

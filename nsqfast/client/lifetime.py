@@ -1,5 +1,5 @@
-"""What every Producer and Consumer has in common: it belongs to one event loop in one process, from its start to its
-end, and says so to whoever uses it elsewhere.
+"""Common to every Producer and Consumer: it belongs to one event loop in one process, from start to end, and raises an
+error if it is used elsewhere.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ T = TypeVar("T")
 
 
 class Register(Generic[T]):
-    """Objects, for as long as somebody else keeps them.
+    """A set of objects that does not keep them alive.
 
-    Threads add theirs while others ask for all, which a WeakSet does not stand.
+    Threads add objects while others list them, which a WeakSet does not support.
     """
 
     def __init__(self) -> None:
@@ -37,16 +37,16 @@ class Register(Generic[T]):
         self._kept.clear()
 
     def list(self) -> list[T]:
-        """All of them at one moment."""
+        """All objects at one moment."""
         return [one for found in self._kept.valuerefs() if (one := found()) is not None]
 
 
-# Started and not ended.
+# The objects that were started and not ended.
 _open: "Register[Resource]" = Register()
 
 
 class Resource:
-    """`_begin` at the start, `_check_use` wherever it is used, `_finish` at the end."""
+    """Call `_begin` at the start, `_check_use` at each use, `_finish` at the end."""
 
     kind: ClassVar[str]
 
@@ -64,7 +64,7 @@ class Resource:
         _open.add(self)
 
     def _finish(self) -> None:
-        """It was ended in order; there is nothing left to warn about."""
+        """Note that it ended properly, so there is nothing left to warn about."""
         _open.discard(self)
 
     def _check_use(self) -> None:
@@ -75,7 +75,7 @@ class Resource:
             raise ClosedError(f"the {self.kind} was not started: `async with {name}(...)`")
 
     def _check_loop(self) -> None:
-        """Like `_check_use`, for what waits: that works in its own event loop alone."""
+        """Like `_check_use`, for methods that wait: they work only in its own event loop."""
         self._check_use()
         if asyncio.get_running_loop() is not self._loop:
             raise ClosedError(
@@ -83,7 +83,7 @@ class Resource:
             )
 
     def _forbid(self, why: str) -> None:
-        """Every use from here on raises ClosedError."""
+        """Make every use from here on raise ClosedError."""
         self._why_unusable = why
 
     def _left_behind(self, what: str) -> None:
@@ -97,7 +97,7 @@ class Resource:
 
 
 def open_resources() -> list[Resource]:
-    """Those that were started and not ended, in this process."""
+    """All resources of this process that were started and not ended."""
     return _open.list()
 
 

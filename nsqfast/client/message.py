@@ -1,4 +1,4 @@
-"""What a consumer hands out: single messages (compiled, `nsqfast._ext.client.consume_connection`) and lists of them."""
+"""Messages handed out by a consumer: single ones (compiled, `nsqfast._ext.client.consume_connection`) and lists."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -16,7 +16,7 @@ M = TypeVar("M")
 
 
 class MessageList(Generic[M]):
-    """Messages that came together."""
+    """Messages that arrived together."""
 
     __slots__ = ("messages",)
 
@@ -31,23 +31,23 @@ class MessageList(Generic[M]):
 
 
 class Batch(MessageList[Message]):
-    """They are answered together or one by one."""
+    """Messages to answer together or one by one."""
 
     __slots__ = ()
 
     def finish(self) -> int:
-        """FIN to all that are not answered yet; returns how many were told."""
+        """FIN all unanswered messages; returns how many FINs were sent."""
         return sum([message.finish() for message in self.messages])
 
     def requeue(self, delay_s: float | None = None, *, backoff: bool = True) -> int:
-        """REQ likewise; the whole batch is one failure to the consumer's backoff."""
+        """REQ all unanswered messages; for the consumer's backoff the whole batch is one failure."""
         count = 0
         for message in self.messages:
             count += message.requeue(delay_s, backoff=backoff and count == 0)
         return count
 
     def touch(self) -> int:
-        """TOUCH likewise."""
+        """TOUCH all unanswered messages."""
         return sum([message.touch() for message in self.messages])
 
 

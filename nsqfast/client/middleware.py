@@ -9,7 +9,7 @@
 
     Consumer("topic", "channel", nsqd="127.0.0.1:4150", middleware=[Timed()])
 
-The first of several is the outermost. What one of them raises fails the publish, or the handling of the message.
+The first of several is the outermost. If one raises, the publish, or the handling of the message, fails.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 
 class Sender(Protocol):
-    """What a producer does with a publish; the last argument says that nobody waits for it."""
+    """How a producer sends a publish; the last argument says that nobody waits for it."""
 
     def send(self, topic: str, body: bytes, is_piped: bool, /) -> "asyncio.Future[None]": ...
     def send_many(
@@ -32,21 +32,21 @@ class Sender(Protocol):
 
 
 class Middleware:
-    """Override what is needed; each returns a context manager (see contextlib.contextmanager)."""
+    """Override the methods you need; each returns a context manager (see contextlib.contextmanager)."""
 
     def publish(
         self, topic: str, bodies: Sequence[bytes]
     ) -> AbstractContextManager[Sequence[bytes]]:
-        """Around a publish: entered before it, left when nsqd has answered, with the exception if it failed.
+        """Wrap a publish: entered before it, left when nsqd has answered, with the exception if it failed.
 
-        It yields the bodies to be sent, as many as it was given: one, or those of an MPUB. For a `send`, which does not
-        wait, it is left as soon as the message is on its way.
+        Yield the bodies to send, as many as were given: one, or those of an MPUB. For a `send`, which does not wait,
+        the context is left as soon as the message is on its way.
         """
         del topic
         return nullcontext(bodies)
 
     def handle(self, topic: str, channel: str, message: Any) -> AbstractContextManager[object]:
-        """Around a call of a handler by `run`; left with the exception if the handler failed."""
+        """Wrap a call of a handler by `run`; left with the exception if the handler failed."""
         del topic, channel, message
         return nullcontext()
 
@@ -55,7 +55,7 @@ class Middleware:
 def around_publish(
     middleware: Sequence[Middleware], topic: str, bodies: Sequence[bytes]
 ) -> Generator[list[bytes]]:
-    """All of them; yields what is to be sent."""
+    """Enter all of them; yields the bodies to send."""
     with ExitStack() as stack:
         count = len(bodies)
         for one in middleware:
@@ -71,7 +71,7 @@ def around_handler(
     channel: str,
     handler: Callable[[Any], Awaitable[object] | object],
 ) -> Callable[[Any], Awaitable[object] | object]:
-    """A handler for `run` that calls that one within all of them."""
+    """Wrap a handler for `run` in all of them."""
     if not middleware:
         return handler
 
@@ -88,7 +88,7 @@ def around_handler(
 def around_handling(
     middleware: Sequence[Middleware], topic: str, channel: str, message: Any
 ) -> Generator[None]:
-    """All of them, around the handling of that message."""
+    """Enter all of them around the handling of this message."""
     with ExitStack() as stack:
         for one in middleware:
             stack.enter_context(one.handle(topic, channel, message))
@@ -96,7 +96,7 @@ def around_handling(
 
 
 class AroundSender:
-    """A Sender within all of them."""
+    """A Sender wrapped in all of them."""
 
     def __init__(self, middleware: Sequence[Middleware], sender: Sender) -> None:
         self._middleware = middleware

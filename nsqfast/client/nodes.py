@@ -1,4 +1,4 @@
-"""The nsqd of a consumer: those that it was given, and those that nsqlookupd lists, for as long as it does."""
+"""The nsqd of a consumer: the given ones, and those that nsqlookupd lists, for as long as it lists them."""
 
 import asyncio
 import contextlib
@@ -21,11 +21,11 @@ ChooseNodes = Callable[[list[str]], Iterable[str] | Awaitable[Iterable[str]]]
 
 ATTEMPT_GAP_S = 0.0002
 FIRST_PAUSE_S_MIN = 0.002
-REPEAT_S = 60.0  # what stays as it is, is said again so often
+REPEAT_S = 60.0  # how often to repeat a log line about a state that lasts
 
 
 class Nodes:
-    """One Reconnector for each address; made when the consumer is, at work from `start` to `stop`."""
+    """One Reconnector per address. Created with the consumer, active from `start` to `stop`."""
 
     def __init__(
         self,
@@ -47,18 +47,21 @@ class Nodes:
         self._tasks: set[asyncio.Task[None]] = set()
         self._poll_loop: asyncio.Task[None] | None = None
         self._poll_now = asyncio.Event()
-        self._woken = asyncio.Event()  # something that the start waits for has come
-        self._untried_count = 0  # whose first attempt is not over
+        self._woken = asyncio.Event()  # set at each event that the start waits for
+        self._untried_count = 0  # addresses whose first attempt is not over
         self._attempt_at_s = 0.0  # when the last first attempt begins, by the loop's clock
         self._said_s: dict[str, float] = {}
-        self._wrong: WrongPeerError | None = None  # all that nsqlookupd's addresses led to
+        self._wrong: WrongPeerError | None = (
+            None  # for the case that all of nsqlookupd's addresses led to wrong peers
+        )
 
     # -- beginning and end
 
     async def start(self, owner: Owner, stopped: "asyncio.Future[Any]") -> None:
-        """Return when one is connected, when all were tried in vain, when that takes long, or the consumer is to stop.
+        """Return when one is connected, when all were tried in vain, when it takes too long, or when the consumer is to
+        stop.
 
-        RefusedError or WrongPeerError: nobody will have us, and another attempt is of little use.
+        RefusedError or WrongPeerError: all nsqd refuse us, and another attempt would hardly help.
         """
         self._owner = owner
         for address in self._direct:
@@ -66,7 +69,7 @@ class Nodes:
         first_poll: asyncio.Future[None] | None = None
         if len(self._discovery):
             polled = self._spawn(self._poll())
-            # A dead nsqlookupd is not waited for; what it would say comes when it comes.
+            # Do not wait for a dead nsqlookupd; its answer counts whenever it arrives.
             timeout_s = seconds(self._config.dial_timeout)
             first_poll = self._spawn(_wait_done(polled, timeout_s))
             self._start_polling(polled)
@@ -80,7 +83,7 @@ class Nodes:
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection at all."""
+        """Whether there is any connection."""
         return any(reconnector.connection is not None for reconnector in self.reconnectors.values())
 
     async def _wait_first(
@@ -107,14 +110,14 @@ class Nodes:
             raise self._wrong
 
     async def stop(self) -> None:
-        """Hang up everywhere; nobody is asked any more."""
+        """Disconnect everywhere, and ask no nsqlookupd any more."""
         self.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*[reconnector.stop() for reconnector in self.reconnectors.values()])
         await self._discovery.close()
 
     def cancel(self) -> None:
-        """Ask nobody any more; connections stay."""
+        """Stop asking nsqlookupd; connections stay."""
         for task in self._tasks:
             task.cancel()
 
@@ -127,7 +130,7 @@ class Nodes:
     # -- at run time
 
     async def add_nsqd(self, address: str) -> None:
-        """Return after the first attempt; what fails is tried on and on, unless it is a refusal, which is raised."""
+        """Return after the first attempt. Failures are retried for ever, except for a refusal, which is raised."""
         check_address(address)
         self._direct.add(address)
         reconnector = self.reconnectors.get(address) or self._keep(address)
@@ -137,7 +140,7 @@ class Nodes:
             reconnector.raise_refusal()
 
     def check_direct(self, address: str) -> None:
-        """OptionsError, if it was not given but found, or is not known at all."""
+        """Raise OptionsError if the address was found instead of given, or is unknown."""
         if address in self._direct:
             return
         if address in self.reconnectors:
@@ -147,7 +150,7 @@ class Nodes:
         raise OptionsError(f"{address!r} is none of this consumer's nsqd")
 
     async def forget(self, address: str) -> None:
-        """Hang up and try no more."""
+        """Disconnect and stop trying."""
         self._direct.discard(address)
         if reconnector := self.reconnectors.pop(address, None):
             await reconnector.stop()
@@ -159,7 +162,7 @@ class Nodes:
         self._poll_now.set()
 
     def drop_nsqlookupd(self, address: str) -> None:
-        """Ask it no more; what it listed stays connected for as long as that lasts."""
+        """Stop asking it; nsqd that it listed stay connected as long as their connections last."""
         self._discovery.drop(address)
 
     def _keep(self, address: str) -> Reconnector:
@@ -174,7 +177,7 @@ class Nodes:
         return reconnector
 
     def _first_pause_s(self) -> float:
-        """The first attempts at a thousand nsqd do not all begin in one turn of the loop, which would stand still."""
+        """Spread the first attempts at a thousand nsqd, since starting all in one turn would block the loop."""
         now_s = asyncio.get_running_loop().time()
         self._attempt_at_s = max(self._attempt_at_s + ATTEMPT_GAP_S, now_s)
         pause_s = self._attempt_at_s - now_s
@@ -183,7 +186,7 @@ class Nodes:
     # -- nsqlookupd
 
     def ask_soon(self) -> None:
-        """A connection broke: nsqlookupd may know where its nsqd is now."""
+        """Poll soon after a connection broke: nsqlookupd may know where its nsqd is now."""
         self._poll_now.set()
 
     def _start_polling(self, polled: "asyncio.Task[None] | None" = None) -> None:
@@ -199,11 +202,11 @@ class Nodes:
             pause_s = poll_pause_s(self._config) if polled is not None else 0.0
             try:
                 await asyncio.wait_for(self._poll_now.wait(), pause_s)
-                # Not all consumers that lost the same nsqd ask at the same moment.
+                # Spread the polls of consumers that lost the same nsqd.
                 await asyncio.sleep(min(pause_s, random.uniform(0.5, 1)))  # noqa: S311 - no secret
             except TimeoutError:
                 pass
-            self._poll_now.clear()  # whatever comes from here on may come too late for this poll
+            self._poll_now.clear()  # a request that arrives from here on may be too late for this poll
             polled = self._spawn(self._poll())
 
     async def _poll(self) -> None:
@@ -222,7 +225,7 @@ class Nodes:
             await self._forget_all_but(listed)
 
     async def _take_up(self, answer: Answer) -> set[str] | None:
-        """Which of the listed ones are wanted; they are connected to. None = that is not known."""
+        """Connect to the wanted ones among the listed nsqd. None = unknown which are wanted."""
         if answer.error is not None:
             self._say(answer.url, logging.WARNING, f"nsqlookupd: {answer.error}")
             return None
@@ -248,14 +251,14 @@ class Nodes:
             self._say("", logging.INFO, "nsqlookupd does not know the topic yet")
 
     def _say(self, key: str, level: int, text: str) -> None:
-        """Once, and again each minute."""
+        """Log once, and again every minute."""
         now_s = time.monotonic()
         if now_s - self._said_s.get(key, -REPEAT_S) >= REPEAT_S:
             self._said_s[key] = now_s
             self._log.log(level, "%s: %s", self._name, text)
 
     async def _forget_all_but(self, listed: set[str]) -> None:
-        """An address that nobody lists is given up once its connection is lost, not before."""
+        """Give up an address that nobody lists once its connection is lost, not before."""
         for address in self.reconnectors.keys() - listed - self._direct:
             if self.reconnectors[address].connection is None:
                 await self.forget(address)

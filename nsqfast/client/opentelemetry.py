@@ -6,8 +6,8 @@
 Names and attributes are those of OpenTelemetry's conventions for messaging
 (https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/).
 
-An NSQ message has a body and no headers, so a trace goes from the publisher to the consumer only where bodies have a
-place for it. For bodies that are JSON objects:
+An NSQ message has a body and no headers, so a trace reaches the consumer only if the bodies have a place for it. For
+bodies that are JSON objects:
 
     Tracing(inject=inject_into_json, extract=extract_from_json)
 """
@@ -33,7 +33,7 @@ TRACE_KEY = "trace"
 
 
 class Tracing(Middleware):
-    """`inject` makes a body that has the headers of the trace in it; `extract` finds them there, or returns none."""
+    """`inject` returns a body that contains the trace's headers; `extract` finds them in a body, or returns none."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Tracing(Middleware):
 
     @contextmanager
     def publish(self, topic: str, bodies: Sequence[bytes]) -> Generator[Sequence[bytes]]:
-        """A span of kind PRODUCER; an MPUB is one."""
+        """A span of kind PRODUCER; one for an MPUB."""
         attributes: dict[str, str | int] = {
             "messaging.system": "nsq",
             "messaging.operation.type": "send",
@@ -70,7 +70,7 @@ class Tracing(Middleware):
 
     @contextmanager
     def handle(self, topic: str, channel: str, message: Any) -> Generator[None]:
-        """A span of kind CONSUMER, within the publisher's trace if the body says which that is."""
+        """A span of kind CONSUMER, within the publisher's trace if the body names it."""
         attributes: dict[str, str | int] = {
             "messaging.system": "nsq",
             "messaging.operation.type": "process",
@@ -95,13 +95,13 @@ class Tracing(Middleware):
 
 
 def inject_into_json(body: bytes, headers: Mapping[str, str]) -> bytes:
-    """The JSON object with the headers under the key "trace"; a body that is none stays as it is."""
+    """Add the headers under the key "trace" of a JSON object; other bodies stay unchanged."""
     found = _object(body)
     return body if found is None else orjson.dumps({**found, TRACE_KEY: dict(headers)})
 
 
 def extract_from_json(body: bytes) -> Mapping[str, str]:
-    """What `inject_into_json` put there."""
+    """Read the headers that `inject_into_json` added."""
     headers = (_object(body) or {}).get(TRACE_KEY)
     if not isinstance(headers, dict):
         return {}

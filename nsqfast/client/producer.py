@@ -1,12 +1,13 @@
-"""Publishing to one nsqd or several.
+"""Publish to one nsqd or several.
 
-At least once. A publish is done when an nsqd has answered OK. What a broken connection leaves open is sent again on
-another one, or on the same one when it is back; since the first nsqd may have taken it after all, a message may be
-there twice. With `retries=0` nothing is sent twice, and the publish fails with OutcomeUnknownError instead. What
-certainly was not taken (it had not left yet, or stood behind a command that nsqd refused) is always sent again.
+Delivery is at least once. A publish is done when an nsqd has answered OK. After a broken connection, unanswered
+publishes are sent again on another one, or on the same one when it is back; since the first nsqd may have taken them
+after all, a message may be there twice. With `retries=0` nothing is sent twice, and the publish fails with
+OutcomeUnknownError instead. A publish that certainly was not taken (it had not left yet, or came after a command that
+nsqd refused) is always sent again.
 
-Several nsqd take turns, message by message. With `sticky` the first one in the list that is connected gets everything:
-messages of one producer then stay in order as long as that connection does.
+Several nsqd take turns, message by message. With `sticky` the first connected one of the list gets everything: messages
+of one producer then stay in order as long as that connection lasts.
 """
 
 import asyncio
@@ -49,10 +50,10 @@ BUFFER_BYTES_MAX = 64 << 20
 class Producer(Resource):
     """Publishes to the nsqd at these addresses: `Producer("a:4150", "b:4150")`, or a list of them.
 
-    `retries` is how often a publish whose outcome is unknown is sent again, `timeout_s` how long it may take in all.
-    `close_timeout_s` is how long the end waits for answers. `buffer_count_max` and `buffer_bytes_max` bound what waits
-    for an answer; beyond them is a BufferFullError. middleware: around each publish. logger: instead of
-    "nsqfast.client".
+    `retries` is how often a publish whose outcome is unknown is sent again, `timeout_s` how long it may take in total.
+    `close_timeout_s` is how long the end waits for answers. `buffer_count_max` and `buffer_bytes_max` bound the
+    unanswered publishes; beyond them a publish raises BufferFullError. middleware: around each publish. logger: instead
+    of "nsqfast.client".
     """
 
     kind: ClassVar[str] = "producer"
@@ -88,7 +89,7 @@ class Producer(Resource):
         self._middleware = middleware
         self._context = prepare(self._addresses, self._config, self._log)
         self._dispatcher: Dispatcher | None = None
-        self._sender: Sender | None = None  # the dispatcher, or what stands around it
+        self._sender: Sender | None = None  # the dispatcher, or the middleware around it
         self._reconnectors: dict[str, Reconnector] = {}
 
     # -- beginning and end
@@ -103,7 +104,7 @@ class Producer(Resource):
             raise error
 
     async def start(self) -> None:
-        """Connect. One that cannot be reached yet is tried again and again; RefusedError if nsqd will not have us."""
+        """Connect. An unreachable nsqd is retried for ever; RefusedError if nsqd refuses us."""
         self._begin()
         self._dispatcher = dispatcher = Dispatcher(asyncio.get_running_loop(), *self._bounds)
         self._sender = (
@@ -134,23 +135,23 @@ class Producer(Resource):
 
     @property
     def is_connected(self) -> bool:
-        """Whether a publish could leave now."""
+        """Whether a publish could be sent now."""
         return any(
             reconnector.connection is not None for reconnector in self._reconnectors.values()
         )
 
     async def close(self) -> None:
-        """Wait up to `close_timeout_s` for what has no answer yet, then hang up.
+        """Wait up to `close_timeout_s` for unanswered publishes, then disconnect.
 
-        UndeliveredError: not everything that was sent without waiting, since the last `flush`, is with an nsqd.
+        UndeliveredError: some messages sent without waiting, since the last `flush`, were not delivered.
         """
         if error := await self.finish():
             raise error
 
     async def finish(self, left: Mapping[str, int] | None = None) -> UndeliveredError | None:
-        """Like `close`, but returns the error. Used by nsqfast.client.sync.
+        """Like `close`, but return the error. Used by nsqfast.client.sync.
 
-        `left`: what somebody in front of this one could not hand over, by topic.
+        `left`: messages that a caller in front of this producer could not hand over, by topic.
         """
         dispatcher = self._dispatcher
         if dispatcher is None or self._why_unusable:
@@ -170,7 +171,7 @@ class Producer(Resource):
     def _take_undelivered(
         self, dispatcher: Dispatcher, left: Mapping[str, int]
     ) -> UndeliveredError | None:
-        """Says so in one line, if there is something."""
+        """Log undelivered messages in one line, if there are any."""
         topics = Counter(dispatcher.take_lost()) + Counter(left)
         cause = dispatcher.take_failure()
         if not topics:
@@ -203,7 +204,7 @@ class Producer(Resource):
         return Opened(connection, features.name)
 
     def _rank(self, address: str) -> int:
-        """How many that come before it are connected."""
+        """How many of the addresses before this one are connected."""
         rank = 0
         for one, reconnector in self._reconnectors.items():
             if one == address:
@@ -213,7 +214,7 @@ class Producer(Resource):
 
     @property
     def connected_addresses(self) -> list[str]:
-        """Where a publish could leave to now, in the order of preference. Used by nsqfast.client.sync."""
+        """The addresses to which a publish could be sent now, in order of preference. Used by nsqfast.client.sync."""
         return [
             address
             for address, reconnector in self._reconnectors.items()
@@ -221,9 +222,11 @@ class Producer(Resource):
         ]
 
     async def open_detached(self, address: str) -> int:
-        """A connection to this nsqd for somebody who does without the event loop: its descriptor. Used likewise.
+        """Open a connection to this nsqd for a caller without an event loop; returns its descriptor. Used by
+        nsqfast.client.sync.
 
-        -1: TLS or compression would stand between. It has no heartbeats, for nobody answers them between publishes.
+        -1: TLS or compression is in use, so that is impossible. It has no heartbeats, because nobody answers them
+        between publishes.
         """
         if self._context is not None or self._config.snappy or self._config.deflate:
             return -1
@@ -233,17 +236,17 @@ class Producer(Resource):
         try:
             return connection.detach()
         finally:
-            connection.close()  # if it could not be
+            connection.close()  # if the connection is unsuitable
 
     async def publish_again(
         self, topic: str, body: bytes, timeout_s: float, *, may_be_there: bool
     ) -> None:
-        """For a publish that was tried once, in vain: one try less, and what is left of its time. Used likewise."""
+        """Retry a publish that failed once, with one retry less and its remaining time. Used by nsqfast.client.sync."""
         await self._ready().send_again(topic, body, timeout_s, may_be_there)
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits for an answer or a connection. Used likewise."""
+        """Whether nothing waits for an answer or a connection. Used by nsqfast.client.sync."""
         return self._dispatcher is not None and self._dispatcher.count == 0
 
     def on_trouble(self, reconnector: Reconnector) -> None:
@@ -251,7 +254,9 @@ class Producer(Resource):
         self._ready().reason = f"{reconnector.address}: {reconnector.error}"
 
     def fail_waiting(self) -> None:
-        """What waits for a connection fails with NotConnectedError, and none of it was sent. Used by nsqfast.tools."""
+        """Fail publishes that wait for a connection with NotConnectedError; none of them was sent. Used by
+        nsqfast.tools.
+        """
         dispatcher = self._ready()
         dispatcher.fail_waiting(f"no connection: {dispatcher.reason}")
 
@@ -263,7 +268,7 @@ class Producer(Resource):
         self._take_undelivered(self._dispatcher, {})
 
     async def add_nsqd(self, address: str) -> None:
-        """Publish to this one, too; returns after the first attempt. RefusedError: it will not have us."""
+        """Publish to this nsqd, too; returns after the first attempt. RefusedError: it refuses us."""
         self._check_loop()
         check_address(address)
         reconnector = self._reconnectors.get(address) or self._keep(address)
@@ -274,9 +279,9 @@ class Producer(Resource):
             reconnector.raise_refusal()
 
     async def drop_nsqd(self, address: str) -> None:
-        """Publish no more to this one, wait for its answers, up to `close_timeout_s`, and hang up.
+        """Stop publishing to this nsqd, wait up to `close_timeout_s` for its answers, and disconnect.
 
-        What has none by then goes to another one. OptionsError: it is none of the producer's.
+        Messages unanswered by then go to another one. OptionsError: it is not one of the producer's addresses.
         """
         self._check_loop()
         reconnector = self._reconnectors.pop(address, None)
@@ -289,10 +294,10 @@ class Producer(Resource):
         await reconnector.stop(0.0)
 
     async def ping(self, timeout_s: float | None = None) -> None:
-        """Return when an nsqd is connected and was sent a NOP; NotConnectedError says why there is none.
+        """Return when an nsqd is connected and was sent a NOP; NotConnectedError says why none is.
 
-        `timeout_s` is that of the producer if it is not given. NSQ has no answer to a NOP: an nsqd that hangs is found
-        out by its missing heartbeats, or by a publish.
+        `timeout_s` defaults to the producer's. nsqd does not answer a NOP, so an nsqd that hangs is found only by
+        missed heartbeats, or by a publish.
         """
         self._check_loop()
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
@@ -307,11 +312,13 @@ class Producer(Resource):
 
     @property
     def name(self) -> str:
-        """Its addresses, as log lines say them."""
+        """Its addresses, as log lines show them."""
         return ", ".join(self._reconnectors or self._addresses)
 
     def note_lost(self, topic: str, error: PublishError) -> None:
-        """A message that nobody waits for failed before it came here; `flush` and the end say so. Used likewise."""
+        """Note that a message nobody waits for failed before it came here; `flush` and the end report it. Used by
+        nsqfast.client.sync.
+        """
         self._ready().note_lost(topic, 1, error)
 
     def _ready(self) -> Dispatcher:
@@ -327,15 +334,15 @@ class Producer(Resource):
         return self._sender
 
     async def publish(self, topic: str, body: bytes) -> None:
-        """Return when an nsqd has taken the message; a PublishError says why none did."""
+        """Return when an nsqd has taken the message; a PublishError says why none has."""
         try:
             await (self._sender or self._ready_sender()).send(topic, body, False)
         except RuntimeError:
-            self._check_loop()  # asyncio's own words for it are hard to understand
+            self._check_loop()  # asyncio's own error message is hard to understand
             raise
 
     async def publish_many(self, topic: str, bodies: Iterable[bytes]) -> None:
-        """One MPUB: all of them or none. nsqd has limits for its size (--max-body-size, 5 MiB)."""
+        """Send one MPUB: all bodies or none. nsqd limits its size (--max-body-size, 5 MiB)."""
         if listed := list(bodies):
             try:
                 await (self._sender or self._ready_sender()).send_many(topic, listed, False)
@@ -344,14 +351,14 @@ class Producer(Resource):
                 raise
 
     async def publish_later(self, topic: str, body: bytes, delay_s: float) -> None:
-        """Like `publish`; nsqd holds the message back for so long (--max-req-timeout at most, an hour)."""
+        """Like `publish`, but nsqd holds the message back for this long (at most --max-req-timeout, an hour)."""
         self._check_loop()
         await self._ready_sender().send_later(topic, body, _delay_ms(delay_s), False)
 
     def send(self, topic: str, body: bytes) -> "asyncio.Future[None]":
         """Like `publish`, without waiting: any number may be on their way.
 
-        The future need not be looked at; `flush` and `close` raise what went wrong. BufferFullError: `drain` first.
+        You may ignore the future; `flush` and `close` raise failures. BufferFullError: `drain` first.
         """
         return (self._sender or self._ready_sender()).send(topic, body, True)
 
@@ -364,9 +371,9 @@ class Producer(Resource):
         return done
 
     def send_encoded(self, topic: str, bodies: Encoded) -> "asyncio.Future[None]":
-        """One MPUB whose bodies stand in one block; the future has to be looked at. Used by nsqfast.tools.
+        """Send one MPUB whose bodies are in one block; the caller must check the future. Used by nsqfast.tools.
 
-        One body alone goes as PUB, because nsqd's limit for batches may be lower than the one for messages.
+        A single body goes as PUB, because nsqd's limit for batches may be lower than the one for messages.
         """
         dispatcher = self._ready()
         if len(bodies) == 1:
@@ -387,7 +394,7 @@ class Producer(Resource):
             await dispatcher.wait_room()
 
     async def flush(self) -> None:
-        """Return when all sent so far has its answer; raise the first failure of a `send` since the last time."""
+        """Return when everything sent has its answer; raise the first failure of a `send` since the last call."""
         self._check_loop()
         dispatcher = self._ready()
         await self._settle(dispatcher)
@@ -405,7 +412,7 @@ class Producer(Resource):
                 waiting.pop()
 
     def stats(self) -> ProducerStats:
-        """What was done and what waits."""
+        """Counts so far, and what is waiting."""
         dispatcher = self._ready()
         return ProducerStats(
             published=dispatcher.published,

@@ -1,10 +1,9 @@
 """How many messages each connection may have in flight: numbers in, numbers out; time is an argument.
 
-All of `max_in_flight` is dealt at any time, and never more than it: what one connection gives up is dealt to another
-only as its messages are answered, because nsqd's RDY is a window that does not recall what was delivered. Each of the
-connections gets its share, the first ones one more where it does not come out even. Where there are more connections
-than messages allowed, RDY 1 goes round: from those that were idle or had it long enough to those that went longest
-without.
+All of `max_in_flight` is distributed at any time, and never more: RDY that one connection gives up goes to another only
+as its messages are answered, because nsqd's RDY is a window that does not recall delivered messages. Each connection
+gets an equal share, the first ones one more if it does not divide evenly. With more connections than messages allowed,
+RDY 1 rotates: from connections that were idle, or had it long enough, to those that have gone longest without.
 """
 
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ SECOND_NS = 1_000_000_000
 
 @dataclass(slots=True)
 class Share:
-    """One connection, as the distribution sees it; it decides `rdy`."""
+    """One connection, as the distribution sees it, which sets `rdy`."""
 
     rdy_max: int  # nsqd's max_rdy_count
     rdy: int = 0
@@ -25,7 +24,7 @@ class Share:
 
 
 def even_shares(max_in_flight: int, maxima: Sequence[int]) -> list[int]:
-    """What each is to have: equal but for one, within its maximum, `max_in_flight` together if they take it.
+    """The share of each: equal up to one, within its maximum, `max_in_flight` in total if they can take it.
 
     With fewer messages than connections the first ones get 1 and the others 0.
     """
@@ -50,7 +49,7 @@ class Distribution:
     turn_timeout_s: float  # low_rdy_timeout
 
     def wanted(self, max_in_flight: int, shares: Sequence[Share], now_ns: int) -> list[int]:
-        """What each is to have in the end."""
+        """What each should have in the end."""
         if len(shares) <= max_in_flight:
             return even_shares(max_in_flight, [share.rdy_max for share in shares])
         return self._rotated(max_in_flight, shares, now_ns)
@@ -60,7 +59,7 @@ class Distribution:
         without = [i for i, share in enumerate(shares) if share.rdy == 0 and share.rdy_max > 0]
         without.sort(key=lambda i: shares[i].rdy_since_ns)
         kept = [i for i in holders if not self._is_over(shares[i], now_ns)]
-        # Those whose turn is over follow behind all who wait, so that nothing is left undealt.
+        # Connections whose turn is over come after all that wait, so that nothing is left undistributed.
         over = sorted(set(holders) - set(kept), key=lambda i: shares[i].rdy_since_ns)
         chosen = [*kept, *without, *over][:max_in_flight]
         return [int(i in chosen) for i in range(len(shares))]
@@ -72,16 +71,16 @@ class Distribution:
 
 
 def possible(max_in_flight: int, shares: Sequence[Share], wanted: Sequence[int]) -> list[int]:
-    """What may be set now: lowering at once, raising as far as messages in flight leave room for it."""
+    """What can be set now: lower at once, raise as far as messages in flight leave room."""
     allowed = [min(share.rdy, want) for share, want in zip(shares, wanted, strict=True)]
     room = max_in_flight - sum(
         max(low, share.in_flight) for low, share in zip(allowed, shares, strict=True)
     )
-    # One each before anybody gets more: a new connection is not to wait for a large old one.
+    # Give one to each before any gets more: a new connection must not wait for a large old one.
     for limit in (1, None):
         for index, (share, want) in enumerate(zip(shares, wanted, strict=True)):
             target = want if limit is None else min(want, limit)
-            # What is in flight there takes its room already.
+            # Messages in flight there already use up the room.
             used = max(allowed[index], share.in_flight)
             raised = min(target, used + max(room, 0))
             if raised > allowed[index]:

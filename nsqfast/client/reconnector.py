@@ -1,4 +1,4 @@
-"""One address of a producer or consumer: connected, or about to be again, for as long as it is wanted."""
+"""One address of a producer or consumer: connected, or about to reconnect, for as long as it is wanted."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ HANDSHAKE_REST_S = 1.0  # IDENTIFY, TLS, AUTH, SUB
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A connection that is ready for its work, and what to say of it: "nsqd 1.3.0, subscribed"."""
+    """A connection that is ready for its work, and its description for the log: "nsqd 1.3.0, subscribed"."""
 
     connection: ClientConnection
     text: str
@@ -28,19 +28,19 @@ class Owner(Protocol):
     """What a Reconnector needs of a Producer or Consumer."""
 
     async def open(self, address: str, on_closed: Callable[[Any], None]) -> Opened:
-        """A connection that is ready for its work; an NsqfastError says why there is none."""
+        """Open a connection that is ready for its work; an NsqfastError says why that failed."""
 
     def on_trouble(self, reconnector: "Reconnector") -> None:
         """There is no connection, and the next attempt has to wait."""
 
     def on_cancelled(self) -> None:
-        """Somebody who is not the owner ended the task: as a rule the end of the event loop."""
+        """Somebody other than the owner cancelled the task: usually the end of the event loop."""
 
 
 class Reconnector:
-    """A task of its own, until `stop`. The pauses between attempts double, from 0.1 s to 10 s, with jitter.
+    """Runs in a task of its own until `stop`. The pauses between attempts double, from 0.1 s to 10 s, with jitter.
 
-    (In go-nsq the pause is `lookupd_poll_interval`, a minute if nothing is said; here that is their ceiling.)
+    (In go-nsq the pause is `lookupd_poll_interval`, by default a minute; here that is the upper limit of the pauses.)
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Reconnector:
     ) -> None:
         self.address = address
         self.connection: ClientConnection | None = None
-        self.error: BaseException | None = None  # why it is not connected, or was not before
+        self.error: BaseException | None = None  # why it is not connected, or was not the last time
         self.connects = 0
         self._owner = owner
         self._log = log
@@ -65,20 +65,22 @@ class Reconnector:
         self._is_stopping = False
         self._lost_s = 0.0  # when the connection was lost, by the loop's clock
         loop = asyncio.get_running_loop()
-        self.tried: asyncio.Future[None] = loop.create_future()  # the first attempt is over
+        self.tried: asyncio.Future[None] = (
+            loop.create_future()
+        )  # done when the first attempt is over
         self._task = loop.create_task(self._keep(), name=f"nsqfast: {address}")
 
     async def wait_tried(self) -> None:
-        """Return when the first attempt is over; any number may wait for it, and give up."""
+        """Return when the first attempt is over; any number of callers may wait, and give up."""
         await asyncio.wait([self.tried])
 
     @property
     def was_refused(self) -> bool:
-        """Whether another attempt is of little use: nsqd, or whatever listens there, said no."""
+        """Whether another attempt would hardly help: nsqd, or whatever listens there, refused."""
         return self.connection is None and isinstance(self.error, RefusedError | WrongPeerError)
 
     def raise_refusal(self) -> None:
-        """If it was refused, say so, and by whom."""
+        """If it was refused, raise that, with the address."""
         if self.was_refused:
             assert self.error is not None
             if isinstance(self.error, WrongPeerError):
@@ -103,7 +105,7 @@ class Reconnector:
         except NsqfastError as error:
             self.error = error
         except Exception as error:
-            # A bug, ours or of what a broker said: it must not leave the address alone for ever.
+            # A bug, ours or in a broker's answer: keep trying the address.
             self._log.exception("%s: unexpected", self._where)
             self.error = error
         was_connected = self.connection is not None
@@ -129,12 +131,12 @@ class Reconnector:
         await closed
         self.error = opened.connection.error
         self._lost_s = loop.time()
-        # One that is closed as soon as it is made is tried less and less often, too.
+        # Also slow down for connections that are closed as soon as they are made.
         if self._lost_s - since_s > RECONNECT_LAST_S:
             self._delays.reset()
 
     async def stop(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Let what was written leave for so long, close the connection, end the task."""
+        """Give written data this long to leave, close the connection, end the task."""
         was_connected = self.connection is not None
         self._is_stopping = True
         if self.connection is None:
@@ -155,7 +157,7 @@ class Reconnector:
 
 
 def first_timeout_s(config: Config) -> float:
-    """How long a start waits for the first connection: one that says nothing is tried on, and not waited for."""
+    """How long a start waits for the first connection; after that, attempts continue without it."""
     return seconds(config.dial_timeout) + HANDSHAKE_REST_S
 
 

@@ -1,4 +1,4 @@
-"""What producers and consumers count."""
+"""Counters of producers and consumers."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from nsqfast.client.reconnector import Reconnector
 
 @dataclass(frozen=True, slots=True)
 class ProducerStats:
-    """Counts since the start, of publishes (an MPUB is one)."""
+    """Counts of publishes since the start (an MPUB is one)."""
 
     published: int  # answered with OK
     failed: int
@@ -22,7 +22,7 @@ class ProducerStats:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionStats:
-    """One address; `error` is why it is not connected."""
+    """One address; `error` says why it is not connected."""
 
     is_connected: bool
     rdy: int
@@ -40,7 +40,7 @@ class ConsumerStats:
     requeued: int
     touched: int
     given_up: int
-    dropped: int  # their connection broke before they were taken; nsqd delivers them again
+    dropped: int  # their connection broke before the program took them; nsqd delivers them again
     waiting: int  # received and not taken yet
     in_flight: int
     backoff_level: int
@@ -51,7 +51,7 @@ class ConsumerStats:
 def connection_stats(
     reconnector: Reconnector, connection: ConsumeConnection | None
 ) -> ConnectionStats:
-    """Of one address; `connection` is None while it is not connected."""
+    """The figures of one address; `connection` is None while it is not connected."""
     if connection is None:
         return ConnectionStats(False, 0, 0, 0, str(reconnector.error or "not connected yet"))
     return ConnectionStats(True, connection.rdy, connection.in_flight, connection.received, "")

@@ -1,4 +1,4 @@
-"""Handlers of messages: so many tasks at a time, each with one message, until the inbox ends."""
+"""Handlers of messages: this many tasks, each with one message at a time, until the inbox ends."""
 
 import asyncio
 import inspect
@@ -13,7 +13,7 @@ Handler = Callable[[Message], Awaitable[object] | object]
 
 
 def check_handler(handler: object, concurrency: object) -> None:
-    """OptionsError says what is wrong with what `run` was given."""
+    """Raise OptionsError if the arguments of `run` are invalid."""
     if not callable(handler):
         raise OptionsError(f"a handler is a function that takes a message, not {handler!r}")
     if not isinstance(concurrency, int) or isinstance(concurrency, bool) or concurrency < 1:
@@ -21,7 +21,7 @@ def check_handler(handler: object, concurrency: object) -> None:
 
 
 class Workers:
-    """They begin when this is made."""
+    """Work begins at construction."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Workers:
         ]
 
     async def wait(self) -> None:
-        """Return when the inbox was stopped; raise when a worker ends before that."""
+        """Return when the inbox was stopped; raise if a worker ends before that."""
         stopped = self._inbox.wait_stopped()
         await asyncio.wait([stopped, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
         if self._inbox.is_stopped:
@@ -57,7 +57,7 @@ class Workers:
         )
 
     async def stop(self) -> None:
-        """Cancel what still works."""
+        """Cancel workers that are still running."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -79,13 +79,13 @@ class Workers:
                     message.finish()
 
     def _fail(self, message: Message) -> None:
-        """The handler let an exception through; it may be that of a task which it waited for and somebody cancelled."""
+        """The handler raised an exception; it may come from a task that it waited for and somebody cancelled."""
         self._log.warning("%s: the handler failed", self._name, exc_info=True)
         message.requeue()
 
 
 async def give_up(message: Message, giving_up: Handler | None, log: Logger, name: str) -> None:
-    """What becomes of a message that has had all its attempts: it is finished, unless `giving_up` fails."""
+    """Finish a message that has used up its attempts, unless `giving_up` fails."""
     identity = message.id.decode("ascii", "backslashreplace")
     log.warning("%s: giving up %s after %d attempts", name, identity, message.attempts - 1)
     try:

@@ -1,1 +1,1 @@
-"""Sockets and HTTP, knowing nothing of NSQ."""
+"""Sockets and HTTP; nothing here knows about NSQ."""

@@ -14,7 +14,7 @@ from typing import Any
 from nsqfast.errors import OptionsError
 from nsqfast.gotext import format_address, os_error
 
-# Connections that may wait for accept() while metadata is loaded; the kernel cuts it to its own somaxconn.
+# Connections that may wait for accept() while metadata is loaded; the kernel limits it to its own somaxconn.
 BACKLOG_COUNT = 4096
 PORT_MAX = 65535
 KEEP_ALIVE_S = 15  # as Go has it; nine probes without an answer end the connection
@@ -24,7 +24,7 @@ Bound = tuple[str, int] | str
 
 @dataclass(frozen=True, slots=True)
 class Inet:
-    """A TCP address; the host '' stands for every interface, the port may be a service's name."""
+    """A TCP address; the host '' means every interface, the port may be the name of a service."""
 
     host: str
     port: str
@@ -38,7 +38,7 @@ class Unix:
 
 
 def parse_address(text: str) -> Inet | Unix:
-    """Tells the two forms apart."""
+    """Parse either form."""
     host, colon, port = text.rpartition(":")
     if colon and "/" not in port:
         if host.startswith("[") and host.endswith("]") and "[" not in host[1:]:
@@ -54,23 +54,23 @@ def format_bound(address: Bound) -> str:
 
 
 def bound_address(listener: socket.socket) -> Bound:
-    """What was really bound: the port is known even when 0 was asked for."""
+    """The address that was really bound: the port is known even if 0 was requested."""
     name = listener.getsockname()
     return str(name) if listener.family == socket.AF_UNIX else (str(name[0]), int(name[1]))
 
 
 def port_number(address: Bound | None) -> int:
-    """As NSQ says it: -1 for a unix socket, 0 for none."""
+    """The port number as NSQ reports it: -1 for a Unix socket, 0 for none."""
     if address is None:
         return 0
     return -1 if isinstance(address, str) else address[1]
 
 
 def listen(text: str) -> socket.socket:
-    """A listening socket that does not block; OptionsError tells why there is none, in NSQ's words."""
+    """Open a non-blocking listening socket; OptionsError says why that failed, in NSQ's words."""
     address = parse_address(text)
     if not text:
-        # The kernel would take it for a Unix socket and make up a name that nobody knows.
+        # The kernel would take it for a Unix socket and invent a name that nobody knows.
         raise OptionsError("listen () failed - missing address")
     try:
         if isinstance(address, Unix):
@@ -92,11 +92,11 @@ def _listen_inet(address: Inet) -> socket.socket:
     if address.host in ("", "0.0.0.0", "::"):  # noqa: S104 - the operator asked for it
         if socket.has_dualstack_ipv6():
             with contextlib.suppress(OSError):
-                # A kernel booted without IPv6 says so only now; a taken port is said again below.
+                # A kernel booted without IPv6 reports that only now; a port in use is reported again below.
                 return _listen(socket.AF_INET6, ("::", port))
         return _listen(socket.AF_INET, ("0.0.0.0", port))  # noqa: S104
     found = socket.getaddrinfo(address.host, port, type=socket.SOCK_STREAM)
-    # Go takes a name's IPv4 address where it has one.
+    # Go prefers a name's IPv4 address.
     family, _, _, _, name = min(found, key=lambda info: info[0] != socket.AF_INET)
     return _listen(family, name)
 
@@ -118,7 +118,7 @@ def _listen(family: int, name: Any) -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         if family != socket.AF_UNIX:
-            # A broker that was killed is started again at once on the same port.
+            # A killed broker restarts at once on the same port.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             _keep_alive(listener)
         if family == socket.AF_INET6:
@@ -135,14 +135,14 @@ def _listen(family: int, name: Any) -> socket.socket:
 
 
 def _keep_alive(listener: socket.socket) -> None:
-    """Every accepted connection inherits it: a peer that vanished is found out, heartbeats or not."""
+    """Enable keep-alive, which every accepted connection inherits: it detects vanished peers, heartbeats or not."""
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEP_ALIVE_S)
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEP_ALIVE_S)
 
 
 def remove_path(address: Bound | None) -> None:
-    """Takes away a Unix socket's file at a clean stop; nothing to do for the others."""
+    """Remove a Unix socket's file at a clean stop; nothing to do for other addresses."""
     if isinstance(address, str):
         with contextlib.suppress(OSError):
             os.unlink(address)  # noqa: PTH108 - the address is text

@@ -1,7 +1,7 @@
-"""`--tls-client-auth-policy=require`: a client must show a certificate, and any will do.
+"""`--tls-client-auth-policy=require`: a client must present a certificate, but any will do.
 
-The standard library verifies whatever certificate it asked for. pyOpenSSL leaves that to a callback, so under this
-policy connections are its connections, in the clothes of ssl.SSLObject: all that uvloop and TlsStream need of one.
+The standard library verifies every certificate that it asked for. pyOpenSSL leaves that to a callback, so this policy
+uses its connections, wrapped in the interface of ssl.SSLObject as far as uvloop and TlsStream need it.
 """
 
 import ssl
@@ -18,12 +18,12 @@ OLD_TLS = "DEFAULT:@SECLEVEL=0"
 
 
 class AnyCertificateContext(ssl.SSLContext):
-    """An SSLContext for servers; its lowest version is set before its certificate is loaded."""
+    """An SSLContext for servers; set its lowest version before loading its certificate."""
 
     _native: SSL.Context
 
     def load_cert_chain(self, certfile: Any, keyfile: Any = None, password: Any = None) -> None:
-        """The files in PEM; SSLError as usual."""
+        """Load the PEM files; SSLError as usual."""
         super().load_cert_chain(certfile, keyfile, password)
         native = SSL.Context(SSL.TLS_SERVER_METHOD)
         native.set_min_proto_version(self.minimum_version)
@@ -55,7 +55,7 @@ class AnyCertificateContext(ssl.SSLContext):
 
 
 class AnyCertificateObject:
-    """What is used of ssl.SSLObject, with its exceptions."""
+    """The part of ssl.SSLObject that is used, with its exceptions."""
 
     def __init__(
         self, context: SSL.Context, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO
@@ -66,19 +66,19 @@ class AnyCertificateObject:
         self._connection.set_accept_state()
 
     def do_handshake(self) -> None:
-        """SSLWantReadError until the peer has said enough."""
+        """Raise SSLWantReadError until the peer has sent enough."""
         self._do(self._connection.do_handshake)
 
     def read(self, size: int = PIECE_SIZE) -> bytes:
-        """What has come, at most `size` bytes."""
+        """Read the data that has come, at most `size` bytes."""
         return self._do(lambda: self._connection.recv(size))
 
     def write(self, data: Any) -> int:
-        """How much was written: a record at most."""
+        """Write data; returns how much was written, at most one record."""
         return self._do(lambda: self._connection.send(data))
 
     def unwrap(self) -> None:
-        """Says that nothing more is written; waits for nothing."""
+        """Announce the end of our data, without waiting."""
         self._do(self._connection.shutdown)
 
     def _do(self, step: Callable[[], T]) -> T:
@@ -103,14 +103,14 @@ class AnyCertificateObject:
                 return
 
     def getpeercert(self, binary_form: bool = False) -> dict[str, Any]:  # noqa: ARG002
-        """Only its subject's names."""
+        """The certificate, with only the names of its subject."""
         try:
             certificate = self._connection.get_peer_certificate(as_cryptography=True)
             if certificate is None:
                 return {}
             names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
         except ValueError:
-            # Nobody has vouched for it: it may be malformed in any way.
+            # Nobody has verified it: it may be malformed in any way.
             return {}
         return {"subject": tuple((("commonName", str(name.value)),) for name in names)}
 
@@ -122,11 +122,11 @@ class AnyCertificateObject:
         return name, self.version(), self._connection.get_cipher_bits() or 0
 
     def version(self) -> str:
-        """TLSv1.3 and the like."""
+        """For example, TLSv1.3."""
         return self._connection.get_protocol_version_name()
 
     def compression(self) -> None:
-        """There is none."""
+        """Always none."""
 
 
 def _accept(*_: object) -> bool:

@@ -1,9 +1,9 @@
-"""Whether connections are let in: there must be descriptors left for files.
+"""Decide whether connections are accepted: some descriptors must be left for files.
 
 A broker whose clients took every descriptor could open no queue and write no metadata. So the highest descriptors are
-for files: the kernel hands out the lowest number that is free, and a connection with a number in the reserve says that
-all below it are taken. Then no listener accepts until some are free again; who connects waits in the kernel's queue.
-Nobody could be told anything: an answer needs a descriptor, too.
+reserved for files: the kernel hands out the lowest free number, and a connection with a number in the reserve shows
+that all below it are taken. Then no listener accepts until some are free again, and new clients wait in the kernel's
+queue. They cannot be told, because an answer needs a descriptor, too.
 """
 
 import asyncio
@@ -18,27 +18,27 @@ from nsqfast.gotext import os_error
 
 log = logging.getLogger(__name__)
 
-RESERVE_COUNT_MAX = 256  # descriptors for files, but no more than a quarter of all
-FREE_COUNT = 16  # must be free before accepting goes on, so that it does not stop at once again
-LOOK_S = 0.1  # between looks whether some are free; only while accepting is stopped
+RESERVE_COUNT_MAX = 256  # descriptors for files, but at most a quarter of all
+FREE_COUNT = 16  # must be free before accepting resumes, so that it does not stop again at once
+LOOK_S = 0.1  # between checks for free descriptors; only while accepting is stopped
 TABLE_SIZE_MAX = 65_536  # half a megabyte of the kernel's memory
 
 
 def raise_descriptor_limit() -> None:
-    """The soft limit to the hard one, as Go programs do; call it before the first thread starts."""
+    """Raise the soft limit to the hard one, as Go programs do; call it before the first thread starts."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        # Refused where the kernel's own ceiling was lowered below it meanwhile.
+        # The kernel refuses if its own ceiling was meanwhile lowered below the limit.
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     _grow_descriptor_table()
 
 
 def _grow_descriptor_table() -> None:
-    """Has the kernel make the process's table of descriptors as large as it may become.
+    """Make the kernel grow the process's table of descriptors as far as it may need to.
 
-    Otherwise the table doubles whenever it is full, and where a process has threads the call that needs the next
-    descriptor then waits until all processors have seen the new one: 10 ms, in which the loop stands still.
+    Otherwise the table doubles whenever it is full, and in a process with threads the call that needs the next
+    descriptor then waits until all processors have seen the new table: 10 ms during which the loop stands still.
     """
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     size = TABLE_SIZE_MAX if limit == resource.RLIM_INFINITY else min(limit, TABLE_SIZE_MAX)
@@ -52,7 +52,7 @@ def _grow_descriptor_table() -> None:
 
 
 class DescriptorReserve:
-    """One for all listeners of a process; `join` tells what stops and what starts them."""
+    """One for all listeners of a process; `join` takes the calls that stop and start them."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -65,18 +65,18 @@ class DescriptorReserve:
             self._first_reserved = 1 << 31
 
     def join(self, stop: Callable[[], None], start: Callable[[], None]) -> None:
-        """Two calls that do nothing where there is nothing to do."""
+        """Add two calls; each must do nothing if there is nothing to do."""
         self._listeners.append((stop, start))
 
     def admits(self, descriptor: int) -> bool:
-        """A connection got this number: whether there is room for more. If not, `stop` was called."""
+        """Whether there is room for more connections after one with this number; if not, `stop` was called."""
         if descriptor < self._first_reserved:
             return True
         self.shut(f"{self._first_reserved} of {self.limit} descriptors are taken")
         return False
 
     def shut(self, reason: str) -> None:
-        """Stops all listeners until descriptors are free; one log line, however often it happens again."""
+        """Stop all listeners until descriptors are free; logs one line, however often this repeats."""
         for stop, _ in self._listeners:
             stop()
         if self._timer is None:
@@ -89,13 +89,13 @@ class DescriptorReserve:
             )
 
     def passed(self) -> None:
-        """Nobody waits at one of the listeners any more."""
+        """Note that nobody waits at one of the listeners any more."""
         if self._is_troubled and self._timer is None:
             self._is_troubled = False
             log.info("connections are accepted again")
 
     def close(self) -> None:
-        """No call after this one."""
+        """Make no call after this one."""
         self._listeners.clear()
         if self._timer is not None:
             self._timer.cancel()

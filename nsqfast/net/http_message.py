@@ -1,6 +1,6 @@
-"""One HTTP request and one answer, and how the answer looks on the wire.
+"""One HTTP request and one answer, and the answer's form on the wire.
 
-Both are plain records: who reads sockets and who knows the routes meet here.
+Both are plain records that connect the code that reads sockets with the code that knows the routes.
 """
 
 import re
@@ -19,12 +19,12 @@ TEXT = "text/plain; charset=utf-8"
 JSON = "application/json; charset=utf-8"
 HTML = "text/html; charset=utf-8"
 
-# Body sizes found wrong, in Request.oversize.
+# Kinds of wrong body sizes, in Request.oversize.
 FITS = 0
-DECLARED = 1  # Content-Length says more than the route takes; nothing of the body was read
-ACTUAL = 2  # a chunked body grew past it; what came so far was dropped
+DECLARED = 1  # Content-Length exceeds the route's limit; nothing of the body was read
+ACTUAL = 2  # a chunked body exceeded it; the part that came was dropped
 
-# Longer targets are split anew each time: the cache must not become the place where a peer parks memory.
+# Longer targets are parsed anew each time, so that a peer cannot fill the cache with them.
 _CACHED_TARGET_SIZE_MAX = 256
 
 _BROKEN_ESCAPE = re.compile(rb"%(?![0-9a-fA-F]{2})")
@@ -36,13 +36,13 @@ _STATUS_LINES = {
     }
     for version in ("1.0", "1.1")
 }
-# The name of this status is older in NSQ's HTTP library than in Python's.
+# NSQ's HTTP library uses an older name for this status than Python.
 for _version, _lines in _STATUS_LINES.items():
     _lines[413] = f"HTTP/{_version} 413 Request Entity Too Large\r\n".encode()
 
 
 class Request:
-    """What a handler is given; `target` is the request line's middle word, untouched."""
+    """The input of a handler; `target` is the request line's middle word, unchanged."""
 
     __slots__ = (
         "body",
@@ -68,18 +68,18 @@ class Request:
         self.body = b""
         self.headers: dict[bytes, bytes] = {}  # names in lower case
         self.remote = remote
-        self.lines: LogQuota | None = None  # of the log, for its connection
+        self.lines: LogQuota | None = None  # quota of log lines, for its connection
         self.oversize = FITS
         self.is_http10 = False
         self.close = False  # the connection ends with this answer
 
     def admit_line(self) -> str | None:
-        """What stands behind a line of the log about this request; None = no line, there were too many."""
+        """The suffix of a log line about this request; None = log nothing, there were too many."""
         return "" if self.lines is None else self.lines.admit()
 
 
 class Response:
-    """What a handler gives back; `headers` are whole lines, each with its CRLF. A long body goes on in `pieces`."""
+    """The result of a handler; `headers` are whole lines, each with its CRLF. A long body continues in `pieces`."""
 
     __slots__ = ("body", "close", "content_type", "headers", "pieces", "status")
 
@@ -101,7 +101,7 @@ class Response:
 
 
 def split_target(target: bytes) -> tuple[str, bytes]:
-    """Path (unescaped) and query (as it came); ValueError if the path's escapes are broken.
+    """Path (unescaped) and query (unchanged); ValueError if the path's escapes are broken.
 
     Both origin form (/pub?topic=t) and absolute form (http://host/pub?topic=t) are understood. A `#` is
     an ordinary character: `topic=t#ephemeral` reaches a broker unescaped from many clients.
@@ -119,7 +119,7 @@ _split_cached = lru_cache(maxsize=1024)(split_target)
 
 
 def check_escapes(text: bytes) -> None:
-    """Raises ValueError unless every % has two hex digits behind it."""
+    """Raise ValueError unless two hex digits follow every %."""
     if _BROKEN_ESCAPE.search(text):
         raise ValueError("invalid URL escape")
 
@@ -146,7 +146,7 @@ def _last_headers(content_type: str, connection: str) -> bytes:
 
 
 def render(request: Request, response: Response) -> bytes:
-    """The answer's bytes without its pieces; a HEAD answer keeps its Content-Length and loses its body."""
+    """The answer's bytes without its pieces; for HEAD, with Content-Length but without the body."""
     body = response.body
     size = len(body) + sum(map(len, response.pieces)) if response.pieces else len(body)
     if request.is_http10:

@@ -9,9 +9,9 @@ _CACHED_QUERY_SIZE_MAX = 256
 
 
 def parse_query(query: bytes) -> dict[str, str]:
-    """First value of each key. ValueError on a broken escape or a `;` anywhere, whatever key it is in.
+    """The first value of each key. ValueError on a broken escape or a `;` anywhere, in any key.
 
-    The dict may be shared between requests: it must not be changed.
+    The dict may be shared between requests: do not change it.
     """
     if len(query) <= _CACHED_QUERY_SIZE_MAX:
         return _parse_cached(query)

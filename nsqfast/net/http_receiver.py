@@ -1,6 +1,6 @@
 """The receiving half of an HTTP/1 connection: bytes in, bounded requests out.
 
-It knows no transport. Who inherits from it says what happens to a request that is whole, and to what is no HTTP.
+It knows no transport. Subclasses handle complete requests and answer input that is not HTTP.
 """
 
 import logging
@@ -18,71 +18,73 @@ from nsqfast.net.http_message import ACTUAL, DECLARED, Request, Response
 log = logging.getLogger(__name__)
 
 HEAD_SIZE_MAX = 64 * 1024  # request line, headers and trailers of one request
-IGNORED_BODY_SIZE_MAX = 1024 * 1024  # read and dropped for a handler that wants no body
+IGNORED_BODY_SIZE_MAX = 1024 * 1024  # bytes read and dropped for a handler that wants no body
 NO_MEMORY = "503 Service Unavailable: no memory left for a body of this size"
 NO_HOST = "400 Bad Request: missing required Host header"
 
 
 class Handler(Protocol):
-    """Who answers requests."""
+    """The object that answers requests."""
 
     shortcut: (
         Shortcut | None
-    )  # answers some of them without being asked (nsqfast._ext.server.http_front)
+    )  # answers some of them without calling the handler (nsqfast._ext.server.http_front)
 
     def __call__(self, request: Request) -> Response | Awaitable[Response]:
-        """The answer, or a future of it; later answers of the connection wait behind it."""
+        """The answer, or a future of it; later answers of the connection wait for it."""
 
     def limit(self, method: str, path: str) -> int:
-        """Largest body this route takes, 0 if it takes none; asked before the body is read.
+        """The largest body that this route takes, 0 if it takes none; asked before the body is read.
 
-        A bigger one reaches the handler empty and with `oversize` set, and ends the connection.
+        With a larger body the handler gets an empty one and `oversize` set, and the connection ends.
         """
 
 
 class _StopParsingError(Exception):
-    """Leaves the parser from inside a callback; what to say was said before."""
+    """Leaves the parser from inside a callback; the answer was given before."""
 
 
 class HttpReceiver:
-    """Collects one request after the other and keeps every size within its limit."""
+    """Collects one request after the other and enforces every size limit."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
         self._parser = httptools.HttpRequestParser(self)
         self._remote = ""
         self._lines = LogQuota()
-        self._is_input_over = False  # nothing further is parsed
+        self._is_input_over = False  # nothing more is parsed
         self._is_lingering = False  # the peer may still be sending when the last answer leaves
-        # the request that is being received
+        # the request being received
         self._receiving = False
-        self._begun: float = 0.0  # 0 = not yet looked at the clock
+        self._begun: float = 0.0  # 0 = the clock was not read yet
         self._url = b""
         self._headers: dict[bytes, bytes] = {}
         self._head_size = 0
-        self._request: Request | None = None  # from the end of its headers on
+        self._request: Request | None = None  # set when its headers are complete
         self._body: bytes | bytearray = b""
         self._held_size = 0  # of a body that came in pieces
         self._body_size = 0
         self._body_size_max = 0
-        self._steps = 0  # callbacks so far: tells a parser that swallows bytes from one that works
+        self._steps = (
+            0  # callbacks so far: distinguishes a parser that swallows bytes from one that works
+        )
         self._swallowed = 0
         self._continue_owed = False
 
     @abstractmethod
     def _take(self, request: Request) -> None:
-        """A request is whole, or known to be too large."""
+        """Take a request that is complete, or known to be too large."""
 
     @abstractmethod
     def _pay_continue(self) -> None:
-        """Says that the body may come, if that is owed and nothing has to be said before."""
+        """Send "100 Continue", if it is due and no other answer comes first."""
 
     @abstractmethod
     def _answer_bad(self, status: int, text: str | None = None) -> None:
-        """Answers what is no HTTP; nothing is parsed after it."""
+        """Answer input that is not HTTP; nothing is parsed after it."""
 
     def _release(self) -> None:
-        """Nothing is received any more. The parser knows our methods, and a ring is work for the collector."""
+        """Stop receiving. The parser refers to our methods, and breaking this cycle relieves the collector."""
         del self._parser
 
     def _feed(self, data: bytes | memoryview) -> None:
@@ -90,7 +92,7 @@ class HttpReceiver:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            pass  # an offer to speak something else; declined by answering as usual and closing
+            pass  # an offer to switch protocols; we decline by answering as usual and closing
         except httptools.HttpParserCallbackError as error:
             if not isinstance(error.__context__, _StopParsingError):
                 log.exception("HTTP: client(%s) broke the parser", self._remote)
@@ -101,7 +103,7 @@ class HttpReceiver:
         if steps != self._steps or not self._receiving:
             self._swallowed = 0
             return
-        # The parser keeps a header's bytes to itself until the header is whole.
+        # The parser keeps a header's bytes to itself until the header is complete.
         self._swallowed += len(data)
         if self._swallowed > HEAD_SIZE_MAX:
             self._answer_bad(431)
@@ -216,7 +218,7 @@ class HttpReceiver:
             self._pay_continue()
 
     def _take_oversize(self, kind: int) -> None:
-        """Hands on a request without its body: the handler words the refusal."""
+        """Pass on a request without its body: the handler words the refusal."""
         request = cast("Request", self._request)
         self._receiving = False
         self._is_input_over = self._is_lingering = True
@@ -227,6 +229,6 @@ class HttpReceiver:
         raise _StopParsingError
 
     def _refuse(self, status: int, text: str | None = None) -> None:
-        """Answers what is no HTTP, and leaves the parser."""
+        """Answer input that is not HTTP, and leave the parser."""
         self._answer_bad(status, text)
         raise _StopParsingError

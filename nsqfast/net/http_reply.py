@@ -1,4 +1,4 @@
-"""The shapes of HTTP answers that NSQ's daemons share, and reading a request's parameters."""
+"""The forms of HTTP answers that NSQ's daemons share, and reading a request's parameters."""
 
 import json
 from typing import Any
@@ -11,7 +11,7 @@ from nsqfast.net.http_query import parse_query
 
 VERSION_HEADER = b"X-Nsq-Content-Type: nsq; version=1.0\r\n"
 
-# What NSQ's JSON never contains, so that an answer shown as HTML stays harmless. All of them occur in strings only.
+# NSQ's JSON never contains these, so that an answer shown as HTML stays harmless. All of them occur only in strings.
 _ESCAPES = (
     (b"<", b"\\u003c"),
     (b">", b"\\u003e"),
@@ -22,7 +22,7 @@ _ESCAPES = (
 
 
 class HttpError(Exception):
-    """Ends a handler with a status and one of NSQ's words."""
+    """Ends a handler with a status and one of NSQ's error codes."""
 
     def __init__(self, status: int, code: str) -> None:
         super().__init__(f"{status} {code}")
@@ -31,7 +31,7 @@ class HttpError(Exception):
 
 
 def text_answer(text: str | bytes) -> Response:
-    """200 with a raw body; an empty one has no type."""
+    """200 with a raw body; an empty one has no content type."""
     body = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
     return Response(200, body, TEXT if body else "", VERSION_HEADER)
 
@@ -52,7 +52,7 @@ def plain_answer(status: int, text: str) -> Response:
 
 
 def encode_json(value: Any) -> bytes:
-    """Compact, with keys in the order given."""
+    """Encode compactly, with keys in the given order."""
     try:
         encoded = orjson.dumps(value)
     except TypeError:  # a client may have named itself with half a surrogate pair
@@ -72,7 +72,7 @@ def parameters(request: Request) -> dict[str, str]:
 
 
 def required(values: dict[str, str], key: str) -> str:
-    """A parameter that may be empty but not absent."""
+    """A parameter that may be empty but must be present."""
     value = values.get(key)
     if value is None:
         raise HttpError(400, f"MISSING_ARG_{key.upper()}")
@@ -80,7 +80,7 @@ def required(values: dict[str, str], key: str) -> str:
 
 
 def topic_name(values: dict[str, str]) -> str:
-    """The parameter `topic`; 400 if it is missing or may not be a topic's name."""
+    """The parameter `topic`; 400 if it is missing or not a valid topic name."""
     name = required(values, "topic")
     if not is_valid_name(name):
         raise HttpError(400, "INVALID_ARG_TOPIC")
@@ -88,7 +88,7 @@ def topic_name(values: dict[str, str]) -> str:
 
 
 def topic_and_channel_name(values: dict[str, str]) -> tuple[str, str]:
-    """The parameters `topic` and `channel`; 400 for the first thing that is wrong with them."""
+    """The parameters `topic` and `channel`; 400 for the first fault."""
     topic = topic_name(values)
     channel = required(values, "channel")
     if not is_valid_name(channel):

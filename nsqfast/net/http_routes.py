@@ -1,6 +1,6 @@
-"""What happens around a handler, whatever daemon it belongs to.
+"""Common handling around the handlers of every daemon.
 
-Errors become answers, paths that lead nowhere are answered, and requests are logged as NSQ logs them.
+It turns errors into answers, answers unknown paths, and logs requests as NSQ does.
 """
 
 import logging
@@ -23,11 +23,11 @@ _PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
 
 
 class Route(Protocol):
-    """One endpoint, as far as it matters here."""
+    """One endpoint, as far as this module needs it."""
 
     @property
     def run(self) -> Callable[[Request], Answer]:
-        """Its handler."""
+        """Call its handler."""
 
 
 R = TypeVar("R", bound=Route)
@@ -41,7 +41,7 @@ class Routes(Generic[R]):
         self._log = log
 
     def run(self, route: R, request: Request) -> Answer:
-        """The handler's answer, or what its error means."""
+        """The handler's answer, or the answer to its error."""
         try:
             return route.run(request)
         except HttpError as error:
@@ -53,7 +53,7 @@ class Routes(Generic[R]):
             return INTERNAL_ERROR
 
     def answer_stray(self, request: Request) -> Response:
-        """No route: another spelling, another method, or nothing at all."""
+        """Answer a request without a route: another spelling, another method, or nothing at all."""
         method, path = request.method, request.path
         if method == "OPTIONS" and path == "*":
             return Response(200)
@@ -73,7 +73,7 @@ class Routes(Generic[R]):
         return answer
 
     def log_access(self, request: Request, answer: Response, begun_ns: int) -> None:
-        """One line; `begun_ns` is time.perf_counter_ns() of when the request had come."""
+        """Log one line; `begun_ns` is time.perf_counter_ns() at the arrival of the request."""
         if self._log.isEnabledFor(logging.INFO) and (note := request.admit_line()) is not None:
             self._log.info(
                 "%d %s %s (%s) %s%s",
@@ -87,14 +87,14 @@ class Routes(Generic[R]):
 
 
 def _redirect(request: Request, path: str) -> Response:
-    # The path was unescaped: what could end a header line, or is no ASCII, is escaped again, as Go does it.
+    # The path was unescaped: characters that could end a header line, or are not ASCII, are escaped again, as in Go.
     target = quote(path.encode("utf-8", "surrogateescape"), safe="/$&+,:;=@")
     if request.query:
         target += "?" + quote(request.query, safe=_PRINTABLE)
     location = b"Location: %b\r\n" % target.encode("ascii")
     if request.method != "GET":
         return Response(307, headers=location)
-    shown = escape(target).replace("&#x27;", "&#39;").replace("&quot;", "&#34;")  # as Go escapes
+    shown = escape(target).replace("&#x27;", "&#39;").replace("&quot;", "&#34;")  # escaped as in Go
     body = f'<a href="{shown}">Moved Permanently</a>.\n\n'
     return Response(301, body.encode(), HTML, location)
 

@@ -4,13 +4,13 @@
     plain        in slices            only when           answers that    gathered per read
     publishes    (input: the rest)    blocked             wait for a disk
 
-On the common path nothing waits: a request is parsed, handled and answered inside data_received, without a
-task, a timer or a queue. HttpFront spares plain publishes the parser and the handler as well, whenever nothing
-stands before them. Every other place is bounded, because the peer decides how much it sends: the parser gets
-the input in slices, and no further slice while more than a few answers wait or the peer does not read.
+On the common path nothing waits: a request is parsed, handled and answered inside data_received, without a task, a
+timer or a queue. For plain publishes HttpFront also bypasses the parser and the handler, whenever nothing is queued
+before them. Every other stage is bounded, because the peer decides how much it sends: the parser gets the input in
+slices, and no further slice while more than a few answers wait or the peer does not read.
 
-Time is bounded too. One timer per connection stands at the earliest deadline that matters; it is moved only
-when a request stays incomplete, so a busy connection never touches it.
+Time is bounded too. One timer per connection is set to the earliest relevant deadline. It is moved only when a request
+stays incomplete, so a busy connection never touches it.
 """
 
 import asyncio
@@ -30,12 +30,12 @@ from nsqfast.net.turns import Turns
 log = logging.getLogger(__name__)
 
 SLICE_SIZE = 16 * 1024  # the smallest request has some 30 bytes, so a slice holds about 500
-WAITING_SLICE_SIZE = 2 * 1024  # once an answer waits for the disk
-WAITING_COUNT_MAX = 64  # answers of one connection that wait
-REQUEST_UNITS = 64  # what a request counts for: the clock is looked at after each
+WAITING_SLICE_SIZE = 2 * 1024  # while an answer waits for the disk
+WAITING_COUNT_MAX = 64  # answers of one connection that may wait
+REQUEST_UNITS = 64  # cost of a request: the clock is read after each
 OUT_SIZE_MAX = 256 * 1024  # answers gathered before they are written
-TURN_S = 0.001  # until the loop has looked at its sockets once more
-RECEIVE_RATE_MIN = 64 * 1024  # bytes a second that earn a large body more time
+TURN_S = 0.001  # until the loop has polled its sockets once more
+RECEIVE_RATE_MIN = 64 * 1024  # bytes per second that earn a large body more time
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 INTERNAL_ERROR = Response(500, b"500 Internal Server Error", TEXT)
@@ -55,7 +55,7 @@ DEFAULT_LIMITS = HttpLimits()
 
 @dataclass(slots=True, eq=False)
 class _Slot:
-    """The place of one answer among those that wait."""
+    """The place of one answer in the queue of waiting answers."""
 
     request: Request
     response: Response | None
@@ -77,17 +77,17 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
         self._connections = connections
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        # what waits
+        # waiting requests and answers
         self._input = memoryview(b"")
         self._queue: deque[Request] = deque()
         self._slots: deque[_Slot] = deque()
-        self._running: _Slot | None = None  # its request may still do something: no other begins
+        self._running: _Slot | None = None  # its request may still have effects: no other begins
         self._out: list[bytes] = []
         self._out_size = 0
         self._is_write_paused = self._is_read_paused = False
         self._is_advance_due = False
-        self._is_eof_due = False  # the peer's end came before its turn to be run
-        # how it ends
+        self._is_eof_due = False  # the peer's EOF came before its turn to run
+        # state of the end
         self._is_finished = False  # the last answer was given
         self._timer: asyncio.TimerHandle | None = None
         self._linger_until = self._grace_until = 0.0
@@ -105,7 +105,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
             self._connections.add(self)
 
     def receive(self, data: bytes) -> bool:
-        """What HttpFront leaves; whether it may answer what comes next."""
+        """Take the input that HttpFront leaves; returns whether HttpFront may answer the next input."""
         if self._is_input_over:
             return False
         if self._input or self._queue or self.is_part_over or len(data) > SLICE_SIZE:
@@ -125,18 +125,18 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
         return self._is_at_rest()
 
     def begin(self, body_size: int) -> None:
-        """HttpFront holds a request back until its body has come; until then it counts as any other."""
+        """HttpFront holds a request back until its body has come; until then it counts like any other."""
         self._receiving = True
         self._begun = 0.0
         self._body_size = body_size
         self._watch_receiving()
 
     def end(self) -> None:
-        """HttpFront has all of what it held back."""
+        """HttpFront has received everything it held back."""
         self._receiving = False
 
     def replay(self, held: bytes) -> None:
-        """HttpFront gives up what it held back; the clock goes on from when it came."""
+        """HttpFront gives up what it held back; the time limit still counts from its arrival."""
         begun = self._begun
         self._feed(held)
         self._begun = begun
@@ -151,7 +151,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
         )
 
     def eof_received(self) -> bool:
-        """A peer that has sent all it will still gets its answers."""
+        """A peer that has sent everything still gets its answers."""
         if self._is_lingering:
             return False
         if self._input:
@@ -188,7 +188,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
             self._connections.discard(self)
 
     def close(self) -> None:
-        """Ends the connection; what was answered is still sent, and no request is begun."""
+        """End the connection; existing answers are still sent, but no request begins."""
         self._emit_ready()
         self.detach()
         self._is_input_over = self._is_finished = True
@@ -200,7 +200,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
     # answering
 
     def _pay_continue(self) -> None:
-        """Says that the body may come, unless earlier answers have to go first."""
+        """Send "100 Continue", unless earlier answers have to go first."""
         if self._continue_owed and not self._slots and not self._queue:
             self._continue_owed = False
             self._out.append(CONTINUE)
@@ -216,7 +216,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
         request.close = True
         response = Response(status, text.encode(), TEXT if text else "", close=True)
         if self._slots or self._queue:
-            # Its turn is last; a queue in front of it is short and about to be handled.
+            # Its turn is last; a queue before it is short and will be handled soon.
             while self._queue:
                 self._handle(self._queue.popleft())
             self._slots.append(_Slot(request, response))
@@ -283,7 +283,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
         self._out_size += len(wire)
         if response.pieces and request.method != "HEAD" and self._transport is not None:
             self._flush()
-            for piece in response.pieces:  # to join them would take longer than a part of a turn
+            for piece in response.pieces:  # joining them would take longer than a part of a turn
                 self._transport.write(piece)
         if request.close:
             self._is_finished = self._is_input_over = True
@@ -306,7 +306,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
             return
         self.begin_part()
         if self._input and self._is_idle():
-            # Plain publishes are answered in front, also those that came with more than a part was enough for.
+            # HttpFront answers plain publishes, also those left over when a part of the turn was used up.
             data, self._input = bytes(self._input), memoryview(b"")
             self.at_rest = True
             self.data_received(data)
@@ -317,7 +317,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
         self.at_rest = self._is_at_rest()
 
     def _end_part(self) -> None:
-        """What is left goes on in the next turn, and until then it is not the peer who is silent."""
+        """Continue in the next turn; until then the delay is not the peer's."""
         if self._input or self._queue:
             if self.is_part_over:
                 self.last_active = self._loop.time()
@@ -330,7 +330,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
                 self._transport.close()
 
     def _advance(self) -> None:
-        """Goes on until the input is used up or something has to be waited for."""
+        """Continue until the input is used up or something has to be waited for."""
         while True:
             self._emit_ready()
             while self._queue and not self._is_blocked():
@@ -349,12 +349,12 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
             self._finish()
             return
         if self._is_input_over and not self._slots and not self._queue and self._transport:
-            self._transport.close()  # the peer's end came before its last answers
+            self._transport.close()  # the peer's EOF came before its last answers
             return
         self._choose_reading()
 
     def _flush(self) -> bool:
-        """Writes what was gathered; whether there was anything."""
+        """Write the gathered output; returns whether there was any."""
         if not self._out:
             return False
         wire = b"".join(self._out) if len(self._out) > 1 else self._out[0]
@@ -378,15 +378,15 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
             transport.pause_reading()
             return
         transport.resume_reading()
-        if self._receiving:  # it was we who did not read
+        if self._receiving:  # it was us who did not read
             self._begun = 0.0
             self._watch_receiving()
 
     def _finish(self) -> None:
-        """Closes after the last answer.
+        """Close after the last answer.
 
-        Closing while the peer still sends would reset the connection and may take the answer with it, so
-        such a peer sees our end first, and is read from, unheard, until it closes too.
+        Closing while the peer still sends would reset the connection and might take the answer with it. So we first
+        shut our side, and read and discard the peer's input until it closes too.
         """
         transport = self._transport
         if transport is None or self._linger_until:
@@ -428,13 +428,13 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
             return
         now = self._loop.time()
         if self._slots and not self._is_write_paused:
-            self.last_active = now  # it is our turn, not the peer's
+            self.last_active = now  # the delay is ours, not the peer's
         deadline = self._deadline()
         if deadline > now:
             self._arm(deadline)
         elif self._grace_until <= deadline:
-            # The timer may be looked at before the sockets are: what waits in this one is read first, and a loop that
-            # stood still listens for as long again as it was late.
+            # The timer may fire before the sockets are polled. Waiting input is read first, and a loop that stood still
+            # listens for an extra period as long as its delay.
             late_s = min(now - deadline, self._limits.receive_timeout_s)
             self._grace_until = now + max(TURN_S, late_s)
             self._arm(self._grace_until)

@@ -1,6 +1,7 @@
 """Accepts connections for a protocol.
 
-Not the loop's own server: short of descriptors, that one accepts and closes whoever waits, and cannot be held back.
+This replaces the loop's own server, which, short of descriptors, accepts and closes waiting connections, and cannot be
+paused.
 """
 
 import asyncio
@@ -16,26 +17,26 @@ from nsqfast.net.descriptor_reserve import DescriptorReserve
 
 log = logging.getLogger(__name__)
 
-# Connections accepted in one turn of the loop; one takes 0.1 ms until it is served.
+# Connections accepted in one turn of the loop; each takes 0.1 ms to set up.
 BATCH_COUNT = 10
 
-# Makes a protocol; the compiled ones are no asyncio.BaseProtocol by name.
+# Makes a protocol; the compiled ones do not inherit from asyncio.BaseProtocol.
 Factory = Callable[[], Any]
 
-# The connection was gone before it was accepted, or the firewall took it back: the next one may be fine.
+# The connection was gone before it was accepted, or the firewall withdrew it: the next one may be fine.
 _LOST = {errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.EINTR, errno.ENETDOWN}
 
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """How many connections there may be, and who speaks to further ones."""
+    """How many connections there may be, and the protocol that refuses further ones."""
 
     count_max: int
     refusal: Factory
 
 
 class Listener:
-    """Serves from `start` to `close`; the socket stays its maker's. `open_count` says how many are connected."""
+    """Serves from `start` to `close`; the caller still owns the socket. `open_count` says how many are connected."""
 
     def __init__(
         self,
@@ -46,7 +47,7 @@ class Listener:
         open_count: Callable[[], int],
         ceiling: Ceiling | None = None,
     ) -> None:
-        self.accepted_count = 0  # without those who were refused
+        self.accepted_count = 0  # without refused ones
         self.open_count = open_count
         self._name = name
         self._socket = listener
@@ -59,7 +60,7 @@ class Listener:
         reserve.join(self._stop, self.start)
 
     def start(self) -> None:
-        """Accept who waits and who comes."""
+        """Accept waiting and new connections."""
         if not self._is_listening and not self._is_closed:
             self._is_listening = True
             self._loop.add_reader(self._socket.fileno(), self._accept)
@@ -71,7 +72,7 @@ class Listener:
             self._loop.remove_reader(self._socket.fileno())
 
     def close(self) -> None:
-        """Accept nobody any more; who is connected stays so."""
+        """Accept no more connections; existing ones stay."""
         self._stop()
         self._is_closed = True
         for task in self._opening:

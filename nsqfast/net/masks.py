@@ -1,6 +1,6 @@
-"""Addresses as others may see them: without what lets somebody in."""
+"""Addresses in the form that others may see: without secrets."""
 
-HIDDEN = "xxxxx"  # Go's word for it
+HIDDEN = "xxxxx"  # as in Go
 
 
 def masked(address: str) -> str:
@@ -18,13 +18,13 @@ def masked(address: str) -> str:
 
 
 def place_of(address: str) -> str:
-    """Scheme, host and port: a path may be a secret as well."""
+    """Scheme, host and port only: a path may be a secret as well."""
     scheme, mark, rest = masked(address).partition("?")[0].rpartition("://")
     return f"{scheme}{mark}{rest.partition('/')[0].removeprefix(HIDDEN + '@')}"
 
 
 def masked_words(words: list[str]) -> list[str]:
-    """A command line, its addresses masked."""
+    """A command line with its addresses masked."""
     found = []
     is_address = False
     for word in words:

@@ -1,4 +1,4 @@
-"""GET /metrics. What it takes is loaded when it is asked for: most starts should not wait for it."""
+"""GET /metrics. Its modules are loaded on the first request, because most starts should not wait for them."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,11 +13,11 @@ class Metrics(Protocol):
     """The figures of one daemon."""
 
     async def answer(self, accept: str) -> Response:
-        """All of them, in the format that the Accept header asks for; may be made little by little."""
+        """All figures, in the format that the Accept header asks for; may be made in parts."""
 
 
 class MetricsPage(Generic[S]):
-    """A handler. `load` imports what makes a server's figures, and returns it; it runs in a thread."""
+    """A handler. `load` imports the code that makes a server's figures, and returns it; it runs in a thread."""
 
     def __init__(self, load: Callable[[], Callable[[S], Metrics]], server: S) -> None:
         self._load = load
@@ -27,7 +27,7 @@ class MetricsPage(Generic[S]):
     async def get(self, request: Request) -> Response:
         """All figures, in the format that the Accept header asks for."""
         if self._metrics is None:
-            # Reading it from disk can take long, and the loop has others to serve.
+            # Loading it from disk can take long, and the loop has others to serve.
             made = await asyncio.to_thread(self._load)
             self._metrics = self._metrics or made(self._server)
         return await self._metrics.answer(request.headers.get(b"accept", b"").decode("latin-1"))

@@ -1,4 +1,4 @@
-"""Answers that take long are made a part at a time, and the loop serves others in between."""
+"""Make long answers one part at a time; the loop serves others in between."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -7,20 +7,20 @@ from nsqfast._ext.core.budget import Part
 from nsqfast.net.http_message import Response
 from nsqfast.net.http_routes import Answer
 
-PIECE_UNITS = 64  # of a budget: the clock is looked at after each piece
+PIECE_UNITS = 64  # of a budget: the clock is read after each piece
 
 
 class Parts:
-    """Of one API: however many ask, all answers that are made in one turn of the loop have one part together, and of
-    those that take more one is made at a time.
+    """Long answers of one API. All answers made in one turn of the loop share one part of it, and of the answers that
+    take longer one is made at a time.
     """
 
     def __init__(self) -> None:
         self._line = asyncio.Lock()
-        self._part: Part | None = None  # of this turn
+        self._part: Part | None = None  # for this turn
 
     def answer(self, pieces: Iterator[bytes], finish: Callable[[list[bytes]], Response]) -> Answer:
-        """`finish` makes it of some long pieces: at once where one part is enough, else later."""
+        """Make an answer with `finish` from some long pieces: at once if one part is enough, otherwise later."""
         found: list[bytes] = []
         if not self._line.locked() and self._gather_now(pieces, found):
             return finish(found)
@@ -50,7 +50,7 @@ class Parts:
 
 
 def _gather(part: Part, pieces: Iterator[bytes], found: list[bytes]) -> bool:
-    """A part of them, as one; whether that was the last."""
+    """Join a part of the pieces; returns it and whether it was the last."""
     some, is_all = [], True
     for piece in pieces:
         some.append(piece)

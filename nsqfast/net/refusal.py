@@ -1,16 +1,17 @@
-"""A peer that is not served is told so, and can go elsewhere at once; one that hears nothing tries until a timeout."""
+"""Tell a peer that it is not served, so that it can go elsewhere at once instead of waiting for a timeout."""
 
 import asyncio
 from typing import cast
 
-LINGER_S = 1.0  # for a peer that says nothing, or goes on sending
+LINGER_S = 1.0  # for a peer that sends nothing, or keeps sending
 
 
 class Refusal(asyncio.Protocol):
     """Answers the first bytes, whatever they are, with `answer` and ends the connection.
 
-    Not before: some HTTP clients take an answer that comes before their question for a broken connection. And the rest
-    is read unheard for a moment, because closing over it would reset the connection and take the answer with it.
+    It waits for them because some HTTP clients treat an answer before their request as a broken connection. It then
+    reads and discards input for a moment, because closing with unread input would reset the connection and take the
+    answer with it.
     """
 
     def __init__(self, answer: bytes) -> None:

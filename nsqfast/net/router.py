@@ -1,8 +1,8 @@
-"""Which path and method lead where; also what is said about those that lead nowhere.
+"""Map paths and methods to routes; also make the answers for unknown ones.
 
-A pattern is a path, or a path whose last part is `:name` and stands for any one non-empty word. As in the
-router that NSQ uses, a path that differs from a route only by case, a trailing or a doubled slash, or dots is
-answered with a redirect to the right spelling.
+A pattern is a path, or a path whose last part is `:name` and matches any one non-empty word. As in NSQ's router, a path
+that differs from a route only by case, a trailing or doubled slash, or dots is answered with a redirect to the right
+spelling.
 """
 
 from dataclasses import dataclass, field
@@ -36,12 +36,12 @@ class Router(Generic[T]):
         return self.prefixes.get(stem + slash, {}) if word else {}
 
     def allowed(self, path: str) -> str:
-        """What belongs into an Allow header; '' if nobody knows the path."""
+        """The value of an Allow header; '' if the path is unknown."""
         methods = self._methods(path)
         return ", ".join(sorted([*methods, "OPTIONS"])) if methods else ""
 
     def correct(self, method: str, path: str) -> str | None:
-        """The spelling under which the method has a route, if there is just a slip in this one."""
+        """The spelling under which the method has a route, if this path only contains a slip."""
         clean = clean_path(path)
         for candidate in (clean, clean.rstrip("/"), clean.rstrip("/") + "/"):
             found = self._ignoring_case(method, candidate)
@@ -62,7 +62,7 @@ class Router(Generic[T]):
 
 
 def clean_path(path: str) -> str:
-    """Without doubled slashes, `.` and `..`; a trailing slash stays."""
+    """The path without doubled slashes, `.` and `..`; a trailing slash stays."""
     parts: list[str] = []
     for part in path.split("/"):
         if part == "..":

@@ -1,6 +1,6 @@
 """TLS contexts from certificates on disk.
 
-`version_min` is the protocol's number everywhere, 0x303 for TLS 1.2.
+`version_min` is always the protocol's number: 0x303 for TLS 1.2.
 """
 
 import ssl
@@ -22,7 +22,7 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class ServerTls:
-    """What a server's flags say; the files are read by `context`."""
+    """The TLS flags of a server; `context` reads the files."""
 
     cert: str
     key: str
@@ -31,13 +31,13 @@ class ServerTls:
     version_min: int
 
     def context(self) -> ssl.SSLContext:
-        """For one more while, from the files as they are now; OptionsError if they are no good."""
+        """Make a context from the files as they are now; OptionsError if they are unusable."""
         context = self._plain_context()
         context.minimum_version = ssl.TLSVersion(self.version_min)
-        # Keys of a running connection are not agreed on anew for a peer that asks and asks.
+        # Do not renegotiate keys for a peer that asks again and again.
         context.options |= ssl.OP_NO_RENEGOTIATION
         if self.version_min < TLS_1_2:
-            # OpenSSL 3 has what these versions need at its lowest level only.
+            # OpenSSL 3 supports these versions only at its lowest security level.
             context.set_ciphers("DEFAULT:@SECLEVEL=0")
         self._load_certificate(context)
         if self.root_ca_file:
@@ -74,7 +74,7 @@ class ServerTls:
 
 
 def client_context(root_ca_file: str, version_min: int) -> ssl.SSLContext:
-    """Verifies a server by the given authorities, or by the system's for ''; OptionsError if the file is no good."""
+    """Verifies a server against the given authorities, or the system's for ''; OptionsError if the file is unusable."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion(version_min)
     if root_ca_file:

@@ -1,7 +1,7 @@
-"""TLS under a protocol that knows nothing of it, for listeners that speak TLS from the first byte.
+"""TLS below a protocol that knows nothing of it, for listeners that speak TLS from the first byte.
 
-Not asyncio's own: its context is fixed when the listener opens, and a client whose handshake fails is left without the
-alert that says why.
+asyncio's own TLS fixes its context when the listener opens, and a client whose handshake fails does not get the alert
+that says why.
 """
 
 import asyncio
@@ -18,15 +18,15 @@ from nsqfast.streams.tls import NOT_TLS, TlsStream
 log = logging.getLogger(__name__)
 
 HANDSHAKE_TIMEOUT_S = 5.0
-# What Go answers to a client that took the port for a plain one.
+# Go's answer to a client that took the port for a plain one.
 PLAIN_HTTP = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
 METHODS = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"OPTIONS ")
 
 
 class TlsProtocol(asyncio.Protocol):
-    """One connection; `make_inner` gives the protocol that hears of it once the handshake is done.
+    """One connection; `make_inner` makes the protocol that takes over when the handshake is done.
 
-    It stands in `connections` as long as it lasts, handshake included.
+    The connection is in `connections` as long as it lasts, including the handshake.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class TlsProtocol(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._peer = ""
-        self._has_ended = False  # our side; what still comes is not read
+        self._has_ended = False  # our side; later input is not read
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         hold(self._stream.size)
@@ -75,7 +75,7 @@ class TlsProtocol(asyncio.Protocol):
             self.close()
 
     def _opened(self) -> asyncio.Protocol:
-        """The inner protocol, which learns now that it has a connection if it did not before."""
+        """Tell the inner protocol that it has a connection, if it does not know yet."""
         if self._inner is None:
             assert self._timer is not None
             self._timer.cancel()
@@ -112,34 +112,34 @@ class TlsProtocol(asyncio.Protocol):
         if self._inner is not None:
             self._inner.connection_lost(exc)
 
-    # the inner protocol's side
+    # the side of the inner protocol
 
     @property
     def transport(self) -> asyncio.Transport:
-        """The socket's."""
+        """The socket's transport."""
         assert self._transport is not None
         return self._transport
 
     def write(self, data: Any) -> None:
-        """Packed, to the socket."""
+        """Encrypt data and write it to the socket."""
         if self._transport is not None and not self._has_ended:
             self._transport.write(self._stream.pack(data))
 
     def end(self) -> None:
-        """Say that nothing more is written."""
+        """Announce the end of our data."""
         if self._transport is not None and not self._has_ended:
             self._has_ended = True
             self._transport.write(self._stream.end())
 
     def close(self) -> None:
-        """What was written leaves first."""
+        """Close after written data has left."""
         if self._transport is not None:
             self.end()
             self._transport.close()
 
 
 class TlsTransport(asyncio.Transport):
-    """What the inner protocol takes for its socket."""
+    """The transport that the inner protocol sees."""
 
     def __init__(self, connection: TlsProtocol) -> None:
         super().__init__()
@@ -156,7 +156,7 @@ class TlsTransport(asyncio.Transport):
         return self._socket.can_write_eof()
 
     def write_eof(self) -> None:
-        """What comes after it is thrown away."""
+        """Discard everything written after this."""
         self._connection.end()
         self._socket.write_eof()
 

@@ -1,4 +1,4 @@
-"""Who has more to do than fits into a part of a turn of the loop goes on in later turns."""
+"""Spread work that exceeds a part of a turn of the loop over later turns."""
 
 import asyncio
 from collections import deque
@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from nsqfast._ext.core.budget import Part
 
-CALL_UNITS = 64  # of a budget: the clock is looked at after each of them
+CALL_UNITS = 64  # of a budget: the clock is read after each of them
 
 
 class Turns:
-    """Connections that sent more than a part is enough for go on in later turns: in their order, and all of them
-    together for a part in each.
+    """Connections that sent more input than fits a part continue in later turns: in order, sharing one part of each
+    turn.
     """
 
     def __init__(self) -> None:
@@ -19,7 +19,7 @@ class Turns:
         self._is_due = False
 
     def join(self, go_on: Callable[[], None]) -> None:
-        """To be called once, behind those that are here already."""
+        """Call this once; the caller waits behind those already here."""
         self._waiting.append(go_on)
         self._run_soon()
 

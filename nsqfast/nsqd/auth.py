@@ -1,7 +1,7 @@
-"""What an auth server grants, read as strictly as NSQ reads it, and what that allows (spec nsqd-tcp §11).
+"""The grants of an auth server, read as strictly as NSQ reads them, and what they allow (spec nsqd-tcp §11).
 
-Regular expressions are RE2's: they take linear time, whatever an auth server sends, and are searched for, so that
-`^` and `$` have to be written where they are meant.
+Regular expressions are RE2's: they take linear time, whatever an auth server sends. They match anywhere in a name, so
+`^` and `$` must be written where they are meant.
 """
 
 import json
@@ -17,9 +17,9 @@ from nsqfast.net.http_reply import encode_json
 PUBLISH, SUBSCRIBE = "publish", "subscribe"
 EVERYTHING = ".*"
 
-# Longer than that a grant is not kept; what is beyond it would not fit into nanoseconds.
+# A grant is kept no longer than this; longer times would not fit into nanoseconds.
 TTL_S_MAX = 1_000_000_000
-DECISIONS_MAX = 1024  # remembered of one grant
+DECISIONS_MAX = 1024  # remembered per grant
 PATTERNS_MAX = 1024  # compiled ones, of all grants
 
 _OPTIONS = re2.Options()
@@ -28,7 +28,7 @@ _OPTIONS.never_capture = True
 
 
 class AuthError(NsqfastError):
-    """No auth server gave a good answer; `is_refused` where one of them answered that it knows no such secret."""
+    """No auth server gave a good answer; `is_refused` if one of them answered that it does not know the secret."""
 
     def __init__(self, text: str, *, is_refused: bool = False) -> None:
         super().__init__(text)
@@ -37,7 +37,7 @@ class AuthError(NsqfastError):
 
 @lru_cache(maxsize=PATTERNS_MAX)
 def compile_pattern(text: str) -> Any:
-    """A compiled expression; AuthError if it is none."""
+    """Compile an expression; AuthError if it is invalid."""
     try:
         return re2.compile(text, _OPTIONS)
     except re2.error:
@@ -60,7 +60,9 @@ class Authorization:
         )
 
     def allows(self, topic: str, channel: str) -> bool:
-        """To subscribe to a channel; where `channel` is empty, to publish: one of the channels must match '', too."""
+        """Whether it allows subscribing to a channel or, if `channel` is empty, publishing: then one of the channels
+        must match ''.
+        """
         return (
             (SUBSCRIBE if channel else PUBLISH) in self._permissions
             and self._topic.search(topic) is not None
@@ -69,7 +71,7 @@ class Authorization:
 
 
 class Grant:
-    """Who a client is, what it may do, and for how long (`ttl_ns`, from when the answer came)."""
+    """A client's identity and permissions, valid for `ttl_ns` from the arrival of the answer."""
 
     __slots__ = ("_decisions", "authorizations", "identity", "identity_url", "ttl_ns")
 
@@ -83,7 +85,7 @@ class Grant:
         self._decisions: dict[tuple[str, str], bool] = {}
 
     def allows(self, topic: str, channel: str) -> bool:
-        """Any one authorization suffices; `channel` is empty for publishing."""
+        """Whether any one authorization suffices; `channel` is empty for publishing."""
         known = self._decisions.get((topic, channel))
         if known is not None:
             return known
@@ -94,7 +96,7 @@ class Grant:
         return found
 
     def allows_everything(self) -> bool:
-        """Whether one authorization says so in as many words: both permissions, `.*` as topic and as a channel."""
+        """Whether one authorization says so literally: both permissions, and `.*` as topic and as a channel."""
         return any(entry.is_for_everything for entry in self.authorizations)
 
     def answer(self) -> bytes:
@@ -109,7 +111,7 @@ class Grant:
 
 
 def read_grant(body: bytes) -> Grant:
-    """The JSON of an auth server; AuthError says what is wrong with it, and nothing that stood in it."""
+    """Read the JSON of an auth server; AuthError says what is wrong with it, without quoting it."""
     try:
         text = body.decode("utf-8", "replace")
         given = json.loads(text, parse_constant=_refuse, object_pairs_hook=_members)
@@ -131,12 +133,12 @@ def read_grant(body: bytes) -> Grant:
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """As Go's decoder reads an object: keys in any case, the last one that is not null wins."""
+    """Read an object as Go's decoder does: keys in any case, the last one that is not null wins."""
     return {key.lower(): value for key, value in pairs if value is not None}
 
 
 class _Fields:
-    """An object's members; what is absent has its type's default."""
+    """An object's members; absent ones have their type's default."""
 
     def __init__(self, given: object) -> None:
         given = {} if given is None else given

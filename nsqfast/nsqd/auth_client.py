@@ -1,7 +1,7 @@
 """Asks auth servers over HTTP (spec nsqd-tcp §11): a random one first, then the others in turn until one answers well.
 
-A question waits for one of QUERIES_MAX places when many are on their way; --http-client-request-timeout covers that
-wait, too. What goes into the log names servers and reasons. Never a secret, nor a URL, which may hold one.
+At most QUERIES_MAX queries run at a time; --http-client-request-timeout includes the wait for a free place. Log lines
+name servers and reasons, but never a secret, nor a URL, which may contain one.
 """
 
 import asyncio
@@ -34,23 +34,23 @@ NS = 1e9
 
 HEADERS = {
     "Accept": "application/vnd.nsq; version=1.0",
-    "Accept-Encoding": "identity",  # nothing is unpacked, so nothing unfolds
+    "Accept-Encoding": "identity",  # no answer is decompressed, so none can expand
     "User-Agent": f"nsqd/{NSQ_VERSION}",
 }
 REFUSALS = (401, 403, 404)
 
 
 class Client(Protocol):
-    """Who says a secret: what of a connection the auth servers are told."""
+    """The client that sent a secret, as described to the auth servers."""
 
     remote_address: str
-    remote_host: str  # '' for a unix socket
+    remote_host: str  # '' for a Unix socket
     tls: bool
     common_name: str
 
 
 class AuthClient:
-    """Made on the loop it is used on, closed once."""
+    """Created on the loop that uses it; close it once."""
 
     def __init__(self, options: Options) -> None:
         self._addresses = options.auth_http_addresses
@@ -71,7 +71,7 @@ class AuthClient:
     def ask(
         self, client: Client, secret: bytes, on_answer: Callable[[Grant | None], None]
     ) -> asyncio.Task[Grant | None]:
-        """Calls `on_answer` with None where nobody granted anything; not at all once the task was cancelled."""
+        """Query the servers, then call `on_answer`, with None if all refused. A cancelled task does not call it."""
         task = asyncio.get_running_loop().create_task(self._answer(client, secret))
 
         def tell(done: asyncio.Task[Grant | None]) -> None:
@@ -108,7 +108,7 @@ class AuthClient:
                 is_refused = is_refused or error.is_refused
                 reasons.append(f"failed to auth against {place_of(address)} - {error}")
             except Exception as error:
-                # Where and what, but not its text: that may hold the URL, and with it the secret.
+                # The place and type of the error, but not its text: that may contain the URL, and with it the secret.
                 place = "".join(format_tb(error.__traceback__))
                 log.error("AUTH: unexpected %s\n%s", type(error).__name__, place)  # noqa: TRY400
                 reasons.append(f"failed to auth against {place_of(address)}")
@@ -130,7 +130,7 @@ class AuthClient:
         except OSError as error:
             raise AuthError(_plain_reason(error)) from None
         except (aiohttp.ClientError, ValueError) as error:
-            # Without its text, likewise.
+            # Also without its text.
             raise AuthError(type(error).__name__) from None
         if status != 200:
             raise AuthError(f"got response {status}", is_refused=status in REFUSALS)
@@ -153,7 +153,7 @@ class AuthClient:
             return response.status, bytes(answer)
 
     async def close(self) -> None:
-        """Nobody is asked any more; who waits is not told."""
+        """Stop querying; waiting callers are not notified."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -161,18 +161,18 @@ class AuthClient:
 
 
 def _post_body(fields: dict[str, bytes]) -> bytes:
-    """As NSQ sends a form: each key with a list of one."""
+    """A form as NSQ sends it: each key with a list of one."""
     return encode_json({key: [_replaced(value)] for key, value in fields.items()})
 
 
 def _replaced(value: bytes) -> str:
-    """Each byte that is not UTF-8 becomes U+FFFD, as in Go."""
+    """Replace each byte that is not UTF-8 by U+FFFD, as in Go."""
     text = value.decode("utf-8", "surrogateescape")
     return "".join("\ufffd" if "\ud800" <= char <= "\udfff" else char for char in text)
 
 
 def _on_https(url: URL, answer: bytes) -> URL:
-    """Where a server that insists on TLS wants to be asked."""
+    """The HTTPS address that a server which insists on TLS named."""
     try:
         port = json.loads(answer)["https_port"]
     except (ValueError, TypeError, KeyError, RecursionError):

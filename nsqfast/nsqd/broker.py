@@ -1,4 +1,4 @@
-"""What nsqd's HTTP API needs of the broker: the server implements it, and the handlers do not import the server."""
+"""What nsqd's HTTP API needs of the broker: the server implements it, and handlers do not import the server."""
 
 from typing import TYPE_CHECKING, Protocol
 
@@ -29,16 +29,16 @@ class Broker(Protocol):
 
     @property
     def lag(self) -> Histogram:
-        """How late timers of the loop fired."""
+        """How late the loop's timers fired."""
 
     def watch_lag(self) -> None:
-        """Measure the lag for a while also where no timer is due."""
+        """Measure the lag for a while even if no timer is due."""
 
     def health(self) -> str:
         """OK, or NOK with the last disk error."""
 
     async def persist_metadata(self, topic: str | None = None) -> None:
-        """Return when nsqd.dat is what is true now; OSError if it could not be written."""
+        """Return when nsqd.dat is up to date; OSError if it could not be written."""
 
 
 class HttpApiFactory(Protocol):

@@ -34,12 +34,12 @@ class Admin:
         self._registry = broker.registry
 
     def ping(self, _request: Request) -> Response:
-        """500 while the last disk write failed."""
+        """OK; 500 while the last disk write failed."""
         health = self._broker.health()
         return plain_answer(200 if health == "OK" else 500, health)
 
     def info(self, _request: Request) -> Response:
-        """Who this is and what clients may ask for."""
+        """The broker's identity, and the features that clients may request."""
         options = self._broker.options
         return json_answer(
             {
@@ -59,7 +59,7 @@ class Admin:
         )
 
     def create_topic(self, request: Request) -> Response:
-        """Also when it exists."""
+        """Create a topic; also succeeds if it exists."""
         name = _valid_topic_name(request)
         if self._registry.find_topic(name) is None and self._registry.closing:
             raise HttpError(503, "EXITING")
@@ -68,7 +68,7 @@ class Admin:
         return EMPTY
 
     def delete_topic(self, request: Request) -> Response | Awaitable[Response]:
-        """With its channels."""
+        """Delete a topic with its channels."""
         name = required(parameters(request), "topic")
         try:
             self._registry.delete_topic(name)
@@ -77,20 +77,20 @@ class Admin:
         return self._when_removed()
 
     def empty_topic(self, request: Request) -> Response | Awaitable[Response]:
-        """The topic's own queue, not its channels'."""
+        """Empty the topic's own queue, not its channels'."""
         self._find_topic(_valid_topic_name(request)).empty()
         return self._when_removed()
 
     def pause_topic(self, request: Request) -> Awaitable[Response]:
-        """Nothing goes from the topic to its channels any more."""
+        """Pause a topic: it passes nothing on to its channels."""
         return self._change_topic(request, Topic.pause)
 
     def unpause_topic(self, request: Request) -> Awaitable[Response]:
-        """Undoes it."""
+        """Unpause a topic."""
         return self._change_topic(request, Topic.unpause)
 
     def create_channel(self, request: Request) -> Response:
-        """The topic has to exist."""
+        """Create a channel; the topic has to exist."""
         topic, name = self._topic_and_channel_name(request)
         if topic.find_channel(name) is None and self._registry.closing:
             raise HttpError(503, "EXITING")
@@ -99,7 +99,7 @@ class Admin:
         return EMPTY
 
     def delete_channel(self, request: Request) -> Response | Awaitable[Response]:
-        """Its consumers are disconnected."""
+        """Delete a channel; its consumers are disconnected."""
         topic, name = self._topic_and_channel_name(request)
         try:
             topic.delete_channel(name)
@@ -109,16 +109,16 @@ class Admin:
         return self._when_removed()
 
     def empty_channel(self, request: Request) -> Response | Awaitable[Response]:
-        """Waiting, in-flight and deferred messages."""
+        """Drop waiting, in-flight and deferred messages."""
         self._find_channel(request).empty()
         return self._when_removed()
 
     def pause_channel(self, request: Request) -> Awaitable[Response]:
-        """Its consumers get nothing any more."""
+        """Pause a channel: its consumers get nothing."""
         return self._change_channel(request, Channel.pause)
 
     def unpause_channel(self, request: Request) -> Awaitable[Response]:
-        """Undoes it."""
+        """Unpause a channel."""
         return self._change_channel(request, Channel.unpause)
 
     def _change_topic(
@@ -136,7 +136,7 @@ class Admin:
         return self._when_persisted(channel.topic_name)
 
     def _when_removed(self) -> Response | Awaitable[Response]:
-        """Files go a part at a time; once this is answered, no kill -9 brings messages back."""
+        """Answer when the files are removed, a part at a time; after that no kill -9 brings messages back."""
         answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
 
         def give() -> None:
@@ -147,7 +147,9 @@ class Admin:
         return EMPTY if answer.done() else answer
 
     async def _when_persisted(self, topic: str) -> Response:
-        """The change holds in any case; an error says that a restart would not know of it."""
+        """Answer when the change is persisted. It takes effect in any case; an error says that a restart would not know
+        of it.
+        """
         try:
             await self._broker.persist_metadata(topic)
         except OSError:

@@ -1,4 +1,4 @@
-"""nsqd's HTTP API: the route table, and what happens around every handler."""
+"""nsqd's HTTP API: the route table, and the common handling around every handler."""
 
 import logging
 import time
@@ -23,7 +23,7 @@ from nsqfast.nsqd.stats import Filter, collect
 from nsqfast.nsqd.stats_json import json_pieces
 from nsqfast.nsqd.stats_text import text_pieces
 
-if TYPE_CHECKING:  # what it imports would slow down every start
+if TYPE_CHECKING:  # importing these would slow down every start
     from nsqfast.nsqd.http_auth import HttpGuard
     from nsqfast.nsqd.metrics import Metrics
 
@@ -41,10 +41,11 @@ class Route:
     run: Callable[[Request], Answer]
     body_size_max: int = 0  # 0 = a body is read and dropped
     is_logged: bool = True
-    # What --http-auth-required wants for it: "topic" to publish to the one named, "channel" to subscribe to the one
-    # named, "everything" where the whole broker is concerned; "" = nothing.
+    # What --http-auth-required demands for it: "topic" = publishing to the named topic, "channel" = subscribing to the
+    # named channel, "everything" = an authorization for everything, because the whole broker is concerned; "" =
+    # nothing.
     need: str = ""
-    is_admin: bool = False  # served at --http-admin-address only, where that is given
+    is_admin: bool = False  # served only at --http-admin-address, if that is given
 
 
 class HttpApi:
@@ -62,7 +63,7 @@ class HttpApi:
         self.shortcut = None if closes else publisher.shortcut()
 
     def limit(self, method: str, path: str) -> int:
-        """Body size by route."""
+        """The body size limit of the route."""
         route = self._routes.router.find(method, path)
         return route.body_size_max if route is not None else 0
 
@@ -92,7 +93,7 @@ class HttpApi:
     async def _run_later(
         self, route: Route, request: Request, refused: Awaitable[Response | None], begun_ns: int
     ) -> Response:
-        """Once an auth server has said who asks."""
+        """Run the handler once an auth server has identified the client."""
         answer = await refused or self._routes.run(route, request)
         if not isinstance(answer, Response):
             answer = await answer
@@ -174,7 +175,7 @@ def _routes(
         ("GET", "/channel/peek", Route(peek.peek_channel, need="channel")),
         ("POST", "/channel/deferred/run", operators(peek.run_deferred, need="channel")),
         ("POST", "/channel/deferred/cancel", operators(peek.cancel_deferred, need="channel")),
-        # What a topic holds goes to all of its channels, so no permission for a channel covers it.
+        # A topic's messages go to all of its channels, so no permission for a single channel covers it.
         ("GET", "/topic/peek", Route(peek.peek_topic, need="everything")),
         ("GET", "/config/:opt", operators(config.get, need="everything")),
         ("PUT", "/config/:opt", operators(config.put, options.max_msg_size, need="everything")),

@@ -1,8 +1,8 @@
 """--http-auth-required: who may use which endpoint of the HTTP API (docs/AUTH.md).
 
-The auth servers and their rules are those of AUTH over TCP; the secret comes as `Authorization: Bearer SECRET`. What a
-server granted is kept for its time to live, by a digest of all that it was asked with, and while a question is on its
-way everybody with the same question waits for that one.
+The auth servers and their rules are those of AUTH over TCP; the secret comes as `Authorization: Bearer SECRET`. A grant
+is cached for its time to live, under a digest of the whole query, and identical queries wait for the one that is
+already under way.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ UNREACHABLE = error_answer(503, "AUTH_FAILED")
 
 
 def may(need: str, request: Request, grant: Grant) -> bool:
-    """Whether the grant covers what an endpoint needs (see Route): a topic, a channel of one, or everything."""
+    """Whether the grant covers an endpoint's demand (see Route): a topic, a channel of one, or everything."""
     if need == "everything":
         return grant.allows_everything()
     try:
@@ -40,7 +40,7 @@ def may(need: str, request: Request, grant: Grant) -> bool:
         names = {}
     topic, channel = names.get("topic", ""), names.get("channel", "")
     if not is_valid_name(topic) or (need == "channel" and not is_valid_name(channel)):
-        return True  # there is no such thing: the handler says so, and does nothing
+        return True  # it does not exist: the handler says so, and does nothing
     return grant.allows(topic, channel if need == "channel" else "")
 
 
@@ -50,7 +50,7 @@ class _Kept(NamedTuple):
 
 
 class HttpGuard:
-    """One listener's; `is_tls` is what the auth servers are told of its clients."""
+    """The guard of one listener; `is_tls` is reported to the auth servers."""
 
     def __init__(self, client: AuthClient, *, is_tls: bool) -> None:
         self._client = client
@@ -61,7 +61,7 @@ class HttpGuard:
     def check(
         self, request: Request, need: str
     ) -> "Response | asyncio.Future[Response | None] | None":
-        """The refusal, None if there is none, or a future of either while an auth server is asked."""
+        """The refusal, None if there is none, or a future of either while an auth server is being asked."""
         secret = _secret(request)
         if not secret:
             return UNKNOWN

@@ -12,12 +12,12 @@ from nsqfast.net.masks import masked
 from nsqfast.nsqd.options import PROGRAM, Options
 from nsqfast.options import by_key
 
-# Each is a task, a connection, and a question for every new topic.
+# Each costs a task, a connection, and a query for every new topic.
 ADDRESSES_MAX = 100
 
 
 class Config:
-    """Handlers around the running program's settings; changes last until it ends.
+    """Handlers for the running program's settings; changes last until it ends.
 
     `on_lookupd` is called when the addresses of nsqlookupd changed.
     """
@@ -28,11 +28,11 @@ class Config:
         self._known = by_key(Options)
 
     def get(self, request: Request) -> Response:
-        """A string as it is, anything else as JSON, durations in nanoseconds."""
+        """A string unchanged, anything else as JSON, durations in nanoseconds."""
         return self._answer(_name(request))
 
     def put(self, request: Request) -> Response:
-        """Only what can change while clients are connected."""
+        """Change a setting; only some can change while clients are connected."""
         body, name = request.body, _name(request)
         if request.oversize or not body or len(body) > self._options.max_msg_size:
             raise HttpError(413, "INVALID_VALUE")
@@ -85,7 +85,7 @@ def _read_addresses(body: bytes) -> list[str] | None:
 
 
 def _shown(value: object) -> object:
-    """An element of a list: 1.0 as 1, which is how Go writes it, and addresses without their secrets."""
+    """An element of a list: 1.0 as 1, as Go writes it, and addresses without their secrets."""
     if isinstance(value, str):
         return masked(value)
     return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -1,7 +1,7 @@
-"""/debug: what can honestly be said about a running Python program under the paths of Go's profiler.
+"""/debug: truthful information about a running Python program under the paths of Go's profiler.
 
-Offered: an index, the stacks of all tasks and threads (goroutine), memory figures (heap) and the command line.
-There is no sampling profiler, block or thread-creation profile here; those paths are not found.
+It offers an index, the stacks of all tasks and threads (goroutine), memory figures (heap) and the command line. There
+is no sampling profiler, block or thread-creation profile; those paths are not found.
 """
 
 import asyncio
@@ -33,18 +33,18 @@ _TRACED_LINES_MAX = 50
 
 
 def index(_request: Request) -> Response:
-    """What there is."""
+    """The list of pages."""
     return plain_answer(200, INDEX)
 
 
 def cmdline(_request: Request) -> Response:
-    """As the kernel knows it, without the secrets of addresses."""
+    """The command line as the kernel knows it, without the secrets of addresses."""
     text = Path("/proc/self/cmdline").read_bytes().decode("utf-8", "replace").rstrip("\0")
     return plain_answer(200, "\0".join(masked_words(text.split("\0"))))
 
 
 def stacks(_request: Request) -> Response:
-    """Where every task waits and every thread stands."""
+    """The stacks of all tasks and threads."""
     out = io.StringIO()
     tasks = asyncio.all_tasks()
     out.write(f"tasks: {len(tasks)}\n")
@@ -61,7 +61,7 @@ def stacks(_request: Request) -> Response:
 
 
 def heap(_request: Request) -> Response:
-    """The figures of /stats, and what tracemalloc knows."""
+    """The figures of /stats, and those of tracemalloc."""
     lines = [f"resident_bytes {resident_bytes()}"]
     lines += [f"{name} {value}" for name, value in memory_stats().items()]
     lines.append(f"gc_counts {gc.get_count()}")
@@ -74,9 +74,9 @@ def heap(_request: Request) -> Response:
 
 
 def set_block_rate(request: Request) -> Response:
-    """Checked as nsqd checks it, and without effect: there is no block profile."""
+    """Checks its argument as nsqd does, and has no effect: there is no block profile."""
     rate = ""
-    for source in (request.body, request.query):  # a form's value goes before the query's
+    for source in (request.body, request.query):  # a form's value takes precedence over the query's
         try:
             rate = rate or parse_query(source).get("rate", "")
         except ValueError:
@@ -89,7 +89,7 @@ def set_block_rate(request: Request) -> Response:
 
 
 def free_memory(_request: Request) -> Response:
-    """Collects garbage and gives free pages back to the system."""
+    """Collect garbage and return free pages to the system."""
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

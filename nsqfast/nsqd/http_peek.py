@@ -1,7 +1,7 @@
-"""What waits in a topic or channel, to look at; and single deferred messages, to be queued now or dropped.
+"""Look at the waiting messages of a topic or channel, and queue or drop single deferred messages.
 
-nsqd has none of this. A look changes nothing: no attempt is counted, nothing is taken, moved or finished. It is of one
-moment, and made in slices, between which the loop serves others (see nsqfast._ext.broker.snapshot).
+nsqd has none of this. A look changes nothing: no attempt is counted, nothing is taken, moved or finished. It shows one
+moment, and is made in slices, between which the loop serves others (see nsqfast._ext.broker.snapshot).
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from nsqfast.net.http_reply import (
 
 LIMIT_DEFAULT = 20
 SLICE_S = 0.002
-# Bytes of JSON, after which an answer ends early: it is put together and handed to the socket in one go.
+# Bytes of JSON after which an answer ends early, because it is assembled and written to the socket in one go.
 ANSWER_SIZE_MAX = 2 << 20
 # Each may hold LIMIT_MAX bodies' pieces, and a thread while it reads the disk.
 PEEKS_MAX = 4
@@ -52,7 +52,7 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a request asks for."""
+    """The parameters of a request."""
 
     state: str
     limit: int
@@ -73,24 +73,24 @@ class Peek:
         self._turns = asyncio.Semaphore(PEEKS_MAX)
 
     def peek_channel(self, request: Request) -> Awaitable[Response]:
-        """JSON of what is ready, in flight or deferred; see docs/PEEK.md."""
+        """JSON of ready, in-flight or deferred messages; see docs/PEEK.md."""
         values = parameters(request)
         channel = self._channel(values)
         names = {"topic": channel.topic_name, "channel": channel.name}
         return self._show(channel, names, _read_look(values, STATES))
 
     def peek_topic(self, request: Request) -> Awaitable[Response]:
-        """The same of what a topic itself holds: it has no channel, or is paused."""
+        """The same for the topic's own messages: it has no channel, or is paused."""
         values = parameters(request)
         topic = self._topic(topic_name(values))
         return self._show(topic, {"topic": topic.name}, _read_look(values, ("ready",)))
 
     def run_deferred(self, request: Request) -> Awaitable[Response]:
-        """Queues it now, as if its delay were over."""
+        """Queue the message now, as if its delay were over."""
         return self._change_deferred(request, Deferral.run)
 
     def cancel_deferred(self, request: Request) -> Awaitable[Response]:
-        """Drops it; it counts as finished and does not come back after a restart."""
+        """Drop the message; it counts as finished and does not come back after a restart."""
         return self._change_deferred(request, Deferral.cancel)
 
     def _change_deferred(
@@ -198,7 +198,7 @@ def _client(consumer: Any) -> dict[str, str]:
 
 
 def _encode_body(piece: bytes, is_truncated: bool) -> tuple[str, str]:
-    """(text, "text") where it is UTF-8, but for a last character that was cut in two; else (..., "base64")."""
+    """(text, "text") if it is UTF-8, except for a last character that was cut in two; otherwise (..., "base64")."""
     try:
         return piece.decode(), "text"
     except UnicodeDecodeError as error:

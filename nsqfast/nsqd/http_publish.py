@@ -20,9 +20,9 @@ from nsqfast.nsqd.options import Options
 
 log = logging.getLogger("nsqd")
 
-SLICE_UNITS = 1024  # of a budget: the clock is looked at after each slice of messages
+SLICE_UNITS = 1024  # of a budget: the clock is read after each slice of messages
 OK = text_answer("OK")
-_PLAIN = Request("POST", b"/pub", "")  # what all requests that take the shortcut have in common
+_PLAIN = Request("POST", b"/pub", "")  # shared by all requests that take the shortcut
 _INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
 _IS_BINARY = {"false": False, "0": False, "true": True, "1": True}
 
@@ -34,7 +34,7 @@ class Publisher:
         self._registry = registry
         self._message_size_max = options.max_msg_size
         self._defer_ms_max = options.max_req_timeout_ns // 1_000_000
-        self._line = asyncio.Lock()  # of those that take more than a part of a turn
+        self._line = asyncio.Lock()  # for requests that take more than a part of a turn
 
     def shortcut(self) -> Shortcut | None:
         """For publishes that need no handler; None on a broker whose answers wait for the disk."""
@@ -43,7 +43,7 @@ class Publisher:
         return Shortcut(self._registry, reply)
 
     def pub(self, request: Request) -> Response | Awaitable[Response]:
-        """One message."""
+        """Publish one message."""
         body = request.body
         if request.oversize or len(body) > self._message_size_max:
             raise HttpError(413, "MSG_TOO_BIG")
@@ -56,11 +56,11 @@ class Publisher:
             ticket = topic.put(body, defer_ms)
         except PublishError:
             raise HttpError(503, "EXITING") from None
-        # What is deferred is written already.
+        # A deferred message is already written.
         return self._when_durable(ticket, None if defer_ms else topic)
 
     def mpub(self, request: Request) -> Response | Awaitable[Response]:
-        """Many messages, as lines or with their sizes in front."""
+        """Publish many messages, as lines or with their sizes in front."""
         if request.oversize == DECLARED:
             raise HttpError(413, "BODY_TOO_BIG")
         values = parameters(request)
@@ -78,7 +78,7 @@ class Publisher:
         return self._when_durable(ticket, topic)
 
     async def _put_later(self, bodies: Bodies, topic: Topic, size: int) -> Response:
-        """One of them at a time, a part in each turn; answered after the last message."""
+        """Publish one request at a time, a part in each turn; answers after the last message."""
         hold(size)
         try:
             async with self._line:
@@ -100,7 +100,7 @@ class Publisher:
             ticket = bodies.put()
             if bodies.is_done:
                 break
-            if ticket:  # it has no OK of its own, but an error is that of all
+            if ticket:  # the ticket has no OK of its own, but its error is everyone's
                 self._registry.when_durable(ticket, errors.append, None)
             if part.is_spent(SLICE_UNITS):
                 await _let_others()
@@ -129,7 +129,7 @@ class Publisher:
     def _when_durable(
         self, ticket: int, topic: Topic | None, errors: list[str | None] | None = None
     ) -> Response | Awaitable[Response]:
-        """OK at once if nothing has to be waited for, else a future of it; `errors`: of what came before."""
+        """OK at once if there is nothing to wait for, otherwise a future of it; `errors`: those of earlier parts."""
         if not ticket:
             return OK
         promise = _Promise(errors)
@@ -138,7 +138,7 @@ class Publisher:
 
 
 def admit(registry: Registry, topic: str, channel: str | None = None) -> None:
-    """403 where it would be one too many."""
+    """403 if the topic would exceed the limit."""
     try:
         registry.admit(topic, channel)
     except ProtocolError as error:
@@ -159,7 +159,7 @@ def reply(error: Exception | None) -> bytes:
 
 
 class _Promise:
-    """An answer that is due when messages are on disk; often they are already."""
+    """An answer that is due when the messages are on disk, which is often already the case."""
 
     __slots__ = ("_errors", "_future", "response")
 
@@ -180,7 +180,7 @@ class _Promise:
 
 
 async def _let_others() -> None:
-    """Have their turn."""
+    """Yield to the loop."""
     await asyncio.sleep(0)
 
 

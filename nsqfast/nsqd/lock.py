@@ -1,7 +1,7 @@
-"""One broker per data folder: an exclusive flock on the folder itself, as Go's nsqd takes it.
+"""One broker per data folder: an exclusive flock on the folder itself, as in Go's nsqd.
 
-So neither two of ours nor one of each can open the same files. The kernel gives the lock back when the process ends,
-however it ends.
+So no two brokers, ours or Go's, can open the same files. The kernel releases the lock when the process ends, however it
+ends.
 """
 
 import fcntl
@@ -32,7 +32,7 @@ class DirectoryLock:
             ) from None
 
     def release(self) -> None:
-        """Lets the next broker in; a second call does nothing."""
+        """Release the lock; a second call does nothing."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -1,4 +1,4 @@
-"""Every nsqlookupd this broker reports to, and the channels that they know of a new topic (spec nsqd-core §2, §9)."""
+"""All nsqlookupd to which this broker reports, and the channels they know for a new topic (spec nsqd-core §2, §9)."""
 
 import asyncio
 import importlib
@@ -23,7 +23,7 @@ log = logging.getLogger("nsqd")
 
 NS = 1e9
 ANSWER_SIZE_MAX = 16 << 20
-CHANNEL_UNITS = 100  # of a budget: what making a channel takes
+CHANNEL_UNITS = 100  # of a budget: the cost of creating a channel
 
 
 class Lookup:
@@ -34,17 +34,17 @@ class Lookup:
         self._options = options
         self._peers: dict[str, LookupPeer] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._session: Any = None  # of aiohttp, made for the first question
-        # By topic, while its channels are asked for: those that were deleted meanwhile.
+        self._session: Any = None  # aiohttp's, created for the first query
+        # By topic, while its channels are being queried: the channels deleted meanwhile.
         self._deleted: dict[str, set[str]] = {}
 
     async def load_client(self) -> None:
-        """Read what asks over HTTP from disk, if it will be needed: for some 20 ms of that nobody else runs."""
+        """Import the HTTP client, if it will be needed: this blocks everything for about 20 ms."""
         if self._options.nsqlookupd_tcp_addresses:
             await asyncio.to_thread(importlib.import_module, "aiohttp")
 
     def configure(self) -> None:
-        """Peers for the addresses as they are in the settings now; those that are not there any more end."""
+        """Create peers for the addresses now in the settings, and stop those that are gone."""
         wanted = dict.fromkeys(self._options.nsqlookupd_tcp_addresses or ())
         for address in [address for address in self._peers if address not in wanted]:
             log.info("LOOKUP(%s): removing peer", masked(address))
@@ -58,7 +58,7 @@ class Lookup:
         self._run(self.load_client())
 
     async def stop(self) -> None:
-        """Nobody is told anything any more; topics that still wait for an answer do not."""
+        """Stop all peers; topics waiting for an answer wait no longer."""
         for peer in self._peers.values():
             await peer.stop()
         self._peers.clear()
@@ -73,10 +73,10 @@ class Lookup:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    # what they are told
+    # reports to nsqlookupd
 
     def changed(self, kind: str, topic: str, channel: str | None) -> None:
-        """A topic or a channel came or went."""
+        """A topic or a channel was created or removed."""
         if kind == "channel-" and channel is not None:
             self.forget_channel(topic, channel)
         if not self._peers:
@@ -100,7 +100,7 @@ class Lookup:
         }
 
     def _names(self) -> Iterator[Name]:
-        """Those that are there when their turn comes: what went before was told already."""
+        """Those that exist when their turn comes: earlier removals were already reported."""
         for topic in self._registry.topics():
             if topic.exiting:
                 continue
@@ -111,10 +111,10 @@ class Lookup:
                 if not channel.exiting:
                     yield topic.name, channel.name
 
-    # what they are asked
+    # queries to nsqlookupd
 
     def _ask_for_channels(self, name: str) -> None:
-        """Until the answer is there the topic keeps its messages, so that no channel misses the first of them."""
+        """Until the answer arrives the topic keeps its messages, so that no channel misses the first ones."""
         topic = self._registry.find_topic(name)
         assert topic is not None
         topic.await_channels()
@@ -122,7 +122,7 @@ class Lookup:
         self._run(self._make_channels(topic, list(self._peers.values()), deleted))
 
     def forget_channel(self, topic: str, channel: str) -> None:
-        """Somebody deleted it, there or not: an answer that is on its way does not bring it back."""
+        """Somebody deleted the channel, whether it existed or not: a pending answer must not bring it back."""
         if topic in self._deleted:
             self._deleted[topic].add(channel)
 
@@ -133,7 +133,7 @@ class Lookup:
             found = await asyncio.gather(*[self._channels(peer, topic.name) for peer in peers])
             part = Part()
             for name in sorted(set().union(*found)):
-                # An ephemeral one exists while somebody consumes it, and here nobody does.
+                # An ephemeral channel exists while somebody consumes it, and here nobody does.
                 if is_valid_name(name) and not is_ephemeral(name) and name not in deleted:
                     if topic.exiting:
                         return
@@ -150,7 +150,7 @@ class Lookup:
             topic.have_channels()
 
     async def _channels(self, peer: LookupPeer, topic: str) -> set[str]:
-        """What one of them knows; nothing if it does not answer well."""
+        """The channels that one of them knows; none if it does not give a good answer."""
         await peer.was_tried.wait()
         if not peer.broadcast_address:
             log.error(
@@ -164,7 +164,7 @@ class Lookup:
             async with request as answer:
                 body = await _body(answer)
             return set(map(str, orjson.loads(body)["channels"]))
-        except Exception as error:  # whatever it is, the topic must not wait for ever
+        except Exception as error:  # whatever the error is, the topic must not wait for ever
             log.warning(
                 "LOOKUPD(%s): no channels of topic %s - %s",
                 peer.shown,
@@ -174,7 +174,7 @@ class Lookup:
             return set()
 
     async def _open_session(self) -> Any:
-        # Reading it from disk takes a while, and the loop has others to serve.
+        # Importing it takes a while, and the loop has others to serve.
         aiohttp = await asyncio.to_thread(importlib.import_module, "aiohttp")
         if self._session is None:
             self._session = aiohttp.ClientSession(

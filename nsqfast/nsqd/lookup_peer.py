@@ -1,7 +1,7 @@
-"""One nsqlookupd and what it is told of this broker (spec nsqd-core §9, nsqlookupd §2).
+"""One nsqlookupd, and the reports that it gets from this broker (spec nsqd-core §9, nsqlookupd §2).
 
-A task per peer: a slow or dead one delays nobody. What is to be said stands in line; without a connection nothing
-does, because a new one begins with all there is.
+Each peer has its own task, so a slow or dead one delays nobody. Commands wait in a queue; without a connection nothing
+is queued, because a new connection begins by registering everything.
 """
 
 import asyncio
@@ -30,22 +30,22 @@ TIMEOUT_S = 1.0  # to connect, and for each batch of answers
 PING_S = 15.0
 BATCH_COUNT = 256  # commands in one write
 RETRY_S_MAX = 15.0
-NAME_UNITS = 20  # of a budget: what noting one takes
+NAME_UNITS = 20  # of a budget: the cost of noting one name
 
 Name = tuple[str, str | None]  # a topic, or a topic and a channel
 
 
 class LookupdError(NsqfastError):
-    """A peer that is no nsqlookupd, or not this time."""
+    """The peer is not an nsqlookupd, or failed this time."""
 
 
 def register(name: Name) -> bytes:
-    """The command for a topic or a channel."""
+    """The command that registers a topic or a channel."""
     return _command(b"REGISTER", name)
 
 
 def unregister(name: Name) -> bytes:
-    """The same for one that is gone."""
+    """The command that unregisters one."""
     return _command(b"UNREGISTER", name)
 
 
@@ -54,7 +54,7 @@ def _command(word: bytes, name: Name) -> bytes:
 
 
 def read_identity(answer: bytes) -> tuple[str, int]:
-    """Broadcast address and HTTP port of a nsqlookupd, from what it says to IDENTIFY."""
+    """Broadcast address and HTTP port of an nsqlookupd, from its answer to IDENTIFY."""
     try:
         found = orjson.loads(answer)
         host, port = found["broadcast_address"], found["http_port"]
@@ -78,10 +78,10 @@ class LookupPeer:
     ) -> None:
         self.address = address
         self.shown = masked(address)
-        self.broadcast_address = ""  # from its answer, kept while it is away
+        self.broadcast_address = ""  # from its answer; kept while it is away
         self.http_port = 0
         self.is_connected = False
-        self.was_tried = asyncio.Event()  # once it is known who it is, or that it does not answer
+        self.was_tried = asyncio.Event()  # set when its identity is known, or it does not answer
         self._identity = identity
         self._names = names
         self._answer_size_max = answer_size_max
@@ -90,19 +90,19 @@ class LookupPeer:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Connect and go on connecting."""
+        """Connect, and reconnect whenever needed."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """The connection ends without a word, as in NSQ: that says it all."""
+        """End the connection without further commands, as NSQ does: nsqlookupd needs none."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
-        self.was_tried.set()  # nobody is to wait for an answer that will not come any more
+        self.was_tried.set()  # nobody should wait for an answer that cannot come any more
 
     def tell(self, command: bytes) -> None:
-        """Say it in its turn; without a connection, try to get one."""
+        """Queue a command; without a connection, try to get one."""
         if self.is_connected:
             self._waiting.append(command)
         self._is_wanted.set()
@@ -121,14 +121,14 @@ class LookupPeer:
             self.is_connected = False
             self._waiting.clear()
             self._is_wanted.clear()
-            # Soon after a first failure, then less and less often; a change of names is worth a try at once.
+            # Retry soon after a first failure, then less and less often; a change of names triggers a retry at once.
             delay_s = min(RETRY_S_MAX, 0.5 * 2 ** min(failures, 10))
             delay_s *= random.uniform(0.5, 1)  # noqa: S311 - no secret
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._is_wanted.wait(), delay_s)
 
     async def _converse(self) -> None:
-        """Until something fails."""
+        """Exchange commands and answers until something fails."""
         place = parse_address(self.address)
         if not isinstance(place, Inet):
             raise LookupdError("an address needs a host and a port")
@@ -142,16 +142,16 @@ class LookupPeer:
                 if not self._waiting:
                     await self._rest(reader, ping_at_s - time.monotonic())
                 batch = self._take_batch()
-                # nsqlookupd takes a node for dead that sends no PING, however much else it says.
+                # nsqlookupd considers a node dead that sends no PING, whatever else it sends.
                 if time.monotonic() >= ping_at_s or not batch:
                     batch.append(b"PING\n")
                     ping_at_s = time.monotonic() + PING_S
                 await self._say(reader, writer, batch)
         finally:
-            writer.transport.abort()  # what has not left need not: a new connection begins with all there is
+            writer.transport.abort()  # unsent commands do not matter: a new connection begins by registering everything
 
     async def _rest(self, reader: asyncio.StreamReader, wait_s: float) -> None:
-        """Until there is something to say, or it is time for a PING; an end of the connection is noticed at once."""
+        """Wait until there is something to send, or a PING is due; the end of the connection is noticed at once."""
         end = asyncio.ensure_future(reader.read(1))
         wanted = asyncio.ensure_future(self._is_wanted.wait())
         try:
@@ -161,7 +161,7 @@ class LookupPeer:
         finally:
             end.cancel()
             wanted.cancel()
-            # The stream has one reader at a time, and this one is it until its end was taken in.
+            # The stream has one reader at a time, and it is this one until its end was handled.
             await asyncio.wait((end, wanted))
 
     def _take_batch(self) -> list[bytes]:
@@ -175,7 +175,7 @@ class LookupPeer:
         self.broadcast_address, self.http_port = read_identity(answer)
         if not self.broadcast_address:
             log.error("LOOKUPD(%s): no broadcast address", self.shown)
-        # From here on changes are told one by one, among the names of what is there.
+        # From here on changes are reported one by one, interleaved with the existing names.
         self.is_connected = True
         self.was_tried.set()
         part = Part()

@@ -7,13 +7,13 @@ from nsqfast.nsqd.options import LOG_PREFIX, PROGRAM, Options, parse
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs a broker until it is told to stop; returns the exit status."""
+    """Run a broker until it is told to stop; returns the exit status."""
     words = sys.argv[1:] if argv is None else argv
     return daemon.run(PROGRAM, LOG_PREFIX, lambda: parse(words), _live)
 
 
 async def _live(options: Options) -> None:
-    # The compiled core is loaded late, so that --help and a wrong flag answer at once.
+    # The compiled core is imported late, so that --help and wrong flags are answered at once.
     from nsqfast._ext.core.message import keep_freed_memory
     from nsqfast.net.descriptor_reserve import raise_descriptor_limit
     from nsqfast.nsqd.http_api import HttpApi

@@ -1,12 +1,12 @@
-"""nsqd.dat: which topics and channels there are and which of them are paused. Same file as Go's nsqd.
+"""nsqd.dat: the list of topics and channels, and which of them are paused. It is the same file as Go's nsqd.
 
     {"topics":[{"name":"orders","paused":false,"channels":[{"name":"billing","paused":false}]}],"version":"1.3.0"}
 
-Empty lists are null; ephemeral names are not in it. It is replaced whole: written beside, synced, renamed, and the
-folder synced as well, so that after a power failure there is either the old or the new one.
+Empty lists are null; ephemeral names are not included. The file is replaced as a whole: written under a temporary name,
+synced, renamed, and the folder synced as well, so that after a power failure either the old or the new file exists.
 
-What cannot be read is no reason to leave messages undelivered: topics and channels are then found by the files of their
-queues, and the file stays under another name. A full disk is none, either: what could not be written is tried again.
+An unreadable file is no reason to leave messages undelivered: topics and channels are then found by the files of their
+queues, and the file is kept under another name. Nor is a full disk: failed writes are retried.
 """
 
 import contextlib
@@ -33,19 +33,19 @@ if TYPE_CHECKING:
     from nsqfast._ext.broker.registry import Registry
 
 FILE_NAME = "nsqd.dat"
-# Of a queue; what follows a colon is a channel.
+# The files of a queue; a channel name follows the colon.
 QUEUE = r"(?P<topic>[^:]+)(?::(?P<channel>[^:]+))?\.diskqueue\."
 DATA_FILE = re.compile(QUEUE + r"[0-9]{6,}\.dat")
 DATA_OR_POSITION_FILE = re.compile(QUEUE + r"(?:[0-9]{6,}|meta)\.dat")
 LEFTOVER = re.compile(re.escape(FILE_NAME) + r"\.[0-9]+\.tmp")
-# The operator's to mend before a start: permissions, a folder that is not there, too few descriptors.
+# Errors that the operator must fix before a start: permissions, a missing folder, too few descriptors.
 REFUSED_READS = {errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 NO_SECOND_NAME = {
     errno.EPERM,
     errno.EOPNOTSUPP,
     errno.ENOSYS,
     errno.EMLINK,
-}  # folders, some file systems
+}  # folders, and some file systems, answer so
 REFUSED_WRITES = REFUSED_READS | {errno.EROFS, errno.ENOENT, errno.ENOTDIR}
 log = logging.getLogger("nsqd")
 
@@ -59,11 +59,11 @@ class TopicEntry:
 
 
 def decode(data: bytes) -> dict[str, TopicEntry]:
-    """The topics by name; ValueError if this is no metadata. Names that are not valid are skipped with a warning."""
+    """The topics by name; ValueError if this is not metadata. Invalid names are skipped with a warning."""
     if not data.strip():
         raise ValueError("unexpected end of JSON input")
     try:
-        value = json.loads(data.decode())  # zeros would be taken for UTF-32
+        value = json.loads(data.decode())  # json would take zeros for UTF-32
     except RecursionError:
         raise ValueError("nested too deeply") from None
     topics: dict[str, TopicEntry] = {}
@@ -110,7 +110,7 @@ def _name_and_paused(entry: dict[str, Any]) -> tuple[str, bool]:
 
 
 def encode(registry: "Registry") -> bytes:
-    """The file's content for what the registry holds now."""
+    """The file's content for the current registry."""
     listing = Listing(registry)
     listing.note_all()
     for _ in listing.write():
@@ -119,9 +119,10 @@ def encode(registry: "Registry") -> bytes:
 
 
 def load(registry: "Registry", folder: str) -> bytes | None:
-    """Creates what the file of that folder names, and what has messages in the folder without being named.
+    """Create everything that the folder's file names, and everything that has messages in the folder without being
+    named.
 
-    Returns what the file holds: nothing if it is not there, None if it cannot be used.
+    Returns the file's content: empty if the file does not exist, None if it is unusable.
     """
     data: bytes | None = None
     try:
@@ -134,7 +135,7 @@ def load(registry: "Registry", folder: str) -> bytes | None:
     except OSError as error:
         topics = _find_again(folder, os_error(error))
     for name, channel in sorted(queues_in(folder, DATA_FILE, known=topics)):
-        # A kill came between the OK to a first message and the name's way into the file.
+        # A kill came between the OK to a first message and the write of its name to the file.
         log.warning(
             "messages of %s are here, and %s does not name it", _shown(name, channel), FILE_NAME
         )
@@ -151,7 +152,7 @@ def load(registry: "Registry", folder: str) -> bytes | None:
 
 
 def _find_again(folder: str, reason: str) -> dict[str, TopicEntry]:
-    """The topics by the files of their queues, for want of a list that can be read."""
+    """Find the topics by the files of their queues, because there is no readable list."""
     topics: dict[str, TopicEntry] = {}
     for name, channel in sorted(queues_in(folder, DATA_OR_POSITION_FILE, known=topics)):
         _add(topics, name, channel)
@@ -179,7 +180,7 @@ def _add(topics: dict[str, TopicEntry], name: str, channel: str) -> None:
 
 def _create(registry: "Registry", name: str, entry: TopicEntry) -> None:
     topic = registry.topic(name)
-    # Paused until all its channels are there: its backlog is for each of them, not for the first.
+    # Paused until all its channels exist: its backlog is for each of them, not only for the first.
     topic.pause()
     for channel_name, paused in entry.channels.items():
         made = topic.channel(channel_name)
@@ -196,7 +197,7 @@ def _shown(topic: str, channel: str) -> str:
 def queues_in(
     folder: str, kind: re.Pattern[str], known: dict[str, TopicEntry]
 ) -> set[tuple[str, str]]:
-    """(topic, channel) of every other queue with such a file that is not empty; the channel is '' for a topic's own."""
+    """Yield (topic, channel) of every other queue with a non-empty file; the channel is '' for a topic's own queue."""
     found = set()
     with os.scandir(folder) as files:
         for file in files:
@@ -214,10 +215,10 @@ def queues_in(
 
 
 def read(folder: str) -> bytes | None:
-    """What the file of that folder holds, None if it is not there; OSError if the disk does not give it."""
+    """The content of the folder's file, None if it does not exist; OSError if the disk does not return it."""
     path = os.path.join(folder, FILE_NAME)  # noqa: PTH118 - shown as text
     try:
-        # A pipe of that name would keep us waiting.
+        # A pipe of that name would block us.
         if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116
             raise ValueError("it is no regular file")
         with open(path, "rb") as file:  # noqa: PTH123
@@ -232,7 +233,7 @@ def read(folder: str) -> bytes | None:
 
 
 def keep_aside(folder: str) -> str:
-    """Gives the file a name of its own, beside the one under which it is about to be replaced; OSError."""
+    """Give the file a name of its own before it is replaced; OSError."""
     path = os.path.join(folder, FILE_NAME)  # noqa: PTH118
     for number in itertools.count():
         aside = f"{path}.bad.{number}" if number else f"{path}.bad"
@@ -250,7 +251,7 @@ def keep_aside(folder: str) -> str:
 
 
 def remove_leftovers(folder: str) -> None:
-    """What a broker that was killed has written beside the file."""
+    """Remove temporary files of a killed broker."""
     with os.scandir(folder) as files:
         names = [
             file.name
@@ -263,7 +264,7 @@ def remove_leftovers(folder: str) -> None:
 
 
 def write(folder: str, data: bytes) -> None:
-    """Replaces the file; OSError if that fails, and then the old one is still there."""
+    """Replace the file; OSError if that fails, in which case the old one is still there."""
     path = os.path.join(folder, FILE_NAME)  # noqa: PTH118
     with _written_beside(path, data, is_synced=True) as temporary:
         os.rename(temporary, path)  # noqa: PTH104
@@ -275,16 +276,16 @@ def write(folder: str, data: bytes) -> None:
 
 
 def try_writing(folder: str, data: bytes) -> None:
-    """Whether `write` would find a place for it; OSError if not."""
+    """Check that `write` would find room for the file; OSError if not."""
     path = os.path.join(folder, FILE_NAME)  # noqa: PTH118
     with _written_beside(path, data, is_synced=False) as temporary:
         os.unlink(temporary)  # noqa: PTH108
 
 
 def refuse_folder(folder: str) -> None:
-    """OptionsError for one that is not ours to write to: what is accepted there would be lost at the end.
+    """Raise OptionsError if we may not write to the folder: accepted messages would be lost at the end.
 
-    One without room is fine, since consumers can make some.
+    A full disk is no reason to refuse, since consumers can make room.
     """
     try:
         try_writing(folder, b"")
@@ -295,7 +296,7 @@ def refuse_folder(folder: str) -> None:
 
 @contextlib.contextmanager
 def _written_beside(path: str, data: bytes, *, is_synced: bool) -> Iterator[str]:
-    """A file with that content; it is gone if anything fails."""
+    """Write a temporary file with that content; it is removed if anything fails."""
     temporary = f"{path}.{random.randrange(1 << 63)}.tmp"  # noqa: S311 - a name, no secret
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:

@@ -1,4 +1,4 @@
-"""Keeps nsqd.dat true while the broker runs. Its fsyncs are waited for on a thread, never by the loop."""
+"""Keeps nsqd.dat up to date while the broker runs. A thread waits for its fsyncs, never the loop."""
 
 import asyncio
 import errno
@@ -29,28 +29,28 @@ from nsqfast.nsqd.metadata_listing import Listing
 if TYPE_CHECKING:
     from nsqfast._ext.broker.registry import Registry
 
-INTERVAL_S = 0.25  # between two writes, of which nobody waits for the second
-BURST_S = 2.0  # so far writes that somebody waits for may run ahead of that: eight of them
-PIECE_UNITS = 30  # of a budget: what a piece of the file's text takes
+INTERVAL_S = 0.25  # between two writes, if nobody waits for the second
+BURST_S = 2.0  # how far awaited writes may run ahead of that: eight of them
+PIECE_UNITS = 30  # of a budget: the cost of a piece of the file's text
 RETRY_S = 1.0
-COMPLAINT_S = 60.0  # between two lines about a write that goes on failing
+COMPLAINT_S = 60.0  # between two lines about a write that keeps failing
 log = logging.getLogger("nsqd")
 
 
 class MetadataFile:
-    """Keeps the file up to date: behind the loop's back after a change, and again if that failed.
+    """Keeps the file up to date: writes it in the background after a change, and again if that failed.
 
-    Each snapshot has a number, and an older one never replaces a newer one, whoever comes first to the disk. While one
-    is being made or written, further changes wait and are written together, a few times a second at most. Each topic in
-    it is as it was at some moment between its start and its end.
+    Each snapshot has a number, and an older one never replaces a newer one, whichever reaches the disk first. While one
+    is being made or written, further changes wait and are written together, a few times a second at most. Each topic
+    appears as it was at some moment between the start and the end of the snapshot.
     """
 
     def __init__(self, registry: "Registry", folder: str) -> None:
         self.path = os.path.join(folder, FILE_NAME)  # noqa: PTH118
-        self.health = "OK"  # or NOK and why the last write failed
+        self.health = "OK"  # or NOK and the reason why the last write failed
         self._registry = registry
         self._folder = folder
-        self._content: bytes | None = None  # None = not to be used
+        self._content: bytes | None = None  # None = unusable
         self._listing = Listing(registry)
         self._taken = 0
         self._written = 0
@@ -59,16 +59,16 @@ class MetadataFile:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_wanted = False
         self._is_busy = False
-        self._waiters: list[asyncio.Future[None]] = []  # of the next snapshot
-        self._task: asyncio.Future[None] | None = None  # of the one that is made and written
-        self._timer: asyncio.Handle | None = None  # to its start
-        self._timer_s = 0.0  # when that is
-        self._started_s = self._due_s = -INTERVAL_S  # the last start; when it is time for one more
+        self._waiters: list[asyncio.Future[None]] = []  # for the next snapshot
+        self._task: asyncio.Future[None] | None = None  # for the snapshot being made and written
+        self._timer: asyncio.Handle | None = None  # until its start
+        self._timer_s = 0.0  # the time of that
+        self._started_s = self._due_s = -INTERVAL_S  # the last start; when the next one is allowed
         self._failing_since = 0.0  # 0 = it is not
         self._complained = 0.0
 
     def load(self) -> None:
-        """Has the registry make what there is; OptionsError if the operator has to do something first."""
+        """Let the registry create everything in the file; OptionsError if the operator has to fix something first."""
         try:
             remove_leftovers(self._folder)
             refuse_folder(self._folder)
@@ -78,7 +78,7 @@ class MetadataFile:
             raise OptionsError(named or str(error)) from None
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Writes it unless it says so already; from now on every `changed` has it written soon."""
+        """Write the file unless it is up to date; from now on every `changed` triggers a write soon."""
         self._loop = loop
         self._executor = ThreadPoolExecutor(1, "metadata")
         number, data = self._snapshot()
@@ -92,7 +92,7 @@ class MetadataFile:
             self._fail(error)
 
     def close(self) -> None:
-        """Waits for a write on its way; changes after this are not written."""
+        """Wait for a write that is under way; later changes are not written."""
         self._loop = None
         if self._timer is not None:
             self._timer.cancel()
@@ -105,9 +105,9 @@ class MetadataFile:
             waiter.cancel()
 
     async def persist(self, topic: str | None = None) -> None:
-        """Returns when what is true now is on disk; OSError if it does not get there.
+        """Return when the current state is on disk; OSError if it cannot be written.
 
-        `topic`: that of which `changed` does not tell; None = any.
+        `topic`: the topic changed without a call of `changed`; None = any.
         """
         if self._loop is None:
             raise OSError(errno.ESHUTDOWN, "exiting")
@@ -121,7 +121,7 @@ class MetadataFile:
         await waiter
 
     def changed(self, kind: str, topic: str, channel: str | None) -> None:
-        """A topic or a channel came or went."""
+        """A topic or a channel was created or removed."""
         if not (is_ephemeral(topic) or (channel is not None and is_ephemeral(channel))):
             self._listing.note(kind, topic)
             self._want()
@@ -132,7 +132,7 @@ class MetadataFile:
             self._plan(self._loop)
 
     def _plan(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start at once if nothing was written for a while, or if somebody waits for it and few did before."""
+        """Start at once if nothing was written for a while, or if somebody waits for it and few have recently."""
         at_s = self._due_s - BURST_S if self._waiters else self._started_s + INTERVAL_S
         if self._timer is not None:
             if self._timer_s <= at_s:
@@ -205,7 +205,7 @@ class MetadataFile:
             )
             self._complained = now
         self._failing_since = self._failing_since or now
-        # A topic that is on disk and in no list would be forgotten by a restart.
+        # A restart would forget a topic that is on disk but in no list.
         if self._loop is not None:
             self._is_wanted = True
             self._loop.call_later(RETRY_S, self._start)
@@ -217,7 +217,7 @@ class MetadataFile:
             log.info("NSQ: topic/channel metadata is persisted again")
 
     def _snapshot(self) -> tuple[int, bytes]:
-        """All at once: nobody is served yet."""
+        """Take the whole snapshot at once: nobody is served yet."""
         self._taken += 1
         self._listing.note_all()
         for _ in self._listing.write():
@@ -240,6 +240,6 @@ class MetadataFile:
 
 
 def _is_last_part(steps: Iterator[None]) -> bool:
-    """Does a part of them."""
+    """Do a part of the work; returns whether it was the last."""
     part = Part()
     return not any(part.is_spent(PIECE_UNITS) for _ in steps)

@@ -1,7 +1,7 @@
-"""The text of nsqd.dat for what the registry holds, made a part at a time, and anew only where something changed.
+"""The text of nsqd.dat for the current registry, made a part at a time, and only for the parts that changed.
 
-Topics stand by name in blocks, each with its text. A change marks its block; so one more topic among a hundred thousand
-costs the text of some fifty.
+Topics are sorted by name into blocks, each with its text. A change marks its block, so one more topic among a hundred
+thousand costs the text of about fifty.
 """
 
 from bisect import bisect_left, bisect_right
@@ -13,13 +13,13 @@ from nsqfast import NSQ_VERSION
 if TYPE_CHECKING:
     from nsqfast._ext.broker.registry import Registry
 
-BLOCK_COUNT_MAX = 64  # topics
-CHANNEL_COUNT = 64  # of a topic, in one piece of text
+BLOCK_COUNT_MAX = 64  # topics per block
+CHANNEL_COUNT = 64  # channels of a topic in one piece of text
 _BOOL = {False: "false", True: "true"}
 
 
 class _Block:
-    """Neighbours by name, and what the file says of them."""
+    """Neighbours by name, and their text in the file."""
 
     __slots__ = ("is_changed", "names", "text")
 
@@ -30,22 +30,22 @@ class _Block:
 
 
 class Listing:
-    """Of all topics and channels that are not ephemeral."""
+    """The text for all topics and channels that are not ephemeral."""
 
     def __init__(self, registry: "Registry") -> None:
         self._registry = registry
         self._topics: dict[str, Any] = {}
         self._blocks: list[_Block] = []
-        self._firsts: list[str] = []  # names, of each block
+        self._firsts: list[str] = []  # first name of each block
         self._texts: list[bytes] = []
-        self._is_known = False  # whether the blocks hold what there is
+        self._is_known = False  # whether the blocks hold the current topics
 
     def note_all(self) -> None:
-        """Anything may have changed."""
+        """Mark everything as changed."""
         self._is_known = False
 
     def note(self, kind: str, name: str) -> None:
-        """A topic that is not ephemeral came or went, or one of its channels did."""
+        """A topic that is not ephemeral, or one of its channels, was created or removed."""
         if not self._is_known:
             return
         if kind == "topic+":
@@ -64,7 +64,7 @@ class Listing:
                 del block.names[place]
 
     def write(self) -> Iterator[None]:
-        """Make the texts that changed, a piece at a step; what changes between two steps is for the next time."""
+        """Make the texts that changed, one piece per step; changes between two steps are left for the next time."""
         if not self._is_known:
             topics = [topic for topic in self._registry.topics() if not topic.ephemeral]
             self._topics = {topic.name: topic for topic in topics}
@@ -78,7 +78,7 @@ class Listing:
         self._texts = [block.text for block in blocks if block.text]
 
     def text(self) -> bytes:
-        """The file's content as of the last `write` that came to its end."""
+        """The file's content as of the last completed `write`."""
         topics = b",".join(self._texts)
         return b'{"topics":%b,"version":"%b"}' % (
             b"[%b]" % topics if topics else b"null",
@@ -114,7 +114,7 @@ class Listing:
 
 
 def topic_pieces(topic: Any) -> Iterator[str]:
-    """What the file says of one topic. Names are what they are allowed to be: none needs an escape."""
+    """The text of one topic. Valid names need no escapes."""
     channels = [channel for channel in topic.channels() if not channel.ephemeral]
     head = f'{{"name":"{topic.name}","paused":{_BOOL[topic.paused]},"channels":'
     if not channels:

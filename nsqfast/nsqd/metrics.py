@@ -1,9 +1,9 @@
-"""The figures behind /metrics: read from the compiled core when somebody asks, counted nowhere a second time.
+"""The figures behind /metrics: read from the compiled core on request, and not counted a second time.
 
     gather   topics and channels, each at one moment ─► rows
     render   broker and process, then rows family by family ─► pieces of the answer
 
-Both go in small steps, between which the loop serves others: ten thousand topics take a while.
+Both work in small steps, between which the loop serves others: ten thousand topics take a while.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from nsqfast.stats.prometheus import (
     histogram_series,
 )
 
-# How long the loop is kept from others at a time.
+# How long the loop may be blocked at a time.
 SLICE_S = 0.001
 LAG_LEAST_S, LAG_MOST_S = 0.001, 10.0
 
@@ -79,7 +79,7 @@ LATENCY = Family(
 
 
 class Metrics:
-    """Of one broker."""
+    """The figures of one broker."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -87,7 +87,7 @@ class Metrics:
         self._registry.register(BrokerCollector(broker))
         PlatformCollector(registry=self._registry)
         GCCollector(registry=self._registry)
-        # One at a time: each has all its lines in memory.
+        # One at a time: each holds all its lines in memory.
         self._turn = asyncio.Lock()
 
     async def answer(self, accept: str) -> Response:
@@ -116,7 +116,7 @@ class Metrics:
 
 
 class Queues:
-    """Topics and channels as rows, as many as there may be."""
+    """Topics and channels as rows, up to the maximum number of series."""
 
     def __init__(self, broker: Broker) -> None:
         self._registry = broker.registry
@@ -131,7 +131,7 @@ class Queues:
         self.latencies: list[HistogramRow] = []
 
     def gather(self) -> Iterator[None]:
-        """A queue at a step. Topics come first under the ceiling; what is left is for channels, by name."""
+        """Gather one queue per step. Under the ceiling topics come first; channels get the rest, by name."""
         room = self._options.metrics_max_series or sys.maxsize
         topics = self._registry.topics()
         self._topic_count = len(topics)
@@ -171,7 +171,7 @@ class Queues:
             yield
 
     def totals(self) -> Iterator[Metric]:
-        """How many there are, shown or not."""
+        """The numbers of topics and channels, shown or not."""
         yield GaugeMetricFamily("nsqd_topics", "Topics.", self._topic_count)
         yield GaugeMetricFamily("nsqd_channels", "Channels.", self._channel_count)
         yield GaugeMetricFamily(
@@ -214,13 +214,13 @@ def _age_s(queue: Topic | Channel) -> float | str:
 
 
 class BrokerCollector(Collector):
-    """What is there once, whatever topics there are."""
+    """The figures that exist once, whatever topics there are."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
     def collect(self) -> Iterable[Metric]:
-        """Everything as it is now."""
+        """Collect the current figures."""
         parts: tuple[Callable[[], Iterator[Metric]], ...] = (
             self._state,
             lambda: connection_metrics("nsqd", self._broker.listeners),

@@ -1,4 +1,4 @@
-"""Every setting of nsqd, with the names, defaults and meaning of nsqd 1.3.0, and what may not be set."""
+"""Every setting of nsqd, with the names, defaults and meaning of nsqd 1.3.0, and the checks of their values."""
 
 import socket
 import zlib
@@ -28,13 +28,13 @@ PROGRAM = "nsqd"
 NODE_ID_COUNT = 1024
 VERSION_LINE = f"nsqd v{NSQ_VERSION} (built w/python{python_version()})"
 LOG_PREFIX = "[nsqd] "
-# Memory comes in blocks of 1 MiB for each size of message; with less, few sizes would be left in memory.
+# Memory comes in blocks of 1 MiB per message size; with less, few sizes would stay in memory.
 MEMORY_MIN = 64 << 20
-# A hundred years. Times are 64 bits of nanoseconds, and twice the longest heartbeat behind now has to fit in, too.
+# A hundred years. Times are 64 bits of nanoseconds, and twice the longest heartbeat before now has to fit, too.
 DURATION_NS_MAX = 876_600 * 3600 * 1_000_000_000
 
 TLS_REQUIRED_OFF, TLS_REQUIRED_EXCEPT_HTTP, TLS_REQUIRED = 0, 1, 2
-# The protocol numbers of TLS 1.0 to 1.3; an empty word is the default (NSQ's is 1.0, which is not safe any more).
+# The protocol numbers of TLS 1.0 to 1.3; an empty word means the default (NSQ's is 1.0, which is no longer safe).
 TLS_VERSIONS = {"tls1.0": 0x301, "tls1.1": 0x302, "tls1.2": 0x303, "tls1.3": 0x304, "": 0x303}
 
 
@@ -66,14 +66,14 @@ TLS_VERSION = words(TLS_VERSIONS, lambda text: f'unknown tlsVersionOption "{text
 
 
 def default_node_id() -> int:
-    """A number that stays with the host: CRC-32 of the MD5 of its name."""
+    """A number that is constant for the host: CRC-32 of the MD5 of its name."""
     digest = md5(socket.gethostname().encode(), usedforsecurity=False).digest()
     return zlib.crc32(digest) % NODE_ID_COUNT
 
 
 @dataclass(slots=True)
 class Options:
-    """Attribute = config key, durations in nanoseconds with `_ns` behind; /config may change two of them."""
+    """Attribute = config key; durations are in nanoseconds, with the suffix `_ns`. /config may change two of them."""
 
     # fmt: off
     log_level: int = option(LEVEL, LEVELS["info"], LEVEL_HELP)
@@ -167,12 +167,12 @@ class Options:
 
 
 def parse(argv: list[str]) -> Options:
-    """Settings from the words behind the program's name."""
+    """Parse the words after the program's name."""
     return parse_options(Options, argv, PROGRAM, VERSION_LINE)
 
 
 def validate(options: Options) -> None:
-    """Refuses, by OptionsError, what NSQ refuses, then what would crash or hang it."""
+    """Raise OptionsError for settings that NSQ refuses, then for those that would crash or hang it."""
     if not 1 <= options.max_deflate_level <= 9:
         raise OptionsError("--max-deflate-level must be [1,9]")
     if not 0 <= options.node_id < NODE_ID_COUNT:
@@ -234,7 +234,7 @@ def _refuse_harmful(options: Options) -> None:
 
 
 def expand_statsd_prefix(prefix: str, host: str, port: int) -> str:
-    """The prefix as it stands before keys: %s replaced by the host and port, one dot at the end."""
+    """The prefix in front of keys: %s replaced by the host and port, one dot at the end."""
     name = f"{host}:{port}".replace(".", "_").replace(":", "_")
     expanded = prefix.replace("%s", name)
     return expanded if not expanded or expanded.endswith(".") else expanded + "."

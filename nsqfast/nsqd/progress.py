@@ -1,23 +1,23 @@
-"""What a start or a stop that takes long says meanwhile."""
+"""Log lines during a long start or stop."""
 
 import logging
 import time
 from collections.abc import Callable
 
 INTERVAL_S = 5.0  # between two lines
-DEADLINE_S = 60.0  # of a stop: supervisors that kill mostly do so after 90 s
+DEADLINE_S = 60.0  # for a stop: supervisors that kill mostly do so after 90 s
 log = logging.getLogger("nsqd")
 
 
 class StartProgress:
-    """Of the queues that are opened."""
+    """Reports how many queues are open."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._next_s = clock() + INTERVAL_S
 
     def __call__(self, count: int, opened: int) -> None:
-        """So many of them."""
+        """This many are done."""
         now_s = self._clock()
         if now_s >= self._next_s:
             self._next_s = now_s + INTERVAL_S
@@ -25,7 +25,7 @@ class StartProgress:
 
 
 class StopProgress:
-    """Of the queues that are brought to disk. No deadline ends that: what is not there yet would be lost."""
+    """Reports how many queues are on disk. The deadline does not end the stop: that would lose the rest."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -34,7 +34,7 @@ class StopProgress:
         self._deadline_s = self._begun_s + DEADLINE_S
 
     def __call__(self, count: int, synced: int, closed: int) -> None:
-        """So many of them."""
+        """This many are done."""
         now_s = self._clock()
         if now_s >= self._next_s:
             self._next_s = now_s + INTERVAL_S

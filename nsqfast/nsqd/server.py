@@ -1,4 +1,4 @@
-"""A whole broker: lock, listeners, metadata, registry, and the wires between the compiled core and the event loop.
+"""A whole broker: lock, listeners, metadata, registry, and the connection of the compiled core with the event loop.
 
 Start and stop follow nsqd's order. The sockets listen before metadata is loaded, so a client that connects early waits
 in the kernel's queue instead of being refused.
@@ -52,7 +52,7 @@ HTTP_ADMIN = "HTTP-ADMIN"  # the listener of --http-admin-address
 
 
 class Server:
-    """Started once, stopped once. `make_http_api` is called for each HTTP listener, with the server as its `Broker`."""
+    """Start it once, stop it once. Calls `make_http_api` for each HTTP listener, with itself as the `Broker`."""
 
     registry: Registry
     lookup: Lookup
@@ -79,7 +79,7 @@ class Server:
         self.auth: AuthClient | None = None
 
     async def start(self) -> None:
-        """Serves when it returns; OptionsError says what the operator has to change, and nothing is left behind."""
+        """Serve on return; OptionsError says what the operator has to change, and nothing is left behind."""
         try:
             self._claim()
             self._load()
@@ -101,7 +101,7 @@ class Server:
             log.info(VERSION_LINE)
             log.info("ID: %d", options.node_id)
             if options.auth_http_addresses:
-                # Imported late: a broker without auth servers starts without an HTTP client.
+                # Imported late, so that a broker without auth servers starts without an HTTP client.
                 from nsqfast.nsqd.auth_client import AuthClient
 
                 self.auth = AuthClient(options)
@@ -146,7 +146,7 @@ class Server:
                 raise OptionsError(f"failed to build client TLS config - {error}") from None
 
     def reload(self) -> None:
-        """Read the certificates again, for connections that come from now on; what is no good changes nothing."""
+        """Read the certificates again, for new connections; bad ones change nothing."""
         try:
             self.tls_context = self.registry.tls_context = self._read_certificates()
         except OptionsError as error:
@@ -201,7 +201,8 @@ class Server:
             self._statsd.start()
 
     def _serve_http(self, name: str) -> None:
-        # An operator's listener is there for what plain HTTP may not do; where all must use TLS, it does so itself.
+        # The operators' listener exists because plain HTTP may not do this; where everyone must use TLS, it does so
+        # itself.
         is_admin = name == HTTP_ADMIN
         is_tls = name == "HTTPS" or (is_admin and self.options.tls_required == TLS_REQUIRED)
         is_for_all = is_admin or HTTP_ADMIN not in self._sockets
@@ -212,13 +213,13 @@ class Server:
         protocol: Factory = partial(HttpProtocol, api, connections=clients, turns=Turns())
         refusal: Factory = refuse_http
         if is_tls:
-            connections = set()  # who has not finished its handshake is connected, too
+            connections = set()  # includes connections whose handshake is not finished
             protocol = partial(self._under_tls, protocol, connections)
             refusal = partial(self._under_tls, refuse_http, None)
         self._serve_on(name, protocol, connections.__len__, refusal)
 
     def _under_tls(self, make_inner: Factory, connections: set[Any] | None) -> TlsProtocol:
-        # The context is that of now: a reload counts for every connection after it.
+        # The current context: a reload counts for every connection after it.
         assert self.tls_context is not None
         return TlsProtocol(make_inner, self.tls_context, connections)
 
@@ -236,12 +237,12 @@ class Server:
 
     @property
     def lag(self) -> Histogram:
-        """How late timers of the loop fired."""
+        """How late the loop's timers fired."""
         assert self._timer is not None
         return self._timer.lag
 
     def watch_lag(self) -> None:
-        """Somebody looks at it, and so it is measured also where nothing else is due."""
+        """Measure the lag for a while even if no timer is due, because somebody is looking at it."""
         assert self._lag_probe is not None
         self._lag_probe.watch()
 
@@ -252,14 +253,14 @@ class Server:
         return health if health != "OK" else self._metadata.health
 
     async def persist_metadata(self, topic: str | None = None) -> None:
-        """Returns when nsqd.dat is what is true now; OSError if it could not be written."""
+        """Return when nsqd.dat is up to date; OSError if it could not be written."""
         assert self._metadata is not None
         await self._metadata.persist(topic)
 
     async def stop(self) -> None:
-        """Disconnects everybody, keeps everything that is not ephemeral on disk, gives the folder free.
+        """Disconnect everybody, keep everything that is not ephemeral on disk, release the folder.
 
-        OSError says what a disk did not take, when all the rest is done.
+        OSError says what a disk did not take, after all the rest is done.
         """
         if self._statsd is not None:
             await self._statsd.stop()
@@ -272,7 +273,7 @@ class Server:
         self._close_listener("HTTP", self.http_address)
         self._close_listener("HTTPS", self.https_address)
         self._close_listener(HTTP_ADMIN, self.http_admin_address)
-        with contextlib.suppress(OSError):  # it was logged
+        with contextlib.suppress(OSError):  # already logged
             await self.persist_metadata()
         # From here on names vanish because the broker stops, not because somebody deleted them.
         self.registry.on_change = None
@@ -283,7 +284,7 @@ class Server:
             self.registry.close(StopProgress())
         except OSError as error:
             lost = error
-        # One turn for answers of HTTP requests whose messages have just reached the disk.
+        # One turn for answers to HTTP requests whose messages have just reached the disk.
         await asyncio.sleep(0)
         self._release()
         if lost is not None:

@@ -1,7 +1,7 @@
-"""The figures behind /stats, as dicts whose keys stand in NSQ's order.
+"""The figures behind /stats, as dicts whose keys are in NSQ's order.
 
-Long lists in them are made as they are read, so that an answer can be made a part at a time; each topic, channel and
-client is then as it is at its turn.
+Long lists in them are made while they are read, so that an answer can be made a part at a time; each topic, channel and
+client appears as it is at its turn.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ from nsqfast.stats.memory import memory_stats
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What was asked for; '' = all."""
+    """The request's filter; '' = all."""
 
     topic: str = ""
     channel: str = ""
@@ -27,11 +27,11 @@ class Filter:
     with_memory: bool = True
 
 
-SMALL_COUNT = 64  # clients and channels that are looked at in one go
+SMALL_COUNT = 64  # clients and channels that are handled in one go
 
 
 def collect(registry: Registry, health: str, start_time: float, wanted: Filter) -> dict[str, Any]:
-    """What /stats answers."""
+    """The content of /stats."""
     found: dict[str, Any] = {
         "version": NSQ_VERSION,
         "health": health,
@@ -106,14 +106,14 @@ def _channel_stats(channel: Channel, wanted: Filter, quantiles: list[float]) -> 
 
 
 def _taken_counts(channel: Channel) -> dict[str, int]:
-    """Keys that nsqd 1.3.0 does not have; only where they say something."""
+    """Keys that nsqd 1.3.0 does not have; included only if they say something."""
     names = ("zone_local_msg_count", "region_local_msg_count", "global_msg_count")
     counts = zip(names, channel.taken_counts, strict=True)
     return {name: count for name, count in counts if count}
 
 
 def latency_stats(channels: list[Channel], quantiles: list[float]) -> dict[str, Any]:
-    """From publishing to FIN, over all these channels; nothing where no percentile was asked for."""
+    """Times from publishing to FIN over all these channels; nothing without a configured percentile."""
     if not quantiles:
         return {"count": 0, "percentiles": None}
     measured = [channel.latency for channel in channels if channel.latency is not None]
@@ -132,7 +132,7 @@ def _producers(registry: Registry, wanted: Filter) -> Iterator[dict[str, Any] | 
 
 
 def _each_producer(registry: Registry, wanted: Filter) -> Iterator[dict[str, Any] | None]:
-    """None now and then, where many connections publish nothing: a part of a turn may end there."""
+    """Yields None now and then, if many connections publish nothing: a part of a turn may end there."""
     for number, client in enumerate(registry.clients()):
         session = client.session
         if session is not None and session.pub_counts():
@@ -142,7 +142,7 @@ def _each_producer(registry: Registry, wanted: Filter) -> Iterator[dict[str, Any
 
 
 def client_stats(session: Session, topic: str) -> dict[str, Any]:
-    """One connection; how often it published only for the topic asked for, else for one of its topics."""
+    """One connection; with a topic filter, its publish count is that of this topic, otherwise of one of its topics."""
     connection = session.host
     found: dict[str, Any] = {
         "client_id": session.client_id,
@@ -174,13 +174,13 @@ def client_stats(session: Session, topic: str) -> dict[str, Any]:
         "tls_cipher_suite": secure.cipher_suite if secure else "",
         "tls_version": secure.version if secure else "",
         "tls_negotiated_protocol": "",
-        # As in Go, it says that TLS is on, for no protocol is negotiated.
+        # As in Go, this also says that TLS is on, because no protocol is negotiated.
         "tls_negotiated_protocol_is_mutual": secure is not None,
     }
 
 
 def _auth_stats(grant: Any) -> dict[str, Any]:
-    """What is empty is left out, as everywhere in NSQ's JSON where it says so."""
+    """Empty values are left out, as NSQ's JSON does where it says omitempty."""
     figures = {
         "authed": bool(grant.authorizations),
         "auth_identity": grant.identity,
@@ -190,7 +190,7 @@ def _auth_stats(grant: Any) -> dict[str, Any]:
 
 
 def _pub_counts(session: Session, topic: str) -> list[dict[str, Any]]:
-    """At most one entry, as NSQ has it; without a filter that of the busiest topic."""
+    """At most one entry, as in NSQ; without a filter that of the busiest topic."""
     counts = session.pub_counts()
     name = topic or max(counts, key=lambda name: counts[name], default="")
     return [{"topic": name, "count": counts[name]}] if name in counts else []

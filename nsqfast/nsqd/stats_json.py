@@ -1,16 +1,16 @@
-"""/stats for programs: what nsqfast.nsqd.stats.collect gave, as JSON in pieces."""
+"""/stats for programs: the result of nsqfast.nsqd.stats.collect as JSON in pieces."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from nsqfast.net.http_reply import encode_json
 
-# Lists that may be long, one in the other.
+# Lists that may be long, nested in this order.
 NESTED = ("topics", "channels", "clients")
 
 
 def json_pieces(found: dict[str, Any]) -> Iterator[bytes]:
-    """All of it."""
+    """The whole answer."""
     figures = {name: value for name, value in found.items() if name != "producers"}
     last = b""
     for piece in _object(figures, NESTED):
@@ -22,7 +22,7 @@ def json_pieces(found: dict[str, Any]) -> Iterator[bytes]:
 
 
 def _object(record: dict[str, Any], nested: tuple[str, ...]) -> Iterator[bytes]:
-    """A brace ends the last piece."""
+    """One object; the last piece ends with a brace."""
     name = nested[0] if nested else ""
     if isinstance(record.get(name), list | None):
         yield encode_json(record)

@@ -1,4 +1,4 @@
-"""/stats for people: the same figures as lines, byte by byte in nsqd's layout."""
+"""/stats for people: the same figures as lines, byte for byte in nsqd's layout."""
 
 import time
 from collections.abc import Iterator
@@ -10,14 +10,14 @@ from nsqfast.nsqd.options import VERSION_LINE
 
 
 def format_stats(found: dict[str, Any], start_time: float, now: float | None = None) -> str:
-    """What nsqfast.nsqd.stats.collect gave, as text."""
+    """The result of nsqfast.nsqd.stats.collect as text."""
     return "".join(text_pieces(found, start_time, now))
 
 
 def text_pieces(
     found: dict[str, Any], start_time: float, now: float | None = None
 ) -> Iterator[str]:
-    """The same, a topic, a channel or a client at a time."""
+    """The same in pieces: one topic, channel or client at a time."""
     now = time.time() if now is None else now
     started = datetime.fromtimestamp(int(start_time)).astimezone().isoformat()
     yield f"{VERSION_LINE}\n"
@@ -80,7 +80,7 @@ def _client_line(indent: str, client: dict[str, Any], now: float) -> str:
 
 
 def format_latency(latency: dict[str, Any]) -> str:
-    """Comma-separated, each in the unit that keeps it at or under a thousand where there is one."""
+    """Comma-separated, each in the unit that keeps it at or below a thousand if there is one."""
     return ", ".join(_with_unit(entry["value"]) for entry in latency["percentiles"] or [])
 
 

@@ -1,7 +1,7 @@
 """Pushes a broker's figures to statsd, every --statsd-interval (spec nsqd-core §10).
 
-The packets of a push are spread over the interval but its last second. A broker with many topics looks at some of them
-at a time, so that nobody waits for the figures.
+The packets of a push are spread over the interval, except its last second. A broker with many topics handles some of
+them at a time, so that nobody waits for the figures.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ log = logging.getLogger("nsqd")
 
 NS = 1e9
 SPREAD_MARGIN_S = 1.0
-# Topics that are looked at in one go.
+# Topics handled in one go.
 TOPIC_COUNT = 64
 
 
@@ -42,7 +42,7 @@ class Statsd:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """What a push has left unsent stays unsent."""
+        """Stop; the unsent part of a push stays unsent."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -59,7 +59,7 @@ class Statsd:
             try:
                 await self._push(interval_s - SPREAD_MARGIN_S)
             except OSError as error:
-                # The next push may find it: statsd is restarted, a name is known again.
+                # The next push may succeed: statsd is restarted, or its name resolves again.
                 address = self._options.statsd_address
                 log.error("STATSD: failed to push to %s - %s", address, os_error(error))  # noqa: TRY400
             except Exception:
@@ -72,7 +72,7 @@ class Statsd:
             return
         with await self._connect() as sender:
             for packet in ready:
-                # A datagram that the kernel has no room for is lost, as any may be.
+                # A datagram for which the kernel has no room is lost, as any may be.
                 with contextlib.suppress(BlockingIOError, ConnectionRefusedError):
                     sender.send(packet)
                 await asyncio.sleep(spread_s / len(ready))
@@ -94,7 +94,7 @@ class Statsd:
     # -- the figures
 
     async def _lines(self) -> list[str]:
-        """All of one push, as they are now."""
+        """All lines of one push, with the current figures."""
         lines: list[str] = []
         for number, topic in enumerate(self._registry.topics()):
             if number % TOPIC_COUNT == TOPIC_COUNT - 1:

@@ -1,6 +1,6 @@
-"""One loop timer for all deadlines of the broker: it stands at the earliest and nowhere while there is none.
+"""One loop timer for all deadlines of the broker: set to the earliest one, and not at all while there is none.
 
-How late it fires is how long the loop was busy with something else.
+Its delay shows how long the loop was busy with something else.
 """
 
 import asyncio
@@ -10,14 +10,14 @@ from collections.abc import Callable
 from nsqfast._ext.core.histogram import Histogram
 
 MS = 1_000_000
-LATE_NS = 100 * MS  # more is no busy turn any more: the loop, or the whole process, stood still
-TURN_S = 0.001  # until the loop has looked at its sockets once more
+LATE_NS = 100 * MS  # beyond a busy turn: the loop, or the whole process, stood still
+TURN_S = 0.001  # until the loop has polled its sockets once more
 PROBE_S = 1.0
 WATCH_S = 90.0  # longer than anybody waits between two looks at the figures
 
 
 class DeadlineTimer:
-    """Calls `run(now_ns)`, which does what is due and returns the next deadline, or 0 for none."""
+    """Calls `run(now_ns)`, which does everything that is due and returns the next deadline, or 0 for none."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, run: Callable[[int], int]) -> None:
         self.lag = Histogram()
@@ -29,14 +29,14 @@ class DeadlineTimer:
         self._closed = False
 
     def announce(self, deadline_ns: int) -> None:
-        """There is something to do at `deadline_ns` (monotonic clock); only an earlier one changes anything."""
+        """Add a deadline (monotonic clock); only one that is earlier than the current one changes anything."""
         if self._closed or deadline_ns <= 0 or 0 < self._armed_ns <= deadline_ns:
             return
         if self._handle is not None:
             self._handle.cancel()
         self._armed_ns = deadline_ns
-        # The loop counts whole milliseconds. Rounded up, so that the timer does not wake just before the deadline and
-        # spin until it is reached; at least one, so that work which stays due cannot starve the sockets.
+        # The loop counts whole milliseconds. Round up, so that the timer does not fire just before the deadline and
+        # spin until it is reached; wait at least one, so that work that stays due cannot starve the sockets.
         now_ns = time.monotonic_ns()
         delay_ms = max(1, -((now_ns - deadline_ns) // MS))
         self._due_ns = now_ns + delay_ms * MS
@@ -46,7 +46,7 @@ class DeadlineTimer:
         late_ns = time.monotonic_ns() - self._due_ns
         self.lag.note(late_ns)
         if late_ns > LATE_NS:
-            # A FIN that waits in its socket came in time, so it is read before its message's timeout is judged.
+            # A FIN waiting in its socket came in time, so read it before judging its message's timeout.
             self._handle = self._loop.call_later(TURN_S, self._run_due)
         else:
             self._run_due()
@@ -55,16 +55,14 @@ class DeadlineTimer:
         self._handle = None
         self._armed_ns = 0
         now_ns = time.monotonic_ns()
-        next_ns = (
-            now_ns + 1000 * MS
-        )  # should `run` fail, the deadlines behind it still get their turn
+        next_ns = now_ns + 1000 * MS  # if `run` fails, later deadlines still get their turn
         try:
             next_ns = self._run(now_ns)
         finally:
             self.announce(next_ns)
 
     def close(self) -> None:
-        """No call after this one."""
+        """Make no call after this one."""
         self._closed = True
         if self._handle is not None:
             self._handle.cancel()
@@ -72,7 +70,7 @@ class DeadlineTimer:
 
 
 class LagProbe:
-    """A timer once a second while somebody looks, for a broker whose own are seldom due."""
+    """A timer once a second while somebody looks, for a broker whose own timers are seldom due."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, lag: Histogram) -> None:
         self._loop = loop
@@ -98,7 +96,7 @@ class LagProbe:
             self._arm()
 
     def close(self) -> None:
-        """No further one."""
+        """Stop the timer."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

@@ -1,1 +1,1 @@
-"""The directory of who produces what: an nsqlookupd."""
+"""nsqlookupd: the directory of nsqd and their topics."""

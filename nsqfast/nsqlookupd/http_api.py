@@ -1,7 +1,7 @@
-"""nsqlookupd's HTTP API. Parameters come from the query alone; lists are sorted, so that answers can be compared.
+"""nsqlookupd's HTTP API. Parameters come only from the query; lists are sorted, so that answers can be compared.
 
-Thousands of producers make megabytes of JSON. Their parts are kept encoded with each of them, and what has to be made
-anew is made in parts, between which the loop serves others.
+Thousands of producers make megabytes of JSON. Each producer keeps its part encoded, and the rest is made in parts,
+between which the loop serves others.
 """
 
 import logging
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("nsqlookupd")
 
 EMPTY = text_answer("")
-# Go's zero time in nanoseconds, as far as 64 bits hold it: never.
+# Go's zero time in nanoseconds, as far as 64 bits hold it: it means never.
 NEVER_NS = -6795364578871345152
 
 
@@ -69,7 +69,7 @@ class HttpApi:
             self._routes.router.add("POST", path, Route(path, post))
 
     def limit(self, method: str, path: str) -> int:  # noqa: ARG002 - as Handler has it
-        """No endpoint has a use for a body."""
+        """Always 0: no endpoint uses a body."""
         return 0
 
     def __call__(self, request: Request) -> Answer:
@@ -96,14 +96,13 @@ class HttpApi:
 
 
 class Questions:
-    """Handlers that change nothing."""
+    """Handlers that only read."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._parts = Parts()
-        self._topics = (-1, EMPTY)  # the answer, and the generation that it is of
-        # From the clock that is never set back to the one on the wall; once, so that a time that did not change
-        # looks the same twice.
+        self._topics = (-1, EMPTY)  # the answer, and the generation it belongs to
+        # The offset from the monotonic clock to the wall clock; fixed, so that an unchanged time looks the same twice.
         self._offset_ns = time.time_ns() - time.monotonic_ns()
 
     def endpoints(self) -> Iterator[tuple[str, Callable[[Request], Answer]]]:
@@ -117,7 +116,7 @@ class Questions:
         yield "/debug", self.debug
 
     def ping(self, _request: Request) -> Response:
-        """Always well."""
+        """Always OK."""
         return plain_answer(200, "OK")
 
     def info(self, _request: Request) -> Response:
@@ -125,19 +124,19 @@ class Questions:
         return json_answer({"version": NSQ_VERSION})
 
     def topics(self, _request: Request) -> Response:
-        """Every name."""
+        """The names of all topics."""
         generation = self._registry.generation
         if self._topics[0] != generation:
             self._topics = generation, json_answer({"topics": self._registry.topics()})
         return self._topics[1]
 
     def channels(self, request: Request) -> Response:
-        """Every name of one topic; none where nobody knows it."""
+        """The names of a topic's channels; none if the topic is unknown."""
         topic = required(parameters(request), "topic")
         return json_answer({"channels": self._registry.channels(topic)})
 
     def lookup(self, request: Request) -> Response:
-        """Where a topic is produced."""
+        """The producers of a topic."""
         topic = required(parameters(request), "topic")
         if not self._registry.has_topic(topic):
             raise HttpError(404, "TOPIC_NOT_FOUND")
@@ -157,7 +156,7 @@ class Questions:
         return self._parts.answer(_joined(b'{"producers":[', parts, b"]}"), _json_page)
 
     def debug(self, _request: Request) -> Answer:
-        """The whole database but for keys without producers."""
+        """The whole database, except for keys without producers."""
         offset_ns = self._offset_ns
         parts = (
             b"%b:[%b]"
@@ -172,7 +171,7 @@ class Questions:
 
 
 class Changes:
-    """Handlers that change the database. No name is taken that no topic or channel could have, `*` least of all."""
+    """Handlers that change the database. They refuse names that no topic or channel could have, in particular `*`."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -186,21 +185,21 @@ class Changes:
         yield "/channel/delete", self.delete_channel
 
     def create_topic(self, request: Request) -> Response:
-        """Also when it exists."""
+        """Create a topic; also succeeds if it exists."""
         topic = topic_name(parameters(request))
         log.info("DB: adding topic(%s)", topic)
         self._registry.create_topic(topic)
         return EMPTY
 
     def delete_topic(self, request: Request) -> Response:
-        """With its channels; also when there is none."""
+        """Delete a topic with its channels; also succeeds if it does not exist."""
         topic = topic_name(parameters(request))
         log.info("DB: removing topic(%s)", topic)
         self._registry.delete_topic(topic)
         return EMPTY
 
     def tombstone(self, request: Request) -> Response:
-        """Hides one producer of a topic for a while; also when there is none."""
+        """Hide one producer of a topic for a while; also succeeds if there is none."""
         values = parameters(request)
         topic = topic_name(values)
         node = required(values, "node")
@@ -209,14 +208,14 @@ class Changes:
         return EMPTY
 
     def create_channel(self, request: Request) -> Response:
-        """With its topic; also when it exists."""
+        """Create a channel with its topic; also succeeds if it exists."""
         topic, channel = topic_and_channel_name(parameters(request))
         log.info("DB: adding channel(%s) in topic(%s)", channel, topic)
         self._registry.create_channel(topic, channel)
         return EMPTY
 
     def delete_channel(self, request: Request) -> Response:
-        """The topic stays."""
+        """Delete a channel; the topic stays."""
         topic, channel = topic_and_channel_name(parameters(request))
         if not self._registry.delete_channel(topic, channel):
             raise HttpError(404, "CHANNEL_NOT_FOUND")
@@ -250,7 +249,7 @@ def _debug_json(peer: Peer, category: str, topic: str, offset_ns: int) -> bytes:
 
 
 def _joined(start: bytes, parts: Iterator[bytes], end: bytes) -> Iterator[bytes]:
-    """With commas between them."""
+    """Join the parts with commas."""
     for part in parts:
         yield start
         yield part

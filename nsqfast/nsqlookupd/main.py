@@ -7,13 +7,13 @@ from nsqfast.nsqlookupd.options import LOG_PREFIX, PROGRAM, Options, parse
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs an nsqlookupd until it is told to stop; returns the exit status."""
+    """Run an nsqlookupd until it is told to stop; returns the exit status."""
     words = sys.argv[1:] if argv is None else argv
     return daemon.run(PROGRAM, LOG_PREFIX, lambda: parse(words), _live)
 
 
 async def _live(options: Options) -> None:
-    # Loaded late, so that --help and a wrong flag answer at once.
+    # Imported late, so that --help and wrong flags are answered at once.
     from nsqfast.net.descriptor_reserve import raise_descriptor_limit
     from nsqfast.nsqlookupd.http_api import HttpApi
     from nsqfast.nsqlookupd.server import Server

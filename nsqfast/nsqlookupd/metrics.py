@@ -1,4 +1,4 @@
-"""The figures behind /metrics, read when somebody asks. No label holds what a peer says, not even a topic's name."""
+"""The figures behind /metrics, read on request. No label holds a peer's text, not even a topic's name."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -22,7 +22,7 @@ from nsqfast.stats.prometheus import Format
 
 
 class Metrics:
-    """Of one nsqlookupd."""
+    """The figures of one nsqlookupd."""
 
     def __init__(self, lookupd: Lookupd) -> None:
         self._registry = CollectorRegistry()
@@ -38,13 +38,13 @@ class Metrics:
 
 
 class LookupdCollector(Collector):
-    """Everything but what Python says of itself."""
+    """All figures except Python's own."""
 
     def __init__(self, lookupd: Lookupd) -> None:
         self._lookupd = lookupd
 
     def collect(self) -> Iterable[Metric]:
-        """As it is now."""
+        """Collect the current figures."""
         lookupd = self._lookupd
         connections = connection_metrics("nsqlookupd", lookupd.listeners)
         parts = (

@@ -1,4 +1,4 @@
-"""One nsqd that said who it is, on one connection: its record, what it registered, and both as JSON."""
+"""One identified nsqd on one connection: its record, its registrations, and both as JSON."""
 
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ NEVER_NS = INT64_MAX
 
 @dataclass(slots=True, eq=False)
 class Peer:
-    """Two connections of one nsqd are two peers. Times are those of a clock that is never set back."""
+    """Two connections of one nsqd are two peers. Times are those of a monotonic clock."""
 
     remote_address: str
     hostname: str
@@ -35,19 +35,23 @@ class Peer:
     version: str
     topology_zone: str
     topology_region: str
-    seen_ns: int  # the last IDENTIFY or PING
+    seen_ns: int  # time of the last IDENTIFY or PING
 
-    # Kept by the registry.
+    # Maintained by the registry.
     topics: set[str] = field(default_factory=set)
     channels: dict[str, set[str]] = field(default_factory=dict)  # by topic
-    tombstones: dict[str, int] = field(default_factory=dict)  # since when, by topic; also past ones
+    tombstones: dict[str, int] = field(
+        default_factory=dict
+    )  # by topic: its start; includes expired ones
     registration_count: int = 0  # of topics and channels
     is_gone: bool = False  # its connection ended
 
     json: bytes = field(init=False)
-    address: str = field(init=False)  # what a tombstone is aimed at
-    order: tuple[str, int, int, str] = field(init=False)  # by which lists are sorted
-    _ordered: list[str] | None = field(init=False, default=None)  # the topics, once asked for
+    address: str = field(init=False)  # the address that a tombstone names
+    order: tuple[str, int, int, str] = field(init=False)  # the sort key of lists
+    _ordered: list[str] | None = field(
+        init=False, default=None
+    )  # the topics, cached at the first request
     _node_json: bytes | None = field(init=False, default=None)
     _node_json_until_ns: int = field(init=False, default=0)
 
@@ -68,19 +72,19 @@ class Peer:
         self.order = (self.broadcast_address, self.tcp_port, self.http_port, self.remote_address)
 
     def is_tombstoned(self, topic: str, now_ns: int, lifetime_ns: int) -> bool:
-        """Whether it is hidden among the producers of that topic."""
+        """Whether it is hidden from the producers of that topic."""
         since_ns = self.tombstones.get(topic)
         return since_ns is not None and now_ns - since_ns < lifetime_ns
 
     def add_topic(self, topic: str) -> None:
-        """It was not there."""
+        """Add a topic that was not there."""
         self.topics.add(topic)
         if self._ordered is not None:
             insort(self._ordered, topic)
         self._node_json = None
 
     def drop_topic(self, topic: str) -> None:
-        """It was there."""
+        """Remove a topic that was there."""
         self.topics.remove(topic)
         self.tombstones.pop(topic, None)
         if self._ordered is not None:
@@ -88,13 +92,13 @@ class Peer:
         self._node_json = None
 
     def touch(self) -> None:
-        """Its tombstones have changed, or it is gone."""
+        """Note that its tombstones have changed, or that it is gone."""
         self._node_json = None
         if self.is_gone:
             self._ordered = None
 
     def node_json(self, now_ns: int, lifetime_ns: int) -> bytes:
-        """The record together with the topics, and for each of them whether there is a tombstone."""
+        """The record with its topics, and whether each has a tombstone."""
         if self._node_json is None or now_ns >= self._node_json_until_ns:
             topics = self._ordered = self._ordered or sorted(self.topics)
             flags = [False] * len(topics)
@@ -115,7 +119,7 @@ class Peer:
 
 
 def identify(body: bytes, remote_address: str, now_ns: int) -> Peer:
-    """Who an IDENTIFY says it is; ProtocolError with NSQ's text if it says too little."""
+    """The identity in an IDENTIFY; ProtocolError with NSQ's text if something is missing."""
     try:
         record = decode_record(body, _STRINGS, _INTEGERS)
     except ValueError:
@@ -127,6 +131,6 @@ def identify(body: bytes, remote_address: str, now_ns: int) -> Peer:
 
 
 def plain_address(text: str) -> str:
-    """`host:port` with the brackets of an IPv6 address taken away, if it has any."""
+    """`host:port` without the brackets of an IPv6 address, if it has any."""
     host, colon, port = text.rpartition(":")
     return host.removeprefix("[").removesuffix("]") + colon + port

@@ -3,9 +3,9 @@
     topic  ─► its producers, its channels ─► their producers
     peer   ─► its topics, its channels
 
-Both ways are kept, so that no request looks at what it does not answer with. Whether a producer is shown is decided
-when somebody asks: nothing is removed because time went by. Keys stay when their last producer goes; see `unregister`
-for the ephemeral ones. There is nothing on disk: each nsqd registers anew with each connection.
+The database is indexed both ways, so that a request touches only the objects in its answer. Whether a producer is shown
+is decided on request; the passing of time removes nothing. Keys stay when their last producer goes; see `unregister`
+for ephemeral ones. Nothing is on disk: each nsqd registers again with each connection.
 """
 
 import logging
@@ -20,15 +20,13 @@ from nsqfast.nsqlookupd.peer import Peer, plain_address
 
 log = logging.getLogger("nsqlookupd")
 
-FORGET_UNITS = (
-    100  # of a budget: what forgetting one registration takes, its line in the log included
-)
+FORGET_UNITS = 100  # of a budget: the cost of forgetting one registration, including its log line
 
 _ORDER = attrgetter("order")
 
 
 class Members:
-    """The peers behind one key."""
+    """The peers registered for one key."""
 
     __slots__ = ("_sorted", "name", "peers")
 
@@ -38,7 +36,7 @@ class Members:
         self._sorted: list[Peer] | None = None
 
     def add(self, peer: Peer) -> bool:
-        """Whether it is new."""
+        """Add a peer; returns whether it is new."""
         if peer in self.peers:
             return False
         self.peers.add(peer)
@@ -46,7 +44,7 @@ class Members:
         return True
 
     def remove(self, peer: Peer) -> bool:
-        """Whether it was there."""
+        """Remove a peer; returns whether it was there."""
         if peer not in self.peers:
             return False
         self.peers.remove(peer)
@@ -54,43 +52,44 @@ class Members:
         return True
 
     def present(self) -> list[Peer]:
-        """In order, without those whose registrations are still being forgotten."""
+        """The peers in order, without those that are gone and whose registrations are still being forgotten."""
         return [peer for peer in self.in_order() if not peer.is_gone]
 
     def in_order(self) -> list[Peer]:
-        """Not to be changed by who asks."""
+        """The peers in order; callers must not change the list."""
         if self._sorted is None:
             self._sorted = sorted(self.peers, key=_ORDER)
         return self._sorted
 
 
 class Registry:
-    """All registrations. Times are nanoseconds of a monotonic clock, given by who calls."""
+    """All registrations. Times are nanoseconds of a monotonic clock, passed in by the caller."""
 
     def __init__(self, inactive_timeout_ns: int, tombstone_lifetime_ns: int) -> None:
         self._inactive_timeout_ns = inactive_timeout_ns
         self.tombstone_lifetime_ns = tombstone_lifetime_ns
         self._clients = Members("")
         self._topics: dict[str, Members] = {}
-        self._channels: dict[str, dict[str, Members]] = {}  # by topic; those of deleted topics too
-        self.generation = 0  # grows with each topic that comes or goes
+        self._channels: dict[str, dict[str, Members]] = {}  # by topic; includes deleted topics
+        self.generation = 0  # grows whenever a topic is created or removed
         self.channel_count = 0
         self.registration_count = 0  # of topics and channels
-        self.on_gone: Callable[[], None] | None = None  # is to have forget_some called
+        self.on_gone: Callable[[], None] | None = None  # schedules calls of forget_some
         self._gone: deque[Peer] = deque()
-        self._names: list[str] = []  # of topics, sorted
+        self._names: list[str] = []  # names of topics, sorted
 
     # ---- connections
 
     def add(self, peer: Peer) -> None:
-        """It said who it is."""
+        """Add a peer that has sent IDENTIFY."""
         self._clients.add(peer)
         _log(peer, "REGISTER", "client")
 
     def remove(self, peer: Peer) -> None:
-        """Its connection ended: nobody is shown it any more. What it registered goes with `forget_some`.
+        """Remove a peer whose connection ended: it disappears from answers at once. `forget_some` removes its
+        registrations.
 
-        Keys stay, even ephemeral ones, so that names linger without producers.
+        Keys stay, even ephemeral ones, so names remain without producers.
         """
         if self._clients.remove(peer):
             _log(peer, "UNREGISTER", "client")
@@ -107,7 +106,7 @@ class Registry:
                 pass
 
     def forget_some(self) -> bool:
-        """A part of what those have registered who are gone; whether there is more of it."""
+        """Forget some registrations of peers that are gone; returns whether there are more."""
         part = Part()
         while self._gone:
             peer = self._gone[0]
@@ -119,8 +118,10 @@ class Registry:
         return bool(self._gone)
 
     def _forget_one(self, peer: Peer) -> bool:
-        """One channel or topic; False where there is none. To look for the first that is left would take longer each
-        time, for what was taken out of a dict or a set is passed over: so the last one, or any, is popped.
+        """Forget one channel or topic; False if there is none left.
+
+        Pop the last element of a dict, or any of a set: looking for the first would take longer each time, because
+        iteration passes over removed entries.
         """
         if peer.channels:
             topic, own = peer.channels.popitem()
@@ -140,9 +141,9 @@ class Registry:
         return False
 
     def register(self, peer: Peer, topic: str, channel: str = "") -> None:
-        """It produces for this topic, and has this channel. What it said before is left as it is."""
+        """Register the peer for this topic, and this channel. A repeated registration changes nothing."""
         members = self._topic(topic)
-        # One text for all who hold it, where a hundred commands brought a hundred.
+        # Share one string among all holders, even if a hundred commands brought a hundred copies.
         name = members.name
         if channel:
             of_channel = self._channel(name, channel)
@@ -156,9 +157,9 @@ class Registry:
             _log(peer, "REGISTER", "topic", name)
 
     def unregister(self, peer: Peer, topic: str, channel: str = "") -> None:
-        """It does not any more; without a channel all of its channels of this topic are meant as well.
+        """Unregister the peer; without a channel, also from all its channels of this topic.
 
-        An ephemeral key without producers goes, whoever asked for it; of an ephemeral topic its channels stay.
+        An ephemeral key without producers is removed, whoever asked for it; the channels of an ephemeral topic stay.
         """
         if channel:
             if self._drop_channel(peer, topic, channel):
@@ -183,16 +184,16 @@ class Registry:
     # ---- keys
 
     def create_topic(self, topic: str) -> None:
-        """Also where there is one."""
+        """Create a topic; also succeeds if it exists."""
         self._topic(topic)
 
     def create_channel(self, topic: str, channel: str) -> None:
-        """With its topic."""
+        """Create a channel with its topic."""
         self._channel(topic, channel)
         self._topic(topic)
 
     def delete_topic(self, topic: str) -> None:
-        """With its channels. Nobody is told; who registers again brings it back."""
+        """Delete a topic with its channels. Nobody is notified; the next registration brings it back."""
         for channel in list(self._channels.get(topic, ())):
             self.delete_channel(topic, channel)
         members = self._topics.get(topic)
@@ -200,7 +201,7 @@ class Registry:
             self._forget_topic(members)
 
     def delete_channel(self, topic: str, channel: str) -> bool:
-        """Whether there was one."""
+        """Delete a channel; returns whether it existed."""
         channels = self._channels.get(topic, {})
         members = channels.get(channel)
         if members is None:
@@ -214,7 +215,7 @@ class Registry:
         return True
 
     def tombstone(self, topic: str, node: str, now_ns: int) -> None:
-        """Hides the producers of this topic at `node` (<broadcast address>:<HTTP port>) for a while."""
+        """Hide the producers of this topic at `node` (<broadcast address>:<HTTP port>) for a while."""
         address = plain_address(node)
         members = self._topics.get(topic)
         for peer in members.peers if members is not None else ():
@@ -222,20 +223,20 @@ class Registry:
                 peer.tombstones[topic] = now_ns
                 peer.touch()
 
-    # ---- questions
+    # ---- queries
 
     @property
     def topic_count(self) -> int:
-        """Topics, with producers or without."""
+        """Number of topics, with or without producers."""
         return len(self._topics)
 
     @property
     def client_count(self) -> int:
-        """Connections that said who they are."""
+        """Number of connections that have sent IDENTIFY."""
         return len(self._clients.peers)
 
     def tombstone_count(self, now_ns: int) -> int:
-        """Those in force."""
+        """Number of tombstones in force."""
         lifetime_ns = self.tombstone_lifetime_ns
         return sum(
             now_ns - since_ns < lifetime_ns
@@ -244,19 +245,19 @@ class Registry:
         )
 
     def has_topic(self, topic: str) -> bool:
-        """Whether anybody registered or created it."""
+        """Whether the topic was registered or created."""
         return topic in self._topics
 
     def topics(self) -> list[str]:
-        """All names, sorted."""
+        """All topic names, sorted."""
         return list(self._names)
 
     def channels(self, topic: str) -> list[str]:
-        """All names, sorted; none for a topic that nobody knows."""
+        """A topic's channel names, sorted; none for an unknown topic."""
         return sorted(self._channels.get(topic, ()))
 
     def producers(self, topic: str, now_ns: int) -> list[Peer]:
-        """Those that are active and not under a tombstone, in order."""
+        """The active producers without a tombstone, in order."""
         members = self._topics.get(topic)
         if members is None:
             return []
@@ -271,12 +272,12 @@ class Registry:
         ]
 
     def nodes(self, now_ns: int) -> list[Peer]:
-        """Those that are active, in order."""
+        """The active producers, in order."""
         oldest_ns = now_ns - self._inactive_timeout_ns
         return [peer for peer in self._clients.in_order() if peer.seen_ns >= oldest_ns]
 
     def entries(self) -> Iterator[tuple[str, str, str, list[Peer]]]:
-        """Category, key, subkey and producers of every key that has any, sorted; it may change meanwhile."""
+        """Category, key, subkey and producers of every key that has any, sorted; the registry may change meanwhile."""
         for topic in sorted(self._channels):
             for channel in self.channels(topic):
                 yield "channel", topic, channel, self._members(topic, channel)
@@ -289,7 +290,7 @@ class Registry:
 
     def _count(self, peer: Peer, change: int) -> None:
         peer.registration_count += change
-        if not peer.is_gone:  # or they were taken off together
+        if not peer.is_gone:  # otherwise they were removed together
             self.registration_count += change
 
     def _topic(self, topic: str) -> Members:

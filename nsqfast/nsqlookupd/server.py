@@ -1,4 +1,4 @@
-"""A whole nsqlookupd: listeners, registry, and what connects them. Start and stop follow NSQ's order."""
+"""A whole nsqlookupd: listeners, registry, and the connections between them. Start and stop follow NSQ's order."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ log = logging.getLogger("nsqlookupd")
 
 
 class Server:
-    """Started once, stopped once. `make_http_api` is called once, with the server as its `Lookupd`."""
+    """Start it once, stop it once. Calls `make_http_api` once, with itself as the `Lookupd`."""
 
     desk: Desk
 
@@ -46,7 +46,7 @@ class Server:
         self._is_forgetting = False
 
     async def start(self) -> None:
-        """Serves when it returns; OptionsError says what the operator has to change, and nothing is left behind."""
+        """Serve on return; OptionsError says what the operator has to change, and nothing is left behind."""
         try:
             self._start()
         except BaseException:
@@ -76,13 +76,13 @@ class Server:
             asyncio.get_running_loop().call_soon(self._forget)
 
     def _forget(self) -> None:
-        """A part of what those registered who are gone; others are served before the next."""
+        """Forget some registrations of peers that are gone; others are served before the next part."""
         self._is_forgetting = False
         if self.registry.forget_some():
             self._forget_soon()
 
     def _identity(self) -> bytes:
-        """What nsqd's are told: where to ask over HTTP, above all."""
+        """The answer to an nsqd's IDENTIFY, above all the HTTP address."""
         return orjson.dumps(
             {
                 "broadcast_address": self.options.broadcast_address,
@@ -104,18 +104,18 @@ class Server:
         log.info("%s: listening on %s", name, addresses.format_bound(self._bound(name)))
 
     def reload(self) -> None:
-        """There is nothing that could have changed; NSQ's dies of the signal."""
+        """Do nothing: there is nothing to reload. NSQ's nsqlookupd dies of the signal."""
         log.info("SIGHUP: nothing to reload")
 
     async def stop(self) -> None:
-        """First no nsqd is heard any more, then nobody answered."""
+        """Stop listening to nsqd first, then stop answering requests."""
         self._close_listener("TCP")
         for peer in list(self._peers):
             peer.abort()
         self._release()
         for client in list(self._clients):
             client.close()
-        # One turn for the ends of connections.
+        # One turn of the loop for connections to end.
         await asyncio.sleep(0)
 
     def _close_listener(self, name: str) -> None:

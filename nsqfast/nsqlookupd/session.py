@@ -9,7 +9,7 @@
     REGISTER     E_INVALID         OK
     UNREGISTER   E_INVALID         OK
 
-What a peer may leave unfinished is bounded: a line by LINE_SIZE_MAX, a body by BODY_SIZE_MAX before any of it came.
+Unfinished input is bounded: a line by LINE_SIZE_MAX, a body by BODY_SIZE_MAX before any of it arrives.
 """
 
 import logging
@@ -33,22 +33,22 @@ SIZE_SIZE = 4
 # An IDENTIFY has some 300 bytes.
 BODY_SIZE_MAX = 64 * 1024
 
-COMMAND_UNITS = 64  # of a budget: the clock is looked at after each command
+COMMAND_UNITS = 64  # of a budget: the clock is read after each command
 OK = b"\0\0\0\2OK"
 UNKNOWN = "other"
 
 
 class State(Enum):
-    """What the next bytes are."""
+    """How to interpret the next bytes."""
 
     MAGIC = auto()
     LINE = auto()
     SIZE = auto()
     BODY = auto()
-    OVER = auto()  # nothing that anybody listens to
+    OVER = auto()  # ignored
 
 
-# What is said when the stream ends in the middle of it.
+# The error text when the stream ends in the middle of it.
 _CUT = {
     State.SIZE: "IDENTIFY failed to read body size",
     State.BODY: "IDENTIFY failed to read body",
@@ -57,7 +57,7 @@ _CUT = {
 
 @dataclass(slots=True)
 class Desk:
-    """What all sessions share."""
+    """State shared by all sessions."""
 
     registry: Registry
     identity: bytes  # the data of the answer to IDENTIFY
@@ -67,7 +67,7 @@ class Desk:
 
 
 class Session:
-    """One connection. Times are those of a monotonic clock, in nanoseconds."""
+    """One connection. Times are nanoseconds of a monotonic clock."""
 
     def __init__(self, desk: Desk, remote: str) -> None:
         self.state = State.MAGIC
@@ -76,23 +76,23 @@ class Session:
         self._registry = desk.registry
         self._peer: Peer | None = None
         self._input = bytearray()
-        self._scanned = 0  # so far there is no end of line
+        self._scanned = 0  # no end of line before this offset
         self._body_size = 0
         self._now_ns = 0
-        self.is_held = False  # what came and was not looked at goes on with the next `receive`
+        self.is_held = False  # the next `receive` continues with the remaining input
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody listens to the peer any more."""
+        """Whether the peer's input is ignored from now on."""
         return self.state is State.OVER
 
     @property
     def is_waiting(self) -> bool:
-        """Whether something was begun that the peer has to go on with."""
+        """Whether the peer has begun something and has to continue."""
         return self.state in (State.MAGIC, State.SIZE, State.BODY) or bool(self._input)
 
     def receive(self, data: bytes, now_ns: int, part: Part | None = None) -> bytes:
-        """The answers to what is whole now, as far as the part goes: see `is_held`."""
+        """Answer all complete input, as far as the part of the turn allows: see `is_held`."""
         self._input += data
         self._now_ns = now_ns
         self.is_held = False
@@ -108,12 +108,12 @@ class Session:
         return b"".join(answers)
 
     def receive_end(self) -> bytes:
-        """The peer sends nothing more: what it hears of a command that it did not finish."""
+        """The peer has sent everything: the answer to an unfinished command."""
         cut = _CUT.get(self.state)
         return self._fail(ProtocolError("E_BAD_BODY", cut)) if cut else b""
 
     def end(self) -> None:
-        """The connection is over; its registrations go."""
+        """The connection is over; remove its registrations."""
         self.state = State.OVER
         self.is_held = False
         self._input.clear()
@@ -131,7 +131,7 @@ class Session:
     # ---- reading
 
     def _step(self) -> bytes | None:
-        """The answer to the next thing that is whole, maybe empty; None if nothing is."""
+        """The answer to the next complete input, possibly empty; None if nothing is complete."""
         match self.state:
             case State.LINE:
                 line = self._take_line()
@@ -232,7 +232,7 @@ class Session:
         return encode(self._desk.identity)
 
     def _named(self, command: str, words: list[bytes]) -> tuple[Peer, str, str]:
-        """Who speaks, and the topic and the channel (or "") that a command names."""
+        """The peer, and the topic and the channel (or "") that a command names."""
         if self._peer is None:
             raise ProtocolError("E_INVALID", "client must IDENTIFY")
         if not words:
@@ -247,7 +247,7 @@ class Session:
 
 
 def encode(data: bytes) -> bytes:
-    """An answer: its length, then the data; there are no frame types in V1."""
+    """Encode an answer: its length, then the data; V1 has no frame types."""
     return struct.pack(">i", len(data)) + data
 
 

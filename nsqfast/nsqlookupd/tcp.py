@@ -1,4 +1,4 @@
-"""The socket of one connection: asyncio's side, and how long a peer may take."""
+"""The socket of one connection: the asyncio side, and the time limits for a peer."""
 
 import asyncio
 import logging
@@ -12,10 +12,10 @@ from nsqfast.nsqlookupd.session import Desk, Session, State
 
 log = logging.getLogger("nsqlookupd")
 
-# One read. Of a peer that pipelines it holds some 100 commands, with their log lines a few milliseconds: whoever has
-# more than a part of a turn is not read from before the rest was done.
+# Size of one read. From a pipelining peer it holds about 100 commands, a few milliseconds with their log lines. If they
+# exceed a part of a turn, nothing more is read from that peer until the rest is done.
 INPUT_SIZE = 2 * 1024
-TURN_S = 0.001  # until the loop has looked at its sockets once more
+TURN_S = 0.001  # until the loop has polled its sockets once more
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ DEFAULT_LIMITS = TcpLimits()
 class Connection(asyncio.BufferedProtocol):
     """One peer."""
 
-    # Nothing runs between get_buffer and buffer_updated, so all connections share one.
+    # Nothing runs between get_buffer and buffer_updated, so all connections share one buffer.
     _room = memoryview(bytearray(INPUT_SIZE))
 
     def __init__(
@@ -66,7 +66,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._room
 
     def buffer_updated(self, nbytes: int) -> None:
-        if not self._session.is_over:  # what comes behind an error is read, and nobody listens
+        if not self._session.is_over:  # input after an error is read and ignored
             self._run(bytes(self._room[:nbytes]))
 
     def eof_received(self) -> bool:
@@ -97,14 +97,14 @@ class Connection(asyncio.BufferedProtocol):
         log.info("PROTOCOL(V1): [%s] exiting ioloop", self._session.remote)
 
     def abort(self) -> None:
-        """Ends the connection, at once and without a word."""
+        """End the connection at once, without an answer."""
         if self._transport is not None:
             self._transport.abort()
 
     # inside
 
     def _run(self, data: bytes) -> None:
-        """As many commands as a part of a turn is enough for; the rest in later turns."""
+        """Run as many commands as fit into a part of a turn; the rest follows in later turns."""
         session = self._session
         was_magic = session.state is State.MAGIC
         answers = session.receive(data, time.monotonic_ns(), Part())
@@ -121,7 +121,7 @@ class Connection(asyncio.BufferedProtocol):
             self._watch(bool(answers) or (was_magic and session.state is not State.MAGIC))
 
     def _wait_turn(self) -> None:
-        self._disarm()  # it is not the peer who is slow
+        self._disarm()  # the delay is not the peer's
         self._desk.turns.join(self._go_on)
 
     def _go_on(self) -> None:
@@ -143,10 +143,10 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.write(answers)
 
     def _finish(self) -> None:
-        """Closes after the last answer, an error.
+        """Close after the last answer, an error.
 
-        Closing while the peer still sends would reset the connection and may take the answer with it. So the peer sees
-        our end first, and is read from, unheard, until it closes too.
+        Closing while the peer still sends would reset the connection and might take the answer with it. So we first
+        shut our side, and read and discard the peer's input until it closes too.
         """
         transport = self._transport
         if transport is None:
@@ -161,7 +161,7 @@ class Connection(asyncio.BufferedProtocol):
         self._arm(self._limits.linger_s)
 
     def _watch(self, begins_anew: bool) -> None:
-        """A timer while the peer owes the rest of something; it is not put off by what comes of that."""
+        """Set a timer while the peer owes the rest of something; partial input does not extend it."""
         if not self._session.is_waiting:
             self._disarm()
         elif begins_anew or self._timer is None:
@@ -178,9 +178,9 @@ class Connection(asyncio.BufferedProtocol):
             self._timer = None
 
     def _listen_on(self) -> None:
-        """Time is up, but the timer may be looked at before the sockets are: what waits in this one is read first.
+        """Time is up, but the timer may fire before the sockets are polled: read waiting input first.
 
-        A loop that stood still listens for as long again as it was late.
+        A loop that stood still listens for an extra period as long as its delay.
         """
         assert self._timer is not None
         late_s = self._loop.time() - self._timer.when()

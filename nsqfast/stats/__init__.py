@@ -1,1 +1,1 @@
-"""Numbers about a running program that are no topic's or channel's own."""
+"""Figures about a running program that do not belong to a topic or channel."""

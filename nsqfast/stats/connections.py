@@ -1,4 +1,4 @@
-"""What every program tells Prometheus of its listeners."""
+"""Prometheus metrics of the listeners, common to all programs."""
 
 from collections.abc import Iterator, Mapping
 
@@ -8,7 +8,7 @@ from nsqfast.net.listener import Listener
 
 
 def connection_metrics(program: str, listeners: Mapping[str, Listener]) -> Iterator[Metric]:
-    """Of the listeners by name, as it is now."""
+    """The current metrics of the listeners, by name."""
     labels = ["listener"]
     now = GaugeMetricFamily(f"{program}_connections", "Connections that are open.", labels=labels)
     accepted = CounterMetricFamily(

@@ -1,11 +1,11 @@
 """Memory and garbage-collection figures under the names that NSQ reports from Go's runtime.
 
-What comes nearest in a Python program:
+The nearest equivalents in a Python program:
 
     heap_objects          memory blocks that the interpreter holds
     heap_in_use_bytes     resident memory of the process: the compiled core's messages are in it
-    heap_idle_bytes       bytes that malloc holds and nobody uses
-    heap_released_bytes   what was resident at the peak and is not any more
+    heap_idle_bytes       unused bytes that malloc holds
+    heap_released_bytes   resident at the peak, but no longer
     gc_pause_usec_*       largest, 99 % and 95 % quantile of the last 256 collections
     next_gc_bytes         always 0: collections are triggered by counts of objects, not by bytes
     gc_total_runs         collections so far, of all generations
@@ -25,7 +25,7 @@ _PAUSES_COUNT_MAX = 256
 
 
 class _MallInfo2(ctypes.Structure):
-    """What mallinfo2(3) returns."""
+    """The result of mallinfo2(3)."""
 
     _fields_ = tuple(
         (name, ctypes.c_size_t)
@@ -36,7 +36,7 @@ class _MallInfo2(ctypes.Structure):
 
 
 class GcPauses:
-    """Durations of the last collections; watches from the moment it is made."""
+    """Durations of the last collections, recorded from construction on."""
 
     def __init__(self) -> None:
         self._begun_ns = 0
@@ -51,7 +51,7 @@ class GcPauses:
             self._pauses_ns.append(now_ns - self._begun_ns)
 
     def quantile_us(self, quantile: float) -> int:
-        """0 before the first collection."""
+        """The quantile in microseconds; 0 before the first collection."""
         ordered = sorted(self._pauses_ns)
         if not ordered:
             return 0
@@ -62,14 +62,14 @@ _pauses = GcPauses()
 
 
 def resident_bytes() -> int:
-    """Memory of this process that is in RAM now."""
+    """Memory of this process that is now in RAM."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_SIZE
 
 
 def _free_bytes() -> int:
     mallinfo2 = getattr(ctypes.CDLL(None), "mallinfo2", None)
     if mallinfo2 is None:
-        return 0  # another C library than glibc
+        return 0  # not glibc
     mallinfo2.restype = _MallInfo2
     return int(mallinfo2().fordblks)
 

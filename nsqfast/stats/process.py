@@ -1,4 +1,4 @@
-"""What every program tells Prometheus of its process, under the names that every program has."""
+"""Prometheus metrics of the process, under their conventional names."""
 
 import resource
 import time
@@ -11,7 +11,7 @@ from nsqfast.stats.memory import resident_bytes
 
 
 def process_metrics(start_time: float) -> Iterator[Metric]:
-    """As it is now. Not the library's own collector, which lists thousands of descriptors each time."""
+    """The current metrics. The library's own collector is not used: it lists thousands of descriptors each time."""
     yield CounterMetricFamily("process_cpu_seconds", "User and system time.", time.process_time())
     yield GaugeMetricFamily(
         "process_resident_memory_bytes", "Memory that is in RAM.", resident_bytes()
@@ -23,6 +23,6 @@ def process_metrics(start_time: float) -> Iterator[Metric]:
 
 
 def _open_file_count() -> int:
-    # Linux 6.2 and later know it without looking at each.
+    # Linux 6.2 and later report the number without listing them.
     folder = Path("/proc/self/fd")
     return folder.stat().st_size or sum(1 for _ in folder.iterdir())

@@ -1,8 +1,8 @@
-"""Prometheus' two text formats. Nothing here knows a broker.
+"""Prometheus' two text formats. Nothing here knows about a broker.
 
-The library chooses the format and writes everything that there is once. For series that there are thousands of it takes
-4 µs each, in OpenMetrics 8; their lines are written here, in a tenth of that, since names and labels like ours need no
-escaping.
+The library chooses the format and writes the metrics that exist once. It takes 4 µs per series (8 in OpenMetrics), too
+long for thousands of them. So this module writes their lines, in a tenth of that time, since names and labels like ours
+need no escaping.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from nsqfast._ext.core.histogram import BOUNDS_S, Histogram
 
 OPENMETRICS = "application/openmetrics-text"
-# Lines that are written in one go: less than a millisecond.
+# Lines written in one go: less than a millisecond.
 LINE_COUNT = 1000
 _BOUNDS = [*map(str, BOUNDS_S), "+Inf"]
 
@@ -26,7 +26,7 @@ HistogramRow = tuple[str, list[int], float]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What all series of one name share; a counter's samples have `_total` behind the name."""
+    """The properties shared by all series of one name; a counter's samples have the suffix `_total`."""
 
     name: str
     kind: str
@@ -34,12 +34,12 @@ class Family:
 
     @property
     def sample_name(self) -> str:
-        """As it stands on each line."""
+        """The name on each line."""
         return self.name + "_total" if self.kind == "counter" else self.name
 
 
 class _Once(Collector):
-    """What the library asks for metrics."""
+    """The collector from which the library reads metrics."""
 
     def __init__(self, metrics: Iterable[Metric]) -> None:
         self._metrics = metrics
@@ -53,17 +53,17 @@ class Format:
 
     def __init__(self, accept: str) -> None:
         types = [item.partition(";")[0].strip().lower() for item in accept.split(",")]
-        # Not its parameters: the library fails where a version is no number.
+        # Without its parameters: the library fails if a version is not a number.
         chosen = OPENMETRICS if OPENMETRICS in types else ""
         self._encode, self.content_type = exposition.choose_encoder(chosen)
         self.end = self._encode(_Once(()))
 
     def metrics(self, metrics: Iterable[Metric]) -> bytes:
-        """All lines of some metrics."""
+        """All lines of these metrics."""
         return self._encode(_Once(metrics)).removesuffix(self.end)
 
     def table(self, families: Iterable[Family], rows: list[Row]) -> Iterator[bytes]:
-        """Each family with its column of the rows, a piece at a time; nothing without rows."""
+        """Yield each family with its column of the rows, in pieces; nothing without rows."""
         for column, family in enumerate(families if rows else ()):
             yield self._head(family)
             for start in range(0, len(rows), LINE_COUNT):
@@ -94,14 +94,14 @@ def _histogram_lines(name: str, labels: str, counts: list[int], sum_s: float) ->
 
 
 def histogram_series() -> int:
-    """How many lines one histogram has."""
+    """The number of lines of one histogram."""
     return len(_BOUNDS) + 2
 
 
 def histogram_metric(
     name: str, text: str, seen: Histogram, least_s: float, most_s: float
 ) -> HistogramMetricFamily:
-    """A histogram that there is once, with those of its bounds that matter."""
+    """A histogram that exists once, with those of its bounds that matter."""
     counts = seen.cumulative()
     buckets = [
         (bound, count)

@@ -1,31 +1,31 @@
-"""statsd's lines and packets: `key:value|c` for counts since the last push, `key:value|g` for what is now.
+"""statsd's lines and packets: `key:value|c` for counts since the last push, `key:value|g` for current values.
 
-Nothing here knows a socket or a broker.
+Nothing here knows about a socket or a broker.
 """
 
 from collections.abc import Iterable, Iterator
 
 
 class Counters:
-    """Turns counts that grow into differences from push to push."""
+    """Turns growing counters into differences between pushes."""
 
     def __init__(self) -> None:
         self._last: dict[str, int] = {}
         self._next: dict[str, int] = {}
 
     def difference(self, key: str, count: int) -> int:
-        """Since the last push; one that is smaller than then belongs to a new thing of the same name."""
+        """The difference since the last push; a smaller value belongs to a new object of the same name."""
         self._next[key] = count
         last = self._last.get(key, 0)
         return count - last if count >= last else count
 
     def end_push(self) -> None:
-        """What was not asked for in this push is gone, and forgotten."""
+        """Forget the counters that this push did not ask for: they are gone."""
         self._last, self._next = self._next, {}
 
 
 def packets(lines: Iterable[str], size_max: int) -> Iterator[bytes]:
-    """As many whole lines together as fit into `size_max` bytes; a longer line goes by itself."""
+    """Yield as many whole lines together as fit into `size_max` bytes; a longer line goes by itself."""
     gathered: list[bytes] = []
     size = 0
     for line in lines:

@@ -1,4 +1,4 @@
-"""What stands between the bytes of a socket and those of the protocol: TLS, snappy, deflate."""
+"""The layers between the bytes of a socket and those of the protocol: TLS, snappy, deflate."""
 
 import ssl
 from typing import Protocol
@@ -10,7 +10,7 @@ from nsqfast.streams.tls import TlsStream
 
 
 class Granted(Protocol):
-    """What of an Identity matters here."""
+    """The relevant parts of an Identity."""
 
     tls: bool
     deflate: bool
@@ -19,7 +19,7 @@ class Granted(Protocol):
 
 
 def upgrades(granted: Granted, tls_context: ssl.SSLContext | None) -> list[Adapter]:
-    """What IDENTIFY agreed on, in the order in which it is put on the connection; often nothing."""
+    """The layers that IDENTIFY agreed on, in the order in which they are added; often none."""
     found: list[Adapter] = []
     if granted.tls and tls_context is not None:
         found.append(TlsStream(tls_context))

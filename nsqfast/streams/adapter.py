@@ -1,4 +1,4 @@
-"""The two streams of one connection, packed for the socket and unpacked for the protocol."""
+"""The two streams of one connection, encoded for the socket and decoded for the protocol."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -9,30 +9,30 @@ PIECE_SIZE_MAX = 65536
 
 
 class StreamError(NsqfastError):
-    """What came is not in the format that was agreed on."""
+    """The input is not in the agreed format."""
 
 
 class Adapter(ABC):
-    """One layer; the defaults are those of a layer that never speaks by itself."""
+    """One layer; the defaults are those of a layer that never sends anything by itself."""
 
-    is_ready = True  # False: the peers still agree on keys, nothing can be packed
-    at_end = False  # the peer said that nothing more comes
-    size = 0  # bytes that it holds as long as it lasts, about
+    is_ready = True  # False: the handshake is not finished, and nothing can be encoded
+    at_end = False  # the peer has announced the end of its data
+    size = 0  # approximate number of bytes that it holds for its lifetime
 
     @abstractmethod
     def pack(self, data: bytes) -> bytes:
-        """What to write so that the peer can read all of `data` now."""
+        """The bytes to write so that the peer can read all of `data` now."""
 
     @abstractmethod
     def unpack(self, data: bytes) -> Iterator[bytes]:
-        """What has arrived, in pieces of at most PIECE_SIZE_MAX bytes; StreamError ends the connection."""
+        """The decoded input, in pieces of at most PIECE_SIZE_MAX bytes; StreamError ends the connection."""
 
     def reply(self) -> bytes:
-        """What the layer itself has to say to the peer, on the socket as it is."""
+        """The layer's own messages to the peer, to be written directly to the socket."""
         return b""
 
     def end(self) -> bytes:
-        """What says that nothing more will be packed."""
+        """The bytes that announce the end of our data."""
         return b""
 
 

@@ -14,29 +14,29 @@ STREAM_IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
 CHUNK_HEAD_SIZE = 4
 COMPRESSED, UNCOMPRESSED, IDENTIFIER = 0x00, 0x01, 0xFF
 SKIPPABLE_FROM = 0x80
-# What snappy makes of 64 KiB at worst, and the checksum.
+# The largest size of 64 KiB after snappy, plus the checksum.
 CHUNK_SIZE_MAX = 4 + 32 + PIECE_SIZE_MAX + PIECE_SIZE_MAX // 6
 
 
 class Snappy(Adapter):
-    """The framing format; every chunk by itself."""
+    """The framing format; each chunk is independent."""
 
     def __init__(self) -> None:
-        self._is_identified = False  # ours was sent
-        self._is_open = False  # the peer's was read
+        self._is_identified = False  # our identifier was sent
+        self._is_open = False  # the peer's identifier was read
         self._waiting = b""
-        self._skip_size = 0  # of a chunk that is thrown away as it comes
+        self._skip_size = 0  # remaining bytes of a chunk that is skipped
 
     @property
     def held(self) -> int:
-        """Bytes of a chunk that is not whole yet."""
+        """Bytes of an incomplete chunk."""
         return len(self._waiting)
 
     def pack(self, data: bytes) -> bytes:
         framed = bytes(cramjam.snappy.compress(data))
         if self._is_identified:
             return framed.removeprefix(STREAM_IDENTIFIER)
-        # Of nothing cramjam makes nothing, no identifier either.
+        # For empty input cramjam returns nothing, not even an identifier.
         self._is_identified = bool(framed)
         return framed
 
@@ -74,7 +74,7 @@ class Snappy(Adapter):
         if kind not in {COMPRESSED, UNCOMPRESSED}:
             raise StreamError(f"snappy: a chunk of the unknown type {kind}")
         try:
-            # With an identifier before it a chunk is a whole stream; its checksum is checked, its size bounded.
+            # With an identifier before it a chunk is a whole stream: its checksum is verified, its size bounded.
             return bytes(cramjam.snappy.decompress(STREAM_IDENTIFIER + chunk))
         except cramjam.DecompressionError as error:
             raise StreamError(f"snappy: {error}") from None

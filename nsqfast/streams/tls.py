@@ -1,7 +1,7 @@
 """TLS on memory buffers: the socket stays plain.
 
-So a handshake that fails can be answered with an error frame that a client without TLS can read, as NSQ does
-(spec nsqd-tcp §8).
+So a failed handshake can be answered with an error frame that a client without TLS can read, as NSQ does (spec nsqd-tcp
+§8).
 """
 
 import contextlib
@@ -13,11 +13,11 @@ from typing import Any
 from nsqfast.streams.adapter import PIECE_SIZE_MAX, Adapter, StreamError
 
 ALERT_RECORD, HANDSHAKE_RECORD = 0x15, 0x16
-# Measured: resident bytes of 500 servers' sides after the handshake and a record each way, divided.
+# Measured as resident bytes of 500 server sides after the handshake and a record each way, divided.
 TLS_SIZE = 18_000
 NOT_TLS = "tls: first record does not look like a TLS handshake"
 
-# Go's words for what goes wrong most often; OpenSSL's names on the left.
+# Go's texts for the most frequent failures; OpenSSL's names on the left.
 _REASONS = {
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "tls: client didn't provide a certificate",
     "UNSUPPORTED_PROTOCOL": "tls: client offered only unsupported versions",
@@ -31,9 +31,9 @@ _SUITE = re.compile(
 
 
 class TlsStream(Adapter):
-    """One connection; who it is with is known once `is_ready`.
+    """One connection; the peer's identity is known once `is_ready`.
 
-    With the name of a server it is the client's side, which speaks first: `unpack(b"")` makes it.
+    If a server name is given, it is the client's side, which sends first: `unpack(b"")` makes that message.
     """
 
     size = TLS_SIZE
@@ -51,19 +51,19 @@ class TlsStream(Adapter):
         self._has_begun = False
         self.is_ready = False
         self.at_end = False
-        self.version = ""  # as NSQ prints it: TLS1.3
+        self.version = ""  # in NSQ's form: TLS1.3
         self.cipher_suite = ""  # by its registered name
         self.common_name = ""  # of the client's certificate
 
     def pack(self, data: bytes) -> bytes:
         rest = memoryview(data)
-        while rest:  # a record at a time, where OpenSSL is asked to
+        while rest:  # one record at a time, as OpenSSL is told to
             rest = rest[self._tls.write(rest) :]
         return self._outgoing.read()
 
     def unpack(self, data: bytes) -> Iterator[bytes]:
         if not self._has_begun and data:
-            # A server may refuse what we said first.
+            # A server may refuse our first message.
             if data[0] != HANDSHAKE_RECORD and (self._is_server or data[0] != ALERT_RECORD):
                 raise StreamError(NOT_TLS)
             self._has_begun = True
@@ -93,14 +93,14 @@ class TlsStream(Adapter):
         return self._outgoing.read()
 
     def end(self) -> bytes:
-        # It also waits for the peer's own end, which nobody is interested in.
+        # It also waits for the peer's own end, which does not matter.
         with contextlib.suppress(ssl.SSLError):
             self._tls.unwrap()
         return self._outgoing.read()
 
 
 def reason(error: ssl.SSLError) -> str:
-    """In Go's words where there are some."""
+    """The reason in Go's words, if known."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"tls: failed to verify certificate: {error.verify_message}"
     name = error.reason or "handshake failure"
@@ -125,7 +125,7 @@ def common_name(certificate: Any) -> str:
 
 
 def registered_name(name: str) -> str:
-    """The IANA name of a cipher suite that OpenSSL calls `name`; itself where it has that form or no rule knows it."""
+    """The IANA name of the cipher suite `name` of OpenSSL; `name` itself if it is one already, or unknown."""
     found = _SUITE.fullmatch(name)
     if found is None:
         return name

@@ -1,4 +1,4 @@
-"""NSQ's daemons as children of a program for people: started, read until they listen, stopped in order."""
+"""NSQ's daemons as children of a demonstration: start them, read their logs until they listen, stop them cleanly."""
 
 import re
 import signal
@@ -18,14 +18,14 @@ _LISTENING = re.compile(r"(TCP|HTTP): listening on \S+:(\d+)")
 
 
 class DemoError(Exception):
-    """What went wrong, for a person to read."""
+    """An error, worded for a person."""
 
 
 class Daemon:
-    """One of ours; `ports` are those it really has, `log` the first lines that it wrote.
+    """One of our daemons; `ports` are its real ports, `log` its first log lines.
 
-    It gets no Ctrl-C of its own, so that whoever started it decides on the order. With `echo` its log goes to stderr as
-    well. `on_end` is called in another thread when it ends.
+    Ctrl-C does not reach it directly, so its starter decides on the order of stopping. With `echo` its log goes to
+    stderr as well. `on_end` is called in another thread when it ends.
     """
 
     def __init__(
@@ -56,18 +56,18 @@ class Daemon:
         self._reader.start()
 
     def wait_until_listening(self) -> None:
-        """Return when all ports are known; a daemon that died first is an error."""
+        """Return when all ports are known; an error if the daemon dies first."""
         self._listening.wait(START_TIMEOUT_S)
         if len(self.ports) < self._wanted:
             raise DemoError(f"{self.name} did not start:\n" + "".join(self.log).rstrip("\n"))
 
     @property
     def status(self) -> int | None:
-        """The exit status; None as long as it runs."""
+        """The exit status; None while it runs."""
         return self._process.poll()
 
     def stop(self) -> int:
-        """Ask it to shut down; the answer is its exit status."""
+        """Ask it to shut down; returns its exit status."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
         try:
@@ -103,7 +103,7 @@ class Daemon:
 
 
 class Fleet:
-    """Several daemons, stopped in the opposite order: within `with`, SIGINT and SIGTERM only set `ended`."""
+    """Several daemons, stopped in reverse order. Inside `with`, SIGINT and SIGTERM only set `ended`."""
 
     def __init__(self, *, echo: bool = False) -> None:
         self.daemons: list[Daemon] = []
@@ -112,7 +112,7 @@ class Fleet:
         self._handlers: dict[int, object] = {}
 
     def start(self, name: str, *flags: str) -> Daemon:
-        """Returns when it listens."""
+        """Start a daemon; returns when it listens."""
         daemon = Daemon(name, flags, echo=self._echo, on_end=self.ended.set)
         self.daemons.append(daemon)
         daemon.wait_until_listening()

@@ -2,9 +2,9 @@
 
     python -m nsqfast.tools.demo [--nsqd-only | --demo | --demo-cluster] [FLAG OF nsqfast-nsqd ...]
 
-It starts nsqfast-nsqlookupd, nsqfast-nsqd with its data in ./data, and nsqfast-nsqadmin, all on the default ports, says
-where the page is and how to publish and consume, and stays until Ctrl-C. nsqadmin listens on this machine alone,
-because it asks nobody for a password. --nsqd-only is the broker alone.
+It starts nsqfast-nsqlookupd, nsqfast-nsqd with its data in ./data, and nsqfast-nsqadmin, all on the default ports,
+prints the address of the page and how to publish and consume, and runs until Ctrl-C. nsqadmin listens only on this
+machine, because it requires no password. --nsqd-only starts only the broker.
 
 With --demo it starts a broker on free ports and a temporary folder, sends messages through it over HTTP and TCP, prints
 both ends and stops it. --demo-cluster is nsqfast.tools.demo_cluster.
@@ -36,12 +36,12 @@ nsqfast-nsqd is running: TCP on port {TCP}, HTTP on port {HTTP}. Ctrl-C stops it
   consume   .venv/bin/python examples/consume.py test printer 127.0.0.1 {TCP}
   look      curl 'http://127.0.0.1:{HTTP}/stats'
 """
-# Where nsqlookupd and nsqadmin listen: for --free-ports, which tests use, anywhere.
+# Listening addresses of nsqlookupd and nsqadmin with --free-ports, which tests use: any free port.
 DEFAULT_PORTS = (4160, 4161, 4171)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one of them; the result is the exit status."""
+    """Run one of them; returns the exit status."""
     flags = list(sys.argv[1:] if arguments is None else arguments)
     try:
         if "--demo" in flags:
@@ -76,7 +76,7 @@ def serve(flags: list[str]) -> None:
                 "nsqlookupd", f"--tcp-address=127.0.0.1:{tcp}", f"--http-address=127.0.0.1:{http}"
             )
             if not has_flag(flags, "broadcast-address"):
-                # nsqadmin asks nsqd at the address that it announces, which may be a name that nobody knows.
+                # nsqadmin asks nsqd at its announced address, which may be a name that does not resolve.
                 flags = ["--broadcast-address=127.0.0.1", *flags]
             known = f"--lookupd-tcp-address=127.0.0.1:{lookupd.ports['TCP']}"
             nsqd = fleet.start("nsqd", known, *flags)
@@ -87,7 +87,7 @@ def serve(flags: list[str]) -> None:
 
 
 def start_admin(fleet: Fleet, port: int, lookupd_port: int) -> int:
-    """The port of the page."""
+    """Start nsqadmin; returns the port of the page."""
     admin = fleet.start(
         "nsqadmin",
         f"--http-address=127.0.0.1:{port}",
@@ -97,7 +97,7 @@ def start_admin(fleet: Fleet, port: int, lookupd_port: int) -> int:
 
 
 def has_flag(flags: Sequence[str], name: str) -> bool:
-    """Whether it is given, with one dash or two."""
+    """Whether the flag is given, with one hyphen or two."""
     return any(flag.lstrip("-").partition("=")[0] == name for flag in flags)
 
 
@@ -119,7 +119,7 @@ def demonstrate(flags: list[str]) -> None:
 
 
 def publish_over_http(port: int) -> None:
-    """One POST each."""
+    """One POST for each."""
     for body in OVER_HTTP:
         url = f"http://127.0.0.1:{port}/pub?topic={TOPIC}"
         with urllib.request.urlopen(url, data=body, timeout=ANSWER_TIMEOUT_S) as answer:
@@ -127,7 +127,7 @@ def publish_over_http(port: int) -> None:
 
 
 def publish_over_tcp(port: int) -> None:
-    """The first by itself, the others in one go."""
+    """The first by itself, the others in one MPUB."""
     with Connection("127.0.0.1", port, ANSWER_TIMEOUT_S) as connection:
         connection.publish(TOPIC, OVER_TCP[0])
         print(f"in   PUB         {OVER_TCP[0].decode():<16} -> OK")
@@ -136,7 +136,7 @@ def publish_over_tcp(port: int) -> None:
 
 
 def consume(port: int) -> None:
-    """Take all of them and finish them."""
+    """Receive and finish all of them."""
     with Connection("127.0.0.1", port, ANSWER_TIMEOUT_S) as connection:
         connection.subscribe(TOPIC, CHANNEL, ready_count=2)
         for expected in OVER_HTTP + OVER_TCP:

@@ -1,10 +1,10 @@
-"""A cluster to look at, which is what `make up ARGS=--demo-cluster` runs until Ctrl-C.
+"""A demonstration cluster, which `make up ARGS=--demo-cluster` runs until Ctrl-C.
 
 Two nsqd, an nsqlookupd and an nsqadmin on free ports and in temporary folders, and in this process producers and
 consumers that give the page something to show:
 
     orders     two channels whose consumers keep up, and an ephemeral one
-    clicks     comes faster than its consumer works: the backlog grows
+    clicks     arrive faster than their consumer works: the backlog grows
     payments   its consumer takes messages and never finishes them: stuck in flight
     emails     nobody consumes them
     reports    deferred for up to an hour
@@ -41,7 +41,7 @@ Ctrl-C stops all of it.
 
 
 def run(flags: Sequence[str], admin_port: int = 4171) -> None:
-    """Returns after SIGINT or SIGTERM; DemoError if a daemon does not start or ends by itself."""
+    """Run until SIGINT or SIGTERM; DemoError if a daemon does not start or ends by itself."""
     words = [flag for flag in flags if flag != "--free-ports"]
     if "--free-ports" in flags:
         admin_port = 0
@@ -62,7 +62,7 @@ def run(flags: Sequence[str], admin_port: int = 4171) -> None:
 def start_brokers(
     fleet: Fleet, folder: Path, flags: Sequence[str]
 ) -> tuple[list[dict[str, int]], int]:
-    """The ports of each nsqd, and the HTTP port of their nsqlookupd."""
+    """Start the nsqd and their nsqlookupd; returns the ports of each nsqd, and the HTTP port of nsqlookupd."""
     anywhere = ("--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0")
     lookupd = fleet.start("nsqlookupd", *anywhere)
     ports = []
@@ -83,7 +83,7 @@ def start_brokers(
 
 
 async def live(fleet: Fleet, addresses: list[str], http_ports: list[int], page: int) -> None:
-    """Fills the cluster, says where to look, and works until the fleet ends."""
+    """Fill the cluster, print where to look, and work until the fleet ends."""
     async with Producer(*addresses) as producer, asyncio.TaskGroup() as group:
         await fill(producer, http_ports)
         tasks = [group.create_task(work) for work in workers(producer, addresses)]
@@ -94,7 +94,7 @@ async def live(fleet: Fleet, addresses: list[str], http_ports: list[int], page: 
 
 
 async def fill(producer: Producer, http_ports: list[int]) -> None:
-    """What waits from the beginning."""
+    """Publish the messages that wait from the beginning."""
     for port in http_ports:
         for topic, channel in [("emails", "send"), ("invoices", "print")]:
             await tell(port, f"/topic/create?topic={topic}")
@@ -112,7 +112,7 @@ async def fill(producer: Producer, http_ports: list[int]) -> None:
 
 
 async def tell(port: int, path: str) -> None:
-    """POST to one nsqd."""
+    """Send a POST to one nsqd."""
 
     def post() -> None:
         url = f"http://127.0.0.1:{port}{path}"
@@ -126,7 +126,7 @@ async def tell(port: int, path: str) -> None:
 
 
 def workers(producer: Producer, addresses: list[str]) -> list[Coroutine[None, None, None]]:
-    """What goes on all the time."""
+    """The permanent activity of the cluster."""
     return [
         publish(producer, "orders", ORDERS_S),
         publish(producer, "clicks", CLICKS_S),
@@ -140,12 +140,12 @@ def workers(producer: Producer, addresses: list[str]) -> list[Coroutine[None, No
 
 
 def body_of(topic: str, number: int) -> bytes:
-    """Some JSON."""
+    """A JSON body."""
     return b'{"topic": "%s", "number": %d, "ok": true}' % (topic.encode(), number)
 
 
 async def publish(producer: Producer, topic: str, rate_s: float) -> None:
-    """Messages at about this rate."""
+    """Publish at about this rate."""
     dice = random.Random(f"{SEED} {topic}")  # noqa: S311
     number = 0
     while True:
@@ -158,16 +158,16 @@ Handler = Callable[[Message], Awaitable[None]]
 
 
 async def finish(_message: Message) -> None:
-    """Returning finishes it."""
+    """Return, which finishes the message."""
 
 
 async def slow(_message: Message) -> None:
-    """Slower than they come."""
+    """Take longer than the messages' interval."""
     await asyncio.sleep(1 / CLICKS_DONE_S)
 
 
 async def keep(message: Message) -> None:
-    """As a consumer that hangs: it is never answered."""
+    """Hang like a broken consumer: never answer."""
     message.keep()
 
 
@@ -178,7 +178,7 @@ async def consume(
     handler: Handler,
     msg_timeout_s: float = 60.0,
 ) -> None:
-    """Until it is cancelled."""
+    """Consume until cancelled."""
     config = Config(
         max_in_flight=4,
         client_id=f"demo-{channel.partition('#')[0]}",

@@ -1,6 +1,6 @@
 """A blocking NSQ connection for small programs: one command out, one frame in, nothing cached.
 
-Far too slow for a consumer that matters, and as short as the protocol allows.
+Too slow for serious consumers, but as short as the protocol allows.
 """
 
 import socket
@@ -18,7 +18,7 @@ _MESSAGE_HEAD = struct.Struct(">qH16s")  # timestamp in ns, attempts, id
 
 
 class WireError(NsqfastError):
-    """The broker answered with an error frame, or with something that is no answer."""
+    """The broker answered with an error frame, or with an invalid answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Connection:
 
     def __init__(self, host: str, port: int, timeout_s: float | None = None) -> None:
         self._socket = socket.create_connection((host, port), timeout_s)
-        # Unbuffered: detach() must not leave anything behind in a buffer of ours.
+        # Unbuffered: detach() must not leave data in a buffer of ours.
         self._input = self._socket.makefile("rb", buffering=0)
         self._socket.sendall(MAGIC_V2)
 
@@ -47,18 +47,18 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """Hang up; what was not finished is delivered to somebody else."""
+        """Disconnect; unfinished messages are delivered to others."""
         self._input.close()
         self._socket.close()
 
     def detach(self) -> socket.socket:
-        """The socket, non-blocking, for somebody who takes over; this object is of no use any more."""
+        """The socket, non-blocking, for another owner; this object cannot be used any more."""
         self._input.close()
         self._socket.setblocking(False)
         return self._socket
 
     def identify(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """Negotiate; returns what the broker made of it."""
+        """Negotiate; returns the broker's answer."""
         self._command(b"IDENTIFY", body=orjson.dumps({"feature_negotiation": True, **settings}))
         _, data = self._frame()
         answer: dict[str, Any] = orjson.loads(data)
@@ -78,14 +78,14 @@ class Connection:
         self._expect_ok()
 
     def subscribe(self, topic: str, channel: str, ready_count: int) -> None:
-        """Have up to `ready_count` messages in flight from here on; with 0 the RDY is left to the caller."""
+        """Allow up to `ready_count` messages in flight from here on; with 0 the caller sends RDY."""
         self._command(b"SUB", topic, channel)
         self._expect_ok()
         if ready_count:
             self._command(b"RDY", str(ready_count))
 
     def receive(self) -> Message:
-        """Wait for the next message; heartbeats are answered meanwhile."""
+        """Wait for the next message; answers heartbeats meanwhile."""
         while True:
             frame_type, data = self._frame()
             if frame_type == FRAME_MESSAGE:
@@ -93,7 +93,7 @@ class Connection:
                 return Message(timestamp_ns, attempts, message_id, data[_MESSAGE_HEAD.size :])
 
     def finish(self, message: Message) -> None:
-        """Tell the broker to forget it."""
+        """Send FIN."""
         self._command(b"FIN", message.id.decode("ascii"))
 
     def _command(self, name: bytes, *params: str, body: bytes | None = None) -> None:

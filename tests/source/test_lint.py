@@ -18,7 +18,7 @@ MODULE_LINES_MAX = 450
 LONG_MODULE_LINES_MAX = 700
 LONG_MODULES = {
     "_ext/dev/loops.pyx": 452,
-    "nsqfast/client/consumer.py": 455,
+    "nsqfast/client/consumer.py": 458,
     "_ext/disk/ackfile.pyx": 513,
     "_ext/disk/backlog.pyx": 454,
     "_ext/server/session.pyx": 458,

@@ -7,9 +7,9 @@
         for message in consumer:
             message.finish()
 
-They take what their namesakes in `nsqfast.client` take, which run in a thread of their own behind them. Several threads
-may use one at once. They are not pickled: make one where it is used. After a fork a producer that was made
-before begins anew in the child, with connections of its own; a consumer refuses to go on there.
+They take the same arguments as their namesakes in `nsqfast.client`, which run behind them in a separate thread. Several
+threads may share one. They cannot be pickled: make one where it is used. After a fork an existing producer starts again
+in the child, with its own connections; a consumer refuses to work there.
 """
 
 from nsqfast.client import (

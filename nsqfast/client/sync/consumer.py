@@ -1,4 +1,4 @@
-"""Consuming in program threads."""
+"""Consume in program threads."""
 
 import asyncio
 import contextlib
@@ -27,9 +27,9 @@ ChooseNodes = Callable[[list[str]], Iterable[str]]
 
 
 class Consumer(Owner):
-    """See nsqfast.client.Consumer. It connects at the first use; its end hands back what is not answered.
+    """See nsqfast.client.Consumer. Connects at the first use; its end hands back unanswered messages.
 
-    `giving_up` and `choose_nodes` are called in a thread of their own, in which all of this may be used.
+    `giving_up` and `choose_nodes` are called in a thread of their own, which may use this consumer.
     """
 
     kind: ClassVar[str] = "consumer"
@@ -48,7 +48,7 @@ class Consumer(Owner):
         middleware: Sequence[Middleware] = (),
         logger: Logger | None = None,
     ) -> None:
-        owner = weakref.ref(self)  # what the loop holds must not keep alive what nobody else does
+        owner = weakref.ref(self)  # the loop's references must not keep an unused consumer alive
 
         async def give_up(message: AsyncMessage) -> None:
             assert giving_up is not None
@@ -122,23 +122,25 @@ class Consumer(Owner):
         return Message(messages[0], loop_thread) if messages else None
 
     def _take(self, loop_thread: LoopThread, timeout_s: float | None) -> list[AsyncMessage]:
-        """One, or none. What waits is taken here and now; the loop's thread is asked only to wait."""
+        """A list of one message, or none. Waiting messages are taken directly; the loop's thread is needed only to
+        wait.
+        """
         if messages := self._consumer.take_waiting(1):
             return messages
         try:
             return loop_thread.call(self._consumer.take(1, timeout_s))
-        except ClosedError:  # by another thread
+        except ClosedError:  # closed by another thread
             return []
 
     def batches(self, max_messages: int = 100, max_wait_s: float = 1.0) -> Iterator[Batch]:
-        """Lists of up to `max_messages`; a shorter one after `max_wait_s`, or if no more may be in flight."""
+        """Yield lists of up to `max_messages`; a shorter one after `max_wait_s`, or if no more may be in flight."""
         loop_thread = self._ready()
         found = self._consumer.batches(max_messages, max_wait_s)
         while (batch := loop_thread.call(_next(found))) is not None:
             yield Batch([Message(message, loop_thread) for message in batch.messages])
 
     def arrays(self, max_messages: int = 10_000, max_wait_s: float = 1.0) -> Iterator[ArrayBatch]:
-        """The same as numpy arrays. A consumer that has begun so gives nothing else any more."""
+        """Like `batches`, as numpy arrays. A consumer that has begun this way cannot switch to another."""
         loop_thread = self._ready()
         found = self._consumer.arrays(max_messages, max_wait_s)
         while (batch := loop_thread.call(_next(found))) is not None:
@@ -150,11 +152,12 @@ class Consumer(Owner):
         concurrency: int = 1,
         grace_s: float = asynchronous.HANDLER_GRACE_S,
     ) -> None:
-        """Call `handler` with one message after the other until `request_stop`; in this thread, or in so many others.
+        """Call `handler` with one message after the other until `request_stop`, in this thread or in `concurrency`
+        others.
 
-        Its return finishes the message, an exception requeues it with backoff; unless it was answered already, or
-        kept (`message.keep`). With threads, handlers have `grace_s` to end at a stop.
-        `max_in_flight`, if it was not given, is the concurrency.
+        Returning finishes the message, and an exception requeues it with backoff, unless it was already answered or
+        kept (`message.keep`). With threads, handlers have `grace_s` to end at a stop. If `max_in_flight` was not given,
+        it is the concurrency.
         """
         check_handler(handler, concurrency)
         self._ask(lambda: self._consumer.prepare_run(concurrency))
@@ -177,7 +180,7 @@ class Consumer(Owner):
                     message.finish()
 
     def _wait_stopped(self) -> None:
-        """Until nothing more is given out."""
+        """Wait until nothing more is given out."""
 
         async def wait() -> None:
             await aiter(self._consumer).wait_stopped()
@@ -192,8 +195,8 @@ class Consumer(Owner):
             )
 
     def request_stop(self) -> None:
-        """Have iterators and `run` end, or not begin; from any thread, at any time, also in a signal handler."""
-        # No lock and no waiting here: a signal handler may have interrupted whoever holds it.
+        """Make iterators and `run` end, or not begin; call it at any time, from any thread or signal handler."""
+        # Take no lock and do not wait: a signal handler may have interrupted the holder of the lock.
         self._is_stop_requested = True
         loop_thread = self._loop_thread
         if loop_thread is not None and loop_thread.is_ours:
@@ -202,9 +205,9 @@ class Consumer(Owner):
     # -- while it runs
 
     def pause(self) -> None:
-        """Have nothing more delivered until `resume`; what is in flight, and what waits here, can be handled.
+        """Stop deliveries until `resume`; messages in flight, or waiting here, can still be handled.
 
-        Before the first use: it begins so.
+        If called before the first use, the consumer starts paused.
         """
         if self._loop_thread is None:
             self._consumer.pause()
@@ -220,41 +223,41 @@ class Consumer(Owner):
 
     @property
     def is_paused(self) -> bool:
-        """Whether `pause` was called, and `resume` not since."""
+        """Whether `pause` was called, without a `resume` since."""
         return self._consumer.is_paused
 
     def set_max_in_flight(self, count: int) -> None:
-        """Change it from here on; 0 has nothing delivered."""
+        """Change it from here on; 0 stops deliveries."""
         self._ask(lambda: self._consumer.set_max_in_flight(count))
 
     @property
     def is_starved(self) -> bool:
-        """Whether a connection has as good as all in flight that it may have: time for a batch to be finished."""
+        """Whether a connection has nearly as many messages in flight as it may have: time to finish a batch."""
         return self._ask(lambda: self._consumer.is_starved)
 
     def add_nsqd(self, address: str) -> None:
-        """Connect to this one, too; returns after the first attempt. RefusedError: it will not have us."""
+        """Connect to this nsqd, too; returns after the first attempt. RefusedError: it refuses us."""
         self._ready().call(self._consumer.add_nsqd(address))
 
     def drop_nsqd(self, address: str, grace_s: float = asynchronous.HANDLER_GRACE_S) -> None:
-        """Take nothing more from this one, wait up to `grace_s` for answers, hand back the rest, hang up."""
+        """Take no more messages from this nsqd, wait up to `grace_s` for answers, hand back the rest, disconnect."""
         self._ready().call(self._consumer.drop_nsqd(address, grace_s))
 
     def add_nsqlookupd(self, address: str) -> None:
-        """Ask this one, too, beginning now."""
+        """Ask this nsqlookupd, too, starting now."""
         self._ready().call(self._consumer.add_nsqlookupd(address))
 
     def drop_nsqlookupd(self, address: str) -> None:
-        """Ask this one no more; the nsqd that it listed stay connected for as long as that lasts."""
+        """Ask this nsqlookupd no more; nsqd that it listed stay connected as long as their connections last."""
         self._ready().call(self._consumer.drop_nsqlookupd(address))
 
     def stats(self) -> ConsumerStats:
-        """What was done and what is under way; after the end, what had been done."""
+        """Counts so far, and the current state; after the end, the final counts."""
         return self._last_stats or self._ask(self._consumer.stats)
 
 
 class Threads:
-    """So many threads that call a handler, and the one that waits for them."""
+    """Threads that call a handler; one more thread waits for them."""
 
     def __init__(self, consumer: Consumer, handler: Handler, count: int) -> None:
         self._consumer = consumer
@@ -266,7 +269,7 @@ class Threads:
         ]
 
     def run(self, grace_s: float) -> None:
-        """Until all have ended: the consumer stops, or one of them fails, or this thread is interrupted."""
+        """Return when all have ended: the consumer stops, one of them fails, or this thread is interrupted."""
         try:
             for thread in self._threads:
                 thread.start()

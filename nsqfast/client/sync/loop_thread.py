@@ -1,7 +1,7 @@
-"""An event loop in a thread of its own, for programs that have none: what `nsqfast.client.sync` runs on.
+"""An event loop in a thread of its own, for programs that have none; `nsqfast.client.sync` runs on it.
 
-Heartbeats are answered whatever the program does meanwhile. Calls from several threads are fine. A fork does not take
-the thread along; whoever owns a loop thread asks `is_ours`.
+It answers heartbeats whatever the program does meanwhile. Several threads may call it. A fork does not copy the thread;
+owners of a loop thread check `is_ours`.
 """
 
 import asyncio
@@ -23,7 +23,9 @@ SIGNAL_LOOK_S = 0.1
 
 
 def check_threads() -> None:
-    """OptionsError, if threads were replaced by tasks that share one: an event loop in one of them stops the others."""
+    """Raise OptionsError if tasks that share one thread replace threads: an event loop in one of them would stop the
+    others.
+    """
     gevent = sys.modules.get("gevent.monkey")
     eventlet = sys.modules.get("eventlet.patcher")
     if gevent is not None and gevent.is_module_patched("threading"):
@@ -39,7 +41,7 @@ def check_threads() -> None:
 
 
 class LoopThread:
-    """Runs from its making to `stop`."""
+    """Runs from construction to `stop`."""
 
     def __init__(self, name: str) -> None:
         self._pid = os.getpid()
@@ -47,21 +49,21 @@ class LoopThread:
         self._loop = _new_event_loop()
         self._posted: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._is_woken = False
-        self._calls: set[concurrent.futures.Future[Any]] = set()  # somebody waits for each
+        self._calls: set[concurrent.futures.Future[Any]] = set()  # somebody waits for each of them
         self._callbacks: concurrent.futures.ThreadPoolExecutor | None = None
         self._callback_thread_id = 0
-        # A daemon: a program that forgets to close is not kept from ending.
+        # A daemon, so that a program that forgets to close it can still end.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     @property
     def is_ours(self) -> bool:
-        """Whether this is still the process that made it."""
+        """Whether this is still the process that created it."""
         return self._pid == os.getpid()
 
     @property
     def is_current(self) -> bool:
-        """Whether the thread that asks is the loop's."""
+        """Whether the calling thread is the loop's."""
         return threading.get_ident() == self._thread.ident
 
     def _run(self) -> None:
@@ -73,11 +75,11 @@ class LoopThread:
             finally:
                 self._loop.close()
         finally:
-            for call in list(self._calls):  # the loop did not come to it any more
+            for call in list(self._calls):  # the loop never ran these
                 call.cancel()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run it on the loop, after all that was posted; wait for its result, or raise what it raised.
+        """Run it on the loop, after everything posted before; return its result, or raise its exception.
 
         ClosedError: the loop thread has been stopped.
         """
@@ -94,14 +96,14 @@ class LoopThread:
                 raise
             raise _closed(ordered, work) from None
         self._calls.add(future)
-        if self._loop.is_closed():  # perhaps `_run` had looked before
+        if self._loop.is_closed():  # `_run` may have looked before
             future.cancel()
         try:
             return _wait_done(future)
         except concurrent.futures.CancelledError:
             raise _closed(ordered, work) from None
         except BaseException:
-            future.cancel()  # Ctrl-C while waiting
+            future.cancel()  # Ctrl-C during the wait
             raise
         finally:
             self._calls.discard(future)
@@ -111,9 +113,9 @@ class LoopThread:
         return await work
 
     def post(self, action: Callable[..., object], *arguments: Any) -> None:
-        """Run it on the loop soon, in order; one wake-up serves all that was posted meanwhile. Not after a stop.
+        """Run it on the loop soon, in order; one wake-up serves everything posted meanwhile. No effect after a stop.
 
-        It takes no lock and waits for nothing: a signal handler may call it.
+        Takes no lock and does not wait: a signal handler may call it.
         """
         self._posted.append((action, arguments))
         if not self._is_woken:
@@ -128,24 +130,24 @@ class LoopThread:
 
     @property
     def posted_count(self) -> int:
-        """What the loop has not done yet."""
+        """Number of posted calls that the loop has not run yet."""
         return len(self._posted)
 
     def _do_posted(self) -> None:
-        self._is_woken = False  # first: what is posted from here on wakes again
+        self._is_woken = False  # first: posts from here on wake the loop again
         while self._posted:
             action, arguments = self._posted.popleft()
             action(*arguments)
 
-    # -- functions of the program that the loop has to wait for
+    # -- functions of the program that the loop waits for
 
     @property
     def is_inside(self) -> bool:
-        """Whether the thread that asks is the loop's, or the one that `call_back` uses."""
+        """Whether the calling thread is the loop's, or the one that `call_back` uses."""
         return threading.get_ident() in {self._thread.ident, self._callback_thread_id}
 
     def call_back(self, function: Callable[..., T], *arguments: object) -> "asyncio.Future[T]":
-        """For the loop: have it called in another thread, one at a time, in which everything is allowed."""
+        """For the loop: call it in another thread, one call at a time, in which everything is allowed."""
         if self._callbacks is None:
             self._callbacks = concurrent.futures.ThreadPoolExecutor(
                 1, f"{self._name} callbacks", self._note_callback_thread
@@ -157,7 +159,7 @@ class LoopThread:
         self._callback_thread_id = threading.get_ident()
 
     def stop(self) -> None:
-        """End the thread, if it has not ended; who still waits for a call gets ClosedError."""
+        """End the thread, if it has not ended; callers that still wait get ClosedError."""
         if self._callbacks is not None:
             self._callbacks.shutdown(wait=False, cancel_futures=True)
         try:
@@ -179,10 +181,10 @@ def _new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def _wait_done(future: "concurrent.futures.Future[T]") -> T:
-    """Its result, and signal handlers run meanwhile.
+    """Wait for its result while signal handlers can run.
 
-    Python runs them in the main thread, and a signal that another thread got, or that came just before the wait began,
-    does not end a wait: it has to end by itself now and then.
+    Python runs them in the main thread, and a signal that another thread received, or that came just before the wait
+    began, does not end the wait: so the wait ends by itself now and then.
     """
     if threading.current_thread() is not threading.main_thread():
         return future.result()
@@ -190,13 +192,13 @@ def _wait_done(future: "concurrent.futures.Future[T]") -> T:
         try:
             return future.result(SIGNAL_LOOK_S)
         except TimeoutError:
-            if future.done():  # it may be that of the work itself
+            if future.done():  # it may be the exception of the work itself
                 return future.result()
 
 
 async def _cancel_all() -> None:
-    # A connection that was broken off is closed some turns later, and one that is open holds up the end of the loop.
-    # Calls may come meanwhile.
+    # An aborted connection is closed some turns later, and an open one delays the end of the loop. More calls may
+    # arrive meanwhile.
     for _ in range(TURNS_TO_CLOSE):
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
@@ -206,7 +208,7 @@ async def _cancel_all() -> None:
 
 
 def _closed(*works: Coroutine[Any, Any, Any]) -> ClosedError:
-    """What to raise to who called for these; what never began of them warns if it is not closed."""
+    """The error for callers of these; coroutines that never began warn if they are not closed."""
     for work in works:
         if inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
             work.close()
@@ -214,5 +216,5 @@ def _closed(*works: Coroutine[Any, Any, Any]) -> ClosedError:
 
 
 async def run_on_loop(action: Callable[[], T]) -> T:
-    """For `call`: a plain function of what belongs to the loop."""
+    """For `call`: run a plain function of an object that belongs to the loop."""
     return action()

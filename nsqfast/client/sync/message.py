@@ -1,4 +1,4 @@
-"""Messages as they are handed to a program thread; what it says of them leaves from the loop's."""
+"""Messages as program threads get them; their answers are sent from the loop's thread."""
 
 from typing import TYPE_CHECKING
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 class Message:
-    """See nsqfast.client.Message; what it says to nsqd leaves from the other thread, so there is nothing to return.
+    """See nsqfast.client.Message. Answers are sent from the loop's thread, so these methods return nothing.
 
-    After the end of its consumer, which handed it back, nothing is said any more.
+    After the end of its consumer, which hands the message back, answers have no effect.
     """
 
     __slots__ = ("_loop_thread", "_message", "is_answered", "is_kept")
@@ -48,46 +48,46 @@ class Message:
         return self._message.nsqd
 
     def finish(self) -> None:
-        """FIN: it is done with."""
+        """FIN: the message is done."""
         self.is_answered = True
         self._loop_thread.post(self._message.finish)
 
     def requeue(self, delay_s: float | None = None, *, backoff: bool = True) -> None:
-        """REQ: deliver it again after so long; None = default_requeue_delay × attempts."""
-        delay_s = None if delay_s is None else float(delay_s)  # what is no number is told here
+        """REQ: deliver it again after this delay; None = default_requeue_delay × attempts."""
+        delay_s = None if delay_s is None else float(delay_s)  # raises here if it is not a number
         self.is_answered = True
         message = self._message
         self._loop_thread.post(lambda: message.requeue(delay_s, backoff=backoff))
 
     def touch(self) -> None:
-        """TOUCH: its time in flight begins anew."""
+        """TOUCH: restart its time in flight."""
         self._loop_thread.post(self._message.touch)
 
     def keep(self) -> None:
-        """The handler's return is no answer; somebody else gives it later."""
+        """Do not take the handler's return as the answer; somebody else answers later."""
         self.is_kept = True
 
 
 class Batch(MessageList[Message]):
-    """Messages that came together, to be answered together or one by one."""
+    """Messages that arrived together, to answer together or one by one."""
 
     __slots__ = ()
 
     def finish(self) -> None:
-        """FIN to all that are not answered yet."""
+        """FIN all unanswered messages."""
         for message in self.messages:
             if not message.is_answered:
                 message.finish()
 
     def requeue(self, delay_s: float | None = None, *, backoff: bool = True) -> None:
-        """REQ likewise; the whole batch is one failure to the consumer's backoff."""
+        """REQ all unanswered messages; for the consumer's backoff the whole batch is one failure."""
         for message in self.messages:
             if not message.is_answered:
                 message.requeue(delay_s, backoff=backoff)
                 backoff = False
 
     def touch(self) -> None:
-        """TOUCH to all that are not answered yet."""
+        """TOUCH all unanswered messages."""
         for message in self.messages:
             if not message.is_answered:
                 message.touch()
@@ -112,15 +112,15 @@ class ArrayBatch:
         return len(self._batch)
 
     def finish(self, rows: "batch_module.Rows | None" = None) -> int:
-        """FIN to those rows, or to all that are not answered; returns how many were told."""
+        """FIN these rows, or all unanswered ones; returns how many FINs were sent."""
         return self._loop_thread.call(run_on_loop(lambda: self._batch.finish(rows)))
 
     def requeue(self, rows: "batch_module.Rows | None" = None, *, delay_s: float = 0.0) -> int:
-        """REQ likewise."""
+        """REQ these rows, or all unanswered ones."""
         return self._loop_thread.call(
             run_on_loop(lambda: self._batch.requeue(rows, delay_s=delay_s))
         )
 
     def touch(self) -> int:
-        """TOUCH to all that is not answered."""
+        """TOUCH all unanswered rows."""
         return self._loop_thread.call(run_on_loop(self._batch.touch))

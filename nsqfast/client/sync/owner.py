@@ -1,7 +1,6 @@
-"""What sync.Producer and sync.Consumer have in common.
+"""Common to sync.Producer and sync.Consumer.
 
-They start a loop thread at their first use, cannot be pickled, end with the program, and warn about those that nobody
-ended.
+They start a loop thread at their first use, cannot be pickled, end with the program, and warn if nobody ended them.
 """
 
 import atexit
@@ -20,23 +19,23 @@ from nsqfast.errors import ClosedError, PublishError
 
 T = TypeVar("T")
 
-# What __del__ began; the end of the program waits for it.
+# Closes that __del__ began; the end of the program waits for them.
 _closing: set[threading.Thread] = set()
 CLOSING_TIMEOUT_S = 10.0
 
 
 class Owner(ABC):
-    """It connects at the first use."""
+    """Connects at the first use."""
 
     kind: ClassVar[str]
 
     def __init__(self, logger: Logger | None) -> None:
-        self._is_closed = True  # until it is whole, there is nothing to end
+        self._is_closed = True  # until construction is complete there is nothing to end
         check_threads()
         self._log: Logger = logger or log
         self._loop_thread: LoopThread | None = None
         self._is_connected = False
-        # Of the first use, and the end. A signal handler may come back to it in the thread that holds it.
+        # Protects the first use and the end. A signal handler may enter it again in the thread that holds it.
         self._lock = threading.RLock()
         self._make()
         self._is_closed = False
@@ -55,7 +54,7 @@ class Owner(ABC):
         if kind is None:
             self.close()
         else:
-            with contextlib.suppress(PublishError):  # it was logged
+            with contextlib.suppress(PublishError):  # already logged
                 self.close()
 
     def __del__(self) -> None:
@@ -65,7 +64,8 @@ class Owner(ABC):
         warnings.warn(
             f"unclosed {self.kind} {self._name}", ResourceWarning, stacklevel=2, source=self
         )
-        # Not here: a collection may happen in the middle of anything, with any lock held, a log handler's, say.
+        # Not here: garbage collection can run in the middle of anything, with any lock held, for example a log
+        # handler's.
         closing = threading.Thread(target=self._close_quietly, daemon=True)
         _closing.add(closing)
         closing.start()
@@ -81,10 +81,10 @@ class Owner(ABC):
             _closing.discard(threading.current_thread())
 
     def _ready(self) -> LoopThread:
-        """The loop thread; the first use makes it and connects, and other threads wait for that."""
+        """Return the loop thread; the first use creates it and connects, and other threads wait for that."""
         loop_thread = self._loop_thread
         if loop_thread is not None and loop_thread.is_ours and not self._is_closed:  # noqa: SIM102 - one question, then the other
-            # The loop thread's own threads cannot wait for the connection: it waits for them.
+            # The loop thread's own threads cannot wait for the connection, because it waits for them.
             if self._is_connected or loop_thread.is_inside:
                 return loop_thread
         with self._lock:
@@ -103,7 +103,7 @@ class Owner(ABC):
     def _connect(self) -> None:
         self._loop_thread = loop_thread = LoopThread(f"nsqfast {self.kind}")
         try:
-            self._check_open()  # a signal handler may have closed it, to whom there was no loop thread yet
+            self._check_open()  # a signal handler may have closed it before there was a loop thread
             self._before_start()
             loop_thread.call(self._start())
             self._is_connected = True
@@ -115,11 +115,11 @@ class Owner(ABC):
             raise
 
     def _ask(self, question: Callable[[], T]) -> T:
-        """Its answer, found on the loop."""
+        """Ask on the loop, and return the answer."""
         return self._ready().call(run_on_loop(question))
 
     def close(self) -> None:
-        """End it; once."""
+        """End it; only the first call has an effect."""
         with self._lock:
             loop_thread = None if self._is_closed else self._loop_thread
             self._is_closed = True
@@ -133,19 +133,19 @@ class Owner(ABC):
     @property
     @abstractmethod
     def _name(self) -> str:
-        """As log lines say it."""
+        """The name that log lines show."""
 
     @abstractmethod
     def _make(self) -> None:
-        """Make what runs on the loop thread; not connected."""
+        """Create the object that runs on the loop thread, without connecting it."""
 
     @abstractmethod
     def _before_start(self) -> None:
-        """The loop thread is there, and can be told what was asked for before."""
+        """The loop thread exists now: pass on the requests made before."""
 
     @abstractmethod
     def _after_fork(self, loop_thread: LoopThread) -> None:
-        """The loop thread is the parent process's."""
+        """Handle a fork: the loop thread is the parent's."""
 
     @abstractmethod
     def _start(self) -> Coroutine[Any, Any, None]:
@@ -153,7 +153,7 @@ class Owner(ABC):
 
     @abstractmethod
     def _end(self) -> Coroutine[Any, Any, None]:
-        """Hang up."""
+        """Disconnect."""
 
 
 _open: Register[Owner] = Register()
@@ -161,12 +161,12 @@ _open: Register[Owner] = Register()
 
 @atexit.register
 def _close_all() -> None:
-    """What was sent leaves, and what is in flight is handed back, when a program just ends."""
+    """At the end of the program, send what is left to send and hand back messages in flight."""
     is_all_delivered = True
     for owner in _open.list():
         try:
             owner.close()
-        except PublishError:  # it was logged
+        except PublishError:  # already logged
             is_all_delivered = False
     for thread in list(_closing):
         thread.join(CLOSING_TIMEOUT_S)
@@ -175,11 +175,11 @@ def _close_all() -> None:
 
 
 class _UndeliveredAtExitError(Exception):
-    """Was said in a log line before."""
+    """Already logged."""
 
 
 class _FailingOutput:
-    """Standard output whose last flush fails, for that is what changes a program's exit status this late.
+    """Standard output whose last flush fails: only that changes the exit status of a program this late.
 
     https://docs.python.org/3/library/sys.html#sys.exit: an error in flushing makes it 120.
     """
@@ -200,7 +200,7 @@ class _FailingOutput:
 
 
 def _fail_at_exit() -> None:
-    """The exit status is to say that messages were lost, and all other exit functions still run."""
+    """Make the exit status say that messages were lost, and still let all other exit functions run."""
     hook = sys.unraisablehook
 
     def quiet(unraisable: Any) -> None:
@@ -212,7 +212,7 @@ def _fail_at_exit() -> None:
 
 
 def _unlock_all() -> None:
-    """In a child process: another thread may have held a lock, and that thread is not here."""
+    """In a child process: replace locks that another thread, which is not here, may have held."""
     _closing.clear()
     for owner in _open.list():
         owner._lock = threading.RLock()  # noqa: SLF001 - of this module

@@ -1,4 +1,4 @@
-"""Publishing from program threads."""
+"""Publish from program threads."""
 
 import asyncio
 import contextlib
@@ -25,12 +25,12 @@ from nsqfast.errors import (
 )
 from nsqfast.names import is_valid_name
 
-SENDS_MAX = 1024  # that the other thread has not taken yet
+SENDS_MAX = 1024  # sends that the other thread has not taken yet
 TOPICS_KEPT_MAX = 10_000
 
 
 class Producer(Owner):
-    """See nsqfast.client.Producer. It connects at the first use; its end waits for what has no answer yet."""
+    """See nsqfast.client.Producer. Connects at the first use; its end waits for unanswered publishes."""
 
     kind: ClassVar[str] = "producer"
 
@@ -66,7 +66,7 @@ class Producer(Owner):
         self._is_sticky = sticky
         self._close_timeout_s = close_timeout_s
         self._middleware = middleware
-        self._abandoned: list[object] = []  # a parent process's; to be left alone
+        self._abandoned: list[object] = []  # a parent process's; leave them alone
         super().__init__(logger)
 
     @property
@@ -84,7 +84,7 @@ class Producer(Owner):
         self._route = DirectRoute(self._producer, self._timeout_s, is_sticky=self._is_sticky)
 
     def _before_start(self) -> None:
-        """Nothing can have been asked of it before."""
+        """Nothing to do: no request can precede the start."""
 
     def _after_fork(self, loop_thread: LoopThread) -> None:
         self._abandoned += [loop_thread, self._producer]
@@ -114,7 +114,7 @@ class Producer(Owner):
     # -- publishing
 
     def publish(self, topic: str, body: bytes) -> None:
-        """Return when an nsqd has taken the message; a PublishError says why none did."""
+        """Return when an nsqd has taken the message; a PublishError says why none has."""
         if self._middleware:
             with around_publish(self._middleware, topic, [body]) as (body,):  # noqa: PLR1704 - it may be changed
                 self._publish(topic, body)
@@ -143,12 +143,15 @@ class Producer(Owner):
         loop_thread.call(work)
 
     def _may_go_directly(self, body: object) -> bool:
-        """What was sent before, and has no answer yet, is not overtaken; what has to be made bytes, or refused, is not
-        for the shortest way."""
+        """Whether a publish may take the direct connection.
+
+        It must not overtake earlier unanswered sends. Bodies that need conversion, or have to be refused, take the
+        normal way.
+        """
         return isinstance(body, bytes) and bool(body) and not self._sends and self._producer.is_idle
 
     def _head(self, topic: str) -> bytes:
-        """The line of a PUB; a name that nsqd would refuse, and with it the connection, is refused here."""
+        """The line of a PUB; a name that nsqd would refuse by closing the connection is refused here."""
         head = self._heads.get(topic)
         if head is None:
             if not is_valid_name(topic):
@@ -163,19 +166,19 @@ class Producer(Owner):
         self._keep_task(self._route.refresh())
 
     def publish_many(self, topic: str, bodies: Iterable[bytes]) -> None:
-        """One MPUB: all of them or none."""
+        """Send one MPUB: all bodies or none."""
         with around_publish(self._middleware, topic, list(bodies)) as changed:
             self._ready().call(self._producer.publish_many(topic, changed))
 
     def publish_later(self, topic: str, body: bytes, delay_s: float) -> None:
-        """Like `publish`; nsqd holds the message back for so long."""
+        """Like `publish`, but nsqd holds the message back for this long."""
         with around_publish(self._middleware, topic, [body]) as (changed,):
             self._ready().call(self._producer.publish_later(topic, changed, delay_s))
 
     def send(self, topic: str, body: bytes) -> None:
-        """Like `publish`, without waiting for the answer; `flush` and `close` raise what went wrong.
+        """Like `publish`, without waiting for the answer; `flush` and `close` raise failures.
 
-        Where too much waits for an answer already, it waits, too.
+        If too many messages wait for answers already, it waits, too.
         """
         if self._middleware:
             with around_publish(self._middleware, topic, [body]) as (changed,):
@@ -206,12 +209,10 @@ class Producer(Owner):
         task.add_done_callback(self._tasks.discard)
 
     async def _push(self) -> None:
-        """Pass on what was sent, as fast as answers make room for it."""
+        """Pass on what was sent, as fast as answers make room."""
         async with self._pushing:
             while self._sends:
-                topic, body = self._sends[
-                    0
-                ]  # it stays there until nothing can overtake it any more
+                topic, body = self._sends[0]  # it stays here until nothing can overtake it any more
                 try:
                     self._producer.send(topic, body)
                 except BufferFullError:
@@ -222,7 +223,7 @@ class Producer(Owner):
                 self._sends.popleft()
 
     def flush(self) -> None:
-        """Return when all sent so far has its answer; raise the first failure of a `send` since the last time."""
+        """Return when everything sent has its answer; raise the first failure of a `send` since the last call."""
         self._ready().call(self._flush())
 
     async def _flush(self) -> None:
@@ -234,25 +235,25 @@ class Producer(Owner):
     # -- while it runs
 
     def ping(self, timeout_s: float | None = None) -> None:
-        """Return when an nsqd is connected and was sent a NOP; NotConnectedError says why there is none."""
+        """Return when an nsqd is connected and was sent a NOP; NotConnectedError says why none is."""
         self._ready().call(self._producer.ping(timeout_s))
 
     def add_nsqd(self, address: str) -> None:
-        """Publish to this one, too; returns after the first attempt. RefusedError: it will not have us."""
+        """Publish to this nsqd, too; returns after the first attempt. RefusedError: it refuses us."""
         self._ready().call(self._producer.add_nsqd(address))
 
     def drop_nsqd(self, address: str) -> None:
-        """Publish no more to this one, wait for its answers, up to `close_timeout_s`, and hang up."""
+        """Stop publishing to this nsqd, wait up to `close_timeout_s` for its answers, and disconnect."""
         self._ready().call(self._producer.drop_nsqd(address))
         self._route.forget(address)
 
     @property
     def is_connected(self) -> bool:
-        """Whether a publish could leave now."""
+        """Whether a publish could be sent now."""
         return self._ask(lambda: self._producer.is_connected)
 
     def stats(self) -> ProducerStats:
-        """What was done and what waits; after the end, what had been done."""
+        """Counts so far, and what is waiting; after the end, the final counts."""
         return self._last_stats or self._ask(self._all_stats)
 
     def _all_stats(self) -> ProducerStats:

@@ -1,5 +1,5 @@
-"""Publishing one at a time without the loop's thread: a second connection to each nsqd, on which the calling thread
-writes and waits. To have the loop's thread do it costs two switches between threads for each publish.
+"""Publish one message at a time without the loop's thread: a second connection to each nsqd, on which the calling
+thread writes and waits. Going through the loop's thread costs two thread switches for each publish.
 """
 
 import threading
@@ -9,13 +9,13 @@ from typing import Protocol
 from nsqfast._ext.client.direct import Direct
 from nsqfast.errors import ConnectError, NsqfastError
 
-# A thread that publishes now and then is served by the loop as well; the connection is for one that goes on.
+# The loop is good enough for a thread that publishes now and then; the connection is for one that keeps publishing.
 PUBLISHES_BEFORE = 2
 REFRESH_S = 1.0
 
 
 class Opener(Protocol):
-    """What it needs of a producer."""
+    """What the route needs of a producer."""
 
     @property
     def connected_addresses(self) -> list[str]: ...
@@ -23,7 +23,7 @@ class Opener(Protocol):
 
 
 class DirectRoute:
-    """One thread at a time uses it; for the others, and where it does not lead anywhere, there is the loop."""
+    """Used by one thread at a time; other threads, and publishes without a direct connection, use the loop."""
 
     def __init__(self, opener: Opener, timeout_s: float, *, is_sticky: bool) -> None:
         self.published = 0
@@ -40,7 +40,7 @@ class DirectRoute:
         self._is_refreshing = False
 
     def wants_refresh(self) -> bool:
-        """Whether `refresh` should be called on the loop, soon: asked for once per publish."""
+        """Whether `refresh` should be called on the loop soon; asked once per publish."""
         self._publishes += 1
         if self._publishes < PUBLISHES_BEFORE or self._is_refreshing or self._is_closed:
             return False
@@ -52,7 +52,7 @@ class DirectRoute:
         return True
 
     async def refresh(self) -> None:
-        """Connect to where the producer is connected, and hang up where it is not."""
+        """Connect to the nsqd to which the producer is connected, and disconnect from the others."""
         try:
             found = {address: one for address, one in self._directs.items() if one.is_open}
             for address in self._opener.connected_addresses:
@@ -61,7 +61,7 @@ class DirectRoute:
             wanted = [] if self._is_closed else self._opener.connected_addresses
             for address in found.keys() - set(wanted):
                 found[address].close()
-            # In the order of preference, and a new dict: a thread may be in the middle of the old one.
+            # In order of preference, and in a new dict: a thread may be iterating over the old one.
             self._directs = {address: found[address] for address in wanted if address in found}
         finally:
             self._is_refreshing = False
@@ -70,11 +70,11 @@ class DirectRoute:
         try:
             fd = await self._opener.open_detached(address)
         except (NsqfastError, OSError):
-            return None  # the loop's own connection is told about, and tried on
+            return None  # the loop's own connection reports the failure and retries
         return Direct(fd) if fd >= 0 else None
 
     def publish(self, head: bytes, body: bytes) -> bool:
-        """Whether nsqd has it; False = it was not sent. What else can go wrong is raised as by the producer."""
+        """Whether nsqd has the message; False = it was not sent. Other failures raise as in the producer."""
         if not self._directs or not self._lock.acquire(blocking=False):
             return False
         try:
@@ -100,14 +100,14 @@ class DirectRoute:
         return usable[self._turn]
 
     def forget(self, address: str) -> None:
-        """Hang up there."""
+        """Disconnect from this address."""
         directs = dict(self._directs)
         if direct := directs.pop(address, None):
             self._directs = directs
             direct.close()
 
     def close(self) -> None:
-        """Hang up; a publish that waits for its answer gets it first."""
+        """Disconnect; a publish that waits for its answer gets it first."""
         self._is_closed = True
         for direct in self._directs.values():
             direct.close()

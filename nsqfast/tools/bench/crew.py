@@ -1,7 +1,8 @@
-"""The worker processes, as the parent sees them: started together, stopped together, heard one by one.
+"""The worker processes, as the parent sees them: it starts and stops them together, and receives their reports one by
+one.
 
-What stops them is the table of totals itself: its last row belongs to no worker, and a number there that is beyond
-every target ends all of them in order, with what they measured.
+They are stopped through the table of totals: its last row belongs to no worker, and a number there that is beyond every
+target ends all of them cleanly, with their measurements.
 """
 
 import contextlib
@@ -28,14 +29,14 @@ from nsqfast.tools.bench.worker import (
     work,
 )
 
-# A worker that was stopped waits up to 10 s for answers and then hangs up.
+# A stopped worker waits up to 10 s for answers and then disconnects.
 END_TIMEOUT_S = 20.0
 LOOK_INTERVAL_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums over all workers; `started_ns` is 0 until the first of them runs."""
+    """Sums over all workers; `started_ns` is 0 until the first one runs."""
 
     published: int
     received: int
@@ -46,7 +47,7 @@ class Totals:
 
 
 class Counts(Protocol):
-    """Whatever has the counts of messages."""
+    """Any object with counts of messages."""
 
     @property
     def published(self) -> int: ...
@@ -57,7 +58,7 @@ class Counts(Protocol):
 
 
 def counted(counts: Counts, mode: str) -> int:
-    """The messages that the rate of this mode means."""
+    """The messages that this mode's rate counts."""
     if mode == "pub":
         return counts.published
     return counts.received if mode == "latency" else counts.finished
@@ -70,7 +71,7 @@ class Crew:
         context = multiprocessing.get_context("spawn")
         size = len(plan.workers)
         self._totals = context.RawArray("q", ROW_SIZE * (size + 1))
-        # Kept, because its semaphores go with the parent's object, and processes drop their arguments.
+        # Kept, because its semaphores are freed with the parent's object, and processes drop their arguments.
         self._gate = context.Barrier(size)
         pipes = [context.Pipe(duplex=False) for _ in plan.workers]
         self._inboxes = [inbox for inbox, _ in pipes]
@@ -88,23 +89,23 @@ class Crew:
         with _without_sigint():
             for process, outbox in zip(self._processes, self._outboxes, strict=True):
                 process.start()
-                # The worker's end only: its death is then the end of the pipe.
+                # Close our copy of the worker's end, so that its death ends the pipe.
                 outbox.close()
 
     def stop(self) -> None:
-        """Have all of them finish; also from a signal handler."""
+        """Make all of them finish; callable from a signal handler."""
         self.is_stopped = True
         last = len(self._totals) - ROW_SIZE
         self._totals[last + PUBLISHED] = self._totals[last + FINISHED] = UNREACHABLE
 
     def kill(self) -> None:
-        """End all of them at once; also from a signal handler."""
+        """End all of them at once; callable from a signal handler."""
         for process in self._processes:
             if process.pid is not None:
                 process.kill()
 
     def close(self) -> None:
-        """Nothing of them is left when it returns."""
+        """Clean up; nothing of them is left on return."""
         self.kill()
         for process in self._processes:
             if process.pid is not None:
@@ -113,7 +114,7 @@ class Crew:
             inbox.close()
 
     def totals(self) -> Totals:
-        """The sums right now."""
+        """The current sums."""
         rows = [
             self._totals[at : at + ROW_SIZE] for at in range(0, len(self._totals) - 1, ROW_SIZE)
         ]
@@ -129,7 +130,7 @@ class Crew:
         )
 
     def listen(self, look: Callable[[], None] | None) -> list[Report]:
-        """Reports of all workers in the order they came; `look` is called every so often meanwhile."""
+        """Yield the reports of all workers in order of arrival; calls `look` now and then meanwhile."""
         reports: list[Report] = []
         waiting = list(self._inboxes)
         kill_at = math.inf
@@ -149,7 +150,7 @@ class Crew:
         return reports
 
     def _end_others(self) -> None:
-        """One has failed; if that was before the start, the others would wait for it."""
+        """A worker has failed; if that was before the start, the others would wait for it."""
         if self.totals().started_ns:
             self.stop()
         else:
@@ -167,7 +168,7 @@ def _receive(inbox: Pipe) -> Report:
 
 @contextlib.contextmanager
 def _without_sigint() -> Iterator[None]:
-    """Ctrl-C reaches every process of a terminal; children inherit the mask, and so it is for us alone."""
+    """Block SIGINT in children, which inherit the mask: Ctrl-C would reach every process of the terminal."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield

@@ -1,7 +1,7 @@
 """The program nsqfast-bench: flags, signals, output, exit status.
 
-Exit status 0, 2 for a command line that makes no sense, 1 when the broker cannot be reached, refuses, or ends the
-connection, 130 after Ctrl-C (143 after SIGTERM); what was measured until then is printed all the same.
+Exit status 0, 2 for an invalid command line, 1 when the broker cannot be reached, refuses, or ends the connection, 130
+after Ctrl-C (143 after SIGTERM); the measurements so far are printed in any case.
 """
 
 import contextlib
@@ -44,9 +44,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 class _Signals:
-    """The first SIGINT or SIGTERM ends the run in order, a second one at once; `came` has those that came.
+    """The first SIGINT or SIGTERM ends the run cleanly, a second one at once; `came` lists the signals received.
 
-    Watched before anything is made: a KeyboardInterrupt in the middle of that would leave semaphores behind.
+    Installed before anything else: a KeyboardInterrupt during the setup would leave semaphores behind.
     """
 
     def __init__(self) -> None:
@@ -62,13 +62,13 @@ class _Signals:
             signal.signal(number, handler)
 
     def watch_over(self, crew: "Crew") -> None:
-        """From here on there is something to end."""
+        """From here on there is something to stop."""
         self._crew = crew
         if self.came:
             crew.stop()
 
     def _note(self, number: int, _frame: object) -> None:
-        self.came.append(number)  # first: another one may come in the middle of this
+        self.came.append(number)  # first, because another signal may interrupt this
         if self._crew and len(self.came) > 1:
             self._crew.kill()
         elif self._crew:
@@ -76,7 +76,7 @@ class _Signals:
 
 
 def _run(options: Options, signals: _Signals) -> int:
-    # Late, so that --help and a wrong flag answer at once.
+    # Imported late, so that --help and wrong flags are answered at once.
     from nsqfast.tools.bench.crew import Crew
     from nsqfast.tools.bench.plan import make_plan
     from nsqfast.tools.bench.progress import Meter
@@ -101,7 +101,7 @@ def _run(options: Options, signals: _Signals) -> int:
 
 
 def _print(options: Options, result: "Result", said: list[str]) -> None:
-    """The result on stdout with what is to be said of it; what went wrong on stderr, in one line."""
+    """Print the result and remarks on stdout, and an error on stderr, in one line."""
     from nsqfast.tools.bench.report import table
 
     if options.json:

@@ -1,4 +1,4 @@
-"""The settings of nsqfast-bench: one set of fields, of which every mode takes its part.
+"""The settings of nsqfast-bench: one set of fields, of which every mode uses a part.
 
 Names and defaults are those of NSQ's bench_writer and bench_reader where they have the flag.
 """
@@ -30,14 +30,14 @@ from nsqfast.protocol import MPUB_SIZE_MAX
 PROGRAM = "nsqfast-bench"
 NS_PER_MS, NS_PER_S = 1_000_000, 1_000_000_000
 
-# A deadline is a sum in 64 bits, and nobody measures for longer than a year.
+# A deadline is a 64-bit sum, and nobody measures for longer than a year.
 RUNFOR_NS_MAX = 8760 * 3600 * NS_PER_S
-# Counts of all workers are added up in 64 bits, with the stop sign of crew.py among them.
+# Counts of all workers are added up in 64 bits, together with the stop mark of crew.py.
 COUNT_MAX = 10**15
 CHANNEL_COUNT_MAX = 1000
 IN_AIR_MAX = 1_000_000
 RATE_MAX = 1_000_000_000
-# 160 MB of room for samples; percentiles do not get better by more of them.
+# 160 MB of room for samples; more of them do not improve percentiles.
 SAMPLE_COUNT_MAX = 10_000_000
 # A paced message carries the moment that it was meant for.
 STAMP_SIZE = 8
@@ -58,7 +58,7 @@ MILLISECONDS = _span("ms")
 
 @dataclass(slots=True)
 class Options:
-    """All flags; durations in nanoseconds with `_ns` behind."""
+    """All flags; durations are in nanoseconds, with the suffix `_ns`."""
 
     # fmt: off
     topic: str = option(STRING, "", "topic to publish to or consume from")
@@ -92,23 +92,23 @@ class Options:
 
     @property
     def publishes(self) -> bool:
-        """Whether it has connections that publish."""
+        """Whether some connections publish."""
         return self.mode != "sub"
 
     @property
     def consumes(self) -> bool:
-        """Whether it has connections that consume."""
+        """Whether some connections consume."""
         return self.mode != "pub"
 
     @property
     def intended(self) -> int:
-        """Messages that `latency` is to send: --count, unless --runfor comes first."""
+        """Messages that `latency` is to send: --count, unless --runfor ends first."""
         in_time = self.rate * self.runfor_ns // NS_PER_S
         return min(self.count, in_time) if self.count else in_time
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port of the broker; OptionsError when the flag does not name them."""
+        """Host and port of the broker; OptionsError if the flag is invalid."""
         parsed = parse_address(self.nsqd_tcp_address)
         if isinstance(parsed, Inet) and parsed.port.isascii() and parsed.port.isdigit():
             port = int(parsed.port)
@@ -146,7 +146,7 @@ MODES = {
 
 
 def parse(argv: list[str]) -> Options:
-    """Settings from the words behind the program's name; --help and --version print and leave by SystemExit."""
+    """Parse the words after the program's name; --help and --version print and exit by SystemExit."""
     mode, words = (argv[0], argv[1:]) if argv else ("", [])
     if mode.lstrip("-") in ("h", "help"):
         print(overview(), file=sys.stderr)
@@ -187,7 +187,7 @@ def _defaults() -> dict[str, Any]:
 
 
 def _strays(flags: list[Option], words: list[str]) -> Iterator[str]:
-    """Words that are neither flags nor their values: Go's syntax drops them, and all flags behind them."""
+    """Words that are neither flags nor their values: Go's syntax drops them, and all flags after them."""
     alone = {item.flag for item in flags if item.kind.is_bool}
     rest = iter(words)
     for word in rest:
@@ -198,7 +198,7 @@ def _strays(flags: list[Option], words: list[str]) -> Iterator[str]:
 
 
 def validate(options: Options) -> None:
-    """Refuses, by OptionsError, what cannot be run or would measure nothing."""
+    """Raise OptionsError for settings that cannot run or would measure nothing."""
     _check_names(options)
     _check_counts(options)
     _check_times(options)

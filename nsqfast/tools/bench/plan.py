@@ -1,4 +1,4 @@
-"""What each worker process has to do, reckoned before any of them starts."""
+"""The work of each worker process, computed before any of them starts."""
 
 import struct
 from dataclasses import dataclass
@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from nsqfast.tools.bench.options import NS_PER_MS, NS_PER_S, Options
 
 UNLIMITED = -1
-# More than ever comes together, and far enough from the end of 64 bits to be added to: a run without a target gets it.
+# The target of a run without one: never reached, and far enough from the 64-bit limit for additions.
 UNREACHABLE = 1 << 61
 
-# How long the last messages of `latency` may be under way after the last was sent.
+# How long `latency` waits for the last messages after sending them.
 LAST_ARRIVAL_NS = NS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerPlan:
-    """One process: its share of the connections, and where all of them together stop."""
+    """One process: its share of the connections, and the common target."""
 
     index: int
     options: Options
@@ -45,19 +45,19 @@ class Plan:
 
     @property
     def goal(self) -> int:
-        """How many of the messages that `messages_per_s` counts end the run; 0 = only time does."""
+        """The number of messages (as counted by `messages_per_s`) that ends the run; 0 = only time ends it."""
         worker = self.workers[0]
         goal = worker.publish_target if self.options.mode == "pub" else worker.finish_target
         return 0 if goal == UNREACHABLE else goal
 
 
 def make_plan(options: Options) -> Plan:
-    """Deals connections to workers in turns: first those that publish, then those that consume."""
+    """Distribute connections over workers in turn: first those that publish, then those that consume."""
     quotas = _quotas(options)
     channels = options.channel_names() * options.consumers if options.consumes else []
     worker_count = min(options.workers, len(quotas) + len(channels))
     publish_target, finish_target = _targets(options)
-    # The consumers go on where the publishers ended, so that no worker has two connections more than another.
+    # Continue with the consumers where the publishers ended, so that the workers differ by at most one connection.
     turned = [
         channels[(i - len(quotas)) % worker_count :: worker_count] for i in range(worker_count)
     ]
@@ -86,7 +86,7 @@ def _command_count(options: Options) -> int:
 
 
 def _quotas(options: Options) -> list[int]:
-    """Commands per publishing connection; more connections than commands there are none."""
+    """Commands per publishing connection; there are no more connections than commands."""
     if not options.publishes:
         return []
     if options.mode != "latency" and not options.count:
@@ -98,7 +98,7 @@ def _quotas(options: Options) -> list[int]:
 
 
 def _targets(options: Options) -> tuple[int, int]:
-    """How many published and finished messages end the run; where nothing does, one of them is out of reach."""
+    """How many published and finished messages end the run; without a count, one of them is unreachable."""
     if options.mode == "latency":
         return options.intended, options.intended
     if not options.count:
@@ -110,7 +110,7 @@ def _targets(options: Options) -> tuple[int, int]:
 
 
 def publish_command(options: Options) -> bytes:
-    """The one command that a connection sends again and again."""
+    """The one command that a connection sends repeatedly."""
     body = bytes(options.size)
     topic = options.topic.encode()
     if options.batch_size > 1:
@@ -123,7 +123,7 @@ def publish_command(options: Options) -> bytes:
 
 
 def identify_settings(options: Options, client_id: str) -> dict[str, object]:
-    """What IDENTIFY asks for beside what the connection itself needs."""
+    """The settings for IDENTIFY, in addition to those that the connection itself needs."""
     asked: dict[str, object] = {"client_id": client_id, "user_agent": "nsqfast-bench"}
     if options.output_buffer_size:
         asked["output_buffer_size"] = options.output_buffer_size

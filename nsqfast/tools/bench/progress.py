@@ -1,4 +1,4 @@
-"""A progress bar on stderr for those who watch; nothing at all for those who do not."""
+"""A progress bar on stderr, if somebody is watching."""
 
 import time
 from types import TracebackType
@@ -10,10 +10,10 @@ from nsqfast.tools.bench.plan import Plan
 
 
 class Meter:
-    """The bar goes by the count where there is one, by time otherwise."""
+    """Shows the count if there is one, otherwise the time."""
 
     def __init__(self, plan: Plan, crew: Crew) -> None:
-        # Late, because most runs have nobody watching.
+        # Imported late, because most runs have nobody watching.
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -48,7 +48,7 @@ class Meter:
         self._bar.stop()
 
     def look(self) -> None:
-        """Show how far the run is; the rate is that since the last look."""
+        """Show the progress; the rate is that since the last call."""
         totals = self._crew.totals()
         if not totals.started_ns:
             return

@@ -1,4 +1,4 @@
-"""What a run came to: one record for --json, a table for people."""
+"""The result of a run: one record for --json, a table for people."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -8,7 +8,7 @@ from nsqfast.tools.bench.options import NS_PER_S, Options
 from nsqfast.tools.bench.plan import Plan
 from nsqfast.tools.bench.worker import Report
 
-# From this share of the workers' time on, the generator was busy with itself.
+# From this share of the workers' time on, the generator was the limit.
 BUSY_SHARE = 0.9
 
 
@@ -38,12 +38,12 @@ class Result:
 
     @property
     def counted(self) -> int:
-        """The messages that the rate means."""
+        """The messages that the rate counts."""
         return counted(self, self.mode)
 
     @property
     def busy_share(self) -> float:
-        """Of the CPU time that the workers could have had, how much they used."""
+        """The share of the workers' possible CPU time that they used."""
         could_us = self.workers * self.seconds * 1e6
         return (self.cpu_us_user + self.cpu_us_sys) / could_us if could_us else 0.0
 
@@ -53,7 +53,7 @@ class Result:
 
 
 def make_result(plan: Plan, totals: Totals, reports: list[Report], error: str | None) -> Result:
-    """Adds up what the workers measured; `error` is what the run as a whole suffered from."""
+    """Add up the workers' measurements; `error` is an error of the run as a whole."""
     options = plan.options
     messages = counted(totals, options.mode)
     started = [report for report in reports if report.started_ns]
@@ -94,7 +94,7 @@ def _latency(options: Options, reports: list[Report]) -> dict[str, float] | None
 
 
 def first_error(reports: list[Report]) -> str | None:
-    """What went wrong first; the rest follows from it."""
+    """The first error; the others follow from it."""
     return next((report.error for report in reports if report.error is not None), None)
 
 
@@ -133,7 +133,7 @@ def _aligned(columns: dict[str, str]) -> list[str]:
 
 
 def remarks(result: Result, goal: int) -> list[str]:
-    """A line for each thing that makes the figures say less about the broker than they seem to."""
+    """One line for each reason why the figures say less about the broker than they seem to."""
     found = []
     if result.error is None and result.counted < goal:
         found.append(

@@ -1,6 +1,6 @@
-"""One process of a run: its connections, its load, and what they cost.
+"""One process of a run: its connections, its load, and their cost.
 
-Whatever fails here becomes the report's `error`, one line; the parent never waits for a worker in vain.
+Any failure here becomes the report's `error`, one line; the parent never waits for a worker in vain.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ PUBLISHED, RECEIVED, FINISHED, REQUEUED, STARTED_NS, RECEIVED_BYTES = range(6)
 
 CONNECT_TIMEOUT_S = 5.0
 HANG_UP_TIMEOUT_S = 5.0
-# How long the others may need to get connected; only a parent that died leaves us waiting longer.
+# How long the other workers may need to connect; only a dead parent makes us wait longer.
 GATE_TIMEOUT_S = 120.0
 
 READ_SIZE = 1 << 18
@@ -40,7 +40,7 @@ STALE = (
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Microseconds from a message's due moment to its arrival; `stale` ones were from before the run, and left out."""
+    """Microseconds from a message's due time to its arrival; `stale` ones are from before the run, and left out."""
 
     count: int
     stale: int
@@ -52,7 +52,7 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a worker sends to the parent when it is through; `started_ns` 0 = it never started."""
+    """The worker's message to the parent at its end; `started_ns` = 0: it never started."""
 
     started_ns: int = 0
     ended_ns: int = 0
@@ -63,7 +63,7 @@ class Report:
 
 
 class RefusedError(NsqfastError):
-    """The broker does not allow what was asked for; the text says what to change."""
+    """The broker does not allow what was requested; the text says what to change."""
 
 
 def work(plan: WorkerPlan, totals: MutableSequence[int], gate: Barrier, outbox: Pipe) -> None:
@@ -83,7 +83,7 @@ def work(plan: WorkerPlan, totals: MutableSequence[int], gate: Barrier, outbox: 
         report = Report(error=f"{place}: {error}")
     except MemoryError:
         report = Report(error="out of memory: lower --size, --batch-size or --connections")
-    # A parent that is gone wants to know nothing.
+    # The parent is gone.
     with contextlib.suppress(BrokenPipeError), outbox:
         outbox.send(report)
 
@@ -118,13 +118,13 @@ def _measure(plan: WorkerPlan, totals: MutableSequence[int], gate: Barrier) -> R
 
 
 def _sample_room(options: Options) -> bytearray | None:
-    """Twice of what is intended: messages that an earlier run left in the channel come first."""
+    """Twice the intended number, because messages that an earlier run left in the channel come first."""
     return bytearray(2 * SAMPLE_SIZE * options.intended) if options.mode == "latency" else None
 
 
 @contextlib.contextmanager
 def _connected(plan: WorkerPlan, load: Load) -> Iterator[None]:
-    """All connections of the worker, ready to go; afterwards the broker has read all that we sent."""
+    """Connect all connections of the worker; on exit, wait until the broker has read everything we sent."""
     options = plan.options
     command = publish_command(options) if plan.quotas else b""
     consumers = []
@@ -166,7 +166,7 @@ def _open_consumer(options: Options, channel: str) -> Iterator[socket.socket]:
 
 @contextlib.contextmanager
 def _handshake(options: Options) -> Iterator[tuple[Connection, int]]:
-    """A connection that is identified, and the RDY count that the broker allows."""
+    """An identified connection, and the RDY count that the broker allows."""
     with Connection(*options.address, CONNECT_TIMEOUT_S) as connection:
         client_id = f"{PROGRAM}-{os.getpid()}"
         try:
@@ -177,29 +177,29 @@ def _handshake(options: Options) -> Iterator[tuple[Connection, int]]:
 
 
 def _take_over(connection: Connection) -> socket.socket:
-    """Its socket; a command shall not wait until the one before it is acknowledged, as TCP would have it."""
+    """Take over its socket, without Nagle's algorithm: a command must not wait for the last one's acknowledgement."""
     taken = connection.detach()
     taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return taken
 
 
 def _hang_up(consumers: list[socket.socket]) -> None:
-    """Wait until the broker has read all and closed; with messages unread a close drops what is not sent yet: FINs."""
+    """Wait until the broker has read everything and closed: closing with unread messages would drop unsent FINs."""
     end_s = time.monotonic() + HANG_UP_TIMEOUT_S
     for consumer in consumers:
         with contextlib.suppress(OSError):
             consumer.shutdown(socket.SHUT_WR)
     for consumer in consumers:
         with contextlib.suppress(OSError):
-            # Not 0, which would mean not to wait at all even for what is there.
+            # Not 0, which would not even read available data.
             consumer.settimeout(max(0.001, end_s - time.monotonic()))
             while consumer.recv(READ_SIZE):
                 pass
 
 
 def _summarize(room: bytearray, load: Load, intended: int) -> Latency | None:
-    """Percentiles; None when most messages were older than the run, so that their bodies name no moment of it."""
-    # Not before the run: it starts threads, which spin for a while.
+    """Percentiles; None if most messages are older than the run, so that their bodies contain no time of it."""
+    # Import late: it starts threads, which spin for a while.
     import numpy as np
 
     samples = np.frombuffer(room, np.int64)[: load.sampled]

@@ -48,7 +48,7 @@ _nsqfast_complete() {
 
 
 def script(programs: Iterable[Program]) -> str:
-    """What bash is to read."""
+    """The script for bash."""
     found = list(programs)
     parts = [
         _HEAD,

@@ -15,7 +15,7 @@ SHELLS = {"bash": bash.script, "zsh": zsh.script}
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The result is the exit status."""
+    """Return the exit status."""
     words = sys.argv[1:] if argv is None else argv
     if len(words) != 1 or words[0] not in SHELLS:
         is_help = words in (["--help"], ["-help"], ["-h"])

@@ -1,4 +1,4 @@
-"""The commands that nsqfast installs, and what each of them can be told."""
+"""The commands that nsqfast installs, with their flags and words."""
 
 import importlib
 from collections.abc import Iterable, Iterator
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from nsqfast.options import STRING, STRINGS, Common, Option, declared
 
-# Command, module of its settings, and words that may stand in front of the flags.
+# Command, module of its settings, and words that may precede the flags.
 _DAEMONS = {
     "nsqfast-nsqd": "nsqfast.nsqd.options",
     "nsqfast-nsqlookupd": "nsqfast.nsqlookupd.options",
@@ -23,10 +23,10 @@ _TOOLS = {
     "nsqfast-replay": "nsqfast.tools.replay.options",
     "nsqfast-to-nsq": "nsqfast.tools.to_nsq.main",
 }
-# A word chooses what is run, and all of them take their flags behind it.
+# A word chooses what to run, and all of them take their flags after it.
 _JOBS = {"nsqfast-spark": "nsqfast.spark_jobs.main"}
 _WORDS = {"nsqfast-bench": ("pub", "sub", "pubsub", "latency")}
-_WITHOUT_VERSION = frozenset({"nsqfast-to-nsq"})  # as Go's
+_WITHOUT_VERSION = frozenset({"nsqfast-to-nsq"})  # as in Go
 _READ_FILES = frozenset({"nsqfast-replay"})
 
 _FILE_ENDINGS = ("-file", "-cert", "-key", "config", "state", "json-schema", "html")
@@ -35,7 +35,7 @@ _FOLDER_ENDINGS = ("-dir", "-path", "spool", "output", "input", "checkpoint", "d
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """One flag; `values` are the words that it takes, if it takes only some."""
+    """One flag; `values` are the allowed words, if there are only some."""
 
     name: str
     help: str
@@ -74,7 +74,7 @@ def programs() -> Iterator[Program]:
 
 
 def _options_of_all(modules: Iterable[str]) -> list[Option]:
-    """Of several; a flag that many of them have is listed once, as the first has it."""
+    """The options of several classes; a flag that many of them have is listed once, as in the first."""
     found: dict[str, Option] = {}
     for module in modules:
         for option in declared(importlib.import_module(module).Options):

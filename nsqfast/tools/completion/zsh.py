@@ -21,7 +21,7 @@ _ESCAPES = str.maketrans({sign: f"\\{sign}" for sign in "[]:\\"})
 
 
 def script(programs: Iterable[Program]) -> str:
-    """What zsh is to read."""
+    """The script for zsh."""
     found = list(programs)
     lines = [_HEAD.format(names=" ".join(one.name for one in found)).rstrip("\n")]
     for program in found:

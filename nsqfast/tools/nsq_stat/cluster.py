@@ -1,4 +1,4 @@
-"""The nsqd that are looked at: those that were given, or those that nsqlookupd lists."""
+"""The nsqd to ask: the given ones, or those that nsqlookupd lists."""
 
 from dataclasses import dataclass
 from typing import Any, Self
@@ -16,7 +16,7 @@ NS_PER_S = 1_000_000_000
 
 
 class AllFailedError(ToolError):
-    """None of them answered; `errors` says why, by address."""
+    """None of them answered; `errors` gives the reasons by address."""
 
     def __init__(self, what: str, errors: dict[str, ConnectError]) -> None:
         super().__init__(
@@ -27,7 +27,7 @@ class AllFailedError(ToolError):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What the nsqd said, by address, and who of them and of the nsqlookupd said nothing."""
+    """The answers of the nsqd, by address, and the nsqd and nsqlookupd that did not answer."""
 
     nodes: dict[str, NodeStats]
     errors: dict[str, ConnectError]
@@ -50,7 +50,7 @@ class Cluster:
         )
         self._stats: Polls[NodeStats] = Polls(self._ask_nsqd)
         self._lists: Polls[set[str]] = Polls(self._ask_lookupd)
-        self._answered: set[str] = set()  # nsqd, at the last sample
+        self._answered: set[str] = set()  # nsqd that answered at the last sample
 
     async def __aenter__(self) -> Self:
         return self
@@ -61,12 +61,12 @@ class Cluster:
         await self._client.close()
 
     async def sample(self) -> Sample:
-        """ToolError: nobody can be asked, or nobody answers."""
+        """Take a sample. ToolError: there is nobody to ask, or nobody answers."""
         lists = await self._lists.poll(self._lookupd)
         if self._lookupd and not (lists.found or self._answered):
             raise AllFailedError("nsqlookupd", lists.errors)
         nsqd = set(self._nsqd).union(*lists.found.values())
-        # One that nsqlookupd does not list any more, because it was restarted, counts for as long as it answers.
+        # An nsqd that a restarted nsqlookupd no longer lists counts as long as it answers.
         unlisted = self._answered - nsqd
         stats = await self._stats.poll(sorted(nsqd | unlisted))
         self._answered = set(stats.found)

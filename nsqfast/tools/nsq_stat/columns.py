@@ -1,4 +1,4 @@
-"""The columns of a report, under the words that Go's nsq_stat has for them."""
+"""The columns of a report, with the names that Go's nsq_stat uses."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ Value = Callable[[Key, Row], str | int]
 
 
 def _rate(rate: float | None) -> int:
-    """Cut to whole messages, as Go does; one that is not known yet counts as none."""
+    """Truncated to whole messages, as in Go; an unknown rate counts as 0."""
     return 0 if rate is None else int(rate)
 
 
@@ -34,7 +34,7 @@ COLUMNS = (*NAMES, *NUMBERS)
 
 
 def sort_rows(rows: dict[Key, Row], column: str) -> list[tuple[Key, Row]]:
-    """By a name from A on, by a number from the largest on; equal ones by name."""
+    """Sort names from A on, numbers from the largest on; equal ones by name."""
     by_name = sorted(rows.items())
     if column in NAMES:
         value = NAMES[column]

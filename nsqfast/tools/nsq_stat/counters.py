@@ -1,4 +1,4 @@
-"""What an nsqd says of its channels at one moment, out of its /stats, and the sums over several."""
+"""The channels of an nsqd at one moment, from its /stats, and the sums over several nsqd."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ Key = tuple[str, str]  # topic and channel; '' = the topic itself
 
 
 class Counters(NamedTuple):
-    """Of a channel. Of a topic itself: what is not in its channels yet; only the depths and `messages` count there."""
+    """Of a channel. For a topic itself: messages not in its channels yet; only the depths and `messages` are set."""
 
     depth: int = 0
     backend_depth: int = 0
@@ -23,7 +23,7 @@ class Counters(NamedTuple):
 
     @property
     def memory_depth(self) -> int:
-        """What of the depth is not on disk."""
+        """The part of the depth that is not on disk."""
         return self.depth - self.backend_depth
 
 
@@ -42,14 +42,14 @@ def total(several: Iterable[Counters]) -> Counters:
 
 @dataclass(slots=True)
 class NodeStats:
-    """One nsqd. `start_time` (s since 1970) is another one after it was restarted."""
+    """One nsqd. `start_time` (s since 1970) changes when it is restarted."""
 
     start_time: int
     counters: dict[Key, Counters] = field(default_factory=dict)
 
 
 def parse_stats(url: str, answer: dict[str, Any], topic: str, channel: str) -> NodeStats:
-    """What it says of that channel; '' = of all. ConnectError: these are no stats of an nsqd."""
+    """Parse its figures for that channel; '' = for all. ConnectError: these are not the stats of an nsqd."""
     try:
         found = NodeStats(_number(answer, "start_time"))
         for item in answer["topics"] or ():
@@ -66,7 +66,7 @@ def _read_topic(found: NodeStats, name: str, item: dict[str, Any], channel: str)
     for one in channels:
         if channel in {"", one["channel_name"]}:
             found.counters[name, _text(one["channel_name"])] = _channel(one)
-    # A topic has a line of its own when it holds something that no channel has got.
+    # A topic has its own line when it holds messages that no channel has.
     if not channel and (not channels or _number(item, "depth")):
         found.counters[name, ""] = Counters(
             depth=_number(item, "depth"),
@@ -76,7 +76,7 @@ def _read_topic(found: NodeStats, name: str, item: dict[str, Any], channel: str)
 
 
 def _channel(item: dict[str, Any]) -> Counters:
-    # An nsqd before 1.2 lists its clients and does not count them.
+    # An nsqd before 1.2 lists its clients without counting them.
     clients = item.get("client_count", len(item.get("clients") or ()))
     return Counters(
         depth=_number(item, "depth"),
@@ -91,7 +91,7 @@ def _channel(item: dict[str, Any]) -> Counters:
 
 
 def _number(item: dict[str, Any], key: str) -> int:
-    """As in Go, what is missing is 0."""
+    """As in Go, a missing number is 0."""
     value = item.get(key, 0)
     if type(value) is not int:
         raise TypeError(f"{key} is {value!r}")

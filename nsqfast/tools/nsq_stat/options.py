@@ -31,7 +31,7 @@ class Options:
 
     @property
     def is_single(self) -> bool:
-        """Whether it is about one channel."""
+        """Whether it reports a single channel."""
         return bool(self.topic and self.channel)
 
     @property
@@ -46,7 +46,7 @@ def is_watched() -> bool:
 
 
 def parse(argv: list[str]) -> Options:
-    """From the command line; FlagError if it cannot be read, PlainError if it makes no sense."""
+    """Parse the command line; FlagError if it cannot be read, PlainError if it is invalid."""
     options = parse_tool(Options, argv, PROGRAM)
     _check_names(options)
     if options.interval_ns <= 0:

@@ -1,4 +1,4 @@
-"""The same question to several peers again and again, where a dead or frozen one delays nothing twice."""
+"""Ask several peers the same question repeatedly, so that a dead or frozen one causes at most one delay."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Answers(Generic[T]):
-    """By peer: what it said, or why it did not."""
+    """By peer: its answer, or the reason why there is none."""
 
     found: dict[str, T] = field(default_factory=dict)
     errors: dict[str, ConnectError] = field(default_factory=dict)
@@ -21,8 +21,8 @@ class Answers(Generic[T]):
 class Polls(Generic[T]):
     """`ask` raises ConnectError in bounded time.
 
-    A peer that failed is asked on, but not waited for, until it has answered once: that answer is old by then, and
-    counts only as a sign that it is back. If all have failed, all are waited for.
+    A peer that failed is still asked, but not waited for, until it has answered once: that answer is old by then, and
+    only shows that it is back. If all have failed, all are waited for.
     """
 
     def __init__(self, ask: Callable[[str], Awaitable[T]]) -> None:
@@ -31,7 +31,7 @@ class Polls(Generic[T]):
         self._errors: dict[str, ConnectError] = {}  # of those that failed last
 
     async def poll(self, peers: Sequence[str]) -> Answers[T]:
-        """One round."""
+        """Run one round."""
         self._forget_all_but(peers)
         for peer in peers:
             self._begin(peer)
@@ -70,14 +70,14 @@ class Polls(Generic[T]):
             self._errors.pop(peer, None)
 
     async def close(self) -> None:
-        """Ask nobody any more."""
+        """Stop asking."""
         tasks = list(self._tasks.values())
         self._forget_all_but(())
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _error_of(task: "asyncio.Future[T]") -> ConnectError | None:
-    """Why it has no answer; anything but a ConnectError is raised."""
+    """The reason why it has no answer; anything but a ConnectError is raised."""
     error = task.exception()
     if error is None or isinstance(error, ConnectError):
         return error

@@ -1,8 +1,8 @@
 """From the counters of two samples to messages per second.
 
 Each nsqd counts by itself, from the first sample in which it is seen. One that was restarted, and a channel that was
-deleted and made again, begin anew: there is no rate in that sample, instead of a negative or an absurd one. One that
-did not answer for a while is divided by all the time since it last did.
+deleted and made again, begin anew: that sample has no rate for them, instead of a negative or an absurd one. After an
+outage, the growth of an nsqd is divided by the whole time since its last answer.
 """
 
 from collections.abc import Mapping
@@ -19,28 +19,28 @@ class Row(NamedTuple):
 
     counters: Counters
     ingress: float | None
-    egress: float | None  # negative when more came back than was consumed, as Go's
+    egress: float | None  # negative when more came back than was consumed, as in Go
 
 
 @dataclass(slots=True)
 class _Change:
-    """Between two samples, over all nsqd with the same time between theirs."""
+    """Growth between two samples, over all nsqd whose samples are equally far apart."""
 
     messages: int = 0
     depth: int = 0
 
 
 class History:
-    """Samples are numbered; between one and the next are `interval_ns`."""
+    """Samples are numbered, `interval_ns` apart."""
 
     def __init__(self, interval_ns: int) -> None:
         self._interval_ns = interval_ns
         self._before: dict[str, tuple[int, NodeStats]] = {}
 
     def add(self, number: int, answers: Mapping[str, NodeStats]) -> dict[Key, Row]:
-        """The next sample, by nsqd; what there is to say of each channel."""
+        """Add the next sample, by nsqd; returns a row for each channel."""
         sums: dict[Key, Counters] = {}
-        changes: dict[Key, dict[int, _Change]] = {}  # the inner one by how many intervals
+        changes: dict[Key, dict[int, _Change]] = {}  # the inner key is the number of intervals
         for node, now in answers.items():
             for key, counters in now.counters.items():
                 known = sums.get(key)
@@ -68,7 +68,7 @@ class History:
             return Row(counters, None, None)
         ingress = egress = 0.0
         for count, change in changes.items():
-            # As Go has it: the sum first, then one division.
+            # As in Go: add first, then divide once.
             seconds = _seconds(count * self._interval_ns)
             ingress += change.messages / seconds
             egress += (change.messages - change.depth) / seconds
@@ -76,6 +76,6 @@ class History:
 
 
 def _seconds(duration_ns: int) -> float:
-    """As Go's Duration.Seconds rounds."""
+    """Round as Go's Duration.Seconds does."""
     whole, rest = divmod(duration_ns, NS_PER_S)
     return whole + rest / NS_PER_S

@@ -1,4 +1,4 @@
-"""What is printed of a sample where nobody draws a table: Go's lines, or JSON."""
+"""Output of samples without a table: Go's lines, or JSON."""
 
 import time
 from collections.abc import Mapping
@@ -20,23 +20,23 @@ HEAD = (
 )
 HEAD_EVERY = 25  # samples; the first one has no line of its own
 LINE = "%7d %7d | %7d %7d %7d %5d %5d | %7d %7d %12d %7d"
-MISSING = " *"  # behind a line that not all nsqd are in
+MISSING = " *"  # marks a line that lacks some nsqd
 
 
 class Report(Protocol):
-    """Where samples go."""
+    """An output for samples."""
 
     async def show(
         self, rows: dict[Key, Row], node_count: int, errors: Mapping[str, ConnectError]
     ) -> None:
-        """The next one; the first of all is what the others are compared with. `errors`: who did not answer."""
+        """Show the next sample; the first is only the reference for the next. `errors`: peers without an answer."""
 
     def close(self) -> None:
-        """There are no more."""
+        """Finish the output."""
 
 
 class Lines:
-    """Byte for byte Go's, but for the mark of an incomplete line."""
+    """Go's lines, byte for byte, except for the mark of an incomplete line."""
 
     def __init__(self, options: Options) -> None:
         self._key = (options.topic, options.channel)
@@ -64,7 +64,7 @@ class Lines:
 
 
 def find_row(rows: dict[Key, Row], key: Key, *, is_whole: bool) -> Row:
-    """That of the channel; ToolError if it is nowhere, and nobody who may have it is missing."""
+    """The row of the channel; ToolError if no nsqd has it, and every nsqd that may have it has answered."""
     if key not in rows and is_whole:
         topic, channel = key
         raise ToolError(
@@ -74,12 +74,12 @@ def find_row(rows: dict[Key, Row], key: Key, *, is_whole: bool) -> Row:
 
 
 def format_row(row: Row) -> str:
-    """Without the newline."""
+    """Format a line without the newline."""
     return LINE % tuple([value(row) for value in NUMBERS.values()])
 
 
 class JsonLines:
-    """One object for each sample but the first."""
+    """One object for each sample except the first."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -116,7 +116,7 @@ class JsonLines:
 
 
 def to_json(key: Key, row: Row) -> dict[str, object]:
-    """Under the names that nsqd's /stats has; the rates in messages per second, null where they are not known."""
+    """Use the names of nsqd's /stats; rates are in messages per second, null while unknown."""
     topic, channel = key
     counters = row.counters
     return {
@@ -137,14 +137,14 @@ def to_json(key: Key, row: Row) -> dict[str, object]:
 
 
 class Outages:
-    """Says on stderr who does not answer, once each time."""
+    """Reports on stderr which peers do not answer, once each time."""
 
     def __init__(self, consequence: str) -> None:
         self._consequence = consequence
         self._known: set[str] = set()
 
     def tell(self, errors: Mapping[str, ConnectError]) -> None:
-        """Who does not answer at this sample."""
+        """Report the peers that did not answer at this sample."""
         for address, error in errors.items():
             if address not in self._known:
                 log.warning("%s (%s)", error, self._consequence)

@@ -1,4 +1,4 @@
-"""All channels at a time, on a terminal: as many lines as it has, sorted, and their sum."""
+"""All channels on a terminal: as many lines as fit, sorted, with their sum."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,13 +16,13 @@ from nsqfast.tools.nsq_stat.counters import Key, total
 from nsqfast.tools.nsq_stat.options import Options
 from nsqfast.tools.nsq_stat.rates import Row
 
-FIXED_HEIGHT = 4  # title, empty line, heads of columns, sum
+FIXED_HEIGHT = 4  # title, empty line, column headers, sum
 ERRORS_SHOWN_MAX = 3
 UNKNOWN = "-"
 GAP = 1
 NAME_WIDTH_MIN = 12
 RATES = frozenset(("ingress", "egress"))
-# In the order in which a narrow terminal goes without them.
+# In the order in which a narrow terminal drops them.
 DISPENSABLE = (
     "t-o",
     "mem",
@@ -39,7 +39,7 @@ DISPENSABLE = (
 
 
 class Table:
-    """Drawn anew with each sample, until `close`, which leaves the last one behind."""
+    """Redrawn with each sample, until `close`, which leaves the last one on the screen."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -59,7 +59,7 @@ class Table:
         self._live.update(self._last, refresh=True)
 
     def close(self) -> None:
-        """Give the terminal back."""
+        """Release the terminal."""
         if self._live.is_started:
             self._live.stop()
         if self._last is not None:
@@ -73,14 +73,14 @@ def draw(
     options: Options,
     size: tuple[int, int],
 ) -> RenderableType:
-    """A screenful of so many columns and lines."""
+    """A screenful of this many columns and lines."""
     width, height = size
     notes = [Text(str(error), style="red") for error in islice(errors.values(), ERRORS_SHOWN_MAX)]
     if len(errors) > ERRORS_SHOWN_MAX:
         notes.append(Text(f"and {len(errors) - ERRORS_SHOWN_MAX} more", style="red"))
     items = sort_rows(rows, options.sort)
     room = max(1, height - FIXED_HEIGHT - len(notes))
-    # The line that says how many are left out takes the place of one of them.
+    # The line that says how many are left out replaces one of them.
     shown = items if len(items) <= room else items[: max(1, room - 1)]
     more = [Text(f"and {len(items) - len(shown):,} more", style="dim")] * (len(items) > len(shown))
     for note in notes:
@@ -138,7 +138,7 @@ def _grid(shown: Sequence[tuple[Key, Row]], everything: Row, sort: str, width: i
 
 
 def _name_widths(keys: Sequence[Key], room: int) -> tuple[int, int]:
-    """Of topics and channels; when there is little room, the longer of the two gives way."""
+    """Column widths of topics and channels; if there is little room, the longer of the two gives way."""
     topic = max(map(len, ["topic", *[topic for topic, _ in keys]]))
     channel = max(map(len, ["channel", *[channel for _, channel in keys]]))
     room -= 2 * GAP
@@ -148,7 +148,7 @@ def _name_widths(keys: Sequence[Key], room: int) -> tuple[int, int]:
 
 
 def choose_columns(widths: Mapping[str, int], sort: str, room: int) -> list[str]:
-    """Those that a narrow terminal has room for, the one that is sorted by among them."""
+    """The columns that fit on a narrow terminal, always including the one used for sorting."""
     kept = list(NUMBERS)
     for name in DISPENSABLE:
         if sum(widths[one] + GAP for one in kept) <= room:

@@ -1,4 +1,4 @@
-"""One sample after the other, each at its own time."""
+"""Take one sample after the other, each at its own time."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from nsqfast.tools.nsq_stat.reports import JsonLines, Lines, Report
 
 
 async def watch(options: Options) -> None:
-    """Until `count` reports are out, for ever without it. ToolError: there is nothing to report."""
+    """Run until `count` reports are out, or for ever. ToolError: there is nothing to report."""
     report = make_report(options)
     try:
         async with Cluster(options) as cluster:
@@ -19,18 +19,18 @@ async def watch(options: Options) -> None:
 
 
 def make_report(options: Options) -> Report:
-    """As the flags and standard output have it."""
+    """Choose by the flags and standard output."""
     if options.json:
         return JsonLines(options)
     if not options.is_table:
         return Lines(options)
-    from nsqfast.tools.nsq_stat.table import Table  # rich takes a moment
+    from nsqfast.tools.nsq_stat.table import Table  # importing rich takes a moment
 
     return Table(options)
 
 
 async def _take_samples(cluster: Cluster, report: Report, options: Options) -> None:
-    """The n-th begins n intervals after the first; those that cannot, because one took long, are left out."""
+    """Sample n begins n intervals after the first; samples missed because one took long are skipped."""
     loop = asyncio.get_running_loop()
     history = History(options.interval_ns)
     interval_s = options.interval_ns / NS_PER_S
@@ -48,7 +48,7 @@ async def _take_samples(cluster: Cluster, report: Report, options: Options) -> N
 
 
 async def _sample(cluster: Cluster, *, is_patient: bool) -> Sample:
-    """Who looks at a table sees that nobody answers, and goes on looking."""
+    """With a table the viewer sees that nobody answers, and the program continues."""
     try:
         return await cluster.sample()
     except AllFailedError as error:

@@ -1,4 +1,4 @@
-"""Messages as nsqfast-nsq-tail prints them: one line each, as far as it depends on us."""
+"""Messages as nsqfast-nsq-tail prints them: one line each, where the format allows."""
 
 import base64
 from collections.abc import Callable, Sequence
@@ -8,17 +8,17 @@ import orjson
 
 from nsqfast.client import Message
 
-Render = Callable[[Sequence[Message]], bytes]  # of at least one message
+Render = Callable[[Sequence[Message]], bytes]  # for at least one message
 
 
 class MakeRender(Protocol):
-    """What the texts of --format stand for."""
+    """The formats that --format names."""
 
     def __call__(self, topic: str, *, is_topic_shown: bool) -> Render: ...
 
 
 def text(topic: str, *, is_topic_shown: bool) -> Render:
-    """Bodies byte for byte, a newline behind each."""
+    """Bodies byte for byte, each with a newline."""
     prefix = f"{topic} | ".encode() if is_topic_shown else b""
     between = b"\n" + prefix
 

@@ -26,7 +26,7 @@ class Options(SourceOptions):
 
 
 def parse(argv: list[str]) -> Options:
-    """From the command line; FlagError if it cannot be read, PlainError if it makes no sense."""
+    """Parse the command line; FlagError if it cannot be read, PlainError if it is invalid."""
     options = parse_tool(Options, argv, PROGRAM)
     options.check_source()
     if not options.topic:
@@ -39,7 +39,7 @@ def parse(argv: list[str]) -> Options:
         if not is_valid_name(topic):
             raise PlainError(f"invalid topic name {topic!r}")
     if options.n > 0:
-        # Nothing is fetched that would not be shown, as far as each nsqd may still deliver something.
+        # Fetch no more messages than will be shown, as far as each nsqd can still deliver something.
         enough = max(options.n, len(options.nsqd_tcp_address))
         options.max_in_flight = min(options.max_in_flight, enough)
     return options

@@ -1,4 +1,4 @@
-"""Prints what topics hold. A message is finished once standard output has it."""
+"""Prints the messages of topics. A message is finished once standard output has it."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -11,9 +11,9 @@ from nsqfast.tools.shared.give_up import GiveUp
 from nsqfast.tools.shared.output import Output
 from nsqfast.tools.shared.program import OutputClosedError, log
 
-TAKE_COUNT_MAX = 10_000  # messages that are written together
-WRITE_SIZE = 1 << 20  # bytes of bodies, from which on a write is large enough
-WRITE_GRACE_S = 1.0  # at the end, for what is being written
+TAKE_COUNT_MAX = 10_000  # messages written together
+WRITE_SIZE = 1 << 20  # bytes of bodies that make a write large enough
+WRITE_GRACE_S = 1.0  # at the end, for a write in progress
 EPHEMERAL = "#ephemeral"
 
 
@@ -27,10 +27,10 @@ class Follower:
         self._render = render
         self._output = output
         self._max_in_flight = options.max_in_flight
-        self._left = max(0, options.n)  # messages to show; 0 = no end
+        self._left = max(0, options.n)  # messages left to show; 0 = no end
 
     async def follow(self) -> None:
-        """OutputClosedError, ToolError: what is to be printed cannot be. NsqfastError: nsqd will not have us."""
+        """Print messages. OutputClosedError, ToolError: they cannot be printed. NsqfastError: nsqd refuses us."""
         await self.consumer.start()
         while messages := await self.consumer.take(self._left or TAKE_COUNT_MAX):
             for part in split(messages):
@@ -43,9 +43,9 @@ class Follower:
                     return
 
     def _count(self, shown: int) -> None:
-        """Before those are finished: nsqd is not to deliver more than can still be shown.
+        """Count messages before they are finished: nsqd must not deliver more than can still be shown.
 
-        But one for each nsqd: with fewer, those that have something would wait for their turn.
+        Each nsqd may still deliver one: with fewer, those that have messages would wait for their turn.
         """
         if not self._left:
             return
@@ -57,7 +57,7 @@ class Follower:
 
 
 def split(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
-    """Parts with as many messages as one write is good for."""
+    """Split into parts that each suit one write."""
     first = size = 0
     for number, message in enumerate(messages):
         size += len(message.body)
@@ -69,7 +69,7 @@ def split(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
 
 
 class Tail:
-    """`run` once; `stop` ends it early."""
+    """Call `run` once; `stop` ends it early."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -100,7 +100,7 @@ class Tail:
             self._ended.set_exception(error)
 
     async def run(self) -> None:
-        """Until a topic has shown its `n` messages, or `stop`; what ends it otherwise is raised."""
+        """Run until a topic has shown its `n` messages, or `stop`; errors are raised."""
         log.info("%s", fate_of(self._options.channel))
         self._output.watch_closed(lambda: self._fail(OutputClosedError("nobody reads any more")))
         tasks = [asyncio.create_task(follower.follow()) for follower in self._followers]
@@ -117,7 +117,7 @@ class Tail:
     async def _end(self, tasks: "list[asyncio.Task[None]]") -> None:
         for follower in self._followers:
             follower.consumer.request_stop()
-        # What is printed is to be finished, too; a pipe that nobody reads is not waited for.
+        # Printed messages must still be finished; a pipe that nobody reads is not waited for.
         await asyncio.wait(tasks, timeout=WRITE_GRACE_S)
         for task in tasks:
             task.cancel()
@@ -127,7 +127,7 @@ class Tail:
 
 
 def fate_of(channel: str) -> str:
-    """What becomes of the channel when this ends; in the channel's own words it is deleted with its last consumer."""
+    """What happens to the channel when this ends; an ephemeral one is deleted with its last consumer."""
     if channel.endswith(EPHEMERAL):
         return f"channel {channel}: ephemeral, nsqd deletes it when its last consumer is gone"
     return f"channel {channel}: stays when this ends, and gathers messages until it is deleted"

@@ -1,1 +1,1 @@
-"""nsqfast-nsq-to-file: topics into files, every message on disk before it is finished."""
+"""nsqfast-nsq-to-file writes topics to files, with every message on disk before it is finished."""

@@ -1,7 +1,7 @@
-"""The files of one topic, one at a time: when one is opened, full, moved, and what its name is (spec tools §1).
+"""The files of one topic, one at a time: when to open, rotate and move one, and its name (spec tools §1).
 
-Everything here waits for the disk: it is called in a thread, one call at a time. What raises OSError has not synced
-anything since the last time that it returned.
+Everything here blocks on the disk, so it is called in a thread, one call at a time. If a call raises OSError, nothing
+was synced since the last successful one.
 """
 
 import errno
@@ -21,11 +21,11 @@ SIZE_MAX = 1 << 62
 
 
 class OpenFile(Protocol):
-    """A file that is written to."""
+    """A file open for writing."""
 
     @property
     def path(self) -> Path:
-        """Where it stands."""
+        """Its current path."""
 
     @property
     def size(self) -> int:
@@ -33,22 +33,22 @@ class OpenFile(Protocol):
 
     @property
     def stored_size(self) -> int:
-        """Bytes that were written to disk."""
+        """Bytes written to disk."""
 
     def write(self, piece: Any) -> None:
-        """The next records."""
+        """Write the next records."""
 
     def sync(self) -> None:
-        """They are on disk when this returns."""
+        """Return when they are on disk."""
 
     def close(self) -> None:
-        """They are, and the file at `path` is whole."""
+        """Return when they are on disk, and the file at `path` is complete."""
 
     def forget(self) -> None:
-        """It has its final name; `path`, if that is another one, is to go."""
+        """It has its final name; remove `path` if that is another one."""
 
     def abandon(self) -> None:
-        """Something failed before."""
+        """Give up after an error."""
 
 
 OpenAt = Callable[[Path], OpenFile]
@@ -56,7 +56,7 @@ OpenAt = Callable[[Path], OpenFile]
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """When a file gives way to another one, and where it stands; sizes in bytes, 0 = no limit."""
+    """When to switch to another file, and where it goes; sizes in bytes, 0 = no limit."""
 
     output_dir: str
     work_dir: str
@@ -67,18 +67,18 @@ class Rules:
 
 @dataclass(slots=True)
 class Figures:
-    """What was done since the start."""
+    """Counts since the start."""
 
     messages: int = 0
-    size: int = 0  # bytes, before packing
-    stored_size: int = 0  # bytes, after it
+    size: int = 0  # bytes, before compression
+    stored_size: int = 0  # bytes, after compression
     files: int = 0
     syncs: int = 0
     sync_s: float = 0.0
 
 
 class Archive:
-    """`open_at` opens a path for writing; FileExistsError if a file stands there that cannot be continued."""
+    """`open_at` opens a path for writing; FileExistsError if a file is there that cannot be continued."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Archive:
         age_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.figures = Figures()
-        self.is_sync_due = False  # a file was begun since the last one
+        self.is_sync_due = False  # a file was begun since the last sync
         self._name = name
         self._naming = naming
         self._rules = rules
@@ -100,15 +100,15 @@ class Archive:
         self._open_at = open_at
         self._now_s, self._age_s = now_s, age_s
         self._file: OpenFile | None = None
-        self._file_name = ""  # without its revision
+        self._file_name = ""  # without the revision
         self._revision = 0
         self._opened_s = 0.0
         self._stored_size = 0  # of the open file, as far as it is counted
 
-    # -- what is called for messages, time and signals
+    # -- calls for messages, time and signals
 
     def write(self, pieces: Pieces) -> None:
-        """All of a batch, in as many files as it takes."""
+        """Write all of a batch, in as many files as needed."""
         before = pieces.count - pieces.next
         while pieces.next < pieces.count:
             if self._file is None or self._is_over():
@@ -122,7 +122,7 @@ class Archive:
         self._count_stored()
 
     def tick(self) -> None:
-        """At each --sync-interval."""
+        """Call this at each --sync-interval."""
         if self._file is None or self._is_over():
             if self._rules.skip_empty_files:
                 self.close()
@@ -131,14 +131,14 @@ class Archive:
         self.sync()
 
     def sync(self) -> None:
-        """All that was written is on disk when this returns."""
+        """Return when everything written is on disk."""
         self.is_sync_due = False
         if self._file is not None:
             self._timed(self._file.sync)
             self._count_stored()
 
     def close(self) -> None:
-        """Likewise, and the file has its final name."""
+        """The same, and the file has its final name."""
         if self._file is None:
             return
         file = self._file
@@ -149,13 +149,13 @@ class Archive:
             self._move(file)
 
     def recover(self, file: OpenFile, name: str) -> None:
-        """Give a file that a killed run left its name, or the next revision of it that is free."""
+        """Give a file of a killed run its name, or its next free revision."""
         self._file = file
         self._file_name, self._revision = self._naming.split(name)
         self.close()
         self._file_name = ""
 
-    # -- one file after another
+    # -- switching files
 
     @property
     def _open_file(self) -> OpenFile:
@@ -191,11 +191,11 @@ class Archive:
 
     @property
     def _target(self) -> Path:
-        """Where the file belongs in the end."""
+        """The final place of the file."""
         return place_in(self._output_dir, put_revision(self._file_name, self._revision))
 
     def _open(self) -> OpenFile:
-        """The first revision whose name is free, or whose file can be continued."""
+        """Open the first revision whose name is free, or whose file can be continued."""
         self._prepare_folders()
         while True:
             path = place_in(self._work_dir, put_revision(self._file_name, self._revision))
@@ -230,7 +230,7 @@ class Archive:
             )
 
     def _move(self, file: OpenFile) -> None:
-        """To where it belongs, under the next revision that is free."""
+        """Move it to its final place, under the next free revision."""
         log.info("[%s] moving finished file %s to %s", self._name, file.path, self._target)
         while True:
             try:
@@ -242,10 +242,10 @@ class Archive:
                 file.forget()
                 return
 
-    # -- what the disk says
+    # -- disk errors
 
     def _try(self, step: Callable[..., None], *arguments: Any) -> None:
-        """A file in which something failed is not touched any more."""
+        """After an error the file is not touched again."""
         try:
             step(*arguments)
         except OSError as error:

@@ -1,14 +1,14 @@
-"""Parquet and Arrow files: whole when they appear, and their messages on disk long before.
+"""Parquet and Arrow files: complete when they appear, with their messages on disk long before.
 
-Neither can be read before its end is written, and an end for each sync would make a file of each 200 messages. So a
-file in progress is two:
+Neither format is readable before its footer is written, and a footer for each sync would make a file of each 200
+messages. So a file in progress consists of two:
 
-    NAME.rows   what came, as an Arrow stream; synced as a text file is, after which its messages are finished
-    NAME.part   the file itself, as far as groups of rows are full; nobody relies on it
+    NAME.rows   the messages as an Arrow stream; synced like a text file, after which its messages are finished
+    NAME.part   the file itself, with the full row groups so far; nothing relies on it
 
-At the end NAME.part is completed, synced, and linked to its final name, and only when that is on disk both others go.
-A NAME.rows that is there at a start belongs to a run that was killed. It is read up to the last whole batch, which is
-at least all that was finished, and becomes the file that it was to be. One that a living process holds is left alone.
+At the end NAME.part is completed, synced, and linked to its final name, and both others are removed only when that is
+on disk. A NAME.rows found at a start belongs to a killed run. It is read up to the last whole batch, which covers at
+least all finished messages, and converted to the intended file. One that a living process has locked is left alone.
 """
 
 import fcntl
@@ -30,7 +30,7 @@ from nsqfast.tools.shared.program import log
 
 ROWS = ".rows"
 PART = ".part"
-GROUP_SIZE = 32 << 20  # bytes of bodies in a group of rows, and as much in memory for each topic
+GROUP_SIZE = 32 << 20  # bytes of bodies in a row group, and as much in memory for each topic
 ROWS_MAX = 1 << 20
 
 
@@ -43,7 +43,7 @@ class Layout:
     level: int
 
     def open(self, path: Path) -> Any:
-        """A writer of a new file, or over an old one."""
+        """Open a writer of a new file, or over an old one."""
         codec = None if self.compression == "none" else self.compression
         if self.format == "arrow":
             packed = pa.Codec(codec, compression_level=self.level) if codec else None
@@ -54,14 +54,14 @@ class Layout:
             SCHEMA,
             compression=codec or "NONE",
             compression_level=self.level if codec else None,
-            # What is the same in all rows; in bodies it is looked for in vain.
+            # Columns with many equal values; for bodies a dictionary would not help.
             use_dictionary=["topic", "nsqd"],
             write_statistics=["timestamp_ns", "attempts"],
         )
 
 
 class ColumnFile:
-    """`path` is NAME; once it is closed, the one of the whole file. `size` is what the bodies would take as lines."""
+    """`path` is NAME, and after closing that of the complete file. `size` is the size of the bodies as lines."""
 
     def __init__(self, path: Path, layout: Layout, rows: "RowsFile | None" = None) -> None:
         if rows is None and os.path.lexists(path):
@@ -71,22 +71,22 @@ class ColumnFile:
         self._rows = rows or RowsFile.create(_beside(path, ROWS))
         self._part = _beside(path, PART)
         self._layout = layout
-        self._writer: Any = None  # until a group is full: many files are smaller
+        self._writer: Any = None  # created when a group is full: many files are smaller
         self._group: list[pa.RecordBatch] = []
         self._group_count = self._group_size = 0
 
     @property
     def stored_size(self) -> int:
-        """Bytes that were written to be safe; the file itself may be smaller."""
+        """Bytes written for safety; the file itself may be smaller."""
         return self._rows.end
 
     def write(self, piece: Piece) -> None:
-        """The next rows."""
+        """Write the next rows."""
         self._rows.append(piece.rows)
         self.add(piece.rows, piece.size)
 
     def add(self, rows: pa.RecordBatch, size: int) -> None:
-        """To the file itself, not to what makes them safe."""
+        """Add rows to the file itself, not to the safety copy."""
         self.size += size
         self._group.append(rows)
         self._group_count += rows.num_rows
@@ -105,11 +105,11 @@ class ColumnFile:
             self._writer.write_table(table)
 
     def sync(self) -> None:
-        """The rows are on disk when this returns; the file is not readable yet."""
+        """Return when the rows are on disk; the file is not readable yet."""
         self._rows.sync()
 
     def close(self) -> None:
-        """The file is whole and on disk when this returns, but not under its name."""
+        """Return when the file is complete and on disk, but not under its name."""
         self._rows.sync()
         self._end_group()
         self._writer.close()
@@ -122,21 +122,21 @@ class ColumnFile:
         self.path = self._part
 
     def forget(self) -> None:
-        """It has its name. In this order: a part whose rows are gone is known to be a second name."""
+        """It has its name. Removing in this order means that a part without rows is recognised as a second name."""
         self._rows.remove()
         remove_file(self._part)
 
     def abandon(self) -> None:
-        """What was synced stays in NAME.rows for the next start."""
+        """Leave the synced rows in NAME.rows for the next start."""
         writer, self._writer = self._writer, None
         if isinstance(writer, pq.ParquetWriter):
-            writer.is_open = False  # or it tries to write its end when it is collected
+            writer.is_open = False  # otherwise it tries to write its footer when it is collected
         self._part.unlink(missing_ok=True)
         self._rows.close()
 
 
 def recover_files(archive: Archive, naming: Naming, work_dir: str, layout: Layout) -> None:
-    """Finish what runs that were killed left of this topic's files in the work folder."""
+    """Complete the files that killed runs left for this topic in the work folder."""
     for rows_path in sorted(Path(work_dir).rglob(f"*{ROWS}")):
         path = rows_path.with_name(rows_path.name.removesuffix(ROWS))
         name = path.relative_to(work_dir).as_posix()
@@ -149,7 +149,7 @@ def recover_files(archive: Archive, naming: Naming, work_dir: str, layout: Layou
 def _complete(archive: Archive, path: Path, name: str, rows: "RowsFile", layout: Layout) -> None:
     part = _beside(path, PART)
     if part.exists() and part.stat().st_nlink > 1:
-        # It got its name; only its second name and the rows were still to be removed.
+        # It had its final name already; only the second name and the rows are left to remove.
         rows.remove()
         remove_file(part)
         return
@@ -160,7 +160,7 @@ def _complete(archive: Archive, path: Path, name: str, rows: "RowsFile", layout:
 
 
 class RowsFile:
-    """An Arrow stream that grows; one process has it, and locks it."""
+    """A growing Arrow stream, locked by one process."""
 
     def __init__(self, path: Path, fd: int) -> None:
         self.path = path
@@ -177,7 +177,7 @@ class RowsFile:
 
     @classmethod
     def take_over(cls, path: Path) -> Self | None:
-        """One that was left behind; None if somebody still has it."""
+        """Take over one that was left behind; None if another process still has it."""
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -187,7 +187,7 @@ class RowsFile:
         return cls(path, fd)
 
     def append(self, rows: pa.RecordBatch) -> None:
-        """One batch."""
+        """Append one batch."""
         self._store(rows.serialize())
 
     def _store(self, data: pa.Buffer) -> None:
@@ -201,7 +201,7 @@ class RowsFile:
         self.end += data.size
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All whole ones. What is torn was never synced, and none of it finished."""
+        """Yield all whole batches. A torn one was never synced, and none of it finished."""
         count = 0
         try:
             with pa.memory_map(str(self.path)) as file:
@@ -212,16 +212,16 @@ class RowsFile:
             log.warning("%s is torn behind %d batches: %s", self.path, count, error)
 
     def sync(self) -> None:
-        """All batches are on disk when this returns."""
+        """Return when all batches are on disk."""
         os.fdatasync(self._fd)
 
     def remove(self) -> None:
-        """Its rows are safe elsewhere."""
+        """Remove it: its rows are safe elsewhere."""
         remove_file(self.path)
         self.close()
 
     def close(self) -> None:
-        """Let go of the lock."""
+        """Release the lock."""
         os.close(self._fd)
 
 

@@ -1,4 +1,4 @@
-"""Batches as Arrow record batches; bodies, offsets, times and attempts are the batch's own memory."""
+"""Batches as Arrow record batches; bodies, offsets, times and attempts share the batch's memory."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,14 +24,14 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some rows; `size` is what their bodies would take as lines."""
+    """Some rows; `size` is the size of their bodies as lines."""
 
     rows: pa.RecordBatch
     size: int
 
 
 class ColumnPieces:
-    """The rows of one batch, without a copy of their bodies."""
+    """The rows of one batch, without copying their bodies."""
 
     def __init__(
         self, rows: pa.RecordBatch, offsets: np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -42,7 +42,7 @@ class ColumnPieces:
         self.next = 0
 
     def take(self, size_max: int) -> Piece:
-        """The next rows, up to the one with which they are larger than that."""
+        """Take the next rows, up to the one that exceeds this size."""
         begin = int(self._ends[self.next])
         within = int(np.searchsorted(self._ends, begin + size_max, side="right"))
         last = min(within, self.count)
@@ -52,7 +52,7 @@ class ColumnPieces:
 
 
 def column_pieces(topic: str) -> MakePieces:
-    """Each batch as the columns of SCHEMA."""
+    """Convert each batch to the columns of SCHEMA."""
 
     def make(batch: ArrayBatch) -> ColumnPieces:
         count = len(batch)
@@ -79,7 +79,7 @@ def _numbers(kind: pa.DataType, numbers: bytes, count: int) -> pa.Array:
 
 
 def _ids(identities: bytes, count: int) -> pa.Array:
-    """nsqd's are hex digits; what another peer made of them is shown in hex, if it is not ASCII."""
+    """nsqd's ids are hex digits; other ids that are not ASCII are shown in hex."""
     if not identities.isascii():
         ids = [
             identities[row : row + MESSAGE_ID_SIZE]

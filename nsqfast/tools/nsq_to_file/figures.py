@@ -20,14 +20,14 @@ COUNTERS = (
 
 
 class ServiceFigures(Collector):
-    """As they are when somebody asks."""
+    """The current figures."""
 
     def __init__(self, service: Service, start_time: float) -> None:
         self._service = service
         self._start_time = start_time
 
     def collect(self) -> Iterator[Metric]:
-        """One series for each topic, and those of the process."""
+        """Collect one series for each topic, and those of the process."""
         for name, field, text in COUNTERS:
             counter = CounterMetricFamily(PREFIX + name, text, labels=["topic"])
             for topic, writer in self._service.writers.items():

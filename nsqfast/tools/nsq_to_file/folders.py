@@ -1,4 +1,4 @@
-"""Steps on a file system that are durable when they return, and never overwrite anything."""
+"""File system operations that are durable on return, and never overwrite anything."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ TAIL_SIZE = 1
 
 
 def make_folders(folder: Path) -> None:
-    """As `mkdir -p`, each new one on disk when this returns."""
+    """Like `mkdir -p`; each new folder is on disk on return."""
     if folder.is_dir():
         return
     if folder.parent != folder:
@@ -26,15 +26,17 @@ def make_folders(folder: Path) -> None:
 
 
 def create_file(path: Path) -> int:
-    """A descriptor of a new file; FileExistsError if that name is taken."""
+    """Return a descriptor of a new file; FileExistsError if the name is taken."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
     sync_folder(path.parent)
     return fd
 
 
 def append_file(path: Path) -> int:
-    """A descriptor of that file, made if there is none. A record whose end was never written is closed by a newline:
-    what is appended behind it must not become a part of it."""
+    """Return a descriptor of that file, created if it does not exist.
+
+    If the last record lacks its end, a newline is added: appended data must not become a part of it.
+    """
     is_new = not path.exists()
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, FILE_MODE)
     if is_new:
@@ -53,6 +55,6 @@ def link_file(source: Path, target: Path) -> None:
 
 
 def remove_file(path: Path) -> None:
-    """The name is gone from the disk when this returns; it need not have been there."""
+    """Remove a file, if it exists; durable on return."""
     path.unlink(missing_ok=True)
     sync_folder(path.parent)

@@ -18,7 +18,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 async def _live(options: Options) -> int:
-    # Loaded late, so that --help and a wrong flag answer at once.
+    # Imported late, so that --help and wrong flags are answered at once.
     from nsqfast.net.descriptor_reserve import raise_descriptor_limit
     from nsqfast.tools.nsq_to_file.figures import ServiceFigures
     from nsqfast.tools.nsq_to_file.opening import check_format

@@ -1,4 +1,4 @@
-"""What a file of a topic is called: the tokens and strftime codes that Go's nsq_to_file knows."""
+"""The names of a topic's files: the tokens and strftime codes that Go's nsq_to_file knows."""
 
 import functools
 import os
@@ -15,18 +15,18 @@ DATETIME = "<DATETIME>"
 ENDINGS = {"lines": "", "jsonl": ".jsonl", "parquet": ".parquet", "arrow": ".arrow"}
 PACKED_ENDINGS = {"none": "", "gzip": ".gz", "zstd": ".zst"}
 
-# What else stands behind a % stays as it is.
+# Anything else after a % stays unchanged.
 _CODES = re.compile(r"%([BbmAadHIMSYypZz%])")
 
 
 def format_time(text: str, time_s: float) -> str:
-    """Local time by strftime codes, in English whatever the locale is."""
+    """Format local time with strftime codes, in English whatever the locale."""
     moment = time.localtime(time_s)
     return _CODES.sub(lambda found: time.strftime(found[0], moment), text)
 
 
 class Naming:
-    """The names of one topic's files, with folders in front if the format has some."""
+    """The names of one topic's files, including folders if the format has some."""
 
     def __init__(self, options: Options, topic: str) -> None:
         if topic in {".", ".."}:
@@ -43,16 +43,16 @@ class Naming:
         self._name = name.replace("<TOPIC>", topic).replace("<HOST>", host)
 
     def at(self, time_s: float) -> str:
-        """The name at that time, in which a revision is still to be put."""
+        """The name at that time, before a revision is inserted."""
         name = self._name.replace("<PID>", str(os.getpid()))
         return name.replace(DATETIME, format_time(self._datetime_format, time_s))
 
     def has(self, name: str) -> bool:
-        """Whether it is a name of this topic, made at any time and by any process."""
+        """Whether any process could have made this name for this topic, at any time."""
         return self._pattern.fullmatch(name) is not None
 
     def split(self, name: str) -> tuple[str, int]:
-        """Such a name as `at` gives it, and its revision."""
+        """Split a name into the form that `at` returns, and its revision."""
         found = self._pattern.fullmatch(name)
         assert found is not None, f"{name} is none of this topic's files"
         revision: str = found["revision"]
@@ -68,10 +68,10 @@ class Naming:
 
 
 def _with_ending(options: Options) -> str:
-    """Another format than lines has its own ending in place of the default name's `.log`."""
+    """For formats other than lines, replace the default name's `.log` with the format's own ending."""
     name = options.filename_format
     ending = ENDINGS[options.format]
-    # The columns of Parquet and Arrow are compressed inside the file.
+    # Parquet and Arrow compress the columns inside the file.
     packed = PACKED_ENDINGS[options.compression] if options.format in {"lines", "jsonl"} else ""
     name = name.removesuffix(packed)
     if name == FILENAME_FORMAT and ending:
@@ -82,10 +82,10 @@ def _with_ending(options: Options) -> str:
 
 
 def put_revision(name: str, number: int) -> str:
-    """The name with `-000001`, say, where the format has <REV>."""
+    """Insert the revision, `-000001` for example, where the format has <REV>."""
     return name.replace(REVISION, f"-{number:06d}")
 
 
 def place_in(folder: str, name: str) -> Path:
-    """Its path; a name that begins with a slash stands below the folder, too."""
+    """Its path; a name that begins with a slash is also placed below the folder."""
     return Path(os.path.normpath(f"{folder}/{name}"))

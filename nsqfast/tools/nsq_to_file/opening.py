@@ -1,4 +1,4 @@
-"""What the flags make of a topic: how its batches are written, and how its files are opened."""
+"""Apply the flags to a topic: how to write its batches, and how to open its files."""
 
 from collections.abc import Callable
 from functools import partial
@@ -20,7 +20,7 @@ Recover = Callable[[], None]
 
 
 def make_archive(options: Options, topic: str) -> tuple[Archive, MakePieces, Recover]:
-    """OptionsError if this topic cannot be archived. What is returned last is to be called in the thread, at first."""
+    """OptionsError if this topic cannot be archived. Call the last returned function first, in the thread."""
     rules = Rules(
         options.output_dir,
         options.work_dir,
@@ -44,7 +44,7 @@ def make_archive(options: Options, topic: str) -> tuple[Archive, MakePieces, Rec
 
 def _open_text(options: Options) -> OpenAt:
     pack = packer(options.compression, options.level)
-    # A packed file is never continued: its last member may be torn.
+    # A compressed file is never continued: its last member may be torn.
     is_continued = pack is None and options.rotate_interval_ns <= 0
     open_file = append_file if is_continued else create_file
     return lambda path: TextFile(path, open_file(path), pack)

@@ -1,4 +1,4 @@
-"""Flags of nsq_to_file 1.3.0, with their names and defaults, and those that it lacks."""
+"""The flags of nsq_to_file 1.3.0, with their names and defaults, and additional ones."""
 
 import os
 from dataclasses import dataclass
@@ -22,14 +22,14 @@ LEVELS_MAX = {"gzip": 9, "zstd": 19}
 
 @dataclass(slots=True)
 class Options(SourceOptions):
-    """Durations are in nanoseconds, with `_ns` behind the name."""
+    """Durations are in nanoseconds, with the suffix `_ns`."""
 
     # fmt: off
     topic: list[str] = option(STRINGS, [], "topic to archive (may be given multiple times)")
     topic_pattern: str = option(STRING, "", "archive only topics in which this regular expression is found")
     topic_refresh_ns: int = option(DURATION, "1m", "how often nsqlookupd is asked for topics")
     channel: str = option(STRING, PROGRAM, "channel to consume")
-    # Named, not with the usage behind it: Go's tool takes what is wrong here without a word.
+    # Reported without the usage: Go's tool silently accepts these errors.
     consumer_opt: list[str] = option(
         STRINGS, [], "setting of the consumer as <key>,<value> (may be given multiple times)")
 
@@ -60,12 +60,12 @@ class Options(SourceOptions):
 
     @property
     def level(self) -> int:
-        """Of the compression that was chosen."""
+        """The level of the chosen compression."""
         return self.zstd_level if self.compression == "zstd" else self.gzip_level
 
 
 def parse(argv: list[str]) -> Options:
-    """From the words behind the program's name; OptionsError if they do not go together."""
+    """Parse the words after the program's name; OptionsError if they contradict each other."""
     options = parse_tool(Options, argv, PROGRAM, on_words=_refuse_words)
     options.log_level = options.log_level.lower()
     if options.log_level not in LEVELS:
@@ -138,7 +138,7 @@ def needs_revision(options: Options) -> bool:
 
 
 def _check_client(options: Options) -> None:
-    """A wrong address or --consumer-opt is said before anything begins."""
+    """Report a wrong address or --consumer-opt before anything begins."""
     try:
         client_config(PROGRAM, options.consumer_opt, max_in_flight=options.max_in_flight)
     except OptionsError as error:

@@ -1,10 +1,10 @@
-"""gzip members and zstd frames. Each stands for itself, so that a file can be read up to the last one that is whole.
+"""gzip members and zstd frames. Each is independent, so a file can be read up to the last complete one.
 
-gzip is zlib-ng's. At level 6 it packs 1.6 times as fast as zlib (log lines of 200 bytes: 2.2 µs a message instead of
-3.5) and within 5 % as small, mostly smaller. isal is faster again (0.6 µs) but its strongest level packs like zlib's
-second, so a level of 6 or 9 would not be what was asked for. Two of zlib-ng's own levels are not what zlib's promise:
-1 packs much worse than zlib's 1 (a third larger), and 9 worse than 8. Level 2, twice as fast as zlib's 1 where it
-matters and smaller, and level 8 stand in for them.
+gzip is zlib-ng's. At level 6 it is 1.6 times as fast as zlib (log lines of 200 bytes: 2.2 µs per message instead of
+3.5), and the size is within 5 %, mostly smaller. isal is faster still (0.6 µs), but its strongest level compresses like
+zlib's second, so it could not honour a level of 6 or 9. Two of zlib-ng's own levels differ from zlib's: 1 compresses
+much worse than zlib's 1 (a third larger), and 9 worse than 8. Level 2, twice as fast as zlib's 1 where it matters and
+smaller, and level 8 stand in for them.
 """
 
 import sys
@@ -17,7 +17,7 @@ GZIP_LEVELS = {1: 2, 9: 8}
 
 
 def packer(compression: str, level: int) -> Pack | None:
-    """What makes one member of a block; None if it stays as it is."""
+    """A function that makes one member of a block; None to leave blocks unchanged."""
     if compression == "gzip":
         return _gzip(level)
     if compression == "zstd":
@@ -43,7 +43,7 @@ def _zstd(level: int) -> Pack:
     else:
         from backports import zstd
 
-    # Without a checksum a reader cannot tell a frame that was damaged on the disk.
+    # Without a checksum a reader cannot recognise a frame that was damaged on the disk.
     parameter = zstd.CompressionParameter
     options: dict[int, int] = {parameter.compression_level: level, parameter.checksum_flag: 1}
     return lambda block: zstd.compress(block, options=options)

@@ -1,4 +1,4 @@
-"""What a batch becomes on its way into a file: pieces, each as large as the file may take before it is full."""
+"""A batch on its way into a file: pieces, each as large as the file may take before it is full."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -14,14 +14,14 @@ class Pieces(Protocol):
 
     @property
     def count(self) -> int:
-        """Rows of the batch."""
+        """Number of rows in the batch."""
 
     @property
     def next(self) -> int:
-        """The first one that was not taken."""
+        """Index of the first row not taken yet."""
 
     def take(self, size_max: int) -> Any:
-        """The next rows, up to the one with which they are larger than that."""
+        """Take the next rows, up to the one that exceeds this size."""
 
 
 MakePieces = Callable[[ArrayBatch], Pieces]

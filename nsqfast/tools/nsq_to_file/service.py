@@ -1,4 +1,4 @@
-"""The topics that are archived, from the start of the program to its end."""
+"""The archived topics, from the start of the program to its end."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +17,7 @@ THREADS_MAX = 16
 
 
 class Service:
-    """Runs once; `stop` and `reopen` are for signals."""
+    """Call `run` once; `stop` and `reopen` are for signals."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -31,7 +31,7 @@ class Service:
         self._failure: NsqfastError | None = None
 
     async def run(self) -> None:
-        """Return after `stop`; raise what ended it before."""
+        """Return after `stop`; raise any error before that."""
         try:
             topics = Topics(
                 self._options, "archived", "couldn't create logger for new topic", self._begin
@@ -43,13 +43,13 @@ class Service:
             raise self._failure
 
     def stop(self) -> None:
-        """Take nothing more; what was written is synced and finished."""
+        """Take no more messages; those written are synced and finished."""
         self._is_over.set()
         for writer in self.writers.values():
             writer.consumer.request_stop()
 
     def reopen(self) -> None:
-        """Close every file; the next message of its topic opens one again."""
+        """Close every file; the next message of its topic opens a new one."""
         for topic, writer in self.writers.items():
             task = asyncio.create_task(writer.reopen())
             self._reopening[topic] = task
@@ -79,7 +79,7 @@ class Service:
     # -- topics
 
     async def _begin(self, topic: str) -> None:
-        """Archive this one, too; an NsqfastError says why that cannot be."""
+        """Archive this topic, too; an NsqfastError says why that is impossible."""
         writer = TopicWriter(
             self._make_consumer(topic),
             *make_archive(self._options, topic),

@@ -1,4 +1,4 @@
-"""A file of lines, plain or packed, that always ends with a whole record as far as that is in our hands."""
+"""A file of lines, plain or compressed, that always ends with a whole record as far as we can ensure it."""
 
 import os
 from pathlib import Path
@@ -7,11 +7,11 @@ from nsqfast.tools.nsq_to_file.folders import remove_file
 from nsqfast.tools.nsq_to_file.packing import Pack
 from nsqfast.tools.shared.program import log
 
-MEMBER_SIZE_MAX = 1 << 20  # of what is packed at a time
+MEMBER_SIZE_MAX = 1 << 20  # bytes compressed at a time
 
 
 class TextFile:
-    """`size` is what stood there before and what was written since, before packing."""
+    """`size` is the previous size plus everything written since, before compression."""
 
     def __init__(self, path: Path, fd: int, pack: Pack | None) -> None:
         self.path = path
@@ -19,12 +19,12 @@ class TextFile:
         self._pack = pack
         self._end = os.fstat(fd).st_size  # of the last whole record, or member
         self.size = self._end
-        self.stored_size = 0  # written by us, packed
+        self.stored_size = 0  # bytes written by us, compressed
         self._gathered: list[bytes] = []
         self._gathered_size = 0
 
     def write(self, block: bytes) -> None:
-        """Some whole records; a plain file has them at once."""
+        """Write whole records; a plain file has them at once."""
         self.size += len(block)
         if self._pack is None:
             self._store(block)
@@ -35,13 +35,13 @@ class TextFile:
             self._end_member(self._pack)
 
     def sync(self) -> None:
-        """All that was written is on disk, and can be read, when this returns."""
+        """Return when everything written is on disk and readable."""
         if self._pack is not None and self._gathered:
             self._end_member(self._pack)
         os.fdatasync(self._fd)
 
     def close(self) -> None:
-        """Likewise, and nothing is written any more. A packed file without records is one empty member."""
+        """The same, and close the file. A compressed file without records is one empty member."""
         if self._pack is not None and self._end == 0 and not self._gathered:
             self._end_member(self._pack)
         self.sync()
@@ -52,7 +52,7 @@ class TextFile:
         remove_file(self.path)
 
     def abandon(self) -> None:
-        """After a failure: nothing more is tried with what was not synced."""
+        """Give up after an error, without another attempt at unsynced data."""
         os.close(self._fd)
 
     def _end_member(self, pack: Pack) -> None:
@@ -73,7 +73,7 @@ class TextFile:
         self.stored_size += len(data)
 
     def _cut(self, torn_size: int) -> None:
-        """Take off a record of which only a part fitted, unless somebody else writes to this file as well."""
+        """Remove a partially written record, unless somebody else writes to this file as well."""
         try:
             if torn_size and os.fstat(self._fd).st_size == self._end + torn_size:
                 os.ftruncate(self._fd, self._end)

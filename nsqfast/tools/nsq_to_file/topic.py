@@ -1,8 +1,8 @@
-"""One topic on its way to disk: what comes is written, what is synced is finished.
+"""One topic on its way to disk: messages are written as they come, and finished once they are synced.
 
 Writing and syncing happen in a thread, batch by batch, while the next batch comes in. A message is finished when the
 sync that covers it is done, not before: at each --sync-interval, when as many wait as may be in flight, when a
-connection has little more to give, when a file was begun, and when what waits takes much memory.
+connection may deliver few more, when a file was begun, and when the waiting messages take much memory.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ from nsqfast.tools.nsq_to_file.opening import Recover
 from nsqfast.tools.nsq_to_file.rows import MakePieces
 from nsqfast.tools.shared.program import ToolError, log
 
-# Messages that come one by one are written a few at a time.
+# Messages that arrive singly are written a few at a time.
 GATHER_S = 0.001
 UNSYNCED_SIZE_MAX = 64 << 20  # bytes of bodies, which stay in memory until they are finished
 
 
 class TopicWriter:
-    """From `run` until its consumer is told to stop, or until the disk fails: ToolError."""
+    """Active from `run` until its consumer is told to stop, or until the disk fails: ToolError."""
 
     def __init__(
         self,
@@ -49,23 +49,23 @@ class TopicWriter:
         self._unsynced: list[ArrayBatch] = []
         self.unsynced_count = 0
         self._unsynced_size = 0  # bytes of bodies
-        # One step at a time, in the order in which they were asked for.
+        # One step at a time, in the order of the requests.
         self._turn = asyncio.Lock()
         self._is_over = asyncio.Event()
         self._failure: ToolError | None = None
 
     @property
     def figures(self) -> Figures:
-        """What was done since the start."""
+        """Counts since the start."""
         return self._archive.figures
 
     def oldest_s(self) -> float:
-        """Age of the oldest message that was written and is not finished; 0 if there is none."""
+        """Age of the oldest message that was written but not finished; 0 if there is none."""
         oldest_ns = min((int(batch.timestamps.min()) for batch in self._unsynced), default=None)
         return 0.0 if oldest_ns is None else max(0.0, time.time() - oldest_ns / 1e9)
 
     async def run(self) -> None:
-        """Return when the consumer was told to stop, all that was written is finished, and the file is closed."""
+        """Return when the consumer was told to stop, all written messages are finished, and the file is closed."""
         await self._step(self._recover_files)
         ticks = asyncio.create_task(self._tick_on())
         try:
@@ -80,7 +80,7 @@ class TopicWriter:
         return True
 
     async def reopen(self) -> None:
-        """Sync, finish and close; the next message opens a file again."""
+        """Sync, finish and close; the next message opens a new file."""
 
         def close() -> bool:
             self._archive.sync()
@@ -120,9 +120,10 @@ class TopicWriter:
         return True
 
     async def _step(self, step: Callable[[], bool], batch: ArrayBatch | None = None) -> None:
-        """Do it in the thread; if it returns true, all that was written is on disk and gets finished.
+        """Run it in the thread; if it returns true, everything written is on disk and gets finished.
 
-        ToolError: it failed, or one before did. Then nothing is known of what was written, and nothing is finished.
+        ToolError: it failed, or an earlier step did. Then the state of written data is unknown, and nothing is
+        finished.
         """
         async with self._turn:
             if self._failure is not None:

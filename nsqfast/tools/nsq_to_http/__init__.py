@@ -1,1 +1,1 @@
-"""nsqfast-nsq-to-http: the messages of a channel as HTTP requests, each finished once it was answered."""
+"""nsqfast-nsq-to-http sends the messages of a channel as HTTP requests, and finishes each once it was answered."""

@@ -1,9 +1,9 @@
 """Several messages in the body of one POST request: --batch, --batch-format.
 
-json-lines       Each body is one line, as it is, with a newline behind it: bodies that are JSON give JSON lines. A
-                 newline that stands in JSON is white space, and becomes a space. Another body with a newline is sent
-                 alone, as without --batch. Split at newlines, the lines are the bodies.
-length-prefixed  Before each body stands its size, as 4 bytes big-endian. It is exact for any bytes.
+json-lines       Each body is one unchanged line, followed by a newline: JSON bodies give JSON lines. A newline inside
+JSON is white space, and becomes a space. Any other body with a newline is sent alone, as without --batch. Splitting at
+newlines restores the bodies. length-prefixed  Before each body stands its size, as 4 bytes big-endian. It is exact for
+any bytes.
 
 X-Nsq-Message-Count says how many messages there are; a request without it is one message, as without --batch.
 """
@@ -21,13 +21,13 @@ LENGTH_PREFIXED = "length-prefixed"
 FORMATS = (JSON_LINES, LENGTH_PREFIXED)
 CONTENT_TYPES = {JSON_LINES: "application/x-ndjson", LENGTH_PREFIXED: "application/octet-stream"}
 
-SIZE_MAX = 8 * 1024 * 1024  # of the bodies in one request; one alone may be larger
+SIZE_MAX = 8 * 1024 * 1024  # of the bodies in one request; a single one may be larger
 
 _SIZE = struct.Struct(">I")
 
 
 class Piece(NamedTuple):
-    """One request; `size` is how many messages it has as a batch, 0 if the body is that of one message."""
+    """One request; `size` is its number of messages as a batch, 0 if the body is that of one message."""
 
     messages: Batch
     body: bytes
@@ -35,7 +35,7 @@ class Piece(NamedTuple):
 
 
 def pieces(messages: list[Message], layout: str) -> Iterator[Piece]:
-    """The requests that carry these messages; as a rule that is one."""
+    """The requests that carry these messages; usually one."""
     for some in _cut(messages):
         if layout == LENGTH_PREFIXED:
             yield Piece(Batch(some), prefix([message.body for message in some]), len(some))
@@ -56,7 +56,7 @@ def _cut(messages: list[Message]) -> Iterator[list[Message]]:
 
 
 def prefix(bodies: list[bytes]) -> bytes:
-    """Each behind its size."""
+    """Each body after its size."""
     pack = _SIZE.pack
     return b"".join([part for body in bodies for part in (pack(len(body)), body)])
 
@@ -84,7 +84,7 @@ def _line_pieces(messages: list[Message]) -> Iterator[Piece]:
 
 
 def as_line(body: bytes) -> bytes | None:
-    """The same without a newline; None if that would be something else."""
+    """The body without newlines; None if that would change its meaning."""
     if b"\n" not in body:
         return body
     try:

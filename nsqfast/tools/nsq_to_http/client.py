@@ -1,4 +1,4 @@
-"""Requests to HTTP servers: connections that are kept, deadlines, redirects."""
+"""Requests to HTTP servers, with persistent connections, deadlines and redirects."""
 
 import asyncio
 import math
@@ -9,17 +9,17 @@ from nsqfast.gotext import os_error
 from nsqfast.tools.nsq_to_http.connection import Answer, Connection, RequestError, StaleError
 from nsqfast.tools.nsq_to_http.target import Origin
 
-TLS_TIMEOUT_S = 10.0  # as Go's
-IDLE_TIMEOUT_S = 90.0  # as Go's
-POOL_COUNT_MAX = 100  # redirects may lead anywhere
+TLS_TIMEOUT_S = 10.0  # as in Go
+IDLE_TIMEOUT_S = 90.0  # as in Go
+POOL_COUNT_MAX = 100  # bounded, because redirects may lead anywhere
 
 
 class Pool:
-    """Connections to one origin that wait for a request."""
+    """Idle connections to one origin."""
 
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
-        self.idle: list[Connection] = []  # the one that was used last is used next
+        self.idle: list[Connection] = []  # the one used last is used next
 
 
 class HttpClient:
@@ -32,26 +32,28 @@ class HttpClient:
         self._pools: dict[Origin, Pool] = {}
         self._open: set[Connection] = set()
         self._busy: set[Connection] = set()
-        self._watched_s = math.inf  # when the busy ones are looked at
+        self._watched_s = math.inf  # when to check the busy ones next
         self._watch: asyncio.TimerHandle | None = None
         self._sweep: asyncio.TimerHandle | None = None
         self._context: ssl.SSLContext | None = None
 
     def pool(self, origin: Origin) -> Pool:
-        """Where its connections are."""
+        """The pool of connections to this target's origin."""
         if origin not in self._pools:
             if len(self._pools) >= POOL_COUNT_MAX:
-                self._pools.clear()  # who still has one goes on with it
+                self._pools.clear()  # users of one keep it
             self._pools[origin] = Pool(origin)
         return self._pools[origin]
 
     def deadline_s(self) -> float:
-        """By the loop's clock, of a request that begins now."""
+        """The deadline, by the loop's clock, of a request that begins now."""
         return self._loop.time() + self._request_timeout_s
 
     async def ask(self, pool: Pool, request: bytes, deadline_s: float) -> Answer:
-        """RequestError if there is none. It may have come to the server twice: over a connection that it was about to
-        close, and over a new one."""
+        """Send a request; RequestError if there is no answer.
+
+        The server may have received it twice: over a connection that it was about to close, and over a new one.
+        """
         if pool.idle:
             try:
                 return await self._ask(pool.idle.pop(), request, deadline_s)
@@ -84,7 +86,7 @@ class HttpClient:
                 )
         except TimeoutError:
             raise RequestError(f"dial tcp {host}:{port}: timeout") from None
-        except OSError as error:  # that of TLS is one, too
+        except OSError as error:  # TLS errors are OSErrors, too
             text = str(error) if isinstance(error, ssl.SSLError) else os_error(error)
             raise RequestError(f"dial tcp {host}:{port}: {text}") from None
         self._open.add(connection)
@@ -118,7 +120,7 @@ class HttpClient:
         self._sweep = later
 
     def _watch_at(self, time_s: float) -> None:
-        """One timer for all: a request that was answered in time has cost none."""
+        """One timer for all: a request answered in time costs no timer of its own."""
         if self._watch is not None:
             self._watch.cancel()
         self._watched_s = time_s
@@ -137,7 +139,7 @@ class HttpClient:
             self._watch_at(next_s)
 
     def close(self) -> None:
-        """Break off what is under way, and hang up."""
+        """Abort pending requests, and disconnect."""
         for timer in (self._watch, self._sweep):
             if timer is not None:
                 timer.cancel()

@@ -1,10 +1,10 @@
-"""Which URLs a body goes to, in what order, and when it is tried again.
+"""Decides which URLs a body goes to, in what order, and when to retry.
 
-One of several   The next by --mode. If that fails, each of the others in the same way, at once, until one takes it.
-All              One after the other, as the flags stand; the first failure ends it.
+One of several   The next by --mode. If that fails, each of the others at once, chosen in the same way, until one takes
+it. All              One after the other, in the order of the flags; the first failure ends it.
 
 A destination that answered with Retry-After gets nothing until then. Others are tried meanwhile; if there are none, the
-body waits here, while its messages are touched. One that was refused so waits HOLD_MAX_S at most: then it has failed.
+body waits here, while its messages are touched. A body refused this way waits HOLD_MAX_S at most; then it has failed.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ class StoppedError(Exception):
 
 
 class UndeliveredError(Exception):
-    """Nobody took the body; it is not to be tried again before `wait_s` from now."""
+    """Nobody took the body; do not retry before `wait_s` from now."""
 
     def __init__(self, text: str, wait_s: float) -> None:
         super().__init__(text)
@@ -31,7 +31,7 @@ class UndeliveredError(Exception):
 
 
 class Delivery:
-    """To all destinations if `pool` is None. Whoever waits for one of them gives up when `stopping` is set."""
+    """Delivers to all destinations if `pool` is None. Waiting ends when `stopping` is set."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Delivery:
         self._stopping = stopping
 
     async def deliver(self, body: bytes, count: int) -> None:
-        """Return once it is where it belongs; UndeliveredError, StoppedError."""
+        """Return when the body is delivered; UndeliveredError, StoppedError."""
         began_s = time.monotonic()
         if self._pool is None:
             for destination in self._destinations:
@@ -58,9 +58,7 @@ class Delivery:
     # -- one of them
 
     async def _to_one(self, pool: Pool, body: bytes, count: int, began_s: float) -> None:
-        tried: set[int] = (
-            set()
-        )  # those that failed and did not say when they want to be asked again
+        tried: set[int] = set()  # those that failed without saying when to retry
         failure = ""
         while True:
             number = self._next(pool, tried)
@@ -83,7 +81,7 @@ class Delivery:
                 return
 
     def _next(self, pool: Pool, tried: set[int]) -> int | None:
-        """By the pool's choice one that may be asked now; None if there is none."""
+        """The pool's choice among the destinations that may be asked now; None if there is none."""
         now_s = time.monotonic()
         if len(tried) == len(self._destinations):
             return None
@@ -125,7 +123,7 @@ class Delivery:
                 return
 
     async def _wait_until(self, time_s: float | None, failure: str, began_s: float) -> None:
-        """Wait for the end of a pause, unless it comes too late for a body that failed already."""
+        """Wait for the end of a pause, unless that is too late for a body that failed already."""
         now_s = time.monotonic()
         if time_s is None or (failure and time_s > began_s + HOLD_MAX_S):
             raise UndeliveredError(failure, 0.0 if time_s is None else time_s - now_s)
@@ -137,5 +135,5 @@ class Delivery:
 
 
 def choose_pool(mode: str, count: int) -> Pool | None:
-    """What --mode says; None is for all."""
+    """The pool for --mode; None stands for all."""
     return make_pool(mode, count) if mode in {"round-robin", "hostpool", "epsilon-greedy"} else None

@@ -1,4 +1,4 @@
-"""One URL that messages go to: the requests to it, and how long it wants to be left alone."""
+"""One destination URL: its requests, and how long it asked to be left alone."""
 
 import time
 from dataclasses import replace
@@ -18,11 +18,11 @@ COUNT_HEADER = "X-Nsq-Message-Count"
 
 
 class FailedError(Exception):
-    """A request was not answered as it should be."""
+    """A request did not succeed."""
 
 
 class Destination:
-    """`paused_until_s` is by time.monotonic()."""
+    """`paused_until_s` uses time.monotonic()."""
 
     def __init__(self, url: str, client: HttpClient, options: Options, timings: Timings) -> None:
         self.url = url
@@ -44,7 +44,7 @@ class Destination:
         self._batch_heads: dict[int, Head] = {}
 
     async def send(self, body: bytes, count: int) -> None:
-        """Return when it is answered with success, else FailedError; `count` is 0 if it is no batch."""
+        """Return when the answer is a success, else raise FailedError; `count` is 0 if it is not a batch."""
         headers = self._headers
         if not self._is_post:
             data = self._head.with_path(self._path_with(body))
@@ -72,7 +72,7 @@ class Destination:
         return self._before + escape_query(body) + self._behind
 
     def _request(self, body: bytes, headers: dict[str, str]) -> Request:
-        """The one that was sent, for whoever goes on from there."""
+        """The request that was sent, for redirects."""
         if self._is_post:
             return Request(self._target, headers, body)
         return Request(replace(self._target, path=self._path_with(body).decode()), headers, None)
@@ -81,7 +81,7 @@ class Destination:
         return OK <= status < SUCCESS_END if self._is_post else status == OK
 
     def _heed(self, answer: Answer) -> None:
-        """It may have said when it wants to be asked again."""
+        """Heed Retry-After, if the answer has it."""
         wait_s = parse_retry_after(answer.retry_after) if answer.retry_after else None
         if wait_s is not None:
             self.paused_until_s = max(self.paused_until_s, time.monotonic() + wait_s)

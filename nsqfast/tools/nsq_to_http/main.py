@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Until it is told to stop; returns the exit status."""
+    """Run until told to stop; returns the exit status."""
     return run(partial(parse, sys.argv[1:] if argv is None else argv), live)
 
 

@@ -1,4 +1,4 @@
-"""Flags of nsq_to_http 1.3.0, with their names and defaults, and those that it lacks."""
+"""The flags of nsq_to_http 1.3.0, with their names and defaults, and additional ones."""
 
 from dataclasses import dataclass
 
@@ -51,7 +51,7 @@ class Options(SourceOptions):
     # fmt: on
 
     def check(self) -> None:
-        """PlainError names what cannot be honoured."""
+        """PlainError names an invalid setting."""
         for text in self.header:
             _check(parse_header, text, "--header")
         if not self.topic or not self.channel:
@@ -95,7 +95,7 @@ class Options(SourceOptions):
             )
 
     def headers(self) -> dict[str, str]:
-        """Of every request that is no batch."""
+        """The headers of every request that is not a batch."""
         found = {"User-Agent": "nsq_to_http v1.3.0"}
         if self.post:
             found["Content-Type"] = self.content_type
@@ -111,7 +111,7 @@ def _check(parse: object, text: str, flag: str) -> None:
 
 
 def parse(argv: list[str]) -> Options:
-    """The command line; PlainError names what cannot be honoured."""
+    """Parse the command line; PlainError names an invalid setting."""
     options = parse_tool(Options, argv, PROGRAM)
     options.check()
     return options

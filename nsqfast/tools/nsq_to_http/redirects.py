@@ -1,4 +1,4 @@
-"""Where an answer says to go instead, as Go's HTTP client goes there."""
+"""Follow redirects as Go's HTTP client does."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -9,14 +9,14 @@ from nsqfast.tools.nsq_to_http.connection import Answer, RequestError
 from nsqfast.tools.nsq_to_http.target import Head, Target, parse_target
 
 COUNT_MAX = 10
-REPEATED = frozenset({307, 308})  # with the same method and body
+REPEATED = frozenset({307, 308})  # keep the method and body
 ALL = frozenset({301, 302, 303}) | REPEATED
 OF_A_BODY = frozenset({"Content-Type", "Content-Encoding", "Content-Language", "Content-Location"})
 SECRET = frozenset({"Authorization", "Www-Authenticate", "Cookie", "Cookie2"})
 
 
 class Request(NamedTuple):
-    """One that was answered; `body` is None where there was none."""
+    """An answered request; `body` is None if there was none."""
 
     target: Target
     headers: Mapping[str, str]
@@ -24,7 +24,7 @@ class Request(NamedTuple):
 
 
 async def follow(client: HttpClient, request: Request, answer: Answer, deadline_s: float) -> Answer:
-    """The first one that is no redirect."""
+    """Follow redirects to the first other answer."""
     first = request.target
     for _ in range(COUNT_MAX):
         if answer.status not in ALL or not answer.location:
@@ -38,7 +38,7 @@ async def follow(client: HttpClient, request: Request, answer: Answer, deadline_
 
 
 def redirect(first: Target, request: Request, answer: Answer) -> Request:
-    """The next request; RequestError if there can be none. Another host gets no secrets of the first."""
+    """The next request; RequestError if there can be none. Secrets are not sent to another host."""
     before = request.target
     location = answer.location.decode("utf-8", "replace")
     try:

@@ -1,4 +1,4 @@
-"""From the channel to the destinations: so many requests at a time, an answer to every message."""
+"""From the channel to the destinations: a fixed number of requests at a time, and an answer to every message."""
 
 import asyncio
 import contextlib
@@ -11,14 +11,12 @@ from nsqfast.tools.nsq_to_http.delivery import Delivery, StoppedError, Undeliver
 from nsqfast.tools.nsq_to_http.options import Options
 from nsqfast.tools.shared.program import log
 
-GRACE_S = 30.0  # for requests that are under way at a stop; as Go's
-DRAIN_S = (
-    1.0  # for messages that came before the stop; those that are not taken by then are handed back
-)
+GRACE_S = 30.0  # for requests under way at a stop; as in Go
+DRAIN_S = 1.0  # for messages that came before the stop; those not begun by then are handed back
 
 
 class Relay:
-    """`run` is from the consumer's start to its stop."""
+    """Call `run` between the consumer's start and its stop."""
 
     def __init__(
         self, consumer: Consumer, config: Config, options: Options, delivery: Delivery
@@ -34,10 +32,12 @@ class Relay:
         self._delay_s_max = seconds(config.max_requeue_delay)
         self._name = f"[{options.topic}/{options.channel}]"
         self._working: set[asyncio.Task[None]] = set()
-        self._drained: asyncio.Event | None = None  # at the end: nothing is in flight any more
+        self._drained: asyncio.Event | None = (
+            None  # set at the end, when nothing is in flight any more
+        )
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Until `stopping` is set, and what is here is done. What takes longer than GRACE_S then is not answered."""
+        """Run until `stopping` is set and the rest is done. Requests that then exceed GRACE_S stay unanswered."""
         work = self._work_in_batches if self._batch > 1 else self._work
         count = 1 if self._batch > 1 else self._concurrency
         tasks = [asyncio.create_task(work()) for _ in range(count)]
@@ -58,7 +58,7 @@ class Relay:
                 raise end
 
     async def _drain(self) -> None:
-        """Take nothing more, and give what came before a moment."""
+        """Take no more messages, and give earlier ones a moment."""
         self._consumer.pause()
         self._drained = asyncio.Event()
         self._note_answer()
@@ -66,7 +66,7 @@ class Relay:
             await asyncio.wait_for(self._drained.wait(), DRAIN_S)
 
     def _note_answer(self) -> None:
-        """At the end somebody waits for the last one."""
+        """At the end somebody waits for the last answer."""
         if self._drained is not None and not self._consumer.stats().in_flight:
             self._drained.set()
 
@@ -105,7 +105,7 @@ class Relay:
         await asyncio.gather(*self._working)
 
     def _check_working(self) -> None:
-        """Forget those that are done; what one of them raised ends the tool."""
+        """Forget tasks that are done; an exception in one of them ends the tool."""
         for task in [task for task in self._working if task.done()]:
             self._working.discard(task)
             task.result()
@@ -121,7 +121,7 @@ class Relay:
             self._note_answer()
 
     def _finish_unsampled(self, messages: list[Message]) -> list[Message]:
-        """Return those that are to be sent."""
+        """Finish messages outside the sample; returns those to send."""
         chosen = []
         for message in messages:
             if self._is_sampled():
@@ -141,7 +141,7 @@ class Relay:
             piece.messages.finish()
 
     def _requeue(self, batch: Batch, error: UndeliveredError) -> None:
-        """One failure to the consumer's backoff, and not sooner than the destination wants it."""
+        """Requeue as one failure for the consumer's backoff, and not sooner than the destination wants it."""
         messages = batch.messages
         first = messages[0].id.decode("ascii", "backslashreplace")
         what = f"msg {first}" if len(messages) == 1 else f"{len(messages)} messages from {first} on"

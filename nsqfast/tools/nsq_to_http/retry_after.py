@@ -1,18 +1,18 @@
-"""When a server wants to be asked again: the header Retry-After."""
+"""The header Retry-After: when a server wants to be asked again."""
 
 import time
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 
-SECONDS_MIN = 1.0  # sooner is what overloads it
+SECONDS_MIN = 1.0  # less would overload it further
 SECONDS_MAX = 300.0  # whatever a server says
 
 
 def parse_retry_after(value: bytes) -> float | None:
-    """Seconds from now, within bounds; None if it says nothing that can be understood."""
+    """Seconds from now, within bounds; None if it cannot be understood."""
     text = value.decode("latin-1").strip()
     if text.isascii() and text.isdigit():
-        # Ten digits are far beyond the bound, however many more there are.
+        # Ten digits already exceed the bound by far.
         return _bounded(float(text.lstrip("0")[:10] or 0))
     try:
         moment = parsedate_to_datetime(text)

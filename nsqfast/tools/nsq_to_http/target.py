@@ -9,9 +9,9 @@ from urllib.parse import quote, quote_from_bytes, unquote_to_bytes, urlsplit
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 PORT_MAX = 65535
-# Go writes these itself, whatever a header of that name says.
+# Go writes these itself, ignoring given headers of these names.
 NOT_SENT = frozenset({"Host", "Content-Length", "Transfer-Encoding", "Trailer"})
-PLACE = "nsqfastbodyofthemessage"  # in the place of a GET URL's %s while it is taken apart
+PLACE = "nsqfastbodyofthemessage"  # replaces a GET URL's %s while it is parsed
 PATH_CHARACTERS = "%!$&'()*+,;=:@/[]~"
 QUERY_CHARACTERS = PATH_CHARACTERS + '?|\\^`{}"<>'
 
@@ -21,7 +21,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 class Origin(NamedTuple):
-    """Whom to connect to."""
+    """The server to connect to."""
 
     is_tls: bool
     host: str
@@ -30,17 +30,17 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A URL taken apart."""
+    """A parsed URL."""
 
     scheme: str
     origin: Origin
-    host: str  # of the Host header
-    path: str  # with the query
-    authorization: str  # '' = the URL names no user
+    host: str  # value of the Host header
+    path: str  # including the query
+    authorization: str  # '' = the URL has no user
 
     @property
     def url(self) -> str:
-        """Without user and fragment, as a Referer names it."""
+        """The URL without user and fragment, as in a Referer."""
         return f"{self.scheme}://{self.host}{self.path}"
 
 
@@ -79,7 +79,7 @@ def _basic(user: str) -> str:
 
 
 def parse_template(url: str) -> tuple[Target, str, str]:
-    """Of a GET URL, and its path before and behind the %s; `%%` is one %, and any other % means itself."""
+    """Parse a GET URL; returns its path before and after the %s. `%%` is one %, and any other % stands for itself."""
     parts = _FORMAT.split(url)
     if parts.count("%s") != 1:
         raise ValueError("it has %s once, where the message is to stand")
@@ -104,7 +104,7 @@ def parse_header(text: str) -> tuple[str, str]:
 
 
 class Head:
-    """What stands before the body of each request with the same headers to the same host."""
+    """The bytes before the body of each request with the same headers to the same host."""
 
     def __init__(self, method: str, target: Target, headers: Mapping[str, str]) -> None:
         given = dict(headers)
@@ -121,14 +121,14 @@ class Head:
         self._start = self._method + b" " + target.path.encode() + self._first
 
     def with_body(self, body: bytes) -> bytes:
-        """To the path of the target."""
+        """A request to the target's path."""
         return b"%sContent-Length: %d\r\n%s%s" % (self._start, len(body), self._rest, body)
 
     def with_path(self, path: bytes) -> bytes:
-        """Without a body, to another path."""
+        """A request without a body, to another path."""
         return b"%s %s%s%s" % (self._method, path, self._first, self._rest)
 
 
 def escape_query(body: bytes) -> bytes:
-    """As Go's url.QueryEscape: a space is a plus."""
+    """Escape like Go's url.QueryEscape: a space becomes a plus."""
     return quote_from_bytes(body, safe=" ").replace(" ", "+").encode()

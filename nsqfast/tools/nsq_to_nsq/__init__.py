@@ -1,1 +1,1 @@
-"""nsqfast-nsq-to-nsq: what a channel gets is published to other nsqds."""
+"""nsqfast-nsq-to-nsq publishes the messages of a channel to other nsqds."""

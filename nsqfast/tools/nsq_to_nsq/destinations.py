@@ -1,4 +1,4 @@
-"""The nsqds that messages go to, what they are known to refuse, and which one is next."""
+"""The destination nsqds, their known limits, and which one is next."""
 
 import asyncio
 import re
@@ -16,14 +16,14 @@ from nsqfast.tools.shared.timings import Timings
 ANSWER_TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 0.5
 RETRIES = 3
-LIMIT_KEPT_S = 60.0  # what a destination refuses may change when it is started anew
-MPUB_SIZE_MAX = 1 << 20  # nsqd takes 5 MiB, if nobody says otherwise
+LIMIT_KEPT_S = 60.0  # a destination's limits may change when it restarts
+MPUB_SIZE_MAX = 1 << 20  # nsqd takes 5 MiB by default
 
 _TOO_BIG = re.compile(r"too big \d+ > (\d+)")
 
 
 class _ImpatientProducer(Producer):
-    """What was not sent when the connection is lost does not wait for the next one: others can have it."""
+    """When its connection is lost, unsent messages do not wait for the next one: others can have them."""
 
     def on_trouble(self, reconnector: Reconnector) -> None:
         """There is no connection."""
@@ -33,9 +33,9 @@ class _ImpatientProducer(Producer):
 
 
 class Destination:
-    """One nsqd. `is_alone`: there is no other, so what a broken connection leaves open waits for the next one.
+    """One nsqd. `is_alone`: it is the only one, so unanswered messages wait for the next connection.
 
-    What goes to one of several is sent once: if nobody knows what became of it, the source has it again.
+    A message for one of several is sent once: if its fate is unknown, it goes back to its source.
     """
 
     def __init__(self, address: str, config: Config, timings: Timings, *, is_alone: bool) -> None:
@@ -50,43 +50,43 @@ class Destination:
             retries=RETRIES if is_alone else 0,
             timeout_s=min(ANSWER_TIMEOUT_S, seconds(config.read_timeout)),
             close_timeout_s=CLOSE_TIMEOUT_S,
-            # What is in flight at the sources bounds what waits here.
+            # The messages in flight at the sources bound the messages that wait here.
             buffer_count_max=sys.maxsize,
             buffer_bytes_max=sys.maxsize,
         )
 
     async def start(self) -> None:
-        """Connect, or try on; RefusedError if it will not have us."""
+        """Connect, or keep trying; RefusedError if it refuses us."""
         await self._producer.start()
 
     async def close(self) -> None:
-        """Hang up."""
+        """Disconnect."""
         await self._producer.finish()
 
     @property
     def is_connected(self) -> bool:
-        """Whether a publish could leave now."""
+        """Whether a publish could be sent now."""
         return self._producer.is_connected
 
     def send(self, topic: str, bodies: Encoded) -> "asyncio.Future[None]":
-        """Done when it has taken them; a PublishError says why it did not."""
+        """The future is done when the destination has taken them; a PublishError says why it has not."""
         return self._producer.send_encoded(topic, bodies)
 
-    # -- what it refuses
+    # -- its limits
 
     @property
     def message_size_max(self) -> int:
-        """The largest message that it is known to take."""
+        """The size of the largest message that it is known to take."""
         return self._message_size_max if time.monotonic() < self._limits_end_s else sys.maxsize
 
     @property
     def mpub_size_max(self) -> int:
-        """The largest MPUB to send, behind its size field."""
+        """The size of the largest MPUB to send, after its size field."""
         known = self._mpub_size_max if time.monotonic() < self._limits_end_s else sys.maxsize
         return min(known, MPUB_SIZE_MAX)
 
     def learn(self, error: PublishRefusedError) -> None:
-        """Remember the limit that it names, if it does."""
+        """Remember the limit in the answer, if it names one."""
         found = _TOO_BIG.search(error.reason)
         if not found:
             return
@@ -100,7 +100,7 @@ class Destination:
 
 
 class Destinations:
-    """All of them; one that is given twice has its turn twice."""
+    """All destinations; one given twice gets two turns."""
 
     def __init__(
         self, addresses: Sequence[str], mode: str, config: Config, status_every: int
@@ -122,20 +122,20 @@ class Destinations:
         self._extra = 0
 
     async def start(self) -> None:
-        """Connect to all; those that cannot be reached yet are tried on."""
+        """Connect to all; unreachable ones are retried."""
         await asyncio.gather(*[one.start() for one in self._by_address.values()])
 
     async def close(self) -> None:
-        """Hang up."""
+        """Disconnect."""
         await asyncio.gather(*[one.close() for one in self._by_address.values()])
 
     def __getitem__(self, number: int) -> Destination:
         return self._by_address[self._addresses[number]]
 
     def share_out(self, count: int) -> list[tuple[int, int]]:
-        """Who gets how many of so many messages, in runs; fewer than all where nobody is connected.
+        """Distribute this many messages in runs over the destinations; fewer than all if nobody is connected.
 
-        In turn each gets one more than the others, if the number cannot be divided.
+        If the number does not divide evenly, they take turns in getting one more.
         """
         parts = min(count, len(self._addresses))
         shares = []
@@ -148,7 +148,7 @@ class Destinations:
         return shares
 
     def _next(self) -> int | None:
-        """One that is connected; the only one in any case, for it keeps what it gets until it is back."""
+        """The next connected one. A single destination is always chosen, because it keeps messages until it is back."""
         for _ in self._addresses:
             number = self._pool.next()
             if self.is_alone or self[number].is_connected:
@@ -157,11 +157,11 @@ class Destinations:
         return None
 
     def note_loss(self, number: int) -> None:
-        """It has no connection any more."""
+        """Note that its connection is lost."""
         self._pool.fail(number)
 
     def note_answer(self, number: int, took_s: float, count: int, *, is_ok: bool) -> None:
-        """So many messages were taken, or not."""
+        """Note that this many messages were taken, or not."""
         if is_ok:
             self._pool.succeed(number, took_s)
         else:

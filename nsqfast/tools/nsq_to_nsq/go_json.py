@@ -1,6 +1,6 @@
 """JSON objects as Go's encoding/json reads and writes them, byte for byte.
 
-Every number is a float64. What is not Unicode becomes U+FFFD, one per byte. Keys are sorted, `<`, `>` and `&` escaped.
+Every number is a float64. Invalid Unicode becomes U+FFFD, one per byte. Keys are sorted, `<`, `>` and `&` escaped.
 """
 
 import codecs
@@ -35,7 +35,7 @@ codecs.register_error("nsqfast.each_byte", _replace_each_byte)
 
 
 def decode_object(body: bytes) -> dict[str, Any]:
-    """ValueError: it is none; `null` counts as an empty one. RecursionError: it is too deep for us."""
+    """ValueError: it is not an object; `null` counts as an empty one. RecursionError: it is nested too deep for us."""
     # orjson takes nothing that Go refuses, but reads -0 as 0 and refuses text that Go repairs.
     try:
         found = orjson.loads(body) if b"-0" not in body else _decode_slowly(body)
@@ -75,19 +75,19 @@ def _repair_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def repair(text: str) -> str:
-    """Without halves of pairs."""
+    """Replace unpaired surrogates."""
     return _HALF_PAIR.sub("\ufffd", text)
 
 
 def encode(value: Any) -> str:
-    """Compact, as Go's Marshal; what `decode_object` gave, or a part of it."""
+    """Encode compactly, like Go's Marshal; for results of `decode_object`, or parts of them."""
     if isinstance(value, str):
         return _encode_text(value)
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
     if isinstance(value, int | float):
         return encode_float(float(value))
-    # Loops, because a comprehension would take a second frame per level.
+    # Loops, because a comprehension would need a second frame per level.
     if isinstance(value, list):
         texts = []
         for item in value:
@@ -100,7 +100,7 @@ def encode(value: Any) -> str:
 
 
 def encode_members(members: dict[str, str]) -> str:
-    """An object of values that are encoded already."""
+    """An object of values that are already encoded."""
     listed = [f"{_encode_text(key)}:{text}" for key, text in sorted(members.items())]
     return "{" + ",".join(listed) + "}"
 
@@ -111,7 +111,7 @@ def _encode_text(text: str) -> str:
 
 
 def encode_float(number: float) -> str:
-    """The shortest digits that are this number, with an exponent where Go has one."""
+    """The shortest digits for this number, with an exponent where Go has one."""
     text = repr(number)
     if number and not EXPONENT_BELOW <= abs(number) < EXPONENT_FROM:
         return _SMALL_EXPONENT.sub(r"e-\1", text)

@@ -1,4 +1,4 @@
-"""Which messages pass, and what is left of them: --require-json-field, --require-json-value, --whitelist-json-field."""
+"""Filter and reduce messages: --require-json-field, --require-json-value, --whitelist-json-field."""
 
 import math
 import re
@@ -24,14 +24,14 @@ _WORD = re.compile(r"[+-]?(inf|infinity)|nan", re.IGNORECASE)
 
 
 class Verdict(Enum):
-    """What becomes of a message that does not pass."""
+    """What happens to a message that does not pass."""
 
     DROP = "finished, without being published"
     FAIL = "requeued, with backoff"
 
 
 def parse_go_float(text: str) -> float | None:
-    """As Go's ParseFloat; None = it is no number, or too large for one."""
+    """Like Go's ParseFloat; None = not a number, or too large for one."""
     if _WORD.fullmatch(text):
         return float(text)
     read = float if _DECIMAL.fullmatch(text) else float.fromhex if _HEX.fullmatch(text) else None
@@ -46,7 +46,7 @@ def parse_go_float(text: str) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class JsonFilter:
-    """`field` with `value` is required ("" = none), and of what passes only `whitelist` is published ([] = all)."""
+    """Requires `field` with `value` ("" = none), and publishes only the fields of `whitelist` ([] = all)."""
 
     field: str
     value: str
@@ -54,14 +54,14 @@ class JsonFilter:
 
     @property
     def rewrites(self) -> bool:
-        """Whether what passes is another body than before."""
+        """Whether it changes the bodies that pass."""
         return bool(self.whitelist)
 
     def __bool__(self) -> bool:
         return bool(self.field or self.whitelist)
 
     def judge(self, body: bytes) -> bytes | Verdict:
-        """What is to be published."""
+        """The body to publish, or a Verdict."""
         try:
             message = decode_object(body)
             if verdict := self._check(message):
@@ -70,7 +70,7 @@ class JsonFilter:
         except ValueError:
             shown = body[:SHOWN_SIZE].decode("utf-8", "replace")
             more = f"... ({len(body)} bytes)" if len(body) > SHOWN_SIZE else ""
-            # Go's line as it is; its tools' own lines have no level.
+            # Go's line unchanged; its tools' own lines have no level.
             log.info("ERROR: Unable to decode json: %s%s", shown, more)
             return Verdict.DROP
         except RecursionError:
@@ -101,7 +101,7 @@ class JsonFilter:
 
 
 def _encode_member(value: Any) -> str:
-    """A number in the object itself is written as an integer if it is one that 64 bits hold, to the last digit."""
+    """A number at the top level is written as an integer, to the last digit, if it is one that 64 bits hold."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         number = float(value)
         if number.is_integer() and -INT64_LIMIT <= number < INT64_LIMIT:

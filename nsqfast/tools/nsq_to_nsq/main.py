@@ -1,6 +1,6 @@
-"""nsqfast-nsq-to-nsq: publish what a channel gets to other nsqds, pipelined and in batches.
+"""nsqfast-nsq-to-nsq: publish the messages of a channel to other nsqds, pipelined and in batches.
 
-A message is finished when its destination has said OK. Several topics, several sources, several destinations.
+A message is finished when its destination has answered OK. There may be several topics, sources and destinations.
 """
 
 import asyncio
@@ -99,12 +99,12 @@ class Program:
         return Relay(topic, options.destination_topic or topic, self._filter, self._destinations)
 
     def end(self, error: ToolError | None = None) -> None:
-        """Have `run` return, or raise that."""
+        """Make `run` return, or raise this error."""
         if not self._ending.done():
             self._ending.set_result(error)
 
     async def run(self) -> None:
-        """Until `end`."""
+        """Run until `end`."""
         work = asyncio.ensure_future(self._work())
         try:
             ends: list[asyncio.Future[Any]] = [work, self._ending]
@@ -129,7 +129,7 @@ class Program:
 
 
 async def live(options: Options) -> int:
-    """From the start to a signal; returns the exit status."""
+    """Run from the start to a signal; returns the exit status."""
     program = Program(options)
     watch_signals(asyncio.get_running_loop(), program.end, None)
     await program.run()
@@ -137,7 +137,7 @@ async def live(options: Options) -> int:
 
 
 def parse(argv: list[str]) -> Options:
-    """Settings that can be honoured."""
+    """Parse and check the settings."""
     options = parse_tool(Options, argv, PROGRAM)
     options.check()
     return options

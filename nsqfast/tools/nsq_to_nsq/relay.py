@@ -1,7 +1,7 @@
 """One topic: from the rows of a consumer to MPUBs, and from their answers to FIN or REQ.
 
-A row is finished when its destination has said OK, and not before. No row becomes a Python object, unless a filter has
-to look into it.
+A row is finished only after its destination has answered OK. No row becomes a Python object, unless a filter has to
+examine it.
 """
 
 import time
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 ROWS_MAX = 2500
 MPUB_COUNT_MAX = 1000
 
-# These answers are about what was sent, not about the destination.
+# These errors concern the messages, not the destination.
 TOO_BIG = frozenset(("E_BAD_MESSAGE", "E_BAD_BODY"))
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What is to be published of a batch: the body of row i, if `chosen[i]`, is `data[starts[i]:ends[i]]`."""
+    """The bodies of a batch to publish: if `chosen[i]`, the body of row i is `data[starts[i]:ends[i]]`."""
 
     batch: ArrayBatch
     data: bytes
@@ -45,13 +45,13 @@ class Block:
     chosen: NDArray[np.uint8]
 
     def between(self, first: int, limit: int) -> "Block":
-        """The same, but for those in front of the range and behind it."""
+        """The same block without the rows outside this range."""
         chosen = np.zeros_like(self.chosen)
         chosen[first:limit] = self.chosen[first:limit]
         return Block(self.batch, self.data, self.starts, self.ends, chosen)
 
     def without(self, rows: NDArray[np.int64]) -> "Block":
-        """The same, but for these."""
+        """The same block without these rows."""
         chosen = self.chosen.copy()
         chosen[rows] = 0
         return Block(self.batch, self.data, self.starts, self.ends, chosen)
@@ -64,18 +64,18 @@ class Part:
     block: Block
     first: int
     limit: int
-    number: int  # of its destination
-    size: int  # of the MPUB, behind its size field
+    number: int  # index of its destination
+    size: int  # of the MPUB, after its size field
     sent_s: float
 
     @property
     def rows(self) -> NDArray[np.int64]:
-        """Which ones."""
+        """The indices of its rows."""
         return chosen_rows(self.block, self.first, self.limit)
 
 
 def chosen_rows(block: Block, first: int, limit: int) -> NDArray[np.int64]:
-    """Those of the rows in a range that are to be published."""
+    """The indices of the chosen rows in a range."""
     return np.flatnonzero(block.chosen[first:limit]) + first
 
 
@@ -95,14 +95,14 @@ class Relay:
         self._destinations = destinations
 
     async def run(self, consumer: Consumer) -> None:
-        """Until the consumer stops."""
+        """Run until the consumer stops."""
         async for batch in consumer.arrays(ROWS_MAX, 0.0):
             self._publish(self._filtered(batch) if self._filter else whole(batch))
 
-    # -- what passes
+    # -- filtering
 
     def _filtered(self, batch: ArrayBatch) -> Block:
-        """Answers those rows that do not pass."""
+        """Answer the rows that do not pass."""
         results = [self._filter.judge(batch.body(row)) for row in range(len(batch))]
         dropped = [row for row, result in enumerate(results) if result is Verdict.DROP]
         failed = [row for row, result in enumerate(results) if result is Verdict.FAIL]
@@ -118,7 +118,7 @@ class Relay:
         starts = np.concatenate((np.zeros(1, np.int64), ends[:-1]))
         return Block(batch, b"".join(bodies), starts, ends, chosen)
 
-    # -- to the destinations
+    # -- sending
 
     def _publish(self, block: Block) -> None:
         rows = chosen_rows(block, 0, len(block.chosen))
@@ -130,7 +130,7 @@ class Relay:
             self._requeue(block.batch, rows[begin:], "no destination is connected")
 
     def _send(self, block: Block, first: int, limit: int, number: int) -> None:
-        """The chosen rows of that range, in as many MPUBs as it takes."""
+        """Send the chosen rows of that range, in as many MPUBs as needed."""
         destination = self._destinations[number]
         block = self._without_too_big(block, first, limit, destination)
         while first < limit:
@@ -156,7 +156,7 @@ class Relay:
     def _without_too_big(
         self, block: Block, first: int, limit: int, destination: Destination
     ) -> Block:
-        """What the destination is known to refuse is not sent there."""
+        """Leave out messages that the destination is known to refuse."""
         sizes = block.ends[first:limit] - block.starts[first:limit]
         is_too_big = (sizes > destination.message_size_max) & (block.chosen[first:limit] != 0)
         rows = np.flatnonzero(is_too_big) + first
@@ -188,7 +188,7 @@ class Relay:
             self._fail(part, error)
 
     def _divide(self, part: Part, error: PublishRefusedError) -> None:
-        """One message is too big, or all together are: none was taken, and the others shall not suffer for it."""
+        """One message is too large, or all together are: none was taken, so split them, to spare the others."""
         destination = self._destinations[part.number]
         destination.learn(error)
         rows = part.rows
@@ -203,7 +203,7 @@ class Relay:
             self._send(part.block, middle, part.limit, part.number)
 
     def _refuse(self, block: Block, row: int, destination: Destination, text: str) -> None:
-        """This message alone is at fault, so that nothing else slows down for it."""
+        """Only this message is at fault, so nothing else slows down."""
         size = int(block.ends[row] - block.starts[row])
         name = block.batch.ids[row].decode("ascii", "backslashreplace")
         log.error(
@@ -230,6 +230,6 @@ class Relay:
 
 
 def whole(batch: ArrayBatch) -> Block:
-    """All rows as they are."""
+    """All rows unchanged."""
     chosen = np.ones(len(batch), np.uint8)
     return Block(batch, batch.bodies, batch.offsets[:-1], batch.offsets[1:], chosen)

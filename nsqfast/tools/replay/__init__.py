@@ -1,1 +1,1 @@
-"""nsqfast-replay: publish again what nsq_to_file wrote."""
+"""nsqfast-replay publishes the archives of nsq_to_file again."""

@@ -1,7 +1,7 @@
-"""From archives to batches: what is chosen of the records, put together as MPUBs.
+"""From archives to batches: select records and combine them into MPUBs.
 
-A batch is what is published at a time: records that follow each other in one file. Those of several topics are an MPUB
-for each.
+A batch is the unit of publishing: consecutive records of one file. If they have several topics, there is an MPUB for
+each.
 """
 
 from collections.abc import Iterator
@@ -28,16 +28,16 @@ PACE_HZ = 10  # batches per second, at least, with --rate
 
 @dataclass(slots=True)
 class Limits:
-    """What nsqd takes, as far as it is known: it says so only when it refuses."""
+    """nsqd's limits, as far as they are known: it reports them only when it refuses."""
 
-    batch_size: int  # ours, of an MPUB
-    count_max: int = COUNT_MAX  # ours, with --rate
+    batch_size: int  # our limit for an MPUB
+    count_max: int = COUNT_MAX  # our limit with --rate
     body_size_max: int = COUNT_MAX
     message_size_max: int = COUNT_MAX
 
     @property
     def size_max(self) -> int:
-        """Of an MPUB with more than one message."""
+        """The largest size of an MPUB with more than one message."""
         return min(self.batch_size, self.body_size_max)
 
     @property
@@ -57,31 +57,31 @@ class Publish:
 
     @property
     def size(self) -> int:
-        """Of the bodies alone."""
+        """Size of the bodies alone."""
         return len(self.bodies.data) - SIZE_SIZE * (1 + self.bodies.count)
 
 
 @dataclass(slots=True)
 class Batch:
-    """`end` is where reading goes on in its file when it was published; without publishes it is only that."""
+    """`end` is where reading its file continues after it was published; a batch without publishes only moves that."""
 
     archive: Archive
     publishes: list[Publish]
     end: int
     unit: str
-    damaged: int  # records of its file that were left out until then
+    damaged: int  # records of its file left out so far
     read_size: int  # of its file
-    is_last: bool = False  # nothing of its file comes behind it
+    is_last: bool = False  # it is the last of its file
 
     @property
     def count(self) -> int:
-        """Of messages."""
+        """Number of messages."""
         return sum(publish.bodies.count for publish in self.publishes)
 
 
 @dataclass(slots=True)
 class Skipped:
-    """How many records were not chosen, and why."""
+    """The numbers of records not selected, by reason."""
 
     outside: int = 0
     duplicates: int = 0
@@ -89,7 +89,7 @@ class Skipped:
 
 
 class BatchMaker:
-    """The batches of one archive after the other. It may run in a thread of its own; `skipped` grows meanwhile."""
+    """Makes the batches of one archive after the other. It may run in its own thread; `skipped` grows meanwhile."""
 
     def __init__(self, options: Options, limits: Limits, on_damage: OnDamage) -> None:
         self._options = options
@@ -99,14 +99,14 @@ class BatchMaker:
         self.seen = None if options.dedupe == NONE else Seen(options.dedupe_memory)
         if options.rate:
             limits.count_max = max(1, int(options.rate / PACE_HZ))
-        self._damaged = 0  # of the file that is being read
+        self._damaged = 0  # of the file being read
         self._archive: Archive | None = None
-        self._has_said = False  # that the file has no ids
+        self._has_said = False  # reported that the file has no ids
 
     def batches(self, archive: Archive, position: int) -> Iterator[Batch]:
-        """From that position on; what stands before it was published in an earlier run."""
+        """Yield batches from that position on; earlier records were published in an earlier run."""
         self._archive, self._damaged, self._has_said = archive, 0, False
-        # What was published before has to be known to tell what comes again.
+        # Read records published before, to recognise duplicates of them.
         begin = 0 if self.seen is not None else position
         end, unit = position, "byte"
         try:
@@ -132,10 +132,10 @@ class BatchMaker:
         self.skipped.damaged += 1
         self._tell(damage)
 
-    # -- choosing
+    # -- selecting
 
     def _cut(self, records: Records, position: int) -> Iterator[Batch]:
-        """Those that are chosen, as many at a time as one batch may have."""
+        """Yield selected records, at most as many at a time as one batch may have."""
         archive = self._archive
         assert archive is not None
         chosen = np.ones(len(records), np.uint8)
@@ -169,7 +169,7 @@ class BatchMaker:
             first = limit
 
     def _topics(self, records: Records, chosen: Mask) -> tuple[list[str], NDArray[np.int32]]:
-        """Where they go, and which of these each goes to; those that say none are dropped."""
+        """The destination topics, and each record's index in them; records without a topic are dropped."""
         assert self._archive is not None
         numbers = np.zeros(len(records), np.int32)
         if self._options.topic:
@@ -177,7 +177,7 @@ class BatchMaker:
         names = records.topics or [""]
         if records.topic_numbers is not None:
             numbers = records.topic_numbers
-        # Two old topics may go to one new one, which is one for --dedupe, too.
+        # Two old topics may map to one new one, which counts as one for --dedupe, too.
         merged: dict[str, int] = {}
         renumbered = []
         for name in names:
@@ -192,7 +192,7 @@ class BatchMaker:
         return list(merged), numbers
 
     def _drop(self, records: Records, chosen: Mask, wrong: NDArray[np.bool_], reason: str) -> None:
-        """As damaged."""
+        """Drop records as damaged."""
         assert self._archive is not None
         for index in np.flatnonzero(wrong & (chosen > 0)).tolist():
             self._on_damage(Damage(self._archive.path, records.place(index), reason))
@@ -204,7 +204,7 @@ class BatchMaker:
             self._drop(records, chosen, empty, "an empty body, which nsqd does not take")
 
     def _drop_outside(self, records: Records, chosen: Mask) -> None:
-        """What --since and --until leave out; files of plain lines were chosen by their names."""
+        """Drop records outside --since and --until; files of plain lines were selected by their names."""
         options, times_ns = self._options, records.timestamps_ns
         assert self._archive is not None
         if not options.is_bounded or self._archive.format == "lines":
@@ -220,7 +220,7 @@ class BatchMaker:
     def _drop_seen(
         self, records: Records, chosen: Mask, topics: list[str], numbers: NDArray[np.int32]
     ) -> None:
-        """What came before, of the same topic: the body again, or the id with its timestamp."""
+        """Drop duplicates within a topic: the same body, or the same id and timestamp."""
         if self.seen is None:
             return
         column: Column | None = records.bodies
@@ -230,7 +230,7 @@ class BatchMaker:
         if column is None:
             self._say_no_ids()
             return
-        # One without an id cannot be compared, and is published.
+        # A record without an id cannot be compared, and is published.
         asked = chosen & (column.sizes > 0)
         for number, topic in enumerate(topics):
             mask = asked & (numbers == number)
@@ -248,26 +248,26 @@ class BatchMaker:
 
 
 def part_of(column: Column, part: slice) -> Column:
-    """Some of its texts; the block stays."""
+    """A selection of its strings; the block stays."""
     return Column(column.data, column.starts[part], column.ends[part])
 
 
 def next_cut(sizes: Ints, chosen: Mask, first: int, limits: Limits) -> int:
-    """Where the batch that begins at `first` ends; a record that fits into none is one of its own."""
+    """The end of the batch that begins at `first`; a record too large for any batch gets its own."""
     costs = np.where(chosen[first:] > 0, sizes[first:] + SIZE_SIZE, 0).cumsum()
     limit = int(costs.searchsorted(limits.size_max - SIZE_SIZE, "right"))
     if limits.count_max < COUNT_MAX:
         counts = chosen[first:].cumsum(dtype=np.int64)
         limit = min(limit, int(counts.searchsorted(limits.count_max, "right")))
     if limit < len(costs) and not chosen[first : first + limit].any():
-        limit += 1  # one that is too large on its own
+        limit += 1  # a record that is too large gets its own batch
     return first + limit
 
 
 def make_publishes(
     topic: str, bodies: Column, positions: Ints, chosen: Mask, limits: Limits
 ) -> Iterator[Publish]:
-    """As few MPUBs as hold those records; one that fits into none goes alone."""
+    """Make as few MPUBs as possible; a record too large for one goes alone."""
     first = 0
     while True:
         encoded, limit = encode(
@@ -288,7 +288,7 @@ def make_publishes(
 
 
 def split_publish(publish: Publish, limits: Limits) -> tuple[list[Publish], list[tuple[int, int]]]:
-    """What nsqd takes of it, and position and size of each record that is too large for it."""
+    """Split by nsqd's limits; also returns position and size of each record that is too large."""
     bodies = join_texts(publish.bodies.bodies())
     sizes = bodies.sizes
     fits = sizes <= limits.record_size_max

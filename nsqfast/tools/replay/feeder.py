@@ -1,4 +1,4 @@
-"""Reading goes on in a thread of its own while the event loop publishes; a few items wait between them."""
+"""Read in a separate thread while the event loop publishes; a few items wait in between."""
 
 import asyncio
 import threading
@@ -8,11 +8,11 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 DEPTH = 4
-JOIN_TIMEOUT_S = 1.0  # for the item that is being read
+JOIN_TIMEOUT_S = 1.0  # for the item being read
 
 
 class Feeder(Generic[T]):
-    """What an iterator gives, one by one. The thread may stand in a read that never ends; it dies with the process."""
+    """Passes on the items of an iterator. The thread may hang in a read for ever; it dies with the process."""
 
     def __init__(self, items: Iterator[T]) -> None:
         self._items = items
@@ -23,7 +23,7 @@ class Feeder(Generic[T]):
         self._thread = threading.Thread(target=self._read, name="nsqfast: reader", daemon=True)
 
     def start(self) -> None:
-        """Read from now on."""
+        """Start reading."""
         self._thread.start()
 
     def _read(self) -> None:
@@ -41,12 +41,12 @@ class Feeder(Generic[T]):
     def _hand_over(self, item: T | BaseException | None) -> None:
         try:
             self._loop.call_soon_threadsafe(self._queue.put_nowait, item)
-        except RuntimeError:  # the loop has ended, and with it the need
+        except RuntimeError:  # the loop has ended, so the item is not needed
             if not self._is_closed:
                 raise
 
     async def next(self) -> T | None:
-        """None at the end. What went wrong in reading is raised."""
+        """The next item, None at the end. Errors of reading are raised here."""
         item = await self._queue.get()
         if isinstance(item, BaseException):
             raise item
@@ -54,7 +54,7 @@ class Feeder(Generic[T]):
         return item
 
     def close(self) -> None:
-        """Nobody asks for more."""
+        """Stop asking for items."""
         self._is_closed = True
         self._room.release()
         self._thread.join(JOIN_TIMEOUT_S)

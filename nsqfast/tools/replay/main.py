@@ -1,9 +1,8 @@
 """The program nsqfast-replay.
 
-0   all was published
-1   not all was: the operator has to change something, no nsqd took it, or it was told to stop
-2   the command line cannot be read
-3   all but damaged or refused records, each named on stderr, was published
+0   everything was published 1   not everything was: the operator has to change something, no nsqd took it, or it was
+told to stop 2   the command line cannot be read 3   everything except damaged or refused records, each named on stderr,
+was published
 """
 
 import logging
@@ -31,7 +30,7 @@ def _parse(words: list[str]) -> "Options":
 
 async def live(options: "Options") -> int:
     """From the options to the exit status."""
-    # Late, so that --help and a wrong flag answer at once.
+    # Imported late, so that --help and wrong flags are answered at once.
     from nsqfast.tools.replay.replay import Replay
 
     set_up_log(logging.WARNING)

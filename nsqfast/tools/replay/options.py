@@ -1,4 +1,4 @@
-"""The flags of nsqfast-replay, and what they ask for once they are understood."""
+"""The flags of nsqfast-replay, and their parsed values."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -30,13 +30,13 @@ AUTO = "auto"
 SKIP, PUBLISH = "skip", "publish"
 FAILOVER, SPREAD = "failover", "spread"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-NEVER_NS = -(1 << 63) + 1  # before and after all times that a record may have
+NEVER_NS = -(1 << 63) + 1  # before and after all possible times of records
 FOREVER_NS = (1 << 63) - 1
 
 
 @dataclass(slots=True)
 class Options:
-    """As on the command line; `words` are the files."""
+    """The command line; `words` are the files."""
 
     # fmt: off
     nsqd_tcp_address: list[str] = option(STRINGS, [], "nsqd TCP address (may be given multiple times)")
@@ -87,7 +87,7 @@ class Options:
         return bool(self.since or self.until)
 
     def check(self) -> None:
-        """PlainError: something cannot be honoured, or is missing."""
+        """PlainError: something is invalid or missing."""
         for name, known in _CHOICES.items():
             if (value := getattr(self, name)) not in known:
                 raise PlainError(f"--{name} is {value!r}; it is {' or '.join(known)}")
@@ -131,7 +131,7 @@ _CHOICES = {
 
 
 def parse(argv: list[str]) -> Options:
-    """From the words behind the program's name."""
+    """Parse the words after the program's name."""
     words: list[str] = []
     options = parse_tool(Options, argv, PROGRAM, on_words=words.extend)
     options.words = words
@@ -140,7 +140,7 @@ def parse(argv: list[str]) -> Options:
 
 
 def parse_time_ns(flag: str, text: str) -> int:
-    """RFC 3339, or a date alone; UTC unless it says an offset."""
+    """Parse RFC 3339, or a date alone; UTC unless it has an offset."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
@@ -153,7 +153,7 @@ def parse_time_ns(flag: str, text: str) -> int:
 
 
 def parse_topic_map(items: list[str]) -> dict[str, str]:
-    """From `old:new`."""
+    """Parse `old:new`."""
     found: dict[str, str] = {}
     for item in items:
         old, colon, new = item.partition(":")

@@ -1,4 +1,4 @@
-"""What is to be read: the archives that were named and pass --since and --until, each with a topic to go to."""
+"""The input: the named archives that pass --since and --until, each with a destination topic."""
 
 from dataclasses import dataclass
 
@@ -12,15 +12,15 @@ from nsqfast.tools.replay.options import AUTO, ID, Options
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """In the order in which they are read."""
+    """The archives in reading order."""
 
     archives: list[Archive]
-    outside: list[str]  # whose names say a time that was not asked for
-    unknown: list[str]  # in folders, whose names do not say what they are
+    outside: list[str]  # whose names give a time outside the requested span
+    unknown: list[str]  # in folders, whose names do not identify them
 
     @property
     def size(self) -> int:
-        """Bytes to be read; 0 if nobody knows."""
+        """Bytes to read; 0 if unknown."""
         return (
             0
             if any(one.is_stdin for one in self.archives)
@@ -29,7 +29,7 @@ class Plan:
 
 
 def make_plan(options: Options) -> Plan:
-    """OptionsError: something that was asked for cannot be done, and nothing was published yet."""
+    """OptionsError: a request cannot be fulfilled, and nothing was published yet."""
     names = FileNames(options.filename_format, options.datetime_format, options.datetime_zone)
     finder = FileFinder(names, "" if options.format == AUTO else options.format)
     found = finder.find(options.words)
@@ -44,7 +44,7 @@ def make_plan(options: Options) -> Plan:
 
 
 def _is_within(archive: Archive, options: Options) -> bool:
-    """Plain lines have no times of their own: their file is taken if its time touches what was asked for."""
+    """Plain lines have no times: their file is taken if its time overlaps the requested span."""
     begin_ns, end_ns = archive.facts.begin_ns, archive.facts.end_ns
     if archive.format != LINES or not options.is_bounded:
         return True

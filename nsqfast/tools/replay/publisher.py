@@ -1,7 +1,7 @@
-"""Batches on their way to nsqd: several at a time, finished in order.
+"""Send batches to nsqd: several at a time, finished in order.
 
-nsqd refuses a whole MPUB for one message that is too large, and what it takes it says only then. A batch with a larger
-message than any before, or larger itself, is therefore sent alone: nothing behind it is there before it.
+nsqd refuses a whole MPUB for one message that is too large, and reveals its limit only then. So a batch that is larger
+than any before, or has a larger message, is sent alone: no later batch can be published before it.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class Publisher:
         self._record_size_proven = 0
 
     async def put(self, batch: Batch) -> None:
-        """Return when it was sent; ToolError: no nsqd takes it, or one before it."""
+        """Return when the batch was sent; ToolError: no nsqd takes it, or an earlier one."""
         if not self._is_proven(batch):
             await self.settle()
             self._send(batch)
@@ -59,7 +59,7 @@ class Publisher:
         self._send(batch)
 
     async def settle(self) -> None:
-        """Return when all that was put has its answer."""
+        """Return when everything that was put has its answer."""
         while self._waiting:
             await self._finish_oldest()
 
@@ -90,7 +90,7 @@ class Publisher:
         )
 
     def _split(self, batch: Batch, publish: Publish) -> list[Publish]:
-        """What nsqd takes of it; the rest is told as damage."""
+        """The part that nsqd takes; the rest is reported as damage."""
         kept, left = split_publish(publish, self._limits)
         for position, size in left:
             reason = f"a message of {size} bytes; nsqd takes {self._limits.record_size_max}"
@@ -104,7 +104,7 @@ class Publisher:
         sent = self._waiting[0]
         if sent.futures:
             await asyncio.wait(sent.futures)
-        # Nothing is waited for from here to the note of a batch without trouble.
+        # For a batch without trouble there is no await from here to its note.
         self._waiting.popleft()
         for publish, future in zip(sent.publishes, sent.futures, strict=True):
             error = future.exception()
@@ -118,7 +118,7 @@ class Publisher:
         self._on_published(sent.batch)
 
     def _learn(self, publish: Publish, error: BaseException) -> bool:
-        """Whether it was refused for a size, which is kept from now on."""
+        """Whether it was refused for a size, which is remembered from now on."""
         if not isinstance(error, PublishRefusedError) or not (
             found := TOO_BIG.search(error.reason)
         ):
@@ -131,7 +131,7 @@ class Publisher:
         return not self._fits(publish)
 
     async def _send_smaller(self, batch: Batch, publish: Publish) -> None:
-        """In parts that nsqd takes, without what it never takes."""
+        """Send parts that nsqd takes, without records that it never takes."""
         for part in self._split(batch, publish):
             try:
                 await self._producer.send_encoded(part.topic, part.bodies)
@@ -142,7 +142,7 @@ class Publisher:
 
 
 def _look_at(future: "asyncio.Future[None]") -> None:
-    """So that nobody complains of an error that came after the end."""
+    """Retrieve errors that came after the end, so that asyncio does not complain."""
     if not future.cancelled():
         future.exception()
 

@@ -1,4 +1,4 @@
-"""One run: the plan, a thread that reads, a producer, and what is said of it all."""
+"""One run: the plan, a reading thread, a producer, and the report."""
 
 import asyncio
 import contextlib
@@ -27,13 +27,13 @@ EXIT_OK, EXIT_FAILED, EXIT_DAMAGED = 0, 1, 3
 NS_PER_S = 1_000_000_000
 FOREVER_S = 366 * 86_400.0
 FIRST_TIMEOUT_S = 2.0
-STOP_TIMEOUT_S = 2.0  # for the answers that are still to come
+STOP_TIMEOUT_S = 2.0  # for the answers still to come
 LATE_S_MAX = 0.1
-RETRIES_MAX = 1 << 30  # time is what ends them
+RETRIES_MAX = 1 << 30  # the time ends the attempts, not their number
 
 
 class Replay:
-    """`run` once."""
+    """Call `run` once."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -48,14 +48,14 @@ class Replay:
         self._read_size = 0  # of the files that are done
         self._bar: Bar | None = None
         self._begun_s = 0.0
-        self._due_s = 0.0  # when --rate lets the next batch go
+        self._due_s = 0.0  # when --rate allows the next batch
 
     @staticmethod
     def _tell(damage: Damage) -> None:
         log.error("%s", damage)
 
     async def run(self) -> int:
-        """To the exit status; what went wrong is said, and how far it came."""
+        """Run and return the exit status; errors and the progress are reported."""
         self._plan = make_plan(self._options)
         for path in self._plan.unknown:
             log.warning("%s: left out, its name says no format (name it, or say --format)", path)
@@ -78,14 +78,14 @@ class Replay:
         return EXIT_DAMAGED if self._outcome().is_damaged else EXIT_OK
 
     def _open_state(self, stack: contextlib.ExitStack) -> None:
-        # A dry run says what a run would publish now, and leaves no traces.
+        # A dry run reports what a run would publish now, and leaves no traces.
         if self._options.state and not self._options.dry_run:
             self._state = stack.enter_context(State(self._options.state, self._options))
             for archive in self._plan.archives:
                 self._before[archive.path] = self._state.read(archive)
 
     async def _go(self) -> bool:
-        """Whether it came to the end."""
+        """Returns whether it came to the end."""
         loop = asyncio.get_running_loop()
         told_to_stop = asyncio.Event()
         watch_signals(loop, told_to_stop.set, None)
@@ -107,10 +107,10 @@ class Replay:
             stopped.cancel()
 
     def _batches(self) -> Iterator[Batch]:
-        """Of all archives, in order; in the feeder's thread."""
+        """The batches of all archives, in order; runs in the feeder's thread."""
         for archive in self._plan.archives:
             before = self._before.get(archive.path, Progress())
-            # Duplicates of what was published earlier are told by reading that again.
+            # To recognise duplicates of records published earlier, read those again.
             if before.is_done and self._maker.seen is None:
                 continue
             yield from self._maker.batches(archive, before.position)
@@ -134,7 +134,7 @@ class Replay:
                     await publisher.put(batch)
                 await publisher.settle()
             except asyncio.CancelledError:
-                # What is on its way is waited for, and counts; nothing more is sent.
+                # Wait for publishes under way, and count them; send nothing more.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(STOP_TIMEOUT_S):
                         await publisher.settle()
@@ -166,7 +166,7 @@ class Replay:
             await producer.finish()
 
     async def _await_first(self, producer: Producer) -> None:
-        """Another nsqd that was faster to answer is not to get what the first one in the list can take."""
+        """Wait for the first nsqd of the list, so that a faster one does not get messages that the first can take."""
         address = self._options.nsqd_tcp_address[0]
         try:
             async with asyncio.timeout(FIRST_TIMEOUT_S):
@@ -175,10 +175,10 @@ class Replay:
             log.warning("%s: %s; the others take its place", address, str(error) or "no answer")
 
     async def _pace(self, batch: Batch) -> None:
-        """Wait until --rate lets it go."""
+        """Wait until --rate allows it."""
         if self._options.rate:
             await asyncio.sleep(max(0.0, self._due_s - time.monotonic()))
-            # What was late is made up for only a little: the rate is a ceiling for every second.
+            # Catch up only a little: the rate is a ceiling for every second.
             earliest_s = time.monotonic() - LATE_S_MAX
             self._due_s = max(self._due_s, earliest_s) + batch.count / self._options.rate
 
@@ -190,7 +190,7 @@ class Replay:
         self._tally.add(batch)
         before = self._before.get(batch.archive.path, Progress())
         if self._state is not None:
-            # What is read again is counted again.
+            # Records read again are counted again.
             is_again = self._maker.seen is not None
             damaged = (
                 max(before.damaged, batch.damaged) if is_again else before.damaged + batch.damaged
@@ -201,7 +201,7 @@ class Replay:
         if batch.is_last:
             self._read_size += batch.archive.size
 
-    # -- what is said
+    # -- reporting
 
     def _outcome(self) -> Outcome:
         before = self._before.values()
@@ -221,14 +221,14 @@ class Replay:
         )
 
     def _sum_up(self) -> bool:
-        """Whether stdout took it, or has nobody who reads on."""
+        """Returns whether stdout took it; its reader may be gone."""
         outcome = self._outcome()
         lines = self._tally.table() if self._options.dry_run else []
         lines += outcome.lines("counted" if self._options.dry_run else "published")
         try:
             print("\n".join(lines), flush=True)
         except OSError as error:
-            # What is left in the buffer is not tried again at the end of the process.
+            # Do not retry the rest of the buffer at the end of the process.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return isinstance(error, BrokenPipeError)
         return True

@@ -1,6 +1,6 @@
-"""--state: what has been published, kept in an SQLite database, one row per file.
+"""--state: the published records, kept in an SQLite database, one row per file.
 
-Every note is a transaction that is on the disk when it returns. The next batch is sent after that: a run that is killed
+Every note is a transaction that is on disk on return, and the next batch is sent only after that: a run that is killed
 in between leaves at most one batch that was published and not noted.
 """
 
@@ -23,14 +23,14 @@ _TABLES = """
         damaged INTEGER NOT NULL, is_done INTEGER NOT NULL
     ) WITHOUT ROWID;
 """
-# What decides which messages go where; the rest may differ from run to run.
+# The settings that decide which messages go where; others may differ from run to run.
 _BINDING = ("topic", "topic_map", "since", "until", "dedupe", "format", "unterminated",
             "filename_format", "datetime_format", "datetime_zone")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Of one file. `damaged`: records that were left out before `position`."""
+    """Progress in one file. `damaged`: records left out before `position`."""
 
     size: int = 0
     position: int = 0
@@ -42,7 +42,7 @@ class State:
     """One run at a time has it."""
 
     def __init__(self, path: str, options: Options) -> None:
-        """OptionsError: it belongs to another run, or is none."""
+        """OptionsError: it belongs to another run, or is not a state file."""
         self._path = path
         try:
             self._database = sqlite3.connect(path, isolation_level=None, timeout=0.0)
@@ -82,7 +82,7 @@ class State:
         self._database.close()
 
     def read(self, archive: Archive) -> Progress:
-        """How far this file is; OptionsError: it is not the file that it was."""
+        """The progress in this file; OptionsError: it is not the same file any more."""
         row = self._database.execute(
             "SELECT size, position, damaged, is_done FROM files WHERE path = ?", (_key(archive),)
         ).fetchone()
@@ -94,12 +94,12 @@ class State:
             raise OptionsError(
                 f"{archive.path}: it had {progress.size} bytes when --state was written, and has {archive.size}"
             )
-        # What was appended since then is still to be read.
+        # Data appended since then is still to be read.
         is_done = progress.is_done and archive.size == progress.size
         return Progress(progress.size, progress.position, progress.damaged, is_done)
 
     def note(self, archive: Archive, position: int, damaged: int, *, is_done: bool) -> None:
-        """On the disk when it returns; ToolError: the disk does not take it."""
+        """Return when it is on disk; ToolError: the disk does not take it."""
         row = (_key(archive), archive.size, position, damaged, is_done)
         try:
             self._database.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?)", row)

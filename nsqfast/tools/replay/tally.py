@@ -1,4 +1,4 @@
-"""What was published, of which file to which topic, and how the run is summed up."""
+"""Counts of published messages by file and topic, and the summary of the run."""
 
 from dataclasses import dataclass, field
 
@@ -9,7 +9,7 @@ HEAD = f"{'MESSAGES':>12} {'BYTES':>15}  TOPIC"
 
 @dataclass(slots=True)
 class Count:
-    """Of messages."""
+    """Numbers of messages and bytes."""
 
     messages: int = 0
     size: int = 0
@@ -17,14 +17,14 @@ class Count:
 
 @dataclass(slots=True)
 class Tally:
-    """By file and topic, in the order in which they came."""
+    """Counts by file and topic, in order of appearance."""
 
     counts: dict[tuple[str, str], Count] = field(default_factory=dict)
     messages: int = 0
     size: int = 0
 
     def add(self, batch: Batch) -> None:
-        """It was published, or would be."""
+        """Count published messages, or those of a dry run."""
         for publish in batch.publishes:
             count = self.counts.setdefault((batch.archive.path, publish.topic), Count())
             count.messages += publish.bodies.count
@@ -33,7 +33,7 @@ class Tally:
             self.size += publish.size
 
     def table(self) -> list[str]:
-        """A line per file and topic, and the total."""
+        """One line per file and topic, and the total."""
         width = max((len(topic) for _, topic in self.counts), default=0)
         width = max(width, len("TOPIC"))
         lines = [f"{HEAD:<{28 + width}}  FILE"]
@@ -45,7 +45,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """All that a summary says."""
+    """The contents of a summary."""
 
     tally: Tally
     skipped: Skipped
@@ -60,11 +60,11 @@ class Outcome:
 
     @property
     def is_damaged(self) -> bool:
-        """Whether records were left out that should be there."""
+        """Whether records that should be there were left out."""
         return bool(self.skipped.damaged or self.damaged_before)
 
     def lines(self, verb: str) -> list[str]:
-        """For stdout; `verb` is what became of the messages."""
+        """Lines for stdout; `verb` says what happened to the messages."""
         rate = self.tally.messages / self.seconds if self.seconds else 0.0
         speed = f" in {self.seconds:.1f} s ({rate:,.0f}/s)" if self.seconds else ""
         what = f"{self.tally.messages:,} messages of {self.tally.size:,} bytes"

@@ -1,1 +1,1 @@
-"""What the command-line tools share: one module each for options, the run of a program, the client's settings, ..."""
+"""Shared by the command-line tools: one module each for options, the run of a program, the client's settings, ..."""

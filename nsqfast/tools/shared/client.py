@@ -1,4 +1,4 @@
-"""The client's settings and its consumers, as the flags of a tool ask for them."""
+"""The client's settings and consumers, from the flags of a tool."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -13,14 +13,14 @@ STOP_TIMEOUT_S = 3.0  # for an nsqd that may be frozen
 
 
 def user_agent(program: str) -> str:
-    """What nsqd's /stats show of a tool."""
+    """The user agent, which nsqd's /stats show."""
     return f"{program}/{NSQ_VERSION} nsqfast/{__version__}"
 
 
 def client_config(program: str, items: Sequence[str], **fixed: Any) -> Config:
-    """From --consumer-opt or --producer-opt; OptionsError if they do not go together.
+    """Make it from --consumer-opt or --producer-opt; OptionsError if they contradict each other.
 
-    `fixed` is what the tool itself decides, and what the flags say of it does not count, as with Go's tools.
+    `fixed` are settings of the tool itself, which override the flags, as in Go's tools.
     """
     fixed["user_agent"] = user_agent(program)
     kept = [item for item in items if item.partition(",")[0].replace("-", "_") not in fixed]
@@ -30,7 +30,7 @@ def client_config(program: str, items: Sequence[str], **fixed: Any) -> Config:
 def make_consumer(
     program: str, topic: str, channel: str, options: SourceOptions, **more: Any
 ) -> Consumer:
-    """A consumer of one topic; what else it takes is `more`."""
+    """A consumer of one topic; `more` are further arguments."""
     return Consumer(
         topic,
         channel,
@@ -42,7 +42,7 @@ def make_consumer(
 
 
 async def stop_consumers(consumers: Iterable[Consumer], grace_s: float = 0.0) -> None:
-    """Stop all; what is in flight has `grace_s` to be answered. An nsqd that says nothing is left behind."""
+    """Stop all; messages in flight have `grace_s` to be answered. An nsqd that does not answer is left behind."""
     stops = [asyncio.ensure_future(consumer.stop(grace_s)) for consumer in consumers]
     if not stops:
         return

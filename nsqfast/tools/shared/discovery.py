@@ -1,4 +1,4 @@
-"""What tools ask nsqlookupd and nsqd over HTTP."""
+"""Queries of tools to nsqlookupd and nsqd over HTTP."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ ANSWER_SIZE_MAX = 256 * 1024 * 1024
 
 
 def base_url(address: str, flag: str) -> str:
-    """`http://host:port` of `host:port` or of a URL; PlainError names the flag."""
+    """`http://host:port` from `host:port` or a URL; PlainError names the flag."""
     parts = urlsplit(address if "://" in address else f"http://{address}")
     try:
         port = parts.port
@@ -35,7 +35,7 @@ def base_url(address: str, flag: str) -> str:
 
 
 class AnswerError(ConnectError):
-    """A daemon answered, but with another `status` than 200."""
+    """A daemon answered with another `status` than 200."""
 
     def __init__(self, url: str, status: int, body: bytes) -> None:
         super().__init__(f"{url}: {status} {body[:SHOWN_SIZE]!r}")
@@ -44,7 +44,7 @@ class AnswerError(ConnectError):
 
 
 class HttpClient:
-    """Questions to the daemons of a cluster; every failure is a ConnectError that begins with the URL."""
+    """Queries the daemons of a cluster; every failure is a ConnectError that begins with the URL."""
 
     def __init__(self, connect_timeout_s: float, request_timeout_s: float) -> None:
         self._connect_timeout_s = connect_timeout_s or None
@@ -63,7 +63,7 @@ class HttpClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close what is kept open for the next question."""
+        """Close the connections kept for the next query."""
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -71,8 +71,8 @@ class HttpClient:
     async def get(
         self, base: str, path: str, query: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
-        """The object that the daemon at `base` answers with; one of an old release may wrap it in an envelope."""
-        # Late: it takes a moment, which --help and a wrong flag need not wait for.
+        """The object in the answer of the daemon at `base`; an old release may wrap it in an envelope."""
+        # Imported late: it takes a moment, and --help and wrong flags do not need it.
         import aiohttp
 
         url = f"{base}{path}" + (f"?{urlencode(query)}" if query else "")
@@ -130,7 +130,7 @@ def _parse(url: str, body: bytes, *, is_bare: bool) -> dict[str, Any]:
 async def list_topics(
     client: HttpClient, lookupds: Sequence[str]
 ) -> tuple[set[str], list[ConnectError]]:
-    """The topics that any nsqlookupd (a base URL) knows, and what went wrong with the others."""
+    """The topics that any nsqlookupd (a base URL) knows, and the errors of the others."""
     answers = await asyncio.gather(
         *[client.get(base, "/topics") for base in lookupds], return_exceptions=True
     )

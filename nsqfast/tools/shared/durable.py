@@ -1,11 +1,11 @@
-"""Steps on a file system that are durable when they return."""
+"""File system operations that are durable on return."""
 
 import os
 from pathlib import Path
 
 
 def sync_folder(folder: Path) -> None:
-    """The names in it are on disk when this returns."""
+    """Return when the names in the folder are on disk."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)

@@ -1,9 +1,8 @@
-"""What a tool does with a message that has had all its attempts: --on-give-up.
+"""--on-give-up: what a tool does with a message that has used up its attempts.
 
-finish      FIN, as Go's tools do
-requeue     it comes again and again, after default_requeue_delay times its attempts
-exit        it is requeued, and the tool ends with status 1
-topic:NAME  it is published there, and finished once that has its OK
+finish      FIN, as Go's tools do requeue     it comes again and again, after default_requeue_delay times its attempts
+exit        it is requeued, and the tool ends with status 1 topic:NAME  it is published there, and finished once the
+publish has its OK
 """
 
 from collections.abc import Callable
@@ -14,17 +13,17 @@ from nsqfast.tools.shared.program import ToolError, log
 
 
 class GiveUp:
-    """The `giving_up` of a tool's consumers; `count` messages so far."""
+    """The `giving_up` of a tool's consumers; `count` is the number of messages so far."""
 
     def __init__(self, text: str, config: Config, stop: Callable[[ToolError], None]) -> None:
         self.count = 0
         self._action, self._topic = parse_give_up(text)
-        self._config = config  # of the producer, where there is one
+        self._config = config  # of the producer, if there is one
         self._stop = stop
         self._producers: dict[tuple[str, ...], Producer] = {}
 
     def of(self, topic: str, consumer: Callable[[], Consumer]) -> Callable[[Message], object]:
-        """What a consumer of that topic is to call; the consumer itself is made with it, hence asked for later."""
+        """The callback for a consumer of that topic. The consumer is created with it, so it is looked up later."""
 
         async def give_up(message: Message) -> None:
             self.count += 1
@@ -49,7 +48,7 @@ class GiveUp:
         return words.get(self._action, f"it goes to topic {self._topic}")
 
     async def _publish(self, consumer: Consumer, message: Message) -> None:
-        """To the nsqd that the consumer is connected to; what fails has the message requeued."""
+        """Publish to the nsqd that the consumer is connected to; a failure requeues the message."""
         connections = consumer.stats().connections
         addresses = tuple(address for address, one in connections.items() if one.is_connected)
         producer = self._producers.get(addresses)
@@ -59,6 +58,6 @@ class GiveUp:
         await producer.publish(self._topic, message.body)
 
     async def close(self) -> None:
-        """Close what was opened to publish."""
+        """Close the producers."""
         for producer in self._producers.values():
             await producer.close()

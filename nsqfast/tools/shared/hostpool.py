@@ -1,9 +1,9 @@
-"""Which of several destinations is next: the modes of Go's tools. Time and chance are arguments.
+"""Choose the next of several destinations: the modes of Go's tools. Time and chance are arguments.
 
 round-robin     in turn; the first one comes last, as in Go's tools
 hostpool        in turn among those that work: a failure keeps one out for 30 s, and for twice as long each time that a
                 trial fails, up to 15 minutes; when all are out, all are in again
-epsilon-greedy  those that answered faster lately get more; now and then one is tried by turn all the same
+epsilon-greedy  those that answered faster lately get more; now and then the next in turn is tried regardless
 """
 
 import random
@@ -18,7 +18,7 @@ EXPLORATION_FIRST = 0.3
 EXPLORATION_DECAY = 0.9
 EXPLORATION_LAST = 0.01
 BUCKET_COUNT = 120
-MEMORY_S = 300.0  # what an average of response times reaches back
+MEMORY_S = 300.0  # how far back an average of response times reaches
 
 Clock = Callable[[], float]
 
@@ -26,16 +26,16 @@ MODES = ("round-robin", "hostpool", "epsilon-greedy")
 
 
 class Pool(Protocol):
-    """Destinations are numbers, from 0 on."""
+    """Destinations are numbers from 0 on."""
 
     def next(self) -> int:
-        """Which one to use now."""
+        """The one to use now."""
 
     def succeed(self, number: int, took_s: float) -> None:
-        """It did what it was asked to."""
+        """Note a success."""
 
     def fail(self, number: int) -> None:
-        """It did not."""
+        """Note a failure."""
 
 
 class RoundRobin:
@@ -51,14 +51,14 @@ class RoundRobin:
         return self._counter % self._count
 
     def succeed(self, number: int, took_s: float) -> None:
-        """It makes no difference."""
+        """No effect."""
 
     def fail(self, number: int) -> None:
-        """Likewise."""
+        """No effect."""
 
 
 class _Host:
-    """One destination: whether it is out, and how fast it was."""
+    """One destination: whether it is out, and its speed."""
 
     def __init__(self) -> None:
         self.is_dead = False
@@ -71,12 +71,12 @@ class _Host:
         return not self.is_dead or self.retry_s < now_s
 
     def begin_trial(self, now_s: float) -> None:
-        """Nobody else tries it meanwhile."""
+        """Begin a trial; nobody else tries it meanwhile."""
         self.pause_s = min(self.pause_s * 2, LAST_PAUSE_S)
         self.retry_s = now_s + self.pause_s
 
     def weighted_ms(self, newest: int) -> float:
-        """Sum of the buckets' averages, the newest weighing most; 0 = nothing is known, or it took less than 1 ms."""
+        """Weighted sum of the buckets' averages, the newest weighing most; 0 = unknown, or less than 1 ms."""
         sum_ms = last_ms = 0.0
         for age in range(1, BUCKET_COUNT + 1):
             bucket = (newest + age) % BUCKET_COUNT
@@ -95,7 +95,7 @@ class HostPool:
         self._next = 0
 
     def next(self) -> int:
-        """The next one that works, or whose time to be tried again has come."""
+        """The next one that works, or whose time for a trial has come."""
         now_s = self._clock()
         count = len(self._hosts)
         for step in range(count):
@@ -116,7 +116,7 @@ class HostPool:
         self._hosts[number].is_dead = False
 
     def fail(self, number: int) -> None:
-        """It is out; one that is out already stays so for as long as it was to."""
+        """It is out; if it is out already, its time does not change."""
         host = self._hosts[number]
         if not host.is_dead:
             host.is_dead = True
@@ -125,7 +125,7 @@ class HostPool:
 
 
 class EpsilonGreedy(HostPool):
-    """By lot, weighted by how fast they answered; one without a known time comes in by exploration."""
+    """Random, weighted by speed; exploration tries those without a known time."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class EpsilonGreedy(HostPool):
         return chosen
 
     def succeed(self, number: int, took_s: float) -> None:
-        """Its time counts, in whole milliseconds."""
+        """Record its time, in whole milliseconds."""
         super().succeed(number, took_s)
         self._forget_old()
         host = self._hosts[number]
@@ -178,7 +178,7 @@ class EpsilonGreedy(HostPool):
         host.totals_ms[self._bucket] += int(took_s * 1000)
 
     def _forget_old(self) -> None:
-        """A bucket is a part of the past; the oldest ones are emptied for what comes now."""
+        """Each bucket covers a part of the past; empty the oldest ones for new values."""
         late_s = self._clock() - self._bucket_end_s
         if late_s < 0:
             return
@@ -192,7 +192,7 @@ class EpsilonGreedy(HostPool):
 
 
 def make_pool(mode: str, count: int) -> Pool:
-    """What --mode says; any other text is round-robin."""
+    """The pool for --mode; any unknown text means round-robin."""
     if mode == "hostpool":
         return HostPool(count)
     if mode == "epsilon-greedy":

@@ -35,7 +35,7 @@ class MetricsServer:
         self._reserve: DescriptorReserve | None = None
 
     def start(self) -> str:
-        """Answers when it returns, at the address that is returned; OptionsError if it cannot be had."""
+        """Serve on return, at the returned address; OptionsError if it is unavailable."""
         self._socket = addresses.listen(self._address)
         self._reserve = DescriptorReserve(asyncio.get_running_loop())
         make = partial(HttpProtocol, self, connections=self._clients)
@@ -46,7 +46,7 @@ class MetricsServer:
         return addresses.format_bound(addresses.bound_address(self._socket))
 
     def close(self) -> None:
-        """Answer nobody any more."""
+        """Stop answering."""
         if self._socket is None or self._listener is None or self._reserve is None:
             return
         bound = addresses.bound_address(self._socket)
@@ -58,7 +58,7 @@ class MetricsServer:
             client.close()
 
     def limit(self, method: str, path: str) -> int:  # noqa: ARG002 - as Handler has it
-        """No request has a use for a body."""
+        """Always 0: no request needs a body."""
         return 0
 
     def __call__(self, request: Request) -> Response:

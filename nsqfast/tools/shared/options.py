@@ -1,4 +1,5 @@
-"""Flags that several tools have, and how a tool reads its command line. Syntax and exit status are those of Go's tools.
+"""Flags that several tools share, and the parsing of their command lines. Syntax and exit status are those of Go's
+tools.
 
 @dataclass(slots=True)
 class Options(SourceOptions):
@@ -52,7 +53,7 @@ CLIENT_OPTIONS = Kind("[]string", "value", _parse_client_option, _coerce_nothing
 
 @dataclass(slots=True)
 class ClientOptions:
-    """Where messages come from, and how."""
+    """The sources of messages, and the client's settings."""
 
     # fmt: off
     nsqd_tcp_address: list[str] = option(STRINGS, [], "nsqd TCP address (may be given multiple times)")
@@ -63,7 +64,7 @@ class ClientOptions:
     # fmt: on
 
     def check_source(self) -> None:
-        """PlainError unless there is one kind of address and the rest can be honoured."""
+        """PlainError unless there is exactly one kind of address and the rest is valid."""
         if not (self.nsqd_tcp_address or self.lookupd_http_address):
             raise PlainError("--nsqd-tcp-address or --lookupd-http-address required")
         if self.nsqd_tcp_address and self.lookupd_http_address:
@@ -74,7 +75,7 @@ class ClientOptions:
 
 @dataclass(slots=True)
 class SourceOptions(ClientOptions):
-    """Of every tool that hands messages to somebody else, who may not take them."""
+    """For tools that pass messages to a destination that may not take them."""
 
     # fmt: off
     on_give_up: str = option(
@@ -83,13 +84,13 @@ class SourceOptions(ClientOptions):
     # fmt: on
 
     def check_source(self) -> None:
-        """PlainError unless there is one kind of address and the rest can be honoured."""
+        """PlainError unless there is exactly one kind of address and the rest is valid."""
         ClientOptions.check_source(self)
         parse_give_up(self.on_give_up)
 
 
 def parse_give_up(text: str) -> tuple[str, str]:
-    """What to do and, for `topic`, which one; PlainError if it is neither."""
+    """The action and, for `topic`, its name; PlainError if it is neither."""
     action, colon, topic = text.partition(":")
     if action == "topic" and colon:
         if not is_valid_name(topic):
@@ -112,9 +113,9 @@ def parse_tool(
     has_version: bool = True,
     on_words: Callable[[list[str]], None] | None = None,
 ) -> T:
-    """Settings from the words behind the program's name; --help and --version print and leave by SystemExit.
+    """Parse the words after the program's name; --help and --version print and exit by SystemExit.
 
-    Words behind the flags are ignored, as Go's tools do, unless somebody has a use for them: `on_words`.
+    Words after the flags are ignored, as in Go's tools, unless `on_words` handles them.
     """
     options, plain = declared(cls), defaults(cls)
     if has_version:

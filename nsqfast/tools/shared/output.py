@@ -1,7 +1,7 @@
-"""Standard output for tools that print on and on.
+"""Standard output for tools that print continuously.
 
-A thread of its own writes: a pipe that nobody reads stops neither heartbeats nor signals, and what waits to be written
-is bounded by those who wait for it.
+A separate thread writes, so a pipe that nobody reads stops neither heartbeats nor signals. Callers wait for their
+write, which bounds the pending data.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ STDOUT = 1
 
 
 class Output:
-    """Made in a running loop. The process may end while a write is under way; nobody waits for the thread."""
+    """Create it in a running loop. The process may end while a write is under way; nobody waits for the thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -29,20 +29,20 @@ class Output:
         self._thread.start()
 
     async def write(self, data: bytes) -> None:
-        """Return once the kernel has all of it; OutputClosedError, or a ToolError with the reason why it has not."""
+        """Return once the kernel has everything; OutputClosedError, or a ToolError with the reason of the failure."""
         done: asyncio.Future[None] = self._loop.create_future()
         self._jobs.put((data, done))
         await done
 
     def watch_closed(self, tell: Callable[[], None]) -> None:
-        """Call `tell` once a pipe has nobody at its other end, also when there is nothing to write."""
+        """Call `tell` once a pipe has no reader any more, even when there is nothing to write."""
         if stat.S_ISFIFO(os.fstat(STDOUT).st_mode):
 
             def closed() -> None:
                 self._loop.remove_reader(STDOUT)
                 tell()
 
-            # The writing end of a pipe has nothing to read, so this is an error, and there is only one.
+            # The writing end of a pipe is never readable, so an event means an error, and there is only one.
             self._loop.add_reader(STDOUT, closed)
 
     def _work(self) -> None:
@@ -64,7 +64,7 @@ def _write_all(data: bytes) -> None:
     while rest:
         try:
             rest = rest[os.write(STDOUT, rest) :]
-        except BlockingIOError:  # somebody who has the same terminal or pipe made it so
+        except BlockingIOError:  # somebody with the same terminal or pipe made it non-blocking
             wait = select.poll()
             wait.register(STDOUT, select.POLLOUT)
             wait.poll()

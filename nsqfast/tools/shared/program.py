@@ -2,11 +2,11 @@
 
     0   done, or told to stop
     1   the operator has to change something, or a peer refused; one dated line on stderr says what
-    2   the command line cannot be read; the usage is behind it
+    2   the command line cannot be read; the usage follows
 
-and none at all, but SIGPIPE, when nobody reads standard output any more.
+When nobody reads standard output any more, the program ends by SIGPIPE instead.
 
-Standard output belongs to what a tool prints; everything else goes to stderr.
+Standard output is for a tool's results; everything else goes to stderr.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ log = logging.getLogger("nsqfast.tools")
 
 
 class ToolError(NsqfastError):
-    """What ends a tool before it is done: one line, exit status 1."""
+    """Ends a tool before it is done: one line, exit status 1."""
 
 
 class OutputClosedError(ToolError):
@@ -44,10 +44,10 @@ class OutputClosedError(ToolError):
 
 
 class GoFormatter(logging.Formatter):
-    """Lines as the log package of Go's tools dates them; the client's have their level, a tool's own have none."""
+    """Lines dated like those of Go's log package; the client's have a level, a tool's own have none."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, whatever a peer put into it; a traceback follows on lines of its own."""
+        """One line, whatever a peer put into it; a traceback follows on its own lines."""
         level = _LEVELS.get(record.levelno, "" if record.name == log.name else "INF ")
         line = f"{stamp(record.created)} {level}{record.getMessage().translate(_ESCAPES)}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
@@ -59,14 +59,14 @@ def stamp(time_s: float) -> str:
 
 
 def set_up_log(level: int = logging.INFO, formatter: logging.Formatter | None = None) -> None:
-    """Point what nsqfast says at stderr."""
+    """Send nsqfast's log to stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter or GoFormatter())
     root = logging.getLogger("nsqfast")
     root.handlers[:] = [handler]
     root.propagate = False
     root.setLevel(level)
-    # A log line that cannot be written (stderr closed, disk full) is no reason for a traceback.
+    # If a log line cannot be written (stderr closed, disk full), print no traceback.
     logging.raiseExceptions = False
 
 
@@ -75,9 +75,9 @@ def run(
     live: Callable[[T], Coroutine[Any, Any, int]],
     say: Callable[[str], None] | None = None,
 ) -> int:
-    """From the command line to the exit status; `live` is run in a loop of its own and returns it.
+    """From the command line to the exit status, which `live` returns; it runs in a loop of its own.
 
-    `say` writes the line of an error, if not as Go's log package does.
+    `say` writes the line of an error, by default as Go's log package does.
     """
     say = say or _say
     fill_descriptors()
@@ -102,19 +102,19 @@ def run(
 def fill_descriptors() -> None:
     """Put /dev/null where stdin, stdout or stderr were closed before the start, as Go's programs do.
 
-    Otherwise the next socket would get that number, and what is printed would go there.
+    Otherwise the next socket would get that number, and output would go there.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
-            # The lowest free number, and so this one.
+            # The lowest free number is this one.
             descriptor = os.open(os.devnull, os.O_RDWR)
             setattr(sys, name, open(descriptor, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115, PTH123
 
 
 def _end_by_sigpipe() -> int:
-    """End as a program does whose output nobody reads: quietly. It returns only where the signal is blocked."""
+    """End quietly, as a program does whose output nobody reads. Returns only if the signal is blocked."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGPIPE)
     return 128 + signal.SIGPIPE

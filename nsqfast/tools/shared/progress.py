@@ -1,4 +1,4 @@
-"""A progress bar on stderr for those who watch; nothing at all for those who do not."""
+"""A progress bar on stderr, if somebody is watching."""
 
 import sys
 import time
@@ -14,10 +14,10 @@ def is_watched() -> bool:
 
 
 class Progress:
-    """`total` bytes are to be read, or nobody knows how many: None. It shows messages, their rate and the time left."""
+    """`total` is the number of bytes to read, or None if unknown. Shows messages, their rate and the time left."""
 
     def __init__(self, title: str, total: int | None) -> None:
-        # Late, because most runs have nobody watching.
+        # Imported late, because most runs have nobody watching.
         from rich.console import Console
         from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
@@ -47,12 +47,12 @@ class Progress:
         self._bar.stop()
 
     def show(self, done: int, messages: int) -> None:
-        """So many bytes and messages are done; drawn a few times a second, however often it is called."""
+        """This many bytes and messages are done; drawn a few times a second, however often it is called."""
         now_s = time.monotonic()
         if now_s < self._next_s:
             return
         self._next_s = now_s + INTERVAL_S
-        # Not before: what is said of connections is to stand above the bar.
+        # Not earlier: lines about connections should appear above the bar.
         self._bar.start()
         rate = messages / (now_s - self._begun_s) if now_s > self._begun_s else 0.0
         self._bar.update(self._task, completed=done, messages=f"{messages:,}", rate=f"{rate:,.0f}")

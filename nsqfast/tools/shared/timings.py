@@ -1,4 +1,4 @@
-"""--status-every: how long the last requests took, as Go's tools log it."""
+"""--status-every: how long the last requests took, logged as Go's tools do."""
 
 import math
 from collections import deque
@@ -9,13 +9,15 @@ COUNT_FOR_PERCENTILES = 100
 
 
 class Timings:
-    """Logs a line whenever `every` more requests are done, from the one behind the first `every` on; 0 = never."""
+    """Logs a line after every `every` requests, beginning with the one after the first `every`; 0 = never."""
 
     def __init__(self, name: str, every: int) -> None:
         self._name = name
         self._every = max(0, every)
-        self._runs: deque[tuple[float, int]] = deque()  # of the last `every`: so many took so long
-        self._count = 0  # in them
+        self._runs: deque[tuple[float, int]] = (
+            deque()
+        )  # of the last `every`: runs of requests with the same time
+        self._count = 0  # total of these runs
         self._until_line = self._every + 1
         if 0 < self._every < COUNT_FOR_PERCENTILES:
             log.info(
@@ -24,7 +26,7 @@ class Timings:
             )
 
     def add(self, took_s: float, count: int = 1) -> None:
-        """So many requests that were answered together."""
+        """Add this many requests that were answered together."""
         if not self._every:
             return
         while count >= self._until_line:
@@ -61,7 +63,7 @@ class Timings:
 
 
 def _percentile(ordered: list[tuple[float, int]], count: int, part: float) -> float:
-    """The rank is the one that Go's tools take: half a step above the plain one."""
+    """With the rank that Go's tools use: half a step above the plain one."""
     rank = min(math.ceil(part * count + 0.5), count - 1)
     for took_s, many in ordered:
         if rank < many:

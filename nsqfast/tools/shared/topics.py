@@ -1,4 +1,4 @@
-"""Which topics a tool consumes: those that it was given, or those that nsqlookupd lists and a pattern takes."""
+"""The topics that a tool consumes: the given ones, or those that nsqlookupd lists and a pattern matches."""
 
 import asyncio
 import logging
@@ -12,11 +12,11 @@ from nsqfast.tools.shared.discovery import HttpClient, base_url, list_topics
 from nsqfast.tools.shared.program import ToolError, log
 
 NS = 1_000_000_000
-RETRY_S = 5.0  # when no nsqlookupd answered
+RETRY_S = 5.0  # if no nsqlookupd answered
 
 
 class TopicFlags(Protocol):
-    """What the flags of a tool say of its topics; durations are in nanoseconds."""
+    """A tool's flags about topics; durations are in nanoseconds."""
 
     topic: list[str]
     topic_pattern: str
@@ -27,7 +27,7 @@ class TopicFlags(Protocol):
 
 
 def check_topics(options: TopicFlags) -> None:
-    """PlainError unless there are topics, or a pattern and somebody to ask for them."""
+    """PlainError unless there are topics, or a pattern and an nsqlookupd to ask."""
     if not options.topic and not options.topic_pattern:
         raise PlainError("--topic or --topic-pattern required")
     if not options.topic and not options.lookupd_http_address:
@@ -45,9 +45,9 @@ def check_topics(options: TopicFlags) -> None:
 
 
 class Topics:
-    """`begin` is called once for each topic that is wanted; if it raises an NsqfastError, again when nsqlookupd lists
-    that topic again. `work` is what is done with a topic ("archived"), `complaint` begins the line of one that cannot
-    be begun.
+    """Calls `begin` once for each wanted topic; if that raises an NsqfastError, again when nsqlookupd lists the
+    topic again. `work` says what is done with a topic ("archived"); `complaint` begins the line about one that
+    cannot be begun.
     """
 
     def __init__(
@@ -65,10 +65,10 @@ class Topics:
         self._complaint = complaint
         self._begin = begin
         self._pattern = re2.compile(options.topic_pattern)
-        self._refused: set[str] = set()  # topics of which it was said that they are left out
+        self._refused: set[str] = set()  # topics already reported as left out
 
     async def run(self, is_over: asyncio.Event) -> None:
-        """Return once it is over; ToolError if none of the given topics can be had."""
+        """Return at the end; ToolError if none of the given topics is possible."""
         if self._options.topic:
             await self.begin_given()
             if not self.begun and not is_over.is_set():
@@ -78,7 +78,7 @@ class Topics:
             await self._follow(is_over)
 
     async def begin_given(self) -> None:
-        """Those that were given, as far as the pattern takes them."""
+        """Begin the given topics that match the pattern."""
         await self._begin_all(dict.fromkeys(self._options.topic))
 
     async def _begin_all(self, topics: Iterable[str]) -> None:
@@ -112,7 +112,7 @@ class Topics:
     # -- topics that nsqlookupd lists
 
     async def _follow(self, is_over: asyncio.Event) -> None:
-        """One that vanishes from the list goes on: its nsqd may be back soon."""
+        """A topic that vanishes from the list continues: its nsqd may be back soon."""
         over = asyncio.ensure_future(is_over.wait())
         try:
             async with self.make_client() as client:
@@ -126,14 +126,14 @@ class Topics:
             over.cancel()
 
     def make_client(self) -> HttpClient:
-        """For `begin_listed`."""
+        """The client for `begin_listed`."""
         return HttpClient(
             self._options.http_client_connect_timeout_ns / NS,
             self._options.http_client_request_timeout_ns / NS,
         )
 
     async def begin_listed(self, client: HttpClient) -> bool:
-        """Begin those that nsqlookupd lists and that were not begun; whether any nsqlookupd answered."""
+        """Begin the listed topics that were not begun; returns whether any nsqlookupd answered."""
         lookupds = [
             base_url(address, "--lookupd-http-address")
             for address in self._options.lookupd_http_address

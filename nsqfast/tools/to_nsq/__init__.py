@@ -1,1 +1,1 @@
-"""nsqfast-to-nsq: standard input is cut into messages, which are published."""
+"""nsqfast-to-nsq splits standard input into messages and publishes them."""

@@ -12,7 +12,7 @@ class TokenBucket:
         self._since_s = now_s
 
     def take(self, wanted: int, now_s: float) -> int:
-        """How many messages may go now, of so many."""
+        """How many of this many messages may go now."""
         more = (now_s - self._since_s) * self._rate
         self._tokens = min(self._tokens + more, float(self._rate))
         self._since_s = now_s
@@ -22,5 +22,5 @@ class TokenBucket:
 
     @property
     def wait_s(self) -> float:
-        """How long until there is another token."""
+        """Time until the next token."""
         return max((1 - self._tokens) / self._rate, WAIT_S_MIN)

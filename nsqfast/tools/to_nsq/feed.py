@@ -1,8 +1,7 @@
-"""One address: MPUBs leave for it without waiting for each other's answers, in order.
+"""One address: sends MPUBs in order, without waiting for the answers of earlier ones.
 
-One that nsqd finds too big was refused as a whole, and nothing behind it was looked at. From there on the pieces are
-published one by one, as Go's tool does with all of them, so that every piece in front of the one at fault is there, and
-none behind it.
+nsqd refuses an MPUB that is too big as a whole, and ignores everything after it. From there on the pieces are published
+one by one, as Go's tool always does, so that every piece before the faulty one is there, and none after it.
 """
 
 import asyncio
@@ -28,14 +27,14 @@ TOO_BIG = frozenset(("E_BAD_MESSAGE", "E_BAD_BODY"))
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Pieces that were sent together; `answers` is empty if they are still to be sent, one by one."""
+    """Pieces sent together; `answers` is empty if they are still to be sent, one by one."""
 
     bodies: Encoded
     answers: "list[asyncio.Future[None]]"
 
 
 class Feed:
-    """`delay_s`: each message is deferred for so long, if not None."""
+    """`delay_s`: how long each message is deferred, if not None."""
 
     def __init__(self, address: str, topic: str, config: Config, delay_s: float | None) -> None:
         self.address = address
@@ -56,35 +55,35 @@ class Feed:
             retries=0,
             timeout_s=seconds(self._config.read_timeout),
             close_timeout_s=0.0,
-            # The window bounds what waits for an answer.
+            # The window bounds the unanswered messages.
             buffer_count_max=sys.maxsize,
             buffer_bytes_max=sys.maxsize,
         )
 
     async def start(self) -> None:
-        """Connect; ToolError if that fails, for nothing is tried again."""
+        """Connect; ToolError if that fails, because nothing is retried."""
         await self._producer.start()
         if not self._producer.is_connected:
             raise ToolError(f"{self.address}: {self._producer.stats().errors[self.address]}")
 
     async def close(self) -> None:
-        """Hang up at once; what is without an answer is not sent again."""
+        """Disconnect at once; unanswered messages are not sent again."""
         await self._producer.finish()
 
-    # -- in
+    # -- input
 
     async def put(self, bodies: Encoded) -> None:
-        """Send these behind all that came before; wait while too much is without an answer."""
+        """Send these after all earlier ones; wait while too many are unanswered."""
         await self._room.acquire()
         if not self._producer.is_connected:
-            # Whoever waits for the answers that it owed decides how to go on.
+            # The code that waits for overdue answers decides how to continue.
             await self.join()
             await self._wait_connected()
         self.put_count += len(bodies)
         self._groups.put_nowait(Group(bodies, self._send(bodies)))
 
     async def _wait_connected(self) -> None:
-        """A connection that was lost while nothing waited for an answer does no harm, if it is back at once."""
+        """A connection lost while nothing waited for an answer does no harm, if it is back at once."""
         if not self._producer.is_connected:
             try:
                 await self._producer.ping(seconds(self._config.dial_timeout) or None)
@@ -94,7 +93,7 @@ class Feed:
     def _send(self, bodies: Encoded) -> "list[asyncio.Future[None]]":
         answers = [] if self._is_single else self._send_all(bodies)
         for answer in answers:
-            # The first failure tells; nobody looks at those behind it.
+            # The first failure is reported; later ones are ignored.
             answer.add_done_callback(lambda done: done.cancelled() or done.exception())
         return answers
 
@@ -105,13 +104,13 @@ class Feed:
         return [self._producer.send_later(self._topic, body, delay_s) for body in bodies.bodies()]
 
     async def join(self) -> None:
-        """Return when all that was put is published."""
+        """Return when everything that was put is published."""
         await self._groups.join()
 
-    # -- out
+    # -- answers
 
     async def settle_on(self) -> NoReturn:
-        """Look at the answers, for ever; raises what ends the tool. Nothing more is sent then."""
+        """Handle the answers, for ever; raises the error that ends the tool, after which nothing is sent."""
         while True:
             group = await self._groups.get()
             try:
@@ -141,7 +140,7 @@ class Feed:
         except PublishError as error:
             if not self._is_single and not is_too_big(error):
                 raise
-            # What stood behind a refused one has failed with its connection, and is sent again like it.
+            # Groups after a refused one have failed with its connection, and are sent again like it.
             await self._begin_single()
             return await self._publish_singly(group.bodies)
         if not group.answers:
@@ -161,7 +160,7 @@ class Feed:
         if self._is_single:
             return
         self._is_single = True
-        # Before it connects again by itself, and sends what stood behind.
+        # Before it reconnects by itself, and sends the rest.
         await self.close()
         self._producer = self._make_producer()
         await self.start()
@@ -176,7 +175,7 @@ class Feed:
             self.published_count += 1
 
     def _named(self, error: PublishError, body: bytes) -> PublishError:
-        """The error as it is, behind a line that says which message it is about."""
+        """The unchanged error, after a line that names its message."""
         if isinstance(error, PublishRefusedError):
             log.error(
                 "%s refuses message %d, of %d bytes, which begins with %r",

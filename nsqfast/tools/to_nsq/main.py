@@ -1,4 +1,4 @@
-"""nsqfast-to-nsq: standard input is cut into messages, which are published to every address, in order."""
+"""nsqfast-to-nsq: split standard input into messages and publish them to every address, in order."""
 
 import asyncio
 import os
@@ -40,7 +40,7 @@ class Options:
 
     @property
     def delimiter_bytes(self) -> bytes:
-        """As it was typed."""
+        """The delimiter as typed."""
         return os.fsencode(self.delimiter)
 
     def check(self) -> None:
@@ -82,12 +82,12 @@ class Program:
         return TokenBucket(rate, time.monotonic())
 
     def request_stop(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         if not self.stop.done():
             self.stop.set_result(None)
 
     async def run(self) -> None:
-        """Until the end of the input, or until `request_stop`; raises what went wrong."""
+        """Run until the end of the input, or `request_stop`; raises errors."""
         settling = [asyncio.create_task(feed.settle_on()) for feed in self._feeds]
         publishing = asyncio.create_task(self._publish_all())
         try:
@@ -97,7 +97,7 @@ class Program:
                 await asyncio.wait(
                     everything, timeout=STOP_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED
                 )
-            # What ends a feed comes first: the rest is its consequence.
+            # Raise the error of a feed first: the rest is its consequence.
             for task in (*settling, publishing):
                 if task.done():
                     task.result()
@@ -148,7 +148,7 @@ class Program:
             self._progress.show(self._read_size, count)
 
     def _report_rest(self) -> None:
-        """What was read and did not get where it was to go, when the tool was told to stop."""
+        """When told to stop, report pieces that were read but not published."""
         if self._unsent_count:
             log.warning("%d messages that were read were not sent", self._unsent_count)
         if self._splitter.rest_size:
@@ -164,7 +164,7 @@ class Program:
 
 
 async def live(options: Options) -> int:
-    """From the start to the end of the input, or a signal; returns the exit status."""
+    """Run from the start to the end of the input, or a signal; returns the exit status."""
     source = Source()
     if source.size is None or not is_watched():
         await _run(Program(options, source, None))
@@ -180,14 +180,14 @@ async def _run(program: Program) -> None:
 
 
 def parse(argv: list[str]) -> Options:
-    """Settings that can be honoured."""
+    """Parse and check the settings."""
     options = parse_tool(Options, argv, PROGRAM, has_version=False)
     options.check()
     return options
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Publish what standard input has; returns the exit status."""
+    """Publish standard input; returns the exit status."""
     set_up_log()
     return run(lambda: parse(sys.argv[1:] if argv is None else argv), live)
 

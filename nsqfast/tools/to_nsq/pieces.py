@@ -1,4 +1,4 @@
-"""What is read of an input, cut at a delimiter; no piece becomes a Python object."""
+"""Split an input at a delimiter, without making a Python object for each piece."""
 
 from nsqfast import protocol
 from nsqfast._ext.protocol.publish_command import Encoded
@@ -11,7 +11,7 @@ PIECE_SIZE_MAX = protocol.MPUB_SIZE_MAX - 1023  # what stands around it has room
 
 
 class Pieces:
-    """Those that wait to be published."""
+    """Pieces that wait to be published."""
 
     def __init__(self, data: bytes | bytearray, starts: bytes, ends: bytes) -> None:
         self._data = data
@@ -24,7 +24,7 @@ class Pieces:
         return len(self._starts) - self._first
 
     def take(self, count_max: int) -> Encoded:
-        """The next ones as one MPUB, up to so many; there is at least one."""
+        """Take the next ones as one MPUB, up to this number; there is at least one."""
         bodies, self._first = encode(
             self._data,
             self._starts,
@@ -39,7 +39,7 @@ class Pieces:
 
 
 class Splitter:
-    """Blocks in, pieces out; what has no delimiter behind it yet is kept."""
+    """Blocks in, pieces out; keeps the part without a delimiter."""
 
     def __init__(self, delimiter: bytes) -> None:
         self._delimiter = delimiter
@@ -51,7 +51,7 @@ class Splitter:
         return len(self._rest)
 
     def add(self, data: bytes) -> Pieces:
-        """The pieces that end in `data`, without those that are empty."""
+        """The pieces that end in `data`, without empty ones."""
         self._rest += data
         if len(self._rest) > PIECE_SIZE_MAX:
             raise ToolError(f"a piece of more than {PIECE_SIZE_MAX} bytes: is --delimiter right?")
@@ -63,7 +63,7 @@ class Splitter:
         return Pieces(block, found.starts, found.ends)
 
     def end(self) -> Pieces:
-        """The last piece, if no delimiter ended it; it is whole all the same."""
+        """The last piece, if no delimiter ended it; it is complete all the same."""
         if not self._rest:
             return Pieces(b"", b"", b"")
         return self.add(self._delimiter)

@@ -1,4 +1,4 @@
-"""Standard input: what is there is read at once, and waited for without blocking the event loop."""
+"""Standard input: reads available data at once, and waits for more without blocking the event loop."""
 
 import asyncio
 import os
@@ -12,11 +12,13 @@ STDIN = 0
 
 
 class Source:
-    """`size` is how much there is to read, if it is a file; None where nobody knows."""
+    """`size` is the number of bytes to read, if it is a file; None if unknown."""
 
     def __init__(self, descriptor: int = STDIN) -> None:
         self._descriptor = descriptor
-        self._can_wait = True  # a file is always ready, and epoll does not take it
+        self._can_wait = (
+            True  # false for a file, which is always ready, and which epoll does not accept
+        )
         self.size: int | None = None
         try:
             found = os.fstat(descriptor)
@@ -28,7 +30,7 @@ class Source:
 
     async def read(self, stop: "asyncio.Future[None]") -> bytes:
         """The next bytes; none at the end, or when `stop` is done."""
-        await asyncio.sleep(0)  # what is always ready would leave nobody else a turn
+        await asyncio.sleep(0)  # an input that is always ready must not starve other tasks
         while not stop.done():
             if self._can_wait:
                 await self._wait(stop)
@@ -36,7 +38,7 @@ class Source:
                     break
             try:
                 return os.read(self._descriptor, READ_SIZE)
-            except BlockingIOError:  # somebody else who has it open was faster
+            except BlockingIOError:  # another process that has it open was faster
                 continue
             except OSError as error:
                 raise _unreadable(error) from None
@@ -47,7 +49,7 @@ class Source:
         ready: asyncio.Future[None] = loop.create_future()
         try:
             loop.add_reader(self._descriptor, _resolve, ready)
-        except OSError:  # /dev/null and the like
+        except OSError:  # /dev/null, for example
             self._can_wait = False
             return
         try:
