@@ -215,7 +215,7 @@ def test_an_id_that_is_no_text(run, caplog):
         peer.deliver(2, identity=identity)
         line = await peer.reader.readuntil(b"FIN " + identity + b"\n")
         told.append(line)
-        await peer.read_to_end()
+        await peer.part()
 
     async def main():
         async with (
@@ -475,8 +475,7 @@ def test_more_brokers_than_messages_allowed(run, topic):
         def script(number):
             async def talk(peer):
                 await peer.subscribe()
-                while True:
-                    name, parameters, _ = await peer.command()
+                async for name, parameters, _ in peer.commands():
                     if name == "CLS":
                         peer.respond(b"CLOSE_WAIT")
                     elif parameters == ["1"]:
@@ -607,10 +606,8 @@ def test_a_stop_while_connecting(run, topic, silent_at):
     run(main())
 
 
-def test_a_dead_address_does_not_keep_others_from_work(run, address, topic):
+def test_a_dead_address_does_not_keep_others_from_work(run, dead, address, topic):
     async def main():
-        async with FakeNsqd(lambda _: asyncio.sleep(0)) as fake:
-            dead = fake.address
         await publish(address, topic, 3)
         async with Consumer(topic, "c", nsqd=[dead, address], config=FAST) as consumer:
             for _ in range(3):

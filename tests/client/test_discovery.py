@@ -154,11 +154,17 @@ def test_new_nodes_are_taken_up_and_old_ones_kept(run):
         await peer.part()
 
     async def main():
+        is_over = asyncio.Event()
+
+        async def hang_up(peer):
+            await peer.subscribe()
+            await is_over.wait()
+
         async with FakeNsqd(subscriber) as first, Lookupd(first.address) as lookupd:
             config = Config(lookupd_poll_interval="20ms", max_in_flight=10)
             async with Consumer("t", "c", nsqlookupd=lookupd.address, config=config) as consumer:
                 assert set(consumer.stats().connections) == {first.address}
-                async with FakeNsqd(subscriber) as second:
+                async with FakeNsqd(hang_up) as second:
                     lookupd.addresses = [second.address]
                     await until(lambda: second.address in consumer.stats().connections)
                     await until(lambda: consumer.stats().connections[second.address].is_connected)
@@ -166,6 +172,7 @@ def test_new_nodes_are_taken_up_and_old_ones_kept(run):
                     await until(lambda: len(lookupd.requests) > polls + 2)
                     assert consumer.stats().connections[first.address].is_connected
                     lookupd.addresses = [first.address]
+                    is_over.set()
                 await until(lambda: set(consumer.stats().connections) == {first.address})
 
     run(main())
@@ -199,6 +206,7 @@ def test_who_consumes_chooses_nodes(run, caplog):
                     assert set(consumer.stats().connections) == {addresses[1]}
                     choices[0] = lambda _listed: (address for address in addresses[:1])
                     await until(lambda: addresses[0] in consumer.stats().connections)
+                    await until(lambda: consumer.stats().connections[addresses[0]].is_connected)
 
     run(main())
     assert "choose_nodes failed" in caplog.text
@@ -224,10 +232,6 @@ def test_a_topic_that_comes_later(run, address, topic, caplog):
 def test_a_broken_connection_asks_at_once(run):
     """The node may be somewhere else by now; an hour's interval is not waited for."""
 
-    async def once(peer):
-        await peer.subscribe()
-        await peer.expect("RDY")
-
     async def stay(peer):
         await peer.subscribe()
         await peer.part()
@@ -236,8 +240,10 @@ def test_a_broken_connection_asks_at_once(run):
         async with FakeNsqd(stay) as new, Lookupd() as lookupd:
 
             async def move(peer):
-                await once(peer)
+                await peer.subscribe()
+                await peer.expect("RDY")
                 lookupd.addresses = [new.address]
+                old.stop_listening()
 
             async with FakeNsqd(move) as old:
                 lookupd.addresses = [old.address]
@@ -246,6 +252,7 @@ def test_a_broken_connection_asks_at_once(run):
                     "t", "c", nsqlookupd=lookupd.address, config=config
                 ) as consumer:
                     await until(lambda: new.address in consumer.stats().connections)
+                    await until(lambda: consumer.stats().connections[new.address].is_connected)
 
     run(main())
 

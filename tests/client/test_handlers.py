@@ -182,7 +182,7 @@ def test_a_stop_that_comes_early(run, topic, when):
             silent.set()
             await peer.read_to_end()
 
-        async with FakeNsqd(script) as fake:
+        async with FakeNsqd(script if when != "before" else None) as fake:
             consumer = Consumer(topic, "c", nsqd=fake.address)
             if when == "before":
                 consumer.request_stop()
@@ -321,8 +321,7 @@ def test_every_nsqd_may_deliver_if_nobody_says_otherwise(run, topic):
         def script(number):
             async def talk(peer):
                 await peer.subscribe()
-                while True:
-                    name, parameters, _ = await peer.command()
+                async for name, parameters, _ in peer.commands():
                     if name == "CLS":
                         peer.respond(b"CLOSE_WAIT")
                     rdy[number] = parameters

@@ -109,6 +109,7 @@ def test_frames_in_pieces(run_anywhere, size):
 def test_a_packed_ok_in_the_same_read_as_the_answer(run, layer):
     """The broker need not wait between its JSON and what is packed."""
     name = type(layer).__name__.lower()
+    answered = asyncio.Event()
 
     async def script(peer):
         assert await peer.reader.readexactly(4) == b"  V2"
@@ -118,7 +119,8 @@ def test_a_packed_ok_in_the_same_read_as_the_answer(run, layer):
         peer.writer.write(answer + packed)
         data = b""
         while data != b"NOP\n":
-            data += b"".join(layer.unpack(await peer.reader.read(100)))
+            data += b"".join(layer.unpack(await peer.reader.readexactly(1)))
+        answered.set()
         await peer.read_to_end()
 
     async def main():
@@ -127,7 +129,7 @@ def test_a_packed_ok_in_the_same_read_as_the_answer(run, layer):
             assert getattr(features, name)
             assert connection.layer is not None
             connection.flush()
-            await until(lambda: not fake.errors)
+            await answered.wait()
             connection.close()
 
     run(main())
@@ -190,12 +192,10 @@ def test_bad_answers(run, reply, kind, error):
     run(main())
 
 
-def test_nobody_listens(run):
+def test_nobody_listens(run, dead):
     async def main():
-        async with FakeNsqd(lambda _: asyncio.sleep(0)) as fake:
-            address = fake.address
         with pytest.raises(ConnectError, match="refused"):
-            await connect(address)
+            await connect(dead)
         with pytest.raises(ConnectError):
             await connect("/nowhere/nsqd.sock")
 
@@ -234,13 +234,14 @@ def test_silence_later(run):
 def test_a_peer_that_does_not_read(run):
     """Writing makes no progress for write_timeout; while there is some, it may take as long as it likes."""
 
-    async def script(peer):
-        await peer.greet()
-        peer.writer.transport.pause_reading()
-        await asyncio.sleep(3600)
-
     async def main():
         closed = asyncio.get_running_loop().create_future()
+
+        async def script(peer):
+            await peer.greet()
+            peer.writer.transport.pause_reading()
+            await asyncio.wait([closed])
+
         async with FakeNsqd(script) as fake:
             connection, _ = await connect(
                 fake.address, Config(write_timeout="100ms"), closed.set_result

@@ -54,16 +54,13 @@ def test_connected_lost_and_back(run, implementation, tmp_path, topic, caplog):
         ), own
 
 
-def test_a_first_connection_that_fails(run, topic, caplog):
+def test_a_first_connection_that_fails(run, dead, topic, caplog):
     async def main():
-        async with FakeNsqd(lambda _: asyncio.sleep(0)) as fake:
-            address = fake.address
-        async with Consumer(topic, "c", nsqd=address):
+        async with Consumer(topic, "c", nsqd=dead):
             pass
-        return address
 
-    address = run(main())
-    assert f"{topic}/c {address}: no connection: connection refused; again in 0.1 s" in caplog.text
+    run(main())
+    assert f"{topic}/c {dead}: no connection: connection refused; again in 0.1 s" in caplog.text
 
 
 class Clock:
@@ -137,7 +134,9 @@ def test_a_hung_nsqd_holds_up_nobody(run, address, topic, hung_at):
         async def script(peer):
             if hung_at == "SUB":
                 await peer.greet()
-                await peer.expect("SUB")
+                if (command := await peer.command_if_any()) is None:
+                    return  # the producer has nothing to say
+                assert command[0] == "SUB"
             reached.set()
             await peer.read_to_end()
 

@@ -278,6 +278,7 @@ def test_a_pause_outlasts_a_first_use_that_fails(run, topic):
 
         async with FakeNsqd(script) as fake:
             await asyncio.to_thread(use, fake.address)
+        assert answers == []
         assert [said for said in rdy if said[0] == "RDY"] == []
 
     def use(address):

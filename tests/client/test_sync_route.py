@@ -211,8 +211,7 @@ class Script:
         number = self.connections
         said = await peer.greet()
         assert said["heartbeat_interval"] == (30_000 if number == 1 else -1)
-        while True:
-            name, _, body = await peer.command()
+        async for name, _, body in peer.commands():
             if name != "PUB":
                 continue
             if number > 1 and body != b"warm-up":

@@ -82,13 +82,13 @@ def test_an_nsqd_that_hangs(run, caplog):
     """It took the messages and says nothing: nobody knows whether they are there. Hanging up does not wait again."""
 
     async def main():
-        got = asyncio.Event()
+        got, closed = asyncio.Event(), asyncio.Event()
 
         async def script(peer):
             await peer.greet()
             await peer.expect("PUB")
             got.set()
-            await asyncio.Event().wait()
+            await closed.wait()
 
         async with FakeNsqd(script) as fake:
             producer = Producer(fake.address, close_timeout_s=0.1)
@@ -100,6 +100,7 @@ def test_an_nsqd_that_hangs(run, caplog):
             with pytest.raises(UndeliveredError) as undelivered:
                 await producer.close()
             assert time.monotonic() - began_s < SLACK_S
+            closed.set()
             assert undelivered.value.count == 3
             assert isinstance(undelivered.value.__cause__, OutcomeUnknownError)
 
@@ -286,8 +287,9 @@ def test_nothing_is_lost_without_a_word_when_one_is_dropped(run, caplog):
 
         async def take(peer):
             await peer.greet()
-            while True:
-                taken.append((await peer.expect("PUB"))[1])
+            async for name, _, body in peer.commands():
+                assert name == "PUB"
+                taken.append(body)
                 peer.respond(b"OK")
 
         async with (

@@ -28,6 +28,7 @@ from support.access import (
 )
 from support.admin import LiveCluster, text_of
 from support.json_lines import read_json_lines
+from support.strict_http import StrictHTTPServer
 from support.web import request
 
 KEYS = [
@@ -74,10 +75,8 @@ def note(address, action, target=None, outcome="ok", **more):
     return answer, time.monotonic() - begun
 
 
-class Endpoint(http.server.ThreadingHTTPServer):
+class Endpoint(StrictHTTPServer):
     """Keeps what is posted to it."""
-
-    daemon_threads = True
 
     def __init__(self, status=200):
         self.bodies = []
@@ -105,8 +104,8 @@ class Endpoint(http.server.ThreadingHTTPServer):
 
     def __exit__(self, *_):
         self.shutdown()
-        self.server_close()
         self._thread.join()
+        self.server_close()
 
 
 def test_an_attempt_is_one_line(monkeypatch, tmp_path, noter):

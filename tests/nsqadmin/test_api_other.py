@@ -4,12 +4,13 @@ import gzip
 import json
 import threading
 import zlib
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
 from support.admin import LiveCluster, start_nsqadmin, text_of, wait_until
 from support.fake_stats import FakeStats, stats, topic
+from support.strict_http import StrictHTTPServer
 from support.web import get, request
 
 pytestmark = [pytest.mark.go, pytest.mark.slow]
@@ -219,8 +220,7 @@ class FakeGraphite:
             def log_message(self, *_):
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self._server = StrictHTTPServer(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=[0.01], daemon=True)
         self._thread.start()
         self.port = self._server.server_address[1]

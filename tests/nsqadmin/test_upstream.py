@@ -85,7 +85,8 @@ def run(work, answer, **settings):
                 await work(upstream, node)
             for task in node.tasks:
                 task.cancel()
-            await asyncio.gather(*node.tasks, return_exceptions=True)
+            results = await asyncio.gather(*node.tasks, return_exceptions=True)
+        assert [error for error in results if isinstance(error, Exception)] == []
         assert errors == []
 
     asyncio.run(live())

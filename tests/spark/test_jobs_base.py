@@ -183,6 +183,7 @@ def test_a_stop_is_heard_while_a_restart_waits():
     threading.Timer(0.1, stop.ask).start()
     run_query(lambda: queries.pop(0), stop, 2)
     assert stop.is_asked
+    assert queries == []
 
 
 def test_the_command_lists_its_jobs(capsys):

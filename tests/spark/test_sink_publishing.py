@@ -37,9 +37,13 @@ def clean_process():
     ours = logging.getLogger("nsqfast")
     level = ours.level
     yield
+    drop_connections()
+    ours.setLevel(level)
+
+
+def drop_connections():
     for options in list(connection._kept):
         connection.drop_connection(options)
-    ours.setLevel(level)
 
 
 @pytest.fixture
@@ -297,8 +301,7 @@ def test_a_disk_that_is_full_for_a_while(topic, monkeypatch):
 
     async def script(peer):
         await peer.greet()
-        while True:
-            name, _, body = await peer.command()
+        async for name, _, body in peer.commands():
             if name == "MPUB":
                 if next(refusals, False):
                     peer.refuse("E_MPUB_FAILED MPUB failed no space left on device")
@@ -308,6 +311,7 @@ def test_a_disk_that_is_full_for_a_while(topic, monkeypatch):
 
     with fake_nsqd(script) as fake:
         message = publish_partition([batch_of([b"a", b"b"])], make_options(fake.address, topic))
+        drop_connections()
     assert message.counts == counted(2, 2, 1, resent_rows=4)
     assert len(taken) == 1
 

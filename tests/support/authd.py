@@ -8,6 +8,8 @@ import threading
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from urllib.parse import parse_qs, urlsplit
 
+from support.strict_http import StrictHTTPServer
+
 if TYPE_CHECKING:
     import ssl
 
@@ -67,8 +69,8 @@ class AuthServer:
 
     def close(self) -> None:
         self._server.shutdown()
-        self._server.server_close()
         self._thread.join()
+        self._server.server_close()
 
     def asked(self, secret: str) -> list[Question]:
         return [question for question in self.questions if question.secret == secret]
@@ -89,7 +91,7 @@ class AuthServer:
         return self.answers.get(question.secret, Reply(b'{"message":"NOT_FOUND"}', 404))
 
 
-def _listen(owner: AuthServer) -> http.server.ThreadingHTTPServer:
+def _listen(owner: AuthServer) -> StrictHTTPServer:
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True
@@ -110,14 +112,7 @@ def _listen(owner: AuthServer) -> http.server.ThreadingHTTPServer:
         def log_message(self, *_: object) -> None:
             pass
 
-    class Quiet(http.server.ThreadingHTTPServer):
-        daemon_threads = True
-        request_queue_size = 512
-
-        def handle_error(self, *_: object) -> None:
-            """A broker that lost its patience hangs up."""
-
-    return Quiet(("127.0.0.1", 0), Handler)
+    return StrictHTTPServer(("127.0.0.1", 0), Handler)
 
 
 def send(handler: http.server.BaseHTTPRequestHandler, reply: Reply) -> None:

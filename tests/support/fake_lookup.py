@@ -14,7 +14,10 @@ V1 = {"X-NSQ-Content-Type": "nsq; version=1.0"}
 
 
 class Lookupd:
-    """Answers /lookup with the addresses it is given, and /topics with its topics."""
+    """Answers /lookup with the addresses it is given, and /topics with its topics.
+
+    What `answer` raises fails the test at the end.
+    """
 
     def __init__(self, *addresses: str, old: bool = False) -> None:
         self.addresses = list(addresses)
@@ -23,6 +26,7 @@ class Lookupd:
         self.requests: list[web.Request] = []
         self.answer: Callable[[], web.Response] | None = None  # instead of the usual one
         self.release: asyncio.Event | None = None  # an event to wait for
+        self._errors: list[BaseException] = []
 
     async def __aenter__(self) -> Self:
         app = web.Application()
@@ -34,15 +38,21 @@ class Lookupd:
         self.address = "{}:{}".format(*self._runner.addresses[0])
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, kind: object, *_: object) -> None:
         await self._runner.cleanup()
+        if kind is None and self._errors:
+            raise self._errors[0]
 
     async def _lookup(self, request: web.Request) -> web.StreamResponse:
         self.requests.append(request)
         if self.release is not None:
             await self.release.wait()
         if self.answer is not None:
-            return self.answer()
+            try:
+                return self.answer()
+            except Exception as error:
+                self._errors.append(error)
+                raise
         producers = []
         for address in self.addresses:
             host, port = address.rsplit(":", 1)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Self
 from support.wire import ERROR, MESSAGE, RESPONSE, encode_frame
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
+FINISH_SECONDS_MAX = 10.0  # how long a script may take to notice that its client is gone
 WITH_BODY = {"IDENTIFY", "AUTH", "PUB", "MPUB", "DPUB"}
 ANSWER = {
     "max_rdy_count": 2500,
@@ -33,13 +34,31 @@ class Peer:
 
     async def command(self) -> tuple[str, list[str], bytes]:
         """The next one: name, parameters, body."""
-        line = (await self.reader.readuntil(b"\n"))[:-1].decode()
-        name, *parameters = line.split(" ")
+        return await self._read_rest(await self.reader.readuntil(b"\n"))
+
+    async def _read_rest(self, line: bytes) -> tuple[str, list[str], bytes]:
+        name, *parameters = line[:-1].decode(errors="backslashreplace").split(" ")
         body = b""
         if name in WITH_BODY:
             size = int.from_bytes(await self.reader.readexactly(4), "big")
             body = await self.reader.readexactly(size)
         return name, parameters, body
+
+    async def command_if_any(self) -> tuple[str, list[str], bytes] | None:
+        """The next one, or None if the client hangs up instead."""
+        try:
+            line = await self.reader.readuntil(b"\n")
+        except ConnectionError:
+            return None
+        except asyncio.IncompleteReadError as error:
+            assert error.partial == b"", f"hung up within a command: {error.partial!r}"
+            return None
+        return await self._read_rest(line)
+
+    async def commands(self) -> AsyncIterator[tuple[str, list[str], bytes]]:
+        """All that come until the client hangs up."""
+        while (command := await self.command_if_any()) is not None:
+            yield command
 
     async def expect(self, name: str) -> tuple[list[str], bytes]:
         found, parameters, body = await self.command()
@@ -92,9 +111,13 @@ class Peer:
 
 
 class FakeNsqd:
-    """Runs `script` for each connection; an assertion that fails there fails the test."""
+    """Runs `script` for each connection, and fails the test unless each of them comes to its end.
 
-    def __init__(self, script: Callable[[Peer], Awaitable[None]]) -> None:
+    A script ends with what the client does last, which is often that it hangs up (`read_to_end`, `part`, `commands`).
+    An assertion that fails there fails the test, and so does a client that never connects. Without a script nobody may.
+    """
+
+    def __init__(self, script: Callable[[Peer], Awaitable[None]] | None) -> None:
         self._script = script
         self._tasks: set[asyncio.Task[None]] = set()
         self.errors: list[BaseException] = []
@@ -106,26 +129,43 @@ class FakeNsqd:
         self.address = f"{host}:{port}"
         return self
 
+    def stop_listening(self) -> None:
+        """From now on nobody can connect; who is connected stays so."""
+        self._server.close()
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._tasks.add(asyncio.current_task())
         self.connections += 1
+        script = f"the script of connection {self.connections} was not finished"
         try:
+            assert self._script is not None, "somebody connected"
             await self._script(Peer(reader, writer))
-        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            pass
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
+            self._note(error, f"{script}: the client hung up")
+        except asyncio.CancelledError as error:
+            self._note(error, f"{script}: what it waits for does not come")
         except BaseException as error:
             self.errors.append(error)
         finally:
             self._tasks.discard(asyncio.current_task())
             writer.close()
 
+    def _note(self, cause: BaseException, text: str) -> None:
+        error = AssertionError(text)
+        error.__cause__ = cause  # whose traceback names the line of the script
+        self.errors.append(error)
+
     async def __aexit__(self, kind: object, *_: object) -> None:
         self._server.close()
+        if kind is None and self._tasks and not self.errors:
+            await asyncio.wait(self._tasks, timeout=FINISH_SECONDS_MAX)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if kind is None and self.errors:
-            raise self.errors[0]
+        if kind is None:
+            if self.errors:
+                raise self.errors[0]
+            assert self.connections or self._script is None, "nobody connected"
 
 
 def eventually(wanted: Callable[[], bool], seconds_max: float = 10.0) -> None:

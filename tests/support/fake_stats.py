@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import parse_qs, urlsplit
+
+from support.strict_http import StrictHTTPServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +53,8 @@ def stats(*topics: dict[str, Any], start_time: int = 1) -> dict[str, Any]:
 class FakeStats:
     """`answer` is called with the path and the query of each request; bytes are sent as they are, None is a 500.
 
-    `may_answer` holds all answers back while it is not set. /info is answered as Go's tools ask for it.
+    `may_answer` holds all answers back while it is not set. /info is answered as Go's tools ask for it. What `answer`
+    raises fails the test at the end.
     """
 
     def __init__(self, answer: Callable[[str, dict[str, str]], Any], port: int = 0) -> None:
@@ -59,8 +62,7 @@ class FakeStats:
         self.may_answer = threading.Event()
         self.may_answer.set()
         self.asked: list[tuple[str, dict[str, str]]] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), self._handler())
-        self._server.daemon_threads = True
+        self._server = StrictHTTPServer(("127.0.0.1", port), self._handler())
         self.port = self._server.server_address[1]
         self.address = f"127.0.0.1:{self.port}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=[0.01], daemon=True)

@@ -9,9 +9,11 @@ import socket
 import struct
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import parse_qs, urlsplit
+
+from support.strict_http import StrictHTTPServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,8 +40,7 @@ class FakeLookupd:
         self._broadcast_address = broadcast_address
         self._connections: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._http.daemon_threads = True
+        self._http = StrictHTTPServer(("127.0.0.1", 0), self._handler())
         self._threads = [
             threading.Thread(target=self._accept, daemon=True),
             threading.Thread(target=self._http.serve_forever, daemon=True),

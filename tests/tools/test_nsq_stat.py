@@ -61,11 +61,16 @@ class Script:
         self.steps = list(steps)
         self.name = name
         self.number = 0
+        self.begun = 0
+
+    def step(self):
+        self.begun = self.number + 1
+        return self.steps[min(self.number, len(self.steps) - 1)]
 
     def __call__(self, path, query):
         if path != "/stats":
             return None
-        step = self.steps[min(self.number, len(self.steps) - 1)]
+        step = self.step()
         if query.get("topic", "t") != "t":
             return stats()
         if "channel" in query:
@@ -75,6 +80,26 @@ class Script:
             if step is None or "topics" in step
             else stats(topic("t", channel(self.name, **step)))
         )
+
+
+class Endless(Script):
+    """The same with as many steps as there are samples; step n is `make_step(n)`."""
+
+    def __init__(self, make_step):
+        super().__init__()
+        self.make_step = make_step
+
+    def step(self):
+        return self.make_step(self.number)
+
+
+@contextlib.contextmanager
+def play(*steps, name="c"):
+    """An nsqd that is asked for each of these steps."""
+    script = Script(*steps, name=name)
+    with FakeStats(script) as node:
+        yield node
+    assert script.begun >= len(steps), f"{len(steps) - script.begun} steps were left over"
 
 
 def growing(count):
@@ -159,7 +184,7 @@ def test_version_and_our_own_flags():
 def test_lines_byte_for_byte(implementation, name):
     steps = growing(4)
     flags = ["--topic=t", f"--channel={name}", *FAST, "--count=3"]
-    with FakeStats(Script(*steps, name=name)) as node:
+    with play(*steps, name=name) as node:
         done = report(implementation, [node], *flags)
     assert (done.returncode, done.stderr) == (0, b"")
     check_lines(implementation, done.stdout, steps)
@@ -168,7 +193,7 @@ def test_lines_byte_for_byte(implementation, name):
 @pytest.mark.slow
 @pytest.mark.go
 def test_the_head_comes_again_as_in_go():
-    with FakeStats(Script(*growing(60))) as node:
+    with play(*growing(56)) as node:
         done = report("go", [node], *CHANNEL, *FAST, "--count=55")
     assert done.stdout.decode() == expected(growing(56), 0.02)
 
@@ -240,7 +265,7 @@ def test_several_nsqd_are_added_up(implementation):
     )
     flags = [*CHANNEL, *FAST, "--count=3"]
     elsewhere = FakeStats(lambda *_: stats(topic("other")))  # has no such topic
-    with FakeStats(Script(*one)) as first, FakeStats(Script(*two)) as second, elsewhere:
+    with play(*one) as first, play(*two) as second, elsewhere:
         done = report(implementation, [first, second, elsewhere], *flags)
     assert (done.returncode, done.stderr) == (0, b"")
     both = [{name: 11 * value for name, value in step.items()} for step in one]
@@ -251,7 +276,7 @@ def test_several_nsqd_are_added_up(implementation):
 @pytest.mark.parametrize("implementation", ["nsqfast", GO])
 def test_through_nsqlookupd(implementation):
     steps = growing(3)
-    with FakeStats(Script(*steps)) as node:
+    with play(*steps) as node:
         lists = {"channels": [], "producers": [producer(node)]}
         with FakeStats(lambda *_: lists) as lookupd:
             flags = [*CHANNEL, *FAST, "--count=2"]
@@ -399,7 +424,7 @@ def test_a_restarted_nsqd_has_no_rate_once():
 
 @pytest.mark.slow
 def test_one_of_two_nsqd_goes_and_comes_back():
-    first = FakeStats(Script(*[{"message_count": 100 * n, "depth": 7} for n in range(100_000)]))
+    first = FakeStats(Endless(lambda number: {"message_count": 100 * number, "depth": 7}))
     second = FakeStats(Script({"message_count": 5, "depth": 1}))
     flags = [f"--nsqd-http-address={node.address}" for node in (first, second)]
     with first, Tool(tool_command("nsq_stat", "nsqfast", *flags, *CHANNEL, *FAST)) as tool:
@@ -423,7 +448,7 @@ def test_one_of_two_nsqd_goes_and_comes_back():
 
 @pytest.mark.slow
 def test_a_frozen_nsqd_delays_lines_once():
-    first = FakeStats(Script(*[{"message_count": 10 * n} for n in range(100_000)]))
+    first = FakeStats(Endless(lambda number: {"message_count": 10 * number}))
     second = FakeStats(Script({"message_count": 5}))
     flags = [f"--nsqd-http-address={node.address}" for node in (first, second)]
     flags += [*CHANNEL, "--interval=100ms", "--http-client-request-timeout=700ms"]
@@ -446,7 +471,7 @@ def test_a_frozen_nsqd_delays_lines_once():
 @pytest.mark.parametrize("implementation", ["nsqfast", GO])
 def test_all_nsqd_fail(implementation):
     steps = [{"depth": 1}, {"depth": 1}, None]
-    with FakeStats(Script(*steps)) as node:
+    with play(*steps) as node:
         done = report(implementation, [node], *CHANNEL, *FAST)
     assert done.returncode == 1
     assert done.stdout.decode().startswith(HEAD)
@@ -670,7 +695,7 @@ def test_sorted_by_any_column():
 @pytest.mark.slow
 def test_json():
     steps = growing(3)
-    with FakeStats(Script(*steps)) as node:
+    with play(*steps) as node:
         flags = [*CHANNEL, *FAST, "--count=2", "--json"]
         done = report("nsqfast", [node], *flags)
     assert (done.returncode, done.stderr) == (0, b"")
