@@ -52,7 +52,7 @@ class NameFacts:
 
 
 class FileNames:
-    """Reads names of one format; `zone` is that of the archiver's clock: UTC, local, or a name such as Europe/Berlin."""
+    """Reads names of one format; `zone` is that of the archiver's clock: UTC, local, or one such as Europe/Berlin."""
 
     def __init__(
         self,

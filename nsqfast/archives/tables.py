@@ -119,7 +119,7 @@ class Table:
                 self.read_share = min(1.0, source.tell() / max(1, source.size()))
 
     def _open_arrow(self, source: Any) -> tuple[Any, int, Callable[[int], Any]]:
-        """The file, its number of batches at most, and a function that returns a batch by number, or None at the end."""
+        """The file, its number of batches at most, and a function that returns batch n, or None at the end."""
         if source.read(len(MAGIC)) != MAGIC:
             return self._open_stream(source, 0)
         try:
