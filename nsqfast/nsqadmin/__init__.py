@@ -1,1 +1,1 @@
-"""nsqadmin: see and steer a cluster in a browser, and NSQ's JSON API for scripts."""
+"""nsqadmin: view and manage a cluster in a browser, plus NSQ's JSON API for scripts."""

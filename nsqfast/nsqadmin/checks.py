@@ -1,4 +1,4 @@
-"""Settings that cannot work are refused before anything is opened, in nsqadmin's order and words."""
+"""Refuse impossible settings before anything is opened, in nsqadmin's order and words."""
 
 import ipaddress
 import posixpath
@@ -16,7 +16,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 def check_options(options: Options) -> None:
     """OptionsError for the first that is wrong; --base-path gets its final form.
 
-    Certificates are read by upstream.client, which comes next.
+    upstream.client, which comes next, reads the certificates.
     """
     if not options.nsqd_http_addresses and not options.nsqlookupd_http_addresses:
         raise OptionsError("--nsqd-http-address or --lookupd-http-address required")
@@ -31,7 +31,7 @@ def check_options(options: Options) -> None:
 
 
 def check_addresses(options: Options) -> None:
-    """As `check_options`, for what follows the certificates."""
+    """Like `check_options`, for the settings after the certificates."""
     for flag, addresses in (
         ("--lookupd-http-address", options.nsqlookupd_http_addresses),
         ("--nsqd-http-address", options.nsqd_http_addresses),
@@ -57,7 +57,7 @@ def _check_pair(options: Options) -> None:
 
 
 def _check_listener(address: str) -> None:
-    """nsqadmin listens on TCP only: what is no `host:port` is not taken for the path of a Unix socket."""
+    """nsqadmin listens only on TCP: anything but `host:port` is an error, not the path of a Unix socket."""
     try:
         _split(address)
     except ValueError as error:
@@ -119,7 +119,7 @@ def _port_number(text: str) -> int:
 def parse_cidr(text: str) -> Network:
     """A network such as 127.0.0.1/8; OptionsError names the flag."""
     try:
-        # Go wants the number of bits: no bare address, no mask such as /255.0.0.0.
+        # Go requires the number of bits: no bare address, no mask such as /255.0.0.0.
         return ipaddress.ip_network(
             text if text.partition("/")[2].isdecimal() else "", strict=False
         )

@@ -1,4 +1,4 @@
-"""What every part of one nsqadmin shares."""
+"""Shared by every part of one nsqadmin."""
 
 from dataclasses import dataclass
 
@@ -26,12 +26,12 @@ class Context:
     problems: Problems
     consumers: ConsumerWatch
     audit: Audit
-    start_time: float  # unix
+    start_time: float  # Unix time
 
 
 CONTEXT: web.AppKey[Context] = web.AppKey("nsqadmin.context", Context)
 
 
 def context_of(request: web.Request) -> Context:
-    """Of the nsqadmin that was asked."""
+    """The Context of the application that got the request."""
     return request.config_dict[CONTEXT]

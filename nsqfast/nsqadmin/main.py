@@ -7,7 +7,7 @@ from nsqfast.nsqadmin.options import LOG_PREFIX, PROGRAM, Options, parse
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs an nsqadmin until it is told to stop; returns the exit status."""
+    """Run an nsqadmin until it is told to stop; returns the exit status."""
     words = sys.argv[1:] if argv is None else argv
     return daemon.run(PROGRAM, LOG_PREFIX, lambda: parse(words), _live, extra="admin")
 
@@ -18,7 +18,7 @@ async def _live(options: Options) -> None:
 
         print_account()
         return
-    # Loaded late, so that --help and a wrong flag answer at once.
+    # Imported late, so that --help and wrong flags are answered at once.
     from nsqfast.net.descriptor_reserve import raise_descriptor_limit
     from nsqfast.nsqadmin.server import Server
 

@@ -14,7 +14,7 @@ LOG_PREFIX = "[nsqadmin] "
 
 @dataclass(slots=True)
 class Options:
-    """Attribute = config key, durations in nanoseconds with `_ns` behind."""
+    """Attribute = config key; durations are in nanoseconds, with the suffix `_ns`."""
 
     # fmt: off
     log_level: int = option(LEVEL, LEVELS["info"], LEVEL_HELP)
@@ -119,5 +119,5 @@ class Options:
 
 
 def parse(argv: list[str]) -> Options:
-    """Settings from the words behind the program's name."""
+    """Parse the words after the program's name."""
     return parse_options(Options, argv, PROGRAM, VERSION_LINE)

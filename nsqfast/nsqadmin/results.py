@@ -1,4 +1,4 @@
-"""What became of an action: a result for each node that was told, and one word for all of them."""
+"""The outcome of an action: a result for each node that got it, and one word for all of them."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -9,7 +9,7 @@ Outcome = Literal["ok", "failed", "partial", "refused"]
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What became of an action on one node; `text` is the error if it is not `ok`."""
+    """The result of an action on one node; `text` is the error if it is not `ok`."""
 
     node: str
     ok: bool
@@ -17,7 +17,7 @@ class Result(msgspec.Struct, frozen=True):
 
 
 def outcome_of(results: Sequence[Result]) -> Outcome:
-    """Sum up the results in a word; without any the action is `ok`."""
+    """Sum up the results in one word; without any the action is `ok`."""
     failed = sum(not result.ok for result in results)
     if not failed:
         return "ok"

@@ -1,4 +1,4 @@
-"""A whole nsqadmin: what every part of it shares, the listener, and the order in which they start and stop."""
+"""A whole nsqadmin: the shared objects, the listener, and the order in which they start and stop."""
 
 import contextlib
 import logging
@@ -24,11 +24,11 @@ from nsqfast.nsqadmin.web.urls import Urls
 
 log = logging.getLogger("nsqadmin")
 
-SHUTDOWN_TIMEOUT_S = 2.0  # for requests that are under way
+SHUTDOWN_TIMEOUT_S = 2.0  # for requests under way
 
 
 class Server:
-    """Started once, stopped once."""
+    """Start it once, stop it once."""
 
     context: Context
 
@@ -37,7 +37,7 @@ class Server:
         self._stack = contextlib.AsyncExitStack()
 
     async def start(self) -> None:
-        """Serves when it returns; OptionsError says what the operator has to change, and nothing is left behind."""
+        """Serve on return; OptionsError says what the operator has to change, and nothing is left behind."""
         log.info(VERSION_LINE)
         try:
             await self._start()
@@ -63,7 +63,7 @@ class Server:
             audit=Audit(options),
             start_time=time.time(),
         )
-        # Pushed before the listener: what the last requests did is still written.
+        # Pushed before the listener: entries of the last requests are still written.
         self._stack.push_async_callback(self.context.audit.close)
         await self.context.history.start()
         self._stack.push_async_callback(self.context.history.stop)
@@ -95,5 +95,5 @@ class Server:
         self._app[ACCESS].reload()
 
     async def stop(self) -> None:
-        """Nobody is answered any more, then nobody asked."""
+        """Stop answering, then stop asking."""
         await self._stack.aclose()

@@ -1,1 +1,1 @@
-"""Who somebody is, what they may do, and what they did."""
+"""Authentication, permissions and the audit."""

@@ -1,7 +1,7 @@
-"""What every request goes through first: an id, a line in the log, and an answer also when something went wrong.
+"""The outermost handling of every request: an id, a line in the log, and an answer even after an error.
 
-Scripts get NSQ's `{"message": "..."}`, browsers a page. What we did wrong is logged with its traceback and shown to
-nobody.
+Scripts get NSQ's `{"message": "..."}`, browsers a page. Our own errors are logged with their tracebacks, which nobody
+sees.
 """
 
 import html
@@ -26,7 +26,7 @@ log = logging.getLogger("nsqadmin")
 PREPARED_KEY: Final[web.RequestKey[bool]] = web.RequestKey("nsqadmin.prepared", bool)
 REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 JSON_PATHS: Final = ("/api/", "/ui/", "/config/")
-QUIET_PATHS: Final = ("/ui/", "/static/", "/ping", "/metrics")  # asked all the time
+QUIET_PATHS: Final = ("/ui/", "/static/", "/ping", "/metrics")  # polled constantly
 API_HEADERS: Final = {"X-NSQ-Content-Type": "nsq; version=1.0"}
 SENTENCES: Final = {
     "FORBIDDEN": "You may not do this. Who may is said by the operator of this nsqadmin.",
@@ -38,17 +38,17 @@ SENTENCES: Final = {
 
 
 class Pages(Protocol):
-    """Whoever renders the pages of errors and of the login; both give whole HTML documents."""
+    """Renders the pages for errors and for the login, as whole HTML documents."""
 
     def error(self, request: web.Request, status: int, title: str, text: str) -> str:
-        """For a request that failed, perhaps before it was known who asks."""
+        """The page for a failed request, perhaps before its sender was identified."""
 
     def login(self, request: web.Request, then: str, name: str, text: str) -> str:
-        """A form that posts name, password and next (= `then`); `text` is why the last try failed, or ''."""
+        """A form that posts name, password and next (= `then`); `text` says why the last attempt failed, or ''."""
 
 
 class PlainPages:
-    """Without any template."""
+    """Pages without templates."""
 
     def error(self, _request: web.Request, _status: int, title: str, text: str) -> str:
         """See Pages."""
@@ -79,12 +79,12 @@ def _document(title: str, body: str) -> str:
 
 
 def own_path(request: web.Request) -> str:
-    """The path below --base-path, decoded as the router reads it: an encoded slash is no slash."""
+    """The path below --base-path, decoded as the router reads it: an encoded slash is not a slash."""
     return request.rel_url.path_safe.removeprefix(context_of(request).urls.decoded_base)
 
 
 class Answers:
-    """One of each nsqadmin."""
+    """One per nsqadmin."""
 
     def __init__(self, proxies: Proxies) -> None:
         self._proxies = proxies
@@ -95,7 +95,7 @@ class Answers:
         response.headers.setdefault("X-Request-Id", self.request_id(request))
 
     def request_id(self, request: web.Request) -> str:
-        """A proxy's, so that its log and ours can be matched, or one of our own."""
+        """A proxy's id, so that its log and ours can be matched, or one of our own."""
         known = request.get(REQUEST_ID_KEY)
         if known is None:
             known = request.headers.get("X-Request-Id", "") if self._proxies.has(request) else ""

@@ -1,4 +1,4 @@
-"""What was done by whom: a line in a file, the last thousand in memory, and a webhook."""
+"""Who did what: a line in a file, the last thousand in memory, and a webhook."""
 
 import collections
 import datetime as dt
@@ -17,15 +17,15 @@ from nsqfast.nsqadmin.options import Options
 from nsqfast.nsqadmin.results import Outcome, Result
 
 ENTRIES_KEPT: Final = 1000
-TEXT_LENGTH_MAX: Final = 512  # of each text in an entry: names and errors come from others
+TEXT_LENGTH_MAX: Final = 512  # of each text in an entry: names and errors come from outside
 EFFECT_BYTES_MAX: Final = 64 << 10  # the names of 500 topics
-RESULTS_KEPT: Final = 200  # of each entry in memory; the file gets them all
+RESULTS_KEPT: Final = 200  # per entry in memory; the file gets them all
 CLOSE_S: Final = 2.0
 REQUEST_ID_KEY: Final[web.RequestKey[str]] = web.RequestKey("nsqadmin.request_id", str)
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One attempt, as it is written to --audit-file, with these names."""
+    """One attempt, as written to --audit-file, with these names."""
 
     time: str  # RFC 3339, UTC
     user: str
@@ -40,10 +40,10 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Audit:
-    """One of each nsqadmin."""
+    """One per nsqadmin."""
 
     def __init__(self, options: Options) -> None:
-        """OptionsError for a file that cannot be opened, or an endpoint that is no URL."""
+        """OptionsError for a file that cannot be opened, or an endpoint that is not a URL."""
         self._entries: collections.deque[Entry] = collections.deque(maxlen=ENTRIES_KEPT)
         self._proxies = Proxies(options.acl_trusted_cidr)
         self._file = AuditFile(options.audit_file) if options.audit_file else None
@@ -60,10 +60,10 @@ class Audit:
         results: list[Result] | None = None,
         outcome: Outcome,
     ) -> None:
-        """Call it once for each attempt, when its outcome is known. It neither waits for the disk nor fails.
+        """Record an attempt, once, when its outcome is known. Neither waits for the disk nor fails.
 
-        `action` is NSQ's word where it has one (create_topic, empty_channel...): only these go to the webhook.
-        `target` has some of the keys topic, channel, node; `effect` is what the action was to touch.
+        `action` is NSQ's word if there is one (create_topic, empty_channel...): only these go to the webhook. `target`
+        has some of the keys topic, channel, node; `effect` is the intended effect.
         """
         user = user_of(request)
         entry = Entry(
@@ -89,7 +89,7 @@ class Audit:
         return list(itertools.islice(reversed(self._entries), count))
 
     async def close(self) -> None:
-        """What waits is written and sent, for CLOSE_S at most."""
+        """Write and send waiting entries, for CLOSE_S at most."""
         ends_at = time.monotonic() + CLOSE_S
         if self._file is not None:
             await self._file.close(CLOSE_S)
@@ -100,13 +100,13 @@ class Audit:
 def _shorten(entry: Entry) -> Entry:
     if len(entry.results) <= RESULTS_KEPT:
         return entry
-    # What failed is what somebody will look for.
+    # Keep the failures: somebody will look for them.
     results = sorted(entry.results, key=lambda result: result.ok)[:RESULTS_KEPT]
     return msgspec.structs.replace(entry, results=results)
 
 
 def _plain(effect: dict[str, object]) -> dict[str, object]:
-    """A copy that is surely JSON and not too long; an attempt is noted whatever it was to touch."""
+    """A copy that is surely valid JSON and not too long; every attempt is recorded, whatever its target."""
     try:
         data = msgspec.json.encode(effect, enc_hook=str)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""--audit-file: lines are appended by a thread, one batch after the other."""
+"""--audit-file: a thread appends lines, one batch after the other."""
 
 import asyncio
 import logging
@@ -10,7 +10,7 @@ from nsqfast.gotext import os_error
 
 log = logging.getLogger("nsqadmin")
 
-LINES_MAX: Final = 10_000  # that wait while the disk does not answer
+LINES_MAX: Final = 10_000  # waiting while the disk does not answer
 MODE: Final = 0o640
 
 
@@ -30,7 +30,7 @@ class AuditFile:
             raise OptionsError(f"failed to open --audit-file {path}: {os_error(error)}") from None
 
     def add(self, line: bytes) -> None:
-        """One line with its end. It waits for nothing; what cannot be kept is counted and logged."""
+        """Add one line with its newline, without waiting; a line that cannot be kept is counted and logged."""
         if len(self._lines) >= LINES_MAX:
             self._lost += 1
             return
@@ -39,7 +39,7 @@ class AuditFile:
             self._task = asyncio.get_running_loop().create_task(self._write_all())
 
     async def close(self, wait_s: float) -> None:
-        """Writes what waits, but not for longer than this."""
+        """Write waiting lines, but not for longer than this."""
         if self._task is not None:
             await asyncio.wait([self._task], timeout=wait_s)
 

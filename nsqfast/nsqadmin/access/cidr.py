@@ -1,4 +1,4 @@
-"""Lists of networks, as flags give them, and whether an address is in one of them."""
+"""Lists of networks from flags, and tests whether they contain an address."""
 
 import ipaddress
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def read_address(text: str) -> Address | None:
-    """None for what is no IP address. An IPv4 address that came over an IPv6 socket (::ffff:10.0.0.1) is IPv4."""
+    """None if it is not an IP address. An IPv4 address that came over an IPv6 socket (::ffff:10.0.0.1) becomes IPv4."""
     try:
         address = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
@@ -19,10 +19,10 @@ def read_address(text: str) -> Address | None:
 
 
 class Networks:
-    """`address in networks` for texts; what is no address is in none of them."""
+    """Supports `address in networks` for strings; a string that is not an address is in none of them."""
 
     def __init__(self, texts: Iterable[str], flag: str) -> None:
-        """As 10.0.0.0/8 or fd00::/8; an address alone means itself. OptionsError names the flag."""
+        """Parse 10.0.0.0/8 or fd00::/8; an address alone stands for itself. OptionsError names the flag."""
         try:
             # Go reads 127.0.0.1/8, nsqadmin's own default, as 127.0.0.0/8.
             self._networks = [ipaddress.ip_network(text.strip(), strict=False) for text in texts]

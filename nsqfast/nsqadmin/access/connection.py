@@ -1,4 +1,4 @@
-"""A browser's connection. What cannot be read as a request is answered here: with our headers, and one line logged."""
+"""A browser's connection. Unreadable requests are answered here: with our headers, and one log line."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ log = logging.getLogger("nsqadmin")
 
 
 class Connection(web.RequestHandler):
-    """Made for each connection that is accepted."""
+    """Created for each accepted connection."""
 
     __slots__ = ("_headers",)
 
@@ -32,7 +32,7 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,  # noqa: ARG002 - it quotes what was sent
     ) -> web.StreamResponse:
-        """What cannot be read as HTTP, or an answer that failed after it had begun."""
+        """Handle unreadable HTTP, or an answer that failed after it had begun."""
         if request.writer.output_size > 0:
             raise ConnectionError("the answer had begun")
         peer = format_address(self.transport and self.transport.get_extra_info("peername"))
@@ -52,7 +52,7 @@ class Connection(web.RequestHandler):
 async def serve(
     runner: web.AppRunner, bound: socket.socket, options: Options
 ) -> AsyncIterator[None]:
-    """Accepts connections on `bound` as long as the block lasts; `runner` is set up."""
+    """Accept connections on `bound` for the duration of the block; `runner` is set up."""
     manager = runner.server
     assert manager is not None
     loop = asyncio.get_running_loop()

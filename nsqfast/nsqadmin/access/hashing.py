@@ -14,9 +14,9 @@ FIELD_LENGTH_MAX: Final = 4096
 
 
 def print_account() -> None:
-    """Asks for name, role and password at a terminal, or reads them from three lines of stdin; prints name:role:hash.
+    """Ask for name, role and password at a terminal, or read them from three lines of stdin; print name:role:hash.
 
-    OptionsError for what cannot be used.
+    OptionsError for invalid input.
     """
     # The loop's own handler would wait for this call to end.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -47,7 +47,7 @@ def check_password(password: str) -> None:
 
 
 def _ask() -> tuple[str, str, str]:
-    # Questions go to stderr: stdout may be appended to the file.
+    # Prompts go to stderr: stdout may be appended to the file.
     sys.stderr.write("name: ")
     sys.stderr.flush()
     name = _line()

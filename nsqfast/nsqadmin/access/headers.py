@@ -1,4 +1,4 @@
-"""Headers that every response has, also errors and static files."""
+"""Headers of every response, including errors and static files."""
 
 from typing import Final
 from urllib.parse import urlsplit
@@ -16,7 +16,7 @@ POLICY: Final = (
 
 
 def security_headers(options: Options) -> dict[str, str]:
-    """Pictures of Graphite may be loaded where the browser fetches them from there."""
+    """Allow Graphite's pictures if the browser fetches them directly."""
     images = ""
     if options.graphite_url and not options.proxy_graphite:
         images = " " + _origin(options.graphite_url)
@@ -31,7 +31,7 @@ def security_headers(options: Options) -> dict[str, str]:
 
 
 def _origin(url: str) -> str:
-    """What a policy may name: nothing in it may end the directive or begin another one."""
+    """An origin for use in a policy: nothing in it may end the directive or begin another one."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
@@ -45,13 +45,13 @@ def _origin(url: str) -> str:
 
 
 class SecurityHeaders:
-    """Registered as a signal of the application, because it also comes for responses that are streamed."""
+    """Registered as a signal of the application, because that also fires for streamed responses."""
 
     def __init__(self, options: Options) -> None:
         self.headers = security_headers(options)
 
     def add_to(self, response: web.StreamResponse) -> None:
-        """What a handler said about caching stays; everything else here is not its to decide."""
+        """Keep what a handler said about caching; override everything else."""
         response.headers.update(self.headers)
         response.headers.setdefault("Cache-Control", "no-store")
 

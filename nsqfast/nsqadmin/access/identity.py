@@ -1,8 +1,8 @@
-"""Who asks, by what is configured:
+"""Identify the sender of a request, depending on the configuration:
 
-nothing        everybody is an admin, as in NSQ
---admin-user   the users that a proxy names in --acl-http-header are; everybody else is a viewer
---auth-file    our own login: a cookie for browsers, HTTP Basic for scripts; without it nobody reads anything
+nothing        everybody is an admin, as in NSQ --admin-user   listed users that a proxy names in --acl-http-header are
+admins; everybody else is a viewer --auth-file    our own login: a cookie for browsers, HTTP Basic for scripts; without
+it nobody reads anything
 """
 
 import asyncio
@@ -33,7 +33,7 @@ NOBODY: Final = User("", Role.NOBODY)
 
 
 class Mode(StrEnum):
-    """What tells who somebody is."""
+    """How users are identified."""
 
     OPEN = "open"
     HEADER = "header"
@@ -42,7 +42,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a request says of its sender; `doubt` is why less was believed than it says."""
+    """The sender according to the request; `doubt` is why less was believed than it claims."""
 
     user: User
     session: Session | None = None
@@ -50,7 +50,7 @@ class Identity:
 
 
 class Access:
-    """One of each nsqadmin; `mode` is for the footer of pages."""
+    """One per nsqadmin; `mode` is for the footer of pages."""
 
     def __init__(self, options: Options) -> None:
         self.mode = _mode(options)
@@ -65,11 +65,11 @@ class Access:
 
     @property
     def config_needs_admin(self) -> bool:
-        """Whether an address is not enough for /config: behind a proxy of this machine all have the same."""
+        """Whether an address is not enough for /config: behind a proxy on this machine all have the same one."""
         return self.mode is Mode.FILE or (self.mode is Mode.HEADER and self.proxies.are_named())
 
     async def identify(self, request: web.Request, *, tries_password: bool) -> Identity:
-        """TooManyTriesError if it tries passwords, which only counts where nobody is logged in by cookie."""
+        """TooManyTriesError if it tries passwords; these count only if nobody is logged in by cookie."""
         if self.passwords is None:
             return self._from_header(request)
         session = self._from_cookie(request)
@@ -81,7 +81,7 @@ class Access:
         return Identity(User(account.name, account.role), session)
 
     def _from_cookie(self, request: web.Request) -> Session | None:
-        """The login that the cookie stands for, if its user is still there and has the same password."""
+        """The login of the cookie, if its user still exists and has the same password."""
         if self.passwords is None:
             return None
         session = self.sessions.read(request.cookies.get(self.cookie, ""), time.time())
@@ -98,13 +98,13 @@ class Access:
             doubt = f"{header} came from an address outside {TRUSTED_FLAG}" if given else ""
             named = ""
         elif len(given) > 1:
-            # One of them is the browser's own, and nobody knows which.
+            # One of them is the browser's own, but which one is unknown.
             named, doubt = "", f"{header} was sent {len(given)} times"
         shown = readable(named)
         if self.mode is Mode.HEADER:
             role = Role.ADMIN if named in admins else Role.VIEWER
             return Identity(User(shown, role), doubt=doubt)
-        # Without --admin-user a name is only shown, and only if somebody vouches for it.
+        # Without --admin-user a name is only shown, and only if a trusted proxy sent it.
         return Identity(User(shown if self.proxies.are_named() else "", Role.ADMIN), doubt=doubt)
 
     async def _from_basic(self, request: web.Request, passwords: Passwords) -> Identity:
@@ -123,7 +123,7 @@ class Access:
         return await passwords.check(name, password, self.proxies.address_of(request))
 
     def reload(self) -> None:
-        """Reads --auth-file again, in a thread; a file with a fault changes nothing and is logged."""
+        """Read --auth-file again, in a thread; a faulty file changes nothing and is logged."""
         if self.passwords is None:
             log.info("SIGHUP: nothing to reload")
         elif self._reading is None or self._reading.done():
@@ -138,7 +138,7 @@ class Access:
             log.info("SIGHUP: read %d users from --auth-file", len(passwords.users))
 
     async def close(self) -> None:
-        """Nobody asks any more."""
+        """Stop: no more requests come."""
         if self._reading is not None:
             await asyncio.wait([self._reading])
         if self.passwords is not None:
@@ -149,17 +149,17 @@ ACCESS: Final[web.AppKey[Access]] = web.AppKey("nsqadmin.access", Access)
 
 
 def access_of(request: web.Request) -> Access:
-    """Of the nsqadmin that was asked."""
+    """The Access of the application that got the request."""
     return request.config_dict[ACCESS]
 
 
 def session_of(request: web.Request) -> Session | None:
-    """The login by cookie that the request belongs to, as the middleware found it."""
+    """The request's login by cookie, as found by the middleware."""
     return request.get(SESSION_KEY)
 
 
 def csrf_token(request: web.Request) -> str:
-    """For the header X-CSRF-Token or the field `csrf` of every form that changes something; '' where none is needed."""
+    """For the header X-CSRF-Token or the field `csrf` of every form that changes something; '' if none is needed."""
     session = session_of(request)
     return access_of(request).sessions.token(session) if session else ""
 
@@ -179,7 +179,7 @@ def _mode(options: Options) -> Mode:
     if options.auth_file and options.admin_users:
         raise OptionsError("use --auth-file or --admin-user, not both")
     if options.admin_users and not all(options.admin_users):
-        # It would stand for everybody who has no such header.
+        # An empty name would match everybody who has no such header.
         raise OptionsError("--admin-user must not be empty")
     if options.session_lifetime_ns <= 0:
         raise OptionsError("--session-lifetime must be more than 0")
@@ -189,6 +189,6 @@ def _mode(options: Options) -> Mode:
 
 
 def _cookie_name(options: Options) -> str:
-    # Cookies know no ports: two nsqadmins of one machine must not take each other's for their own.
+    # Cookies ignore ports: two nsqadmins on one machine must not take each other's for their own.
     where = f"{options.http_address} {options.base_path} {options.auth_file}"
     return f"nsqadmin_{hashlib.sha256(where.encode()).hexdigest()[:8]}"

@@ -1,4 +1,4 @@
-"""/login and /logout, and where a login leads to."""
+"""/login and /logout, and the redirect after a login."""
 
 import time
 from typing import Final
@@ -22,14 +22,14 @@ RETRY_AFTER_S: Final = 60
 
 
 def after_login(address: str, urls: Urls) -> str:
-    """Where a login leads to that was asked for at ADDRESS: there, unless that is another site or a login again."""
+    """Where to go after a login requested for ADDRESS: there, unless that is another site or a login again."""
     own = urls.own(address)
     path = own.partition("?")[0]
     return urls.to("/") if path in (urls.to("/login"), urls.to("/logout")) else own
 
 
 class Login:
-    """Handlers; 404 where there is no --auth-file."""
+    """Handlers; 404 without --auth-file."""
 
     def __init__(self, access: Access, context: Context) -> None:
         self._access = access
@@ -55,7 +55,7 @@ class Login:
         try:
             account = await self._access.check_password(request, passwords, name, password)
         except TooManyTriesError:
-            # In the access log alone: whoever floods us must not fill the audit.
+            # Only in the access log: a flood must not fill the audit.
             page = self._page(request, 429, then, name, TOO_MANY)
             page.headers["Retry-After"] = str(RETRY_AFTER_S)
             return page
@@ -64,7 +64,7 @@ class Login:
             effect: dict[str, object] = {"reason": "wrong name or password"}
             await self._context.audit.note(request, "login", {}, effect=effect, outcome="refused")
             return self._page(request, 403, then, name, WRONG)
-        # Also where the password was known to be right: a person who logs in has stopped guessing.
+        # Also if the password was remembered: a person who logs in has stopped guessing.
         passwords.tries.forgive(name, self._access.proxies.address_of(request))
         return await self._begin(request, account, then)
 

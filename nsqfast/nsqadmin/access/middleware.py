@@ -1,9 +1,8 @@
-"""Puts all of access into an application: what a request goes through, from the outside in.
+"""Add all of access to an application. A request passes, from the outside in:
 
-answers       an id, a line in the log, an answer also for errors
-know_user     who asks; whoever has to log in first gets no further
-check_origin  what another site had a browser send is refused
-a handler     asks access.permissions whether this user may
+answers       an id, a line in the log, an answer even for errors know_user     identifies the sender; one who has to
+log in first gets no further check_origin  refuses requests that another site made a browser send a handler     checks
+the user's permission with access.permissions
 """
 
 from typing import Final
@@ -30,12 +29,12 @@ from nsqfast.nsqadmin.access.sameorigin import (
 from nsqfast.nsqadmin.context import Context
 
 OPEN_PATHS: Final = frozenset(("/login", "/ping", "/favicon.ico", "/ui/theme"))
-OPEN_FOLDERS: Final = ("/static/",)  # the login page looks like the others
+OPEN_FOLDERS: Final = ("/static/",)  # the login page uses the same styles
 JSON_PATHS: Final = ("/api/", "/ui/", "/config/", "/metrics")
 
 
 def add_access(app: web.Application, context: Context) -> Access:
-    """Call it before any other part adds its routes; OptionsError."""
+    """Call this before any other part adds its routes; OptionsError."""
     access = Access(context.options)
     app[ACCESS] = access
     app[PAGES] = PlainPages()
@@ -57,7 +56,7 @@ def add_access(app: web.Application, context: Context) -> Access:
 
 
 class Guard:
-    """What stands before every handler."""
+    """The checks before every handler."""
 
     def __init__(self, access: Access, context: Context) -> None:
         self._access = access
@@ -67,7 +66,7 @@ class Guard:
 
     @web.middleware
     async def know_user(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Handlers and templates read it with user_of(request)."""
+        """Identify the user; handlers and templates read the result with user_of(request)."""
         path = own_path(request)
         request[USER_KEY] = NOBODY
         try:
@@ -88,7 +87,7 @@ class Guard:
 
     def _ask_to_log_in(self, request: web.Request, path: str) -> None:
         if path.startswith(JSON_PATHS):
-            # /ui is our own pages': a browser must not ask for the password in a window of its own.
+            # /ui belongs to our own pages: a browser must not open its own password window.
             headers = (
                 {} if path.startswith("/ui/") else {"WWW-Authenticate": 'Basic realm="nsqadmin"'}
             )
@@ -105,7 +104,7 @@ class Guard:
             return await handler(request)
         reason = foreign_reason(request, self._access.proxies)
         if not reason and self._access.mode is not Mode.FILE:
-            # A login belongs to the name at which it was made, and is not lent to another.
+            # A login belongs to the host name at which it was made, and is not valid for another.
             reason = self._names.doubt(request)
         if not reason and not await self._has_token(request):
             reason = "the token of the page (X-CSRF-Token or csrf) is missing or old: load it again"

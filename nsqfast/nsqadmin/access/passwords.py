@@ -1,4 +1,4 @@
-"""Whether a name and a password belong together: limited, in threads, and remembered for scripts."""
+"""Check passwords: rate-limited, in threads, and with a cache for scripts."""
 
 import asyncio
 import hmac
@@ -18,11 +18,11 @@ REMEMBERED_MAX: Final = 1000
 
 
 class TooManyTriesError(Exception):
-    """The password was not looked at: try again in a minute."""
+    """The password was not checked: try again in a minute."""
 
 
 class Passwords:
-    """`users` gives what --auth-file holds now; a new one is handed over with `replace`."""
+    """`users` is the content of --auth-file; `replace` installs a new one."""
 
     def __init__(self, users: Users, clock: Callable[[], float] = time.monotonic) -> None:
         self.users = users
@@ -34,16 +34,16 @@ class Passwords:
         self._right: dict[bytes, tuple[Account, float]] = {}
 
     def replace(self, users: Users) -> None:
-        """From now on."""
+        """Use these users from now on."""
         self.users = users
         self._right.clear()
 
     def close(self) -> None:
-        """Waits for no check."""
+        """Close without waiting for checks."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def check(self, name: str, password: str, address: str) -> Account | None:
-        """The account, or None if the two do not belong together; TooManyTriesError."""
+        """The account, or None if name and password do not match; TooManyTriesError."""
         given = f"{address}\0{name}\0{password}".encode("utf-8", "surrogatepass")
         key = hmac.digest(self._key, given, "sha256")
         account, ends_at = self._right.get(key, (None, 0.0))
@@ -53,7 +53,7 @@ class Passwords:
         if check is None:
             check = self._begin(key, name, password, address)
         found = await asyncio.shield(check)
-        # The file may have been read again meanwhile.
+        # The file may have been reloaded meanwhile.
         return found if found is not None and self.users.get(name) == found else None
 
     def _begin(
@@ -75,7 +75,7 @@ class Passwords:
         return check
 
     def _remember(self, key: bytes, account: Account) -> None:
-        # Only what is right is kept, and only as long as the file says so.
+        # Remember only correct passwords, and only as long as the file contains them.
         if self.users.get(account.name) != account:
             return
         self._right.pop(key, None)

@@ -1,6 +1,7 @@
-"""What a user may do, by role and flags.
+"""Permissions of users, by role and flags.
 
-A handler that not everybody may call is registered through `admin_only` and its like: they answer 403 and audit it.
+A handler that is not for everybody is registered through `admin_only` or a similar wrapper, which answers 403 and
+audits that.
 """
 
 import functools
@@ -23,22 +24,22 @@ def may_see_bodies(request: web.Request) -> bool:
 
 
 def may_export(request: web.Request) -> bool:
-    """Everybody who may read, but nobody with --no-export."""
+    """Everybody who may read, unless --no-export is given."""
     return user_of(request).role is not Role.NOBODY and not context_of(request).options.no_export
 
 
 def admin_only(handler: Handler) -> Handler:
-    """403 for everybody else, which is audited; every handler that changes something is registered through this."""
+    """403 for everybody else, audited; every handler that changes something is registered through this."""
     return _guard(handler, lambda request: user_of(request).is_admin)
 
 
 def bodies_only(handler: Handler) -> Handler:
-    """As admin_only for those who may see the bodies of messages."""
+    """Like admin_only, for users who may see the bodies of messages."""
     return _guard(handler, may_see_bodies)
 
 
 def export_only(handler: Handler) -> Handler:
-    """As admin_only for those who may export."""
+    """Like admin_only, for users who may export."""
     return _guard(handler, may_export)
 
 
@@ -55,12 +56,12 @@ def _guard(handler: Handler, is_allowed: Callable[[web.Request], bool]) -> Handl
 async def refuse(request: web.Request) -> NoReturn:
     """403, audited."""
     await note_refusal(request)
-    # The word that nsqadmin's JSON API has for it; the error page shows it as a sentence.
+    # The error code of nsqadmin's JSON API; the error page shows it as a sentence.
     raise web.HTTPForbidden(text="FORBIDDEN")
 
 
 async def note_refusal(request: web.Request, reason: str = "") -> None:
-    """The action is the route that was asked for, the target what its placeholders stand for."""
+    """The action is the requested route, the target the values of its placeholders."""
     resource = request.match_info.route.resource
     path = resource.canonical if resource else request.path
     reason = reason or request.get(DOUBT_KEY, "")

@@ -1,4 +1,4 @@
-"""What a proxy in front of us says about the browser behind it: believed from --acl-trusted-cidr alone."""
+"""A proxy's headers about the browser behind it: trusted only from --acl-trusted-cidr."""
 
 from typing import Final
 
@@ -8,27 +8,27 @@ from nsqfast.gotext import format_address, format_host
 from nsqfast.nsqadmin.access.cidr import Networks, read_address
 
 FLAG: Final = "--acl-trusted-cidr"
-FORWARDED_COUNT_MAX: Final = 32  # addresses of X-Forwarded-For that are looked at
+FORWARDED_COUNT_MAX: Final = 32  # addresses of X-Forwarded-For to examine
 
 
 def peer_of(request: web.Request) -> str:
-    """ADDRESS:PORT of the other end of the connection."""
+    """ADDRESS:PORT of the peer."""
     transport = request.transport
     return format_address(transport.get_extra_info("peername") if transport else None)
 
 
 def host_of(request: web.Request) -> str:
-    """The header, '' without it: `request.host` would ask the name server instead, and all others would wait."""
+    """The header, '' without it: `request.host` would query the name server instead, while everybody waits."""
     return request.headers.get("Host", "")
 
 
 def readable(text: str) -> str:
-    """Bytes of a header that are no UTF-8 become a replacement character, so that JSON and pages can show the rest."""
+    """Replace bytes of a header that are not UTF-8, so that JSON and pages can show the rest."""
     return text.encode("utf-8", "replace").decode()
 
 
 class Proxies:
-    """Those whose headers are believed. Without the flag nobody's X-Forwarded-* is."""
+    """The trusted proxies. Without the flag no X-Forwarded-* header is trusted."""
 
     def __init__(self, networks: list[str]) -> None:
         self._networks = Networks(networks, FLAG)
@@ -65,7 +65,7 @@ class Proxies:
         }
 
     def hosts_of(self, request: web.Request) -> list[str]:
-        """HOST or HOST:PORT as the browser may have asked for us."""
+        """HOST or HOST:PORT under which the browser may have addressed us."""
         hosts = [host_of(request)]
         if self.has(request):
             hosts += request.headers.get("X-Forwarded-Host", "").split(",")

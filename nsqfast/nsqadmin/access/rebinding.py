@@ -1,12 +1,12 @@
-"""Requests of a page whose name was made to stand for this machine (DNS rebinding): refused.
+"""Refuse requests of a page whose name was made to resolve to this machine (DNS rebinding).
 
-To the browser such a page is one of ours, for its name and ours are the same; neither a firewall nor a listener on
-127.0.0.1 keeps it out. But it has a name, as an address of its own would not lead here; its scheme is http, as nobody
-has a certificate for us; and its port is ours, because nobody stands between. An `Origin` of all three is refused, but
-for names that were allowed. Scripts send no Origin, and a proxy in front of us has another port.
+To the browser such a page is one of ours, because both have the same name; neither a firewall nor a listener on
+127.0.0.1 keeps it out. But it must have a name, since its own address would not lead here; its scheme is http, since
+nobody else has a certificate for us; and its port is ours, since there is nothing in between. An `Origin` with all
+three properties is refused, except for allowed names. Scripts send no Origin, and a proxy in front of us has another
+port.
 
-Other listeners than those of the loopback interface have names that only the operator knows, so that there the flag
-turns this on.
+Listeners beyond the loopback interface have names that only the operator knows, so there the flag enables this.
 """
 
 import ipaddress
@@ -23,14 +23,14 @@ HTTP_PORT: Final = 80
 
 
 class Names:
-    """Those by which this nsqadmin may be asked to change something; OptionsError."""
+    """The names under which this nsqadmin accepts changes; OptionsError."""
 
     def __init__(self, options: Options) -> None:
         self._allowed = frozenset(map(_read_name, options.allowed_hosts))
         self._is_on = bool(self._allowed) or is_loopback(options.http_address.rpartition(":")[0])
 
     def doubt(self, request: web.Request) -> str:
-        """Why the page that sent the request may be another's; '' if nothing says so."""
+        """Why the request may come from a foreign page; '' if nothing indicates that."""
         if not self._is_on:
             return ""
         own_port = _own_port(request)
@@ -45,12 +45,12 @@ class Names:
 
 
 def is_local(host: str) -> bool:
-    """A name that browsers resolve to this machine by themselves (RFC 6761, 6.3)."""
+    """Whether browsers resolve this name to the local machine by themselves (RFC 6761, 6.3)."""
     return host == "localhost" or host.endswith(".localhost")
 
 
 def is_loopback(host: str) -> bool:
-    """The host of a listener, as `127.0.0.1`, `[::1]` or `localhost`."""
+    """Whether this host of a listener is loopback: `127.0.0.1`, `[::1]` or `localhost`."""
     address = _read_address(host.strip("[]"))
     return is_local(host.lower()) if address is None else address.is_loopback
 
@@ -63,7 +63,7 @@ def _read_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | 
 
 
 def _read_origin(origin: str) -> tuple[str, int]:
-    """Host and port of a page that came by http; '' for others."""
+    """Host and port of a page loaded over http; '' for others."""
     try:
         parts = urlsplit(origin.strip().lower())
         host, port = parts.hostname or "", parts.port or HTTP_PORT

@@ -1,4 +1,4 @@
-"""Who asks, and in which role. The middleware of `access` puts a User into every request."""
+"""Users and their roles. The middleware of `access` puts a User into every request."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,7 +7,7 @@ from aiohttp import web
 
 
 class Role(StrEnum):
-    """What somebody may do."""
+    """The permissions of a user."""
 
     NOBODY = "nobody"  # has to log in first
     VIEWER = "viewer"
@@ -16,22 +16,22 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Who asks; `name` is '' where no login is configured or none was given."""
+    """The sender; `name` is '' if no login is configured or none was given."""
 
     name: str
     role: Role
 
     @property
     def is_admin(self) -> bool:
-        """May change the cluster."""
+        """Whether the user may change the cluster."""
         return self.role is Role.ADMIN
 
 
 USER_KEY: web.RequestKey[User] = web.RequestKey("nsqadmin.user", User)
-# Why less was believed of a request than it says.
+# Why less of a request was believed than it claims.
 DOUBT_KEY: web.RequestKey[str] = web.RequestKey("nsqadmin.doubt", str)
 
 
 def user_of(request: web.Request) -> User:
-    """Set by the middleware before any handler runs."""
+    """The user that the middleware set before any handler runs."""
     return request[USER_KEY]

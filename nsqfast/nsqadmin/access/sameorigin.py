@@ -1,8 +1,8 @@
-"""Requests that another site had a browser send: refused before any handler sees them.
+"""Refuse requests that another site made a browser send, before any handler sees them.
 
-A browser says with Sec-Fetch-Site (https://www.w3.org/TR/fetch-metadata/) or Origin
-(https://www.rfc-editor.org/rfc/rfc6454) where a request comes from. A script says neither and is let through: it
-has no login that another site could borrow.
+A browser tells by Sec-Fetch-Site (https://www.w3.org/TR/fetch-metadata/) or Origin
+(https://www.rfc-editor.org/rfc/rfc6454) where a request comes from. A script sends neither and is let through: it has
+no login that another site could use.
 """
 
 from typing import Final
@@ -18,7 +18,7 @@ DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
 def foreign_reason(request: web.Request, proxies: Proxies) -> str:
-    """Why a request that may change something is not one of our own pages'; '' if nothing says so."""
+    """Why a request that may change something is not from one of our own pages; '' if nothing indicates that."""
     site = request.headers.get("Sec-Fetch-Site")
     if site is not None and site != "same-origin":
         return "sent by another site (Sec-Fetch-Site)"
@@ -48,7 +48,7 @@ def _split(host: str, scheme: str) -> tuple[str | None, int | None]:
 
 
 def has_known_type(request: web.Request) -> bool:
-    """Whether the body is JSON or a form as our pages send it. A body that is not there has no type."""
+    """Whether the body is JSON or a form, as our pages send it. An empty body needs no type."""
     if not request.body_exists or (
         request.content_length == 0 and "Content-Type" not in request.headers
     ):

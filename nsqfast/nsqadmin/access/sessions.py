@@ -1,10 +1,10 @@
-"""Who is logged in: a signed cookie, and the token that a page's own forms carry.
+"""Logins: a signed cookie, and the token in a page's own forms.
 
 The key is made at each start, so a restart logs everybody out. A key derived from --auth-file would keep logins, but
-then whoever reads that file (it holds no passwords) could make a login for any user.
+then anyone who can read that file (it holds no passwords) could make a login for any user.
 
-A cookie says who, until when, and which password it was made with: a user that was removed, or has a new password,
-is out as soon as the file is read again. One that was logged out is remembered until it would have ended by itself.
+A cookie contains the user, its end, and a mark of the password: a user who was removed, or has a new password, is
+logged out as soon as the file is reloaded. A login that was ended is remembered until it would have expired.
 """
 
 import base64
@@ -29,11 +29,11 @@ class Session:
     id: str
     name: str
     password_mark: str  # see Sessions.mark
-    ends_at: float  # unix time
+    ends_at: float  # Unix time
 
 
 class Sessions:
-    """All of one nsqadmin."""
+    """All logins of one nsqadmin."""
 
     def __init__(self, lifetime_s: float) -> None:
         self.lifetime_s = lifetime_s
@@ -41,11 +41,11 @@ class Sessions:
         self._ended: dict[str, float] = {}
 
     def mark(self, password_hash: str) -> str:
-        """Differs when the hash does, and does not give it away."""
+        """A mark of the hash that changes with it, and does not reveal it."""
         return self._sign(b"password " + password_hash.encode()).hex()[:16]
 
     def begin(self, name: str, password_hash: str, now_s: float) -> str:
-        """The cookie's value."""
+        """Begin a login; returns the cookie's value."""
         session = Session(
             secrets.token_hex(8), name, self.mark(password_hash), now_s + self.lifetime_s
         )
@@ -53,7 +53,7 @@ class Sessions:
         return base64.urlsafe_b64encode(self._sign(b"cookie " + body) + body).decode().rstrip("=")
 
     def read(self, cookie: str, now_s: float) -> Session | None:
-        """None for one that is not ours, was changed, is over, or was logged out."""
+        """None for a foreign, altered, expired or logged-out one."""
         if len(cookie) > COOKIE_LENGTH_MAX:
             return None
         try:
@@ -71,7 +71,7 @@ class Sessions:
         return session
 
     def end(self, session: Session, now_s: float) -> None:
-        """Its cookie is good for nothing from now on."""
+        """Invalidate its cookie."""
         if len(self._ended) >= ENDED_MAX:
             self._ended = {key: ends for key, ends in self._ended.items() if ends > now_s}
         while len(self._ended) >= ENDED_MAX:
@@ -79,11 +79,11 @@ class Sessions:
         self._ended[session.id] = session.ends_at
 
     def token(self, session: Session) -> str:
-        """What forms and scripts of this login send along, because another site cannot read it."""
+        """The token that forms and scripts of this login send along; another site cannot read it."""
         return self._sign(b"token " + session.id.encode()).hex()
 
     def is_token(self, session: Session, token: str) -> bool:
-        """In constant time."""
+        """Compare in constant time."""
         return hmac.compare_digest(token.encode("utf-8", "replace"), self.token(session).encode())
 
     def _sign(self, data: bytes) -> bytes:

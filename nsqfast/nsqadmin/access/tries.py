@@ -1,4 +1,4 @@
-"""How often somebody tried to log in, in tables that cannot grow."""
+"""Count login attempts, in tables of bounded size."""
 
 import collections
 from typing import Final
@@ -7,15 +7,13 @@ from nsqfast.nsqadmin.access.cidr import Address, read_address
 
 WINDOW_S: Final = 60.0
 PAIR_TRIES_MAX: Final = 5  # one user from one address
-ADDRESS_TRIES_MAX: Final = (
-    20  # all users from one address: behind it may be an office, or somebody who guesses names
-)
+ADDRESS_TRIES_MAX: Final = 20  # all users from one address, which may belong to an office, or to somebody who guesses names
 KEYS_MAX: Final = 10_000
 IPV6_PREFIX_BITS: Final = 64  # one customer's network
 
 
 class _Table:
-    """Counts by key over the last WINDOW_S; the oldest keys go when it is full."""
+    """Counts by key over the last WINDOW_S; when it is full, the oldest keys are removed."""
 
     def __init__(self, tries_max: int) -> None:
         self._tries_max = tries_max
@@ -46,14 +44,14 @@ class _Table:
 
 
 class Tries:
-    """Take one before the password is looked at, and forgive them all when it was right."""
+    """Take one before checking the password, and forgive them all if it was right."""
 
     def __init__(self) -> None:
         self.pairs = _Table(PAIR_TRIES_MAX)
         self.addresses = _Table(ADDRESS_TRIES_MAX)
 
     def take(self, user: str, address: str, now_s: float) -> bool:
-        """False if there were too many within the last minute: a refused try does not lengthen the wait."""
+        """False after too many within the last minute; a refused attempt does not lengthen the wait."""
         network = network_of(address)
         pair = f"{network} {user}"
         if self.pairs.is_full(pair, now_s) or self.addresses.is_full(network, now_s):
@@ -63,12 +61,12 @@ class Tries:
         return True
 
     def forgive(self, user: str, address: str) -> None:
-        """The password was right. The address keeps its count, or one known account would free all guesses."""
+        """The password was right. The address keeps its count, or one known account would allow unlimited guesses."""
         self.pairs.remove(f"{network_of(address)} {user}")
 
 
 def network_of(address: str) -> str:
-    """Somebody with an IPv6 network has more addresses than could be counted."""
+    """The network of an address: an IPv6 customer has more addresses than could be counted."""
     found: Address | None = read_address(address)
     if found is None or found.version == 4:
         return str(found or "")

@@ -1,4 +1,4 @@
-"""--auth-file: a line `name:role:hash` per user, and whether a password is theirs.
+"""--auth-file: a line `name:role:hash` per user, and the check of passwords.
 
 The hash is argon2id in its usual text form (https://www.rfc-editor.org/rfc/rfc9106), as --hash-password prints it.
 Empty lines and those that begin with `#` are skipped.
@@ -52,13 +52,13 @@ class Users:
         return len(self._accounts)
 
     def get(self, name: str) -> Account | None:
-        """None for a name that is not there."""
+        """None for an unknown name."""
         return self._accounts.get(name)
 
     def verify(self, name: str, password: str) -> Account | None:
-        """The account if the password is its own. Takes a tenth of a second and 64 MiB: run it in a thread.
+        """The account if this is its password. Takes a tenth of a second and 64 MiB: run it in a thread.
 
-        An unknown name takes as long as a known one, so that time does not tell which names there are.
+        An unknown name takes as long as a known one, so that the time does not reveal which names exist.
         """
         account = self._accounts.get(name)
         known = account.hash if account else self._decoy_hash()

@@ -1,4 +1,4 @@
-"""--notification-http-endpoint: a POST for each action of NSQ's own, as its nsqadmin sends it.
+"""--notification-http-endpoint: a POST for each of NSQ's own actions, as its nsqadmin sends it.
 
 One after the other, in the background. An endpoint that does not answer is logged and does no harm.
 """
@@ -23,7 +23,7 @@ from nsqfast.nsqadmin.access.roles import user_of
 
 log = logging.getLogger("nsqadmin")
 
-# Go tells of these also when no node did what it was asked to; of the others only when one did.
+# Go reports these even if no node did the action, the others only if one did.
 TOLD_WHEN_FAILED: Final = frozenset(
     f"{verb}_{thing}" for verb in ("pause", "unpause", "empty") for thing in ("topic", "channel")
 )
@@ -39,10 +39,10 @@ TIMEOUT_S: Final = 5.0
 
 
 class Webhook:
-    """One of each nsqadmin that has an endpoint."""
+    """One per nsqadmin that has an endpoint."""
 
     def __init__(self, endpoint: str) -> None:
-        """OptionsError if it is no URL."""
+        """OptionsError if it is not a URL."""
         try:
             parts = urlsplit(endpoint)
             is_url = parts.scheme in ("http", "https") and bool(parts.hostname)
@@ -57,7 +57,7 @@ class Webhook:
         self._task: asyncio.Task[None] | None = None
 
     def tell(self, request: web.Request, action: str, target: dict[str, str], outcome: str) -> None:
-        """Waits for nothing. Actions that NSQ does not know, and refused ones, are not sent."""
+        """Queue a notification without waiting. Actions unknown to NSQ, and refused ones, are not sent."""
         if action not in ACTIONS or outcome == "refused":
             return
         if outcome == "failed" and action not in TOLD_WHEN_FAILED:
@@ -70,20 +70,20 @@ class Webhook:
             self._task = asyncio.get_running_loop().create_task(self._send_all())
 
     async def close(self, wait_s: float) -> None:
-        """Sends what waits, but not for longer than this."""
+        """Send waiting notifications, but not for longer than this."""
         if self._task is None:
             return
         _, pending = await asyncio.wait([self._task], timeout=wait_s)
         if pending:
             self._task.cancel()
             await asyncio.wait([self._task])
-            # The one that was under way has gone from the queue, too.
+            # The one being sent is no longer in the queue.
             log.error("webhook: %d notifications were not sent", len(self._bodies) + 1)
 
     async def _send_all(self) -> None:
-        # A session per burst: actions are rare, and nothing is kept open between them.
+        # One session per burst: actions are rare, and nothing is kept open between them.
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
-        while self._bodies:  # again, as an action may come while the session is closed
+        while self._bodies:  # again, because an action may come while the session is closed
             async with aiohttp.ClientSession(timeout=timeout) as session:
                 while self._bodies:
                     await self._send(session, self._bodies.popleft())
@@ -109,7 +109,7 @@ class Webhook:
 
 
 def notification(request: web.Request, action: str, target: dict[str, str]) -> dict[str, str | int]:
-    """The keys of Go's nsqadmin, in its order. `user` is that of HTTP Basic as there, else the one who is logged in."""
+    """The keys of Go's nsqadmin, in its order. `user` is that of HTTP Basic as there, otherwise the logged-in one."""
     is_https = request.secure or request.headers.get("X-Scheme") == "https"
     user = basic_of(request).partition(":")[0] or user_of(request).name
     told: dict[str, str | int] = {"action": action, "topic": target.get("topic", "")}

@@ -1,1 +1,1 @@
-"""Changing the cluster: what an action touches, doing it, and what became of it."""
+"""Changes to the cluster: their effect, their execution, and their results."""

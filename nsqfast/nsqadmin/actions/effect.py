@@ -1,4 +1,4 @@
-"""What an action would touch, for the dialog: numbers as they are now, and in words what happens and what does not."""
+"""What an action would affect, for the dialog: current numbers, and a description of what happens and what does not."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -74,7 +74,7 @@ PARTLY: Final = (
 
 
 class NodeEffect(msgspec.Struct):
-    """A row of the dialog; the numbers are None where the node did not answer, and where they do not matter."""
+    """A row of the dialog; the numbers are None if the node did not answer, or if they do not matter."""
 
     node: str
     hostname: str
@@ -89,7 +89,7 @@ class NodeEffect(msgspec.Struct):
 
 
 class Effect(msgspec.Struct):
-    """All that the dialog says. The page adds the loss to the button: "Empty billing: lose 12 messages"."""
+    """The whole content of the dialog. The page adds the loss to the button: "Empty billing: lose 12 messages"."""
 
     id: str
     action: Action
@@ -98,7 +98,7 @@ class Effect(msgspec.Struct):
     title: str
     button: str
     lines: Sequence[str]
-    confirm: str  # what has to be typed; '' for nothing
+    confirm: str  # the text to type; '' for none
     loses: bool
     nodes: list[NodeEffect]
     lookupds: list[str]
@@ -106,12 +106,12 @@ class Effect(msgspec.Struct):
 
 
 def loses(action: Action) -> bool:
-    """Messages."""
+    """Number of messages lost."""
     return action in (Action.DELETE, Action.EMPTY, Action.TOMBSTONE)
 
 
 def object_of(action: Action, item: Item, node: str = "") -> str:
-    """What the verb is done to."""
+    """The object of the verb."""
     if item.channel:
         return f"channel {item.channel} of topic {item.topic}"
     where = f" on node {node}" if action is Action.TOMBSTONE else ""
@@ -119,7 +119,7 @@ def object_of(action: Action, item: Item, node: str = "") -> str:
 
 
 def effect_of(action: Action, target: Target, order_id: str) -> Effect:
-    """Of one item."""
+    """The effect on one item."""
     item = target.item
     node = target.nodes[0] if action is Action.TOMBSTONE else ""
     lines = HAPPENS[action, item.kind]
@@ -146,7 +146,7 @@ def effect_of(action: Action, target: Target, order_id: str) -> Effect:
 
 def _node_effect(action: Action, holding: Holding, *, is_needed: bool) -> NodeEffect:
     is_known = not holding.error and action is not Action.CREATE
-    # A channel is made where its topic is. A new topic needs no nsqd, if there is an nsqlookupd that can know it.
+    # A channel is created where its topic is. A new topic needs no nsqd, if there is an nsqlookupd to register it.
     is_chosen = action is not Action.CREATE or holding.is_there is True or is_needed
     return NodeEffect(
         node=holding.node,
@@ -163,7 +163,7 @@ def _node_effect(action: Action, holding: Holding, *, is_needed: bool) -> NodeEf
 
 
 def audited_effect(target: Target) -> dict[str, Any]:
-    """What was to be lost or changed, for the audit."""
+    """The intended losses and changes, for the audit."""
     known = [holding for holding in target.holdings if not holding.error]
     return {
         "messages": sum(holding.messages for holding in known),

@@ -1,7 +1,7 @@
-"""Actions that were begun: on one item or on hundreds, with their progress, and what became of each node.
+"""Running and finished actions on one item or hundreds, with their progress and the result of each node.
 
-A job goes on when its page is closed. It is kept for KEPT_S, so that what failed can be tried again, a pause can be
-undone, and a second click finds the first one's job instead of doing everything twice.
+A job continues when its page is closed. It is kept for KEPT_S, so that failures can be retried, a pause can be undone,
+and a second click finds the first one's job instead of doing everything twice.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ STOP_S: Final = 2.0
 
 @dataclass(slots=True)
 class Done:
-    """One item, and what each node said."""
+    """One item, and the answer of each node."""
 
     target: Target
     results: list[Result]
@@ -45,39 +45,39 @@ class Job:
     action: Action
     targets: Sequence[Target]
     done: list[Done] = field(default_factory=list)
-    outcomes: set[Outcome] = field(default_factory=set)  # that were seen
+    outcomes: set[Outcome] = field(default_factory=set)  # seen so far
     is_stopped: bool = False
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def is_running(self) -> bool:
-        """More entries will come."""
+        """Whether more entries will come."""
         return not self.ended.is_set()
 
     @property
     def outcome(self) -> Outcome:
-        """Of all of them together."""
+        """The outcome of all of them together."""
         if self.outcomes <= {"ok"}:
             return "ok"
         return "failed" if self.outcomes == {"failed"} else "partial"
 
     def add(self, target: Target, results: list[Result]) -> Done:
-        """One more is done."""
+        """Add one that is done."""
         done = Done(target, results, outcome_of(results))
         self.done.append(done)
         self.outcomes.add(done.outcome)
         return done
 
     def stop(self) -> None:
-        """What was begun is finished, nothing more is begun."""
+        """Finish what has begun, but begin nothing more."""
         self.is_stopped = True
 
     def failed(self) -> list[Target]:
-        """What there is to try again."""
+        """The failures, which can be retried."""
         return [left for done in self.done if (left := left_of(self.action, done)) is not None]
 
     def changed(self) -> list[Target]:
-        """What was paused here and was not before, or the other way round: what an undo has to undo."""
+        """Targets whose pause state this job changed, which an undo has to revert."""
         return list(self._changed())
 
     def _changed(self) -> Iterator[Target]:
@@ -91,7 +91,7 @@ class Job:
                 yield replace(done.target, holdings=holdings)
 
     def to_json(self) -> dict[str, Any]:
-        """What the page shows. Of many items only the failures are told node by node."""
+        """The JSON for the page. For many items only failures are listed by node."""
         is_one = len(self.targets) == 1
         is_running = self.is_running
         return {
@@ -140,14 +140,14 @@ def _done_json(done: Done, *, is_whole: bool) -> dict[str, Any]:
 
 
 def left_of(action: Action, done: Done) -> Target | None:
-    """As little as is needed to try again what failed; None if nothing did."""
+    """The minimum needed to retry the failures; None if nothing failed."""
     failed = {result.node for result in done.results if not result.ok}
     if not failed:
         return None
     target = done.target
     if action is Action.TOMBSTONE:
         return target
-    # An nsqd that comes back tells nsqlookupd again what it has, so that this has to be forgotten anew.
+    # An nsqd that comes back registers again with nsqlookupd, which therefore has to forget the topic again.
     is_anew = action is Action.DELETE
     return replace(
         target,
@@ -157,7 +157,7 @@ def left_of(action: Action, done: Done) -> Target | None:
 
 
 class Jobs:
-    """Those of one nsqadmin."""
+    """The jobs of one nsqadmin."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -167,7 +167,7 @@ class Jobs:
         self._running: set[asyncio.Task[None]] = set()
 
     async def once(self, user: str, job_id: str, begin: Callable[[], Awaitable[Job]]) -> Job:
-        """The job of this id, begun if there is none. What `begin` raises leaves none behind."""
+        """The job with this id, begun if there is none. If `begin` raises, there is none."""
         self._forget()
         key = user, job_id
         known = self._jobs.get(key)
@@ -181,7 +181,7 @@ class Jobs:
             raise
 
     def get(self, user: str, job_id: str) -> Job:
-        """404 if it is not known any more; nobody sees another one's."""
+        """404 if it is no longer known; nobody sees another user's."""
         self._forget()
         known = self._jobs.get((user, job_id))
         if known is None or not known[1].done() or known[1].exception() is not None:
@@ -200,7 +200,7 @@ class Jobs:
     def start(
         self, request: web.Request, action: Action, targets: Sequence[Target], job_id: str
     ) -> Job:
-        """Begins, and returns at once."""
+        """Begin, and return at once."""
         job = Job(job_id or new_id(), action, targets)
         task = asyncio.get_running_loop().create_task(self._run(request, job))
         self._running.add(task)
@@ -208,7 +208,7 @@ class Jobs:
         return job
 
     async def close(self) -> None:
-        """What is being told is told to its end, for STOP_S at most."""
+        """Finish commands under way, for STOP_S at most."""
         if not self._running:
             return
         _, pending = await asyncio.wait(self._running, timeout=STOP_S)
@@ -239,7 +239,7 @@ class Jobs:
     async def _do(self, action: Action, target: Target, teller: Teller) -> list[Result]:
         if action is not Action.EMPTY:
             return await teller.perform(action, target)
-        # What goes by being emptied was not handled by a consumer: charts must not count it.
+        # Messages removed by emptying were not consumed: charts must not count them.
         self._note_emptied(target)
         results = await teller.perform(action, target)
         self._note_emptied(target)
@@ -271,12 +271,12 @@ class Jobs:
 
 
 def opposite(job: Job) -> Action:
-    """400 for what cannot be undone."""
+    """400 if it cannot be undone."""
     if job.action not in OPPOSITE:
         raise web.HTTPBadRequest(text=f"{job.action} cannot be undone")
     return OPPOSITE[job.action]
 
 
 def new_id() -> str:
-    """Nobody guesses it."""
+    """An id that nobody can guess."""
     return secrets.token_urlsafe(16)

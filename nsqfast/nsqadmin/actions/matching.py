@@ -1,7 +1,7 @@
-"""Sets of topics or channels for one go: rows that were picked, or all rows that the search of a page finds.
+"""Sets of topics or channels for one action: selected rows, or all rows that a page's search finds.
 
-The set that somebody confirmed is known by its hash. It is made anew, from a poll that began after the confirmation,
-before anything is done: otherwise an action could hit what nobody saw.
+A confirmed set is identified by its hash. Before anything is done, the set is computed again from a poll that began
+after the confirmation: otherwise an action could affect objects that nobody saw.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ TICK_S_MAX: Final = 15.0
 
 
 class Matching:
-    """Finds sets; `rows_of` gives the data of all rows of a page's table, LookupError if there is none."""
+    """Finds sets; `rows_of` returns the data of all rows of a page's table, LookupError if there is none."""
 
     def __init__(self, context: Context, rows_of: RowsOf) -> None:
         self._context = context
         self._rows_of = rows_of
 
     async def find(self, order: Order, role: Role) -> list[Target]:
-        """As the cluster is now, sorted. 400 for none, for too many, and for what is no topic or channel."""
+        """The current set, sorted. 400 if it is empty, too large, or contains anything but topics and channels."""
         await self._wait_for_news()
         items = order.items if order.items is not None else await self._read_rows(order, role)
         if not items or not all(item.topic for item in items):
@@ -54,7 +54,7 @@ class Matching:
         poller = self._context.poller
         try:
             async with asyncio.timeout(TICK_S_MAX):
-                # The first tick may be of a poll that was under way.
+                # The first tick may be of a poll that was already under way.
                 for _ in range(2):
                     poller.ask_now()
                     await poller.next_tick()
@@ -76,7 +76,7 @@ class Matching:
 
 
 def holdings_of(cluster: Cluster, item: Item, *, is_whole: bool) -> list[Holding]:
-    """As the last poll found them; a node that does not answer counts with what it had."""
+    """According to the last poll; a node that does not answer counts with its last numbers."""
     found = {part.node: _holding(cluster, part) for part in parts_of(cluster, item)}
     topic = cluster.topics.get(item.topic)
     if item.channel or topic is None:
@@ -124,7 +124,7 @@ class Row(msgspec.Struct):
 
 
 class BulkEffect(msgspec.Struct):
-    """As effect.Effect, for a set."""
+    """Like effect.Effect, for a set."""
 
     id: str
     action: Action
@@ -140,7 +140,7 @@ class BulkEffect(msgspec.Struct):
 
 
 async def bulk_effect(action: Action, targets: Sequence[Target], order_id: str) -> BulkEffect:
-    """What the dialog of a set says."""
+    """The dialog's content for a set."""
     kind = targets[-1].item.kind
     what = words_of(targets)
     rows: list[Row] = []
@@ -166,7 +166,7 @@ async def bulk_effect(action: Action, targets: Sequence[Target], order_id: str) 
 
 
 def words_of(targets: Sequence[Target]) -> str:
-    """How many of what: 3 topics, 1 channel, 4 topics and channels."""
+    """For example: 3 topics, 1 channel, 4 topics and channels."""
     kinds = sorted({target.item.kind for target in targets}, reverse=True)
     plural = " and ".join(f"{kind}s" for kind in kinds)
     return f"{len(targets):,} {kinds[0] if len(targets) == 1 else plural}"
@@ -184,6 +184,6 @@ def _row(target: Target) -> Row:
 
 
 def hash_of(action: Action, targets: Iterable[Target]) -> str:
-    """Of the names and the action: numbers change all the time."""
+    """Of the names and the action only: numbers change all the time."""
     named: list[Any] = [action.value, *([t.item.topic, t.item.channel] for t in targets)]
     return hashlib.sha256(msgspec.json.encode(named)).hexdigest()[:32]

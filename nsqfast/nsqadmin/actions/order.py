@@ -1,4 +1,4 @@
-"""What somebody asks to be done, as JSON; wrong requests are refused here with a text that says what to change."""
+"""Requested actions, as JSON; invalid requests are refused here with a text that says what to change."""
 
 import re
 from enum import StrEnum
@@ -11,7 +11,7 @@ from nsqfast.names import NAME_SIZE_MAX, is_valid_name
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-ITEMS_MAX: Final = 500  # topics or channels a go
+ITEMS_MAX: Final = 500  # topics or channels per action
 NODES_MAX: Final = 10_000
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{8,64}")
 NAME_RULE: Final = (
@@ -20,7 +20,7 @@ NAME_RULE: Final = (
 
 
 class Action(StrEnum):
-    """What can be done to a topic or a channel."""
+    """The actions on a topic or a channel."""
 
     CREATE = "create"
     DELETE = "delete"
@@ -36,7 +36,7 @@ class Action(StrEnum):
 
     @property
     def wants_name(self) -> bool:
-        """Somebody has to type what is to be lost."""
+        """The user has to type the name of what is lost."""
         return self in (Action.DELETE, Action.EMPTY)
 
 
@@ -51,26 +51,26 @@ class Item(msgspec.Struct, frozen=True, order=True):
 
     @property
     def kind(self) -> str:
-        """As NSQ's paths have it."""
+        """The kind as in NSQ's paths."""
         return "channel" if self.channel else "topic"
 
     @property
     def name(self) -> str:
-        """As somebody has to type it."""
+        """The name that the user has to type."""
         return f"{self.topic}/{self.channel}" if self.channel else self.topic
 
     @property
     def short_name(self) -> str:
-        """Where it is clear which topic is meant."""
+        """For places where the topic is clear."""
         return self.channel or self.topic
 
 
 class Order(msgspec.Struct):
     """One action on one item, or on many: `items`, or all rows of the table `table` of the page at `view`.
 
-    `nodes` are keys of nsqd, None for all that have it; a tombstone has exactly one. `tell_lookupds` matters to delete
-    only: whoever leaves out some nsqd leaves nsqlookupd alone, too. `confirm` is the name, or for many their number.
-    `hash` is that of the set which was confirmed. Two orders with the same `id` are one.
+    `nodes` are keys of nsqd, None for all that have it; a tombstone has exactly one. `tell_lookupds` matters only for
+    delete, which does not touch nsqlookupd if it leaves out some nsqd. `confirm` is the name, or for many items their
+    number. `hash` is that of the confirmed set. Two orders with the same `id` are one.
     """
 
     action: Action
@@ -87,12 +87,12 @@ class Order(msgspec.Struct):
 
     @property
     def item(self) -> Item:
-        """The one."""
+        """The only item."""
         return Item(self.topic, self.channel)
 
     @property
     def is_bulk(self) -> bool:
-        """It names a set."""
+        """Whether it names a set."""
         return self.items is not None or bool(self.view)
 
 

@@ -1,4 +1,4 @@
-"""Telling the nodes: nsqlookupd first, then the nsqd, all of a kind at once within limits; a result for each."""
+"""Send commands to nsqlookupd, then to nsqd, to all of a kind in parallel within limits; with a result for each."""
 
 import asyncio
 import re
@@ -18,17 +18,17 @@ _NSQ_WORD: Final = re.compile(r'got response (\d+) [^"]*"\{\\"message\\":\\"([A-
 
 @dataclass(slots=True)
 class Teller:
-    """Sends the steps of one job. A node that did not answer once is not waited for again in the same job."""
+    """Sends the steps of one job. A node that once did not answer is not waited for again in the same job."""
 
     upstream: Upstream
     silent: dict[str, str] = field(default_factory=dict)
     gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(NODES_AT_ONCE))
 
     async def perform(self, action: Action, target: Target) -> list[Result]:
-        """One result for each address, nsqlookupd first: that of the step that failed, if one did."""
+        """One result per address, nsqlookupd first: that of the failed step, if one failed."""
         results: dict[str, Result] = {}
         for step in steps_for(action, target):
-            # What failed there would fail again: a channel needs its topic.
+            # The following steps would fail, too: a channel needs its topic.
             left = [
                 address
                 for address in dict.fromkeys(step.addresses)
@@ -55,14 +55,14 @@ class Teller:
 
 
 def cause_of(error: UpstreamError, url: str) -> str:
-    """In few words: nsqd's own where it gave any."""
+    """A short reason: nsqd's own words if there are any."""
     text = str(error).removeprefix(f"{url}: ")
     found = _NSQ_WORD.search(text)
     return f"{found[1]} {found[2]}" if found else text
 
 
 def steps_for(action: Action, target: Target) -> list[Step]:
-    """A channel is made together with its topic."""
+    """A channel is created together with its topic."""
     item = target.item
     names = [(item.topic, "")] if action is Action.CREATE and item.channel else []
     names.append((item.topic, item.channel))
@@ -74,5 +74,5 @@ def steps_for(action: Action, target: Target) -> list[Step]:
 
 
 def audit_word(action: Action, item: Item) -> str:
-    """NSQ's name of the action, which its webhook knows."""
+    """NSQ's name of the action, as its webhook knows it."""
     return "tombstone_topic_producer" if action is Action.TOMBSTONE else f"{action}_{item.kind}"

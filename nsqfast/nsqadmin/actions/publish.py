@@ -45,7 +45,7 @@ class Publish:
         app.router.add_post("/ui/publish", admin_only(self.serve))
 
     async def serve(self, request: web.Request) -> web.Response:
-        """How many were sent, and what nsqd said to the one that it refused."""
+        """Returns how many were sent, and nsqd's answer to the refused one."""
         given = await _read(request)
         body = _body_of(given)
         node = given.node or await self._choose(given.topic)
@@ -81,7 +81,7 @@ class Publish:
     ) -> tuple[int, UpstreamError | None]:
         query = {"topic": given.topic} | ({"defer": str(given.defer_ms)} if given.defer_ms else {})
         target = f"/pub?{urlencode(query)}"
-        # One after the other, so that they arrive in order and the first refusal is the last.
+        # One after the other, so that they arrive in order and stop at the first refusal.
         for number in range(given.count):
             try:
                 await self._context.upstream.post(node, target, body)
@@ -103,7 +103,7 @@ class Publish:
 
 
 async def _read(request: web.Request) -> Publication:
-    # Larger than what the server takes of other requests: nsqd decides what is too large.
+    # Larger than the server's limit for other requests: nsqd decides what is too large.
     size, pieces = 0, []
     async for piece in request.content.iter_any():
         size += len(piece)
@@ -136,5 +136,5 @@ def _body_of(given: Publication) -> bytes:
 def _status(error: UpstreamError | None) -> int:
     if error is None:
         return 200
-    # What nsqd refuses is the sender's to change.
+    # If nsqd refuses it, the sender has to change it.
     return error.status if 400 <= error.status < 500 else 502

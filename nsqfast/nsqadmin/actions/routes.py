@@ -1,11 +1,11 @@
-"""What the pages' dialogs and menus ask for, JSON both ways; admins only, wrong requests with a text for people.
+"""Endpoints for the pages' dialogs and menus, JSON in both directions; admins only, with readable error texts.
 
-GET  /ui/effect?action=&topic=&channel=&node=  what the action would touch now (node as often as there are nodes)
-POST /ui/effect                                the same of an Order, sets included
-POST /ui/actions                               do it. One item: the end of it, 200, or 502 if no node did it.
+GET  /ui/effect?action=&topic=&channel=&node=  what the action would affect now (`node` may be repeated)
+POST /ui/effect                                the same for an Order, including sets
+POST /ui/actions                               do it. One item: the result, 200, or 502 if no node did it.
                                                A set: 202 at once. 409 with the new effect if the set has changed.
-GET  /ui/actions/ID                            how far it is
-POST /ui/actions/ID/stop, .../retry, .../undo  begin no more; try again what failed; take back a pause
+GET  /ui/actions/ID                            its progress
+POST /ui/actions/ID/stop, .../retry, .../undo  begin no more; retry failures; revert a pause
 """
 
 from collections.abc import Awaitable, Callable
@@ -39,7 +39,7 @@ CHANGED = "The set has changed since you looked: look again."
 
 
 class SetChangedError(Exception):
-    """Between the dialog and its confirmation; `effect` is that of the set as it is now."""
+    """The set changed between the dialog and its confirmation; `effect` is that of the current set."""
 
     def __init__(self, effect: BulkEffect) -> None:
         super().__init__(CHANGED)
@@ -47,7 +47,7 @@ class SetChangedError(Exception):
 
 
 class Again(msgspec.Struct):
-    """Of retry, stop and undo; the id is that of the new job."""
+    """The body of retry, stop and undo; the id is that of the new job."""
 
     id: str = ""
 
@@ -78,7 +78,7 @@ class Actions:
         app.on_shutdown.append(close)
 
     async def show_effect(self, request: web.Request) -> web.Response:
-        """Of one item."""
+        """The effect on one item."""
         query = request.query
         try:
             action = Action(query.get("action", ""))
@@ -90,7 +90,7 @@ class Actions:
         return await self._effect(request, order)
 
     async def count_effect(self, request: web.Request) -> web.Response:
-        """Of an Order."""
+        """The effect of an Order."""
         return await self._effect(request, await read_order(request))
 
     async def _effect(self, request: web.Request, order: Order) -> web.Response:
@@ -142,7 +142,7 @@ class Actions:
             raise web.HTTPBadRequest(text=f"Not done: confirm has to be {item.name}")
         nodes = order.nodes
         if nodes is None and action is Action.CREATE and not item.channel:
-            nodes = []  # as NSQ's nsqadmin does it: nsqlookupd alone
+            nodes = []  # as in NSQ's nsqadmin: only nsqlookupd
         target = await self._targets.find(action, item, nodes)
         if order.nodes is None and action is Action.CREATE:
             target.holdings = [holding for holding in target.holdings if holding.is_there]
@@ -164,22 +164,22 @@ class Actions:
         return self._jobs.get(user_of(request).name, request.match_info["id"])
 
     async def show(self, request: web.Request) -> web.Response:
-        """As it is now."""
+        """The current state."""
         return _answer(self._job(request).to_json())
 
     async def stop(self, request: web.Request) -> web.Response:
-        """What is under way is still told."""
+        """Commands under way are still sent."""
         job = self._job(request)
         job.stop()
         return _answer(job.to_json())
 
     async def retry(self, request: web.Request) -> web.Response:
-        """Only where it failed."""
+        """Retry only where it failed."""
         job = self._job(request)
         return await self._again(request, job, job.action, job.failed)
 
     async def undo(self, request: web.Request) -> web.Response:
-        """Only where it changed something."""
+        """Undo only where it changed something."""
         job = self._job(request)
         return await self._again(request, job, opposite(job), job.changed)
 
@@ -225,6 +225,6 @@ def _answer(value: object, status: int = 200) -> web.Response:
 
 
 def add_routes(app: web.Application, context: Context, rows_of: RowsOf) -> None:
-    """All that changes the cluster from a page."""
+    """Add everything with which a page changes the cluster."""
     Actions(context, rows_of).add_routes(app)
     Publish(context).add_routes(app)

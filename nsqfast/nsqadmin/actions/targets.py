@@ -1,4 +1,4 @@
-"""Which nsqd have a topic or a channel right now, and what they have of it: they are asked, not the last poll."""
+"""Ask which nsqd have a topic or a channel right now, and for its numbers there, instead of using the last poll."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ ANSWER_S: Final = 2.0  # somebody waits for the dialog
 
 @dataclass(slots=True)
 class Holding:
-    """What one nsqd has of an item. With an `error` nothing else is known; is_there is None then."""
+    """An nsqd's numbers for an item. With an `error` nothing else is known, and is_there is None."""
 
     node: str
     hostname: str = ""
@@ -38,13 +38,13 @@ class Holding:
 
     @property
     def messages(self) -> int:
-        """All of them."""
+        """Their total number."""
         return self.memory + self.disk + self.in_flight + self.deferred
 
 
 @dataclass(slots=True)
 class Target:
-    """An item, what each nsqd has of it, and which nsqlookupd are told."""
+    """An item, its numbers on each nsqd, and the nsqlookupd to notify."""
 
     item: Item
     holdings: list[Holding]
@@ -53,7 +53,7 @@ class Target:
 
     @property
     def nodes(self) -> list[str]:
-        """Those nsqd that are told."""
+        """The nsqd that get the commands."""
         return [holding.node for holding in self.holdings]
 
 
@@ -86,13 +86,13 @@ class Targets:
         return list(self._context.options.nsqlookupd_http_addresses) if told else []
 
     def _check_known(self, cluster: Cluster, nodes: Iterable[str]) -> None:
-        # Nobody may have us send requests to wherever they like.
+        # Users must not make us send requests to arbitrary addresses.
         for node in nodes:
             if node not in cluster.nodes:
                 raise web.HTTPBadRequest(text=f"The cluster has no node {node}.")
 
     def _is_registered(self, cluster: Cluster, action: Action, item: Item) -> bool:
-        """nsqlookupd alone knows it, so that it can be deleted there."""
+        """Only nsqlookupd knows it, so it can be deleted there."""
         known = cluster.topics.get(item.topic)
         return (
             action is Action.DELETE
@@ -101,7 +101,7 @@ class Targets:
         )
 
     async def _candidates(self, cluster: Cluster, item: Item) -> tuple[list[str], list[str]]:
-        """Who had it at the last poll, down or not, and who says that they have the topic now."""
+        """Nodes that had it at the last poll, down or not, and nodes that report the topic now."""
         known = dict.fromkeys(part.node for part in parts_of(cluster, item))
         if not self._discovery.lookupds:
             return list(known | dict.fromkeys(cluster.nodes)), []
@@ -112,7 +112,7 @@ class Targets:
         return list(known | dict.fromkeys(node.key for node in found.value)), []
 
     async def ask(self, nodes: Iterable[str], item: Item, *, is_whole: bool) -> list[Holding]:
-        """In the same order. A topic as a whole counts with its channels."""
+        """Holdings in the same order. A topic as a whole counts with its channels."""
         gate = asyncio.Semaphore(NODES_AT_ONCE)
         query = (
             {"topic": item.topic, "channel": item.channel}
@@ -143,7 +143,7 @@ class Targets:
 
 
 def _offer(cluster: Cluster, item: Item, nodes: Sequence[str] | None) -> list[Holding]:
-    """Where it can be made: on these nodes, or on any."""
+    """Where it can be created: on these nodes, or on any."""
     has_topic = {part.node for part in parts_of(cluster, Item(item.topic))}
     return [
         Holding(
@@ -157,7 +157,7 @@ def _offer(cluster: Cluster, item: Item, nodes: Sequence[str] | None) -> list[Ho
 
 
 def count(holding: Holding, stats: NsqdStats, item: Item, *, is_whole: bool) -> None:
-    """Fills in what the nsqd says of the item."""
+    """Fill in nsqd's figures about the item."""
     topic = next((one for one in stats.topics or () if one.topic_name == item.topic), None)
     holding.is_there = topic is not None
     if topic is None:
@@ -188,7 +188,7 @@ def _count_channel(holding: Holding, topic: TopicStats, name: str) -> None:
 
 
 def parts_of(cluster: Cluster, item: Item) -> Sequence[Part]:
-    """Of the last poll."""
+    """Its parts at the last poll."""
     topic = cluster.topics.get(item.topic)
     if topic is None or not item.channel:
         return topic.parts if topic else ()

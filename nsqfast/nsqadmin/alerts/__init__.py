@@ -1,1 +1,1 @@
-"""What other programs are told: what is wrong now, as JSON, and figures for Prometheus."""
+"""Output for other programs: current problems as JSON, and figures for Prometheus."""

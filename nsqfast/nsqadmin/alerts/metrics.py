@@ -1,4 +1,4 @@
-"""The figures behind /metrics, read when somebody asks."""
+"""The figures behind /metrics, read on request."""
 
 import asyncio
 import math
@@ -29,7 +29,7 @@ PROBLEM_LABELS = ("rule", "severity", "topic", "channel", "node")
 
 
 class Metrics:
-    """Of one nsqadmin."""
+    """The figures of one nsqadmin."""
 
     def __init__(self, context: Context) -> None:
         self._base = context.urls.decoded_base
@@ -43,13 +43,13 @@ class Metrics:
         """All figures, in the format that the Accept header asks for."""
         wanted = Format(request.headers.get("Accept", ""))
         metrics = list(self._registry.collect())
-        # A thousand problems take the library some milliseconds; nobody else has these objects.
+        # A thousand problems take the library some milliseconds; nobody else uses these objects.
         body = await asyncio.to_thread(wanted.metrics, metrics)
         return web.Response(body=body + wanted.end, headers={"Content-Type": wanted.content_type})
 
     @web.middleware
     async def count_requests(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """By route, never by what the client wrote; the outermost, so that it sees what is answered."""
+        """Count by route, never by client input; the outermost middleware, so that it sees the final answers."""
         status = 500
         try:
             response = await handler(request)
@@ -68,14 +68,14 @@ class Metrics:
 
 
 class Admin(Collector):
-    """Everything but what Python says of itself."""
+    """All figures except Python's own."""
 
     def __init__(self, context: Context, requests: Counter[tuple[str, int]]) -> None:
         self._context = context
         self._requests = requests
 
     def collect(self) -> Iterable[Metric]:
-        """As it is now."""
+        """Collect the current figures."""
         parts = (
             self._problems(),
             self._poll(),

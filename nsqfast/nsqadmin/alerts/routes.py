@@ -25,14 +25,14 @@ class Mute(msgspec.Struct):
 class ProblemList(msgspec.Struct):
     """The answer of /ui/problems."""
 
-    tick: int  # that was judged
-    total: int  # `problems` may be fewer: the worst
+    tick: int  # the tick that was judged
+    total: int  # `problems` may have fewer, the worst
     counts: dict[Severity, int]
     problems: list[Problem]
 
 
 def add_routes(app: web.Application, context: Context) -> None:
-    """Call it after those parts whose middlewares the counted requests go through."""
+    """Call this after adding the parts whose middlewares the counted requests pass."""
     metrics = Metrics(context)
     app.middlewares.insert(0, metrics.count_requests)
     app.router.add_get("/metrics", metrics.answer)
@@ -44,13 +44,13 @@ def add_routes(app: web.Application, context: Context) -> None:
 
 
 class Handlers:
-    """Of one nsqadmin."""
+    """The handlers of one nsqadmin."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
 
     async def list(self, _request: web.Request) -> web.Response:
-        """All, muted ones included; whoever asks wants them fresh."""
+        """All problems, including muted ones; a request counts as a viewer, so that they are fresh."""
         self._context.poller.seen()
         problems = self._context.problems
         return _json(
@@ -63,7 +63,7 @@ class Handlers:
         )
 
     async def mute(self, request: web.Request) -> web.Response:
-        """For some hours, one unless told otherwise."""
+        """Mute for some hours, by default one."""
         wanted = await _read(request)
         if not 0 < wanted.hours <= HOURS_MAX:
             raise web.HTTPBadRequest(text=f"hours has to be above 0 and at most {HOURS_MAX}")
@@ -71,7 +71,7 @@ class Handlers:
         return await self._answer(request, "mute_problem", wanted, found, {"hours": wanted.hours})
 
     async def unmute(self, request: web.Request) -> web.Response:
-        """At once."""
+        """Unmute at once."""
         wanted = await _read(request)
         found = self._context.problems.unmute(wanted.id)
         return await self._answer(request, "unmute_problem", wanted, found, {})
@@ -103,7 +103,7 @@ class Handlers:
 
 
 async def _read(request: web.Request) -> Mute:
-    """From JSON, or from the form of a page without scripts."""
+    """Read JSON, or the form of a page without scripts."""
     if request.content_type == FORM:
         given: dict[str, Any] = {name: str(value) for name, value in (await request.post()).items()}
         with contextlib.suppress(ValueError):

@@ -1,4 +1,4 @@
-"""How the JSON API answers: headers, errors and warnings as nsqadmin has them."""
+"""Answers of the JSON API: headers, errors and warnings as in nsqadmin."""
 
 import logging
 import re
@@ -33,12 +33,12 @@ class ApiError(Exception):
 
 
 def answer(value: Any) -> web.Response:
-    """As JSON."""
+    """Answer with JSON."""
     return answer_bytes(orjson.dumps(value))
 
 
 def answer_bytes(body: bytes) -> web.Response:
-    """What is JSON already."""
+    """Answer with bytes that are JSON already."""
     return web.Response(body=body, headers=JSON)
 
 
@@ -48,7 +48,7 @@ def refusal(status: int, text: str) -> web.Response:
 
 
 def warn(*steps: Iterable[Result]) -> str:
-    """The message of an answer: failures of one step are lines, steps are parted by semicolons; '' for none."""
+    """The message of an answer: failures of one step are lines, steps are separated by semicolons; '' for none."""
     texts = ["\n".join(one.text for one in step if not one.ok) for step in steps]
     given = [text for text in texts if text]
     for text in given:
@@ -57,7 +57,7 @@ def warn(*steps: Iterable[Result]) -> str:
 
 
 def query_of(request: web.Request) -> dict[str, str]:
-    """First value of each parameter; a query that cannot be read is the asker's fault."""
+    """The first value of each parameter; an unreadable query is the client's fault."""
     query = request.raw_path.partition("?")[2]
     try:
         return parse_query(query.encode("utf-8", "surrogateescape"))
@@ -67,7 +67,7 @@ def query_of(request: web.Request) -> dict[str, str]:
 
 
 def as_api(ask: Ask) -> Handler:
-    """A handler whose errors are JSON; the request is logged by whoever serves it."""
+    """A handler whose errors are JSON; the server logs the request."""
 
     async def handle(request: web.Request) -> web.Response:
         try:

@@ -1,4 +1,4 @@
-"""Bodies of requests, read as Go's decoder reads them: the first JSON value counts, whatever its type is called."""
+"""Read request bodies as Go's decoder does: the first JSON value counts, whatever the content type."""
 
 import json
 
@@ -21,7 +21,7 @@ _GO_TYPES = {
 
 
 async def read_body(request: web.Request) -> bytes:
-    """All of it; one byte more than BODY_SIZE_MAX says that it is too large."""
+    """The whole body; one byte more than BODY_SIZE_MAX shows that it is too large."""
     body = bytearray()
     while len(body) <= BODY_SIZE_MAX:
         piece = await request.content.read(BODY_SIZE_MAX + 1 - len(body))
@@ -32,7 +32,7 @@ async def read_body(request: web.Request) -> bytes:
 
 
 async def read_strings(request: web.Request, *names: str) -> dict[str, str]:
-    """These members of a JSON object, '' for what is missing; ApiError 400 with the decoder's text."""
+    """These members of a JSON object, '' for missing ones; ApiError 400 with the decoder's text."""
     body = await read_body(request)
     if len(body) > BODY_SIZE_MAX:
         raise ApiError(413, "BODY_TOO_BIG")

@@ -1,7 +1,7 @@
-"""gzip and deflate, as nsqadmin chooses: the first in the Accept-Encoding header that it knows, whatever its q says.
+"""gzip and deflate, chosen as in nsqadmin: the first known one in the Accept-Encoding header, whatever its q.
 
-deflate is the bare stream, without zlib's head, as Go's is. Pages are not compressed: they hold a secret beside text
-that comes from the address, and the length of a compressed page would tell of it (https://breachattack.com/).
+deflate is the bare stream without zlib's header, as in Go. Pages are not compressed: they hold a secret beside text
+from the address, and the length of a compressed page would leak it (https://breachattack.com/).
 """
 
 import asyncio
@@ -16,7 +16,7 @@ THREAD_SIZE_MIN = 64 << 10  # about 2 ms
 
 @web.middleware
 async def compress(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """For whole answers that are not compressed yet."""
+    """For complete answers that are not compressed yet."""
     response = await handler(request)
     encoding = chosen_encoding(request.headers.getall("Accept-Encoding", ()))
     if (
@@ -38,7 +38,7 @@ async def compress(request: web.Request, handler: Handler) -> web.StreamResponse
 
 
 def chosen_encoding(headers: tuple[str, ...] | list[str]) -> str:
-    """'' for none. As Go, only the first header counts."""
+    """'' for none. As in Go, only the first header counts."""
     for word in headers[0].split(",") if headers else ():
         if word.strip() in WINDOW_BITS:
             return word.strip()

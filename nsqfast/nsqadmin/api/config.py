@@ -1,4 +1,4 @@
-"""GET and PUT /config/NAME: a setting by its config key, for those whose address may; changes end with the program."""
+"""GET and PUT /config/NAME: a setting by its config key, for permitted addresses; changes end with the program."""
 
 import logging
 from typing import Any
@@ -19,7 +19,7 @@ log = logging.getLogger(PROGRAM)
 
 
 class Config:
-    """Handlers around the settings that the program runs with."""
+    """Handlers for the running program's settings."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -32,12 +32,12 @@ class Config:
         self._known = by_key(Options)
 
     async def get(self, request: web.Request) -> web.Response:
-        """A string as it is, anything else as JSON, durations in nanoseconds."""
+        """A string unchanged, anything else as JSON, durations in nanoseconds."""
         self._check_address(request)
         return self._answer(request.match_info["name"])
 
     async def put(self, request: web.Request) -> web.Response:
-        """Only what can change while it runs. Whether the user may was asked before, by access."""
+        """Change a setting that can change at run time. Access has already checked the user."""
         self._check_address(request)
         body = await read_body(request)
         if not body or len(body) > BODY_SIZE_MAX:

@@ -1,4 +1,4 @@
-"""Graphite: the rate of a metric for scripts, and its pictures through us with --proxy-graphite."""
+"""Graphite: the rate of a metric for scripts, and its pictures through nsqadmin with --proxy-graphite."""
 
 import logging
 from urllib.parse import urlencode
@@ -21,7 +21,7 @@ class _Series(msgspec.Struct):
 
 
 class Graphite:
-    """Handlers around --graphite-url."""
+    """Handlers for --graphite-url."""
 
     def __init__(self, context: Context) -> None:
         options = context.options
@@ -30,7 +30,7 @@ class Graphite:
         self._interval_s = max(1, options.statsd_interval_ns // SECOND_NS)
 
     async def rate(self, request: web.Request) -> web.Response:
-        """Of `target`, per second; N/A where Graphite has no number, or a negative one."""
+        """The rate of `target` per second; N/A if Graphite has no number, or a negative one."""
         query = query_of(request)
         if query.get("metric") != "rate":
             raise ApiError(400, "INVALID_ARG_METRIC")
@@ -57,7 +57,7 @@ class Graphite:
         return points[0][0] if points and points[0] else None
 
     async def render(self, request: web.Request) -> web.Response:
-        """What Graphite's /render answers to the same question."""
+        """The answer of Graphite's /render to the same query."""
         query = request.raw_path.partition("?")[2]
         url = f"{self._url}/render?{query}"
         try:

@@ -1,4 +1,4 @@
-"""End-to-end latencies as nsqadmin shows them: of one node, and merged over several."""
+"""End-to-end latencies in nsqadmin's form: of one node, and merged over several."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from nsqfast.nsqadmin.upstream.messages import Percentiles
 
 
 def latency_of(one: Percentiles | None) -> dict[str, Any] | None:
-    """Of one node: nsqd gives quantile and value, the rest of each percentile follows from them. Nanoseconds."""
+    """Of one node: nsqd reports quantile and value, from which the rest of each percentile follows. Nanoseconds."""
     if one is None:
         return None
     percentiles = None
@@ -23,7 +23,7 @@ def _filled(given: dict[str, float], count: int) -> dict[str, float]:
 
 
 def merge_latencies(parts: list[dict[str, Any] | None], topic: str, channel: str) -> dict[str, Any]:
-    """Over nodes: counts are summed, the average is weighted by count, min and max are those of the nodes' values."""
+    """Over nodes: counts are summed, the average is weighted by count, min and max are over the nodes' values."""
     merged: dict[float, dict[str, float]] = {}
     for part in parts:
         for one in (part or {}).get("percentiles") or ():
@@ -58,5 +58,5 @@ def _merge(merged: dict[float, dict[str, float]], one: dict[str, float]) -> None
 
 
 def _whole(number: float) -> float:
-    """5 instead of 5.0, which is how Go writes it."""
+    """5 instead of 5.0, as Go writes it."""
     return int(number) if number == int(number) else number

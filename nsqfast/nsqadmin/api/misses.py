@@ -1,4 +1,4 @@
-"""Paths and methods that nobody serves: what a script gets, as from nsqadmin. A browser is left to the pages."""
+"""Unknown paths and methods: scripts get nsqadmin's answers, browsers the pages' own."""
 
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
@@ -11,7 +11,7 @@ OURS = ("/api/", "/config/", "/ping/", "/render/")
 
 @web.middleware
 async def answer_misses(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """JSON for 404 and 405, a redirect for a slash too many, the methods for OPTIONS."""
+    """JSON for 404 and 405, a redirect for a superfluous slash, the methods for OPTIONS."""
     miss = request.match_info.http_exception
     if miss is None or _is_for_a_browser(request):
         return await handler(request)

@@ -1,4 +1,4 @@
-"""Topics, channels, clients and nodes as the JSON API shows them, with nsqadmin's keys in nsqadmin's order."""
+"""Topics, channels, clients and nodes in the JSON API's form, with nsqadmin's keys in nsqadmin's order."""
 
 import time
 from collections.abc import Iterable
@@ -193,7 +193,7 @@ def _sums(parts: Iterable[Json], names: Iterable[str]) -> dict[str, int]:
 
 
 def _deliveries(counts: dict[str, int]) -> dict[str, int]:
-    """Shown where nsqd counts them, which is with its topology experiment alone."""
+    """Shown if nsqd counts them, which it does only with its topology experiment."""
     given = {name: count for name, count in counts.items() if count}
     return {"delivery_msg_count": sum(given.values()), **given} if given else {}
 

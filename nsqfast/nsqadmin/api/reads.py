@@ -1,4 +1,4 @@
-"""GET /api/topics, /api/nodes and what is below them, /api/counter: the cluster as it is at this moment."""
+"""GET /api/topics, /api/nodes and the paths below, /api/counter: the cluster at this moment."""
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ Stats = list[tuple[Nsqd, NsqdStats]]
 
 
 class Reads:
-    """Handlers; each question is asked anew, see api.rounds."""
+    """Handlers; each request asks the nodes anew, see api.rounds."""
 
     def __init__(self, discovery: Discovery) -> None:
         self._discovery = discovery
@@ -128,9 +128,9 @@ class Reads:
     async def _stats(
         self, topic: str, channel: str
     ) -> tuple[Found[list[Nsqd]], Found[Stats], tuple[str, ...]]:
-        """Who has a topic, its numbers there, and the channels that nsqlookupd knows of it.
+        """The nodes that have a topic, its numbers there, and the channels that nsqlookupd knows.
 
-        nsqlookupd may know a topic that no nsqd has: it has no numbers, and is no error.
+        nsqlookupd may know a topic that no nsqd has: it has no numbers, but that is not an error.
         """
         discovery, channels = self._discovery, tuple[str, ...]()
         if discovery.lookupds:
@@ -191,7 +191,7 @@ def _join_list(head: bytes, pieces: list[bytes], rest: Json) -> bytes:
 
 
 def _join(head: bytes, pieces: list[bytes], tail: bytes) -> bytes:
-    """With commas between the pieces, and megabytes copied once only."""
+    """Join the pieces with commas, copying megabytes only once."""
     if not pieces:
         return head + tail
     pieces[0] = head + pieces[0]

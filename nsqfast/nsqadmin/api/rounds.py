@@ -1,8 +1,8 @@
-"""Who asks the same thing at the same time shares one round of questions to the cluster.
+"""Identical requests at the same time share one round of queries to the cluster.
 
-No answer is older than its request: a round serves only those who asked before it began. While one is under way, the
-next gathers those who come, and begins when that one ends, or after `GATHER_S`, so that a node which does not answer
-holds up nobody twice.
+No answer is older than its request: a round serves only requests that came before it began. While one is under way, the
+next one collects new requests, and begins when the current one ends, or after `GATHER_S`, so that a node that does not
+answer delays nobody twice.
 """
 
 import asyncio
@@ -12,20 +12,20 @@ GATHER_S = 0.1
 
 
 class Rounds:
-    """Keys are whatever tells the questions apart."""
+    """Keys identify the queries."""
 
     def __init__(self) -> None:
         self._gathering: dict[str, asyncio.Task[bytes]] = {}
         self._asking: dict[str, asyncio.Task[bytes]] = {}
 
     async def ask(self, key: str, question: Callable[[], Awaitable[bytes]]) -> bytes:
-        """What `question` gives, asked after this call began."""
+        """The result of a `question` that was asked after this call began."""
         round_ = self._gathering.get(key)
         if round_ is None:
             round_ = asyncio.get_running_loop().create_task(self._run(key, question))
             round_.add_done_callback(_forget_error)
             self._gathering[key] = round_
-        # The round goes on for the others when one of them leaves.
+        # The round continues for the others when one of them leaves.
         return await asyncio.shield(round_)
 
     async def _run(self, key: str, question: Callable[[], Awaitable[bytes]]) -> bytes:
@@ -42,6 +42,6 @@ class Rounds:
 
 
 def _forget_error(round_: asyncio.Task[bytes]) -> None:
-    """Nobody may be left to hear it."""
+    """Nobody may be left to receive it."""
     if not round_.cancelled():
         round_.exception()

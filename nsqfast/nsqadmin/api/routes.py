@@ -51,5 +51,5 @@ def add_routes(app: web.Application, context: Context) -> None:
 
 
 async def ping(_request: web.Request) -> web.Response:
-    """Always well."""
+    """Always OK."""
     return web.Response(text="OK")

@@ -22,14 +22,14 @@ Target = dict[str, str]
 
 
 class Writes:
-    """Handlers. An action that nobody could be asked about is 502; one that failed here or there is a warning."""
+    """Handlers. If nobody could be asked, an action is 502; partial failures are a warning."""
 
     def __init__(self, context: Context, steps: Steps) -> None:
         self._context = context
         self._steps = steps
 
     def only_admin(self, ask: Ask) -> Ask:
-        """Refuses all others before anything of the request is looked at."""
+        """Refuse all others before reading anything of the request."""
 
         async def check(request: web.Request) -> web.Response:
             if not user_of(request).is_admin:
@@ -67,7 +67,7 @@ class Writes:
         steps = self._steps.act(verb, **target)
         if verb != "empty":
             return self._answer(await self._do(request, action, target, steps))
-        # What was thrown away has not been consumed: the chart of the rate gets a gap.
+        # Messages thrown away were not consumed: the rate's chart gets a gap.
         self._context.poller.note_emptied(**target)
         try:
             return self._answer(await self._do(request, action, target, steps))

@@ -1,1 +1,1 @@
-"""Charts: what each page draws, the points behind it, and the pictures of Graphite."""
+"""Charts: the lines of each page, their points, and the pictures of Graphite."""

@@ -1,7 +1,7 @@
-"""The pictures of Graphite, for who has one: the keys that nsqd sends to statsd, and the addresses of their graphs.
+"""Graphite's pictures, if it is configured: the keys that nsqd sends to statsd, and the addresses of their graphs.
 
 nsqd's keys are described at https://nsq.io/components/nsqd.html (statsd); `--statsd-prefix`, `--statsd-counter-format`
-and `--statsd-gauge-format` say what stands around them. The browser asks Graphite, or with --proxy-graphite us.
+and `--statsd-gauge-format` surround them. The browser asks Graphite, or with --proxy-graphite us.
 """
 
 import re
@@ -50,7 +50,7 @@ SEVERAL = f"{RED},#2e8b57,{BLUE},#7b3f9e"
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A small graph that leads to a large one."""
+    """A small graph that links to a large one."""
 
     label: str
     small: str
@@ -60,7 +60,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Pictures:
-    """Of one page. `links` choose the timeframe."""
+    """The pictures of one page. `links` choose the timeframe."""
 
     pictures: Sequence[Picture]
     links: Sequence[Link]
@@ -75,7 +75,7 @@ def make_pictures(
     channel: str = "",
     quantiles: Sequence[float] = (),
 ) -> Pictures | None:
-    """Of a topic or channel over all nodes; None without --graphite-url. `quantiles` are those that nsqd measures."""
+    """For a topic or channel over all nodes; None without --graphite-url. `quantiles` are those that nsqd measures."""
     options = context.options
     wanted = {
         metric: [f"sumSeries({format_key(options, metric, topic, channel)})"] for metric in metrics
@@ -88,12 +88,12 @@ def make_pictures(
 
 
 def make_node_pictures(context: Context, query: Query, node: str) -> Pictures | None:
-    """Of the memory of an nsqd, by its key."""
+    """For the memory of an nsqd, by its key."""
     keys = {
         metric: place_key(context.options, metric, "mem.", host_name(node))
         for metric in NODE_METRICS
     }
-    # It runs so seldom that most steps have none.
+    # It runs so rarely that most steps have no value.
     keys["gc_runs"] = f"movingAverage({keys['gc_runs']},45)"
     return _pictures(context, query, {metric: [key] for metric, key in keys.items()})
 
@@ -124,7 +124,7 @@ def _pictures(
 
 
 def format_key(options: Options, metric: str, topic: str, channel: str = "") -> str:
-    """The key of a metric over all nodes, as statsd stores it."""
+    """The key of a metric over all nodes, as stored by statsd."""
     place = f"topic.{clean_name(topic)}."
     if channel:
         place += f"channel.{clean_name(channel)}."
@@ -139,7 +139,7 @@ def place_key(options: Options, metric: str, place: str, host: str = ANY) -> str
 
 
 def host_name(node: str) -> str:
-    """Of `broadcast_address:http_port`, as nsqd names itself."""
+    """From `broadcast_address:http_port`, as nsqd names itself."""
     return _DROPPED.sub("", re.sub(r"[.:]", "_", node))
 
 
@@ -150,7 +150,7 @@ def latency_target(options: Options, topic: str, channel: str, quantile: float) 
 
 
 def clean_name(name: str) -> str:
-    """As nsqd sends it: without the `#` of ephemeral names, and without whatever else Graphite takes for its own."""
+    """The name as nsqd sends it: without the `#` of ephemeral names, and without Graphite's special characters."""
     if name == ANY:
         return name
     return _DROPPED.sub("", name.replace(" ", "_").replace("/", "-"))
@@ -159,7 +159,7 @@ def clean_name(name: str) -> str:
 def small_graph(
     options: Options, address: str, timeframe: str, metric: str, targets: Sequence[str]
 ) -> str:
-    """A line without words beside it."""
+    """A line without any text."""
     return render_address(
         address,
         timeframe,
@@ -198,24 +198,24 @@ def large_graph(
 
 
 def summarize(options: Options, target: str) -> str:
-    """In steps of --statsd-interval."""
+    """Summarize in steps of --statsd-interval."""
     return f'summarize({target},"{interval_s(options)}sec","avg")'
 
 
 def interval_s(options: Options) -> int:
-    """Of statsd."""
+    """statsd's interval in seconds."""
     return max(1, options.statsd_interval_ns // 10**9)
 
 
 def color_of(metric: str) -> str:
-    """Red for what waits; of several lines each has its own."""
+    """Red for waiting messages; with several lines each has its own."""
     if metric == LATENCY or metric in NODE_METRICS:
         return SEVERAL
     return RED if metric in ("depth", "deferred_count") else BLUE
 
 
 def render_address(address: str, timeframe: str, **values: str | int | list[str]) -> str:
-    """Of Graphite's /render."""
+    """The URL of Graphite's /render."""
     return f"{address}/render?" + urlencode(
         {**values, "from": f"-{timeframe}", "until": "-1min"}, doseq=True
     )

@@ -1,4 +1,4 @@
-"""Which charts a page has, declared in the server: keys of history, lines with their column, colour and dash.
+"""The charts of each page, declared on the server: keys of history, lines with their column, colour and dash.
 
 The page carries the plan as JSON (templates/charts.html); `static/js/charts.js` draws it from `/ui/series`:
 
@@ -25,18 +25,18 @@ KEY_SIZES = {
     "topic": 2,
     "channel": 3,
     "node": 2,
-}  # what stands in front, and how many parts there are
-COLUMNS = NODE_COLUMNS  # all there are
-POINT_S = 10.0  # the open page asks for points at least that often, also where no number changes
+}  # first part, and the number of parts
+COLUMNS = NODE_COLUMNS  # all columns
+POINT_S = 10.0  # an open page asks for points at least this often, even if no number changes
 DEPTH = ("memory_depth", "backend_depth")
 LINES_MAX = 5  # colours that can be told apart
-# One for each colour, so that lines differ without it, too.
+# One for each colour, so that lines also differ without colour.
 DASHES = ("", "6 4", "2 3", "10 3 2 3", "12 5")
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """`colour` is 1 to LINES_MAX; its dash goes with it."""
+    """`colour` is 1 to LINES_MAX; its dash belongs to it."""
 
     label: str
     columns: Sequence[str]
@@ -45,13 +45,13 @@ class Line:
 
     @property
     def dash(self) -> str:
-        """As SVG's stroke-dasharray has it."""
+        """In the form of SVG's stroke-dasharray."""
         return DASHES[self.colour - 1]
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """`unit` stands behind each number: "/s", "B" for sizes, or nothing."""
+    """`unit` follows each number: "/s", "B" for sizes, or nothing."""
 
     id: str
     title: str
@@ -61,7 +61,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All charts of a page at one range; they share one question to the server."""
+    """All charts of a page for one range; they share one request to the server."""
 
     charts: Sequence[Chart]
     range: str
@@ -74,7 +74,7 @@ class Plan:
 
     @property
     def query(self) -> str:
-        """What is behind `/ui/series?`."""
+        """The query after `/ui/series?`."""
         used = {column for chart in self.charts for line in chart.lines for column in line.columns}
         columns = ",".join(column for column in COLUMNS if column in used)
         keys = [("key", format_key(key)) for key in self.keys]
@@ -82,7 +82,7 @@ class Plan:
 
     @property
     def range_text(self) -> str:
-        """As a summary says it."""
+        """The range in a summary's words."""
         return RANGE_NAMES[self.range]
 
     def to_json(self) -> dict[str, Any]:
@@ -113,7 +113,7 @@ class Plan:
 
 
 def make_plan(query: Query, history_s: float, charts: Sequence[Chart]) -> Plan:
-    """At the range of the page's address; ranges that history cannot fill are left out, but for the first two."""
+    """For the range in the page's address; ranges that history cannot fill are left out, except the first two."""
     known = [name for name, range_s in RANGES.items() if range_s <= max(history_s, 3600)]
     chosen = query.get("range", RANGE_DEFAULT)
     if chosen not in known:
@@ -130,12 +130,12 @@ def make_plan(query: Query, history_s: float, charts: Sequence[Chart]) -> Plan:
 
 
 def format_key(key: Key) -> str:
-    """`topic/orders`: each part quoted, for names may hold anything."""
+    """`topic/orders`: each part is quoted, because names may contain anything."""
     return "/".join(quote(part, safe="") for part in key)
 
 
 def parse_key(text: str) -> Key:
-    """The other way round; ValueError says what is wrong."""
+    """The inverse of format_key; ValueError says what is wrong."""
     parts = tuple(unquote(part) for part in text.split("/")) if text else ()
     if parts and len(parts) != KEY_SIZES.get(parts[0]):
         raise ValueError("key is empty, topic/T, channel/T/C or node/HOST:PORT")

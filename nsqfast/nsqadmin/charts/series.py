@@ -9,7 +9,7 @@
     {"step_s": 10, "from": 1700000000.0, "to": 1700003600.0, "utc_offset_s": 0, "times": [1700000010.0, ...],
      "series": [{"in_s": [4021.5, null, ...]}, ...], "marks": [{"at": 1700000100.0, "text": "empty billing"}]}
 
-null is what was not known: a node that did not answer, a restart. All series share `times`.
+null means unknown: a node that did not answer, a restart. All series share `times`.
 """
 
 import csv
@@ -41,7 +41,7 @@ DECIMALS = 2
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What the address asks for."""
+    """The query in the address."""
 
     keys: tuple[Key, ...]
     columns: tuple[str, ...]
@@ -104,12 +104,12 @@ class SeriesHandler:
         return answer
 
     def read(self, question: Question) -> dict[str, Any]:
-        """The JSON of the module's docstring."""
+        """The JSON described in the module's docstring."""
         history = self._context.history
         range_s = RANGES[question.range]
         until = self._context.poller.cluster.at or time.time()
         found = [history.series(key, range_s) for key in question.keys]
-        # Whoever is younger than the others has fewer points. A tick at the end of a step is there twice.
+        # A younger entity has fewer points. A tick at the end of a step appears twice.
         times = np.unique(max((series.times for series in found), key=len))
         wanted = times >= max(question.since, until - range_s)
         marks = {(mark.at, mark.text) for series in found for mark in series.marks}
@@ -157,7 +157,7 @@ class SeriesHandler:
 
 
 def read_column(series: Series, name: str, times: NDArray[np.float64]) -> list[float | None]:
-    """At these times; None where history has nothing."""
+    """The values at these times; None if history has none."""
     column = series.columns.get(name)
     if column is None or not len(series.times):
         return [None] * len(times)
@@ -189,7 +189,7 @@ def format_time(at: float) -> str:
 
 
 def to_csv(names: Sequence[str], rows: Sequence[Sequence[str | float | None]]) -> str:
-    """RFC 4180; an unknown value is an empty field, and no name can be taken for a formula."""
+    """RFC 4180; an unknown value is an empty field, and no name can be mistaken for a formula."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\r\n")
     writer.writerow([quote_formula(name) for name in names])

@@ -1,1 +1,1 @@
-"""What the cluster looks like now, and what it looked like: one poll for all viewers."""
+"""The current and past state of the cluster: one poll for all viewers."""

@@ -1,4 +1,4 @@
-"""One tick of the whole cluster, summed from what its nodes answered; in slices, for there may be 100,000 rows."""
+"""One tick of the whole cluster, summed from its nodes' answers; in slices, because there may be 100,000 rows."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ from nsqfast.nsqadmin.live.slices import Slices
 
 @dataclass(slots=True)
 class Arrangement:
-    """Where the rows of the nodes belong: found anew only when a node says other names, or comes, or goes."""
+    """Where the rows of the nodes belong: computed anew only when a node's names change, or a node comes or goes."""
 
     layouts: list[Layout] = field(default_factory=list)
     topics: Places[str] = field(default_factory=Places)
@@ -41,7 +41,7 @@ class Arrangement:
     channel_memory: Memory = field(default_factory=Memory)
 
     async def follow(self, samples: Sequence[Sample], slices: Slices) -> None:
-        """As these are."""
+        """Follow these nodes."""
         layouts = [sample.layout for sample in samples]
         if layouts != self.layouts:
             self.topics = await find_places([layout.topics for layout in layouts], slices)
@@ -56,7 +56,7 @@ async def aggregate(
     nodes: Iterable[NodeWatch],
     lookupds: Sequence[LookupdWatch],
 ) -> Cluster:
-    """What `nodes` and `lookupds` are now is what counts, though they go on changing."""
+    """Uses `nodes` and `lookupds` as they are at the call, although they continue to change."""
     ordered = sorted(nodes, key=lambda node: (node.identity.hostname, node.key))
     newest = max((parse_version(node.identity.version) for node in ordered), default=(0, 0, 0))
     # All in one step: a node may be asked, and answer, at any time.
@@ -145,7 +145,7 @@ def _add_channel(topic: Topic, name: str, entity: Entity) -> None:
 async def _sum_sizes(
     places: Places[str], samples: Sequence[Sample], slices: Slices
 ) -> list[int | None]:
-    """Bytes that were published to each topic; None where a node does not say it."""
+    """Bytes published to each topic; None if a node does not report it."""
     total = np.zeros(len(places.names), np.int64)
     is_known = np.ones(len(places.names), bool)
     for where, sample in zip(places.entities, samples, strict=True):

@@ -1,10 +1,10 @@
-"""Which rules are broken, since when, and whether for long enough to be told: hysteresis, and nothing else.
+"""Which rules are broken, since when, and whether for long enough to report: hysteresis, and nothing else.
 
     broken ──► waiting ──hold_s, ticks_min──► reported ──3 good ticks in a row──► gone
                   └──── one good tick ────► gone          (three, for a patient rule)
 
-What is not known at a tick (its node does not answer) is neither good nor bad: what waits goes on to wait and the time
-does not count, what is reported stays reported. What does not exist any more is gone at once.
+A tick without knowledge (the node does not answer) is neither good nor bad: a waiting case keeps waiting and the time
+does not count, a reported case stays reported. A case whose object no longer exists is gone at once.
 """
 
 import bisect
@@ -17,7 +17,7 @@ CLEAR_TICKS = 3
 
 
 class Severity(StrEnum):
-    """How bad it is."""
+    """The severity of a problem."""
 
     CRIT = "crit"
     WARN = "warn"
@@ -29,19 +29,21 @@ RANKS = {severity: rank for rank, severity in enumerate(Severity)}
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """When it is told, and how an operator looks into it."""
+    """When to report it, and how an operator looks into it."""
 
     name: str
     check: str  # one sentence; {node} stands for the node
     hold_s: float = 0.0
     ticks_min: int = 1
     is_patient: bool = False  # one good tick does not end the wait
-    has_to_grow: bool = False  # told when `measure` is above its least since it began
-    needs_rates: bool = False  # not known where rates are not
+    has_to_grow: bool = (
+        False  # reported only while `measure` is above its minimum since the case began
+    )
+    needs_rates: bool = False  # unknown while rates are unknown
 
 
 class Key(NamedTuple):
-    """What has the problem; '' for what does not matter to the rule."""
+    """The object of a problem; '' for parts that do not matter to the rule."""
 
     rule: str
     topic: str = ""
@@ -50,16 +52,16 @@ class Key(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """A rule is broken at this tick. `text` gets the time since when."""
+    """A rule is broken at this tick. `text` gets the time of its begin."""
 
     severity: Severity
     text: Callable[[float], str]
-    since: float | None = None  # unix time, if it is known better than from what was seen
+    since: float | None = None  # Unix time, if it is known better than from observation
     measure: float = 0.0
 
 
 class Known(Enum):
-    """What a tick says of something for which no rule was found broken."""
+    """What a tick says about an object for which no rule was found broken."""
 
     GOOD = 1
     UNKNOWN = 2
@@ -67,7 +69,7 @@ class Known(Enum):
 
 
 class Case:
-    """One rule, broken for one thing."""
+    """One rule, broken for one object."""
 
     __slots__ = (
         "finding",
@@ -82,7 +84,7 @@ class Case:
     )
 
     def __init__(self, since: float, seen_s: float, finding: Finding) -> None:
-        self.since = since  # unix time
+        self.since = since  # Unix time
         self.seen_s = seen_s  # on the clock of Cases
         self.finding = finding
         self.least = finding.measure
@@ -90,21 +92,21 @@ class Case:
         self.ticks = 0
         self.good_ticks = 0
         self.is_reported = False
-        self.rank = 0  # while it is reported, that with which it stands in the order
+        self.rank = 0  # while it is reported, its rank in the order
 
 
 class Cases:
-    """All of one nsqadmin. Each tick: `begin`, `add` for each finding, `settle`."""
+    """All cases of one nsqadmin. For each tick: `begin`, `add` for each finding, `settle`."""
 
     def __init__(self, gap_s_max: float) -> None:
-        # A clock that was set, or a machine that slept, is not time in which anything was seen.
+        # If the clock was set, or the machine slept, that is not time under observation.
         self._gap_s_max = gap_s_max
         self._cases: dict[Key, Case] = {}
         self._order: list[tuple[int, float, Key]] = []
         self._round = 0
         self._at = 0.0
-        self.now_s = 0.0  # seconds in which something was seen
-        self.step_s = 0.0  # of them, since the tick before
+        self.now_s = 0.0  # seconds under observation
+        self.step_s = 0.0  # of them, since the previous tick
         self.reported_counts = dict.fromkeys(Severity, 0)
 
     def __len__(self) -> int:
@@ -140,13 +142,13 @@ class Cases:
             self._report(key, case)
 
     def keep(self, key: Key) -> None:
-        """Nobody knows at this tick."""
+        """This tick does not know."""
         case = self._cases.get(key)
         if case is not None:
             self._wait(case)
 
     def settle(self, rules: dict[str, Rule], look: Callable[[Key], Known]) -> Iterator[None]:
-        """What becomes of all that no finding was added for, a case at a step."""
+        """Settle all cases without a finding, one per step."""
         for key, case in list(self._cases.items()):
             if case.round == self._round:
                 continue

@@ -1,4 +1,4 @@
-"""Rules for channels. Ephemeral ones break none: they may lose what nobody reads, and end with their consumers."""
+"""Rules for channels. Ephemeral ones break none: they may lose unread messages, and end with their consumers."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -22,7 +22,7 @@ NOT_READY = "consumers_not_ready"
 
 
 def channel_rules(options: Options) -> list[Rule]:
-    """With the times of the flags."""
+    """The rules with the times of the flags."""
     return [
         Rule(
             NO_CONSUMERS,
@@ -76,7 +76,7 @@ def channel_rules(options: Options) -> list[Rule]:
 
 
 class ChannelRules:
-    """Holds the sums of the channels that requeue or time out, and nothing of the others."""
+    """Keeps sums only for channels that requeue or time out."""
 
     def __init__(
         self, options: Options, rules: dict[str, Rule], cases: Cases, probes: Probes
@@ -90,7 +90,7 @@ class ChannelRules:
         self._dead_letter_ending = options.problem_dead_letter_suffix
 
     def judge(self, moment: Moment, channel: Channel) -> None:
-        """One that does something, and is not ephemeral."""
+        """Judge a channel with activity that is not ephemeral."""
         share = moment.share(channel)
         self._judge_pause(moment, channel, share)
         if not share.active_count:
@@ -102,7 +102,7 @@ class ChannelRules:
             self._judge_flow(moment, channel, share, share.rates)
 
     def is_store(self, moment: Moment, topic: str) -> bool:
-        """A topic of dead letters: they wait for a person, not for a consumer."""
+        """Whether it is a topic of dead letters, which wait for a person, not for a consumer."""
         ending = self._dead_letter_ending
         return (
             bool(ending)
@@ -111,7 +111,7 @@ class ChannelRules:
         )
 
     def look(self, moment: Moment, key: Key) -> Known:
-        """What is known of a channel that breaks this rule no more."""
+        """What is known of a channel that no longer breaks this rule."""
         channel = moment.cluster.channel(key.topic, key.channel)
         if channel is None:
             return Known.GONE
@@ -123,7 +123,7 @@ class ChannelRules:
         return Known.GOOD
 
     def forget(self, moment: Moment) -> Iterator[None]:
-        """Drop the sums of channels that are gone, or did nothing of the kind for the whole window."""
+        """Drop the sums of channels that are gone, or had no requeues or timeouts for the whole window."""
         for names, window in list(self._windows.items()):
             sums = window.sums()
             if moment.cluster.channel(*names) is None or not (sums.requeued or sums.timed_out):
@@ -131,7 +131,7 @@ class ChannelRules:
             yield
 
     def has_window(self, names: tuple[str, str]) -> bool:
-        """It requeued, or timed out, in the last minutes."""
+        """Whether it requeued, or timed out, in the last minutes."""
         return names in self._windows
 
     def _add(self, rule: str, channel: Channel, finding: Finding) -> None:
@@ -171,7 +171,7 @@ class ChannelRules:
             self._add(BACKLOG, channel, Finding(severity, text))
 
     def _judge_ready(self, moment: Moment, channel: Channel, share: Share) -> None:
-        """Of nodes that hold messages for consumers and give them none: is any consumer ready?"""
+        """Among the nodes that hold messages for consumers and deliver none: is any consumer ready?"""
         ready = [
             self._probes.ready_count(channel.topic, channel.name, node)
             for node in moment.serving_nodes(channel)
@@ -223,7 +223,7 @@ class ChannelRules:
 SHARE_WORDS = {REQUEUES: "were requeued", TIMEOUTS: "timed out"}
 NODES_SHOWN = 5
 
-Age = tuple[float | None, bool]  # of the oldest message, in seconds; whether it is at least that
+Age = tuple[float | None, bool]  # age of the oldest message in seconds; whether it is a lower bound
 
 
 # Texts are made when somebody reads them, and outlive their tick: they keep numbers, not the cluster.

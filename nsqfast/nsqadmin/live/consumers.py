@@ -1,7 +1,7 @@
-"""Who consumes a channel: asked of its nodes for this one channel, and only while somebody looks at its page.
+"""The consumers of a channel: its nodes are asked for this one channel, and only while somebody looks at its page.
 
-All who look share the answers of a tick. A node that does not answer in time keeps its last answer; it is not asked
-again before it did, and no page waits for it longer than WAIT_S.
+All viewers share the answers of a tick. If a node does not answer in time, its last answer stays; it is not asked again
+before it answers, and no page waits for it longer than WAIT_S.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ CHANNELS_MAX = 64  # that are looked at
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """One connection. `finish_s` is None until it was seen twice."""
+    """One connection. `finish_s` is None until its second observation."""
 
     node: str  # key of Cluster.nodes
     client: Client
@@ -31,13 +31,13 @@ class Consumer:
 
     @property
     def key(self) -> str:
-        """The same as long as it is connected."""
+        """Constant as long as it is connected."""
         return f"{self.node} {self.client.remote_address} {self.client.connect_ts}"
 
 
 @dataclass(frozen=True, slots=True)
 class NodeAnswer:
-    """What a node last said of the channel."""
+    """A node's last answer about the channel."""
 
     at: float  # unix time
     stats: ChannelStats
@@ -57,7 +57,7 @@ class Consumers:
 
 
 class ChannelWatch:
-    """One channel that somebody looks at."""
+    """One channel with viewers."""
 
     def __init__(self, topic: str, channel: str, upstream: Upstream) -> None:
         name = f"topic={quote(topic, safe='')}&channel={quote(channel, safe='')}"
@@ -71,7 +71,7 @@ class ChannelWatch:
         self._tick = -1
 
     async def get(self, cluster: Cluster, channel: Channel) -> Consumers:
-        """At most WAIT_S later; nodes that are down are not asked, and what they said is gone."""
+        """Returns within WAIT_S; nodes that are down are not asked, and their last answers are gone."""
         states = {
             part.node: cluster.nodes[part.node].state
             for part in channel.parts
@@ -137,7 +137,7 @@ class ChannelWatch:
 
 
 class ConsumerWatch:
-    """The channels that are looked at, the last CHANNELS_MAX of them."""
+    """The channels with viewers, at most the last CHANNELS_MAX."""
 
     def __init__(self, upstream: Upstream) -> None:
         self._upstream = upstream
@@ -155,6 +155,6 @@ class ConsumerWatch:
         return await watch.get(cluster, channel)
 
     def stop(self) -> None:
-        """At the end."""
+        """Call this at the end."""
         for watch in self._channels.values():
             watch.stop()

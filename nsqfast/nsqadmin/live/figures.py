@@ -1,8 +1,9 @@
-"""What the poller reads of an nsqd's /stats: numbers alone, decoded without clients and percentiles, then in arrays.
+"""The part of an nsqd's /stats that the poller reads: only numbers, decoded without clients and percentiles, then put
+into arrays.
 
-The fields are in nsqd's order, in which they are decoded fastest.
+The fields are in nsqd's order, which decodes fastest.
 
-Anything that nsqd cannot have meant (a count beyond 53 bits, text for a number) raises msgspec.DecodeError.
+Impossible values (a count beyond 53 bits, text for a number) raise msgspec.DecodeError.
 """
 
 import gc
@@ -40,7 +41,7 @@ class ChannelFigures(msgspec.Struct, gc=False, kw_only=True):
 
 
 class TopicFigures(msgspec.Struct, gc=False, kw_only=True):
-    """A topic on one nsqd; `message_bytes` is NO_SIZE where nsqd is older than 1.0.0."""
+    """A topic on one nsqd; `message_bytes` is NO_SIZE if nsqd is older than 1.0.0."""
 
     topic_name: str
     channels: tuple[ChannelFigures, ...] | None = None
@@ -52,7 +53,7 @@ class TopicFigures(msgspec.Struct, gc=False, kw_only=True):
 
 
 class MemoryFigures(msgspec.Struct, gc=False):
-    """Only answered when it is asked for."""
+    """Present only on request."""
 
     heap_in_use_bytes: Count = 0
 
@@ -72,9 +73,9 @@ _topics = msgspec.json.Decoder(tuple[TopicFigures, ...])
 
 
 def decode(body: bytes) -> Iterator[NodeFigures | tuple[TopicFigures, ...]]:
-    """The topics of a large answer in pieces, then what is left of it, whose `topics` are the last piece.
+    """Yield the topics of a large answer in pieces, then the rest, whose `topics` are the last piece.
 
-    Each piece takes a few milliseconds at most; between them the caller may let others run.
+    Each piece takes a few milliseconds at most; in between the caller may let others run.
     """
     ends = list(_piece_begins(body)) if len(body) > PIECE_SIZE_MAX else []
     if len(ends) < 2:
@@ -87,7 +88,7 @@ def decode(body: bytes) -> Iterator[NodeFigures | tuple[TopicFigures, ...]]:
 
 
 def _piece_begins(body: bytes) -> Iterator[int]:
-    """Where pieces of whole topics begin. A quote within a JSON string is escaped, so no name can look like one."""
+    """Where pieces of whole topics begin. Quotes within a JSON string are escaped, so no name can look like one."""
     found = body.find(TOPIC_BEGIN)
     while found >= 0:
         yield found
@@ -95,7 +96,7 @@ def _piece_begins(body: bytes) -> Iterator[int]:
 
 
 def read(body: bytes) -> Iterator[tuple[NodeFigures | None, "Figures"]]:
-    """The answer in pieces, each with its arrays; the last one comes with what the node says of itself."""
+    """Yield the answer in pieces, each with its arrays; the last one also has the node's own figures."""
     pieces = decode(body)
     while (found := _read_piece(pieces)) is not None:
         yield found
@@ -104,7 +105,7 @@ def read(body: bytes) -> Iterator[tuple[NodeFigures | None, "Figures"]]:
 def _read_piece(
     pieces: Iterator[NodeFigures | tuple[TopicFigures, ...]],
 ) -> tuple[NodeFigures | None, "Figures"] | None:
-    # A thousand tuples are made, and gone at the end: nothing that the garbage collector need look at meanwhile.
+    # A thousand tuples are created and freed at the end; the garbage collector need not examine them meanwhile.
     is_collecting = gc.isenabled()
     gc.disable()
     try:
@@ -168,7 +169,7 @@ def _read_rows(numbers: Callable[[Any], tuple[int, ...]], rows: Sequence[Any], w
 
 
 def join_figures(pieces: Sequence[Figures]) -> Figures:
-    """One after another."""
+    """Join them one after another."""
     if len(pieces) == 1:
         return pieces[0]
     chain = itertools.chain.from_iterable

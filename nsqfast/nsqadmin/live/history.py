@@ -1,4 +1,4 @@
-"""What the numbers of topics, channels and nodes were, for charts: rings of fixed size.
+"""Past numbers of topics, channels and nodes for charts, in rings of fixed size.
 
 A fine ring has the last hour, a coarse one all of --history; their steps are the smallest for which everything fits
 into --history-memory.
@@ -37,13 +37,13 @@ MARKS_MAX = 1000
 SPARKLINE_POINTS = 30
 SAVE_INTERVAL_S = 300.0
 UNKNOWN = float("nan")
-SLICE = 256  # entities between two looks at the clock
+SLICE = 256  # entities between two reads of the clock
 
 T = TypeVar("T")
 
 
 class History:
-    """Takes each tick; see `series` for what it gives."""
+    """Takes each tick; see `series` for the output."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -64,23 +64,23 @@ class History:
 
     @property
     def tables(self) -> tuple[Table, Table, Table]:
-        """Of all kinds."""
+        """The tables of all kinds."""
         return self.topics, self.channels, self.nodes
 
     @property
     def size_bytes(self) -> int:
-        """Of all rings."""
+        """Size of all rings."""
         return sum(table.fine.size_bytes + table.coarse.size_bytes for table in self.tables)
 
-    # The ticks
+    # Input: ticks
 
     def take(self, cluster: Cluster) -> None:
-        """One more tick; fills the slopes and the oldest ages of its topics and channels."""
+        """Take one more tick; fills in the slopes and the oldest ages of its topics and channels."""
         for _ in self.take_in_slices(cluster):
             pass
 
     def take_in_slices(self, cluster: Cluster) -> Iterator[None]:
-        """As `take`; whenever it yields, others may run."""
+        """Like `take`; whenever it yields, others may run."""
         now, up = cluster.at, _up(cluster)
         self._find_restarts(cluster)
         topics = [topic for topic in cluster.topics.values() if topic.parts]
@@ -114,7 +114,7 @@ class History:
         yield from self._tell(topics, channels, now)
 
     def _name(self, topics: list[Topic], channels: list[Channel], cluster: Cluster) -> None:
-        """Their keys: new ones only if they are others than at the last tick, for there may be thousands."""
+        """Their keys, rebuilt only if they differ from the last tick's, because there may be thousands."""
         names = [
             [topic.name for topic in topics],
             [channel.topic for channel in channels],
@@ -166,7 +166,7 @@ class History:
                 self.mark(f"nsqd {node.hostname} ({key}) restarted", ("node", key))
         self._start_times = {key: node.start_time for key, node in cluster.nodes.items()}
 
-    # Room
+    # Memory
 
     def _make_room(self, keys: list[list[Key]], now: float) -> None:
         missing = [
@@ -207,7 +207,7 @@ class History:
         return self._options.history_memory
 
     def adopt(self, stored: list[StoredTable]) -> None:
-        """Take over what a file holds, before the first tick."""
+        """Take over a file's content, before the first tick."""
         for table, part in zip(self.tables, stored, strict=True):
             table.adopt(part, time.time())
         plan = 0
@@ -215,10 +215,10 @@ class History:
             plan += 1
         self._use_plan(plan)
 
-    # What it gives
+    # Output
 
     def mark(self, text: str, key: Key = ()) -> None:
-        """Something happened now."""
+        """Note an event at the current time."""
         self.marks.append(Mark(time.time(), text, key))
 
     def _table(self, key: Key) -> Table:
@@ -226,7 +226,7 @@ class History:
         return {"topic": self.topics, "channel": self.channels, "node": self.nodes}[kind]
 
     def series(self, key: Key, range_s: int) -> Series:
-        """The last `range_s` seconds of one entity; nothing for one that is not known."""
+        """The last `range_s` seconds of one entity; nothing for an unknown one."""
         table = self._table(key)
         ring = table.fine if range_s <= FINE_RANGE_S else table.coarse
         slot = table.slots.get(key)
@@ -244,7 +244,7 @@ class History:
         return Series(ring.step_s, times[kept], columns, marks)
 
     def sparkline(self, key: Key) -> list[float | None]:
-        """Thirty means of the depth over the last hour, oldest first; None where it is not known."""
+        """Thirty means of the depth over the last hour, oldest first; None if unknown."""
         table = self._table(key)
         slot = table.slots.get(key)
         ring = table.fine
@@ -267,7 +267,7 @@ class History:
         ]
 
     def slope(self, key: Key) -> float | None:
-        """Messages a second by which the depth of a topic or channel grew over the last five minutes."""
+        """Messages per second by which the depth of a topic or channel grew over the last five minutes."""
         table = self._table(key)
         known = self._topic_slopes if table is self.topics else self._channel_slopes
         slot = table.slots.get(key)
@@ -307,7 +307,7 @@ class History:
             await self.save()
 
     async def save(self) -> None:
-        """Into --history-file, in a thread; trouble is one line in the log."""
+        """Save to --history-file, in a thread; an error is one line in the log."""
         path = self._options.history_file
         try:
             await asyncio.to_thread(save, snapshot(self.tables, self.marks), path)

@@ -1,7 +1,7 @@
-"""--history-file: the rings over a restart of nsqadmin.
+"""--history-file: keeps the rings over a restart of nsqadmin.
 
 A zip file (as of numpy.savez), so its parts have checksums: `about.json`, and an array for each block of each ring, the
-rows oldest first. It is written beside the old one and takes its place at once.
+rows oldest first. It is written beside the old one and replaces it atomically.
 """
 
 import zipfile
@@ -28,7 +28,7 @@ POINTS_MAX = 1 << 20
 BLOCKS_MAX = 1 << 12
 
 
-# What damage may end in: zipfile and numpy say it in many ways.
+# Possible errors for a damaged file: zipfile and numpy report damage in many ways.
 TROUBLE = (
     OSError,
     ValueError,
@@ -43,7 +43,7 @@ TROUBLE = (
 
 
 class HistoryFileError(Exception):
-    """It is damaged, or something else."""
+    """The file is damaged, or is something else."""
 
 
 class _RingAbout(msgspec.Struct):
@@ -76,7 +76,7 @@ class _RingPart:
 
 @dataclass(slots=True)
 class Snapshot:
-    """What is to be written; the rings may go on meanwhile."""
+    """The data to write; the rings may change meanwhile."""
 
     about: _About
     rings: list[_RingPart]
@@ -84,7 +84,7 @@ class Snapshot:
 
 
 def snapshot(tables: Sequence[Table], marks: Iterable[Mark]) -> Snapshot:
-    """On the loop."""
+    """Call this on the loop."""
     table_abouts: list[_TableAbout] = []
     rings: list[_RingPart] = []
     arrays = []
@@ -103,7 +103,7 @@ def snapshot(tables: Sequence[Table], marks: Iterable[Mark]) -> Snapshot:
 
 
 def save(taken: Snapshot, path: str) -> None:
-    """In a thread; OSError says why not."""
+    """Call this in a thread; OSError says why it failed."""
     with replacing(path) as stream, zipfile.ZipFile(stream, "w") as archive:
         archive.writestr(ABOUT, msgspec.json.encode(taken.about))
         for name, array in taken.arrays:
@@ -121,7 +121,7 @@ def _write(archive: zipfile.ZipFile, name: str, array: NDArray[Any]) -> None:
 
 
 def is_ours(path: str) -> bool:
-    """It is not there, empty, or began as one of these files; anything else is not to be written over."""
+    """Whether the file does not exist, is empty, or began as one of these files; others must not be overwritten."""
     try:
         with Path(path).open("rb") as stream:
             begin = stream.read(64)
@@ -135,7 +135,7 @@ def is_ours(path: str) -> bool:
 def load(
     path: str, tables: Sequence[Table], memory_max: int
 ) -> tuple[list[StoredTable], list[Mark]]:
-    """Read what the file holds of these tables, and its marks, in a thread. HistoryFileError; FileNotFoundError."""
+    """Read these tables and the marks, in a thread. HistoryFileError; FileNotFoundError."""
     try:
         if Path(path).stat().st_size > 2 * memory_max + (1 << 20):
             raise HistoryFileError("it is larger than --history-memory allows")
@@ -196,7 +196,7 @@ def _read_ring(archive: zipfile.ZipFile, name: str, table: Table, about: _RingAb
 def _read(archive: zipfile.ZipFile, name: str, shape: tuple[int, ...], kind: Any) -> NDArray[Any]:
     with archive.open(f"{name}.npy") as stream:
         array: NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
-        stream.read(1)  # the end: only there the checksum is compared
+        stream.read(1)  # the checksum is verified only at the end
     if array.shape != shape or array.dtype != kind:
         raise HistoryFileError("its parts do not fit together")
     return array

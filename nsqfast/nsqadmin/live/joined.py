@@ -1,4 +1,4 @@
-"""The rows of all nodes, put together by topic and channel, and summed; in slices, for there may be 100,000 of them."""
+"""The rows of all nodes, joined by topic and channel, and summed; in slices, because there may be 100,000 of them."""
 
 import itertools
 from collections.abc import Hashable, Iterator, Sequence
@@ -35,7 +35,7 @@ Where = slice | Ints
 
 @dataclass(slots=True)
 class Places(Generic[Name]):
-    """Where the rows of each node belong. The same from tick to tick while the nodes say the same names."""
+    """Where the rows of each node belong. Unchanged between ticks while the nodes report the same names."""
 
     names: list[Name] = field(default_factory=list)  # of the entities, sorted
     entities: list[Where] = field(default_factory=list)  # of each node: indexes of `names`
@@ -47,7 +47,7 @@ class Places(Generic[Name]):
 
 
 async def find_places(lists: Sequence[Sequence[Name]], slices: Slices) -> Places[Name]:
-    """From the names that each node says, none of them twice."""
+    """Compute it from the names that each node reports, none of them twice."""
     distinct = {id(names): names for names in lists}  # many nodes may share one
     every: dict[Name, None] = {}
     for names in distinct.values():
@@ -78,23 +78,23 @@ async def find_places(lists: Sequence[Sequence[Name]], slices: Slices) -> Places
 
 
 def _as_slice(indexes: Ints) -> Where:
-    """If they follow each other, as they do where a node has everything: ten times faster."""
+    """Use a slice if they are consecutive, as on a node that has everything: ten times faster."""
     if len(indexes) and (np.diff(indexes) == 1).all():
         return slice(int(indexes[0]), int(indexes[-1]) + 1)
     return indexes
 
 
 class Memory:
-    """For the rows of a tick; used again when nobody has that tick any more.
+    """Memory for the rows of a tick; reused when nobody has that tick any more.
 
-    New memory costs a page fault for each 4 kB that is written to, and they take longer than the writing.
+    New memory costs a page fault for each 4 kB written, which takes longer than the writing.
     """
 
     def __init__(self) -> None:
         self._arrays: list[tuple[ReferenceType[Rows], Ints, Doubles]] = []
 
     def take(self, keys: Sequence[str], order: Ints, nodes: Ints) -> Rows:
-        """With whatever numbers were there before."""
+        """Arrays with arbitrary content."""
         count = len(order)
         self._arrays = [one for one in self._arrays if len(one[1]) == count or one[0]()]
         free = next((one for one in self._arrays if len(one[1]) == count and not one[0]()), None)
@@ -110,12 +110,14 @@ class Memory:
 
 @dataclass(slots=True)
 class Joined:
-    """Of one tick."""
+    """The result of one tick."""
 
     rows: Rows
     begins: list[int]
-    values: Ints  # [entities, VALUES], summed; that of PAUSED is on how many nodes it is paused
-    rates: Doubles  # [entities, RATES], the sums of those that are known
+    values: (
+        Ints  # [entities, VALUES], summed; that of PAUSED counts the nodes on which it is paused
+    )
+    rates: Doubles  # [entities, RATES], sums of the known ones
     is_known: NDArray[np.bool_]  # [entities], on any node
 
 
@@ -173,7 +175,7 @@ Entity = tuple[Counts, Sequence[Part], Rates | None]
 
 
 def make_entities(joined: Joined) -> Iterator[Entity]:
-    """One after another; a few at a time are read from the arrays."""
+    """Make them one after another; a few at a time are read from the arrays."""
     rows, begins = joined.rows, joined.begins
     for begin in range(0, len(joined.values), ENTITIES_AT_ONCE):
         block = slice(begin, begin + ENTITIES_AT_ONCE)

@@ -1,4 +1,4 @@
-"""The nsqlookupd of the cluster: which nsqd each of them knows, and the topics that no nsqd has ("inactive")."""
+"""The nsqlookupd of the cluster: the nsqd that each of them knows, and the topics that no nsqd has ("inactive")."""
 
 import asyncio
 import hashlib
@@ -16,19 +16,19 @@ from nsqfast.nsqadmin.upstream.client import Upstream, UpstreamError
 from nsqfast.nsqadmin.upstream.decoding import decode
 from nsqfast.nsqadmin.upstream.messages import Channels, NsqdInfo, Producer, Topics
 
-CHANNELS_KEPT_S = 30.0  # of an inactive topic; nothing happens to them but by hand
+CHANNELS_KEPT_S = 30.0  # of an inactive topic; only manual actions change them
 CHANNELS_ASKED_MAX = 100  # of one nsqlookupd in one tick
 CHANNELS_AT_ONCE = 4
 
 
 class _RawNodes(msgspec.Struct, gc=False):
-    """/nodes, its nodes not looked at yet."""
+    """/nodes, with its nodes still encoded."""
 
     producers: list[msgspec.Raw] | None = None
 
 
 class LookupdWatch:
-    """One nsqlookupd: what it answered last, and how asking it went."""
+    """One nsqlookupd: its last answers, and the outcome of recent queries."""
 
     def __init__(self, address: str, upstream: Upstream) -> None:
         self.address = address
@@ -43,7 +43,7 @@ class LookupdWatch:
         self._upstream = upstream
 
     async def ask(self) -> str:
-        """Its nodes and topics; the error, or '' when they are here."""
+        """Ask for its nodes and topics; returns the error, or '' on success."""
         try:
             producers = await self._ask_producers()
             topics = await self._upstream.read(self.address, "/topics", Topics)
@@ -52,7 +52,7 @@ class LookupdWatch:
                 self.version = info.version
             await self._ask_channels()
         except UpstreamError as error:
-            self.version = ""  # whoever comes back may be another one
+            self.version = ""  # after an outage it may be another one
             return str(error).removeprefix(f"http://{self.address}")
         self.producers = producers
         self.topics = topics.topics or []
@@ -93,7 +93,7 @@ class LookupdWatch:
         self._channels[topic] = (time.monotonic(), sorted(set(found.channels or ())))
 
     def view(self) -> Lookupd:
-        """As it is at this tick; what it said last while it does not answer."""
+        """Its state at this tick; its last answers while it does not answer."""
         question = self.question
         known = set(self.topics)
         topics = {
@@ -114,7 +114,7 @@ class LookupdWatch:
 
 
 def identity_of(producer: Producer) -> Identity:
-    """As it told nsqlookupd."""
+    """The identity that it reported to nsqlookupd."""
     return Identity(
         hostname=producer.hostname,
         broadcast_address=producer.broadcast_address,

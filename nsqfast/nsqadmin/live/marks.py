@@ -1,4 +1,4 @@
-"""What was done to a topic or a channel, by a page or by a script, as a mark in its charts."""
+"""Actions of pages and scripts on a topic or a channel, as marks in its charts."""
 
 from typing import Final
 
@@ -18,7 +18,7 @@ def mark_action(history: History, verb: str, topic: str, channel: str = "", node
     """`verb` is one of PAST; `node` is of a tombstone."""
     key: tuple[str, ...] = ("channel", topic, channel) if channel else ("topic", topic)
     if node:
-        # A mark of the node would stand in the charts of all of its topics.
+        # A mark of the node would appear in the charts of all of its topics.
         history.mark(f"{PAST[verb]} on {node}", key)
     else:
         history.mark(f"{PAST[verb]} {key[0]} {key[-1]}", key)

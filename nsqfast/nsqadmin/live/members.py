@@ -1,7 +1,8 @@
-"""Which nsqd and nsqlookupd there are, as the settings and the nsqlookupd say; the settings may change at any time.
+"""The nsqd and nsqlookupd of the cluster, according to the settings and the nsqlookupd; the settings may change at any
+time.
 
-An nsqd that leaves the lists of all nsqlookupd (it died, or a whole nsqlookupd was restarted) is watched for FORGET_S
-more: otherwise a node that crashes would vanish from the pages without a word.
+An nsqd that leaves the lists of all nsqlookupd (it died, or a whole nsqlookupd was restarted) is watched for another
+FORGET_S: otherwise a node that crashes would silently vanish from the pages.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ FORGET_S = 900.0
 
 
 class GivenNode:
-    """An address of --nsqd-http-address, and who answers there."""
+    """An address of --nsqd-http-address, and the nsqd that answers there."""
 
     def __init__(self, address: str, upstream: Upstream) -> None:
         self.address = address
@@ -30,7 +31,7 @@ class GivenNode:
         self._upstream = upstream
 
     async def ask(self) -> str:
-        """The error, or '' when its identity is here."""
+        """Ask for its identity; returns the error, or '' on success."""
         try:
             info = await self._upstream.read(self.address, "/info", NsqdInfo)
         except UpstreamError as error:
@@ -48,7 +49,7 @@ class GivenNode:
 
 
 class Members:
-    """`nodes`, `lookupds` and `given` are what is asked at the next tick."""
+    """`nodes`, `lookupds` and `given` are asked at the next tick."""
 
     def __init__(self, options: Options, upstream: Upstream) -> None:
         self.nodes: dict[str, NodeWatch] = {}
@@ -63,7 +64,7 @@ class Members:
 
     @property
     def has_lookupds(self) -> bool:
-        """They are asked which nsqd there are."""
+        """Whether nsqlookupd are configured, which know the nsqd."""
         return bool(self._options.nsqlookupd_http_addresses)
 
     def read_options(self) -> None:
@@ -84,7 +85,7 @@ class Members:
         }
 
     def read_lists(self) -> None:
-        """After the nsqlookupd, or the nsqd of the settings, were asked: `nodes` as they say now."""
+        """After the nsqlookupd, or the nsqd of the settings, were asked: update `nodes`."""
         listed = self._listed()
         now = time.monotonic()
         for key, (identity, listing) in listed.items():
@@ -95,7 +96,7 @@ class Members:
                 )
                 self._count += 1
             else:
-                # /stats says the version of the one that runs now.
+                # /stats reports the version of the running one.
                 identity.version = node.identity.version or identity.version
                 node.identity = identity
             node.listing, node.listed_by, node.listed_s = listing, listing.lookupds, now
@@ -107,7 +108,7 @@ class Members:
                 self._retired.append(self.nodes.pop(key).question)
 
     def _is_forgotten(self, node: NodeWatch, now: float) -> bool:
-        # Those of another cluster go at once when the settings say another nsqlookupd.
+        # Those of another cluster go at once when the settings name other nsqlookupd.
         is_ours = any(address in self.lookupds for address in node.listed_by)
         return not is_ours or now - node.listed_s > FORGET_S
 
@@ -133,12 +134,12 @@ class Members:
         return node is not None and node.question.state is NodeState.DOWN
 
     def retired(self) -> list[Question]:
-        """What is not to be asked any more, and may be under way."""
+        """Former members, which may still have a query under way."""
         found, self._retired = self._retired, []
         return found
 
     def questions(self) -> list[Question]:
-        """Everything that may be under way."""
+        """Every query that may be under way."""
         return [
             *(node.question for node in self.nodes.values()),
             *(lookupd.question for lookupd in self.lookupds.values()),

@@ -1,12 +1,12 @@
-"""The cluster at one tick: what pages, problems, charts and exports read. Nothing here is changed once it is made.
+"""The cluster at one tick, for pages, problems, charts and exports. Nothing here changes after construction.
 
-A number is summed over the nodes that are known; a node that did not answer at this tick counts with its last numbers
-and says so (`Node.state`). A rate is per second since the tick before, from the numbers of each node alone, so a node
-that comes or goes makes none of its own; None where it is not known (first tick, restart of nsqd, no answer). The rate
-of a channel or topic is the sum over its nodes; one that did not answer counts with its last rates until it is DOWN.
+A number is the sum over all known nodes; a node that did not answer at this tick counts with its last numbers (see
+`Node.state`). A rate is per second since the tick before, from the numbers of each node alone, so a node that comes or
+goes causes no false rate; None where it is not known (first tick, restart of nsqd, no answer). The rate of a channel or
+topic is the sum over its nodes; one that did not answer counts with its last rates until it is DOWN.
 
-What a topic or channel has on each node is made when somebody looks at it: see live.parts. Topics and channels are
-structs that the garbage collector need not look at, for there may be thousands of them, new at each tick.
+The part of a topic or channel on each node is made on demand: see live.parts. Topics and channels are structs that the
+garbage collector does not track, because there may be thousands of them, new at each tick.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ __all__ = [
 
 
 class NodeState(StrEnum):
-    """What is known of an nsqd."""
+    """The state of an nsqd."""
 
     UP = "up"
     STALE = "stale"  # did not answer at the last tick or two: shown with its last numbers
@@ -50,16 +50,16 @@ class Channel(msgspec.Struct, gc=False):
     parts: Sequence[Part]
     rates: Rates | None
     depth_slope: float | None = (
-        None  # messages a second over the last five minutes; None: too young
+        None  # messages per second over the last five minutes; None: too young
     )
     oldest_s: float | None = (
-        None  # estimated age of the oldest message that waits; None: none waits, or unknown
+        None  # estimated age of the oldest waiting message; None: none waits, or unknown
     )
-    oldest_is_minimum: bool = False  # it is at least that old: beyond what history reaches
+    oldest_is_minimum: bool = False  # it is at least that old: history does not reach further
 
     @property
     def is_ephemeral(self) -> bool:
-        """Goes with its last consumer."""
+        """Whether it goes with its last consumer."""
         return self.name.endswith("#ephemeral")
 
     @property
@@ -69,7 +69,7 @@ class Channel(msgspec.Struct, gc=False):
 
 
 class Topic(msgspec.Struct, gc=False):
-    """One topic, over all nodes. Without a part it is known to nsqlookupd alone ("inactive")."""
+    """One topic, over all nodes. Without a part it is known only to nsqlookupd ("inactive")."""
 
     name: str
     counts: Counts
@@ -77,11 +77,11 @@ class Topic(msgspec.Struct, gc=False):
     channels: dict[str, Channel]
     rates: Rates | None
     depth_slope: float | None = None  # of the topic's own queue
-    message_bytes: int | None = None  # published since the start; None where a node does not say
+    message_bytes: int | None = None  # published since the start; None if a node does not report it
 
     @property
     def is_ephemeral(self) -> bool:
-        """Goes with its last channel."""
+        """Whether it goes with its last channel."""
         return self.name.endswith("#ephemeral")
 
     @property
@@ -91,7 +91,7 @@ class Topic(msgspec.Struct, gc=False):
 
     @property
     def total_depth(self) -> int:
-        """What waits in it and in all of its channels."""
+        """Messages waiting in it and in all of its channels."""
         return self.counts.depth + sum(channel.counts.depth for channel in self.channels.values())
 
 
@@ -109,13 +109,13 @@ class Node:
     since: float  # unix time of the last change of state
     answered_at: float | None  # unix time of the last answer; None: never
     error: str  # why the last question failed; '' if it did not
-    health: str  # as nsqd says it: "OK", or "NOK - ..."
-    start_time: int  # unix time; 0: unknown
+    health: str  # as nsqd reports it: "OK", or "NOK - ..."
+    start_time: int  # Unix time; 0: unknown
     is_out_of_date: bool  # some other node has a higher version
     counts: Counts  # of its topics' own queues, and of all its channels
     rates: Rates | None
     topic_count: int
-    memory_bytes: int | None  # None: it was not asked, or does not say
+    memory_bytes: int | None  # None: not requested, or not reported
     topology_zone: str = ""
     topology_region: str = ""
     lookupds: tuple[str, ...] = ()  # addresses of the nsqlookupd that know it
@@ -154,7 +154,7 @@ class Totals:
 
 @dataclass(slots=True)
 class Cluster:
-    """One tick. `tick` grows by one each; 0 means that nothing was asked yet."""
+    """One tick. `tick` grows by one each time; 0 means that nothing was asked yet."""
 
     tick: int
     at: float  # unix time
@@ -163,10 +163,10 @@ class Cluster:
     nodes: dict[str, Node]  # sorted by hostname, then key
     lookupds: dict[str, Lookupd]  # by address, in the order of the flags
     has_lookupds: bool  # configured with --lookupd-http-address
-    warnings: list[str] = field(default_factory=list)  # what could not be asked, a line each
+    warnings: list[str] = field(default_factory=list)  # failed queries, one line each
 
     def channel(self, topic: str, channel: str) -> Channel | None:
-        """One by its names; None if nobody has it."""
+        """One channel by its names; None if no node has it."""
         found = self.topics.get(topic)
         return found.channels.get(channel) if found else None
 

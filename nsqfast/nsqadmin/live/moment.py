@@ -1,4 +1,4 @@
-"""One tick as the rules see it: which numbers are fresh, and what consumers are expected to read."""
+"""One tick as the rules see it: the fresh numbers, and the channels that consumers are expected to read."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -21,11 +21,11 @@ class Share(NamedTuple):
     depth: int
     in_flight: int
     clients: int
-    rates: Rates | None  # None: not known on one of them
+    rates: Rates | None  # None: unknown on one of them
 
 
 class Moment:
-    """Made once for each tick."""
+    """Created once for each tick."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -37,7 +37,7 @@ class Moment:
         # They may answer again at the next tick.
         self._stale = {key for key, node in cluster.nodes.items() if node.state is NodeState.STALE}
         self._masks: dict[frozenset[str], NDArray[np.bool_]] = {}
-        # Consumers are kept from a tombstoned topic, so nobody misses them there.
+        # Consumers are kept away from a tombstoned topic, so they are not missing there.
         self._hidden: dict[str, set[str]] = {}
         for key, node in cluster.nodes.items():
             for topic in node.tombstones:
@@ -49,18 +49,18 @@ class Moment:
         return self.silent | hidden if hidden else self.silent
 
     def is_unclear(self, parts: Sequence[Part]) -> bool:
-        """One of these nodes may still have what was there before."""
+        """Whether one of these nodes may still have what was there before."""
         return bool(self._stale) and any(node in self._stale for node in node_keys(parts))
 
     def topic_parts(self, topic: Topic) -> Sequence[Part]:
-        """Those that count."""
+        """Its parts that count."""
         ignored = self.ignored(topic.name)
         if not ignored:
             return topic.parts
         return [part for part in topic.parts if part.node not in ignored]
 
     def share(self, channel: Channel) -> Share:
-        """What of it counts."""
+        """Its share that counts."""
         ignored = self.ignored(channel.topic)
         if not ignored and not channel.paused_parts:
             counts = channel.counts
@@ -84,14 +84,14 @@ class Moment:
         paused = parts.make(places[is_paused]) if is_paused.any() else []
         if paused:
             values, rates = values[~is_paused], rates[~is_paused]
-        # One that is unknown makes the sum unknown; the sum of none is 0.
+        # A single unknown one makes the sum unknown; the sum of none is 0.
         total = make_rates(rates.sum(axis=0).tolist()) if len(rates) else None
         counts = Counts(*values[:, :COUNTS].sum(axis=0).tolist())
         numbers = counts.depth, counts.in_flight_count, counts.client_count
         return Share(len(values), paused, *numbers, total)
 
     def _wanted(self, ignored: frozenset[str]) -> NDArray[np.bool_]:
-        """[nodes]; asked for the same few sets again and again."""
+        """[nodes]; asked for the same few sets repeatedly."""
         known = self._masks.get(ignored)
         if known is None:
             keys = self.cluster.nodes
@@ -99,7 +99,7 @@ class Moment:
         return known
 
     def serving_nodes(self, channel: Channel) -> list[str]:
-        """Those that count, with messages that wait, and consumers."""
+        """Counted nodes with waiting messages and consumers."""
         ignored = self.ignored(channel.topic)
         parts = channel.parts
         if not isinstance(parts, Parts):
@@ -116,7 +116,7 @@ class Moment:
 
 
 def add_rates(parts: Sequence[Part]) -> Rates | None:
-    """None where one of them is not known, or there is none."""
+    """None if one of them is unknown, or there is none."""
     rates = [part.rates for part in parts if part.rates is not None]
     if not parts or len(rates) < len(parts):
         return None

@@ -1,4 +1,4 @@
-"""Until when problems are muted; with --history-file also over a restart, in a file of JSON beside it."""
+"""Until when problems are muted; with --history-file this survives a restart, in a JSON file beside it."""
 
 import asyncio
 import logging
@@ -15,11 +15,11 @@ SIZE_MAX = 16 << 20
 
 
 class _Kept(msgspec.Struct):
-    nsqadmin_mutes: dict[str, float]  # by the id of a problem: unix time
+    nsqadmin_mutes: dict[str, float]  # by the id of a problem: Unix time
 
 
 class Mutes:
-    """Of one nsqadmin. `read` at the start, `save` after each `set`."""
+    """The mutes of one nsqadmin. Call `read` at the start, `save` after each `set`."""
 
     def __init__(self, options: Options) -> None:
         self._path = f"{options.history_file}.mutes" if options.history_file else ""
@@ -37,12 +37,12 @@ class Mutes:
             self._until[problem_id] = until
 
     def forget(self, now: float) -> None:
-        """Those that are over at this Unix time."""
+        """Forget mutes that are over at this Unix time."""
         if any(until <= now for until in self._until.values()):
             self._until = {name: until for name, until in self._until.items() if until > now}
 
     async def read(self) -> None:
-        """Of the nsqadmin before; a file with a fault is one line in the log."""
+        """Read those of the previous nsqadmin; a faulty file is one line in the log."""
         if not self._path:
             return
         try:
@@ -53,7 +53,7 @@ class Mutes:
             log.warning("problems: the mutes in %s are ignored: %s", self._path, error)
 
     async def save(self) -> None:
-        """In a thread; trouble is one line in the log."""
+        """Call this in a thread; an error is one line in the log."""
         if not self._path:
             return
         async with self._turn:

@@ -21,7 +21,7 @@ TEXT_LENGTH_MAX = 400
 
 
 def node_rules(options: Options) -> list[Rule]:
-    """With the times of the flags."""
+    """The rules with the times of the flags."""
     return [
         Rule(
             NODE_DOWN,
@@ -57,7 +57,7 @@ def node_rules(options: Options) -> list[Rule]:
 
 
 class NodeRules:
-    """Has no state of its own."""
+    """Stateless."""
 
     def __init__(
         self, options: Options, rules: dict[str, Rule], cases: Cases, probes: Probes
@@ -68,7 +68,7 @@ class NodeRules:
         self._probes = probes
 
     def judge(self, moment: Moment) -> Iterator[None]:
-        """All nsqd and nsqlookupd, one at a step."""
+        """Judge all nsqd and nsqlookupd, one per step."""
         cluster = moment.cluster
         for node in cluster.nodes.values():
             self._judge_node(moment, node)
@@ -86,7 +86,7 @@ class NodeRules:
                 yield
 
     def look(self, moment: Moment, key: Key) -> Known:
-        """What is known of a node that breaks this rule no more."""
+        """What is known of a node that no longer breaks this rule."""
         cluster = moment.cluster
         if key.rule == LOOKUPD_DOWN:
             return Known.GOOD if key.node in cluster.lookupds else Known.GONE
@@ -129,7 +129,7 @@ def _answering(cluster: Cluster) -> int:
 
 
 def _one_line(text: str) -> str:
-    """What a peer said. A lone surrogate, from bytes that are no UTF-8, is nothing that JSON can hold."""
+    """A peer's text in one line. A lone surrogate, from bytes that are not UTF-8, cannot be encoded in JSON."""
     line = " ".join(text.encode("utf-8", "replace").decode().split())
     return line if len(line) <= TEXT_LENGTH_MAX else line[: TEXT_LENGTH_MAX - 1] + "…"
 

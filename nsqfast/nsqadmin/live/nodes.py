@@ -1,4 +1,4 @@
-"""The nsqd of the cluster: each is asked for its numbers, and keeps the last ones that it gave."""
+"""The nsqd of the cluster: each is asked for its numbers, and keeps the last ones it reported."""
 
 import asyncio
 import time
@@ -21,13 +21,13 @@ from nsqfast.nsqadmin.upstream.client import Upstream, UpstreamError
 
 STATS = "/stats?format=json&include_clients=false&include_mem="
 MEMORY_TICKS = 30  # nsqd stops for a moment to count its memory
-# An answer that was under way while a channel was emptied may show it before or after.
+# An answer under way while a channel was emptied may show the state before or after.
 EMPTIED_MARGIN_S = 1.0
 
 
 @dataclass(slots=True)
 class Identity:
-    """Who an nsqd says that it is, in /info or to nsqlookupd."""
+    """The identity of an nsqd, from /info or nsqlookupd."""
 
     hostname: str
     broadcast_address: str
@@ -45,7 +45,7 @@ class Identity:
 
 @dataclass(slots=True)
 class Listing:
-    """What nsqlookupd say of one nsqd; empty in direct mode."""
+    """What nsqlookupd report about one nsqd; empty in direct mode."""
 
     lookupds: list[str] = field(default_factory=list)
     remote_addresses: list[str] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Listing:
 
 
 class NodeWatch:
-    """One nsqd: what it answered last, and how asking it went."""
+    """One nsqd: its last answer, and the outcome of recent queries."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class NodeWatch:
     ) -> None:
         self.identity = identity
         self.listing = Listing()
-        self.listed_s = time.monotonic()  # when it was last in a list
+        self.listed_s = time.monotonic()  # when it was last listed
         self.listed_by: list[str] = []  # at that time
         self.question = Question()
         self.sample = Sample()
@@ -74,7 +74,7 @@ class NodeWatch:
         self.health = ""
         self.start_time = 0
         self.memory_bytes: int | None = None
-        self.restarts = 0  # that were seen
+        self.restarts = 0  # number of restarts seen
         self._upstream = upstream
         self._turn = turn
         self._layouts = layouts
@@ -89,11 +89,11 @@ class NodeWatch:
         return self.identity.key
 
     def note_emptied(self, topic: str, channel: str) -> None:
-        """Now, by us; '' is the topic's own queue."""
+        """Emptied now, by us; '' is the topic's own queue."""
         self._emptied.append((time.monotonic(), topic, channel))
 
     async def ask(self) -> str:
-        """Its numbers; the error, or '' when they are here."""
+        """Ask for its numbers; returns the error, or '' on success."""
         wants_memory = (self._ticks + self._index) % MEMORY_TICKS == 0 or not self._ticks
         self._ticks += 1
         began_s = time.monotonic()
@@ -101,7 +101,7 @@ class NodeWatch:
         try:
             body = await self._upstream.get(self.key, path)
             sampled_s = (began_s + time.monotonic()) / 2
-            # One at a time: the slices of many, one after another, would be a long time for everybody else.
+            # One at a time: the slices of many, one after another, would delay everybody else for long.
             async with self._turn:
                 await self._take(body, sampled_s)
         except UpstreamError as error:
@@ -137,7 +137,7 @@ class NodeWatch:
             self.memory_bytes = figures.memory.heap_in_use_bytes or None
 
     def _take_emptied(self, sampled_s: float) -> dict[str, frozenset[str]]:
-        """What was emptied since the answer before; what was emptied after this one stays for the next."""
+        """Take the names emptied since the previous answer; those emptied after this one stay for the next."""
         found: dict[str, frozenset[str]] = {}
         for at_s, topic, channel in self._emptied:
             if at_s >= self._sampled_s - EMPTIED_MARGIN_S:
@@ -153,7 +153,7 @@ class NodeWatch:
             self.sample, self.rates = self.sample.without_rates(), None
 
     def view(self, version_max: tuple[int, ...]) -> Node:
-        """As it is at this tick."""
+        """Its state at this tick."""
         identity, question, listing = self.identity, self.question, self.listing
         return Node(
             key=identity.key,
@@ -182,7 +182,7 @@ class NodeWatch:
 
 
 def parse_version(text: str) -> tuple[int, ...]:
-    """Three numbers to compare; zeros for what is no version."""
+    """Three numbers to compare; zeros if it is not a version."""
     numbers = text.split("-", maxsplit=1)[0].split("+", maxsplit=1)[0].split(".")
     if len(numbers) != 3 or not all(part.isascii() and part.isdigit() for part in numbers):
         return (0, 0, 0)

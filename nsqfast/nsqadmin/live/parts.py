@@ -1,7 +1,7 @@
 """Numbers of topics and channels: on one node (Part), or on all of them (Parts).
 
 There are 100,000 of them in a large cluster, so a tick keeps them in arrays, a row for each topic or channel of each
-node, and makes a Part when somebody looks at it.
+node, and makes a Part on demand.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ Doubles = NDArray[np.float64]
 
 
 class Counts(msgspec.Struct, gc=False):
-    """Numbers as nsqd gives them, or their sum over nodes. For a topic: no in-flight and what follows."""
+    """Numbers as nsqd reports them, or their sum over nodes. A topic has neither in-flight nor the numbers after it."""
 
     depth: int = 0
     backend_depth: int = 0
@@ -29,14 +29,15 @@ class Counts(msgspec.Struct, gc=False):
 
     @property
     def memory_depth(self) -> int:
-        """What of the depth is in memory."""
+        """The part of the depth that is in memory."""
         return self.depth - self.backend_depth
 
 
 class Rates(msgspec.Struct, gc=False):
-    """Per second. `out` is what left a channel: messages in, less what its depth, in-flight and deferred grew by.
+    """Per second. `out` counts messages that left a channel: messages in, minus the growth of its depth, in-flight and
+    deferred.
 
-    Of a topic: `in_s` is what was published to it; the others are those of its channels, and 0 in its parts.
+    For a topic, `in_s` counts published messages; the others are those of its channels, and 0 in its parts.
     """
 
     in_s: float
@@ -62,12 +63,10 @@ RATES = len(Rates.__struct_fields__)
 
 
 class Rows(msgspec.Struct, frozen=True, weakref=True):
-    """All topics, or all channels, of all nodes at one tick: one node after another, as each of them says it."""
+    """All topics, or all channels, of all nodes at one tick: one node after another, in the order of its answer."""
 
     keys: Sequence[str]  # of the nodes
-    order: (
-        Ints  # [rows], of `values`; those of one entity stand together, in the order of the nodes
-    )
+    order: Ints  # [rows], of `values`; rows of one entity are adjacent, in the order of the nodes
     nodes: Ints  # [rows], indexes of `keys`, in that order
     values: Ints  # [rows, VALUES]
     rates: Doubles  # [rows, RATES], nan for unknown
@@ -109,7 +108,7 @@ class Parts(msgspec.Struct, frozen=True, gc=False):
         return self[row] if row < len(nodes) and nodes[row] == node else None
 
     def index_of(self, key: str) -> int:
-        """For `at`; -1 for a node that is not known."""
+        """For `at`; -1 for an unknown node."""
         keys = self.rows.keys
         return keys.index(key) if key in keys else -1
 

@@ -1,4 +1,4 @@
-"""Asks the whole cluster again and again, once for all viewers, and keeps what it last looked like."""
+"""Polls the whole cluster repeatedly, once for all viewers, and keeps its last state."""
 
 import asyncio
 import logging
@@ -18,21 +18,23 @@ from nsqfast.nsqadmin.upstream.client import Upstream
 log = logging.getLogger("nsqadmin")
 
 INTERVAL_S = 2.0
-# Intervals last this many times the CPU time of a poll and of what comes of it (rules, pages): under a tenth of a core.
+# The interval is this many times the CPU time of a poll and its consequences (rules, pages): below a tenth of a core.
 CPU_SHARE = 12
-# But not more than so many times that of the poll alone: a script that asks for much must not make pages old.
+# But at most this many times that of the poll alone: a script that asks for much must not make pages old.
 CYCLE_COST_MAX = 4
 UNSEEN_INTERVAL_S = 10.0
 UNSEEN_AFTER_S = 30.0
 PAUSE_S_MIN = 0.05  # between two polls, however slow the first was
 
-ANSWER_S = 1.5  # whoever has not answered then is late; its answer counts at the tick after
-SUSPECT_ANSWER_S = 0.2  # whoever did not answer the last time is not waited for any longer
+ANSWER_S = 1.5  # later answers are late, and count at the next tick
+SUSPECT_ANSWER_S = 0.2  # a node that did not answer the last time is not waited for any longer
 NODES_AT_ONCE = 16
-SUSPECTS_AT_ONCE = 16  # apart from the others: a frozen node must not take a place from a live one
+SUSPECTS_AT_ONCE = (
+    16  # separate from the others: a frozen node must not take a place from a live one
+)
 
 
-# What it gives, if anything, is gone through before the next one is called: work in slices.
+# If it returns an iterator, that is run to its end before the next one is called: work in slices.
 Listener = Callable[[Cluster], Iterator[None] | None]
 
 
@@ -46,14 +48,14 @@ class Watch(Protocol):
 
 
 class Poller:
-    """`cluster` is the last tick; whoever waits for the next one awaits `next_tick`."""
+    """`cluster` is the last tick; await `next_tick` for the next one."""
 
     def __init__(self, options: Options, upstream: Upstream) -> None:
         self.cluster: Cluster = EMPTY
         self.interval_s = INTERVAL_S
         self.cpu_s = 0.0  # of the last poll
-        self.cycle_cpu_s = 0.0  # from the begin of the poll before it to its own
-        self.took_s = 0.0  # the last poll, waiting included
+        self.cycle_cpu_s = 0.0  # from the begin of the previous poll to its own
+        self.took_s = 0.0  # the last poll, including waiting
         self._options = options
         self._members = Members(options, upstream)
         self._arrangement = Arrangement()
@@ -70,11 +72,11 @@ class Poller:
         self._listeners.append(listener)
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Start polling."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """Ask no more."""
+        """Stop polling."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -86,14 +88,14 @@ class Poller:
         self._wanted.set()
 
     def seen(self) -> None:
-        """A viewer asked; while none does, the cluster is asked more rarely."""
+        """A viewer asked; without viewers, polls are rarer."""
         was_unseen = self._is_unseen()
         self._seen_s = time.monotonic()
         if was_unseen:
             self.ask_now()
 
     def note_emptied(self, topic: str, channel: str = "", node: str = "") -> None:
-        """A channel was emptied by us: its rates are unknown over this time. To be called before and after it is done.
+        """We emptied a channel: its rates are unknown over this time. Call this before and after emptying.
 
         Without a node: on all of them.
         """
@@ -102,7 +104,7 @@ class Poller:
             watch.note_emptied(topic, channel)
 
     async def next_tick(self) -> Cluster:
-        """The tick that comes after now."""
+        """The first tick after the call."""
         await self._ticked.wait()
         return self.cluster
 
@@ -163,7 +165,7 @@ class Poller:
         suspects: set[Question] = {w.question for w in watches if w.question.is_suspect}
         for given in members.given.values():
             node = members.nodes.get(given.identity.key)
-            # Somebody else may answer there after a restart.
+            # After a restart another one may answer there.
             if node is None or node.question.state is not NodeState.UP:
                 watches.append(given)
                 if node is not None or given.question.is_suspect:
@@ -196,7 +198,7 @@ class Poller:
 
 
 async def _release(topics: list[Topic]) -> None:
-    """To free a hundred thousand objects takes a while, too."""
+    """Freeing a hundred thousand objects takes a while, too."""
     slices = Slices()
     while topics:
         topics.pop()
@@ -204,7 +206,7 @@ async def _release(topics: list[Topic]) -> None:
 
 
 async def _wait(asked: list[tuple[asyncio.Task[str], bool]]) -> None:
-    """For answers; those who are suspect have less time for it."""
+    """Wait for answers; suspect nodes have less time."""
     began_s = time.monotonic()
     await _wait_for([task for task, is_suspect in asked if not is_suspect], ANSWER_S)
     left_s = SUSPECT_ANSWER_S - (time.monotonic() - began_s)

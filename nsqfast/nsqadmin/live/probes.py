@@ -1,7 +1,7 @@
-"""Questions that the poll does not ask, because of what they cost: a few at a time, beside it.
+"""Queries too expensive for the poll: a few at a time, beside it.
 
-RDY of consumers    of channels whose messages wait though consumers are there and have nothing in flight
-free disk space     of each nsqd that tells it on /metrics, as ours do; once a minute
+RDY of consumers    of channels with waiting messages whose consumers have nothing in flight free disk space     of each
+nsqd that reports it on /metrics, as ours do; once a minute
 """
 
 import asyncio
@@ -21,7 +21,7 @@ ASKED_PER_TICK = 4
 WANTED_MAX = 1000
 READY_AGE_S = 10.0  # after which it is asked again
 DISK_AGE_S = 60.0
-# A broker with thousands of topics takes milliseconds to say what it measures.
+# A broker with thousands of topics takes milliseconds to report its metrics.
 DISK_PAUSE_S = 1.0
 
 DISK_FREE, DISK_SIZE = b"\nnsqd_disk_free_bytes ", b"\nnsqd_disk_size_bytes "
@@ -31,7 +31,7 @@ Names = tuple[str, str, str]  # topic, channel, key of the node
 
 @dataclass(slots=True)
 class Ready:
-    """The sum of its consumers' RDY; None: not known yet."""
+    """The sum of its consumers' RDY; None: unknown so far."""
 
     count: int | None
     asked_s: float  # monotonic; -inf: never
@@ -39,7 +39,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """Of the file system with nsqd's data path."""
+    """Free space of the file system with nsqd's data path."""
 
     free_bytes: float
     size_bytes: float
@@ -47,13 +47,13 @@ class Disk:
 
 @dataclass(slots=True)
 class _Measured:
-    disk: Disk | None  # None: it does not say
-    start_time: int  # of the nsqd that was asked; what another one says may differ
+    disk: Disk | None  # None: not reported
+    start_time: int  # of the nsqd that was asked; another one may report something else
     asked_s: float
 
 
 class Probes:
-    """Without `upstream` nothing is ever asked, and nothing known."""
+    """Without `upstream` nothing is asked, and nothing known."""
 
     def __init__(self, upstream: Upstream | None) -> None:
         self._upstream = upstream
@@ -64,7 +64,7 @@ class Probes:
         self._disk_asked_s = 0.0
 
     def ready_count(self, topic: str, channel: str, node: str) -> int | None:
-        """Wants to know it; None until somebody was asked."""
+        """Request it; None until somebody was asked."""
         names = (topic, channel, node)
         ready = self._ready.get(names) or Ready(None, float("-inf"))
         if len(self._wanted) < WANTED_MAX:
@@ -72,12 +72,12 @@ class Probes:
         return ready.count
 
     def disk(self, node: str) -> Disk | None:
-        """None: it does not say, or was not asked yet."""
+        """None: not reported, or not asked yet."""
         found = self._disks.get(node)
         return found.disk if found else None
 
     def ask(self, cluster: Cluster) -> None:
-        """At the end of a tick. What was not wanted at this tick is dropped."""
+        """Call this at the end of a tick. Items not requested at this tick are dropped."""
         self._ready, self._wanted = self._wanted, {}
         for key in self._disks.keys() - cluster.nodes.keys():
             del self._disks[key]
@@ -97,7 +97,7 @@ class Probes:
                 await self._task
 
     def _due_ready(self) -> list[Names]:
-        """Those asked longest ago."""
+        """The ones asked longest ago."""
         oldest_s = time.monotonic() - READY_AGE_S
         due = [
             (ready.asked_s, names)
@@ -107,7 +107,7 @@ class Probes:
         return [names for _, names in sorted(due)[:ASKED_PER_TICK]]
 
     def _due_disk(self, cluster: Cluster) -> tuple[str, int] | None:
-        """The nsqd asked longest ago; one at a time, and none that has said that it does not know."""
+        """The nsqd asked longest ago; one at a time, and none that has shown that it does not report it."""
         now_s = time.monotonic()
         if now_s - self._disk_asked_s < DISK_PAUSE_S:
             return None
@@ -145,7 +145,7 @@ class Probes:
             count = ready_count(await upstream.read(node, path, NsqdStats))
         except UpstreamError as error:
             log.debug("RDY of %s/%s: %s", topic, channel, error)
-        # Gone if nobody wants to know any more.
+        # Gone if nobody requests it any more.
         ready = Ready(count, time.monotonic())
         for known in (self._ready, self._wanted):
             if names in known:
@@ -162,7 +162,7 @@ class Probes:
 
 
 def ready_count(stats: NsqdStats) -> int | None:
-    """The RDY of all consumers of the one channel that was asked for; None without any."""
+    """The RDY of all consumers of the one requested channel; None without any."""
     clients = [
         client
         for topic in stats.topics or ()
@@ -173,7 +173,7 @@ def ready_count(stats: NsqdStats) -> int | None:
 
 
 def read_disk(metrics: bytes) -> Disk | None:
-    """From what our nsqd says on /metrics; None from anything else."""
+    """Parse /metrics of our nsqd; None for anything else."""
     free, whole = _sample(metrics, DISK_FREE), _sample(metrics, DISK_SIZE)
     return Disk(free, whole) if free is not None and whole else None
 

@@ -1,10 +1,10 @@
-"""What is wrong now: the rules are applied to each tick, and what they find is kept for pages and /metrics.
+"""Current problems: applies the rules to each tick, and keeps the findings for pages and /metrics.
 
     Problems.take ─► Rules.judge ─► Cases ─► found, counts
-                        └ Probes: what only some channels are asked for
+                        └ Probes: queries for some channels only
 
 A tick is judged in slices, the first of them at once: the list of a small cluster belongs to its tick, that of a large
-one comes a little later. A tick that comes while another is judged waits, and only the newest.
+one comes a little later. While a tick is judged, only the newest of the following ones waits.
 """
 
 import asyncio
@@ -28,17 +28,17 @@ __all__ = ["Problem", "Problems", "Severity"]
 
 SLICE_S = 0.002
 FOUND_MAX = 1000
-STEPS_PER_LOOK = 16  # at the clock
+STEPS_PER_LOOK = 16  # between two reads of the clock
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One row. `text` is the evidence, `check` says how to look into it; a line each."""
+    """One row. `text` is the evidence, `check` says how to look into it; one line each."""
 
-    id: str  # the same as long as it lasts
+    id: str  # constant as long as it lasts
     rule: str
     severity: Severity
-    topic: str  # '' if it is none of a topic's
+    topic: str  # '' if it concerns no topic
     channel: str
     node: str  # key of Cluster.nodes, or address of an nsqlookupd
     since: float  # unix time
@@ -63,7 +63,7 @@ class Problems:
 
     @property
     def total(self) -> int:
-        """How many there are; `found` has no more than FOUND_MAX."""
+        """The number of problems; `found` has no more than FOUND_MAX."""
         return sum(self.counts.values())
 
     def take(self, cluster: Cluster) -> None:
@@ -76,7 +76,7 @@ class Problems:
             self._task = asyncio.get_running_loop().create_task(self._go_on(steps))
 
     async def stop(self) -> None:
-        """Judges and asks no more."""
+        """Stop judging and asking."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -88,14 +88,14 @@ class Problems:
         return next((problem for problem in self.found if problem.id == problem_id), None)
 
     def mute(self, problem_id: str, for_s: float) -> Problem | None:
-        """It counts as known until then, also if it goes and comes back; None if there is no such problem.
+        """It counts as known until then, even if it goes and comes back; None if there is no such problem.
 
-        Whoever calls it saves the mutes.
+        The caller saves the mutes.
         """
         return self._set_mute(problem_id, time.time() + for_s)
 
     def unmute(self, problem_id: str) -> Problem | None:
-        """As `mute`."""
+        """Like `mute`."""
         return self._set_mute(problem_id, 0.0)
 
     def _set_mute(self, problem_id: str, until: float) -> Problem | None:
@@ -125,7 +125,7 @@ class Problems:
         for key, case in islice(self._rules.cases.reported(), FOUND_MAX):
             found.append(self._problem(key, case))
             yield
-        # Whoever muted one between two steps is heeded, too.
+        # A mute between two steps counts, too.
         self.found = [self._with_mute(problem) for problem in found]
         self.counts = dict(self._rules.cases.reported_counts)
         self.tick = cluster.tick
@@ -151,13 +151,13 @@ class Problems:
 
 
 def check_options(options: Options) -> None:
-    """OptionsError for what no rule can use."""
+    """OptionsError for values that no rule can use."""
     if options.problem_window_ns <= 0:
         raise OptionsError("--problem-window must be above 0s")
 
 
 def _run_slice(steps: Iterator[None]) -> bool:
-    """Whether all is done; else there is more to do."""
+    """Run a slice; returns whether all is done."""
     due_s = time.perf_counter() + SLICE_S
     while True:
         for _ in islice(steps, STEPS_PER_LOOK):

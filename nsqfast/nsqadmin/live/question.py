@@ -1,4 +1,4 @@
-"""One address that is asked again and again: at most one question under way, and how the last ones went.
+"""One address that is asked repeatedly: at most one query at a time, and the outcome of the last ones.
 
 UP      answered since the last tick
 STALE   did not, once or twice in a row
@@ -16,7 +16,7 @@ MISSES_MAX = 3
 
 
 class Question:
-    """`ask` takes what it is given itself and raises nothing but what `Trouble` names; see `settle`."""
+    """`ask` handles the answer itself and raises only what `Trouble` names; see `settle`."""
 
     def __init__(self) -> None:
         self.state = NodeState.DOWN
@@ -29,11 +29,11 @@ class Question:
 
     @property
     def is_suspect(self) -> bool:
-        """Did not answer the last time."""
+        """Whether it did not answer the last time."""
         return self.misses > 0
 
     def ask(self, coroutine: Callable[[], Coroutine[Any, Any, str]]) -> asyncio.Task[str]:
-        """Begin, unless the last question is still under way; the result is an error, '' for an answer."""
+        """Begin, unless the last query is still under way; the result is an error, '' for an answer."""
         if self._task is None:
             self._asked_s = time.monotonic()
             self._task = asyncio.get_running_loop().create_task(coroutine())
@@ -58,7 +58,7 @@ class Question:
         return True
 
     async def cancel(self) -> None:
-        """Ends what is under way."""
+        """Cancel the query under way."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])

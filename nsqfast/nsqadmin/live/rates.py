@@ -1,13 +1,14 @@
 """Rates of one node's topics and channels, from two of its own answers.
 
-    in/s        what its message_count grew by
-    out/s       what left the channel: that, less what depth, in-flight and deferred grew by
+    in/s        growth of its message_count
+    out/s       messages that left the channel: that, minus the growth of depth, in-flight and deferred
     requeue/s, timeout/s   as nsqd counts them
 
-Emptying takes messages away that were never delivered. nsqd does not count them; so the rates of a channel are unknown
-over the time of an empty that we were told of, and where messages went though no consumer was there before or after.
+Emptying removes messages that were never delivered, and nsqd does not count them. So the rates of a channel are unknown
+over the time of a known empty, and whenever messages left although no consumer was there before or after.
 
-All take `old` and `new`, [rows, VALUES], where a row of zeros is what was not there before, and give [rows, RATES].
+All functions take `old` and `new`, [rows, VALUES], with a row of zeros for an entity that did not exist before, and
+return [rows, RATES].
 """
 
 import numpy as np
@@ -23,7 +24,7 @@ IN, OUT, REQUEUE, TIMEOUT = range(RATES)
 
 
 def topic_rates(old: Ints, new: Ints, elapsed_s: float) -> Doubles:
-    """Unknown (nan) where the counters began anew."""
+    """Unknown (nan) if the counters began anew."""
     rates = np.zeros((len(new), RATES))
     messages = new[:, MESSAGES] - old[:, MESSAGES]
     rates[:, IN] = messages / elapsed_s
@@ -32,14 +33,14 @@ def topic_rates(old: Ints, new: Ints, elapsed_s: float) -> Doubles:
 
 
 def channel_rates(old: Ints, new: Ints, elapsed_s: float) -> Doubles:
-    """Unknown (nan) where the counters began anew, or where messages went that nobody took."""
+    """Unknown (nan) if the counters began anew, or if messages left that nobody took."""
     grown = new - old
     counted = grown[:, [MESSAGES, MESSAGES, REQUEUES, TIMEOUTS]]
     is_new = (counted < 0).any(axis=1)
     left = counted[:, OUT]
     left -= grown[:, DEPTH] + grown[:, IN_FLIGHT] + grown[:, DEFERRED]
     is_emptied = (left > 0) & (old[:, CLIENTS] == 0) & (new[:, CLIENTS] == 0)
-    # nsqd reads its counters one after another while messages move: a few may seem to come from nowhere.
+    # nsqd reads its counters one after another while messages move: a few may seem to appear from nowhere.
     np.maximum(left, 0, out=left)
     rates: Doubles = counted / elapsed_s
     rates[is_new | is_emptied] = np.nan
@@ -47,5 +48,5 @@ def channel_rates(old: Ints, new: Ints, elapsed_s: float) -> Doubles:
 
 
 def unknown_rates(rows: int) -> Doubles:
-    """Of so many rows, none is known."""
+    """Unknown rates for this many rows."""
     return np.full((rows, RATES), np.nan)

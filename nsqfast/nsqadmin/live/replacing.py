@@ -1,4 +1,4 @@
-"""Files that are there whole, old or new, whatever happens while they are written."""
+"""Replace files atomically: the old or the new one is complete, whatever happens during the write."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 @contextlib.contextmanager
 def replacing(path: str) -> Iterator[BinaryIO]:
-    """A stream for what takes the place of PATH at the end of the block; OSError."""
+    """A stream whose content replaces PATH at the end of the block; OSError."""
     beside = Path(f"{path}.new")
     with beside.open("wb") as stream:
         yield stream

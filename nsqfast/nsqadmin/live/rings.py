@@ -1,8 +1,8 @@
 """Numbers of many entities at regular times: the last `points` steps, in arrays of fixed size.
 
-Step number s is the time from s * step_s to (s + 1) * step_s and stands in row s % points. Entities have slots; those
-of a block share an array [points, BLOCK, columns], so that more of them need a new block and no copy. The running
-totals are one array, which is copied then: they are searched for many slots at once.
+Step number s is the time from s * step_s to (s + 1) * step_s, stored in row s % points. Entities have slots; those of a
+block share an array [points, BLOCK, columns], so that growth needs a new block but no copy. The running totals are one
+array, which growth copies: they are searched for many slots at once.
 """
 
 import numpy as np
@@ -22,7 +22,7 @@ class Ring:
         self.step_s, self.points, self.width = step_s, points, width
         self.blocks: list[Floats] = []
         self.counts: Doubles | None = np.zeros((points, 0)) if has_counts else None
-        self.first = self.last = -1  # numbers of the steps that are known; -1: none
+        self.first = self.last = -1  # numbers of the known steps; -1: none
 
     @property
     def size_bytes(self) -> int:
@@ -33,12 +33,12 @@ class Ring:
 
     @property
     def length(self) -> int:
-        """Steps that are known."""
+        """Number of known steps."""
         return self.last - self.first + 1 if self.last >= 0 else 0
 
     def add_blocks(self, number: int) -> None:
-        """Room for so many times BLOCK more entities, of which nothing is known."""
-        # What was never written is not read, so only the rows that are known have to say that they are not.
+        """Add room for this many times BLOCK entities, all unknown."""
+        # Rows never written are never read, so only the known rows must be marked as unknown.
         rows = self.rows(self.length)
         for _ in range(number):
             block = np.zeros((self.points, BLOCK, self.width), np.float32)
@@ -57,7 +57,7 @@ class Ring:
         return np.arange(self.last - count + 1, self.last + 1) % self.points
 
     def advance(self, step: int) -> None:
-        """The next row to be written is that of `step`; what is skipped is unknown."""
+        """Make `step` the next row to write; skipped steps are unknown."""
         if self.last < 0 or step - self.last > self.points:
             self.first = self.last = step
             return
@@ -71,7 +71,7 @@ class Ring:
         self.first = max(self.first, step - self.points + 1)
 
     def write(self, values: Floats, counts: Doubles | None) -> None:
-        """Into the last row: [slots, columns], and [slots]."""
+        """Write the last row: [slots, columns], and [slots]."""
         row = self.last % self.points
         for index, block in enumerate(self.blocks):
             block[row] = values[index * BLOCK : (index + 1) * BLOCK]
@@ -79,7 +79,7 @@ class Ring:
             self.counts[row] = counts
 
     def forget(self, slot: int) -> None:
-        """It belongs to somebody else from now on."""
+        """The slot belongs to another entity from now on."""
         block, offset = divmod(slot, BLOCK)
         self.blocks[block][:, offset] = NAN
         if self.counts is not None:
@@ -92,11 +92,11 @@ class Ring:
         return values
 
     def time_of(self, step: int) -> float:
-        """The unix time of its end."""
+        """The Unix time of its end."""
         return float((step + 1) * self.step_s)
 
     def condense(self, fine: "Ring", step: int) -> None:
-        """Write row `step` from those of a finer ring: means of what is known, the last totals."""
+        """Write row `step` from those of a finer ring: means of the known values, the last totals."""
         self.advance(step)
         ratio = self.step_s // fine.step_s
         steps = np.arange(max(step * ratio, fine.first), min((step + 1) * ratio - 1, fine.last) + 1)
@@ -108,7 +108,7 @@ class Ring:
 
 
 def mean(values: Floats) -> Floats:
-    """Over the first axis, of what is known; nan where nothing is."""
+    """The mean over the first axis of the known values; nan if there are none."""
     known = ~np.isnan(values)
     number = known.sum(axis=0)
     total = np.where(known, values, 0).sum(axis=0, dtype=np.float64)
@@ -116,7 +116,7 @@ def mean(values: Floats) -> Floats:
 
 
 def resample(old: Ring, new: Ring) -> None:
-    """Fill `new`, which is empty, with what `old` knows; its blocks are made as well."""
+    """Fill `new`, which is empty, with the known values of `old`; its blocks are created as well."""
     new.add_blocks(len(old.blocks))
     if not old.length:
         return

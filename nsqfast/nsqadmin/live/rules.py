@@ -1,4 +1,4 @@
-"""All rules of "what is wrong now", and the order in which a tick is looked at.
+"""All rules about current problems, and the order in which a tick is judged.
 
 rule                     severity    of                 module
 node_down                crit        nsqd               node_rules
@@ -30,11 +30,11 @@ from nsqfast.nsqadmin.live.probes import Probes
 from nsqfast.nsqadmin.live.topic_rules import TopicRules, topic_rules
 from nsqfast.nsqadmin.options import Options
 
-GAP_S_MIN = 60.0  # between two ticks: more is no time in which anything was seen
+GAP_S_MIN = 60.0  # between two ticks: a longer gap is not time under observation
 
 
 class Rules:
-    """Judges one tick after the other; `cases` has what was found."""
+    """Judges one tick after the other; `cases` has the findings."""
 
     def __init__(self, options: Options, probes: Probes) -> None:
         every = [*node_rules(options), *topic_rules(options), *channel_rules(options)]
@@ -45,7 +45,7 @@ class Rules:
         self._channels = ChannelRules(options, self.by_name, self.cases, probes)
 
     def judge(self, cluster: Cluster) -> Iterator[None]:
-        """In steps, between which the caller may let others run: a topic, a channel or a case each."""
+        """Judge in steps, between which the caller may let others run: a topic, a channel or a case each."""
         moment = Moment(cluster)
         self.cases.begin(cluster.at)
         yield from self._nodes.judge(moment)
@@ -73,7 +73,7 @@ class Rules:
 
 
 def _does_something(channel: Channel) -> bool:
-    """No rule can be broken by any other: asked of each channel at each tick, so it has to be cheap."""
+    """Whether any rule could be broken: called for each channel at each tick, so it has to be cheap."""
     counts, rates = channel.counts, channel.rates
     if counts.depth or counts.in_flight_count:
         return True

@@ -1,4 +1,4 @@
-"""What one nsqd said last: the names of its topics and channels, and arrays with a row for each."""
+"""The last answer of one nsqd: the names of its topics and channels, and arrays with a row for each."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
@@ -18,14 +18,14 @@ from nsqfast.nsqadmin.live.rates import (
 )
 from nsqfast.nsqadmin.live.slices import Slices
 
-BLOCK = 4096  # rows that are gone through at once, in less than a millisecond
+BLOCK = 4096  # rows processed at once, in less than a millisecond
 
-Emptied = dict[str, frozenset[str]]  # channels that were emptied since the answer before, by topic
+Emptied = dict[str, frozenset[str]]  # channels emptied since the previous answer, by topic
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
 class Layout:
-    """Which rows there are. The same object as long as a node says the same names, and for all that say them."""
+    """The list of rows. The same object as long as a node reports the same names, and for all nodes that do."""
 
     topics: list[str] = field(default_factory=list)
     channel_counts: list[int] = field(default_factory=list)
@@ -33,7 +33,7 @@ class Layout:
     pairs: list[tuple[str, str]] = field(default_factory=list)  # of `channels`, with their topics
 
     def fits(self, figures: Figures) -> bool:
-        """These names, in this order."""
+        """Whether it has these names, in this order."""
         return (
             figures.topics == self.topics
             and figures.channels == self.channels
@@ -42,13 +42,13 @@ class Layout:
 
 
 class Layouts:
-    """Those of all nodes: in a large cluster many have the same topics and channels."""
+    """The layouts of all nodes: in a large cluster many have the same topics and channels."""
 
     def __init__(self) -> None:
         self._known: WeakValueDictionary[int, Layout] = WeakValueDictionary()
 
     async def get(self, figures: Figures, slices: Slices) -> Layout:
-        """One that fits."""
+        """A layout that fits."""
         key = hash((tuple(figures.topics), tuple(figures.channel_counts), tuple(figures.channels)))
         known = self._known.get(key)
         if known is None or not known.fits(figures):
@@ -59,7 +59,7 @@ class Layouts:
 
 @dataclass(slots=True)
 class Sample:
-    """Rows as in `layout`; nothing in the arrays is changed once it is made."""
+    """Rows as in `layout`; its arrays never change."""
 
     layout: Layout = field(default_factory=Layout)
     topics: Ints = field(default_factory=lambda: np.zeros((0, VALUES), np.int64))
@@ -69,7 +69,7 @@ class Sample:
     channel_rates: Doubles = field(default_factory=lambda: unknown_rates(0))
 
     def counts(self) -> Counts:
-        """Of the whole node: what waits in topics and in channels, and the messages of its topics."""
+        """Of the whole node: waiting messages of topics and of channels, and the messages of its topics."""
         total = self.topics.sum(axis=0) + self.channels.sum(axis=0)
         total[MESSAGES] = self.topics[:, MESSAGES].sum()
         return Counts(*total[:COUNTS].tolist())
@@ -81,7 +81,7 @@ class Sample:
         return Rates(*total.tolist())
 
     def without_rates(self) -> "Sample":
-        """Its node does not answer: the numbers stay, the rates are not known."""
+        """Its node does not answer: the numbers stay, the rates are unknown."""
         topics, channels = unknown_rates(len(self.topics)), unknown_rates(len(self.channels))
         return Sample(self.layout, self.topics, self.channels, self.sizes, topics, channels)
 
@@ -100,7 +100,7 @@ async def make_sample(
     emptied: Emptied,
     slices: Slices,
 ) -> Sample:
-    """From this answer and the one before; elapsed_s is 0 where there is none to compare with."""
+    """Computed from this answer and the previous one; elapsed_s is 0 if there is none to compare with."""
     layout = old.layout
     if not layout.fits(figures):
         figures = drop_repeated(figures)
@@ -140,7 +140,7 @@ async def make_sample(
 
 
 def drop_repeated(figures: Figures) -> Figures:
-    """The first counts where a name comes twice."""
+    """Keep the first of repeated names."""
     topics, rows, channel_rows, row = set(), [], [], 0
     for index, (name, count) in enumerate(zip(figures.topics, figures.channel_counts, strict=True)):
         if name not in topics:
@@ -175,7 +175,7 @@ async def _make_layout(figures: Figures, slices: Slices) -> Layout:
 async def _align(
     had: Sequence[Hashable], values: Ints, names: Sequence[Hashable], slices: Slices
 ) -> Ints:
-    """The old rows of these names; zeros where there was none."""
+    """The old rows of these names; zeros for new ones."""
     rows = await find_rows(await index_names(had, slices), names, slices)
     aligned = np.zeros((len(names), VALUES), np.int64)
     known = rows >= 0
@@ -184,7 +184,7 @@ async def _align(
 
 
 async def index_names(names: Sequence[Hashable], slices: Slices) -> dict[Hashable, int]:
-    """Where each stands."""
+    """The position of each."""
     index: dict[Hashable, int] = {}
     for begin in range(0, len(names), BLOCK):
         index.update(zip(names[begin : begin + BLOCK], range(begin, len(names)), strict=False))
@@ -193,7 +193,7 @@ async def index_names(names: Sequence[Hashable], slices: Slices) -> dict[Hashabl
 
 
 async def find_rows(index: dict[Hashable, int], names: Sequence[Hashable], slices: Slices) -> Ints:
-    """[names], -1 for one that is not there."""
+    """[names], -1 for missing ones."""
     found = np.empty(len(names), np.int64)
     for begin in range(0, len(names), BLOCK):
         part = names[begin : begin + BLOCK]

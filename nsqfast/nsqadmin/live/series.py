@@ -1,4 +1,4 @@
-"""What charts are drawn from: numbers over time of the cluster, a topic, a channel or a node."""
+"""The data of charts: numbers over time of the cluster, a topic, a channel or a node."""
 
 from dataclasses import dataclass, field
 
@@ -19,19 +19,19 @@ CHANNEL_COLUMNS = (
     "in_flight",
     "deferred",
 )
-NODE_COLUMNS = (*CHANNEL_COLUMNS, "clients", "memory")  # of the cluster as well
+NODE_COLUMNS = (*CHANNEL_COLUMNS, "clients", "memory")  # used for the cluster as well
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something happened: an action, or a restart."""
+    """An event: an action, or a restart."""
 
     at: float  # unix time
     text: str
     key: Key
 
     def is_about(self, key: Key) -> bool:
-        """It belongs into the chart of `key`: a restart into those of all topics, a topic's into its channels'."""
+        """Whether it belongs in the chart of `key`: a restart in those of all topics, a topic's in its channels'."""
         if not self.key or not key or self.key == key:
             return True
         if "node" in {self.key[0], key[0]}:
@@ -41,7 +41,7 @@ class Mark:
 
 @dataclass(slots=True)
 class Series:
-    """`columns` by name, each as long as `times`; nan is unknown. Beyond what is known it is short, or empty."""
+    """`columns` by name, each as long as `times`; nan is unknown. Beyond the known range it is short, or empty."""
 
     step_s: float
     times: NDArray[np.float64]  # unix seconds, growing: the ends of the steps, the last one is now

@@ -1,4 +1,4 @@
-"""Long work on the loop, in slices between which everybody else has a turn."""
+"""Long work on the loop, in slices between which everybody else gets a turn."""
 
 import asyncio
 import time
@@ -10,14 +10,14 @@ T = TypeVar("T")
 
 
 class Slices:
-    """`await slices.pause()` as often as you like: it lets others run when the slice is used up."""
+    """Call `await slices.pause()` as often as you like: it lets others run when the slice is used up."""
 
     def __init__(self) -> None:
         self._end_s = time.perf_counter() + SLICE_S
 
     @property
     def is_over(self) -> bool:
-        """It is time to pause."""
+        """Whether it is time to pause."""
         return time.perf_counter() >= self._end_s
 
     async def pause(self) -> None:

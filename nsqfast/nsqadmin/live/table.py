@@ -1,4 +1,4 @@
-"""The history of all entities of one kind: who has which slot, what came since the last step, and the rings."""
+"""The history of all entities of one kind: their slots, the values since the last step, and the rings."""
 
 from dataclasses import dataclass
 
@@ -8,14 +8,14 @@ from numpy.typing import NDArray
 from nsqfast.nsqadmin.live.rings import BLOCK, Doubles, Floats, Ring, resample
 from nsqfast.nsqadmin.live.series import Key
 
-KEPT_S = 600.0  # of an entity that is gone, before somebody else may have its slot
-CLOCK_BACK_S_MAX = 60.0  # beyond it the past is of no use any more
-FILL_S = 30.0  # ticks that are no farther apart make no gap
+KEPT_S = 600.0  # how long the slot of an entity that is gone stays reserved
+CLOCK_BACK_S_MAX = 60.0  # beyond it the past is of no use
+FILL_S = 30.0  # ticks closer than this make no gap
 
 
 @dataclass(slots=True)
 class StoredTable:
-    """What a file holds of one table."""
+    """The content of a file for one table."""
 
     slots: dict[Key, int]
     fine: Ring
@@ -25,7 +25,7 @@ class StoredTable:
 
 
 class Table:
-    """Give it the values of a tick with `take`; a step is written when the first tick of the next one comes."""
+    """Pass it the values of each tick with `take`; a step is written when the first tick of the next one arrives."""
 
     def __init__(self, columns: tuple[str, ...], *, has_counts: bool) -> None:
         self.columns, self.has_counts = columns, has_counts
@@ -33,12 +33,12 @@ class Table:
         self.fine = Ring(1, 1, len(columns), has_counts=has_counts)
         self.coarse = Ring(1, 1, len(columns), has_counts=has_counts)
         self.totals: Doubles = np.zeros(0)  # running; nan for a free slot
-        self.raw: Doubles = np.zeros(0)  # as the nodes said it last
+        self.raw: Doubles = np.zeros(0)  # as last reported by the nodes
         self._seen: Doubles = np.zeros(0)  # unix time
         self._sums: Doubles = np.zeros((0, len(columns)))
         self._numbers: NDArray[np.int64] = np.zeros((0, len(columns)), np.int64)
         self._free: list[int] = []
-        self._step = -1  # to which the sums belong
+        self._step = -1  # the step of the sums
         self._at = 0.0  # of the last tick
         self._keys: list[Key] = []  # of the last tick
         self._index: NDArray[np.int64] = np.zeros(0, np.int64)  # their slots
@@ -50,11 +50,11 @@ class Table:
 
     @staticmethod
     def bytes_of(columns: int, steps: int, *, has_counts: bool) -> int:
-        """That an entity takes."""
+        """Bytes per entity."""
         return steps * (4 * columns + 8 * has_counts)
 
     def set_steps(self, fine_s: int, fine_points: int, coarse_s: int, coarse_points: int) -> None:
-        """Change the steps; what is known is kept as means."""
+        """Change the steps; known values are kept as means."""
         width = len(self.columns)
         fine = Ring(fine_s, fine_points, width, has_counts=self.has_counts)
         coarse = Ring(coarse_s, coarse_points, width, has_counts=self.has_counts)
@@ -66,7 +66,7 @@ class Table:
         self._numbers[:] = 0
 
     def adopt(self, stored: StoredTable, now: float) -> None:
-        """Take over what a file holds; the table is empty. `set_steps` has to follow."""
+        """Take over a file's content; the table is empty. Call `set_steps` next."""
         self.fine, self.coarse, self.slots = stored.fine, stored.coarse, stored.slots
         self.totals, self.raw = stored.totals, stored.raw
         capacity, width = len(stored.fine.blocks) * BLOCK, len(self.columns)
@@ -79,7 +79,7 @@ class Table:
         self._free = [slot for slot in range(capacity - 1, -1, -1) if slot not in taken]
 
     def grow(self, blocks: int) -> None:
-        """So many times BLOCK more slots."""
+        """Add this many times BLOCK slots."""
         first, size = self.capacity, blocks * BLOCK
         self.fine.add_blocks(blocks)
         self.coarse.add_blocks(blocks)
@@ -93,7 +93,7 @@ class Table:
         self._free += range(first + size - 1, first - 1, -1)
 
     def missing(self, keys: list[Key], now: float) -> int:
-        """Slots that are missing for these, after those of entities long gone were freed if need be."""
+        """Number of slots missing for these keys; frees those of entities long gone if necessary."""
         new = sum(key not in self.slots for key in keys) if keys != self._keys else 0
         if new > len(self._free):
             for key, slot in list(self.slots.items()):
@@ -111,9 +111,9 @@ class Table:
         self._free.append(slot)
 
     def take(self, keys: list[Key], values: Doubles, counts: Doubles | None, now: float) -> None:
-        """The values of a tick, [keys, columns], nan for unknown; `counts` as the nodes say them, [keys].
+        """The values of a tick, [keys, columns], nan for unknown; `counts` as the nodes report them, [keys].
 
-        A key for which there is no slot has no history.
+        A key without a slot has no history.
         """
         if now < self._at - CLOCK_BACK_S_MAX:
             for ring in (self.fine, self.coarse):
@@ -151,9 +151,9 @@ class Table:
         return found
 
     def _count(self, index: NDArray[np.int64], in_s: Doubles, counts: Doubles, now: float) -> None:
-        """Running totals grow by what came: by the counts if they fit the rate, else by the rate.
+        """Running totals grow by the counts if they fit the rate, else by the rate.
 
-        The counts jump when a node comes, goes or begins anew, which is nothing that was published.
+        The counts jump when a node comes, goes or restarts, and then nothing was published.
         """
         raw, totals = self.raw[index], self.totals[index]
         grown = counts - raw
@@ -181,7 +181,7 @@ class Table:
             self._numbers[:] = 0
 
     def pending(self) -> Floats:
-        """Means since the last step that was written, [slots, columns]."""
+        """Means since the last written step, [slots, columns]."""
         means = self._sums / np.maximum(self._numbers, 1)
         means[self._numbers == 0] = np.nan
         return means.astype(np.float32)

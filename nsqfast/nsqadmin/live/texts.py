@@ -1,4 +1,4 @@
-"""Numbers, spans and times of day as the evidence of a problem shows them."""
+"""Numbers, spans and times of day in the evidence of problems."""
 
 import time
 
@@ -41,7 +41,7 @@ def span(seconds: float) -> str:
 
 
 def clock(at: float, now: float) -> str:
-    """ "11:12 UTC", with the date where that is not today's."""
+    """ "11:12 UTC", with the date if it is not today's."""
     then, today = time.gmtime(at), time.gmtime(now)
     if then[:3] == today[:3]:
         return time.strftime("%H:%M UTC", then)

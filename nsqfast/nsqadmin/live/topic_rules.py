@@ -22,7 +22,7 @@ DEAD_LETTERS = "dead_letters"
 
 
 def topic_rules(options: Options) -> list[Rule]:
-    """With the times of the flags; the rules on pauses are those of channels."""
+    """The rules with the times of the flags; the rules on pauses are those of channels."""
     return [
         Rule(
             NO_CHANNEL,
@@ -38,7 +38,7 @@ def topic_rules(options: Options) -> list[Rule]:
 
 
 class TopicRules:
-    """Holds what came to topics of dead letters in the last minutes."""
+    """Keeps counts of recent messages to topics of dead letters."""
 
     def __init__(self, options: Options, rules: dict[str, Rule], cases: Cases) -> None:
         self._rules = rules
@@ -47,7 +47,7 @@ class TopicRules:
         self._windows: dict[str, Window] = {}
 
     def judge(self, moment: Moment, topic: Topic, *, is_store: bool) -> None:
-        """One that is not ephemeral. `is_store`: its messages are dead letters."""
+        """Judge a topic that is not ephemeral. `is_store`: its messages are dead letters."""
         parts = moment.topic_parts(topic)
         paused = [part for part in parts if part.paused] if topic.paused_parts else []
         self._judge_pause(moment, topic, parts, paused)
@@ -57,7 +57,7 @@ class TopicRules:
             self._judge_channels(moment, topic, [part for part in parts if not part.paused])
 
     def look(self, moment: Moment, key: Key) -> Known:
-        """What is known of a topic that breaks this rule no more."""
+        """What is known of a topic that no longer breaks this rule."""
         topic = moment.cluster.topics.get(key.topic)
         if topic is None:
             return Known.GONE

@@ -1,4 +1,4 @@
-"""What rings tell about a backlog: how fast it grows, and since when its oldest message waits."""
+"""Trends of backlogs from the rings: how fast they grow, and since when the oldest message waits."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ SLOPE_POINTS_MIN = 3
 
 
 def slopes(ring: Ring, memory: int, backend: int) -> Doubles:
-    """Messages a second by which depth grew over the last five minutes, by regression; [slots], nan if too young.
+    """Messages per second by which the depth grew over the last five minutes, by regression; [slots], nan if too young.
 
     Depth is the sum of the columns `memory` and `backend`.
     """
@@ -47,10 +47,10 @@ def _slopes_with_gaps(times: Doubles, depth: Floats) -> Doubles:
 def oldest(
     rings: list[Ring], slots: Slots, depth: Doubles, totals: Doubles, now: float
 ) -> tuple[Doubles, NDArray[np.bool_]]:
-    """Ages in seconds of the oldest message that waits in each of `slots`, and whether it is at least that old.
+    """Age in seconds of the oldest waiting message in each of `slots`, and whether it is a lower bound.
 
-    First in, first out: it came when the total passed (total now - depth). The rings are asked one after another, so
-    the finest comes first.
+    Assuming first in, first out, it came when the total passed (total now - depth). The rings are searched one after
+    another, the finest first.
     """
     goals = totals - depth
     ages, is_minimum = np.zeros(len(slots)), np.ones(len(slots), bool)
@@ -59,7 +59,7 @@ def oldest(
         if not len(left):
             break
         found, is_minimum[left] = _search(ring, slots[left], goals[left], totals[left], now)
-        # Another ring that does not reach back as far knows no more than the first.
+        # A ring that does not reach further back knows no more than the first.
         ages[left] = np.where(is_minimum[left], np.maximum(ages[left], found), found)
     return ages, is_minimum
 

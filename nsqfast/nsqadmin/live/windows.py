@@ -1,10 +1,10 @@
-"""What channels did in the last few minutes: sums that move along in steps of a tenth."""
+"""Activity of channels in the last few minutes: sums over a window that moves in steps of a tenth."""
 
 from collections import deque
 from typing import NamedTuple
 
 STEPS = 10
-# A window younger than this part of its span says nothing yet: a burst in a busy channel is no share of anything.
+# A window younger than this part of its span says nothing yet: a burst in a busy channel proves no share.
 YOUNG = 1 / 5
 
 
@@ -17,7 +17,7 @@ class Sums(NamedTuple):
 
 
 class Window:
-    """Of one channel (or topic: what came is `delivered`)."""
+    """The window of one channel (or topic: then `delivered` counts its messages)."""
 
     __slots__ = ("_began_s", "_now_s", "_span_s", "_steps")
 
@@ -27,7 +27,7 @@ class Window:
         self._steps: deque[tuple[float, Sums]] = deque()
 
     def add(self, now_s: float, requeued: float, timed_out: float, delivered: float) -> None:
-        """What happened since the last call."""
+        """Add the activity since the last call."""
         self._now_s = now_s
         steps = self._steps
         if steps and now_s - steps[-1][0] < self._span_s / STEPS:
@@ -48,10 +48,10 @@ class Window:
 
     @property
     def age_s(self) -> float:
-        """For how long it looks, at most its span."""
+        """How long it has observed, at most its span."""
         return min(self._now_s - self._began_s, self._span_s)
 
     @property
     def is_young(self) -> bool:
-        """Too little was seen."""
+        """Whether too little was observed."""
         return self.age_s < self._span_s * YOUNG

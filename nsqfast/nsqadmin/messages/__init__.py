@@ -1,1 +1,1 @@
-"""Looking at messages: those that wait, and those that arrive."""
+"""Looking at messages: waiting ones, and new ones."""

@@ -1,4 +1,4 @@
-"""What nsqd answers to /channel/peek and /topic/peek (docs/PEEK.md), as far as pages need it."""
+"""nsqd's answers to /channel/peek and /topic/peek (docs/PEEK.md), as far as pages need them."""
 
 import base64
 import binascii
@@ -9,7 +9,7 @@ from nsqfast.nsqadmin.upstream.errors import UpstreamError
 
 
 class PeekedClient(msgspec.Struct):
-    """Who has a message in flight."""
+    """The consumer that has a message in flight."""
 
     client_id: str = ""
     hostname: str = ""
@@ -34,7 +34,7 @@ class PeekedMessage(msgspec.Struct):
 
     @property
     def piece(self) -> bytes:
-        """The beginning of the body, or all of it; UpstreamError if it is not what it says."""
+        """The beginning of the body, or all of it; UpstreamError if it is malformed."""
         if self.encoding != "base64":
             return self.body.encode()
         try:
@@ -44,7 +44,7 @@ class PeekedMessage(msgspec.Struct):
 
 
 class Peeked(msgspec.Struct):
-    """`scanned` messages from `offset` on were looked at; `next_offset` is None where no more can be seen."""
+    """`scanned` messages from `offset` on were examined; `next_offset` is None if no more can be seen."""
 
     taken_at: int = 0
     depth: int = 0

@@ -1,4 +1,4 @@
-"""Bodies of messages as pages show them: text, or bytes in hex, or the reason why neither is shown."""
+"""Bodies of messages as pages show them: text, bytes in hex, or the reason why they are hidden."""
 
 import base64
 from typing import Literal
@@ -15,7 +15,7 @@ SHOWN = bytes(byte if 32 <= byte < 127 else ord(".") for byte in range(256))
 
 
 class Body(msgspec.Struct, frozen=True):
-    """`body` is the text, or base64 of what is binary; '' for what is hidden, `reason` says why."""
+    """`body` is the text, or base64 of binary data; '' if it is hidden, and `reason` says why."""
 
     kind: Kind
     body: str = ""
@@ -30,7 +30,7 @@ class Body(msgspec.Struct, frozen=True):
 
     @property
     def hex(self) -> str:
-        """Sixteen bytes a line, with their place before them and what is ASCII behind them."""
+        """Sixteen bytes per line, with their offset before and ASCII characters after them."""
         return hex_dump(self.data)
 
 
@@ -45,12 +45,12 @@ def hex_dump(data: bytes) -> str:
 
 
 def show_body(piece: bytes, *, is_whole: bool, masks: Masks, is_admin: bool) -> Body:
-    """Of a message, of which `piece` is the beginning, or all of it."""
+    """Show a message's body, of which `piece` is the beginning, or all of it."""
     masked = masks.hide(piece, is_whole=is_whole, is_admin=is_admin)
     if masked.reason:
         return Body("hidden", reason=masked.reason, is_truncated=not is_whole)
     text = _decode(masked.body, is_whole=is_whole)
-    # HTML has no way to hold a zero byte.
+    # HTML cannot represent a zero byte.
     if text is None or "\0" in text:
         encoded = base64.b64encode(masked.body).decode("ascii")
         return Body("binary", encoded, is_masked=masked.is_changed, is_truncated=not is_whole)
@@ -58,7 +58,7 @@ def show_body(piece: bytes, *, is_whole: bool, masks: Masks, is_admin: bool) -> 
 
 
 def _decode(piece: bytes, *, is_whole: bool) -> str | None:
-    """None if it is not UTF-8, but for a last character that was cut in two."""
+    """None if it is not UTF-8, except for a last character that was cut in two."""
     try:
         return piece.decode()
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""POST /ui/deferred: one deferred message is delivered now, or dropped."""
+"""POST /ui/deferred: deliver one deferred message now, or drop it."""
 
 import re
 from typing import Literal
@@ -28,13 +28,13 @@ class Change(msgspec.Struct):
 
 
 class DeferredHandlers:
-    """Of one nsqadmin."""
+    """The handlers of one nsqadmin."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
 
     async def change(self, request: web.Request) -> web.Response:
-        """200 with `results` if it was done; 502 with the same, and `message`, if not."""
+        """200 with `results` on success; otherwise 502 with the same, and `message`."""
         wanted = await _read(request)
         result = await self._tell(self._node_of(wanted), wanted)
         target = {"topic": wanted.topic, "channel": wanted.channel, "node": wanted.node}
@@ -53,7 +53,7 @@ class DeferredHandlers:
         return json_answer({"message": result.text, **answer}, 502)
 
     def _node_of(self, wanted: Change) -> Node:
-        """One that has the channel: nobody has us send requests to other places."""
+        """A node that has the channel: users must not make us send requests to other places."""
         cluster = self._context.poller.cluster
         channel = cluster.channel(wanted.topic, wanted.channel)
         known = {part.node for part in channel.parts} if channel else set()

@@ -1,4 +1,4 @@
-"""One look at what waits in a topic or channel: every node is asked once, and nothing there changes."""
+"""One look at the waiting messages of a topic or channel: every node is asked once, and nothing changes there."""
 
 import asyncio
 import functools
@@ -21,27 +21,27 @@ from nsqfast.nsqadmin.web.query import Query
 STATES = ("ready", "in_flight", "deferred")
 VIEWS = ("json", "text", "hex")
 
-# Those of nsqd.
+# nsqd's limits.
 LIMIT_DEFAULT, LIMIT_MAX = 20, 100
 OFFSET_MAX = 10_000
 FILTER_SIZE_MAX = 1024
 PIECE_SIZE_MAX = 65536
 
 NODES_AT_ONCE = 32
-# A node that did not answer the last poll has this much time: the page of the others is not to wait for it.
+# Time for a node that did not answer the last poll: the page of the others must not wait for it.
 LATE_ANSWER_S = 0.2
-# A page holds the bodies of all nodes: many nodes with many messages get shorter pieces each.
+# A page holds the bodies of all nodes: with many nodes and messages, each piece is shorter.
 PAGE_SIZE_MAX = 8 << 20
 PIECE_SIZE_MIN = 1024
 HEX_FACTOR = 5
-SEARCHED_SIZE_MAX = 16384  # without a thread
+SEARCHED_SIZE_MAX = 16384  # in the loop, without a thread
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What is asked for. Without a channel it is the topic's own queue; `node` '' is all nodes."""
+    """The parameters. Without a channel it is the topic's own queue; `node` '' means all nodes."""
 
     topic: str
     channel: str
@@ -53,7 +53,7 @@ class Look:
     node: str = ""
 
     def target(self, piece_max: int) -> str:
-        """Of the request to nsqd."""
+        """The target of the request to nsqd."""
         given: dict[str, str | int] = {"topic": self.topic, "channel": self.channel}
         given |= {"state": self.state, "limit": self.limit, "offset": self.offset}
         given |= {"max_body": piece_max, "filter": self.filter}
@@ -61,7 +61,7 @@ class Look:
         return f"{path}?" + urlencode({name: value for name, value in given.items() if value != ""})
 
     def piece_max(self, node_count: int) -> int:
-        """Bytes of each body."""
+        """Bytes per body."""
         shown = max(node_count, 1) * self.limit * (HEX_FACTOR if self.view == "hex" else 1)
         return min(PIECE_SIZE_MAX, max(PIECE_SIZE_MIN, PAGE_SIZE_MAX // shown))
 
@@ -82,13 +82,13 @@ class Message(msgspec.Struct):
 
 
 class Picture(msgspec.Struct):
-    """What one node has. With a `sentence` it has no messages: it cannot show them, or did not answer."""
+    """The messages of one node. With a `sentence` there are none: it cannot show them, or did not answer."""
 
     node: str
     hostname: str
     version: str
     sentence: str = ""
-    is_failed: bool = False  # a node that cannot show messages has not failed
+    is_failed: bool = False  # being unable to show messages is not a failure
     taken_at: float = 0.0
     depth: int = 0
     offset: int = 0
@@ -109,7 +109,7 @@ class Looker:
     async def look(
         self, look: Look, nodes: Sequence[Node], *, may_see: bool, is_admin: bool
     ) -> list[Picture]:
-        """In the order of `nodes`."""
+        """Look, in the order of `nodes`."""
         gate = asyncio.Semaphore(NODES_AT_ONCE)
         target = look.target(look.piece_max(len(nodes)) if may_see else 0)
 
@@ -155,7 +155,7 @@ class Looker:
         show = functools.partial(
             show_body, piece, is_whole=is_whole, masks=self.masks, is_admin=is_admin
         )
-        # To search 64 KiB of JSON for what has to be hidden takes 10 ms in bad cases.
+        # Searching 64 KiB of JSON for hidden keys takes 10 ms in bad cases.
         is_long = bool(self.masks) and len(piece) > SEARCHED_SIZE_MAX
         return await asyncio.to_thread(show) if is_long else show()
 
@@ -177,12 +177,12 @@ def make_message(given: PeekedMessage, body: Body) -> Message:
 
 
 def down_text(node: Node) -> str:
-    """Of one that is not asked, because it did not answer the poll three times: the others are not to wait for it."""
+    """The text for a node that is not asked, because it did not answer three polls: the others must not wait for it."""
     return f"{node.key} did not answer: {node.error or 'it is down'}"
 
 
 def late_text(node: Node) -> str:
-    """Of one that did not answer the last poll, and not now in the short time that it is given."""
+    """The text for a node that answered neither the last poll nor this request in its short time."""
     return f"{node.key} did not answer: no answer in time"
 
 
@@ -205,7 +205,7 @@ def explain(node: Node, look: Look, error: UpstreamError) -> tuple[str, bool]:
 
 
 def read_look(query: Query, topic: str, channel: str, state: str = "") -> Look:
-    """From an address; what makes no sense counts as not given, and too much is cut to what nsqd takes."""
+    """Parse an address; invalid values count as missing, and too large ones are reduced to nsqd's limits."""
     states = STATES if channel else STATES[:1]
     text = query.get("filter")
     while len(text.encode("utf-8", "replace")) > FILTER_SIZE_MAX:
@@ -223,12 +223,12 @@ def read_look(query: Query, topic: str, channel: str, state: str = "") -> Look:
 
 
 def without_filter(look: Look) -> Look:
-    """For those who may not learn what bodies hold."""
+    """For users who may not learn the content of bodies."""
     return replace(look, filter="")
 
 
 def nodes_of(parts: Sequence[Part], nodes: dict[str, Node], only: str) -> list[Node]:
-    """Those that have it, or of them the one that is named `only`."""
+    """The nodes that have it, or only the one named `only`."""
     found = [nodes[part.node] for part in parts if part.node in nodes]
     return [node for node in found if node.key == only] if only else found
 

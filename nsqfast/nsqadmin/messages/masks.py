@@ -1,7 +1,7 @@
-"""Values that --mask-json hides in bodies.
+"""Hide values in bodies: --mask-json.
 
-A body that is JSON is written anew without them. One that cannot be read as JSON may hold them in a place where nobody
-finds them, so viewers do not get it; admins get it unless the name of such a key occurs in it.
+A JSON body is rewritten without them. A body that cannot be read as JSON may contain them undetected, so viewers do not
+get it; admins get it unless the name of such a key occurs in it.
 """
 
 import json
@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 MASK = "***"
-# A text in JSON that is JSON itself is looked into, but not for ever.
+# Limits the nesting of JSON within JSON strings.
 INNER_DEPTH_MAX = 4
 
 
 class Masked(NamedTuple):
-    """`body` is what may be shown; if `reason` is not '', nothing may, and it says why."""
+    """`body` is the text to show; if `reason` is not '', the body is hidden, and it says why."""
 
     body: bytes
     is_changed: bool = False
@@ -22,7 +22,7 @@ class Masked(NamedTuple):
 
 
 class Masks:
-    """Keys are compared without regard to case."""
+    """Compares keys ignoring case."""
 
     def __init__(self, keys: Sequence[str]) -> None:
         self._keys = frozenset(key.casefold() for key in keys)
@@ -31,7 +31,7 @@ class Masks:
         return bool(self._keys)
 
     def hide(self, body: bytes, *, is_whole: bool, is_admin: bool) -> Masked:
-        """`body` as it may be shown; not `is_whole` is the beginning of a larger one."""
+        """The visible form of `body`; not `is_whole` means the beginning of a larger one."""
         if not self._keys:
             return Masked(body)
         if is_whole:
@@ -57,7 +57,7 @@ class Masks:
         return any(key in text for key in self._keys)
 
     def _hide_in(self, value: Any, inner_depth: int) -> tuple[Any, bool]:
-        """The same with masks, and whether anything was hidden."""
+        """The text with masks, and whether anything was hidden."""
         if isinstance(value, dict):
             return self._hide_in_object(value, inner_depth)
         if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""The pages of messages: what waits in a channel or a topic, and what a channel defers, each at one moment."""
+"""The pages of messages: waiting ones of a channel or a topic, and deferred ones of a channel, each at one moment."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ TOPIC_MESSAGES = Page(
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """A look and what it showed."""
+    """A look and its result."""
 
     look: Look
     pictures: list[Picture]
@@ -72,7 +72,7 @@ class Sight:
 
 
 class MessagePages:
-    """Of one nsqadmin; also the same as JSON."""
+    """The pages of one nsqadmin; also as JSON."""
 
     def __init__(self, context: Context, site: Site, looker: Looker) -> None:
         self._context = context
@@ -80,17 +80,17 @@ class MessagePages:
         self._looker = looker
 
     async def show_channel(self, request: web.Request) -> web.Response:
-        """What is ready or in flight."""
+        """Ready or in-flight messages."""
         match = request.match_info
         return await self._show(request, MESSAGES, match["topic"], match["channel"])
 
     async def show_deferred(self, request: web.Request) -> web.Response:
-        """What waits for its time."""
+        """Deferred messages."""
         match = request.match_info
         return await self._show(request, DEFERRED, match["topic"], match["channel"], "deferred")
 
     async def show_topic(self, request: web.Request) -> web.Response:
-        """What no channel has taken yet."""
+        """Messages that no channel has taken yet."""
         return await self._show(request, TOPIC_MESSAGES, request.query.get("topic", ""), "")
 
     async def answer(self, request: web.Request) -> web.Response:
@@ -126,7 +126,7 @@ class MessagePages:
         )
 
     async def _see(self, request: web.Request, look: Look) -> Sight:
-        """Asks the nodes, and has it audited."""
+        """Ask the nodes, and audit it."""
         parts = await self._find_parts(look)
         is_admin = user_of(request).is_admin
         may_see = may_see_bodies(request)
@@ -232,7 +232,7 @@ def _links(
 
 
 def json_answer(answer: object, status: int = 200) -> web.Response:
-    """Of anything that msgspec knows."""
+    """JSON of any object that msgspec can encode."""
     return web.Response(
         body=msgspec.json.encode(answer), status=status, content_type="application/json"
     )

@@ -13,7 +13,7 @@ from nsqfast.nsqadmin.web.site import Site
 
 
 def add_routes(app: web.Application, context: Context, site: Site) -> None:
-    """Bodies are left out for those who may not see them; the rest is for everybody who may read."""
+    """Bodies are left out for users who may not see them; the rest is for everybody who may read."""
     masks = Masks(context.options.mask_json)
     pages = MessagePages(context, site, Looker(context.upstream, masks))
     app.router.add_get(MESSAGES.route, pages.show_channel)

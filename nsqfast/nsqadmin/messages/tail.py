@@ -1,6 +1,6 @@
-"""POST /ui/tail: new messages of a topic while they come, over an ephemeral channel that is gone with the answer.
+"""POST /ui/tail: new messages of a topic as they arrive, over an ephemeral channel that ends with the answer.
 
-It is a POST because it changes the cluster: it makes a channel. The answer is `text/event-stream`
+It is a POST because it changes the cluster by creating a channel. The answer is `text/event-stream`
 (https://html.spec.whatwg.org/multipage/server-sent-events.html): `message`, once a second `status`, and `end`.
 """
 
@@ -29,13 +29,13 @@ from nsqfast.nsqadmin.upstream.messages import NsqdStats
 TAILS_MAX = 4
 TIME_MAX_S = 300.0
 SHOWN_PER_S = 100
-# nsqd keeps up to --mem-queue-size for the tail and drops what is beyond; it never slows down other channels.
+# nsqd keeps up to --mem-queue-size for the tail and drops the rest; it never slows down other channels.
 IN_FLIGHT_MAX = 100
 TAKEN_PER_S = 2000
 WAIT_S = 0.25
 STATUS_S = 1.0
 PIECE_SIZE_MAX = 4096
-MASKED_SIZE_MAX = 16384  # of bodies that are searched for what has to be hidden: 2 ms
+MASKED_SIZE_MAX = 16384  # of bodies searched for hidden keys: 2 ms
 BODY_SIZE_MAX = 4096
 PREFIX = "nsqadmin-"
 NO_CHANNEL = (
@@ -64,25 +64,25 @@ class Tailed(msgspec.Struct):
     time: float
     size: int
     kind: Kind
-    text: str  # in hex for what is binary, or if that was asked for; the reason for what is hidden
+    text: str  # in hex for binary data, or on request; the reason if it is hidden
     is_hex: bool
     is_masked: bool
     is_truncated: bool
 
 
 class Status(msgspec.Struct):
-    """The data of an event `status`: what was shown and what was not, because too much came."""
+    """The data of an event `status`: how many messages were shown, and how many were dropped as too many."""
 
     channel: str
     shown: int
     dropped: int
     left_s: int
-    nodes: int  # that it is connected to
+    nodes: int  # number of connected ones
     silent: list[str]  # why nodes are left out, or not connected
 
 
 class Tails:
-    """Of one nsqadmin, TAILS_MAX at a time."""
+    """The tails of one nsqadmin, TAILS_MAX at a time."""
 
     def __init__(self, context: Context, masks: Masks, time_max_s: float = TIME_MAX_S) -> None:
         self._context = context
@@ -92,11 +92,11 @@ class Tails:
         self._stopping = False
 
     async def stop(self, _app: web.Application) -> None:
-        """Those that are open end within WAIT_S."""
+        """Open ones end within WAIT_S."""
         self._stopping = True
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
-        """404, 409 or 429 with the reason if there will be no tail."""
+        """404, 409 or 429 with the reason if a tail is impossible."""
         wanted = await _read(request)
         if self._open >= TAILS_MAX:
             raise web.HTTPTooManyRequests(
@@ -141,7 +141,7 @@ class Tails:
                     await stream.send(shown, len(messages))
                     await stream.send_status(consumer)
         except TimeoutError:
-            # A browser that does not read any more does not get the end, either.
+            # A browser that no longer reads does not get the end, either.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(STATUS_S):
                     await stream.end(f"{self._time_max_s / 60:g} minutes are over.")
@@ -182,10 +182,10 @@ class Tails:
         return chosen, results
 
     async def _ask(self, node: Node, topic: str) -> Result:
-        """Whether a tail of it would take nothing from anybody.
+        """Whether a tail of it would take messages from nobody.
 
-        A topic without a channel keeps its messages for the first that comes. That must not be a tail, whose channel
-        is gone in five minutes, and its messages with it. A topic that is gone must not come back for a tail.
+        A topic without a channel keeps its messages for its first channel. That must not be a tail, whose channel is
+        gone in five minutes, and its messages with it. A topic that is gone must not come back for a tail.
         """
         query = urlencode({"format": "json", "topic": topic, "include_clients": "false"})
         try:
@@ -234,7 +234,7 @@ class Stream:
 
     @property
     def is_gone(self) -> bool:
-        """Nobody reads any more."""
+        """Whether the reader is gone."""
         transport = self._request.transport
         return transport is None or transport.is_closing()
 
@@ -246,7 +246,7 @@ class Stream:
         return SHOWN_PER_S - self._in_second
 
     async def send(self, shown: list[Tailed], count: int) -> None:
-        """Those of `count` messages for which there was room."""
+        """Send the messages for which there is room, out of `count`."""
         self._in_second += len(shown)
         self._status.shown += len(shown)
         self._status.dropped += count - len(shown)
@@ -254,7 +254,7 @@ class Stream:
             await self._response.write(b"".join(_event("message", each) for each in shown))
 
     async def send_status(self, consumer: Consumer) -> None:
-        """Once a second; a browser that is gone is found by it."""
+        """Called once a second; also detects a browser that is gone."""
         now = time.monotonic()
         if now < self._status_due:
             return
@@ -276,7 +276,7 @@ class Stream:
 
 
 def cut_body(body: Body) -> Body:
-    """At most PIECE_SIZE_MAX bytes of it; what has to be hidden is hidden by now."""
+    """At most PIECE_SIZE_MAX bytes of it; masking is already done."""
     if len(body.data) <= PIECE_SIZE_MAX:
         return body
     piece = body.data[:PIECE_SIZE_MAX]
@@ -294,13 +294,13 @@ def describe(results: list[Result]) -> list[str]:
 
 
 def explain(error: str) -> str:
-    """What nsqd's word means for a tail, whose connections have neither TLS nor a secret."""
+    """The meaning of nsqd's error for a tail, whose connections have neither TLS nor a secret."""
     reason = next((text for word, text in WANTED.items() if word in error), "")
     return f"{reason} ({error})" if reason else error
 
 
 def _event(name: str, data: object) -> bytes:
-    # JSON has no line breaks of its own.
+    # The JSON contains no line breaks.
     return b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(data))
 
 
@@ -313,7 +313,7 @@ def _make_consumer(topic: str, channel: str, nodes: list[Node]) -> Consumer:
 
 
 async def _taken(consumer: Consumer) -> AsyncIterator[list[Message]]:
-    """What came, finished at once, or nothing for WAIT_S; no more than TAKEN_PER_S."""
+    """Received messages, finished at once, or nothing for WAIT_S; no more than TAKEN_PER_S."""
     while True:
         messages = await consumer.take(IN_FLIGHT_MAX, WAIT_S)
         for message in messages:

@@ -1,1 +1,1 @@
-"""Asking and telling nsqd and nsqlookupd over HTTP."""
+"""Queries and commands to nsqd and nsqlookupd over HTTP."""

@@ -1,4 +1,4 @@
-"""One HTTP client for all nsqd and nsqlookupd: time limits, the way to HTTPS, errors that name their cause."""
+"""One HTTP client for all nsqd and nsqlookupd: time limits, the switch to HTTPS, errors that name their cause."""
 
 import asyncio
 import re
@@ -35,7 +35,7 @@ T = TypeVar("T")
 HEADERS = {"Accept": "application/vnd.nsq; version=1.0", "User-Agent": "nsqadmin"}
 SMALL_SIZE_MAX = 16 << 10  # decoded at once: less than 0.1 ms
 SHOWN_SIZE_MAX = 1024  # of an error's body
-# What goes over our own connections; whatever else somebody may call a node is left to aiohttp.
+# Addresses for our own connections; other forms of node names are left to aiohttp.
 PLAIN_ADDRESS = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
 PLAIN_PATH = re.compile(r"/[\x21-\x7e]*")
 
@@ -45,7 +45,7 @@ class Upstream:
 
     def __init__(self, options: Options) -> None:
         self.asked_count = 0
-        self.failed_count = 0  # of them, no answer or an error
+        self.failed_count = 0  # failed ones: no answer, or an error
         self._ssl = tls_context(options)
         self._timeout = aiohttp.ClientTimeout(
             total=options.http_client_request_timeout_ns / 1e9 or None,
@@ -58,7 +58,7 @@ class Upstream:
             options.http_client_request_timeout_ns / 1e9,
         )
         self._reader = self._session(is_kept_open=True)
-        # A command is sent once, and the end of a connection that was idle cannot be told from a refusal.
+        # A command is sent once, because the end of an idle connection looks like a refusal.
         self._writer = self._session(is_kept_open=False)
 
     def _session(self, *, is_kept_open: bool) -> aiohttp.ClientSession:
@@ -87,7 +87,7 @@ class Upstream:
         await self.close()
 
     async def close(self) -> None:
-        """Ends all connections."""
+        """Close all connections."""
         self._pool.close()
         await self._reader.close()
         await self._writer.close()
@@ -97,25 +97,25 @@ class Upstream:
         return await self._ask("GET", address, path, b"")
 
     async def post(self, address: str, path: str, body: bytes = b"") -> bytes:
-        """As `get`; over a connection of its own, and never sent twice."""
+        """Like `get`; over a connection of its own, and never sent twice."""
         return await self._ask("POST", address, path, body)
 
     async def get_url(self, url: str) -> bytes:
-        """As `get`, for something that is no node, with its whole URL."""
+        """Like `get`, with a whole URL, for servers that are not nodes."""
         given = await self.get_whole(url, {})
         return _checked(url, given)
 
     async def get_whole(self, url: str, headers: Mapping[str, str]) -> Answer:
-        """Whatever is answered, with any status."""
+        """The answer, whatever its status."""
         return await self._send("GET", url, b"", headers)
 
     async def read(self, address: str, path: str, kind: type[T]) -> T:
-        """What `get` gives, decoded as one of upstream.messages."""
+        """The result of `get`, decoded as one of upstream.messages."""
         body = await self.get(address, path)
         try:
             if len(body) < SMALL_SIZE_MAX:
                 return decode(body, kind)
-            # A hundred nodes may answer in one turn of the loop: one of them is decoded in each.
+            # A hundred nodes may answer in one turn of the loop: decode one of them per turn.
             async with self._turn:
                 await asyncio.sleep(0)
                 return await decode_in_slices(body, kind)
@@ -155,7 +155,7 @@ class Upstream:
     ) -> Answer:
         session = self._reader if method == "GET" else self._writer
         try:
-            # Encoded: what is quoted already stays as it is, in Graphite's targets, too.
+            # Encoded: parts that are already quoted stay unchanged, in Graphite's targets, too.
             async with session.request(
                 method,
                 URL(url, encoded=True),
@@ -193,7 +193,7 @@ def _checked(url: str, answer: Answer) -> bytes:
 
 
 def _as_ours(error: Exception) -> Exception:
-    """What aiohttp calls by other names."""
+    """Translate aiohttp's errors."""
     if isinstance(error, aiohttp.ConnectionTimeoutError):
         return ConnectError(TimeoutError())
     if isinstance(error, aiohttp.ClientConnectorError):
@@ -204,7 +204,7 @@ def _as_ours(error: Exception) -> Exception:
 
 
 def _told(method: str, url: str, error: Exception) -> UpstreamError:
-    """In our words, and in those of Go's HTTP client as far as it can be told from the error."""
+    """In our words, and in those of Go's HTTP client as far as the error allows."""
     cause = error.cause if isinstance(error, ConnectError) else error
     if isinstance(cause, TimeoutError) and cause.errno is None:
         ours = "no answer in time"
@@ -235,7 +235,7 @@ class _HttpsPort(msgspec.Struct):
 
 
 def _https_port(answer: Answer) -> int:
-    """nsqd with --tls-required answers 403 to HTTP and says where HTTPS is."""
+    """nsqd with --tls-required answers 403 to HTTP and names the HTTPS port."""
     if answer.status != 403:
         return 0
     try:
@@ -245,7 +245,7 @@ def _https_port(answer: Answer) -> int:
 
 
 def tls_context(options: Options) -> ssl.SSLContext:
-    """As the flags --http-client-tls-* say."""
+    """The context according to the flags --http-client-tls-*."""
     cert, key = options.http_client_tls_cert, options.http_client_tls_key
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if options.http_client_tls_insecure_skip_verify:

@@ -1,7 +1,7 @@
 """One connection to nsqd or nsqlookupd: a request, its answer, the next request.
 
-Not aiohttp: a request costs 90 µs of CPU time there and 30 here, and one topic may be on a hundred nodes. The answers
-are parsed by httptools.
+This does not use aiohttp: a request costs 90 µs of CPU time there and 30 here, and one topic may be on a hundred nodes.
+httptools parses the answers.
 """
 
 import asyncio
@@ -15,20 +15,20 @@ from nsqfast.gotext import os_error
 
 HEAD_SIZE_MAX = 64 << 10
 BODY_SIZE_MAX = 512 << 20
-FINAL = 200  # answers below only announce another one
+FINAL = 200  # lower statuses only announce another answer
 NO_HEADERS: Mapping[str, str] = {}
 
 
 class BrokenError(NsqfastError):
-    """There was no whole answer."""
+    """There was no complete answer."""
 
 
 class ClosedError(BrokenError):
-    """The connection ended before anything of an answer came."""
+    """The connection ended before any part of an answer came."""
 
 
 class Answer(NamedTuple):
-    """Of any status."""
+    """An answer with any status."""
 
     status: int
     reason: str
@@ -50,7 +50,7 @@ class Connection(asyncio.Protocol):
 
     def _start_answer(self) -> None:
         self._head_size = self._body_size = 0
-        self._status = 0  # once the head is whole
+        self._status = 0  # set when the head is complete
         self._reason = b""
         self._pieces: list[bytes] = []
         self._has_length = False  # or chunks: its end is known
@@ -59,11 +59,11 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether it can be asked."""
+        """Whether it accepts a request."""
         return self._transport is not None
 
     async def ask(self, request: bytes) -> Answer:
-        """BrokenError; whoever is cancelled while he waits ends the connection."""
+        """BrokenError; cancelling a waiting request closes the connection."""
         assert self._waiter is None
         if self._transport is None:
             raise ClosedError("EOF")
@@ -79,7 +79,7 @@ class Connection(asyncio.Protocol):
             self._waiter = None
 
     def abort(self) -> None:
-        """Nobody asks here any more."""
+        """Close: nobody uses it any more."""
         if self._transport is not None:
             self._transport.abort()
             self._transport = None
@@ -103,11 +103,11 @@ class Connection(asyncio.Protocol):
     # -- asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by name
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's does not inherit from it
 
     def data_received(self, data: bytes) -> None:
         if self._waiter is None or self._waiter.done():
-            self.abort()  # nobody has asked
+            self.abort()  # an answer without a request
             return
         self._head_size += 0 if self._status else len(data)
         try:
@@ -169,7 +169,7 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         if self._status and not self._is_complete:
             self._is_complete = True
-            # Only now: once the parser is through with the answer it knows no more.
+            # Only now: after the end of the answer the parser no longer knows.
             self._is_last = not self._parser.should_keep_alive()
 
 

@@ -1,7 +1,7 @@
-"""Answers of nsqd and nsqlookupd as messages, without keeping the loop from others: large ones piece by piece.
+"""Decode answers of nsqd and nsqlookupd without blocking the loop: large ones piece by piece.
 
-The decoder holds the interpreter's lock, so a thread would help nobody; the pieces of a list are found first, which is
-ten times faster than to decode them, and are then decoded in slices of a few milliseconds.
+The decoder holds the interpreter's lock, so a thread would not help. The pieces of a list are found first, which is ten
+times faster than decoding them, and are then decoded in slices of a few milliseconds.
 """
 
 import asyncio
@@ -31,20 +31,20 @@ class _RawStats(msgspec.Struct):
 
 
 class Slicer:
-    """Lets the loop see to others whenever a slice of time has been used."""
+    """Lets others run whenever a slice of time has been used."""
 
     def __init__(self) -> None:
         self._until = time.perf_counter() + SLICE_S
 
     async def rest(self) -> None:
-        """Call it between two pieces of work."""
+        """Call this between two pieces of work."""
         if time.perf_counter() > self._until:
             await asyncio.sleep(0)
             self._until = time.perf_counter() + SLICE_S
 
 
 def decode(body: bytes | msgspec.Raw, kind: type[T]) -> T:
-    """In one go; bytes that are not UTF-8 become U+FFFD, as in Go. UpstreamError for what does not fit."""
+    """In one go; bytes that are not UTF-8 become U+FFFD, as in Go. UpstreamError for invalid answers."""
     try:
         return msgspec.json.decode(body, type=kind)
     except UnicodeDecodeError:
@@ -58,7 +58,7 @@ def decode(body: bytes | msgspec.Raw, kind: type[T]) -> T:
 
 
 async def decode_in_slices(body: bytes, kind: type[T]) -> T:
-    """As `decode`; the topics of a large answer to /stats one after the other."""
+    """Like `decode`; the topics of a large answer to /stats one after the other."""
     if kind is not NsqdStats or len(body) <= WHOLE_SIZE_MAX:
         return decode(body, kind)
     raw = decode(body, _RawStats)
@@ -71,7 +71,7 @@ async def decode_in_slices(body: bytes, kind: type[T]) -> T:
 
 
 def _decoder_text(start: bytes, error: Exception) -> str:
-    """Go's text for what is no JSON at all, ours for the rest."""
+    """Go's text for invalid JSON, ours for the rest."""
     text = start.lstrip(b" \t\r\n").decode("utf-8", "replace")
     if not text:
         return "unexpected end of JSON input"
@@ -81,7 +81,7 @@ def _decoder_text(start: bytes, error: Exception) -> str:
 
 
 def quote_character(character: str) -> str:
-    """As Go's decoder names it."""
+    """The character as Go's decoder names it."""
     shown = {"'": r"'\''", '"': "'\"'", "\n": r"'\n'", "\t": r"'\t'", "\r": r"'\r'"}
     return shown.get(character) or (
         f"'{character}'" if character.isprintable() else f"'\\x{ord(character):02x}'"
@@ -89,11 +89,11 @@ def quote_character(character: str) -> str:
 
 
 def join_sorted(lists: Iterable[Iterable[str]]) -> tuple[str, ...]:
-    """Every text once, sorted."""
+    """Every string once, sorted."""
     return sort_names(frozenset[str]().union(*lists))
 
 
 @lru_cache(maxsize=LISTS_KEPT)
 def sort_names(names: frozenset[str]) -> tuple[str, ...]:
-    """Most nodes of a cluster have the same topics, and to see that takes half the time of sorting them."""
+    """Most nodes of a cluster have the same topics, and recognising that takes half the time of sorting them."""
     return tuple(sorted(names))

@@ -1,8 +1,8 @@
-"""Which topics and nodes there are, and who has a topic: from nsqlookupd, or from the nsqd that are configured.
+"""Find topics, nodes, and the nodes of a topic: from nsqlookupd, or from the configured nsqd.
 
-All are asked at once. If some do not answer, the rest counts and the failures are told; if none does, that is
-NobodyAnsweredError. Nodes are the same if they announce the same address; the first nsqlookupd in the order of the
-flags tells most of a node, later ones only add their connection to it.
+All are asked at once. If some do not answer, the rest counts and the failures are reported; if none does, that is
+NobodyAnsweredError. Nodes with the same announced address are the same; the first nsqlookupd in the order of the flags
+describes a node, later ones only add their connection to it.
 """
 
 import asyncio
@@ -50,21 +50,21 @@ class _Name(msgspec.Struct, gc=False):
 
 
 class _Names(msgspec.Struct, gc=False):
-    """/stats, as far as the names of its topics."""
+    """/stats, reduced to the names of its topics."""
 
     topics: list[_Name] | None = None
 
 
 @dataclass(slots=True)
 class Found(Generic[T]):
-    """What those who answered know, and who did not."""
+    """The combined answers, and the failures."""
 
     value: T
     failures: list[Result]
 
     @property
     def warning(self) -> str:
-        """A line for each failure; '' if there is none."""
+        """One line per failure; '' if there is none."""
         return "\n".join(one.text for one in self.failures)
 
 
@@ -84,7 +84,7 @@ async def ask_all(
         for number, address in enumerate(addresses, 1):
             tasks.append(group.create_task(ask_one(address)))
             if number % BEGUN_AT_ONCE == 0:
-                # A hundred new connections at once would keep others waiting for 10 ms.
+                # A hundred new connections at once would delay others by 10 ms.
                 await asyncio.sleep(0)
     found, failures = [], []
     for address, task in zip(addresses, tasks, strict=True):
@@ -99,7 +99,7 @@ async def ask_all(
 
 
 class Discovery:
-    """Asks when it is asked; keeps nothing."""
+    """Stateless: asks on each call."""
 
     def __init__(self, options: Options, upstream: Upstream) -> None:
         self._options = options
@@ -107,7 +107,7 @@ class Discovery:
 
     @property
     def lookupds(self) -> list[str]:
-        """Addresses of nsqlookupd; without one the nsqd that are configured are the cluster."""
+        """Addresses of nsqlookupd; without any, the configured nsqd are the cluster."""
         return self._options.nsqlookupd_http_addresses or []
 
     async def topics(self) -> Found[tuple[str, ...]]:
@@ -126,7 +126,7 @@ class Discovery:
         )
 
     async def inactive_topics(self) -> Found[dict[str, tuple[str, ...]]]:
-        """Topics that no nsqd has, with their channels; only nsqlookupd knows such."""
+        """Topics that no nsqd has, with their channels; only nsqlookupd knows them."""
         known = await self.topics()
         if not self.lookupds:
             return Found({}, known.failures)
@@ -151,7 +151,7 @@ class Discovery:
         return Found(dict(filter(None, looked)), known.failures)
 
     async def channels(self, topic: str) -> Found[tuple[str, ...]]:
-        """Names of the channels that nsqlookupd knows of a topic, sorted."""
+        """The names of a topic's channels that nsqlookupd knows, sorted."""
         path = "/channels?topic=" + quote_plus(topic)
         found = await self._read_all(NSQLOOKUPD, self.lookupds, path, Channels)
         return Found(
@@ -159,7 +159,7 @@ class Discovery:
         )
 
     async def nodes(self, *, with_topics: bool = True) -> Found[list[Nsqd]]:
-        """Every nsqd, sorted by hostname, then address; to leave out the topics is cheap."""
+        """Every nsqd, sorted by hostname, then address; leaving out the topics is cheap."""
         if self.lookupds:
             answers = await ask_all(
                 NSQLOOKUPD, self.lookupds, lambda one: self._upstream.get(one, "/nodes")
@@ -183,7 +183,7 @@ class Discovery:
         return Found(sorted((node for _, node in found.value), key=by_host), found.failures)
 
     async def producers(self, topic: str) -> Found[list[Nsqd]]:
-        """Every nsqd that has a topic; none at all is an answer, too."""
+        """Every nsqd that has a topic; an empty list is an answer, too."""
         if self.lookupds:
             return (await self.look_up(topic))[0]
         path = f"{BARE}&topic={quote_plus(topic)}"
@@ -202,7 +202,7 @@ class Discovery:
         return Found(sorted(nodes.values(), key=by_host), found.failures)
 
     async def look_up(self, topic: str) -> tuple[Found[list[Nsqd]], tuple[str, ...]]:
-        """What nsqlookupd knows of a topic: who has it, and its channels."""
+        """nsqlookupd's answer about a topic: its nodes and channels."""
         path = "/lookup?topic=" + quote_plus(topic)
         found = await self._read_all(NSQLOOKUPD, self.lookupds, path, Lookup)
         nodes: dict[str, Nsqd] = {}
@@ -233,9 +233,10 @@ class Discovery:
     async def counts(
         self, nodes: Iterable[Nsqd], make: Callable[[Nsqd, CountedStats], Awaitable[T]]
     ) -> Found[list[tuple[str, T]]]:
-        """What `make` makes of the messages of each node's channels; it is called as soon as a node has answered.
+        """The results of `make` for the messages of each node's channels; it is called as soon as a node has answered.
 
-        So the numbers of a large cluster are never all in memory, where the collector would look at each of them.
+        So the numbers of a large cluster are never all in memory, where the garbage collector would examine each of
+        them.
         """
         known = {node.key: node for node in nodes}
 

@@ -1,4 +1,4 @@
-"""What goes wrong on the way to nsqd and nsqlookupd."""
+"""Errors of requests to nsqd and nsqlookupd."""
 
 from collections.abc import Sequence
 
@@ -6,9 +6,9 @@ from nsqfast.nsqadmin.results import Result
 
 
 class UpstreamError(Exception):
-    """A node did not answer as it should; the text says what was asked and why it failed.
+    """A node did not answer properly; the text names the request and the reason.
 
-    `status` is 0 where there was no HTTP answer; `message` is the same in nsqadmin's words, for scripts.
+    `status` is 0 without an HTTP answer; `message` is the same in nsqadmin's words, for scripts.
     """
 
     def __init__(self, text: str, status: int = 0, message: str = "") -> None:
@@ -18,9 +18,9 @@ class UpstreamError(Exception):
 
 
 class NobodyAnsweredError(Exception):
-    """Nobody answered a question, so nothing can be shown or done; the text is nsqadmin's.
+    """No node answered, so nothing can be shown or done; the text is nsqadmin's.
 
-    `results` are the steps of an action that were taken before.
+    `results` are those of an action's earlier steps.
     """
 
     def __init__(self, kind: str, failures: Sequence[Result]) -> None:

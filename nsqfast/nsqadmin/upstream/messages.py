@@ -1,4 +1,5 @@
-"""What nsqd and nsqlookupd answer, as far as nsqadmin reads it. Unknown keys are skipped, missing ones have Go's zero.
+"""Answers of nsqd and nsqlookupd, as far as nsqadmin reads them. Unknown keys are skipped, missing ones have Go's zero
+value.
 
 A list that Go leaves nil comes as null. Decoding raises msgspec.DecodeError (ValidationError is one) for anything else.
 """
@@ -89,21 +90,21 @@ class NsqdStats(msgspec.Struct, gc=False):
 
 
 class CountedChannel(msgspec.Struct, gc=False):
-    """A channel, as far as its messages."""
+    """A channel, reduced to its message count."""
 
     channel_name: str
     message_count: int = 0
 
 
 class CountedTopic(msgspec.Struct, gc=False):
-    """A topic, as far as the messages of its channels."""
+    """A topic, reduced to the message counts of its channels."""
 
     topic_name: str
     channels: list[CountedChannel] | None = None
 
 
 class CountedStats(msgspec.Struct, gc=False):
-    """/stats?format=json, as far as the messages of channels."""
+    """/stats?format=json, reduced to the message counts of channels."""
 
     topics: list[CountedTopic] | None = None
 
@@ -126,7 +127,7 @@ class Announced(msgspec.Struct, gc=False):
 
     broadcast_address: str = ""
     hostname: str = ""
-    remote_address: str = ""  # in /nodes alone
+    remote_address: str = ""  # only in /nodes
     tcp_port: int = 0
     http_port: int = 0
     version: str = ""
@@ -142,7 +143,7 @@ class Producer(Announced, gc=False):
 
 
 class ListedProducer(Announced, gc=False):
-    """In /nodes, its topics not looked at yet."""
+    """In /nodes, with its topics still encoded."""
 
     tombstones: msgspec.Raw = msgspec.Raw(b"null")
     topics: msgspec.Raw = msgspec.Raw(b"null")
@@ -155,7 +156,7 @@ class Nodes(msgspec.Struct, gc=False):
 
 
 class ListedNodes(msgspec.Struct, gc=False):
-    """/nodes, the topics of its nodes not looked at yet."""
+    """/nodes, with the topics of its nodes still encoded."""
 
     producers: list[ListedProducer] | None = None
 

@@ -1,4 +1,4 @@
-"""An nsqd as nsqlookupd, or it itself, describes it."""
+"""An nsqd as described by nsqlookupd, or by itself."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,7 +16,7 @@ NO_TOPICS: Topics = (), ()
 
 @dataclass(slots=True)
 class Nsqd:
-    """One nsqd, and what is known of it without asking for its numbers."""
+    """One nsqd, and everything known of it without asking for its numbers."""
 
     broadcast_address: str
     http_port: int
@@ -46,7 +46,7 @@ by_host = attrgetter("hostname", "broadcast_address", "http_port")
 
 
 def node_of_producer(one: Announced, topics: Topics = NO_TOPICS) -> Nsqd:
-    """As nsqlookupd shows it."""
+    """From nsqlookupd's description."""
     return Nsqd(
         broadcast_address=one.broadcast_address,
         http_port=one.http_port,
@@ -62,14 +62,14 @@ def node_of_producer(one: Announced, topics: Topics = NO_TOPICS) -> Nsqd:
 
 
 def read_topics(one: ListedProducer) -> Topics:
-    """Of a node in /nodes; a tombstone that is missing is none. UpstreamError."""
+    """Of a node in /nodes; a missing tombstone counts as none. UpstreamError."""
     names = decode(one.topics, list[str] | None) or []  # type: ignore[arg-type]
     return sort_topics(names, _read_tombstones(bytes(one.tombstones)))
 
 
 @lru_cache(maxsize=LISTS_KEPT)
 def _read_tombstones(raw: bytes) -> tuple[bool, ...]:
-    """As good as always there is none."""
+    """There is almost never one."""
     return tuple(decode(raw, list[bool] | None) or ())  # type: ignore[arg-type]
 
 
@@ -85,7 +85,7 @@ def sort_topics(names: list[str], tombstones: tuple[bool, ...]) -> Topics:
 
 
 def node_of_info(info: NsqdInfo, address: str, topics: list[str]) -> Nsqd:
-    """As nsqd shows itself; a very old one does not say where it is, so it is where it was asked."""
+    """From nsqd's own description; a very old one does not include its address, so the queried one counts."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     is_told = bool(info.broadcast_address)

@@ -1,4 +1,4 @@
-"""Connections to nodes, kept open: a few to each, so that a node which does not answer cannot use up all of them."""
+"""Connections to nodes, kept open: a few to each, so that a node that does not answer cannot use up all of them."""
 
 import asyncio
 import contextlib
@@ -13,13 +13,13 @@ from nsqfast.errors import NsqfastError
 from nsqfast.nsqadmin.upstream.connection import Answer, ClosedError, Connection
 
 CONNECTIONS_PER_HOST = 4
-IDLE_S = 30.0  # more than three polls of a cluster that nobody looks at
+IDLE_S = 30.0  # more than three polls of a cluster without viewers
 
 IpAddress = tuple[str, int]
 
 
 class ConnectError(NsqfastError):
-    """The node cannot be reached; `cause` is the system's error, TimeoutError if it said nothing."""
+    """The node cannot be reached; `cause` is the system's error, TimeoutError if there was no reaction."""
 
     def __init__(self, cause: OSError) -> None:
         super().__init__(str(cause))
@@ -28,7 +28,7 @@ class ConnectError(NsqfastError):
 
 @dataclass(slots=True)
 class _Host:
-    """One node: requests that are under way or wait for their turn, and connections that are free."""
+    """One node: requests under way or waiting for their turn, and free connections."""
 
     address: str
     asking: int = 0
@@ -37,7 +37,7 @@ class _Host:
 
 
 class Pool:
-    """`get` asks; 0 seconds are no limit."""
+    """`get` sends a request; 0 seconds mean no limit."""
 
     def __init__(self, headers: str, connect_timeout_s: float, timeout_s: float) -> None:
         self._headers = headers
@@ -49,7 +49,7 @@ class Pool:
         self._sweep: asyncio.TimerHandle | None = None
 
     async def get(self, address: str, path: str) -> Answer:
-        """ConnectError, BrokenError, or TimeoutError when the whole of it took too long."""
+        """ConnectError, BrokenError, or TimeoutError if the whole request took too long."""
         request = f"GET {path} HTTP/1.1\r\nHost: {address}\r\n{self._headers}\r\n".encode("ascii")
         host = self._hosts.get(address)
         if host is None:
@@ -62,7 +62,7 @@ class Pool:
                 self._leave(host)
 
     def close(self) -> None:
-        """Whoever waits for an answer gets none."""
+        """Close; waiting requests get no answer."""
         self._is_closed = True
         for connection in list(self._open):
             connection.abort()
@@ -76,7 +76,7 @@ class Pool:
         turn = asyncio.get_running_loop().create_future()
         host.waiting.append(turn)
         try:
-            await turn  # whoever leaves hands over his place
+            await turn  # a leaving request hands over its place
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
                 self._leave(host)
@@ -100,7 +100,7 @@ class Pool:
             try:
                 return await self._ask_over(host, host.idle.pop(), request)
             except ClosedError:
-                # It was idle for too long in the node's eyes, or the node was started anew; so were the others.
+                # The node closed it as idle, or restarted; the others are closed, too.
                 for connection in list(host.idle):
                     connection.abort()
         return await self._ask_over(host, await self._connect(host), request)
@@ -124,7 +124,7 @@ class Pool:
             raise ConnectError(error) from None
 
     async def _connect_to_one(self, host: _Host, addresses: Sequence[IpAddress]) -> Connection:
-        """The first address that answers; one that swallows everything leaves some time to the next."""
+        """The first address that answers; one that swallows everything leaves some time for the next."""
         for rest in range(len(addresses), 0, -1):
             ip, port = addresses[-rest]
             try:

@@ -1,8 +1,8 @@
-"""The steps of each action on the cluster, in NSQ's order; and the actions as scripts have them done.
+"""The steps of each action on the cluster, in NSQ's order, and the actions of scripts.
 
-A question that nobody answers ends an action: NobodyAnsweredError, with the results of what was done before. A question
-that only some answer is a failed result of those who did not. Commands go to one node after the other, and a failure
-stops none of those behind it.
+A query that nobody answers ends an action: NobodyAnsweredError, with the results of earlier steps. If only some answer
+a query, the others count as failed. Commands go to one node after the other, and a failure does not stop the following
+ones.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class Step:
     addresses: Sequence[str]
     path: str
     query: dict[str, str]
-    may_lack: bool = False  # 404 says that nothing is left to do
+    may_lack: bool = False  # 404 means that nothing is left to do
 
     @property
     def target(self) -> str:
@@ -36,9 +36,9 @@ class Step:
 def steps_of(
     action: str, topic: str, channel: str = "", *, lookupds: Sequence[str], nodes: Sequence[str]
 ) -> list[Step]:
-    """What nsqlookupd are told, then what nsqd are told, at these addresses; a channel needs its topic first.
+    """The commands for nsqlookupd, then those for nsqd, at these addresses; a channel needs its topic first.
 
-    See https://nsq.io/components/nsqlookupd.html and https://nsq.io/components/nsqd.html for what they ask.
+    See https://nsq.io/components/nsqlookupd.html and https://nsq.io/components/nsqd.html for the commands.
     """
     if action == "tombstone":
         # Consumers leave the node before its topic goes.
@@ -59,13 +59,13 @@ class Steps:
         self._upstream = upstream
 
     async def create_topic(self, topic: str) -> list[Result]:
-        """Registers it at every nsqlookupd."""
+        """Register it at every nsqlookupd."""
         return await self._tell(
             steps_of("create", topic, lookupds=self._discovery.lookupds, nodes=())
         )
 
     async def create_channel(self, topic: str, channel: str) -> list[Result]:
-        """Registers it at every nsqlookupd, and makes it on every nsqd that has the topic."""
+        """Register it at every nsqlookupd, and create it on every nsqd that has the topic."""
         lookupds = self._discovery.lookupds
         if not lookupds:
             raise NobodyAnsweredError(NSQLOOKUPD, [])
@@ -80,12 +80,12 @@ class Steps:
         return results + found.failures + await self._tell(steps)
 
     async def delete(self, topic: str, channel: str = "") -> list[Result]:
-        """From every nsqlookupd, then from every nsqd that has it."""
-        # Once nsqlookupd has forgotten the topic, nobody knows any more who has it.
+        """Delete it from every nsqlookupd, then from every nsqd that has it."""
+        # Once nsqlookupd has forgotten the topic, nobody knows any more which nodes have it.
         return await self._tell_producers("delete", topic, channel)
 
     async def act(self, verb: Verb, topic: str, channel: str = "") -> list[Result]:
-        """On every nsqd that has the topic; nsqlookupd is told nothing."""
+        """Act on every nsqd that has the topic, without notifying nsqlookupd."""
         return await self._tell_producers(verb, topic, channel)
 
     async def _tell_producers(self, action: str, topic: str, channel: str) -> list[Result]:
@@ -95,7 +95,7 @@ class Steps:
         return found.failures + await self._tell(steps)
 
     async def tombstone(self, topic: str, node: str) -> list[Result]:
-        """Hides the nsqd at `node` from consumers of the topic, then deletes the topic there."""
+        """Hide the nsqd at `node` from consumers of the topic, then delete the topic there."""
         *hide, delete = steps_of(
             "tombstone", topic, lookupds=self._discovery.lookupds, nodes=[node]
         )

@@ -1,4 +1,4 @@
-"""Versions as nsqadmin compares them: semantic versioning (semver.org, 2.0.0); what is none counts as 0.0.0."""
+"""Versions as nsqadmin compares them: semantic versioning (semver.org, 2.0.0); anything else counts as 0.0.0."""
 
 import re
 from functools import lru_cache
@@ -16,7 +16,7 @@ ZERO: Version = (0, 0, 0, True, ())
 
 @lru_cache(maxsize=256)
 def parse_version(text: str) -> Version:
-    """Something that sorts as versions do: 1.3.0-alpha.2 < 1.3.0-alpha.beta < 1.3.0."""
+    """A sort key: 1.3.0-alpha.2 < 1.3.0-alpha.beta < 1.3.0."""
     found = _VERSION.fullmatch(text)
     if found is None or len(text) > 256:
         return ZERO

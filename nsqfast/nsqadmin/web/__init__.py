@@ -1,1 +1,1 @@
-"""The pages, and what every response goes through."""
+"""The pages, and the handling common to all responses."""

@@ -1,4 +1,4 @@
-"""The application: every part's routes, and what every request goes through."""
+"""The application: every part's routes and middlewares."""
 
 from aiohttp import web
 
@@ -13,7 +13,7 @@ from nsqfast.nsqadmin.web import site
 
 
 def make_app(app: web.Application, context: Context) -> None:
-    """Gives `app` its middlewares and its routes, and at last puts the routes below --base-path."""
+    """Give `app` its middlewares and its routes, and finally move the routes below --base-path."""
     add_access(app, context)
     api.add_routes(app, context)
     alerts.add_routes(app, context)
@@ -26,7 +26,7 @@ def make_app(app: web.Application, context: Context) -> None:
 
 
 def move_below(router: web.UrlDispatcher, base: str) -> None:
-    """Moves all routes. A path with letters to be quoted, or `{`, cannot be given to the router as part of a route."""
+    """Move all routes. The router does not accept a path with `{`, or with characters to quote, as part of a route."""
     for resource in router.resources():
         router.unindex_resource(resource)
         resource.add_prefix(base)

@@ -1,7 +1,7 @@
-"""Scripts and styles, below a folder that is named after what they hold, so that browsers may keep them for ever.
+"""Scripts and styles, below a folder named after their content, so that browsers may cache them for ever.
 
 All of them share the folder, because modules import one another by relative addresses. Ours are served without comments
-and needless spaces; those of others as they came.
+and needless spaces, third-party ones unchanged.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ class Assets:
         self.version = hash_files(self._files)
 
     def url(self, name: str) -> str:
-        """Of `js/main.js`, say; KeyError where there is none."""
+        """The address of `js/main.js`, for example; KeyError if it does not exist."""
         if self._dev_folder is None:
             self._files[name]
         return self._urls.to(f"/static/{self.version}/{name}")
@@ -46,7 +46,7 @@ class Assets:
         app.router.add_get("/static/{version}/{name:.+}", self.serve)
 
     async def serve(self, request: web.Request) -> web.Response:
-        """A page from before an upgrade asks for another version: it gets what there is, and does not keep it."""
+        """A page from before an upgrade asks for another version: it gets the current one, uncached."""
         name = request.match_info["name"]
         body = self._read(name)
         if body is None:
@@ -67,7 +67,7 @@ class Assets:
 
 
 def read_files(folder: Path) -> dict[str, bytes]:
-    """All below `folder` by their names in it."""
+    """All files below `folder`, by their names in it."""
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in sorted(folder.rglob("*"))
@@ -76,7 +76,7 @@ def read_files(folder: Path) -> dict[str, bytes]:
 
 
 def shorten(files: dict[str, bytes]) -> dict[str, bytes]:
-    """The same, with what a browser needs of them."""
+    """The same, reduced to what a browser needs."""
     found = {}
     for name, body in files.items():
         how = None if name.startswith("vendor/") else SHORTEN.get(Path(name).suffix)
@@ -85,7 +85,7 @@ def shorten(files: dict[str, bytes]) -> dict[str, bytes]:
 
 
 def hash_files(files: dict[str, bytes]) -> str:
-    """Another one whenever a name or a byte differs."""
+    """Changes whenever a name or a byte differs."""
     digest = hashlib.sha256()
     for name, body in files.items():
         digest.update(f"{name}\0{len(body)}\0".encode() + body)

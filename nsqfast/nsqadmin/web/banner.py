@@ -1,6 +1,6 @@
-"""What stands above every page while something cannot be asked: node, cause, since when; live as the rest of the page.
+"""The banner above every page while a node does not answer: node, cause, since when; updated like the rest of the page.
 
-The View gets the texts `banner.0` to `banner.N` and says which of them are shown; templates/banner.html has them.
+The View gets the texts `banner.0` to `banner.N` and says which of them are shown; templates/banner.html contains them.
 """
 
 from nsqfast.nsqadmin.live.model import Cluster, Lookupd, Node, NodeState
@@ -41,11 +41,11 @@ def lookupd_line(lookupd: Lookupd) -> str:
 
 
 def node_line(node: Node) -> str:
-    """The same of an nsqd; its numbers are those of before."""
+    """The same for an nsqd; its numbers are old."""
     name = f"{node.hostname} ({node.key})" if node.hostname else node.key
     return f"nsqd {name} has been down since {texts.clock(node.since)}{cause(node.error)}"
 
 
 def cause(error: str) -> str:
-    """What comes behind; nothing if nobody knows."""
+    """The suffix with the cause; nothing if it is unknown."""
     return f": {error[:ERROR_SIZE_MAX]}" if error else ""

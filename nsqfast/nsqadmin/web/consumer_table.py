@@ -15,7 +15,7 @@ from nsqfast.nsqadmin.web.tables import Column, TableSpec
 
 @dataclass(frozen=True, slots=True)
 class ConsumerRow:
-    """`connected_s` reckons from the tick, by the clock of this machine."""
+    """`connected_s` is relative to the tick, by the clock of this machine."""
 
     consumer: Consumer
     node: Node
@@ -23,7 +23,7 @@ class ConsumerRow:
 
     @property
     def client(self) -> Client:
-        """What nsqd says of it."""
+        """nsqd's data about it."""
         return self.consumer.client
 
 
@@ -46,7 +46,7 @@ def nearness(row: ConsumerRow) -> int:
 
 
 def attribute_states(row: ConsumerRow) -> list[State]:
-    """What it negotiated, who it is, and where it runs."""
+    """Its negotiated features, identity and location."""
     client = row.client
     states = []
     if client.sample_rate:
@@ -71,7 +71,7 @@ def attribute_states(row: ConsumerRow) -> list[State]:
 
 
 def host_text(row: ConsumerRow) -> str:
-    """`HOST:PORT (ID)`, the id where it says more than the host does."""
+    """`HOST:PORT (ID)`, with the id only if it adds something."""
     client = row.client
     port = client.remote_address.rpartition(":")[2]
     host = f"{client.hostname}:{port}" if client.hostname else client.remote_address

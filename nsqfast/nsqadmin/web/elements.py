@@ -1,4 +1,4 @@
-"""What a View is made of, besides texts and tables: chips and links."""
+"""Parts of a View other than texts and tables: chips and links."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,7 +8,7 @@ Kind = Literal["ok", "warn", "crit", "info", "off"]
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A chip: its shape and colour go by `kind`, and `word` says the same."""
+    """A chip: `kind` determines shape and colour, and `word` says the same."""
 
     kind: Kind
     word: str
@@ -21,7 +21,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A crumb, a tab, a filter; `count` is the key of a number in View.texts that stands behind the text."""
+    """A crumb, a tab, a filter; `count` is the key in View.texts of a number after the text."""
 
     text: str
     href: str

@@ -1,7 +1,7 @@
 """GET /ui/export?view=PATH&table=NAME&format=csv|json: the whole of a table as its page filters and sorts it.
 
-CSV is that of RFC 4180 with a line of names. A text that a spreadsheet would take for a formula gets an apostrophe
-before it: one that begins with = + - @, tab or carriage return. Numbers are plain. JSON is a list of objects.
+CSV follows RFC 4180 with a header line. A text that a spreadsheet would take for a formula gets an apostrophe in front:
+one that begins with = + - @, tab or carriage return. Numbers are plain. JSON is a list of objects.
 """
 
 import asyncio
@@ -76,12 +76,12 @@ class Export:
 
 
 def columns_of(table: Table[Any]) -> list[Any]:
-    """Those that have a value of their own."""
+    """The columns that have a value of their own."""
     return [column for column in table.spec.columns if column.spark is None]
 
 
 async def read_rows(table: Table[Any]) -> list[list[Value]]:
-    """All of them; in slices."""
+    """All rows; in slices."""
     columns = columns_of(table)
     rows = []
     slices = Slices()
@@ -101,7 +101,7 @@ def to_csv(keys: list[str], rows: list[list[Value]]) -> str:
 
 
 def quote_formula(value: Value) -> Value:
-    """Text that begins like a formula, made plain text for a spreadsheet."""
+    """Make text that begins like a formula plain text for a spreadsheet."""
     if isinstance(value, str) and value.startswith(FORMULA):
         return "'" + value
     return value

@@ -1,4 +1,4 @@
-"""What tables say of topics, added up over their channels: once per tick, in slices."""
+"""Figures of topics for tables, added up over their channels: once per tick, in slices."""
 
 import asyncio
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from nsqfast.nsqadmin.live.model import Channel, Cluster, Topic
 from nsqfast.nsqadmin.live.slices import Slices
 from nsqfast.nsqadmin.web.elements import State
 
-GROWS_S_MIN = 0.05  # messages a second: below that it is noise
+GROWS_S_MIN = 0.05  # messages per second: less is noise
 
 
 @dataclass(slots=True, eq=False)
@@ -26,26 +26,26 @@ class TopicFacts:
     oldest_is_minimum: bool
     channel_count: int
     consumer_count: int
-    idle_channels: int  # with messages and without a consumer
+    idle_channels: int  # with messages but without a consumer
     paused_parts: int
     paused_channels: int
     is_inactive: bool
 
     @property
     def is_growing(self) -> bool:
-        """Over the last minutes."""
+        """Whether it grew over the last minutes."""
         return self.slope is not None and self.slope > GROWS_S_MIN
 
 
 class FactsOfTick:
-    """Kept for the last cluster that was asked for."""
+    """Kept for the most recent cluster."""
 
     def __init__(self) -> None:
         self._cluster: Cluster | None = None
         self._facts: asyncio.Task[list[TopicFacts]] | None = None
 
     async def topics(self, cluster: Cluster) -> list[TopicFacts]:
-        """Sorted by name; the list is shared, so nobody may change it."""
+        """Sorted by name; the list is shared, so do not change it."""
         if self._facts is None or self._cluster is not cluster:
             self._cluster = cluster
             self._facts = asyncio.get_running_loop().create_task(add_up(cluster))
@@ -63,7 +63,7 @@ async def add_up(cluster: Cluster) -> list[TopicFacts]:
 
 
 def sum_topic(topic: Topic) -> TopicFacts:
-    """Depth, in-flight and deferred with the channels'; `out` is what left all channels together."""
+    """Depth, in-flight and deferred include the channels'; `out` counts messages that left all channels together."""
     channels = topic.channels.values()
     oldest = max(
         (channel for channel in channels if channel.oldest_s is not None),
@@ -96,7 +96,7 @@ def sum_topic(topic: Topic) -> TopicFacts:
 
 
 def paused_state(item: Topic | Channel) -> State | None:
-    """On how many of its nodes; None if on none."""
+    """On how many of its nodes it is paused; None if on none."""
     paused, parts = item.paused_parts, len(item.parts)
     if not paused:
         return None
@@ -105,7 +105,7 @@ def paused_state(item: Topic | Channel) -> State | None:
 
 
 def paused_word(item: Topic | Channel) -> str:
-    """For the menus of rows: what is paused everywhere cannot be paused once more."""
+    """For the menus of rows: a topic paused everywhere cannot be paused again."""
     paused = item.paused_parts
     return "none" if not paused else "all" if paused == len(item.parts) else "some"
 

@@ -1,7 +1,7 @@
-"""GET /ui/live?view=PATH&since=TICK: what has changed in an open page since the tick that it shows.
+"""GET /ui/live?view=PATH&since=TICK: changes of an open page since the tick that it shows.
 
 204 when nothing has, 404 when the page's topic, channel or node is gone. `next_ms` says when to ask again: shortly
-after the server's next poll, so that asking more often gains nothing. It is also in the header Nsqadmin-Next-Ms, as the
+after the server's next poll, so asking more often gains nothing. It is also in the header Nsqadmin-Next-Ms, and the
 time of the tick is in Nsqadmin-At.
 """
 
@@ -19,7 +19,7 @@ from nsqfast.nsqadmin.web.pages import Page, PageNotFoundError
 from nsqfast.nsqadmin.web.query import Query
 from nsqfast.nsqadmin.web.views import Views
 
-AFTER_POLL_S = 0.1  # what a poll of a middle-sized cluster takes
+AFTER_POLL_S = 0.1  # the duration of a poll of a medium-sized cluster
 NEXT_S_MIN = 0.5
 
 
@@ -32,7 +32,7 @@ class Live:
         self._views = views
 
     def find(self, path: str) -> tuple[Page, dict[str, str]]:
-        """The page at a quoted path, --base-path included; LookupError if it has none or is not live."""
+        """The page at a quoted path, including --base-path; LookupError if there is none, or it is not live."""
         below = self._context.urls.below(path)
         for page in self._pages:
             match = page.match(below or "")
@@ -41,7 +41,7 @@ class Live:
         raise LookupError(path)
 
     async def find_for(self, request: web.Request, path: str) -> tuple[Page, dict[str, str]]:
-        """As `find`; 403 if the page is for admins and the request is not one of theirs."""
+        """Like `find`; 403 if the page is for admins only and the user is not one."""
         page, match = self.find(path)
         if page.is_for_admins and not user_of(request).is_admin:
             await refuse(request)

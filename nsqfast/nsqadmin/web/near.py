@@ -1,4 +1,4 @@
-"""Names that are like one that there is not: for whoever mistyped it."""
+"""Existing names similar to a mistyped one."""
 
 import asyncio
 from collections.abc import Iterable
@@ -25,5 +25,5 @@ def rank_names(wanted: str, names: Iterable[str]) -> list[str]:
 
 
 async def near_names(wanted: str, names: Iterable[str]) -> list[str]:
-    """In a thread: it takes milliseconds where there are thousands."""
+    """In a thread: it takes milliseconds with thousands of names."""
     return await asyncio.to_thread(rank_names, wanted[:256], list(names))

@@ -1,4 +1,4 @@
-"""What the `build` of a page gets."""
+"""The input of a page's `build`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ from nsqfast.nsqadmin.web.query import Query
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """A page, as far as its View depends on who asks: the role, not the name.
+    """A page request, as far as its View depends on the viewer: the role, not the name.
 
-    `match` has the parts of the route, unquoted. All that depends on time reckons from `cluster.at`.
+    `match` has the parts of the route, unquoted. All times are relative to `cluster.at`.
     """
 
     context: Context
@@ -25,10 +25,10 @@ class PageRequest:
     facts: FactsOfTick
 
     async def topic_facts(self) -> list[TopicFacts]:
-        """Of all topics, sorted by name; the list is shared, so nobody may change it."""
+        """All topics, sorted by name; the list is shared, so do not change it."""
         return await self.facts.topics(self.cluster)
 
     @property
     def is_admin(self) -> bool:
-        """Actions are shown."""
+        """Whether to show actions."""
         return self.role is Role.ADMIN

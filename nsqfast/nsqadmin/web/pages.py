@@ -1,4 +1,4 @@
-"""What a page is. The pages themselves are the modules of web.page."""
+"""The type of a page. The pages themselves are the modules of web.page."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -10,7 +10,7 @@ from nsqfast.nsqadmin.web.view import View
 
 
 class PageNotFoundError(Exception):
-    """There is no such topic, channel or node; `near` are links to names that are like it."""
+    """No such topic, channel or node; `near` are links to similar names."""
 
     def __init__(self, kind: str, name: str, near: list[tuple[str, str]]) -> None:
         super().__init__(f"No {kind} {name}")
@@ -24,15 +24,15 @@ Build = Callable[[PageRequest], Awaitable[View]]
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """`route` is below --base-path: `/topics/{topic}`. `section` is the entry of the navigation that it belongs to."""
+    """`route` is below --base-path: `/topics/{topic}`. `section` is its entry in the navigation."""
 
     name: str
     route: str
     build: Build
     template: str
     section: str = ""
-    is_live: bool = True  # `/ui/live` knows it, and its Views are shared
-    is_for_admins: bool = False  # others get 403 from the page, its news and its exports
+    is_live: bool = True  # `/ui/live` supports it, and its Views are shared
+    is_for_admins: bool = False  # others get 403 from the page, its updates and its exports
 
     def match(self, path: str) -> dict[str, str] | None:
         """The parts of a quoted path without --base-path; None if it is another page's."""

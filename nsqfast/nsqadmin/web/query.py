@@ -1,4 +1,4 @@
-"""The state of a page as its address has it: `q`, `sort`, `page` of tables, and a page's own parameters."""
+"""The state of a page in its address: `q`, `sort`, `page` of tables, and a page's own parameters."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ PARAMETERS_MAX = 32
 
 @dataclass(frozen=True, slots=True)
 class TableQuery:
-    """What one table is asked for. The main table of a page has plain names, others `NAME.sort`."""
+    """The parameters of one table. The main table of a page has plain names, others `NAME.sort`."""
 
     prefix: str
     text: str
@@ -21,7 +21,7 @@ class TableQuery:
 
 
 class Query:
-    """The first value of each parameter; what is too long or senseless counts as not given."""
+    """The first value of each parameter; values too long or invalid count as missing."""
 
     def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
         self.values: dict[str, str] = {}
@@ -31,7 +31,7 @@ class Query:
 
     @classmethod
     def parse(cls, text: str) -> "Query":
-        """From what stands behind the `?`."""
+        """Parse the part after the `?`."""
         try:
             return cls(parse_qsl(text, max_num_fields=PARAMETERS_MAX))
         except ValueError:
@@ -62,11 +62,11 @@ class Query:
         )
 
     def with_(self, changes: Mapping[str, str | int]) -> str:
-        """`?...` with these changed, '' removing one: a link to the same page in another state."""
+        """`?...` with these changes, '' removing one: a link to the same page in another state."""
         values: dict[str, str | int] = {**self.values, **changes}
         left = {name: value for name, value in values.items() if value != ""}
         return "?" + urlencode(left)
 
     def text(self) -> str:
-        """In one order, so that equal states are one address."""
+        """In a fixed order, so that equal states have one address."""
         return urlencode(sorted(self.values.items()))

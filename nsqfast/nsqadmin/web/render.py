@@ -1,4 +1,4 @@
-"""Templates: everything is escaped, and a name that a template misspells is an error."""
+"""Templates: everything is escaped, and a misspelled name in a template is an error."""
 
 import asyncio
 import time
@@ -40,7 +40,7 @@ def make_environment(context: Context, assets: Assets) -> Environment:
 
 
 def verbatim(text: str) -> Markup:
-    """For <pre>, so that a script reads it back as it is: HTML drops a first line feed, and carriage returns."""
+    """For <pre>, so that a script reads it back unchanged: HTML drops a first line feed, and carriage returns."""
     return Markup("\n") + escape(text).replace("\r", Markup("&#13;"))
 
 

@@ -1,7 +1,7 @@
-"""What stands in a search box: plain words, `is:paused`, `no:consumers`, `depth>1000`.
+"""The syntax of search boxes: plain words, `is:paused`, `no:consumers`, `depth>1000`.
 
-Words are parts of the name, capital or not; all terms must hold. A term that looks like a qualifier and is none is an
-error that is shown beside the box, and the others still count.
+Words match parts of the name, in any case; all terms must match. A term that looks like a qualifier but is none causes
+an error beside the box, and the other terms still count.
 """
 
 import operator
@@ -28,22 +28,22 @@ TERMS_MAX = 20
 
 @dataclass(frozen=True, slots=True)
 class Searchable(Generic[T]):
-    """What can be searched for in one kind of thing."""
+    """The search terms for one kind of object."""
 
-    text: Callable[[T], str]  # in which plain words are looked for
+    text: Callable[[T], str]  # the text in which plain words are searched
     flags: Mapping[str, Callable[[T], bool]] = field(default_factory=dict)  # "is:paused"
     numbers: Mapping[str, Number[T]] = field(default_factory=dict)  # "depth"
 
 
 @dataclass(slots=True)
 class Search(Generic[T]):
-    """A search that was read."""
+    """A parsed search."""
 
     tests: list[Callable[[T], bool]] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
     def filter(self, items: list[T]) -> list[T]:
-        """Those for which all terms hold."""
+        """The objects that match all terms."""
         for test in self.tests:
             items = [item for item in items if test(item)]
         return items

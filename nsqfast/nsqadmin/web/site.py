@@ -1,4 +1,4 @@
-"""The pages' routes: a View for the address, its template around it; and what is shown where there is no page."""
+"""The pages' routes: a View for the address, its template around it, and the page for unknown addresses."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ from nsqfast.nsqadmin.web.theme import set_theme, theme_of
 from nsqfast.nsqadmin.web.view import View
 from nsqfast.nsqadmin.web.views import Views
 
-FIRST_TICK_S = 2.0  # for which a page waits after the start
+FIRST_TICK_S = 2.0  # how long a page waits for it after the start
 SECTIONS = (
     ("overview", "Overview", "/"),
     ("topics", "Topics", "/topics"),
@@ -40,7 +40,7 @@ FOR_ADMINS = {page.section for page in PAGES if page.is_for_admins}
 
 
 class Site:
-    """One of each nsqadmin."""
+    """One per nsqadmin."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -50,7 +50,7 @@ class Site:
         self._environment = make_environment(context, self.assets)
 
     def add_routes(self, app: web.Application) -> None:
-        """Pages, assets, and what the pages ask for."""
+        """Pages, assets, and the endpoints that pages use."""
         for page in PAGES:
             serve = functools.partial(self.serve, page)
             app.router.add_get(page.route, admin_only(serve) if page.is_for_admins else serve)
@@ -69,7 +69,7 @@ class Site:
         poller = self._context.poller
         poller.seen()
         if not poller.cluster.tick:
-            # Right after the start nothing is known, and everything would be said not to exist.
+            # Right after the start nothing is known, and every object would be reported as missing.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(FIRST_TICK_S):
                     await poller.next_tick()
@@ -99,8 +99,8 @@ class Site:
         values: dict[str, Any],
         status: int = 200,
     ) -> web.Response:
-        """A template with what all of them need."""
-        if "banner" not in view.shown:  # pages that are not live bring none
+        """Render a template with the common values."""
+        if "banner" not in view.shown:  # pages that are not live have none
             add_banner(view, self._context.poller.cluster)
         everywhere = self.values_for(request, view)
         text = await render(self._environment, template, everywhere | values)
@@ -113,7 +113,7 @@ class Site:
         )
 
     def values_for(self, request: web.Request, view: View) -> dict[str, Any]:
-        """What base.html needs; also for a request that failed before it was known who asks."""
+        """The values for base.html; also for a request that failed before its sender was identified."""
         poller = self._context.poller
         user = request.get(USER_KEY, NOBODY)
         return {
@@ -129,7 +129,7 @@ class Site:
             "access_mode": access_of(request).mode.value,
             "sections": [each for each in SECTIONS if user.is_admin or each[0] not in FOR_ADMINS],
             "here": request.raw_path,
-            # Who has to log in first is not told what is wrong, for that names nodes.
+            # Users who have to log in first do not see problems, because those name nodes.
             "cluster": EMPTY if user.role is Role.NOBODY else poller.cluster,
             "interval_s": poller.interval_s,
             "next_ms": self.live.next_ms(),
@@ -142,13 +142,13 @@ class Site:
         return self._environment.get_template("error.html").render(everywhere | values)
 
     def login(self, request: web.Request, then: str, name: str, text: str) -> str:
-        """The page with the form that posts name, password and next (= `then`); `text` says why the last try failed."""
+        """The page whose form posts name, password and next (= `then`); `text` says why the last attempt failed."""
         values = {"then": then, "name": name, "text": text}
         everywhere = self.values_for(request, View("Log in"))
         return self._environment.get_template("login.html").render(everywhere | values)
 
     async def not_found(self, request: web.Request, error: PageNotFoundError) -> web.Response:
-        """The page of what the cluster does not have."""
+        """The page for an object that the cluster does not have."""
         text = f"The cluster has no {error.kind} with the name {error.name}."
         values = {"text": text, "near": error.near, "status": 404}
         view = View(f"No such {error.kind}")
@@ -159,7 +159,7 @@ class Site:
 
 
 def add_routes(app: web.Application, context: Context) -> Site:
-    """All that people look at; other parts give it pages of their own."""
+    """Add everything that people look at; other parts add pages to it."""
     site = Site(context)
     site.add_routes(app)
     return site

@@ -1,4 +1,4 @@
-"""Tables: declared once per page as columns, filtered, sorted and cut into pages here, shown and exported alike."""
+"""Tables: declared once per page as columns; filtered, sorted and split into pages here, for display and export."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,10 +19,10 @@ SPARK_WIDTH, SPARK_HEIGHT = 60, 16
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[T]):
-    """`value` is what is sorted and exported, `text` what is read; a State or a sparkline comes in place of the text.
+    """`value` is for sorting and export, `text` is shown; a State or a sparkline replaces the text.
 
-    Columns of priority 1 are always shown. Those of 2, 3 and 4 leave the table as its place gets narrower (first 4),
-    and are then named in the second line of the row's head. The first column is the row's head.
+    Columns of priority 1 are always shown. Those of 2, 3 and 4 leave the table as it gets narrower (first 4), and then
+    appear by name in the second line of the row's head. The first column is the row's head.
     """
 
     key: str
@@ -35,14 +35,14 @@ class Column(Generic[T]):
     chips: Callable[[T], Sequence[State]] | None = None
     spark: Callable[[PageRequest, T], Sequence[float | None]] | None = None
     title: Callable[[T], str] | None = None
-    help: str = ""  # of the column's head
+    help: str = ""  # for the column's head
     can_sort: bool = True
     is_named: bool = True  # by its label, in the second line
 
 
 @dataclass(slots=True)
 class Cell:
-    """What a template or a script needs of one."""
+    """The data that a template or a script needs of a cell."""
 
     text: str
     href: str = ""
@@ -68,7 +68,7 @@ class Cell:
 
 @dataclass(slots=True)
 class Row:
-    """`data` becomes data-NAME attributes, by which actions know what they are for."""
+    """`data` becomes data-NAME attributes, which tell actions their object."""
 
     key: str
     cells: list[Cell]
@@ -83,7 +83,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class TableSpec(Generic[T]):
-    """Of one kind of table, at module level of its page."""
+    """One kind of table, at module level of its page."""
 
     name: str
     caption: str
@@ -102,18 +102,18 @@ class TableSpec(Generic[T]):
     empty: str = "Nothing here."
     rows_per_page: int = ROWS_PER_PAGE
     search_label: str = "Search"
-    whole: str = ""  # path of the page with the whole table, of a part of it
+    whole: str = ""  # path of the page with the whole table, if this is a part of it
 
 
 def pick_columns(spec: TableSpec[T], *keys: str) -> list[Column[T]]:
-    """Some of them, in this order, for a smaller table of the same."""
+    """Some of them, in this order, for a smaller version of the table."""
     known = {column.key: column for column in spec.columns}
     return [known[key] for key in keys]
 
 
 @dataclass(slots=True)
 class Table(Generic[T]):
-    """One table of one View. `matched` are all that the search found, sorted; `rows` those of this page."""
+    """One table of one View. `matched` are all results of the search, sorted; `rows` those of this page."""
 
     spec: TableSpec[T]
     query: TableQuery
@@ -133,17 +133,17 @@ class Table(Generic[T]):
 
     @property
     def has_boxes(self) -> bool:
-        """Each row begins with a checkbox."""
+        """Whether each row begins with a checkbox."""
         return self.spec.can_select and self.is_admin
 
     @property
     def has_actions(self) -> bool:
-        """Each row ends with a place for its menu."""
+        """Whether each row ends with a place for its menu."""
         return self.spec.has_actions and self.is_admin
 
     @property
     def total_text(self) -> str:
-        """How many there are, and how many of them match."""
+        """The total, and how many of them match."""
         if len(self.matched) == self.known:
             return f"{self.known:,}"
         return f"{len(self.matched):,} of {self.known:,}"
@@ -155,7 +155,7 @@ class Table(Generic[T]):
         return "descending" if self.query.is_descending else "ascending"
 
     def sort_link(self, column: Column[T]) -> str:
-        """Sorts by it; numbers the largest first, and the other way round the second time."""
+        """A link that sorts by the column; numbers the largest first, and reversed the second time."""
         first_down = column.kind in ("number", "spark", "chips")
         is_down = not self.query.is_descending if self.query.sort == column.key else first_down
         prefix = self.query.prefix
@@ -167,7 +167,7 @@ class Table(Generic[T]):
         return self.state.with_({self.query.prefix + "page": page if page > 1 else ""})
 
     def filter_links(self) -> list[Link]:
-        """The chips above the table: each adds its term to the search, or takes it away."""
+        """The chips above the table: each adds its term to the search, or removes it."""
         links = []
         terms = self.query.text.split()
         for label, term in self.spec.filters:
@@ -179,7 +179,7 @@ class Table(Generic[T]):
         return links
 
     def blank_row(self) -> Row:
-        """What scripts make new rows of."""
+        """The template from which scripts make new rows."""
         return Row("", [Cell("") for _ in self.spec.columns], {})
 
     def to_json(self) -> dict[str, Any]:
@@ -188,7 +188,7 @@ class Table(Generic[T]):
 
 
 def make_table(request: PageRequest, spec: TableSpec[T], items: Sequence[T]) -> Table[T]:
-    """`items` in the order that counts where two are equal."""
+    """`items` in the order that decides between equal ones."""
     query = request.query.table("" if spec.is_main else spec.name)
     errors: list[str] = []
     matched = list(items)
@@ -216,7 +216,7 @@ def make_table(request: PageRequest, spec: TableSpec[T], items: Sequence[T]) -> 
 
 
 def sort_items(spec: TableSpec[T], query: TableQuery, items: list[T]) -> list[T]:
-    """The unknown comes last, whichever way it is sorted."""
+    """Unknown values come last in either direction."""
     column = next((c for c in spec.columns if c.key == query.sort and c.can_sort), None)
     if column is None:
         return items
@@ -230,7 +230,7 @@ def sort_items(spec: TableSpec[T], query: TableQuery, items: list[T]) -> list[T]
 
 
 def make_row(request: PageRequest, spec: TableSpec[T], item: T) -> Row:
-    """What is shown of one."""
+    """One row of the table."""
     return Row(
         key=spec.key(item),
         cells=[make_cell(request, column, item) for column in spec.columns],
@@ -240,7 +240,7 @@ def make_row(request: PageRequest, spec: TableSpec[T], item: T) -> Row:
 
 
 def make_cell(request: PageRequest, column: Column[T], item: T) -> Cell:
-    """One of them."""
+    """One cell of a row."""
     title = column.title(item) if column.title else ""
     if column.chips is not None:
         chips = column.chips(item)

@@ -1,4 +1,4 @@
-"""The tabs of a channel: those of its page, and its messages, which are pages of their own because they ask nodes."""
+"""The tabs of a channel: those of its page, and its messages, which are separate pages because they ask nodes."""
 
 from collections.abc import Callable
 
@@ -29,7 +29,7 @@ def message_tabs(urls: Urls, topic: str, channel: str, current: str = "") -> lis
 
 
 def tab_texts(channel: Channel | None) -> dict[str, str]:
-    """For View.texts; the unknown for a channel that no tick has seen."""
+    """For View.texts; unknown values for a channel that no tick has seen."""
     return {
         f"tab.{name}": texts.count(count(channel) if channel else None)
         for name, count in COUNTS.items()

@@ -1,6 +1,6 @@
-"""How numbers, rates, sizes, durations and times read; pages, /ui/live and problems all take them from here.
+"""The format of numbers, rates, sizes, durations and times for pages, /ui/live and problems.
 
-The unknown is an en dash. Times are those of the server's zone; ages are relative, so that they need none.
+Unknown values are an en dash. Times are in the server's zone; ages are relative, so they need none.
 """
 
 import time
@@ -14,7 +14,7 @@ _SPANS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def count(number: int | None) -> str:
-    """184,201; what has more than ten digits, for which tables have no room, is short: 88.1 G"""
+    """184,201; numbers with more than ten digits, for which tables have no room, are short: 88.1 G"""
     if number is None:
         return UNKNOWN
     return f"{number:,}" if abs(number) < COUNT_MAX else short(number)
@@ -26,7 +26,7 @@ def short(number: float | None) -> str:
         return UNKNOWN
     if abs(number) < 10**6:
         return f"{number:,.0f}"
-    # What would be rounded to 1,000 of a unit is 1 of the next.
+    # A number that would be rounded to 1,000 of a unit is 1 of the next.
     unit, letter = next((each for each in _SHORT if abs(number) >= 0.9995 * each[0]), _SHORT[-1])
     value = number / unit
     return f"{value:.3g} {letter}" if abs(value) < 999.5 else f"{value:,.0f} {letter}"
@@ -90,7 +90,7 @@ def duration(seconds: float | None) -> str:
 
 
 def age(seconds: float | None, *, is_minimum: bool = False) -> str:
-    """A duration, with a sign before one that is only known to be at least that long."""
+    """A duration, with a sign in front if it is only a lower bound."""
     shown = duration(seconds)
     return f"≥ {shown}" if is_minimum and seconds is not None else shown
 

@@ -1,4 +1,4 @@
-"""Light, dark, or as the system has it: a cookie, so that the server renders the right one at once."""
+"""Light, dark, or the system's choice: a cookie, so that the server renders the right one at once."""
 
 from typing import Literal
 

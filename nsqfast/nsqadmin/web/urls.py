@@ -1,11 +1,9 @@
-"""Addresses of our own pages, below --base-path; every name is quoted, `#` included."""
+"""Addresses of our own pages, below --base-path; every name is quoted, including `#`."""
 
 from urllib.parse import quote, unquote, urlencode
 
-PLAIN = (
-    "!$&'()*+,:=@"  # what browsers leave as it is in a path: cookies compare it letter by letter
-)
-LENGTH_MAX = 2048  # of an address that a request wants to be led to
+PLAIN = "!$&'()*+,:=@"  # what browsers leave unquoted in a path: cookies compare it byte by byte
+LENGTH_MAX = 2048  # of an address to redirect to
 
 
 class Urls:
@@ -14,11 +12,11 @@ class Urls:
     def __init__(self, base_path: str) -> None:
         parts = [part for part in base_path.split("/") if part]
         self.base = "".join("/" + quote(part, safe=PLAIN) for part in parts)
-        # As the router reads a path: decoded, but for `%2F` and `%25`.
+        # As the router reads a path: decoded, except for `%2F` and `%25`.
         self.decoded_base = "".join("/" + part.replace("%", "%25") for part in parts)
 
     def below(self, path: str) -> str | None:
-        """What follows `base` in a quoted path, whichever letters of the base it quotes; None if it is elsewhere."""
+        """The rest after `base` in a quoted path, however the base is quoted; None if it is elsewhere."""
         depth = self.base.count("/")
         parts = path.split("/")
         head = "".join("/" + quote(unquote(part), safe=PLAIN) for part in parts[1 : depth + 1])
@@ -27,9 +25,10 @@ class Urls:
         return "".join("/" + part for part in parts[depth + 1 :])
 
     def own(self, address: str) -> str:
-        """ADDRESS if it is a path of ours, with or without a query, else our first page: nobody is led to another site.
+        """ADDRESS if it is one of our paths, with or without a query, else our first page: never another site.
 
-        Browsers read `\\` as `/` and skip tabs and ends of lines (https://url.spec.whatwg.org/): none of ours has any.
+        Browsers read `\\` as `/` and skip tabs and ends of lines (https://url.spec.whatwg.org/): none of ours contains
+        any.
         """
         is_plain = address.isascii() and address.isprintable() and not set(address) & set("\\ ")
         is_path = address.startswith("/") and not address.startswith("//")
@@ -38,7 +37,7 @@ class Urls:
         return f"{self.base}/" if below is None else self.base + below + mark + query
 
     def to(self, path: str, **query: str | int) -> str:
-        """PATH, which is quoted already, with these parameters; empty ones are left out."""
+        """PATH, already quoted, with these parameters; empty ones are left out."""
         given = {name.rstrip("_"): value for name, value in query.items() if value != ""}
         return self.base + path + ("?" + urlencode(given) if given else "")
 

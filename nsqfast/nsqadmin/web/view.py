@@ -1,9 +1,9 @@
-"""What a page shows, once: its template renders a View, and `/ui/live` sends the same View to the open page.
+"""The content of a page, defined once: its template renders a View, and `/ui/live` sends the same View to the open
+page.
 
 A page is `Page(name, route, build, template)` (web.pages); `build(request: PageRequest) -> View` reads
-`request.cluster` (web.page_request) and nothing else that changes, so that all viewers of one address share one View
-per tick.
-Texts come from web.texts. Everything is plain text: templates escape it, scripts set it as textContent.
+`request.cluster` (web.page_request) and nothing else that changes, so all viewers of one address share one View per
+tick. Texts come from web.texts. Everything is plain text: templates escape it, scripts set it as textContent.
 
     View.texts    {key: text}     `<span data-text="KEY">` has it, or `<... data-text>` by macro `live(view, key)`
     View.states   {key: State}    macro `chip(view.states[key], key)`: `<span class="chip" data-state="KEY" data-kind>`
@@ -47,7 +47,7 @@ class View:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """What `/ui/live` sends, but for tick, at and next_ms."""
+        """The JSON of `/ui/live`, except for tick, at and next_ms."""
         texts = dict(self.texts)
         shown = dict(self.shown)
         for name, table in self.tables.items():

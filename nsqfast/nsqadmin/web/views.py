@@ -1,4 +1,4 @@
-"""Views, made once per tick for all who look at the same address in the same role."""
+"""Views, made once per tick for all viewers of the same address in the same role."""
 
 import asyncio
 import hashlib
@@ -25,7 +25,7 @@ Key = tuple[str, tuple[tuple[str, str], ...], str, Role]
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A View of one tick; `changed` is the tick since which it has been the same."""
+    """A View of one tick; `changed` is the tick since which it has not changed."""
 
     view: View
     cluster: Cluster
@@ -50,7 +50,7 @@ class Views:
         self._facts = FactsOfTick()
 
     async def get(self, page: Page, match: Mapping[str, str], query: Query, role: Role) -> Made:
-        """Of the present tick; raises what `page.build` raises."""
+        """The View of the current tick; raises what `page.build` raises."""
         cluster = self._context.poller.cluster
         key: Key = (page.name, tuple(sorted(match.items())), query.text(), role)
         entry = self._entries.get(key)
@@ -62,13 +62,13 @@ class Views:
         self._entries.move_to_end(key)
         while len(self._entries) > ENTRIES_MAX:
             self._entries.popitem(last=False)
-        # Others wait for the same task: it goes on when this viewer leaves.
+        # Others wait for the same task, so it continues when this viewer leaves.
         entry.last = await asyncio.shield(entry.task)
         return entry.last
 
 
 async def make(page: Page, request: PageRequest, last: Made | None) -> Made:
-    """One View; what has not changed since `last` keeps its tick."""
+    """One View; if nothing has changed since `last`, it keeps its tick."""
     view = await page.build(request)
     await asyncio.sleep(0)  # the rows were made in the same slice
     add_banner(view, request.cluster)

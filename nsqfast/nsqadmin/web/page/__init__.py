@@ -1,4 +1,4 @@
-"""The pages, a module each."""
+"""The pages, one module each."""
 
 from nsqfast.nsqadmin.web.page import (
     audit,

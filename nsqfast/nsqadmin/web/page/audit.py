@@ -1,4 +1,4 @@
-"""/audit: the last thousand things that were done, the newest first; names and addresses of users are for admins."""
+"""/audit: the last thousand actions, the newest first; only for admins, because of users' names and addresses."""
 
 from nsqfast.nsqadmin.access.audit import Entry
 from nsqfast.nsqadmin.web.elements import Kind, State
@@ -18,12 +18,12 @@ def target_text(entry: Entry) -> str:
 
 
 def time_text(time: str) -> str:
-    """2026-11-22T11:24:03.123Z reads as times do on other pages."""
+    """Format 2026-11-22T11:24:03.123Z like times on other pages."""
     return f"{time[:10]} {time[11:19]} UTC"
 
 
 def result_text(entry: Entry) -> str:
-    """What failed, by node; else how many nodes there were."""
+    """The failures by node; otherwise the number of nodes."""
     failed = [
         result.text if result.text.startswith(result.node) else f"{result.node}: {result.text}"
         for result in entry.results

@@ -25,12 +25,12 @@ from nsqfast.nsqadmin.web.view import View
 
 QUANTILES = (0.5, 0.95, 0.99, 1.0)
 ERRORS_MAX = 5
-QUANTILES_MAX = 10  # in a picture of Graphite
+QUANTILES_MAX = 10  # in one of Graphite's pictures
 
 
 @dataclass(slots=True)
 class ChannelRequest:
-    """What a tab gets to build from."""
+    """The input of a tab's `build`."""
 
     page: PageRequest
     topic: Topic
@@ -50,7 +50,7 @@ class Tab:
 
 
 def deliveries(share: Share) -> int:
-    """Where nsqd counts them by zone and region."""
+    """Shares of deliveries, if nsqd counts them by zone and region."""
     stats = share.stats
     if stats is None:
         return 0
@@ -71,7 +71,7 @@ def delivery_text(share: Share) -> str:
 
 
 def latency_s(share: Share, quantile: float) -> float | None:
-    """From publishing to FIN; None where nsqd does not measure it, or not this quantile."""
+    """From publishing to FIN; None if nsqd does not measure it, or not this quantile."""
     latency = share.stats.e2e_processing_latency if share.stats else None
     for each in (latency.percentiles if latency else None) or ():
         if math.isclose(each.get("quantile", 0.0), quantile):
@@ -80,7 +80,7 @@ def latency_s(share: Share, quantile: float) -> float | None:
 
 
 def latency_text(seconds: float | None) -> str:
-    """`12.5 ms`; from ten seconds on without them."""
+    """`12.5 ms`; without decimals from ten seconds on."""
     if seconds is None or seconds >= 10:
         return texts.duration(seconds)
     return f"{seconds * 1000:,.4g} ms"
@@ -109,7 +109,7 @@ DELIVERY: Column[Share] = Column(
 
 
 def node_spec(shares: Sequence[Share]) -> TableSpec[Share]:
-    """With latencies and shares of delivery where some node has them."""
+    """With latencies and shares of delivery if some node has them."""
     columns = [*CHANNEL_NODES.columns]
     columns += [
         _latency_column(quantile)
@@ -122,7 +122,7 @@ def node_spec(shares: Sequence[Share]) -> TableSpec[Share]:
 
 
 async def build_nodes(request: ChannelRequest) -> None:
-    """What each node has of it."""
+    """Its numbers on each node."""
     channel = request.channel
     stats = {key: answer.stats for key, answer in request.consumers.answers.items()}
     shares = make_shares(request.page.cluster, channel.topic, channel.parts, stats, channel.name)
@@ -130,7 +130,7 @@ async def build_nodes(request: ChannelRequest) -> None:
 
 
 async def build_clients(request: ChannelRequest) -> None:
-    """Who consumes it; nodes that did not answer are named."""
+    """Its consumers; nodes that did not answer are named."""
     cluster, found = request.page.cluster, request.consumers
     rows = consumer_table.make_rows(cluster, found)
     request.view.tables["clients"] = make_table(request.page, consumer_table.SPEC, rows)
@@ -153,7 +153,7 @@ TABS = [
 
 
 def make_charts(channel: Channel) -> list[Chart]:
-    """Rates; what waits; what is with consumers or deferred."""
+    """Rates; waiting messages; messages in flight or deferred."""
     key = ("channel", channel.topic, channel.name)
     return [
         Chart(
@@ -181,7 +181,7 @@ def make_charts(channel: Channel) -> list[Chart]:
 
 
 def main_state(channel: Channel) -> State:
-    """The one word for how it is, with the evidence."""
+    """One word for its state, with the evidence."""
     counts, rates = channel.counts, channel.rates
     if not channel.parts:
         return State("off", "inactive", "only nsqlookupd knows it: no nsqd has it")
@@ -216,7 +216,7 @@ def state_line(channel: Channel) -> str:
 
 
 async def find_channel(request: PageRequest) -> tuple[Topic, Channel]:
-    """PageNotFoundError has names that are like it."""
+    """PageNotFoundError has similar names."""
     topic = await find_topic(request)
     name = request.match["channel"]
     channel = topic.channels.get(name)
@@ -231,7 +231,7 @@ async def find_channel(request: PageRequest) -> tuple[Topic, Channel]:
 
 
 def make_texts(channel: Channel) -> dict[str, str]:
-    """Of the tiles and the line above them."""
+    """The texts of the tiles and the line above them."""
     counts = channel.counts
     oldest = texts.age(channel.oldest_s, is_minimum=channel.oldest_is_minimum)
     return {
@@ -270,7 +270,7 @@ async def build(request: PageRequest) -> View:
             "channel": channel.name,
             "tab": tab,
             "tabs": [
-                # Search, sort and page belong to the tab that is left.
+                # Search, sort and page belong to the tab being left.
                 make_tab(
                     each.name,
                     each.label,
@@ -292,7 +292,7 @@ async def build(request: PageRequest) -> View:
 
 
 def quantiles_of(consumers: Consumers) -> list[float]:
-    """Those of the times from publishing to FIN that some node measures, the highest first."""
+    """The quantiles of the times from publishing to FIN that some node measures, the highest first."""
     found = set()
     for answer in consumers.answers.values():
         latency = answer.stats.e2e_processing_latency
@@ -304,7 +304,7 @@ def quantiles_of(consumers: Consumers) -> list[float]:
 
 
 def tab_query(request: PageRequest, name: str) -> str:
-    """`tab=clients&range=6h`: what stays when another tab is opened."""
+    """`tab=clients&range=6h`: the parameters that stay when another tab is opened."""
     kept = {key: request.query.get(key) for key in ("range", "t")}
     return "&".join(f"{key}={value}" for key, value in {"tab": name, **kept}.items() if value)
 

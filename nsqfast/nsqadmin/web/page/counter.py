@@ -1,4 +1,4 @@
-"""/counter: how many messages all channels got, as a number that runs."""
+"""/counter: how many messages all channels got, as a running number."""
 
 import asyncio
 
@@ -10,11 +10,11 @@ from nsqfast.nsqadmin.web.pages import Page
 from nsqfast.nsqadmin.web.view import View
 
 METRICS = ("message_count",)
-SLICE = 500  # topics that are added up before others get their turn
+SLICE = 500  # topics added up before others get their turn
 
 
 async def add_up(cluster: Cluster) -> tuple[int, float | None]:
-    """Messages, and messages a second; None where no channel's rate is known."""
+    """Messages, and messages per second; None if no channel's rate is known."""
     total, rate, is_known = 0, 0.0, False
     for number, topic in enumerate(cluster.topics.values(), 1):
         for channel in topic.channels.values():
@@ -28,7 +28,7 @@ async def add_up(cluster: Cluster) -> tuple[int, float | None]:
 
 
 async def build(request: PageRequest) -> View:
-    """Scripts let the number run on at the rate until the next tick."""
+    """Scripts let the number grow at the rate until the next tick."""
     total, rate = await add_up(request.cluster)
     return View(
         "Counter",

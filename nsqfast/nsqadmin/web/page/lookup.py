@@ -13,7 +13,7 @@ from nsqfast.nsqadmin.web.view import View
 
 @dataclass(slots=True, eq=False)
 class Inactive:
-    """A topic (channel '') or channel that nsqlookupd alone know, and which of them."""
+    """A topic (channel '') or channel that only nsqlookupd know, and which of them."""
 
     topic: str
     channel: str

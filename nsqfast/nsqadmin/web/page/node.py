@@ -1,4 +1,4 @@
-"""/nodes/N: one nsqd: its state, what each nsqlookupd says of it, and its topics, tombstoned or not."""
+"""/nodes/N: one nsqd: its state, what each nsqlookupd says about it, and its topics, tombstoned or not."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ from nsqfast.nsqadmin.web.view import View
 
 @dataclass(slots=True, eq=False)
 class NodeTopic:
-    """A topic's share on this node; without a part it was tombstoned and is gone."""
+    """A topic's share on this node; one without a part was tombstoned and is gone."""
 
     name: str
     part: Part | None
@@ -42,7 +42,7 @@ class NodeTopic:
 
 @dataclass(slots=True, eq=False)
 class Registration:
-    """What one nsqlookupd knows of the node."""
+    """One nsqlookupd's knowledge of the node."""
 
     address: str
     is_known: bool
@@ -150,7 +150,7 @@ REGISTRATIONS: TableSpec[Registration] = TableSpec(
 
 
 def registrations(cluster: Cluster, node: Node) -> list[Registration]:
-    """One of each nsqlookupd."""
+    """One for each nsqlookupd."""
     remotes = {}
     for text in node.remote_addresses:
         address, _, remote = text.partition("/")
@@ -173,7 +173,7 @@ async def topics_of(cluster: Cluster, node: Node) -> list[NodeTopic]:
 
 
 def share_of(topic: Topic, node: Node) -> NodeTopic | None:
-    """None if the node has nothing to do with it."""
+    """None if the node has no relation to it."""
     part = part_at(topic.parts, node.key)
     is_tombstoned = topic.name in node.tombstones
     if part is None and not is_tombstoned:
@@ -194,7 +194,7 @@ def share_of(topic: Topic, node: Node) -> NodeTopic | None:
 
 
 def make_charts(node: str) -> list[Chart]:
-    """Rates, what waits, who is connected, and what nsqd's heap takes."""
+    """Rates, waiting messages, connections, and the size of nsqd's heap."""
     key = ("node", node)
     return [
         Chart(

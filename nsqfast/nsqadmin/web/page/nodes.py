@@ -1,4 +1,4 @@
-"""/nodes: every nsqd with its state and numbers, and every nsqlookupd with what it does not know."""
+"""/nodes: every nsqd with its state and numbers, and every nsqlookupd with the nodes that it lacks."""
 
 from dataclasses import dataclass
 
@@ -54,7 +54,7 @@ class LookupdFacts:
 
     @property
     def missing_text(self) -> str:
-        """Some of them by name; the error of one that does not answer."""
+        """Some of them by name; the error if it does not answer."""
         if not self.lookupd.is_up:
             return self.lookupd.error
         if not self.missing:

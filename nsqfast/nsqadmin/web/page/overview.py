@@ -1,4 +1,4 @@
-"""/: what is wrong now, six totals, rates and depth over time, the worst backlogs, the nodes."""
+"""/: current problems, six totals, rates and depth over time, the worst backlogs, the nodes."""
 
 import asyncio
 import heapq
@@ -18,7 +18,7 @@ from nsqfast.nsqadmin.web.view import View
 PROBLEMS_SHOWN = 8
 NODES_SHOWN = 12
 WORST = 10
-SLICE = 500  # topics that are looked through before others get their turn
+SLICE = 500  # topics examined before others get their turn
 
 CHARTS = (
     Chart("rates", "In and out", (Line("In", ["in_s"], 1), Line("Out", ["out_s"], 2)), "/s"),
@@ -84,7 +84,7 @@ STRIP = replace(
 
 
 async def find_worst(cluster: Cluster) -> list[Channel]:
-    """The WORST channels by depth, without those where nothing waits."""
+    """The WORST channels by depth, without empty ones."""
     worst: list[Channel] = []
     waiting: list[Channel] = []
     for number, topic in enumerate(cluster.topics.values(), 1):
@@ -106,7 +106,7 @@ async def build(request: PageRequest) -> View:
     cluster, totals = request.cluster, request.cluster.totals
     plan = make_plan(request.query, request.context.options.history_ns / 1e9, CHARTS)
     worst = await find_worst(cluster)
-    # Those in trouble first, so that they are on the first page of the table.
+    # Those with problems first, so that they are on the first page of the table.
     nodes = sorted(cluster.nodes.values(), key=lambda each: each.state is NodeState.UP)
     rows = [NodeFacts(node, cluster.at, len(cluster.lookupds)) for node in nodes]
     found = [each for each in request.context.problems.found if not each.muted_until]

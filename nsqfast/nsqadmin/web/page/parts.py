@@ -1,4 +1,4 @@
-"""Tables that several pages have: channels, and a topic's or channel's share on each node."""
+"""Tables that several pages share: channels, and a topic's or channel's share on each node."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from nsqfast.nsqadmin.web.tables import Column, TableSpec
 
 
 def node_state(node: Node, at: float) -> State:
-    """Up, stale for so long, or down; NOK if nsqd says so itself."""
+    """Up, stale for this long, or down; NOK if nsqd reports it itself."""
     if node.state is NodeState.DOWN:
         return State("crit", "down", node.error)
     if node.state is NodeState.STALE:
@@ -32,7 +32,7 @@ def memory_and_disk(counts: Counts) -> str:
 
 
 def oldest_title(channel: Channel) -> str:
-    """Says that a number is a lower bound."""
+    """The tooltip of a number that is a lower bound."""
     return "at least" if channel.oldest_is_minimum else ""
 
 
@@ -186,7 +186,7 @@ CHANNELS: TableSpec[Channel] = TableSpec(
 class Share:
     """A topic's or channel's part, with its node; None for one that the cluster no longer lists.
 
-    `stats` has what only the node itself says of a channel that somebody looks at.
+    `stats` has figures that only the node itself reports, for a channel that somebody looks at.
     """
 
     part: Part
@@ -199,7 +199,7 @@ class Share:
 
     @property
     def states(self) -> list[State]:
-        """Of the node, and of the part on it."""
+        """The state of the node, and of the part on it."""
         found = [node_state(self.node, self.at)] if self.node else []
         if self.part.paused:
             found.append(State("warn", "paused"))

@@ -1,4 +1,4 @@
-"""/problems: what is wrong now; the same table stands on other pages with what concerns them."""
+"""/problems: current problems; the same table is on other pages with the problems that concern them."""
 
 from nsqfast.nsqadmin.live.problems import Problem
 from nsqfast.nsqadmin.web import texts
@@ -14,19 +14,19 @@ ORDER = {"crit": 3, "warn": 2, "info": 1}
 
 
 def rule_text(problem: Problem) -> str:
-    """no_consumers reads: No consumers."""
+    """no_consumers becomes: No consumers."""
     words = problem.rule.replace("_", " ")
     return (words[:1].upper() + words[1:]).replace("Lookupd", "nsqlookupd")
 
 
 def where_text(problem: Problem) -> str:
-    """What it concerns."""
+    """The object of the problem."""
     name = f"{problem.topic}/{problem.channel}" if problem.channel else problem.topic
     return f"{name} on {problem.node}" if name and problem.node else name or problem.node
 
 
 def where_address(request: PageRequest, problem: Problem) -> str:
-    """The page of what it concerns."""
+    """The page of that object."""
     urls = request.context.urls
     if problem.channel:
         return urls.channel(problem.topic, problem.channel)
@@ -38,7 +38,7 @@ def where_address(request: PageRequest, problem: Problem) -> str:
 
 
 def severity_states(problem: Problem) -> list[State]:
-    """How bad it is."""
+    """The severity as a chip."""
     states = [State(problem.severity.value, WORDS[problem.severity.value])]
     if problem.muted_until:
         until = texts.clock(problem.muted_until)
@@ -86,7 +86,7 @@ TABLE: TableSpec[Problem] = TableSpec(
 
 
 async def build(request: PageRequest) -> View:
-    """All of them, the worst first."""
+    """All problems, the worst first."""
     found = request.context.problems.found
     return View("Problems", tables={"problems": make_table(request, TABLE, found)})
 

@@ -1,4 +1,4 @@
-"""/topics/T: a topic's state, what is wrong with it, its rate, its channels and its nodes."""
+"""/topics/T: a topic's state, its problems, its rate, its channels and its nodes."""
 
 import heapq
 from dataclasses import replace
@@ -22,7 +22,7 @@ OWN_PROBLEMS = replace(PROBLEMS, searchable=None, filters=(), is_main=False)
 
 
 async def find_topic(request: PageRequest) -> Topic:
-    """PageNotFoundError has names that are like it."""
+    """PageNotFoundError has similar names."""
     name = request.match["topic"]
     topic = request.cluster.topics.get(name)
     if topic is None:
@@ -33,7 +33,7 @@ async def find_topic(request: PageRequest) -> Topic:
 
 
 def make_charts(topic: Topic) -> list[Chart]:
-    """Its rate; the depth of the LINES_MAX deepest channels, of its own queue where there is none."""
+    """Its rate; the depth of the LINES_MAX deepest channels, or of its own queue if there are none."""
     deepest = heapq.nlargest(LINES_MAX, topic.channels.values(), key=lambda each: each.counts.depth)
     lines = [
         Line(channel.name, DEPTH, number, ("channel", topic.name, channel.name))
@@ -73,13 +73,13 @@ def state_line(facts: TopicFacts) -> str:
 
 
 def set_state(view: View, key: str, state: State | None) -> None:
-    """A chip that comes and goes: the templates give it `data-shown`, too."""
+    """A chip that appears and disappears: the templates give it `data-shown`, too."""
     view.states[key] = state or State("off", "")
     view.shown[f"{key}-shown"] = state is not None
 
 
 def own_problems(request: PageRequest, topic: str, channel: str = "") -> Table[Problem]:
-    """Of a topic with its channels, or of one channel."""
+    """The problems of a topic with its channels, or of one channel."""
     found = [
         each
         for each in request.context.problems.found

@@ -1,4 +1,4 @@
-"""/topics: every topic with its numbers; searched, sorted and cut into pages."""
+"""/topics: every topic with its numbers; searchable, sortable, in pages."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ def _spark(request: PageRequest, facts: TopicFacts) -> Sequence[float | None]:
 
 
 def oldest_column() -> Column[TopicFacts]:
-    """The estimated age of what waits longest."""
+    """The estimated age of the oldest waiting message."""
     return Column(
         "oldest",
         "Oldest",
