@@ -151,9 +151,7 @@ def test_stubs_are_of_what_python_imports():
     }
     compiled = {name_compiled(path) for path in ROOT.glob("_ext/*/*.pyx")}
     assert sorted((imported & compiled) - stubs.keys()) == []
-    # Those of the disk may be more than Python imports.
-    unused = stubs.keys() - imported
-    assert sorted(name for name in unused if not name.startswith("nsqfast._ext.disk.")) == []
+    assert sorted(stubs.keys() - imported) == []
 
 
 def test_cython_function_lengths():

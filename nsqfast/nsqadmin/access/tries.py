@@ -7,7 +7,9 @@ from nsqfast.nsqadmin.access.cidr import Address, read_address
 
 WINDOW_S: Final = 60.0
 PAIR_TRIES_MAX: Final = 5  # one user from one address
-ADDRESS_TRIES_MAX: Final = 20  # all users from one address: an office, or somebody who guesses names
+ADDRESS_TRIES_MAX: Final = (
+    20  # all users from one address: an office, or somebody who guesses names
+)
 KEYS_MAX: Final = 10_000
 IPV6_PREFIX_BITS: Final = 64  # one customer's network
 

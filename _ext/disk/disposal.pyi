@@ -1,6 +1,0 @@
-from nsqfast._ext.core.heap import Timers
-from nsqfast._ext.disk.syncer import Syncer
-
-class Disposal:
-    def __init__(self, timers: Timers, syncer: Syncer) -> None: ...
-    def begin(self) -> int: ...
