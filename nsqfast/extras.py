@@ -69,7 +69,9 @@ def needs(part: str, extra: str) -> Iterator[None]:
         name = error.name or ""
         if not name or name.partition(".")[0] == "nsqfast":
             raise
-        raise PackageMissingError(part, [name], extra) from None
+        # Of pyspark.sql the package, as it is listed.
+        listed = [each for each in PACKAGES[extra] if f"{name}.".startswith(f"{each}.")]
+        raise PackageMissingError(part, listed or [name], extra) from None
 
 
 def _is_installed(name: str) -> bool:
