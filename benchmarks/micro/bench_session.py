@@ -44,7 +44,7 @@ def channel(registry: Registry) -> Channel:
 
 def turn(peer: Peer, data: bytes) -> bytes:
     """One turn of the loop that brings `data` from that peer; what it got for it."""
-    feed(peer.session, data)
+    feed(peer.connection, data)
     return written(peer)
 
 
@@ -110,7 +110,7 @@ def bench_finish(
 
     def finish() -> int:
         for buffer in buffers:
-            feed(consumer.session, buffer)
+            feed(consumer.connection, buffer)
         return channel.in_flight_count
 
     left = benchmark.pedantic(finish, setup=fill, rounds=ROUNDS, warmup_rounds=3)
@@ -129,7 +129,7 @@ def bench_circuit(benchmark: BenchmarkFixture, registry: Registry, channel: Chan
         before = consumer.session.finish_count
         for _ in range(MESSAGES // PER_TURN):
             turn(producer, commands)
-            feed(consumer.session, answer(written(consumer)))
+            feed(consumer.connection, answer(written(consumer)))
         return consumer.session.finish_count - before
 
     assert benchmark(circulate) == MESSAGES
