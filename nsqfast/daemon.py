@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
 from nsqfast import extras, logs
+from nsqfast.config_file import UnknownKeysError
 from nsqfast.errors import NsqfastError, OptionsError
 from nsqfast.options import CoercionError, FlagError, PlainError
 from nsqfast.signals import watch_signals
@@ -92,7 +93,9 @@ def run(
 
 def _fatal(program: str, prefix: str, error: OptionsError, log_format: int) -> int:
     # A failed start is reported under NSQ's own prefix, whatever --log-prefix says.
-    logs.set_up(program, prefix, logs.LEVELS["fatal"], log_format).critical("%s", error)
+    log = logs.set_up(program, prefix, logs.LEVELS["fatal"], log_format)
+    for line in error.lines if isinstance(error, UnknownKeysError) else [error]:
+        log.critical("%s", line)
     return 1
 
 

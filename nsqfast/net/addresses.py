@@ -1,6 +1,7 @@
 """Where to listen: `host:port`, `:4150` (every interface), `[::1]:4150`, or the path of a Unix socket.
 
-As in NSQ, a text that does not split into host and port is a path. And as in Go, a wildcard host listens on IPv4 and
+As in NSQ, a text that does not split into host and port is a path, but to listen on it there must be a slash in it:
+`127.0.0.1` alone is a port forgotten. And as in Go, a wildcard host listens on IPv4 and
 IPv6 with one socket where the machine has both, so an IPv4 peer may look like `::ffff:10.0.0.1`;
 `gotext.format_address` undoes that.
 """
@@ -72,6 +73,13 @@ def listen(text: str) -> socket.socket:
     if not text:
         # The kernel would take it for a Unix socket and invent a name that nobody knows.
         raise OptionsError("listen () failed - missing address")
+    if (isinstance(address, Unix) and "/" not in text) or (
+        isinstance(address, Inet) and not address.port
+    ):
+        # Go would make a Unix socket with the name of the host, or take any port.
+        raise OptionsError(
+            f"listen ({text}) failed - an address is <addr>:<port>, or a path with a slash in it"
+        )
     try:
         if isinstance(address, Unix):
             return _listen(socket.AF_UNIX, address.path)

@@ -1,16 +1,17 @@
 """Every setting of nsqadmin, with the names, defaults and meaning of nsqadmin 1.3.0, and those of our own pages."""
 
 from dataclasses import dataclass
-from platform import python_version
 
-from nsqfast import NSQ_VERSION
 from nsqfast.command_line import parse_options
 from nsqfast.logs import FORMAT, FORMAT_HELP, FORMATS, LEVEL, LEVEL_HELP, LEVELS, LOG_PREFIX_HELP
 from nsqfast.options import BOOL, DURATION, FLOAT, INT, STRING, STRINGS, option
+from nsqfast.versions import nsq_line, own_line
 
 PROGRAM = "nsqadmin"
+# Without effect in nsqadmin 1.3.0, and so here.
+OLD_KEYS = ("verbose", "template_dir", "use_statsd_prefixes")
 ABOUT = "Pages and an HTTP API to watch and administer a whole cluster."
-VERSION_LINE = f"nsqadmin v{NSQ_VERSION} (built w/python{python_version()})"
+VERSION_LINE = nsq_line(PROGRAM)
 LOG_PREFIX = "[nsqadmin] "
 
 
@@ -124,4 +125,4 @@ class Options:
 
 def parse(argv: list[str]) -> Options:
     """Parse the words after the program's name."""
-    return parse_options(Options, argv, PROGRAM, VERSION_LINE, ABOUT)
+    return parse_options(Options, argv, PROGRAM, f"{VERSION_LINE}\n{own_line()}", ABOUT, OLD_KEYS)

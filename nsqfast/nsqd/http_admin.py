@@ -4,7 +4,7 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 
-from nsqfast import NSQ_VERSION
+from nsqfast import NSQ_VERSION, __version__
 from nsqfast._ext.broker.channel import Channel
 from nsqfast._ext.broker.topic import Topic
 from nsqfast.names import is_valid_name
@@ -55,6 +55,7 @@ class Admin:
                 "max_deflate_level": options.max_deflate_level,
                 "topology_zone": options.topology_zone,
                 "topology_region": options.topology_region,
+                "nsqfast_version": __version__,
             }
         )
 

@@ -4,9 +4,7 @@ import socket
 import zlib
 from dataclasses import dataclass
 from hashlib import md5
-from platform import python_version
 
-from nsqfast import NSQ_VERSION
 from nsqfast.command_line import parse_options
 from nsqfast.errors import OptionsError
 from nsqfast.gotext import format_duration, parse_bool
@@ -23,11 +21,14 @@ from nsqfast.options import (
     option,
     words,
 )
+from nsqfast.versions import nsq_line, own_line
 
 PROGRAM = "nsqd"
+# Without effect in nsqd 1.3.0, and so here.
+OLD_KEYS = ("verbose", "worker_id", "max_message_size")
 ABOUT = "The broker: takes messages from producers, keeps them, and hands them to consumers."
 NODE_ID_COUNT = 1024
-VERSION_LINE = f"nsqd v{NSQ_VERSION} (built w/python{python_version()})"
+VERSION_LINE = nsq_line(PROGRAM)
 LOG_PREFIX = "[nsqd] "
 # Memory comes in blocks of 1 MiB per message size; with less, few sizes would stay in memory.
 MEMORY_MIN = 64 << 20
@@ -198,7 +199,7 @@ class Options:
 
 def parse(argv: list[str]) -> Options:
     """Parse the words after the program's name."""
-    return parse_options(Options, argv, PROGRAM, VERSION_LINE, ABOUT)
+    return parse_options(Options, argv, PROGRAM, f"{VERSION_LINE}\n{own_line()}", ABOUT, OLD_KEYS)
 
 
 def validate(options: Options) -> None:

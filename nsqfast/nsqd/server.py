@@ -10,7 +10,7 @@ import logging
 import os
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from nsqfast.net import addresses
 from nsqfast.net.descriptor_reserve import DescriptorReserve
 from nsqfast.net.http_server import HttpProtocol
 from nsqfast.net.listener import Ceiling, Factory, Listener
+from nsqfast.net.openness import warn_if_open
 from nsqfast.net.tls import ServerTls, client_context
 from nsqfast.net.tls_protocol import TlsProtocol
 from nsqfast.net.turns import Turns
@@ -31,6 +32,7 @@ from nsqfast.nsqd.lookup import Lookup
 from nsqfast.nsqd.metadata_file import MetadataFile
 from nsqfast.nsqd.options import (
     TLS_REQUIRED,
+    TLS_REQUIRED_OFF,
     VERSION_LINE,
     Options,
     expand_statsd_prefix,
@@ -40,6 +42,7 @@ from nsqfast.nsqd.progress import StopProgress
 from nsqfast.nsqd.refusals import refuse_http, refuse_tcp
 from nsqfast.nsqd.statsd import Statsd
 from nsqfast.nsqd.timers import DeadlineTimer, LagProbe
+from nsqfast.versions import own_line
 
 if TYPE_CHECKING:
     import socket
@@ -49,6 +52,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("nsqd")
 
 HTTP_ADMIN = "HTTP-ADMIN"  # the listener of --http-admin-address
+ADVICE = (
+    "listen on an address of the inner network, or demand TLS (--tls-required) or a secret "
+    "(--auth-http-address, and --http-auth-required for HTTP)"
+)
 
 
 class Server:
@@ -98,7 +105,7 @@ class Server:
             validate(options)
             self.tls_context = self._read_certificates()
             self._check_authorities()
-            log.info(VERSION_LINE)
+            log.info("%s, %s", VERSION_LINE, own_line())
             log.info("ID: %d", options.node_id)
             if options.auth_http_addresses:
                 # Imported late, so that a broker without auth servers starts without an HTTP client.
@@ -112,6 +119,7 @@ class Server:
                 self.https_address = self._listen("HTTPS", options.https_address)
             if options.http_admin_address:
                 self.http_admin_address = self._listen(HTTP_ADMIN, options.http_admin_address)
+            warn_if_open(log, unprotected_addresses(options), ADVICE)
         except OptionsError as error:
             raise OptionsError(f"failed to instantiate nsqd - {error}") from None
         if not options.broadcast_tcp_port:
@@ -322,6 +330,17 @@ class Server:
             self._sync_fd = -1
         if self._lock is not None:
             self._lock.release()
+
+
+def unprotected_addresses(options: Options) -> Iterator[tuple[str, str]]:
+    """The listening addresses, by flag, whose clients need neither TLS nor a secret."""
+    has_auth = bool(options.auth_http_addresses)
+    if not has_auth and options.tls_required == TLS_REQUIRED_OFF:
+        yield "--tcp-address", options.tcp_address
+    # Where everybody must use TLS, plain HTTP is refused.
+    if not options.http_auth_required and options.tls_required != TLS_REQUIRED:
+        yield "--http-address", options.http_address
+        yield "--http-admin-address", options.http_admin_address
 
 
 def _port(address: addresses.Bound | None) -> int:

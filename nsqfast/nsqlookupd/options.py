@@ -2,16 +2,17 @@
 
 import socket
 from dataclasses import dataclass
-from platform import python_version
 
-from nsqfast import NSQ_VERSION
 from nsqfast.command_line import parse_options
 from nsqfast.logs import FORMAT, FORMAT_HELP, FORMATS, LEVEL, LEVEL_HELP, LEVELS, LOG_PREFIX_HELP
 from nsqfast.options import BOOL, DURATION, STRING, option
+from nsqfast.versions import nsq_line, own_line
 
 PROGRAM = "nsqlookupd"
+# Without effect in nsqlookupd 1.3.0, and so here.
+OLD_KEYS = ("verbose",)
 ABOUT = "The directory: knows which broker has which topics, and tells clients."
-VERSION_LINE = f"nsqlookupd v{NSQ_VERSION} (built w/python{python_version()})"
+VERSION_LINE = nsq_line(PROGRAM)
 LOG_PREFIX = "[nsqlookupd] "
 
 
@@ -39,4 +40,4 @@ class Options:
 
 def parse(argv: list[str]) -> Options:
     """Settings from the words behind the program's name."""
-    return parse_options(Options, argv, PROGRAM, VERSION_LINE, ABOUT)
+    return parse_options(Options, argv, PROGRAM, f"{VERSION_LINE}\n{own_line()}", ABOUT, OLD_KEYS)
