@@ -29,6 +29,7 @@ FULL_COLLECTION_COUNT = 10_000
 class Settings(Protocol):
     """The options that every daemon has."""
 
+    check: bool
     log_prefix: str
     log_level: int
     log_format: int
@@ -59,12 +60,13 @@ def run(
     prefix: str,
     parse: Callable[[], S],
     live: Callable[[S], Coroutine[Any, Any, None]],
+    check: Callable[[S], int],
     extra: str = "server",
 ) -> int:
     """From the command line to the exit status; `prefix` precedes the line about a failed start.
 
-    `extra` is the one that has to be installed. `live` is run in a loop of its own until the daemon has stopped; see
-    `serve`.
+    `check` does what --check asks for, and returns its exit status. `extra` is the one that has to be installed. `live`
+    is run in a loop of its own until the daemon has stopped; see `serve`.
     """
     try:
         options = parse()
@@ -80,6 +82,8 @@ def run(
     logs.set_up(program, options.log_prefix, options.log_level, options.log_format)
     try:
         extras.check(f"nsqfast-{program}", extra)
+        if options.check:
+            return check(options)
         import uvloop
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

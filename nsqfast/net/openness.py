@@ -14,8 +14,15 @@ def is_open(text: str) -> bool:
     return bool(text) and isinstance(address, Inet) and address.host in WILDCARDS
 
 
-def warn_if_open(log: logging.Logger, flags: Iterable[tuple[str, str]], advice: str) -> None:
-    """One WARNING for all addresses, by flag, that are on every interface; `advice` is what to do about it."""
+def describe_open(flags: Iterable[tuple[str, str]], advice: str) -> str:
+    """The addresses, by flag, that are on every interface, and what to do about it; empty if there are none."""
     found = [f"{flag}={text}" for flag, text in flags if is_open(text)]
-    if found:
-        log.warning("everybody who reaches this machine may use %s: %s", ", ".join(found), advice)
+    return (
+        f"everybody who reaches this machine may use {', '.join(found)}: {advice}" if found else ""
+    )
+
+
+def warn_if_open(log: logging.Logger, flags: Iterable[tuple[str, str]], advice: str) -> None:
+    """One WARNING for all of them."""
+    if text := describe_open(flags, advice):
+        log.warning("%s", text)

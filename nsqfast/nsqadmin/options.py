@@ -13,6 +13,7 @@ OLD_KEYS = ("verbose", "template_dir", "use_statsd_prefixes")
 ABOUT = "Pages and an HTTP API to watch and administer a whole cluster."
 VERSION_LINE = nsq_line(PROGRAM)
 LOG_PREFIX = "[nsqadmin] "
+OPEN_ADVICE = "listen on 127.0.0.1 behind a proxy, or demand a login (--auth-file)"
 
 
 @dataclass(slots=True)
@@ -20,6 +21,10 @@ class Options:
     """Attribute = config key; durations are in nanoseconds, with the suffix `_ns`."""
 
     # fmt: off
+    check: bool = option(
+        BOOL, False, "check settings, addresses and limits, print a line for each and exit", key="",
+        group="General")
+
     http_address: str = option(
         STRING, "0.0.0.0:4171", "listen for browsers on this <addr>:<port>", group="Addresses")
     base_path: str = option(STRING, "/", "path under which a proxy serves the pages")

@@ -18,7 +18,7 @@ from nsqfast.nsqadmin.live.consumers import ConsumerWatch
 from nsqfast.nsqadmin.live.history import History
 from nsqfast.nsqadmin.live.poller import Poller
 from nsqfast.nsqadmin.live.problems import Problems
-from nsqfast.nsqadmin.options import VERSION_LINE, Options
+from nsqfast.nsqadmin.options import OPEN_ADVICE, VERSION_LINE, Options
 from nsqfast.nsqadmin.upstream.client import Upstream
 from nsqfast.nsqadmin.web.app import make_app
 from nsqfast.nsqadmin.web.urls import Urls
@@ -89,9 +89,7 @@ class Server:
         bound = self._stack.enter_context(addresses.listen(self.options.http_address))
         if not self.options.auth_file:
             flags = [("--http-address", self.options.http_address)]
-            warn_if_open(
-                log, flags, "listen on 127.0.0.1 behind a proxy, or demand a login (--auth-file)"
-            )
+            warn_if_open(log, flags, OPEN_ADVICE)
         address = addresses.format_bound(addresses.bound_address(bound))
         await self._stack.enter_async_context(serve(runner, bound, self.options))
         self._stack.callback(log.info, "HTTP: closing %s", address)

@@ -34,9 +34,13 @@ class Admin:
         self._registry = broker.registry
 
     def ping(self, _request: Request) -> Response:
-        """OK; 500 while the last disk write failed."""
+        """OK; 500 while the last disk write failed, 503 while new messages are refused."""
         health = self._broker.health()
-        return plain_answer(200 if health == "OK" else 500, health)
+        if health != "OK":
+            return plain_answer(500, health)
+        if self._broker.drain.is_on:
+            return plain_answer(503, "NOK - draining")
+        return plain_answer(200, health)
 
     def info(self, _request: Request) -> Response:
         """The broker's identity, and the features that clients may request."""
@@ -56,6 +60,7 @@ class Admin:
                 "topology_zone": options.topology_zone,
                 "topology_region": options.topology_region,
                 "nsqfast_version": __version__,
+                "draining": self._broker.drain.is_on,
             }
         )
 

@@ -10,7 +10,7 @@ import logging
 import os
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,12 +27,13 @@ from nsqfast.net.tls import ServerTls, client_context
 from nsqfast.net.tls_protocol import TlsProtocol
 from nsqfast.net.turns import Turns
 from nsqfast.nsqd.broker import HttpApiFactory
+from nsqfast.nsqd.drain import Drain
 from nsqfast.nsqd.lock import DirectoryLock
 from nsqfast.nsqd.lookup import Lookup
 from nsqfast.nsqd.metadata_file import MetadataFile
 from nsqfast.nsqd.options import (
+    OPEN_ADVICE,
     TLS_REQUIRED,
-    TLS_REQUIRED_OFF,
     VERSION_LINE,
     Options,
     expand_statsd_prefix,
@@ -52,10 +53,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("nsqd")
 
 HTTP_ADMIN = "HTTP-ADMIN"  # the listener of --http-admin-address
-ADVICE = (
-    "listen on an address of the inner network, or demand TLS (--tls-required) or a secret "
-    "(--auth-http-address, and --http-auth-required for HTTP)"
-)
 
 
 class Server:
@@ -63,6 +60,7 @@ class Server:
 
     registry: Registry
     lookup: Lookup
+    drain: Drain
 
     def __init__(self, options: Options, make_http_api: HttpApiFactory) -> None:
         self.options = options
@@ -119,7 +117,7 @@ class Server:
                 self.https_address = self._listen("HTTPS", options.https_address)
             if options.http_admin_address:
                 self.http_admin_address = self._listen(HTTP_ADMIN, options.http_admin_address)
-            warn_if_open(log, unprotected_addresses(options), ADVICE)
+            warn_if_open(log, options.unprotected(), OPEN_ADVICE)
         except OptionsError as error:
             raise OptionsError(f"failed to instantiate nsqd - {error}") from None
         if not options.broadcast_tcp_port:
@@ -189,6 +187,7 @@ class Server:
             raise OptionsError(f"failed to load metadata - {error}") from None
         self._metadata.begin(loop)
         self.lookup = Lookup(registry, self.options)
+        self.drain = Drain(registry, self.lookup)
         registry.on_change = self._changed
 
     def _changed(self, kind: str, topic: str, channel: str | None) -> None:
@@ -270,6 +269,7 @@ class Server:
 
         OSError says what a disk did not take, after all the rest is done.
         """
+        self.drain.close()
         if self._statsd is not None:
             await self._statsd.stop()
         await self.lookup.stop()
@@ -330,17 +330,6 @@ class Server:
             self._sync_fd = -1
         if self._lock is not None:
             self._lock.release()
-
-
-def unprotected_addresses(options: Options) -> Iterator[tuple[str, str]]:
-    """The listening addresses, by flag, whose clients need neither TLS nor a secret."""
-    has_auth = bool(options.auth_http_addresses)
-    if not has_auth and options.tls_required == TLS_REQUIRED_OFF:
-        yield "--tcp-address", options.tcp_address
-    # Where everybody must use TLS, plain HTTP is refused.
-    if not options.http_auth_required and options.tls_required != TLS_REQUIRED:
-        yield "--http-address", options.http_address
-        yield "--http-admin-address", options.http_admin_address
 
 
 def _port(address: addresses.Bound | None) -> int:

@@ -18,7 +18,7 @@ from nsqfast.net.http_server import HttpProtocol
 from nsqfast.net.listener import Factory, Listener
 from nsqfast.net.openness import warn_if_open
 from nsqfast.nsqlookupd.lookupd import HttpApiFactory
-from nsqfast.nsqlookupd.options import VERSION_LINE, Options
+from nsqfast.nsqlookupd.options import OPEN_ADVICE, VERSION_LINE, Options
 from nsqfast.nsqlookupd.registry import Registry
 from nsqfast.nsqlookupd.session import Desk
 from nsqfast.nsqlookupd.tcp import Connection
@@ -62,11 +62,7 @@ class Server:
             self._sockets["HTTP"] = addresses.listen(self.options.http_address)
         except OptionsError as error:
             raise OptionsError(f"failed to instantiate nsqlookupd - {error}") from None
-        flags = (
-            ("--tcp-address", self.options.tcp_address),
-            ("--http-address", self.options.http_address),
-        )
-        warn_if_open(log, flags, "listen on an address of the inner network")
+        warn_if_open(log, self.options.listening(), OPEN_ADVICE)
         self.desk = Desk(self.registry, self._identity())
         self._reserve = DescriptorReserve(asyncio.get_running_loop())
         self.registry.on_gone = self._forget_soon

@@ -6,7 +6,6 @@ import pytest
 
 from nsqfast.net.openness import is_open, warn_if_open
 from nsqfast.nsqd.options import parse, validate
-from nsqfast.nsqd.server import unprotected_addresses
 from support.server import start_nsqd, start_nsqlookupd
 
 TCP, HTTP = "--tcp-address=0.0.0.0:4150", "--http-address=0.0.0.0:4151"
@@ -42,7 +41,7 @@ def test_what_is_protected_is_not_named(flags, named, caplog):
     validate(options)
     log = logging.getLogger("test")
     with caplog.at_level(logging.WARNING):
-        warn_if_open(log, unprotected_addresses(options), "do something")
+        warn_if_open(log, options.unprotected(), "do something")
     texts = [f"everybody who reaches this machine may use {', '.join(named)}: do something"]
     assert caplog.messages == (texts if named else [])
 
