@@ -7,10 +7,10 @@ import importlib
 import sys
 from typing import TYPE_CHECKING
 
-from nsqfast import NSQ_VERSION, __version__
 from nsqfast.errors import PackageMissingError
 from nsqfast.extras import needs
 from nsqfast.spark_jobs.options import PROGRAM
+from nsqfast.version import NSQ_VERSION, __version__
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 import orjson
 
-from nsqfast import __version__
 from nsqfast._ext.client.connection import ClientConnection
 from nsqfast._ext.client.consume_connection import ConsumeConnection, MessageQueue
 from nsqfast._ext.client.publish_connection import PublishConnection
@@ -27,6 +26,7 @@ from nsqfast.streams import load_snappy
 from nsqfast.streams.adapter import Adapter
 from nsqfast.streams.deflate import Deflate
 from nsqfast.streams.tls import TlsStream
+from nsqfast.version import __version__
 
 L = TypeVar("L", bound=ClientConnection)
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from platform import python_version
 
-from nsqfast import NSQ_VERSION
 from nsqfast.logs import FORMAT, FORMAT_HELP, FORMATS, LEVEL, LEVEL_HELP, LEVELS
 from nsqfast.options import BOOL, DURATION, FLOAT, INT, STRING, STRINGS, option, parse_options
+from nsqfast.version import NSQ_VERSION
 
 PROGRAM = "nsqadmin"
 VERSION_LINE = f"nsqadmin v{NSQ_VERSION} (built w/python{python_version()})"

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from hashlib import md5
 from platform import python_version
 
-from nsqfast import NSQ_VERSION
 from nsqfast.errors import OptionsError
 from nsqfast.gotext import format_duration, parse_bool
 from nsqfast.logs import FORMAT, FORMAT_HELP, FORMATS, LEVEL, LEVEL_HELP, LEVELS
@@ -23,6 +22,7 @@ from nsqfast.options import (
     parse_options,
     words,
 )
+from nsqfast.version import NSQ_VERSION
 
 PROGRAM = "nsqd"
 NODE_ID_COUNT = 1024

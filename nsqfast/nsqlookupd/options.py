@@ -4,9 +4,9 @@ import socket
 from dataclasses import dataclass
 from platform import python_version
 
-from nsqfast import NSQ_VERSION
 from nsqfast.logs import FORMAT, FORMAT_HELP, FORMATS, LEVEL, LEVEL_HELP, LEVELS
 from nsqfast.options import BOOL, DURATION, STRING, option, parse_options
+from nsqfast.version import NSQ_VERSION
 
 PROGRAM = "nsqlookupd"
 VERSION_LINE = f"nsqlookupd v{NSQ_VERSION} (built w/python{python_version()})"

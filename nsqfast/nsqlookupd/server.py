@@ -10,7 +10,6 @@ from functools import partial
 
 import orjson
 
-from nsqfast import NSQ_VERSION
 from nsqfast.errors import OptionsError
 from nsqfast.net import addresses
 from nsqfast.net.descriptor_reserve import DescriptorReserve
@@ -21,6 +20,7 @@ from nsqfast.nsqlookupd.options import VERSION_LINE, Options
 from nsqfast.nsqlookupd.registry import Registry
 from nsqfast.nsqlookupd.session import Desk
 from nsqfast.nsqlookupd.tcp import Connection
+from nsqfast.version import NSQ_VERSION
 
 log = logging.getLogger("nsqlookupd")
 

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nsqfast import __version__
 from nsqfast.client import Config
 from nsqfast.client.connection import check_address
 from nsqfast.errors import OptionsError
 from nsqfast.gotext import parse_duration_ns, parse_int
 from nsqfast.names import is_valid_name
+from nsqfast.version import __version__
 
 CLIENT_PREFIX = "nsq."
 INT_MAX = (1 << 31) - 1

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, cast
 
-from nsqfast import __version__
 from nsqfast.errors import OptionsError
 from nsqfast.gotext import format_duration, parse_duration_ns
 from nsqfast.names import EPHEMERAL, is_ephemeral, is_valid_name
@@ -26,6 +25,7 @@ from nsqfast.options import (
     usage,
 )
 from nsqfast.protocol import MPUB_SIZE_MAX
+from nsqfast.version import __version__
 
 PROGRAM = "nsqfast-bench"
 NS_PER_MS, NS_PER_S = 1_000_000, 1_000_000_000

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from nsqfast import NSQ_VERSION, __version__
 from nsqfast.client.config import Config
 from nsqfast.errors import OptionsError
 from nsqfast.names import is_valid_name
@@ -29,6 +28,7 @@ from nsqfast.options import (
     option,
     text_such_as,
 )
+from nsqfast.version import NSQ_VERSION, __version__
 
 T = TypeVar("T")
 
