@@ -7,9 +7,9 @@ from nsqfast._ext.protocol.buffer cimport WriteBuffer
 
 cdef class Columns:
     cdef readonly Py_ssize_t count
-    cdef int64_t size               # of the bodies
+    cdef int64_t size               # of all bodies
     cdef WriteBuffer bodies
-    cdef WriteBuffer offsets        # int64, of each body's end
+    cdef WriteBuffer offsets        # int64, the end of each body
     cdef WriteBuffer timestamps     # int64, ns
     cdef WriteBuffer attempts       # uint16
     cdef WriteBuffer identities     # 16 bytes
