@@ -1,4 +1,4 @@
-"""A load: many connections on one thread, and the sums that all workers of a run share."""
+"""A load: many connections on one thread, and the totals that all workers of a run share."""
 
 from libc.stdint cimport int64_t
 
@@ -6,7 +6,7 @@ from nsqfast._ext.bench.load_connection cimport LoadConnection, ConnectionKind, 
 
 
 cdef enum:
-    # A cache line: published, received, finished, requeued, the caller's, bytes received, room.
+    # A cache line: published, received, finished, requeued, the caller's, bytes received, unused.
     TOTALS_PER_WORKER = 8
 
 

@@ -1,7 +1,7 @@
-"""The null limit: a peer that answers a load generator without looking at what it says.
+"""The null limit: a peer that answers a load generator without reading its commands.
 
 After the greeting, every `command_size` bytes of a publisher get one OK, and a consumer that said RDY gets message
-frames as fast as it reads them. What a generator reaches here is the most that any broker could show with it.
+frames as fast as it reads them. What a generator reaches here is the most that it can measure of any broker.
 """
 
 from libc.errno cimport EAGAIN, EINTR, errno
@@ -46,7 +46,7 @@ ctypedef struct Peer:
     char greeting[GREETING_MAX]
     int64_t taken            # bytes of commands
     int64_t answered
-    size_t poured            # where in the fountain's frames this peer is
+    size_t poured            # this peer's position in the fountain's frames
     Peer *next
 
 
@@ -59,14 +59,14 @@ ctypedef struct Sink:
     char *fountain           # whole message frames
     size_t fountain_size
     int64_t taken            # bytes of this turn
-    int64_t look_until_ns    # until then it does not sleep
+    int64_t look_until_ns    # it does not sleep before
     Peer *peers
 
 
 def serve(int listen_fd, int64_t command_size, int message_size, double seconds):
-    """Answers whoever connects to the (non-blocking) listener, for so long.
+    """Answer everybody who connects to the (non-blocking) listener, for so long.
 
-    One OK per `command_size` bytes; the messages that consumers get have bodies of `message_size`.
+    One OK per `command_size` bytes; messages to consumers have bodies of `message_size`.
     """
     cdef Sink sink
     cdef int64_t deadline_ns = now_monotonic() + <int64_t> (seconds * 1e9)
@@ -131,7 +131,7 @@ cdef void close_sink(Sink *sink) noexcept:
 
 
 cdef void turn(Sink *sink) noexcept nogil:
-    """Like the broker it looks again before it sleeps, where short commands wait for their answers."""
+    """Like the broker it polls again before it sleeps, if short commands wait for their answers."""
     cdef epoll_event[EVENT_MAX] events
     cdef int i, timeout_ms = 0 if now_monotonic() < sink.look_until_ns else 20
     cdef int count = epoll_wait(sink.epoll_fd, events, EVENT_MAX, timeout_ms)
@@ -167,7 +167,7 @@ cdef void welcome(Sink *sink) noexcept nogil:
 
 
 cdef bint drink(Sink *sink, Peer *peer) noexcept nogil:
-    """Take what has come; False = the peer is gone."""
+    """Read what has come; False = the peer is gone."""
     cdef ssize_t got
     if peer.stage == STAGE_GREETING:
         return greet(sink, peer)
@@ -180,7 +180,7 @@ cdef bint drink(Sink *sink, Peer *peer) noexcept nogil:
 
 
 cdef bint pour(Sink *sink, Peer *peer) noexcept nogil:
-    """Give what is owed."""
+    """Send what is owed."""
     cdef int64_t owed
     if peer.stage == STAGE_FOUNTAIN:
         return pour_messages(sink, peer)
@@ -205,7 +205,7 @@ cdef bint pour_messages(Sink *sink, Peer *peer) noexcept nogil:
 # -- the greeting ------------------------------------------------------------------------------------------------------
 
 cdef bint greet(Sink *sink, Peer *peer) noexcept nogil:
-    """Magic, IDENTIFY, SUB and RDY are answered; the first other command makes a publisher of the peer."""
+    """Answer magic, IDENTIFY, SUB and RDY; the first other command makes a publisher of the peer."""
     cdef ssize_t got = recv(peer.fd, peer.greeting + peer.greeting_size, GREETING_MAX - peer.greeting_size, 0)
     cdef size_t used
     if got <= 0:
@@ -223,7 +223,7 @@ cdef bint greet(Sink *sink, Peer *peer) noexcept nogil:
 
 
 cdef size_t greet_one(Sink *sink, Peer *peer) noexcept nogil:
-    """Bytes of the first thing that was said; 0 = it is not whole yet, or was the first command."""
+    """Return the bytes of the first command; 0 = it is not whole yet, or was no part of the greeting."""
     cdef const char *text = peer.greeting
     cdef const char *newline = <const char *> memchr(text, c"\n", peer.greeting_size)
     cdef size_t size
