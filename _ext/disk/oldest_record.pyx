@@ -1,7 +1,7 @@
-"""Looks at the record at a reader's position and changes nothing: the reader itself finds and repairs damage.
+"""Reads the record at a reader's position and changes nothing: the reader itself finds and repairs damage.
 
-A queue whose reader has not moved costs nothing; one whose reader has moved costs at most one read of a few bytes,
-which are mostly in the reader's memory.
+A queue whose reader has not moved costs nothing; else it costs at most one read of a few bytes, which are usually in
+the reader's memory.
 """
 
 from posix.unistd cimport close, pread
@@ -19,10 +19,10 @@ cdef enum:
 
 
 cdef class OldestRecord:
-    """Of one queue. After a kill the record may be one that was finished; its neighbours are of about the same time."""
+    """For one queue. After a kill the record may already be finished; its neighbours are of about the same age."""
 
     cdef int64_t look(self, DiskReader reader) except -2:
-        """Unix time in ns; 0 = nothing is unread, or UNREADABLE."""
+        """Return Unix time in ns; 0 = nothing is unread, or UNREADABLE."""
         cdef int64_t file = reader.read_file, position = reader.read_position, timestamp_ns
         if reader.position.closed or reader.depth == 0:
             return 0

@@ -8,17 +8,17 @@ from nsqfast._ext.disk.file_window cimport FileWindow
 cdef enum:
     RECORD_HEADER_SIZE = 4      # the size of what follows, big endian
     RECORD_SIZE_MIN = 30        # with an empty body
-    NEAR_COUNT = 64             # so many files are looked up by their names rather than in a list of the folder
+    NEAR_COUNT = 64             # up to so many files are looked up by name rather than by listing the folder
 
 
 ctypedef struct Span:
-    int64_t start       # of the next whole record; the end of the file where there is none
+    int64_t start       # of the next whole record; the end of the file if there is none
     int64_t end
-    int64_t damaged     # start of the bytes that had to be skipped to reach it; -1 = none
+    int64_t damaged     # start of the bytes skipped to reach it; -1 = none
 
 
 cdef class Segment(FileWindow):
-    """A file that is looked around in; used for recovery only, never on the way of a sound record."""
+    """Random access to a file; used for recovery only, never for sound records."""
     cdef char *large        # a record that does not fit into the window
 
     cdef bint looks(self, int64_t position) noexcept
