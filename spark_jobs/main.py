@@ -28,7 +28,7 @@ _VERSION = ("--version", "-version")
 
 
 def main(argv: list[str] | None = None, spark: "SparkSession | None" = None) -> int:
-    """The result is the exit status; without a `spark` the job makes its own session."""
+    """Return the exit status; without a `spark` the job creates its own session."""
     words = sys.argv[1:] if argv is None else argv
     if words and words[0] in JOBS:
         try:
