@@ -38,7 +38,7 @@ cdef extern from "<time.h>" nogil:
 cdef enum:
     EVENT_MAX = 256
     # How soon an idle worker notices that the others have reached the target.
-    LOOK_MS = 5
+    TARGET_CHECK_MS = 5
 
 cdef int64_t FOREVER = 0x7FFFFFFFFFFF
 
@@ -187,7 +187,7 @@ cdef class Load:
         if self.paced_count:
             failed = self.tick()
         while failed is NULL and not self.is_reached() and now_monotonic() < deadline_ns:
-            failed = self.turn(LOOK_MS)
+            failed = self.turn(TARGET_CHECK_MS)
         return failed
 
     cdef LoadConnection *drain(self, int64_t deadline_ns) noexcept nogil:
@@ -212,7 +212,7 @@ cdef class Load:
                 connection = self.connections[i]
                 in_air += connection_in_air(connection) + (connection.output.end > connection.output.start)
             if in_air:
-                failed = self.turn(LOOK_MS)
+                failed = self.turn(TARGET_CHECK_MS)
         return failed
 
     cdef LoadConnection *turn(self, int timeout_ms) noexcept nogil:

@@ -22,7 +22,7 @@ log = logging.getLogger("nsqd")
 
 cdef enum:
     # Messages in flight that are examined to find the oldest; a part of a turn has time for some more.
-    LOOK_MAX = 4096
+    OLDEST_SCAN_MAX = 4096
 
 
 cdef class Channel(Queue):
@@ -419,10 +419,10 @@ cdef class Channel(Queue):
     cdef int64_t oldest(self) except -2:
         cdef InFlightQueue queue
         cdef list in_flight_queues = self.in_flight_queues()
-        cdef uint32_t most = LOOK_MAX
+        cdef uint32_t most = OLDEST_SCAN_MAX
         cdef int64_t queued_ns = self.backlog.oldest(), in_flight_ns = 0, queue_ns
-        if self.table.size > LOOK_MAX:
-            most = max(1, LOOK_MAX // <uint32_t> len(in_flight_queues))
+        if self.table.size > OLDEST_SCAN_MAX:
+            most = max(1, OLDEST_SCAN_MAX // <uint32_t> len(in_flight_queues))
         for queue in in_flight_queues:
             queue_ns = queue.oldest(most)
             if in_flight_ns == 0 or 0 < queue_ns < in_flight_ns:

@@ -11,7 +11,7 @@ cdef class Deferral:
     cdef uint64_t id
     cdef Delivery **suspects     # the deferred deliveries when it was created
     cdef uint32_t count
-    cdef uint32_t looked_at
+    cdef uint32_t examined
 
     cdef Delivery *find_some(self) noexcept
     cdef bint is_deferred(self, Delivery *delivery) noexcept

@@ -47,7 +47,7 @@ cdef class Deferral:
     @property
     def is_over(self):
         """All were examined."""
-        return self.looked_at == self.count
+        return self.examined == self.count
 
     def run(self):
         """Examine some; queue the message if it is among them. Return whether it was."""
@@ -69,15 +69,15 @@ cdef class Deferral:
         return True
 
     cdef Delivery *find_some(self) noexcept:
-        cdef uint32_t i, end = min(self.looked_at + SOME, self.count)
-        for i in range(self.looked_at, end):
+        cdef uint32_t i, end = min(self.examined + SOME, self.count)
+        for i in range(self.examined, end):
             if i + 2 * AHEAD_COUNT < end:
                 prefetch(self.suspects[i + 2 * AHEAD_COUNT])
                 prefetch(self.suspects[i + AHEAD_COUNT].message)
             if self.is_deferred(self.suspects[i]) and self.suspects[i].message.id == self.id:
-                self.looked_at = i + 1
+                self.examined = i + 1
                 return self.suspects[i]
-        self.looked_at = end
+        self.examined = end
         return NULL
 
     cdef bint is_deferred(self, Delivery *delivery) noexcept:

@@ -22,7 +22,7 @@ cdef enum:
     # Queues whose files are synced together, while the next ones are written.
     BATCH_COUNT = 512
     # How often the progress is reported while the disk is slow.
-    LOOK_MS = 1000
+    PROGRESS_MS = 1000
 
 
 cdef class Shutdown:
@@ -96,7 +96,7 @@ cdef class Shutdown:
 
     cdef int wait(self, uint64_t ticket) except -1:
         """Wait, reporting progress however long the disk takes."""
-        while not self.storage.syncer.wait_some(ticket, LOOK_MS):
+        while not self.storage.syncer.wait_some(ticket, PROGRESS_MS):
             self.tell()
         return self.tell()
 

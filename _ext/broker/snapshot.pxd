@@ -45,10 +45,10 @@ cdef class Snapshot:
     cdef DiskScan scan               # None: nothing on disk is needed
     cdef dict members                # number -> Consumer, for messages in flight
 
-    cdef int look_at_ready(self, Queue queue) except -1
-    cdef int look_at_in_flight(self, Channel channel) except -1
-    cdef int look_at_deferred(self, Channel channel) except -1
-    cdef void look_at_ring(self, Ring ring, int64_t *skip, Where where) noexcept
+    cdef int collect_ready(self, Queue queue) except -1
+    cdef int collect_in_flight(self, Channel channel) except -1
+    cdef int collect_deferred(self, Channel channel) except -1
+    cdef void collect_ring(self, Ring ring, int64_t *skip, Where where) noexcept
     cdef void note(self, Message *message, Delivery *delivery, Where where) noexcept
     cdef void keep(self) noexcept
     cdef void search(self) noexcept nogil

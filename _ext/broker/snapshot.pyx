@@ -74,12 +74,12 @@ cdef class Snapshot:
         if self.glances is NULL or self.found is NULL:
             raise MemoryError
         if state == "ready":
-            self.look_at_ready(queue)
+            self.collect_ready(queue)
         elif state == "in_flight":
-            self.look_at_in_flight(queue)
+            self.collect_in_flight(queue)
         else:
             assert state == "deferred"
-            self.look_at_deferred(queue)
+            self.collect_deferred(queue)
         self.keep()
         if not self.needs_thread:
             self.search()
@@ -93,16 +93,16 @@ cdef class Snapshot:
 
     # -- on the loop ---------------------------------------------------------------------------------------------------
 
-    cdef int look_at_ready(self, Queue queue) except -1:
+    cdef int collect_ready(self, Queue queue) except -1:
         """In delivery order."""
         cdef int64_t skip = self.offset
         if isinstance(queue, Topic):
             # Deferred ones that wait for a first channel come before all others.
             self.depth = <int64_t> (<Topic> queue).deferred.size
-            self.look_at_ring((<Topic> queue).deferred, &skip, DEFERRED)
+            self.collect_ring((<Topic> queue).deferred, &skip, DEFERRED)
         self.depth += queue.backlog.depth()
         self.total = self.depth
-        self.look_at_ring(queue.backlog.memory, &skip, IN_MEMORY)
+        self.collect_ring(queue.backlog.memory, &skip, IN_MEMORY)
         self.quest.offset = skip
         # What is about to be written is in no file yet.
         self.total -= queue.backlog.unwritten_count()
@@ -110,7 +110,7 @@ cdef class Snapshot:
             self.scan = queue.backlog.scan_disk()
         return 0
 
-    cdef void look_at_ring(self, Ring ring, int64_t *skip, Where where) noexcept:
+    cdef void collect_ring(self, Ring ring, int64_t *skip, Where where) noexcept:
         """`skip` is reduced by what was skipped."""
         cdef size_t i = min(<size_t> skip[0], ring.size)
         cdef uintptr_t item, ahead
@@ -126,7 +126,7 @@ cdef class Snapshot:
                 self.note((<Delivery *> item).message, <Delivery *> item, where)
             i += 1
 
-    cdef int look_at_in_flight(self, Channel channel) except -1:
+    cdef int collect_in_flight(self, Channel channel) except -1:
         """Those that time out first come first."""
         cdef Delivery *delivery
         cdef QueuesOrder order = QueuesOrder(channel.in_flight_queues())
@@ -143,7 +143,7 @@ cdef class Snapshot:
                 self.note(delivery.message, delivery, IN_FLIGHT)
         return 0
 
-    cdef int look_at_deferred(self, Channel channel) except -1:
+    cdef int collect_deferred(self, Channel channel) except -1:
         """In the order in which they will be queued."""
         cdef Delivery *delivery
         cdef DueOrder order = DueOrder(channel.deferred)

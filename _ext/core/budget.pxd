@@ -15,7 +15,7 @@ ctypedef struct Budget:
 
 cdef Budget begin_part() noexcept
 cdef Budget begin_short_part() noexcept
-cdef bint look_at_clock(Budget *budget) noexcept
+cdef bint check_clock(Budget *budget) noexcept
 # Whether a part took twice its time since the last call, as a single unit does when it waits for the disk.
 cdef bint was_overspent() noexcept
 # For tests: end each part after so many units, however long they take; 0 restores the clock.
@@ -25,4 +25,4 @@ cdef void fix_parts_units(int64_t units) noexcept
 cdef inline bint is_spent(Budget *budget, int64_t units) noexcept:
     """Whether the part ends here; `units` is the work done since the last call."""
     budget.units -= units
-    return budget.units <= 0 and look_at_clock(budget)
+    return budget.units <= 0 and check_clock(budget)

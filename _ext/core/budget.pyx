@@ -22,7 +22,7 @@ cdef Budget begin_short_part() noexcept:
     return Budget(0, fixed_units or UNITS)
 
 
-cdef bint look_at_clock(Budget *budget) noexcept:
+cdef bint check_clock(Budget *budget) noexcept:
     global is_overspent
     cdef int64_t now_ns
     if fixed_units:

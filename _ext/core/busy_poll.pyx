@@ -4,10 +4,10 @@ polling does; a poll that finds nothing costs only us, so after several of those
 
 cdef enum:
     # After so many polls without success, only one in so many is made.
-    LOOK_MISS_MAX = 8
-    LOOK_LEFT_OUT_MAX = 64
+    POLL_MISS_MAX = 8
+    POLL_SKIP_MAX = 64
 
-cdef int64_t LOOK_NS = 30000
+cdef int64_t POLL_NS = 30000
 
 
 cdef class BusyPoll:
@@ -17,13 +17,13 @@ cdef class BusyPoll:
         """Something was sent now; if a poll is under way, it was worth it."""
         if self.is_on:
             self.misses = 0
-        elif self.misses >= LOOK_MISS_MAX:
-            self.left_out += 1
-            if self.left_out < LOOK_LEFT_OUT_MAX:
+        elif self.misses >= POLL_MISS_MAX:
+            self.skipped += 1
+            if self.skipped < POLL_SKIP_MAX:
                 return
-            self.left_out = 0
+            self.skipped = 0
         self.is_on = True
-        self.until_ns = now_ns + LOOK_NS
+        self.until_ns = now_ns + POLL_NS
 
     cdef void find(self) noexcept nogil:
         """The awaited data has arrived."""

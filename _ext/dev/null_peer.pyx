@@ -27,8 +27,8 @@ cdef enum:
     GREETING_MAX = 4096
     ANSWER_MAX = 4096        # OKs in one send
     FOUNTAIN_SIZE = 262144
-    LOOK_SIZE_MAX = 2048
-    LOOK_NS = 30000
+    POLL_SIZE_MAX = 2048
+    POLL_NS = 30000
 
 cdef const char *IDENTITY_FRAME = b"\x00\x00\x00\x06\x00\x00\x00\x00{}"
 
@@ -59,7 +59,7 @@ ctypedef struct Sink:
     char *fountain           # whole message frames
     size_t fountain_size
     int64_t taken            # bytes of this turn
-    int64_t look_until_ns    # it does not sleep before
+    int64_t poll_until_ns    # it does not sleep before
     Peer *peers
 
 
@@ -133,7 +133,7 @@ cdef void close_sink(Sink *sink) noexcept:
 cdef void turn(Sink *sink) noexcept nogil:
     """Like the broker it polls again before it sleeps, if short commands wait for their answers."""
     cdef epoll_event[EVENT_MAX] events
-    cdef int i, timeout_ms = 0 if now_monotonic() < sink.look_until_ns else 20
+    cdef int i, timeout_ms = 0 if now_monotonic() < sink.poll_until_ns else 20
     cdef int count = epoll_wait(sink.epoll_fd, events, EVENT_MAX, timeout_ms)
     cdef Peer *peer
     sink.taken = 0
@@ -144,8 +144,8 @@ cdef void turn(Sink *sink) noexcept nogil:
         elif not ((not events[i].events & ~<uint32_t> EPOLLOUT or drink(sink, peer)) and pour(sink, peer)):
             close(peer.fd)
             peer.fd = -1
-    if 0 < sink.taken < LOOK_SIZE_MAX:
-        sink.look_until_ns = now_monotonic() + LOOK_NS
+    if 0 < sink.taken < POLL_SIZE_MAX:
+        sink.poll_until_ns = now_monotonic() + POLL_NS
 
 
 cdef void welcome(Sink *sink) noexcept nogil:

@@ -364,7 +364,7 @@ cdef class Backlog:
             return oldest_ns
         if self.head is None:
             self.head = OldestRecord()
-        disk_ns = self.head.look(self.disk.reader)
+        disk_ns = self.head.find_timestamp_ns(self.disk.reader)
         if oldest_ns == 0 or 0 < disk_ns < oldest_ns:
             return disk_ns
         return oldest_ns

@@ -61,7 +61,7 @@ cdef class DiskDeferred:
             self.position = 0
             if not self.open():
                 return False
-        return self.segment.looks(self.position)
+        return self.segment.has_record_head(self.position)
 
     cdef bint open(self) except -1:
         try:

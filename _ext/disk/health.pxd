@@ -41,5 +41,5 @@ cdef class Health:
     cdef int refused(self, uint64_t count) except -1
     cdef int forget(self, str path) except -1
     cdef int give_up(self, str path, int error, uint64_t size) except -1
-    cdef int look(self) except -1
+    cdef int update_is_failing(self) except -1
     cdef Trouble trouble(self, str operation)

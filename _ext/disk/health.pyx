@@ -117,7 +117,7 @@ cdef class Health:
         """So many bytes are skipped; reported until the next successful write."""
         self.unreadable_bytes += size
         self.given_up = f"read {path}: {reason(error)}"
-        return self.look()
+        return self.update_is_failing()
 
     cdef int was_read(self, str path) except -1:
         self.note_success("read", path, monotonic_ns())
@@ -139,9 +139,9 @@ cdef class Health:
         """Its files are gone."""
         for trouble in (self.writing, self.reading):
             (<Trouble> trouble).drop(queue_of(path), monotonic_ns())
-        return self.look()
+        return self.update_is_failing()
 
-    cdef int look(self) except -1:
+    cdef int update_is_failing(self) except -1:
         self.is_failing = bool(
             self.writing.failing or self.syncing.failing or self.reading.failing or self.given_up)
         return 0
@@ -157,12 +157,12 @@ cdef class Health:
         """The operation failed."""
         cdef bint is_own = operation != "sync" and error not in SHARED
         self.trouble(operation).begin(queue_of(path), text, is_own, now_ns)
-        self.look()
+        self.update_is_failing()
 
     def note_success(self, str operation, str path, int64_t now_ns):
         """The operation succeeded; this matters only while something fails."""
         self.trouble(operation).end(queue_of(path), now_ns)
-        self.look()
+        self.update_is_failing()
 
     def note_refused(self, uint64_t count):
         """So many messages were refused."""

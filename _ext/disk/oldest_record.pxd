@@ -15,4 +15,4 @@ cdef class OldestRecord:
     cdef int64_t position
     cdef int64_t timestamp_ns    # 0: not read yet
 
-    cdef int64_t look(self, DiskReader reader) except -2
+    cdef int64_t find_timestamp_ns(self, DiskReader reader) except -2

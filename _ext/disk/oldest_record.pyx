@@ -13,7 +13,7 @@ from nsqfast._ext.disk.segment import segment_path
 
 cdef enum:
     # The record's size and the first field of the message.
-    LOOK_SIZE = 12
+    HEAD_SIZE = 12
     # A message with an empty body.
     MESSAGE_SIZE_MIN = 26
 
@@ -21,7 +21,7 @@ cdef enum:
 cdef class OldestRecord:
     """For one queue. After a kill the record may already be finished; its neighbours are of about the same age."""
 
-    cdef int64_t look(self, DiskReader reader) except -2:
+    cdef int64_t find_timestamp_ns(self, DiskReader reader) except -2:
         """Return Unix time in ns; 0 = nothing is unread, or UNREADABLE."""
         cdef int64_t file = reader.read_file, position = reader.read_position, timestamp_ns
         if reader.position.closed or reader.depth == 0:
@@ -35,28 +35,28 @@ cdef class OldestRecord:
             self.file, self.position, self.timestamp_ns = file, position, timestamp_ns
         return timestamp_ns
 
-    def look_at(self, DiskReader reader not None):
-        """look() for tests."""
-        return self.look(reader)
+    def find_timestamp(self, DiskReader reader not None):
+        """find_timestamp_ns() for tests."""
+        return self.find_timestamp_ns(reader)
 
 
 cdef int64_t read_timestamp(DiskReader reader, int64_t file, int64_t position) except -2:
     cdef int64_t offset = position - reader.ahead_start
-    cdef char data[LOOK_SIZE]
+    cdef char data[HEAD_SIZE]
     cdef int fd = reader.read_fd
     cdef ssize_t size
-    if file == reader.read_file and fd >= 0 and 0 <= offset and offset + LOOK_SIZE <= reader.ahead_size:
+    if file == reader.read_file and fd >= 0 and 0 <= offset and offset + HEAD_SIZE <= reader.ahead_size:
         return timestamp_of(reader.ahead + offset)
     if file == reader.read_file and fd >= 0:
-        size = pread(fd, data, LOOK_SIZE, position)
+        size = pread(fd, data, HEAD_SIZE, position)
     else:
         try:
             fd = os.open(segment_path(reader.position.prefix, file), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError:
             return UNREADABLE
-        size = pread(fd, data, LOOK_SIZE, position)
+        size = pread(fd, data, HEAD_SIZE, position)
         close(fd)
-    return timestamp_of(data) if size == LOOK_SIZE else UNREADABLE
+    return timestamp_of(data) if size == HEAD_SIZE else UNREADABLE
 
 
 cdef int64_t timestamp_of(const char *record) noexcept:

@@ -171,7 +171,7 @@ cdef int64_t record_start(str prefix, int64_t file, int64_t position) except -1:
 
 def align(Segment segment, int64_t position):
     """Return the start of the record that contains position, or position if a record starts there."""
-    if position >= segment.size or segment.looks(position):
+    if position >= segment.size or segment.has_record_head(position):
         return min(position, segment.size)
     cdef int64_t at = 0, previous = -1
     while True:

@@ -74,7 +74,7 @@ cdef class DiskScan:
     cdef int aim(self, DiskReader reader) except -1
     cdef int note_passed(self, DiskReader reader) except -1
     cdef void run(self, Quest *quest) noexcept nogil
-    cdef bint look(self, Quest *quest, int64_t size) noexcept nogil
+    cdef bint examine(self, Quest *quest, int64_t size) noexcept nogil
     cdef int64_t next_size(self) noexcept nogil
     cdef bint is_record(self, int64_t size) noexcept nogil
     cdef bint contains(self, Quest *quest, int64_t start, int64_t size) noexcept nogil

@@ -84,7 +84,7 @@ cdef class DiskScan:
             size = self.next_size()
             if size < 0:
                 break
-            if not self.passed[self.number >> 6] >> (self.number & 63) & 1 and not self.look(quest, size):
+            if not self.passed[self.number >> 6] >> (self.number & 63) & 1 and not self.examine(quest, size):
                 break
             self.position += RECORD_HEADER_SIZE + size
             self.number += 1
@@ -95,7 +95,7 @@ cdef class DiskScan:
             close(self.fd)
             self.fd = -1
 
-    cdef bint look(self, Quest *quest, int64_t size) noexcept nogil:
+    cdef bint examine(self, Quest *quest, int64_t size) noexcept nogil:
         """Examine a waiting message; False: stop, and do not count it."""
         cdef int64_t body_size = size - (RECORD_SIZE_MIN - RECORD_HEADER_SIZE)
         if quest.offset:

@@ -21,7 +21,7 @@ cdef class Segment(FileWindow):
     """Random access to a file; used for recovery only, never for sound records."""
     cdef char *large        # a record that does not fit into the window
 
-    cdef bint looks(self, int64_t position) noexcept
+    cdef bint has_record_head(self, int64_t position) noexcept
     cdef int64_t end_of(self, int64_t position) noexcept
     cdef bint fits(self, int64_t position) noexcept
     cdef bint accepted(self, int64_t position) noexcept

@@ -165,7 +165,7 @@ cdef class Segment(FileWindow):
         return (size >= RECORD_SIZE_MIN - RECORD_HEADER_SIZE and end <= self.size
                 and not (self.lost_count and self.touches_lost(position, end)))
 
-    cdef bint looks(self, int64_t position) noexcept:
+    cdef bint has_record_head(self, int64_t position) noexcept:
         cdef uint64_t id
         return self.fits(position) and id_from_hex(self.at(position, RECORD_SIZE_MIN) + 14, &id)
 
@@ -176,22 +176,22 @@ cdef class Segment(FileWindow):
 
     cdef bint accepted(self, int64_t position) noexcept:
         """Right behind a sound record: foreign ids are accepted if everything else is right."""
-        if self.looks(position):
+        if self.has_record_head(position):
             return True
         if not self.fits(position):
             return False
         cdef int64_t end = self.end_of(position)
-        return end == self.size or self.looks(end)
+        return end == self.size or self.has_record_head(end)
 
     cdef bint plausible(self, int64_t position) noexcept:
         """Amid damage: arbitrary bytes must prove that they are a record."""
-        if not self.looks(position):
+        if not self.has_record_head(position):
             return False
         cdef const char *data = self.at(position, RECORD_SIZE_MIN)
         cdef uint64_t timestamp_ns = get_be64(data + 4)
         cdef bint is_sane = TIMESTAMP_MIN < timestamp_ns < TIMESTAMP_MAX and get_be16(data + 12) < ATTEMPTS_MAX
         cdef int64_t end = self.end_of(position)
-        return is_sane or end == self.size or self.looks(end)
+        return is_sane or end == self.size or self.has_record_head(end)
 
     cdef Span next_record(self, int64_t position, int64_t previous) noexcept:
         """Return the first whole record at or after position; previous: where the one before started, or -1."""
@@ -229,7 +229,7 @@ cdef class Segment(FileWindow):
             if not self.lost_count or end > self.size or not self.touches_lost(position, end):
                 return position if previous < 0 else previous + RECORD_SIZE_MIN
             # Its head is readable, but not all of its body: bytes of a body are not records.
-            return end if end == self.size or self.looks(end) else self.skip_lost(self.next_lost(position))
+            return end if end == self.size or self.has_record_head(end) else self.skip_lost(self.next_lost(position))
         return self.skip_lost(max(position, min(self.next_lost(position), position + RECORD_SIZE_MIN)))
 
     cdef int64_t walk(self, int64_t position, int64_t limit, int64_t *count, int64_t *damages) noexcept:
