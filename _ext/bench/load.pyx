@@ -187,7 +187,7 @@ cdef class Load:
         if self.paced_count:
             failed = self.tick()
         while failed is NULL and not self.is_reached() and now_monotonic() < deadline_ns:
-            failed = self.turn(TARGET_CHECK_MS)
+            failed = self.serve_ready(TARGET_CHECK_MS)
         return failed
 
     cdef LoadConnection *drain(self, int64_t deadline_ns) noexcept nogil:
@@ -212,10 +212,10 @@ cdef class Load:
                 connection = self.connections[i]
                 in_air += connection_in_air(connection) + (connection.output.end > connection.output.start)
             if in_air:
-                failed = self.turn(TARGET_CHECK_MS)
+                failed = self.serve_ready(TARGET_CHECK_MS)
         return failed
 
-    cdef LoadConnection *turn(self, int timeout_ms) noexcept nogil:
+    cdef LoadConnection *serve_ready(self, int timeout_ms) noexcept nogil:
         """Serve all ready connections; return the one that failed, or NULL."""
         cdef epoll_event[EVENT_MAX] events
         cdef int i, count = epoll_wait(self.epoll_fd, events, EVENT_MAX, timeout_ms)

@@ -61,5 +61,5 @@ cdef class MessageQueue(MessageIterator):
     cdef readonly int64_t dropped      # messages whose connection broke before they were taken
 
     cdef int push(self, Message message) except -1
-    cdef int turn_block(self) except -1
+    cdef int set_block_aside(self) except -1
     cdef int64_t delay_ms(self, int attempts) noexcept

@@ -174,7 +174,7 @@ cdef class ConsumeConnection(ClientConnection):
         if inbox.columns is not None and not is_hopeless:
             inbox.columns.add(self, data + 10, <int64_t> get_be64(data), attempts, data + MESSAGE_HEADER_SIZE,
                               size - MESSAGE_HEADER_SIZE)
-            return inbox.turn_block()
+            return inbox.set_block_aside()
         message = Message.__new__(Message)
         append(self, message)
         message.timestamp_ns = <int64_t> get_be64(data)
@@ -426,9 +426,9 @@ cdef class MessageQueue(MessageIterator):
             # The row is answered instead.
             message.is_answered = True
             unlink(message)
-            self.turn_block()
+            self.set_block_aside()
 
-    cdef int turn_block(self) except -1:
+    cdef int set_block_aside(self) except -1:
         """Put a full block aside."""
         if self.columns.count >= self.columns_count_max:
             self.blocks.append(self.columns)

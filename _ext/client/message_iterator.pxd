@@ -9,7 +9,7 @@ cdef class MessageIterator:
     cdef Py_ssize_t left_count  # how many of them may be abandoned, at most, since the last clean-up
     cdef list thresholds        # of [count, future] of those who wait for so many
     cdef readonly bint is_stopped
-    cdef int64_t turn_ns        # when the loop last ran, as far as we know
+    cdef int64_t loop_ran_ns    # when the loop last ran, as far as we know
 
     cdef object pop(self)
     cdef Py_ssize_t waiting(self) noexcept

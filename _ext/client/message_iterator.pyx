@@ -23,7 +23,7 @@ cdef class MessageIterator:
         self.loop = loop
         self.thresholds = []
         self.waiters = deque()
-        self.turn_ns = monotonic_ns()
+        self.loop_ran_ns = monotonic_ns()
 
     cdef object pop(self):
         """Return the next item, or None."""
@@ -37,7 +37,7 @@ cdef class MessageIterator:
 
     cdef int wake(self) except -1:
         cdef Py_ssize_t count = self.waiting()
-        self.turn_ns = monotonic_ns()
+        self.loop_ran_ns = monotonic_ns()
         if self.thresholds:
             for threshold in list(self.thresholds):
                 if count >= threshold[0] or self.is_stopped:
@@ -67,7 +67,7 @@ cdef class MessageIterator:
     def __anext__(self):
         cdef Next awaited = Next.__new__(Next)
         awaited.source = self
-        awaited.must_yield = monotonic_ns() - self.turn_ns > TURN_NS
+        awaited.must_yield = monotonic_ns() - self.loop_ran_ns > TURN_NS
         return awaited
 
     def wait_for(self, Py_ssize_t count):
@@ -110,7 +110,7 @@ cdef class Next:
         cdef MessageIterator source = self.source
         if self.must_yield:
             self.must_yield = False
-            source.turn_ns = monotonic_ns()
+            source.loop_ran_ns = monotonic_ns()
             return None
         while True:
             if self.waited is not None:

@@ -22,11 +22,11 @@ cdef class PublishConnection(ClientConnection):
     cdef bint was_refused       # nsqd did not process what follows the refused command
 
     cdef BusyPoll busy_poll     # for the answer that a single caller waits for
-    cdef bint is_turning        # `turn` is in the loop's queue
-    cdef object turn_later      # bound once
+    cdef bint is_poll_scheduled  # `continue_poll` is in the loop's queue
+    cdef object continue_poll_later  # bound once
 
     cdef int publish(self, Pending pending) except -1
-    cdef int ask_turn(self) except -1
+    cdef int schedule_poll(self) except -1
 
 
 cdef class Dispatcher:
@@ -35,7 +35,7 @@ cdef class Dispatcher:
     cdef unsigned long thread_id    # of the loop
     cdef list connections             # open ones, in the order of preference
     cdef list retired           # open ones that get nothing more but still owe answers
-    cdef Py_ssize_t turn
+    cdef Py_ssize_t next_index
     cdef bint is_sticky
     cdef object backlog         # deque of publishes that wait for a connection
     cdef readonly Py_ssize_t count

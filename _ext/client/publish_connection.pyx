@@ -40,7 +40,7 @@ cdef class PublishConnection(ClientConnection):
 
     def connection_made(self, transport):
         super().connection_made(transport)
-        self.turn_later = self.turn
+        self.continue_poll_later = self.continue_poll
 
     cdef int publish(self, Pending pending) except -1:
         write_publish(self.output, pending.head, pending.body, pending.size)
@@ -51,20 +51,20 @@ cdef class PublishConnection(ClientConnection):
         # A caller who waits for each answer should not have to wait for the end of the turn, too.
         self.write()
         self.busy_poll.begin(monotonic_ns())
-        return self.ask_turn()
+        return self.schedule_poll()
 
-    cdef int ask_turn(self) except -1:
-        if self.busy_poll.is_on and not self.is_turning:
-            self.is_turning = True
-            self.call_soon(self.turn_later)
+    cdef int schedule_poll(self) except -1:
+        if self.busy_poll.is_on and not self.is_poll_scheduled:
+            self.is_poll_scheduled = True
+            self.call_soon(self.continue_poll_later)
         return 0
 
-    def turn(self):
+    def continue_poll(self):
         """Called once per turn of the loop during a busy poll; its only purpose is to keep the loop from sleeping."""
-        self.is_turning = False
+        self.is_poll_scheduled = False
         self.busy_poll.check(monotonic_ns())
         if self.is_open:
-            self.ask_turn()
+            self.schedule_poll()
 
     cdef int write(self) except -1:
         if self.is_open and not self.write_paused:
@@ -98,7 +98,7 @@ cdef class PublishConnection(ClientConnection):
             self.waiting.clear()
             self.dispatcher.take_back(self, left)
             self.dispatcher = None
-        self.turn_later = None  # refers back to this object
+        self.continue_poll_later = None  # refers back to this object
         return ClientConnection.end(self)
 
     def unanswered(self):
@@ -261,8 +261,8 @@ cdef class Dispatcher:
             return 0
         if self.is_sticky or open_count == 1:
             return (<PublishConnection> self.connections[0]).publish(pending)
-        self.turn = (self.turn + 1) % open_count
-        return (<PublishConnection> self.connections[self.turn]).publish(pending)
+        self.next_index = (self.next_index + 1) % open_count
+        return (<PublishConnection> self.connections[self.next_index]).publish(pending)
 
     # -- out -----------------------------------------------------------------------------------------------------------
 

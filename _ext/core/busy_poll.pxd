@@ -7,7 +7,7 @@ cdef class BusyPoll:
     cdef bint is_on              # the loop keeps turning although nothing has come
     cdef int64_t until_ns
     cdef uint32_t misses         # polls in a row in which nothing came
-    cdef uint32_t skipped       # polls skipped since the last one
+    cdef uint32_t skipped        # polls skipped since the last one
 
     cdef void begin(self, int64_t now_ns) noexcept nogil
     cdef void find(self) noexcept nogil

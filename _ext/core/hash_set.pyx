@@ -28,7 +28,7 @@ cdef struct Sip:
     uint64_t v3
 
 
-cdef inline void turn(Sip *s, int rounds) noexcept nogil:
+cdef inline void mix_rounds(Sip *s, int rounds) noexcept nogil:
     for _ in range(rounds):
         s.v0 += s.v1
         s.v1 = rotate_left(s.v1, 13) ^ s.v0
@@ -55,7 +55,7 @@ cdef Hash hash_128(const char *data, Py_ssize_t size, uint64_t key_low, uint64_t
     while place < words_end:
         memcpy(&word, place, 8)
         s.v3 ^= word
-        turn(&s, 2)
+        mix_rounds(&s, 2)
         s.v0 ^= word
         place += 8
     word = 0
@@ -63,13 +63,13 @@ cdef Hash hash_128(const char *data, Py_ssize_t size, uint64_t key_low, uint64_t
         memcpy(&word, place, size & 7)
     word |= <uint64_t> (size & 0xff) << 56
     s.v3 ^= word
-    turn(&s, 2)
+    mix_rounds(&s, 2)
     s.v0 ^= word
     s.v2 ^= 0xee
-    turn(&s, 4)
+    mix_rounds(&s, 4)
     found.low = s.v0 ^ s.v1 ^ s.v2 ^ s.v3
     s.v1 ^= 0xdd
-    turn(&s, 4)
+    mix_rounds(&s, 4)
     found.high = s.v0 ^ s.v1 ^ s.v2 ^ s.v3
     return found
 

@@ -9,8 +9,8 @@ cdef class Latency:
     cdef uint32_t *counts[2]     # NULL until the first value
     cdef int64_t half_window_ns
     cdef int current
-    cdef int64_t turn_ns         # when the histograms swap and the older one is cleared
+    cdef int64_t rotate_ns       # when the histograms swap and the older one is cleared
 
     cdef int record(self, int64_t value_ns, int64_t now_ns) except -1
-    cdef int turn(self, int64_t now_ns) noexcept
+    cdef int rotate(self, int64_t now_ns) noexcept
     cdef int add_to(self, uint64_t *sums) noexcept

@@ -48,21 +48,21 @@ cdef class Latency:
             if self.counts[0] is NULL:
                 raise MemoryError
             self.counts[1] = self.counts[0] + BUCKET_COUNT
-            self.turn_ns = now_ns + self.half_window_ns
-        if now_ns >= self.turn_ns:
-            self.turn(now_ns)
+            self.rotate_ns = now_ns + self.half_window_ns
+        if now_ns >= self.rotate_ns:
+            self.rotate(now_ns)
         self.counts[self.current][bucket_of(value_ns)] += 1
         return 0
 
-    cdef int turn(self, int64_t now_ns) noexcept:
+    cdef int rotate(self, int64_t now_ns) noexcept:
         """Clear what is too old: the older half, or both after a long silence."""
-        while now_ns >= self.turn_ns:
+        while now_ns >= self.rotate_ns:
             self.current = 1 - self.current
             memset(self.counts[self.current], 0, BUCKET_COUNT * sizeof(uint32_t))
-            self.turn_ns += self.half_window_ns
-            if now_ns >= self.turn_ns + self.half_window_ns:
+            self.rotate_ns += self.half_window_ns
+            if now_ns >= self.rotate_ns + self.half_window_ns:
                 memset(self.counts[1 - self.current], 0, BUCKET_COUNT * sizeof(uint32_t))
-                self.turn_ns = now_ns + self.half_window_ns
+                self.rotate_ns = now_ns + self.half_window_ns
         return 0
 
     cdef int add_to(self, uint64_t *sums) noexcept:
@@ -87,8 +87,8 @@ def summarize(list latencies not None, list quantiles not None):
         raise MemoryError
     try:
         for latency in latencies:
-            if latency.counts[0] is not NULL and monotonic_ns() >= latency.turn_ns:
-                latency.turn(monotonic_ns())
+            if latency.counts[0] is not NULL and monotonic_ns() >= latency.rotate_ns:
+                latency.rotate(monotonic_ns())
             latency.add_to(sums)
         for i in range(<size_t> BUCKET_COUNT):
             count += sums[i]

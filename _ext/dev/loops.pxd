@@ -16,7 +16,7 @@ cdef class Loop:
     """Deliveries for one structure; what passes through it is taken from them and put back."""
     cdef Delivery **deliveries
     cdef uint32_t count
-    cdef uint32_t turn               # whose turn it is in a round
+    cdef uint32_t next_index         # whose turn it is in a round
     cdef uint64_t dice
     cdef GuidFactory ids
     cdef int64_t now_ns

@@ -77,10 +77,10 @@ cdef class Loop:
 
     cdef uint32_t choose(self, bint scattered) noexcept:
         """Return a random delivery, or the one that waited longest."""
-        cdef uint32_t chosen = self.turn
+        cdef uint32_t chosen = self.next_index
         if scattered:
             return <uint32_t> self.random_below(self.count)
-        self.turn = chosen + 1 if chosen + 1 < self.count else 0
+        self.next_index = chosen + 1 if chosen + 1 < self.count else 0
         return chosen
 
 

@@ -77,7 +77,7 @@ def serve(int listen_fd, int64_t command_size, int message_size, double seconds)
         open_sink(&sink, listen_fd, command_size, <size_t> message_size)
         with nogil:
             while now_monotonic() < deadline_ns:
-                turn(&sink)
+                serve_ready(&sink)
     finally:
         close_sink(&sink)
 
@@ -130,7 +130,7 @@ cdef void close_sink(Sink *sink) noexcept:
         close(sink.epoll_fd)
 
 
-cdef void turn(Sink *sink) noexcept nogil:
+cdef void serve_ready(Sink *sink) noexcept nogil:
     """Like the broker it polls again before it sleeps, if short commands wait for their answers."""
     cdef epoll_event[EVENT_MAX] events
     cdef int i, timeout_ms = 0 if now_monotonic() < sink.poll_until_ns else 20
