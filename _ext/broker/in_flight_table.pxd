@@ -25,6 +25,6 @@ cdef class InFlightTable:
     cdef void remove_growing(self, Entry *entry) noexcept
     cdef int insert_growing(self, Delivery *delivery) except -1
     cdef int grow(self) except -1
-    cdef size_t held_capacity(self) noexcept
+    cdef size_t total_capacity(self) noexcept
     cdef void copy_some(self) noexcept
     cdef void end_growth(self) noexcept

@@ -47,7 +47,7 @@ cdef inline void erase(Entry *entries, size_t mask, int shift, size_t hole) noex
 cdef class InFlightTable:
 
     def __dealloc__(self):
-        charge(&account, -<int64_t> (self.held_capacity() * sizeof(Entry)))
+        charge(&account, -<int64_t> (self.total_capacity() * sizeof(Entry)))
         free(self.entries)
         free(self.larger)
 
@@ -106,7 +106,7 @@ cdef class InFlightTable:
             self.shift -= 1
             capacity >>= 1
 
-    cdef size_t held_capacity(self) noexcept:
+    cdef size_t total_capacity(self) noexcept:
         """The slots of both tables while it grows."""
         if self.larger is NULL:
             return self.capacity

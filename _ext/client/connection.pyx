@@ -175,14 +175,14 @@ cdef class ClientConnection:
 
     # -- out -----------------------------------------------------------------------------------------------------------
 
-    def ask(self, bytes command, bint hold=False):
-        """Write a command and return a future of the answer's data; with `hold` nothing behind that answer is processed
-        until `put_layer` or `proceed`."""
+    def ask(self, bytes command, bint block_after=False):
+        """Write a command and return a future of the answer's data; with `block_after` nothing behind that answer is
+        processed until `put_layer` or `proceed`."""
         future = self.loop.create_future()
         if not self.is_open:
             future.set_exception(self.error or ConnectError("not connected"))
             return future
-        self.blocks_after_next = hold
+        self.blocks_after_next = block_after
         self.waiting.append(future)
         self.tell(command)
         return future
@@ -194,7 +194,7 @@ cdef class ClientConnection:
             self.mark()
 
     def proceed(self):
-        """Process the rest of the input after an answer to a command with `hold`."""
+        """Process the rest of the input after an answer to a command with `block_after`."""
         self.frames_blocked = False
         self.parse()
 

@@ -11,7 +11,7 @@ def set_ceiling(int64_t ceiling):
     charge(&account, 0)
 
 
-def hold(int64_t size):
+def charge_bytes(int64_t size):
     """Count so many bytes more, or fewer if negative. For buffers that Python holds."""
     charge(&account, size)
 

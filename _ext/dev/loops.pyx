@@ -326,24 +326,24 @@ def append_records(DiskQueue queue not None, bytes body not None, uint64_t count
 def read_records(DiskQueue queue not None, uint64_t count, uint64_t in_flight):
     """Read up to `count` and finish them after every `in_flight`; return (how many, the sum of their ids)."""
     cdef uint64_t *ordinals = <uint64_t *> calloc(in_flight + 1, sizeof(uint64_t))
-    cdef uint64_t number = 0, held = 0, total = 0, i
+    cdef uint64_t number = 0, unfinished = 0, total = 0, i
     cdef Message *message
     if ordinals is NULL:
         raise MemoryError
     try:
         while number < count:
-            message = queue.reader.pop(&ordinals[held])
+            message = queue.reader.pop(&ordinals[unfinished])
             if message is NULL:
                 break
             total += message.id
             message_drop(message)
             number += 1
-            held += 1
-            if held >= in_flight or number == count:
-                for i in range(held):
+            unfinished += 1
+            if unfinished >= in_flight or number == count:
+                for i in range(unfinished):
                     queue.reader.ack(ordinals[i])
-                held = 0
-        for i in range(held):
+                unfinished = 0
+        for i in range(unfinished):
             queue.reader.ack(ordinals[i])
     finally:
         free(ordinals)
