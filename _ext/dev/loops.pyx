@@ -229,7 +229,7 @@ cdef class InFlightQueueLoop(Loop):
     cdef int64_t timeout_ns(self, uint32_t index) noexcept:
         return TIMEOUT_NS // 2 if self.is_mixed and index % 2 else TIMEOUT_NS
 
-    def settle(self, uint32_t count, bint scattered):
+    def remove_and_push(self, uint32_t count, bint scattered):
         """Finish one, the oldest or a random one, and deliver it again; return the growth of all deadlines in ns."""
         cdef Delivery *delivery
         cdef uint32_t chosen
@@ -280,7 +280,7 @@ cdef class TableLoop(Loop):
             found += entry is not NULL and entry.delivery is self.deliveries[chosen]
         return found
 
-    def settle(self, uint32_t count, bint scattered):
+    def find_remove_insert(self, uint32_t count, bint scattered):
         """Find one by its id and remove it, and insert another with a new id; return how many were found."""
         cdef Entry *entry
         cdef uint32_t chosen, found = 0

@@ -27,5 +27,5 @@ def bench_find_remove_insert(
     """One is found and taken out as by FIN, one with a new id put in as by a delivery."""
     benchmark.extra_info["messages"] = MESSAGES
     loop = TableLoop(standing, BODY_SIZE)
-    assert benchmark(loop.settle, MESSAGES, scattered) == MESSAGES
+    assert benchmark(loop.find_remove_insert, MESSAGES, scattered) == MESSAGES
     assert len(loop) == standing

@@ -154,7 +154,7 @@ class Poller:
         await _wait(asked)
         now = time.time()
         for node in members.nodes.values():
-            node.settle(now)
+            node.note_result(now)
         lookupds = list(members.lookupds.values())
         tick = self.cluster.tick + 1
         return await aggregate(self._arrangement, tick, now, members.nodes.values(), lookupds)
@@ -173,7 +173,7 @@ class Poller:
         await _wait([(w.question.ask(w.ask), w.question in suspects) for w in watches])
         now = time.time()
         for watch in watches:
-            watch.question.settle(now)
+            watch.question.note_result(now)
 
     def _ask_node(self, node: NodeWatch) -> Callable[[], Coroutine[Any, Any, str]]:
         gate = self._suspect_gate if node.question.is_suspect else self._gate

@@ -57,11 +57,11 @@ class Publisher:
 
     def finish(self) -> None:
         """Return when all that was put is published; raise the first thing that went wrong."""
-        self.settle()
+        self.wait_answers()
         if self._error is not None:
             raise self._error
 
-    def settle(self) -> None:
+    def wait_answers(self) -> None:
         """Return when all that was put has an answer, or was given up."""
         for _ in range(self._options.window):
             self._take_room()

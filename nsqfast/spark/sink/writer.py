@@ -183,6 +183,6 @@ def publish_batches(batches: Iterable[Any], publisher: Publisher, options: SinkO
                 publisher.put(publish)
             row += len(batch)
     except Exception:
-        publisher.settle()
+        publisher.wait_answers()
         raise
     publisher.finish()
