@@ -49,7 +49,7 @@ cdef class Channel(Queue):
 
     cdef int put(self, Message *message, int64_t now_ns) except -1
     cdef int pump(self) except -1
-    cdef int link(self, Consumer consumer) except -1
+    cdef int add_ready(self, Consumer consumer) except -1
     cdef int join(self, Consumer consumer) except -1
     cdef int leave(self, Consumer consumer) except -1
     cdef Outcome finish(self, Consumer consumer, uint64_t id) except *

@@ -149,9 +149,9 @@ cdef class Channel(Queue):
 
     # -- consumers -----------------------------------------------------------------------------------------------------
 
-    cdef int link(self, Consumer consumer) except -1:
+    cdef int add_ready(self, Consumer consumer) except -1:
         """Enter the consumer into the ready ring."""
-        if not consumer.is_linked and not self.exiting:
+        if not consumer.is_in_ring and not self.exiting:
             self.ready.add(consumer)
         return 0
 
@@ -282,7 +282,7 @@ cdef class Channel(Queue):
             delivery = consumer.in_flight_queue.peek()
             self.remove(consumer, delivery)
             self.timeout_count += 1
-            self.link(consumer)
+            self.add_ready(consumer)
             self.backlog.requeue(delivery)
             if is_spent(budget, 1):
                 return False
@@ -321,7 +321,7 @@ cdef class Channel(Queue):
         self.drop_deliveries()
         for consumer in self.members.values():
             consumer.in_flight = 0
-            self.link(consumer)
+            self.add_ready(consumer)
 
     cdef int drop_deliveries(self) except -1:
         """Drop messages in flight and deferred ones."""

@@ -35,7 +35,7 @@ cdef class Consumer:
     cdef int64_t timeout_ns          # of messages in flight to it
     cdef int sample_percent          # 0 = all messages
     cdef int distance
-    cdef bint is_linked              # in the channel's ready ring
+    cdef bint is_in_ring             # in the channel's ready ring
     cdef bint is_taking              # in the list of consumers that are handed messages in the next turn
     cdef Consumer next_ready
     cdef Consumer previous_ready

@@ -29,9 +29,9 @@ cdef class ReadyRing:
     cdef inline int add(self, Consumer consumer) except -1:
         """Insert it as the last in turn, unless it is in the ring already."""
         cdef Consumer first
-        if consumer.is_linked:
+        if consumer.is_in_ring:
             return 0
-        consumer.is_linked = True
+        consumer.is_in_ring = True
         first = self.first
         if first is None:
             close_alone(consumer)
@@ -43,9 +43,9 @@ cdef class ReadyRing:
         return 0
 
     cdef inline int remove(self, Consumer consumer) except -1:
-        if not consumer.is_linked:
+        if not consumer.is_in_ring:
             return 0
-        consumer.is_linked = False
+        consumer.is_in_ring = False
         if self.farther is not None:
             self.remove_elsewhere(consumer)
         elif self.first is consumer:

@@ -15,8 +15,8 @@ cdef class Columns:
     cdef WriteBuffer identities     # 16 bytes
     cdef WriteBuffer sources        # uint16, index into `connections`
     cdef readonly list connections
-    cdef object last_link
-    cdef uint16_t source            # index of `last_link`
+    cdef object last_connection
+    cdef uint16_t source            # index of `last_connection`
 
     cdef int begin(self) except -1
     cdef int add(self, object connection, const char *identity, int64_t timestamp_ns, uint16_t attempts,

@@ -39,14 +39,14 @@ cdef class Columns:
         self.sources = WriteBuffer()
         self.offsets.append(<const char *> &zero, 8)
         self.connections = []
-        self.last_link = None
+        self.last_connection = None
         self.count = self.size = 0
         return 0
 
     cdef int add(self, object connection, const char *identity, int64_t timestamp_ns, uint16_t attempts,
                  const char *body, Py_ssize_t size) except -1:
-        if connection is not self.last_link:
-            self.last_link = connection
+        if connection is not self.last_connection:
+            self.last_connection = connection
             if connection not in self.connections:
                 self.connections.append(connection)
             self.source = self.connections.index(connection)

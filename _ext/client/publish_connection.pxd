@@ -50,7 +50,7 @@ cdef class Dispatcher:
     cdef list drains            # futures
     cdef object failure         # the first failure of a piped publish since flush last reported one
     cdef dict lost              # topic -> messages of piped publishes that failed since then
-    cdef list link_waiters      # futures of those who wait for a connection
+    cdef list connection_waiters  # futures of those who wait for a connection
     cdef bint is_closed
     cdef str why_closed
     cdef dict heads             # topic -> head of PUB

@@ -130,7 +130,7 @@ cdef class Dispatcher:
         self.timer = self.failure = None
         self.timer_ns = INT64_MAX
         self.drains = []
-        self.link_waiters = []
+        self.connection_waiters = []
         self.lost = {}
         self.heads = {}
         self.reason = "not connected yet"
@@ -143,7 +143,7 @@ cdef class Dispatcher:
         self.connections.insert(min(place, len(self.connections)), connection)
         while self.backlog and self.connections:
             self.give(self.backlog.popleft())
-        resolve(self.link_waiters)
+        resolve(self.connection_waiters)
 
     def retire(self, PublishConnection connection not None):
         """Give it nothing more; return the futures of its unanswered publishes."""
@@ -159,9 +159,9 @@ cdef class Dispatcher:
             (<PublishConnection> connection).tell(b"NOP\n")
         return len(self.connections) > 0
 
-    def wait_link(self):
+    def wait_connection(self):
         """Return a future that is done when there is a new connection."""
-        return add_waiter(self.link_waiters, self.create_future())
+        return add_waiter(self.connection_waiters, self.create_future())
 
     # -- in ------------------------------------------------------------------------------------------------------------
 

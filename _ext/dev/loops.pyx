@@ -365,7 +365,7 @@ cdef class Taker(Consumer):
 
     def __init__(self, Channel channel not None, uint32_t window):
         channel.join(self)
-        channel.link(self)
+        channel.add_ready(self)
 
     def __dealloc__(self):
         free(self.taken)
@@ -386,7 +386,7 @@ cdef class Taker(Consumer):
         self.taken_size = 0
         for i in range(size):
             finished += self.channel.finish(self, self.taken[i]) == DONE
-        self.channel.link(self)
+        self.channel.add_ready(self)
         self.channel.pump()
         return finished
 

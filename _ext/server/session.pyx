@@ -122,7 +122,7 @@ cdef class Session(Consumer):
         self.is_put_off = False
         if self.channel is not None:
             if self.wants():
-                self.channel.link(self)
+                self.channel.add_ready(self)
             self.channel.pump()
         return 0
 
@@ -420,7 +420,7 @@ cdef class Session(Consumer):
 
     cdef int on_flushed(self) except -1:
         """The output was sent: there may be room for more messages."""
-        if self.channel is not None and not self.is_linked and self.wants():
+        if self.channel is not None and not self.is_in_ring and self.wants():
             return self.registry.hand_out(self)
         return 0
 

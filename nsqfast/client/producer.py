@@ -304,7 +304,7 @@ class Producer(Resource):
         try:
             async with asyncio.timeout(timeout_s):
                 while not self._ready().ping():
-                    await self._ready().wait_link()
+                    await self._ready().wait_connection()
         except TimeoutError:
             raise NotConnectedError(
                 f"no connection in {timeout_s:g} s: {self._ready().reason}"

@@ -131,21 +131,21 @@ class Feed:
         self._topic = topic
         self._in_flight_max = in_flight_max
         self._in_flight = min(in_flight_max, FIRST_IN_FLIGHT)
-        self._links: dict[str, object] = {}  # the last connection to each nsqd
+        self._connections: dict[str, object] = {}  # the last connection to each nsqd
 
     async def run(self) -> None:
         """Until the consumer is told to stop."""
         async for batch in self.consumer.arrays(self._in_flight_max, GATHER_S):
-            self._note_links(batch)
+            self._note_connections(batch)
             self._choose_in_flight(batch)
             self._topic.take(self, batch)
 
-    def _note_links(self, batch: ArrayBatch) -> None:
+    def _note_connections(self, batch: ArrayBatch) -> None:
         """An nsqd that was killed may have forgotten that it had delivered a message."""
-        for address, link in zip(batch.nsqd, batch.taken.connections, strict=True):
-            if self._links.get(address) is not link:
-                is_first = address not in self._links
-                self._links[address] = link
+        for address, connection in zip(batch.nsqd, batch.taken.connections, strict=True):
+            if self._connections.get(address) is not connection:
+                is_first = address not in self._connections
+                self._connections[address] = connection
                 since_ns = self._topic.first_unsure_ns() if is_first else unsure_now_ns()
                 self.unsure_before_ns = max(self.unsure_before_ns, since_ns)
 
