@@ -42,7 +42,7 @@ cdef class Consumer:
 
     cdef bint wants(self) noexcept
     cdef int deliver(self, Delivery *delivery) except -1
-    cdef int cut(self) except -1
+    cdef int disconnect(self) except -1
     cdef int take_more(self) except -1
 
 
@@ -51,4 +51,4 @@ cdef class Waiter:
     cdef Client client
 
     cdef bint refuse(self, str error) except -1
-    cdef int seal(self) except -1
+    cdef int on_written(self) except -1

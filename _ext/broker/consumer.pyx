@@ -37,7 +37,7 @@ cdef class Consumer:
         """Write the message out; the channel has it in flight already."""
         raise AssertionError("a Consumer without deliver")
 
-    cdef int cut(self) except -1:
+    cdef int disconnect(self) except -1:
         """End the connection: the channel is being deleted."""
         raise AssertionError("a Consumer without cut")
 
@@ -52,6 +52,6 @@ cdef class Waiter:
         """The write failed; False = nothing waited for it."""
         raise AssertionError("a Waiter without refuse")
 
-    cdef int seal(self) except -1:
+    cdef int on_written(self) except -1:
         """The write succeeded."""
         raise AssertionError("a Waiter without seal")

@@ -59,7 +59,7 @@ cdef class CutOff(PutOff):
     """Consumers whose channel was deleted."""
 
     cdef int call(self, Consumer consumer) except -1:
-        return consumer.cut()
+        return consumer.disconnect()
 
 
 cdef class Release(Timed):

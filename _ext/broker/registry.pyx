@@ -215,7 +215,7 @@ cdef class Registry:
         else:
             self.busy_poll.check(monotonic_ns())
         self.is_flushing = self.is_hand_out_spent = False
-        self.syncer.kick()
+        self.syncer.start_batch()
         self.release.check()
         if self.syncer.is_running():
             self.busy_poll.stop()
@@ -299,7 +299,7 @@ cdef class Registry:
                 self.storage.uncounted.append((self.syncer.open_ticket, topic, counts))
             waiters, topic.waiters = topic.waiters, []
             for waiter in waiters:
-                waiter.seal()
+                waiter.on_written()
         self.callbacks += [(ticket, callback) for ticket, callback, _ in self.open_callbacks]
         self.open_callbacks = []
 

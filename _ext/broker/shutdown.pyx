@@ -75,7 +75,7 @@ cdef class Shutdown:
         for first in range(0, len(group), BATCH_COUNT):
             ticket = self.close_some(group[first:first + BATCH_COUNT], step)
             self.wait(before)
-            self.storage.syncer.kick()
+            self.storage.syncer.start_batch()
             self.synced_count += waiting if step == 0 else 0
             waiting = min(<Py_ssize_t> BATCH_COUNT, len(group) - first)
             before = ticket

@@ -254,7 +254,7 @@ cdef class Snapshot:
             raise IndexError(index)
         return self.row_of_record(index - self.found_count)
 
-    def cut(self, size_t count):
+    def keep_first(self, size_t count):
         """Show only so many rows, at least one; the others are left to the next snapshot."""
         assert 0 < count < <size_t> len(self)
         if count <= self.found_count:

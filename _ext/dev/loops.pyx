@@ -390,7 +390,7 @@ cdef class Taker(Consumer):
         self.channel.pump()
         return finished
 
-    cdef int cut(self) except -1:
+    cdef int disconnect(self) except -1:
         return 0
 
 

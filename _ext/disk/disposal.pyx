@@ -20,7 +20,7 @@ cdef class Disposal(Timed):
         self.heaps = []
         self.callbacks = []
         self.deleting = {}
-        syncer.on_doomed = self.begin
+        syncer.on_removable = self.begin
 
     cdef int add_ring(self, Ring ring) except -1:
         """Free messages and deliveries of a backlog."""
@@ -61,7 +61,7 @@ cdef class Disposal(Timed):
 
     cdef int when_removed(self, object callback) except -1:
         """Call callback() once the files of everything emptied or deleted so far are gone."""
-        if self.syncer.doomed or self.deleting:
+        if self.syncer.removable or self.deleting:
             self.callbacks.append(callback)
         else:
             callback()
@@ -69,13 +69,13 @@ cdef class Disposal(Timed):
 
     cdef bint remove_some(self, Budget *budget) except -1:
         """False: the part ended before all files were removed, or the thread has more than enough of them."""
-        cdef dict doomed = self.syncer.doomed
-        while doomed:
+        cdef dict removable = self.syncer.removable
+        while removable:
             if not self.syncer.may_close():
                 return False
-            prefix, paths = doomed.popitem()
+            prefix, paths = removable.popitem()
             if not self.syncer.remove_some(prefix, paths, budget):
-                doomed[prefix] = paths
+                removable[prefix] = paths
                 return False
         if self.deleting:
             return True     # their files will be added
@@ -106,8 +106,8 @@ cdef class Disposal(Timed):
         for topic in list(self.deleting.values()):
             topic.finish_deletion()
         self.timers.disarm(self)
-        for prefix in list(self.syncer.doomed):
-            self.syncer.remove_doomed(prefix)
+        for prefix in list(self.syncer.removable):
+            self.syncer.remove_now(prefix)
         self.remove_some(&endless)  # calls the waiting callbacks
         self.free_some(&endless)
         return 0

@@ -144,7 +144,7 @@ cdef class DiskPosition:
         if self.acks is not None:
             self.acks.set_cursor(place.index, place.file, place.position)
         if first < place.file:
-            self.syncer.doom(self.prefix, data_files(self.prefix, first, place.file))
+            self.syncer.remove_later(self.prefix, data_files(self.prefix, first, place.file))
             self.try_meta()
         return 0
 

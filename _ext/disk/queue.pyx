@@ -34,7 +34,7 @@ cdef class DiskQueue(FileOwner):
         self.position = DiskPosition(self, name, prefix, syncer)
         self.reader = DiskReader(self.position)
         self.writer = DiskWriter(self.position, self.reader, data_path, file_size_max, sync_every)
-        syncer.remove_doomed(self.position.prefix)
+        syncer.remove_now(self.position.prefix)
         found = recover(name, self.position.prefix)
         self.position.open(found)
         self.first_file = found.first_file
@@ -78,7 +78,7 @@ cdef class DiskQueue(FileOwner):
         position.kept = Place(position.cursor, position.write_file, 0)
         position.acks.set_cursor(position.cursor, position.write_file, 0)
         position.acks.set_written(position.written, position.write_file, 0)
-        position.syncer.doom(position.prefix, data_files(position.prefix, first, last + 1))
+        position.syncer.remove_later(position.prefix, data_files(position.prefix, first, last + 1))
         return position.try_meta()
 
     cdef int fill_holes(self) except -1:
@@ -195,7 +195,7 @@ cdef class DiskQueue(FileOwner):
         position.syncer.health.forget(position.prefix)
         # One more: a batch that was taken back may have left a file.
         files = all_files(position.prefix, self.first_file, position.write_file + 1)
-        return position.syncer.doom(position.prefix, files)
+        return position.syncer.remove_later(position.prefix, files)
 
     cdef int close_files(self) except -1:
         cdef DiskPosition position = self.position

@@ -40,8 +40,8 @@ cdef class Syncer:
     cdef readonly Health health
     cdef public object on_pending        # called without arguments once per batch, at its first request
 
-    cdef dict doomed                     # files to be removed: prefix of a queue -> iterator of their paths
-    cdef object on_doomed                # called without arguments when there are some; None: they are removed at once
+    cdef dict removable                  # files to be removed: prefix of a queue -> iterator of their paths
+    cdef object on_removable             # called without arguments when there are some; None: they are removed at once
 
     cdef dict folders                    # path -> Folder; kept open, since their names are synced again and again
 
@@ -49,14 +49,14 @@ cdef class Syncer:
     cdef uint64_t request_folder(self, str path) except 0
     cdef uint64_t request_all(self, str path) except 0
     cdef int open_folder(self, str path) except -1
-    cpdef int kick(self) except -1
+    cpdef int start_batch(self) except -1
     cpdef int wait(self, uint64_t ticket) except -1
     cdef bint wait_some(self, uint64_t ticket, int timeout_ms) except -1
     cdef uint64_t last_ticket(self) noexcept
     cdef int collect(self) except -1
     cdef int start(self) except -1
-    cdef int doom(self, str prefix, object paths) except -1
-    cdef int remove_doomed(self, str prefix) except -1
+    cdef int remove_later(self, str prefix, object paths) except -1
+    cdef int remove_now(self, str prefix) except -1
     cdef bint remove_some(self, str prefix, object paths, Budget *budget) except -1
     cdef bint dispose(self, str path) except -1
     cdef int rename(self, str draft, str path) except -1

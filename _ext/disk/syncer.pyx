@@ -1,6 +1,6 @@
 """One helper thread that runs fdatasync for all queues, a batch at a time, and reports through an eventfd.
 
-    request(file) ─► pending (batch 8) ─ kick() ─► thread: fdatasync each (batch 7) ─► eventfd ─► completed()
+    request(file) ─► pending (batch 8) ─ start_batch() ─► thread: fdatasync each (batch 7) ─► eventfd ─► completed()
 
 Batches run in order, so a ticket (the number of a batch) covers every smaller one too. While one runs, the next
 gathers: the slower the disk, the more requests share one flush.
@@ -89,7 +89,7 @@ cdef class Syncer:
         self.health = Health() if health is None else health
         self.on_pending = None
         self.folders = {}
-        self.doomed = {}
+        self.removable = {}
         self.open_queues = OrderedDict()
         self.open_max = max(descriptor_limit() // OPEN_SHARE, 4)
         self.short_from = descriptor_limit() - SHORT_COUNT
@@ -130,18 +130,18 @@ cdef class Syncer:
 
     # Removing
 
-    cdef int doom(self, str prefix, object paths) except -1:
+    cdef int remove_later(self, str prefix, object paths) except -1:
         """These files of a queue are not needed any more: remove them in later turns."""
-        self.doomed[prefix] = chain(self.doomed.get(prefix, ()), paths)
-        if self.on_doomed is None:
-            return self.remove_doomed(prefix)
-        self.on_doomed()
+        self.removable[prefix] = chain(self.removable.get(prefix, ()), paths)
+        if self.on_removable is None:
+            return self.remove_now(prefix)
+        self.on_removable()
         return 0
 
-    cdef int remove_doomed(self, str prefix) except -1:
+    cdef int remove_now(self, str prefix) except -1:
         """Remove them now, before a new queue of that name creates its own."""
         cdef Budget endless = Budget(0, INT64_MAX)
-        paths = self.doomed.pop(prefix, None)
+        paths = self.removable.pop(prefix, None)
         while paths is not None and not self.remove_some(prefix, paths, &endless):
             pass
         return 0
@@ -251,7 +251,7 @@ cdef class Syncer:
             self.on_pending()
         return 0
 
-    cpdef int kick(self) except -1:
+    cpdef int start_batch(self) except -1:
         """Start the gathered batch, unless one is still running: then completed() will."""
         self.collect()
         if not self.has_open() or self.is_running():
@@ -274,7 +274,7 @@ cdef class Syncer:
     cdef bint wait_some(self, uint64_t ticket, int timeout_ms) except -1:
         """Block until one more batch has run, or for so long; return whether the ticket's batch has."""
         if self.done_ticket < ticket:
-            self.kick()
+            self.start_batch()
             if self.worker is NULL or (not self.has_open() and self.open_ticket <= ticket):
                 raise ValueError(f"ticket {ticket} was never given out")
             with nogil:
@@ -308,7 +308,7 @@ cdef class Syncer:
         if self.worker is not NULL:
             if read(self.worker.event_fd, &rings, sizeof(rings)) < 0:
                 pass    # wait() has already read it
-            self.kick()
+            self.start_batch()
         error, self.error_errno = self.error_errno, 0
         return self.done_ticket, f"sync: {os.strerror(error).lower()}" if error else ""
 

@@ -75,8 +75,8 @@ cdef class DiskWriter:
     cdef bint is_missing(self) except -1
     cdef int leave_output(self) except -1
     cdef int undo(self, int64_t file, int64_t position) except -1
-    cdef int cut(self) except -1
-    cdef int publish(self, int64_t file, int64_t position) except -1
+    cdef int truncate_output(self) except -1
+    cdef int count_records(self, int64_t file, int64_t position) except -1
     cdef int after_write(self) except -1
     cpdef uint64_t request_sync(self) except? 0
     cdef int close_output(self) except -1

@@ -177,7 +177,7 @@ cdef class DiskWriter:
         if not self.is_written:
             return self.drop_batch()
         try:
-            self.publish(self.batch_file, self.batch_position)
+            self.count_records(self.batch_file, self.batch_position)
         except BaseException:
             self.revoke()
             raise
@@ -221,7 +221,7 @@ cdef class DiskWriter:
         if self.output is NULL:
             self.open_write_file(False)
         if position.tail_dirty:
-            self.cut()
+            self.truncate_output()
         if not position.meta_text or position.sealed_file < 0:
             # Before the first record: without metadata Go would overwrite the file.
             if position.sealed_file < 0:
@@ -320,17 +320,17 @@ cdef class DiskWriter:
         if self.output is not NULL:
             self.position.tail_dirty = True
             with suppress(OSError):     # prepare() tries again before the next write
-                self.cut()
+                self.truncate_output()
         return 0
 
-    cdef int cut(self) except -1:
+    cdef int truncate_output(self) except -1:
         cdef DiskPosition position = self.position
         if ftruncate(self.output.fd, position.write_position):
             raise position.syncer.health.fail("truncate", segment_path(position.prefix, position.write_file), errno)
         position.tail_dirty = False
         return 0
 
-    cdef int publish(self, int64_t file, int64_t position) except -1:
+    cdef int count_records(self, int64_t file, int64_t position) except -1:
         """Count the batch, which is in the files."""
         cdef size_t i
         cdef uint64_t index = self.position.written

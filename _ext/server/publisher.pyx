@@ -183,7 +183,7 @@ cdef class Publisher(Waiter):
         self.open_oks = self.open_count = 0
         return True
 
-    cdef int seal(self) except -1:
+    cdef int on_written(self) except -1:
         """The postponed write succeeded."""
         self.open_oks = self.open_count = 0
         return 0

@@ -63,7 +63,7 @@ cdef class Session(Consumer):
     cdef Py_ssize_t run_auth(self, const char *data, Py_ssize_t size, Line *line) except -1
     cdef bint wants(self) noexcept
     cdef int deliver(self, Delivery *delivery) except -1
-    cdef int cut(self) except -1
+    cdef int disconnect(self) except -1
     cdef int begin(self) except -1
     cdef int respond(self, bytes data) except -1
     cdef int on_flushed(self) except -1

@@ -404,7 +404,7 @@ cdef class Session(Consumer):
         self.message_count += 1
         return self.host.mark_written()
 
-    cdef int cut(self) except -1:
+    cdef int disconnect(self) except -1:
         return self.host.close()
 
     # -- what its connection asks of it --------------------------------------------------------------------------------
