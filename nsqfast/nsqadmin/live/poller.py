@@ -64,8 +64,8 @@ class Poller:
         self._wanted = asyncio.Event()
         self._seen_s = time.monotonic()
         self._task: asyncio.Task[None] | None = None
-        self._gate = asyncio.Semaphore(NODES_AT_ONCE)
-        self._suspect_gate = asyncio.Semaphore(SUSPECTS_AT_ONCE)
+        self._slots = asyncio.Semaphore(NODES_AT_ONCE)
+        self._suspect_slots = asyncio.Semaphore(SUSPECTS_AT_ONCE)
 
     def listen(self, listener: Listener) -> None:
         """Call it with each new tick, on the loop, in the order of registration; see Listener."""
@@ -176,10 +176,10 @@ class Poller:
             watch.question.note_result(now)
 
     def _ask_node(self, node: NodeWatch) -> Callable[[], Coroutine[Any, Any, str]]:
-        gate = self._suspect_gate if node.question.is_suspect else self._gate
+        slots = self._suspect_slots if node.question.is_suspect else self._slots
 
         async def ask() -> str:
-            async with gate:
+            async with slots:
                 return await node.ask()
 
         return ask
