@@ -2,10 +2,10 @@
 
 import asyncio
 
-from nsqfast.spark.receiver.intake import TopicIntake
 from nsqfast.spark.receiver.options import NS, Options
 from nsqfast.spark.receiver.room import Room
 from nsqfast.spark.receiver.sealer import Sealer
+from nsqfast.spark.receiver.topic import TopicReceiver
 from nsqfast.tools.shared.discovery import base_url, list_topics
 from nsqfast.tools.shared.program import ToolError, log
 from nsqfast.tools.shared.topics import Topics
@@ -21,7 +21,7 @@ class Drain:
         self,
         options: Options,
         following: Topics,
-        topics: dict[str, TopicIntake],
+        topics: dict[str, TopicReceiver],
         sealer: Sealer,
         room: Room,
         before_ns: int,

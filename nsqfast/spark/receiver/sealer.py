@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from nsqfast.gotext import os_error
-from nsqfast.spark.receiver.group import Group, Intake
+from nsqfast.spark.receiver.group import Group, TakenBatch
 from nsqfast.spark.receiver.known import KnownMessages
 from nsqfast.spark.spool.segments import Segment
 from nsqfast.spark.spool.writer import NotSyncedError, SegmentWriter
@@ -99,12 +99,12 @@ class Sealer:
 
     # -- on the loop
 
-    def add(self, intake: Intake, *, is_last: bool) -> None:
+    def add(self, taken: TakenBatch, *, is_last: bool) -> None:
         """It is sealed and finished, or requeued, in time; `is_last`: no more comes before it is finished."""
-        if not self._open.intakes:
+        if not self._open.taken:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._limits.interval_s, self._due.set)
-        self._open.add(intake)
+        self._open.add(taken)
         limits = self._limits
         if is_last or self._open.row_count >= limits.rows_max or self._open.size >= limits.size_max:
             self._due.set()
@@ -121,7 +121,7 @@ class Sealer:
                 await self._due.wait()
                 self._due.clear()
                 group = self._take_group()
-                if group.intakes:
+                if group.taken:
                     self._sealing = group
                     await self._seal(group)
                     self._sealing = None

@@ -11,12 +11,12 @@ from nsqfast.client.config import seconds
 from nsqfast.errors import NsqfastError
 from nsqfast.gotext import os_error
 from nsqfast.spark.receiver.drain import Drain
-from nsqfast.spark.receiver.intake import CLOCKS_APART_NS, TopicIntake, unsure_now_ns
 from nsqfast.spark.receiver.known import KnownMessages, last_sealed_ns
 from nsqfast.spark.receiver.options import FREE_PART, FREE_SIZE, NS, Options, make_config
 from nsqfast.spark.receiver.pulse import Pulse
 from nsqfast.spark.receiver.room import LISTING_REST, Room, count_spool, free_floor
 from nsqfast.spark.receiver.sealer import Limits, Sealer
+from nsqfast.spark.receiver.topic import CLOCKS_APART_NS, TopicReceiver, unsure_now_ns
 from nsqfast.spark.spool.identity import SpoolError, list_subscription, open_spool, read_identity
 from nsqfast.spark.spool.release import remove_done
 from nsqfast.spark.spool.segments import check_receiver
@@ -63,7 +63,7 @@ class Service:
             self.room.note_failure,
             self._pulse.is_stale,
         )
-        self.topics: dict[str, TopicIntake] = {}
+        self.topics: dict[str, TopicReceiver] = {}
         self._begun_s = time.monotonic()
         self._drain_before_ns = time.time_ns() if options.drain else 0
         self._house = ThreadPoolExecutor(1, "nsq_spool: house")
@@ -140,7 +140,7 @@ class Service:
     async def _begin(self, name: str) -> None:
         """Receive this one, too; an NsqfastError says why that cannot be."""
         is_one_of_many = len(self.topics) >= MANY_TOPICS
-        topic = TopicIntake(
+        topic = TopicReceiver(
             name,
             self._options,
             1 if is_one_of_many else self._options.connections,

@@ -77,8 +77,8 @@ class NsqBatchReader(DataSourceReader):
 
     def _hand_out(self, query: SpoolQuery) -> Handout:
         """Take what waits, and write down what is there."""
-        if query.intake is not None:
-            query.intake.drain()
+        if query.receiver is not None:
+            query.receiver.drain()
         query.remove_done()
         spool = self._options.spool
         _, waiting = find_waiting(spool, query.listing, Offset(query.identity, {}), query.loss)

@@ -16,7 +16,7 @@ from nsqfast.spark.spool.release import release_segments, remove_done
 from nsqfast.spark.spool.segments import list_segments
 
 if TYPE_CHECKING:
-    from nsqfast.spark.source.intake import Intake
+    from nsqfast.spark.source.own_receiver import OwnReceiver
 
 # Spark does not wait for the process of a query that was stopped, which still has its receiver to stop.
 LOCK_TIMEOUT_S = 5.0
@@ -48,7 +48,7 @@ class SpoolQuery:
         self.loss = loss
         self.identity = identity
         self.listing = Listing(options.spool)
-        self.intake = _make_intake(options)
+        self.receiver = _make_receiver(options)
         self._lock = lock
         self._removed_at_s = time.monotonic()
 
@@ -98,18 +98,18 @@ class SpoolQuery:
     def close(self) -> None:
         """The receiver ends in order, then another query may begin. A second time does nothing."""
         try:
-            if self.intake is not None:
-                self.intake.stop()
+            if self.receiver is not None:
+                self.receiver.stop()
         finally:
             self._lock.release()
 
 
-def _make_intake(options: SourceOptions) -> "Intake | None":
+def _make_receiver(options: SourceOptions) -> "OwnReceiver | None":
     if not options.is_embedded:
         return None
-    from nsqfast.spark.source.intake import Intake
+    from nsqfast.spark.source.own_receiver import OwnReceiver
 
-    return Intake(options.receiver_settings())
+    return OwnReceiver(options.receiver_settings())
 
 
 def check_epoch(

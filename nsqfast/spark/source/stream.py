@@ -142,8 +142,8 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """All that waits in nsqd now comes into the spool; what comes later is for the next run."""
         query = self._open()
-        if query.intake is not None:
-            query.intake.drain()
+        if query.receiver is not None:
+            query.receiver.drain()
         query.listing.refresh()
         self._target = {name: query.listing.last(name) for name in query.listing.receivers()}
 
@@ -219,14 +219,14 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _take_in(self, query: SpoolQuery) -> None:
         """The receiver runs, if this query has one and is not one that ends with what was there."""
-        if query.intake is None or self._target is not None:
+        if query.receiver is None or self._target is not None:
             return
         if not HAS_ADMISSION and not self._was_drained:
             # It may be a query that takes what is there and ends: that one asks just once.
-            query.intake.drain()
+            query.receiver.drain()
             self._was_drained = True
-        query.intake.start()
-        query.intake.check()
+        query.receiver.start()
+        query.receiver.check()
 
     def _to_target(self, receiver: str, segments: Sequence[Segment]) -> Sequence[Segment]:
         assert self._target is not None

@@ -16,7 +16,7 @@ DRAIN_TIMEOUT_S = 3600.0
 log = logger("nsqfast.spark.source")
 
 
-class Intake:
+class OwnReceiver:
     """From `start` to `stop`; `check` keeps it alive."""
 
     def __init__(

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from nsqfast.client import Consumer
 from nsqfast.client.batch import ArrayBatch
 from nsqfast.spark.receiver.columns import ColumnMaker
-from nsqfast.spark.receiver.group import Intake
+from nsqfast.spark.receiver.group import TakenBatch
 from nsqfast.spark.receiver.options import Options, make_config
 from nsqfast.spark.receiver.sealer import Sealer
 
@@ -51,7 +51,7 @@ class RepeatFilter(logging.Filter):
 client_log.addFilter(RepeatFilter())
 
 
-class TopicIntake:
+class TopicReceiver:
     """From `start` until its consumers are told to stop; then `wait` returns."""
 
     def __init__(
@@ -118,14 +118,14 @@ class TopicIntake:
         self.size += len(batch.bodies)
         if self._drain_before_ns and batch.timestamps.min() < self._drain_before_ns:
             self.newest_old_s = asyncio.get_running_loop().time()
-        intake = Intake(batch, self._columns, feed.unsure_before_ns)
-        self._sealer.add(intake, is_last=feed.consumer.is_starved)
+        taken = TakenBatch(batch, self._columns, feed.unsure_before_ns)
+        self._sealer.add(taken, is_last=feed.consumer.is_starved)
 
 
 class Feed:
     """One consumer of the topic."""
 
-    def __init__(self, topic: TopicIntake, consumer: Consumer, in_flight_max: int) -> None:
+    def __init__(self, topic: TopicReceiver, consumer: Consumer, in_flight_max: int) -> None:
         self.consumer = consumer
         self.unsure_before_ns = 0  # what was published before may come again with one attempt
         self._topic = topic
