@@ -10,7 +10,7 @@ from nsqfast.tools.shared.discovery import base_url, list_topics
 from nsqfast.tools.shared.program import ToolError, log
 from nsqfast.tools.shared.topics import Topics
 
-LOOK_S = 0.05
+CHECK_S = 0.05
 CONNECT_TIMEOUT_S = 30.0  # for each nsqd that was given
 
 
@@ -51,7 +51,7 @@ class Drain:
             if now_s - began_s >= self._options.drain_timeout_ns / NS:
                 log.warning("the drain ends before all has come: its time is over")
                 return
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(CHECK_S)
 
     async def _begin_topics(self) -> None:
         following = self._following

@@ -38,7 +38,7 @@ class Publisher:
 
     def __init__(self, connection: Connection, options: SinkOptions) -> None:
         self.counts = Counts()
-        self._engine = connection.loop_thread
+        self._loop_thread = connection.loop_thread
         self._producer = connection.producer
         self._options = options
         self._room = threading.BoundedSemaphore(options.window)
@@ -53,7 +53,7 @@ class Publisher:
         if self._error is not None:
             self._room.release()
             self.finish()
-        self._engine.post(self._begin, publish)
+        self._loop_thread.post(self._begin, publish)
 
     def finish(self) -> None:
         """Return when all that was put is published; raise the first thing that went wrong."""
