@@ -1,4 +1,4 @@
-"""--drain: take what was published before the start, and end."""
+"""--drain: receive what was published before the start, and end."""
 
 import asyncio
 
@@ -11,11 +11,11 @@ from nsqfast.tools.shared.program import ToolError, log
 from nsqfast.tools.shared.topics import Topics
 
 CHECK_S = 0.05
-CONNECT_TIMEOUT_S = 30.0  # for each nsqd that was given
+CONNECT_TIMEOUT_S = 30.0  # for each configured nsqd
 
 
 class Drain:
-    """From `run` until nothing comes any more that was published before that time."""
+    """Runs until nothing comes any more that was published before that time."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Drain:
         self._before_ns = before_ns
 
     async def run(self, is_over: asyncio.Event) -> None:
-        """ToolError if there is nobody to drain."""
+        """ToolError if there is no nsqd to drain."""
         await self._begin_topics()
         loop = asyncio.get_running_loop()
         began_s = idle_since_s = loop.time()
@@ -74,12 +74,12 @@ class Drain:
             raise errors[0]
 
     def _is_busy(self) -> bool:
-        """Whether something of that is not finished: then nsqd may give no more of it."""
+        """Whether such messages are unfinished: then nsqd may send no more of them."""
         oldest_ns = self._sealer.oldest_ns()
         return oldest_ns is not None and oldest_ns < self._before_ns
 
     def _is_connected(self, waited_s: float) -> bool:
-        """Whether each nsqd that was given is; ToolError if it takes too long."""
+        """Whether each configured nsqd is connected; ToolError if it takes too long."""
         for topic in self._topics.values():
             for consumer in topic.consumers:
                 for address, state in consumer.stats().connections.items():

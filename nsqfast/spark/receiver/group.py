@@ -1,4 +1,4 @@
-"""Messages on their way into a segment: taken from nsqd, not finished, and not on disk."""
+"""Messages on their way into a segment: received from nsqd, not finished, and not on disk."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,12 +10,12 @@ from nsqfast.spark.receiver.columns import ColumnMaker
 from nsqfast.spark.receiver.known import KnownMessages
 from nsqfast.spark.receiver.pulse import now_s
 
-FEW_ROWS = 500  # batches of fewer rows on the average are put together, which copies them
+FEW_ROWS = 500  # batches with fewer rows on average are concatenated, which copies them
 
 
 @dataclass(frozen=True, slots=True)
 class TakenBatch:
-    """One batch of a topic; what was published before `unsure_before_ns` may have come already, with one attempt."""
+    """A batch of a topic; messages published before `unsure_before_ns` may be repeated, although attempts is 1."""
 
     batch: ArrayBatch
     columns: ColumnMaker
@@ -30,7 +30,7 @@ class TakenBatch:
 
 @dataclass(slots=True)
 class Group:
-    """What becomes one segment; `size` are bytes of bodies."""
+    """The content of one segment; `size` is the bytes of bodies."""
 
     taken: list[TakenBatch] = field(default_factory=list)
     row_count: int = 0
@@ -48,7 +48,7 @@ class Group:
         return any(taken.is_unsure for taken in self.taken)
 
     def rows(self, known: KnownMessages | None) -> list[pa.RecordBatch]:
-        """As batches of the spool's schema; with `known`, without what came before."""
+        """Return batches of the spool's schema; with `known`, without what came before."""
         batches = [rows for rows in self._rows(known) if rows.num_rows]
         if len(batches) > 1 and sum(rows.num_rows for rows in batches) < FEW_ROWS * len(batches):
             return [pa.concat_batches(batches)]
@@ -64,11 +64,11 @@ class Group:
         return min((int(taken.batch.timestamps.min()) for taken in self.taken), default=None)
 
     def finish(self) -> None:
-        """FIN to all."""
+        """Send FIN for all."""
         for taken in self.taken:
             taken.batch.finish()
 
     def requeue(self) -> None:
-        """REQ to all."""
+        """Send REQ for all."""
         for taken in self.taken:
             taken.batch.requeue()
