@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from reporting.records import Row, Run
 
-# Drawn into a file, never onto a screen.
+# Draws to a file, without a screen.
 mpl.use("agg")
 
-# Told apart by those who do not see red and green, and in grey.
+# Distinguishable without seeing red and green, and in grey.
 COLOURS = {NSQFAST: "#0072b2", GO: "#e69f00"}
 LABELS = {NSQFAST: "nsqfast", GO: "Go nsqd 1.3.0"}
 BY_GENERATOR = {"nsqfast-bench": "#0072b2", "Go's tools": "#e69f00", "wrk": "#009e73"}
@@ -49,7 +49,7 @@ PERCENTILES = {"p50_us": "p50", "p99_us": "p99", "p999_us": "p99.9"}
 
 
 def draw(run: Run, folder: Path) -> dict[str, str]:
-    """All charts that there are figures for: file names by caption."""
+    """Draw all charts that have figures; return file names by caption."""
     main = run.group("throughput")
     drawn = {
         "Summary: messages a second, nsqfast and Go nsqd": _summary(main, folder / "summary.png"),
@@ -133,7 +133,7 @@ def _summary(rows: Sequence[Row], path: Path) -> Path | None:
 
 
 def _ratios(rows: Sequence[Row], metric: str, title: str, path: Path) -> Path | None:
-    """One bar for each row from 1, which is as good as Go, on a log axis."""
+    """One bar for each row, from 1, which means as good as Go, on a log axis."""
     found = [(row, value) for row in rows if (value := ratio(row, metric))]
     if not found:
         return None
