@@ -29,7 +29,7 @@ cdef class Load:
     cdef LoadConnection *add(self, ConnectionKind kind, int fd) except NULL
     cdef int set_script(self, LoadConnection *connection, bytes command, int64_t window) except -1
     cdef int begin(self) except -1
-    cdef bint watch(self, LoadConnection *connection, int operation) noexcept nogil
+    cdef bint watch_socket(self, LoadConnection *connection, int operation) noexcept nogil
     cdef LoadConnection *serve_ready(self, int timeout_ms) noexcept nogil
     cdef LoadConnection *serve(self, LoadConnection *connection, unsigned int events) noexcept nogil
     cdef LoadConnection *tick(self) noexcept nogil

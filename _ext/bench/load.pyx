@@ -156,7 +156,7 @@ cdef class Load:
             if connection.kind == CONNECTION_PACED:
                 connection.next_ns = self.started_ns + paced * connection.interval_ns // self.paced_count
                 paced += 1
-            if not self.watch(connection, EPOLL_CTL_ADD):
+            if not self.watch_socket(connection, EPOLL_CTL_ADD):
                 raise OSError(errno, os.strerror(errno))
         if self.paced_count:
             # The kernel may otherwise delay a wake-up by 50 microseconds.
@@ -168,7 +168,7 @@ cdef class Load:
                 raise OSError(errno, os.strerror(errno))
         return 0
 
-    cdef bint watch(self, LoadConnection *connection, int operation) noexcept nogil:
+    cdef bint watch_socket(self, LoadConnection *connection, int operation) noexcept nogil:
         cdef epoll_event event
         event.events = <uint32_t> (EPOLLIN | EPOLLOUT if connection.is_blocked else EPOLLIN)
         event.data.ptr = connection
@@ -182,7 +182,7 @@ cdef class Load:
         for i in range(self.connection_count):
             connection = self.connections[i]
             if (not connection_start(connection)
-                    or (connection.is_blocked and not self.watch(connection, EPOLL_CTL_MOD))):
+                    or (connection.is_blocked and not self.watch_socket(connection, EPOLL_CTL_MOD))):
                 return connection
         if self.paced_count:
             failed = self.tick()
@@ -204,7 +204,7 @@ cdef class Load:
                 size = <int64_t> connection.command_size
                 connection.quota = (connection.sent_bytes + size - 1) // size
                 if (not connection_write(connection)
-                        or (connection.is_blocked and not self.watch(connection, EPOLL_CTL_MOD))):
+                        or (connection.is_blocked and not self.watch_socket(connection, EPOLL_CTL_MOD))):
                     return connection
         while failed is NULL and in_air and now_monotonic() < deadline_ns:
             in_air = 0
@@ -236,7 +236,7 @@ cdef class Load:
             return connection
         if events & <unsigned int> EPOLLOUT and not connection_write(connection):
             return connection
-        if connection.is_blocked != was_blocked and not self.watch(connection, EPOLL_CTL_MOD):
+        if connection.is_blocked != was_blocked and not self.watch_socket(connection, EPOLL_CTL_MOD):
             return connection
         return NULL
 
@@ -256,7 +256,7 @@ cdef class Load:
             was_blocked = connection.is_blocked
             if not connection_tick(connection, now_monotonic()):
                 return connection
-            if connection.is_blocked != was_blocked and not self.watch(connection, EPOLL_CTL_MOD):
+            if connection.is_blocked != was_blocked and not self.watch_socket(connection, EPOLL_CTL_MOD):
                 return connection
             next_ns = min(next_ns, connection.next_ns)
         wanted.it_interval.tv_sec = wanted.it_interval.tv_nsec = 0

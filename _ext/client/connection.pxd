@@ -32,7 +32,7 @@ cdef class ClientConnection:
     cdef int parse(self) except -1
     cdef int frame(self, int frame_type, const char *data, Py_ssize_t size) except -1
     cdef int unpack(self, object layer, bytes data) except -1
-    cdef int mark(self) except -1
+    cdef int schedule_flush(self) except -1
     cdef int write(self) except -1
     cdef int on_response(self, const char *data, Py_ssize_t size) except -1
     cdef int on_error(self, str text) except -1

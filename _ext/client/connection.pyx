@@ -141,7 +141,7 @@ cdef class ClientConnection:
         if frame_type == FRAME_RESPONSE:
             if size == HEARTBEAT_SIZE and memcmp(data, HEARTBEAT, HEARTBEAT_SIZE) == 0:
                 self.output.append(b"NOP\n", 4)
-                return self.mark()
+                return self.schedule_flush()
             return self.on_response(data, size)
         if frame_type == FRAME_ERROR:
             return self.on_error(data[:size].decode("utf-8", "replace"))
@@ -191,7 +191,7 @@ cdef class ClientConnection:
         """Write a command that has no answer."""
         if len(command):
             self.output.append(command, len(command))
-            self.mark()
+            self.schedule_flush()
 
     def proceed(self):
         """Process the rest of the input after an answer to a command with `block_after`."""
@@ -208,7 +208,7 @@ cdef class ClientConnection:
             self.packed = ReadBuffer(INPUT_SIZE)
         self.unpack(layer, early)
 
-    cdef int mark(self) except -1:
+    cdef int schedule_flush(self) except -1:
         """Have the output written at the end of this turn."""
         if not self.is_flushing and self.is_open:
             self.is_flushing = True

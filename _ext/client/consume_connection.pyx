@@ -218,7 +218,7 @@ cdef class ConsumeConnection(ClientConnection):
         memcpy(place + size, identity, MESSAGE_ID_SIZE)
         memcpy(place + size + MESSAGE_ID_SIZE, <const char *> tail, len(tail))
         # The last one in flight: nsqd sends nothing more until it is told.
-        return self.write() if self.in_flight == 0 and not self.is_flushing else self.mark()
+        return self.write() if self.in_flight == 0 and not self.is_flushing else self.schedule_flush()
 
     def set_rdy(self, Py_ssize_t count):
         """Send RDY, unless it is unchanged."""
@@ -284,7 +284,7 @@ cdef class ConsumeConnection(ClientConnection):
         if self.in_flight == 0 and not self.is_flushing:
             self.write()
         else:
-            self.mark()
+            self.schedule_flush()
         return count
 
 

@@ -59,7 +59,7 @@ cdef class Dispatcher:
     cdef readonly int64_t resent
     cdef public object reason   # why there is no connection
 
-    cdef Pending take_in(self, bytes head, object body, Py_ssize_t size, bint is_piped)
+    cdef Pending make_pending(self, bytes head, object body, Py_ssize_t size, bint is_piped)
     cdef object submit(self, Pending pending)
     cdef bytes head(self, str topic)
     cdef int set_timer(self, int64_t deadline_ns) except -1

@@ -47,7 +47,7 @@ cdef class PublishConnection(ClientConnection):
         self.waiting.append(pending)
         self.unsent += 1
         if len(self.waiting) > 1:
-            return self.mark()
+            return self.schedule_flush()
         # A caller who waits for each answer should not have to wait for the end of the turn, too.
         self.write()
         self.busy_poll.begin(monotonic_ns())
@@ -168,35 +168,35 @@ cdef class Dispatcher:
     def send(self, str topic not None, body, bint is_piped):
         """Send a PUB; the future is done when nsqd has taken it."""
         body = as_body(body)
-        return self.submit(self.take_in(self.head(topic), body, len(<bytes> body), is_piped))
+        return self.submit(self.make_pending(self.head(topic), body, len(<bytes> body), is_piped))
 
     def send_many(self, str topic not None, list bodies not None, bint is_piped):
         """Send an MPUB: nsqd takes all of the bodies or none."""
         cdef list kept = []
         cdef Py_ssize_t size = as_bodies(bodies, kept)
-        return self.submit(self.take_in(b"M" + self.head(topic), kept, size, is_piped))
+        return self.submit(self.make_pending(b"M" + self.head(topic), kept, size, is_piped))
 
     def send_encoded(self, str topic not None, Encoded bodies not None, bint is_piped):
         """Send an MPUB with bodies that were encoded before."""
-        return self.submit(self.take_in(b"M" + self.head(topic), bodies, len(bodies.data) - 4, is_piped))
+        return self.submit(self.make_pending(b"M" + self.head(topic), bodies, len(bodies.data) - 4, is_piped))
 
     def send_later(self, str topic not None, body, int64_t delay_ms, bint is_piped):
         """Send a DPUB."""
         body = as_body(body)
         line = b"D" + self.head(topic).rstrip() + b" %d\n" % delay_ms
-        return self.submit(self.take_in(line, body, len(<bytes> body), is_piped))
+        return self.submit(self.make_pending(line, body, len(<bytes> body), is_piped))
 
     def send_again(self, str topic not None, body, double timeout_s, bint may_be_there):
         """Send a PUB that failed on a connection which is not one of these."""
         cdef Pending pending
         body = as_body(body)
-        pending = self.take_in(self.head(topic), body, len(<bytes> body), False)
+        pending = self.make_pending(self.head(topic), body, len(<bytes> body), False)
         pending.tries_left = max(0, self.retries - 1)
         pending.deadline_ns = monotonic_ns() + <int64_t> (timeout_s * SECOND_NS)
         self.resent += may_be_there
         return self.submit(pending)
 
-    cdef Pending take_in(self, bytes head, object body, Py_ssize_t size, bint is_piped):
+    cdef Pending make_pending(self, bytes head, object body, Py_ssize_t size, bint is_piped):
         """Count a publish without sending it yet."""
         cdef Pending pending
         if self.is_closed:

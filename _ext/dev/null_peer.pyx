@@ -26,7 +26,7 @@ cdef enum:
     INPUT_SIZE = 262144
     GREETING_MAX = 4096
     ANSWER_MAX = 4096        # OKs in one send
-    FOUNTAIN_SIZE = 262144
+    FRAMES_SIZE = 262144
     POLL_SIZE_MAX = 2048
     POLL_NS = 30000
 
@@ -36,7 +36,7 @@ cdef const char *IDENTITY_FRAME = b"\x00\x00\x00\x06\x00\x00\x00\x00{}"
 cdef enum Stage:
     STAGE_GREETING
     STAGE_SINK
-    STAGE_FOUNTAIN
+    STAGE_CONSUMER
 
 
 ctypedef struct Peer:
@@ -46,7 +46,7 @@ ctypedef struct Peer:
     char greeting[GREETING_MAX]
     int64_t taken            # bytes of commands
     int64_t answered
-    size_t poured            # this peer's position in the fountain's frames
+    size_t frames_at         # this peer's position in `frames`
     Peer *next
 
 
@@ -56,8 +56,8 @@ ctypedef struct Sink:
     int64_t command_size
     char *input
     char *answers
-    char *fountain           # whole message frames
-    size_t fountain_size
+    char *frames             # whole message frames
+    size_t frames_size
     int64_t taken            # bytes of this turn
     int64_t poll_until_ns    # it does not sleep before
     Peer *peers
@@ -84,21 +84,21 @@ def serve(int listen_fd, int64_t command_size, int message_size, double seconds)
 
 cdef int open_sink(Sink *sink, int listen_fd, int64_t command_size, size_t message_size) except -1:
     cdef size_t frame_size = FRAME_HEADER_SIZE + MESSAGE_HEADER_SIZE + message_size, i
-    cdef size_t count = max(<size_t> 1, <size_t> FOUNTAIN_SIZE // frame_size)
+    cdef size_t count = max(<size_t> 1, <size_t> FRAMES_SIZE // frame_size)
     cdef epoll_event event
     sink.listen_fd = listen_fd
     sink.command_size = command_size
-    sink.fountain_size = count * frame_size
+    sink.frames_size = count * frame_size
     sink.input = <char *> malloc(INPUT_SIZE)
     sink.answers = <char *> malloc(OK_FRAME_SIZE * ANSWER_MAX)
-    sink.fountain = <char *> calloc(count, frame_size)
+    sink.frames = <char *> calloc(count, frame_size)
     sink.epoll_fd = epoll_create1(EPOLL_CLOEXEC)
-    if sink.input is NULL or sink.answers is NULL or sink.fountain is NULL:
+    if sink.input is NULL or sink.answers is NULL or sink.frames is NULL:
         raise MemoryError
     for i in range(<size_t> ANSWER_MAX):
         memcpy(sink.answers + i * OK_FRAME_SIZE, OK_FRAME, OK_FRAME_SIZE)
     for i in range(count):
-        put_message_frame(sink.fountain + i * frame_size, frame_size)
+        put_message_frame(sink.frames + i * frame_size, frame_size)
     event.events = <uint32_t> EPOLLIN
     event.data.ptr = NULL
     if sink.epoll_fd < 0 or epoll_ctl(sink.epoll_fd, EPOLL_CTL_ADD, listen_fd, &event):
@@ -125,7 +125,7 @@ cdef void close_sink(Sink *sink) noexcept:
         peer = next
     free(sink.input)
     free(sink.answers)
-    free(sink.fountain)
+    free(sink.frames)
     if sink.epoll_fd > 0:
         close(sink.epoll_fd)
 
@@ -141,7 +141,7 @@ cdef void serve_ready(Sink *sink) noexcept nogil:
         peer = <Peer *> events[i].data.ptr
         if peer is NULL:
             welcome(sink)
-        elif not ((not events[i].events & ~<uint32_t> EPOLLOUT or drink(sink, peer)) and pour(sink, peer)):
+        elif not ((not events[i].events & ~<uint32_t> EPOLLOUT or read_commands(sink, peer)) and send_owed(sink, peer)):
             close(peer.fd)
             peer.fd = -1
     if 0 < sink.taken < POLL_SIZE_MAX:
@@ -166,7 +166,7 @@ cdef void welcome(Sink *sink) noexcept nogil:
     sink.peers = peer
 
 
-cdef bint drink(Sink *sink, Peer *peer) noexcept nogil:
+cdef bint read_commands(Sink *sink, Peer *peer) noexcept nogil:
     """Read what has come; False = the peer is gone."""
     cdef ssize_t got
     if peer.stage == STAGE_GREETING:
@@ -179,11 +179,11 @@ cdef bint drink(Sink *sink, Peer *peer) noexcept nogil:
     return True
 
 
-cdef bint pour(Sink *sink, Peer *peer) noexcept nogil:
+cdef bint send_owed(Sink *sink, Peer *peer) noexcept nogil:
     """Send what is owed."""
     cdef int64_t owed
-    if peer.stage == STAGE_FOUNTAIN:
-        return pour_messages(sink, peer)
+    if peer.stage == STAGE_CONSUMER:
+        return send_messages(sink, peer)
     owed = peer.taken // sink.command_size - peer.answered
     while owed > 0:
         # Ten bytes each: a generator that waits for them has room for them.
@@ -194,11 +194,11 @@ cdef bint pour(Sink *sink, Peer *peer) noexcept nogil:
     return True
 
 
-cdef bint pour_messages(Sink *sink, Peer *peer) noexcept nogil:
-    cdef ssize_t sent = send(peer.fd, sink.fountain + peer.poured, sink.fountain_size - peer.poured, MSG_NOSIGNAL)
+cdef bint send_messages(Sink *sink, Peer *peer) noexcept nogil:
+    cdef ssize_t sent = send(peer.fd, sink.frames + peer.frames_at, sink.frames_size - peer.frames_at, MSG_NOSIGNAL)
     if sent < 0:
         return errno == EAGAIN or errno == EINTR
-    peer.poured = (peer.poured + <size_t> sent) % sink.fountain_size
+    peer.frames_at = (peer.frames_at + <size_t> sent) % sink.frames_size
     return True
 
 
@@ -245,7 +245,7 @@ cdef size_t greet_one(Sink *sink, Peer *peer) noexcept nogil:
     if memcmp(text, b"RDY ", 4) != 0:
         peer.stage = STAGE_SINK
         return 0
-    peer.stage = STAGE_FOUNTAIN
+    peer.stage = STAGE_CONSUMER
     start_pouring(sink, peer)
     return size
 

@@ -35,9 +35,9 @@ cdef class AckFile(AckMapping):
     cdef void resume_move(self) noexcept
 
     # Which metadata file belongs to it
-    cdef void announce(self, list numbers) noexcept
+    cdef void announce_meta(self, list numbers) noexcept
     cdef void confirm(self) noexcept
-    cdef bint knows(self, list numbers) noexcept
+    cdef bint owns_meta(self, list numbers) noexcept
 
     # The file itself
     cdef bint is_clean(self) noexcept
@@ -46,7 +46,7 @@ cdef class AckFile(AckMapping):
     cdef int remove(self) except -1
     cdef bint read(self, size_t size) noexcept
     cdef bint is_sound(self) noexcept
-    cdef void believe(self) noexcept
+    cdef void validate_bits(self) noexcept
     cdef void claim(self) noexcept
     cdef int replace(self, uint64_t capacity, bint must) except -1
     cdef void copy(self, AckFile old) noexcept

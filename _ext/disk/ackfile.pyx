@@ -92,7 +92,7 @@ cdef void write_place(KeptPlace *slots, unsigned char *slot, Place place) noexce
 
 cdef inline void begin_store(AckFile acks) noexcept:
     if acks.mapping is NULL:
-        acks.wake()
+        acks.map_copy()
 
 
 cdef bint is_same(const Place *one, const Place *other) noexcept:
@@ -122,14 +122,14 @@ cdef class AckFile(AckMapping):
             size = os.fstat(fd).st_size
             if size >= HEADER_SIZE and not acks.read_copy(fd, size):
                 acks.attach(fd, size)
-                acks.let_go()
+                acks.close_file()
         finally:
             os.close(fd)
         if size < HEADER_SIZE or not acks.read(size):
             log.error("DISKQUEUE(%s) acknowledgements are damaged, finished messages may come again",
                       os.path.basename(path))
             return None
-        acks.believe()
+        acks.validate_bits()
         acks.shorten_copy()
         return acks
 
@@ -152,7 +152,7 @@ cdef class AckFile(AckMapping):
                 and (cursor.file < written.file
                      or cursor.file == written.file and cursor.position <= written.position))
 
-    cdef void believe(self) noexcept:
+    cdef void validate_bits(self) noexcept:
         """Decide whether the bits are valid."""
         cdef Header *h = self.header
         cdef bytes boot = this_boot()
@@ -174,8 +174,8 @@ cdef class AckFile(AckMapping):
         self.header.clean = 0
         self.header.boot_check = check_boot(self.header)
 
-    cdef void wake(self) noexcept:
-        AckMapping.wake(self)
+    cdef void map_copy(self) noexcept:
+        AckMapping.map_copy(self)
         if self.is_claim_due:
             self.claim()
 
@@ -193,7 +193,7 @@ cdef class AckFile(AckMapping):
         if self.mapping is NULL:
             if is_same(&self.cursor_place, &place):
                 return
-            self.wake()
+            self.map_copy()
         self.cursor_place = place
         write_place(self.header.cursor, &self.header.cursor_slot, self.cursor_place)
 
@@ -202,7 +202,7 @@ cdef class AckFile(AckMapping):
         if self.mapping is NULL:
             if is_same(&self.written_place, &place):
                 return
-            self.wake()
+            self.map_copy()
         self.written_place = place
         write_place(self.header.written, &self.header.written_slot, self.written_place)
 
@@ -210,7 +210,7 @@ cdef class AckFile(AckMapping):
         if self.mapping is NULL:
             if self.sealed() == (file, position):
                 return
-            self.wake()
+            self.map_copy()
         self.header.sealed.place = Place(1, file, position)
         self.header.sealed.check = check_place(&self.header.sealed.place)
 
@@ -356,7 +356,7 @@ cdef class AckFile(AckMapping):
                 grown.attach(fd, size)
                 grown.copy(self)
                 os.rename(name, self.path)
-                grown.let_go()
+                grown.close_file()
             except BaseException:
                 grown.unmap()
                 os.unlink(name)
@@ -407,7 +407,7 @@ cdef class AckFile(AckMapping):
         self.cursor_place, other.cursor_place = other.cursor_place, self.cursor_place
         self.written_place, other.written_place = other.written_place, self.written_place
 
-    cdef void announce(self, list numbers) noexcept:
+    cdef void announce_meta(self, list numbers) noexcept:
         """This metadata is about to be renamed into place; until confirm(), both the old one and it are ours."""
         cdef int i
         begin_store(self)
@@ -423,7 +423,7 @@ cdef class AckFile(AckMapping):
         begin_store(self)
         self.header.meta = self.header.meta_next
 
-    cdef bint knows(self, list numbers) noexcept:
+    cdef bint owns_meta(self, list numbers) noexcept:
         """Whether we wrote the current metadata."""
         return is_meta(&self.header.meta, numbers) or is_meta(&self.header.meta_next, numbers)
 

@@ -67,11 +67,11 @@ cdef class AckMapping:
     cdef bint read_copy(self, int fd, size_t size) noexcept
     cdef void shorten_copy(self) noexcept
     cdef int attach(self, int fd, size_t size) except -1
-    cdef void let_go(self) noexcept
+    cdef void close_file(self) noexcept
     cdef void unmap(self) noexcept
-    cdef void wake(self) noexcept
+    cdef void map_copy(self) noexcept
     cdef bint has_bits(self) noexcept
-    cdef bint rest(self) noexcept
+    cdef bint unmap_to_copy(self) noexcept
     cdef void take(self, Mapping *mapping, size_t size) noexcept
     cdef void swap_with(self, AckMapping other) noexcept
 

@@ -74,7 +74,7 @@ cdef void make_room() noexcept:
         return
     for _ in range(min(<size_t>REST_COUNT, mapping_count - 1)):
         mapping = oldest_mapping
-        if not (<AckMapping>mapping.owner).rest():
+        if not (<AckMapping>mapping.owner).unmap_to_copy():
             strike_mapping(mapping)
             enlist_mapping(mapping)
 
@@ -137,7 +137,7 @@ cdef class AckMapping:
         self.mask = (size - HEADER_SIZE) * 8 - 1
         make_room()
 
-    cdef void let_go(self) noexcept:
+    cdef void close_file(self) noexcept:
         """Close the descriptor: the mapping needs none once the file has its name."""
         self.mapping.fd = -1
 
@@ -149,7 +149,7 @@ cdef class AckMapping:
             free(self.header)
         self.header = NULL
 
-    cdef void wake(self) noexcept:
+    cdef void map_copy(self) noexcept:
         """Map a copy that is about to change. If that fails, it changes in memory alone."""
         cdef struct_stat found
         cdef Mapping *mapping = NULL
@@ -175,13 +175,13 @@ cdef class AckMapping:
             close(fd)
         free(copy)
         self.take(mapping, self.size)
-        self.let_go()
+        self.close_file()
 
     cdef bint has_bits(self) noexcept:
         """Whether some bits mean something."""
         return True
 
-    cdef bint rest(self) noexcept:
+    cdef bint unmap_to_copy(self) noexcept:
         """Turn it into a copy until the next store; False: it stays mapped."""
         cdef char *copy
         if self.size > COPY_SIZE_MAX or self.mapping.fd >= 0 or not self.is_kept():

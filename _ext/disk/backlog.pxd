@@ -94,7 +94,7 @@ cdef class Backlog:
     cdef bint is_ahead(self) noexcept
     cdef int delete_files(self) except -1
     cdef int remember(self, Message *message) except -1
-    cdef int mark(self) except -1
+    cdef int mark_dirty(self) except -1
     cdef uint64_t sync(self) except? 0
     cdef int synced(self, bint is_good) except -1
 

@@ -206,7 +206,7 @@ cdef class Backlog:
                 self.disk.writer.append_later(message, message.attempts)
             else:
                 self.disk.writer.append(message, message.attempts, False)
-            self.mark()
+            self.mark_dirty()
         elif is_wanted:
             self.remember(message)
         else:
@@ -224,7 +224,7 @@ cdef class Backlog:
         cdef uint64_t ordinal = 0
         if self.disk is not None and self.memory_max == 0:
             ordinal = self.disk.writer.append(message, message.attempts, True)
-            self.mark()
+            self.mark_dirty()
         delivery = delivery_new(message)
         if delivery is NULL:
             raise MemoryError
@@ -254,7 +254,7 @@ cdef class Backlog:
         else:
             self.disk.writer.append(delivery.message, delivery.attempts, False)
         delivery_free(delivery)
-        return self.mark()
+        return self.mark_dirty()
 
     cdef int rewrite(self, Delivery *delivery) except -1:
         """Store the new attempts of a message that is deferred again, so that a kill does not lose them."""
@@ -264,7 +264,7 @@ cdef class Backlog:
             delivery.ordinal = self.disk.writer.move(delivery.ordinal, delivery.message, delivery.attempts, True)
         except OSError:
             return 0
-        return self.mark()
+        return self.mark_dirty()
 
     cdef DiskDeferred found_deferred(self):
         """Return those that were deferred when the broker stopped, once; None if there were none."""
@@ -293,7 +293,7 @@ cdef class Backlog:
             message = self.read(&ordinal)
             if message is NULL:
                 return NULL
-            self.mark()
+            self.mark_dirty()
         else:
             return NULL
         delivery = delivery_new(message)
@@ -318,7 +318,7 @@ cdef class Backlog:
         """It was finished, or is stored elsewhere now."""
         if delivery.ordinal:
             self.disk.reader.ack(delivery.ordinal)
-            self.mark()
+            self.mark_dirty()
         delivery_free(delivery)
         return 0
 
@@ -369,7 +369,7 @@ cdef class Backlog:
             return disk_ns
         return oldest_ns
 
-    cdef int mark(self) except -1:
+    cdef int mark_dirty(self) except -1:
         if not self.is_dirty:
             self.is_dirty = True
             self.storage.tick.add(self)
@@ -390,7 +390,7 @@ cdef class Backlog:
         except OSError:
             failed = True
         if failed:
-            self.mark()  # the broker's health reports it; the next tick tries again
+            self.mark_dirty()  # the broker's health reports it; the next tick tries again
         elif self.has_failed:
             # Queues that only consume write no data whose success would be noticed.
             self.storage.syncer.health.note_success("write", self.disk.position.prefix, monotonic_ns())
@@ -406,7 +406,7 @@ cdef class Backlog:
         except OSError:
             pass
         if self.disk.position.is_meta_due():
-            self.mark()
+            self.mark_dirty()
         return 0
 
     cdef int empty(self) except -1:

@@ -103,7 +103,7 @@ cdef class FileReader:
         cdef Segment segment
         try:
             segment = Segment(segment_path(self.position.prefix, self.read_file), self.read_end)
-            return segment.accepted(self.read_position)
+            return segment.is_accepted(self.read_position)
         except FileNotFoundError:
             return False
 

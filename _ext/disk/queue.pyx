@@ -51,7 +51,7 @@ cdef class DiskQueue(FileOwner):
         if self.position.cursor == self.position.written:
             self.reader.advance()
         elif self.reader.depth == 0:
-            self.reader.skim()
+            self.reader.skip_finished()
         if self.position.acks is not None:
             self.position.try_meta()
         forget_listed(self.position.prefix)

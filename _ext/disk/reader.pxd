@@ -46,7 +46,7 @@ cdef class DiskReader(FileReader):
     cdef int leave_read_files(self) except -1
     cdef int rewind(self) except -1
     cdef int skip_taken(self) except -1
-    cdef int skim(self) except -1
+    cdef int skip_finished(self) except -1
     cdef int step(self, int64_t end) except -1
     cdef int take(self, uint64_t index, int64_t file, int64_t position, int64_t end) except -1
     cdef uint64_t take_found(self, uint64_t index, int64_t file, int64_t position, int64_t end) except 0

@@ -67,7 +67,7 @@ cdef class DiskReader(FileReader):
             ordinal[0] = index + self.shift
             self.skip_taken()
             if self.depth == 0 and self.next_read < position.written:
-                self.skim()
+                self.skip_finished()
             return message
         return NULL
 
@@ -163,7 +163,7 @@ cdef class DiskReader(FileReader):
             self.taken_head += 1
         return 0
 
-    cdef int skim(self) except -1:
+    cdef int skip_finished(self) except -1:
         """Nothing unread is left: skip what was finished before a restart, so that its files can be removed."""
         cdef DiskPosition position = self.position
         cdef const char *payload = NULL
@@ -237,7 +237,7 @@ cdef class DiskReader(FileReader):
         except FileNotFoundError:
             self.leave_file()
             return 1
-        if not segment.reads(self.read_position) and segment.error:
+        if not segment.is_readable(self.read_position) and segment.error:
             self.check_device(segment)
         span = segment.next_record(self.read_position, self.read_previous)
         if span.damaged >= 0:

@@ -35,7 +35,7 @@ cdef Recovered recover(str name, str prefix):
     cdef Recovered found
     cdef list existing = [] if meta is None and acks is None and is_untouched(prefix) else segment_numbers(prefix)
     sealed = None if meta is None else meta[2]
-    if acks is not None and meta is not None and meta[1] is not None and acks.knows(meta[1]):
+    if acks is not None and meta is not None and meta[1] is not None and acks.owns_meta(meta[1]):
         found = resume(name, prefix, existing, acks, meta[0], sealed)
     else:
         if acks is not None:
@@ -369,7 +369,7 @@ cdef int install_meta(str draft, str prefix, list numbers, AckFile acks, Syncer 
     With a syncer, its thread frees the disk space of the old one.
     """
     if acks is not None:
-        acks.announce(numbers)
+        acks.announce_meta(numbers)
     if syncer is None:
         os.rename(draft, prefix + "meta.dat")
     else:

@@ -71,7 +71,7 @@ cdef class DiskScan:
     cdef int64_t window_size
     cdef bint is_sparse              # records are large: only the needed part of each is read
 
-    cdef int aim(self, DiskReader reader) except -1
+    cdef int start_at_reader(self, DiskReader reader) except -1
     cdef int note_passed(self, DiskReader reader) except -1
     cdef void run(self, Quest *quest) noexcept nogil
     cdef bint examine(self, Quest *quest, int64_t size) noexcept nogil

@@ -34,7 +34,7 @@ cdef class DiskScan:
         self.fd = -1
         self.ended = AT_END
         if not reader.position.closed and reader.position.acks is not None and reader.depth > 0:
-            self.aim(reader)
+            self.start_at_reader(reader)
 
     def __dealloc__(self):
         cdef size_t i
@@ -46,7 +46,7 @@ cdef class DiskScan:
         free(self.passed)
         free(self.window)
 
-    cdef int aim(self, DiskReader reader) except -1:
+    cdef int start_at_reader(self, DiskReader reader) except -1:
         """Start at what the reader would return next."""
         self.prefix = os.fsencode(reader.position.prefix)
         self.prefix_text = self.prefix

@@ -24,12 +24,12 @@ cdef class Segment(FileWindow):
     cdef bint has_record_head(self, int64_t position) noexcept
     cdef int64_t end_of(self, int64_t position) noexcept
     cdef bint fits(self, int64_t position) noexcept
-    cdef bint accepted(self, int64_t position) noexcept
-    cdef bint plausible(self, int64_t position) noexcept
+    cdef bint is_accepted(self, int64_t position) noexcept
+    cdef bint is_plausible(self, int64_t position) noexcept
     cdef Span next_record(self, int64_t position, int64_t previous) noexcept
     cdef int64_t search_start(self, int64_t position, int64_t previous) noexcept
     cdef int64_t walk(self, int64_t position, int64_t limit, int64_t *count, int64_t *damages) noexcept
-    cdef bint reads(self, int64_t position) noexcept
+    cdef bint is_readable(self, int64_t position) noexcept
     cdef const char *record(self, int64_t position, size_t *size) except? NULL
     cpdef bint is_hollow_at(self, int64_t position) except -1
     cpdef bint is_sealed_at(self, int64_t position) except -1

@@ -174,7 +174,7 @@ cdef class Segment(FileWindow):
         cdef const char *data = self.at(position, RECORD_SIZE_MIN)
         return self.size if data is NULL else position + RECORD_HEADER_SIZE + get_be32(data)
 
-    cdef bint accepted(self, int64_t position) noexcept:
+    cdef bint is_accepted(self, int64_t position) noexcept:
         """Right behind a sound record: foreign ids are accepted if everything else is right."""
         if self.has_record_head(position):
             return True
@@ -183,7 +183,7 @@ cdef class Segment(FileWindow):
         cdef int64_t end = self.end_of(position)
         return end == self.size or self.has_record_head(end)
 
-    cdef bint plausible(self, int64_t position) noexcept:
+    cdef bint is_plausible(self, int64_t position) noexcept:
         """Amid damage: arbitrary bytes must prove that they are a record."""
         if not self.has_record_head(position):
             return False
@@ -198,7 +198,7 @@ cdef class Segment(FileWindow):
         cdef Span span
         cdef int64_t at
         span.damaged = -1
-        if self.accepted(position):
+        if self.is_accepted(position):
             span.start = position
             span.end = self.end_of(position)
             return span
@@ -208,7 +208,7 @@ cdef class Segment(FileWindow):
         span.damaged = position if previous < 0 else previous
         at = self.search_start(position, previous)
         while at + RECORD_SIZE_MIN <= self.size:
-            if self.plausible(at):
+            if self.is_plausible(at):
                 span.start = at
                 span.end = self.end_of(at)
                 break
@@ -247,7 +247,7 @@ cdef class Segment(FileWindow):
             previous = span.start
             position = end = span.end
 
-    cdef bint reads(self, int64_t position) noexcept:
+    cdef bint is_readable(self, int64_t position) noexcept:
         """Whether the record there is readable to its end, which a search for the next one does not try."""
         if not self.fits(position):
             return False
@@ -259,7 +259,7 @@ cdef class Segment(FileWindow):
 
     cdef const char *record(self, int64_t position, size_t *size) except? NULL:
         """Return all of it, valid until the next call; NULL: there is no whole one."""
-        if not self.reads(position):
+        if not self.is_readable(position):
             return NULL
         size[0] = self.end_of(position) - position
         if size[0] <= WINDOW_SIZE:

@@ -119,12 +119,12 @@ cdef const char *read_header(const char *place, const char *end, PlainRequest *r
     while value < end and value[0] == c" ":
         value += 1
     place = span(value, end, IN_HEADER_VALUE)
-    if place == value or not heed(name, name_size, value, place, request):
+    if place == value or not apply_header(name, name_size, value, place, request):
         return NULL
     return skip(place, end, b"\r\n", 2)
 
 
-cdef bint heed(const char *name, Py_ssize_t name_size, const char *value, const char *value_end,
+cdef bint apply_header(const char *name, Py_ssize_t name_size, const char *value, const char *value_end,
                PlainRequest *request) noexcept nogil:
     """Whether the header affects nothing but fields of `request`."""
     cdef int64_t body_size = 0

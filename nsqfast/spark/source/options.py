@@ -280,7 +280,7 @@ def _duration_s(value: str) -> float:
     return duration_ns / _NS_PER_S
 
 
-def _switch(value: str) -> bool:
+def _parse_bool(value: str) -> bool:
     try:
         return parse_bool(value.lower())
     except ValueError:
@@ -308,7 +308,7 @@ _KNOWN: dict[str, tuple[str, str, Callable[[str], Any]]] = {
         ("maxBytesPerTrigger", "max_bytes", _size),
         ("numPartitions", "partition_count", _count),
         ("retention", "retention_s", _duration_s),
-        ("failOnDataLoss", "fail_on_data_loss", _switch),
+        ("failOnDataLoss", "fail_on_data_loss", _parse_bool),
         ("receiver", "is_embedded", _is_embedded),
     )
 }
