@@ -8,14 +8,13 @@ from posix.unistd cimport close, pread
 
 import os
 
+from nsqfast._ext.core.limits cimport MESSAGE_HEADER_SIZE
 from nsqfast._ext.core.message cimport get_be32, get_be64
 from nsqfast._ext.disk.segment import segment_path
 
 cdef enum:
     # The record's size and the first field of the message.
     HEAD_SIZE = 12
-    # A message with an empty body.
-    MESSAGE_SIZE_MIN = 26
 
 
 cdef class OldestRecord:
@@ -61,4 +60,4 @@ cdef int64_t read_timestamp(DiskReader reader, int64_t file, int64_t position) e
 
 cdef int64_t timestamp_of(const char *record) noexcept:
     cdef int64_t timestamp_ns = <int64_t> get_be64(record + 4)
-    return timestamp_ns if get_be32(record) >= MESSAGE_SIZE_MIN and timestamp_ns > 0 else UNREADABLE
+    return timestamp_ns if get_be32(record) >= MESSAGE_HEADER_SIZE and timestamp_ns > 0 else UNREADABLE

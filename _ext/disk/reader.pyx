@@ -15,6 +15,7 @@ import logging
 import os
 import stat
 
+from nsqfast._ext.core.limits cimport MESSAGE_HEADER_SIZE
 from nsqfast._ext.core.memory cimport account, charge
 from nsqfast._ext.core.message cimport Message, get_be32, id_from_hex, message_drop, message_load
 from nsqfast._ext.disk.position cimport DiskPosition
@@ -90,7 +91,7 @@ cdef class DiskReader(FileReader):
             if self.fill(RECORD_SIZE_MIN):
                 data = self.ahead + (self.read_position - self.ahead_start)
                 n = get_be32(data)
-                if n >= 26 and self.fill(RECORD_HEADER_SIZE + n):
+                if n >= MESSAGE_HEADER_SIZE and self.fill(RECORD_HEADER_SIZE + n):
                     data = self.ahead + (self.read_position - self.ahead_start)
                     if id_from_hex(data + 14, &id) or self.is_sound():
                         payload[0] = data + RECORD_HEADER_SIZE

@@ -18,6 +18,7 @@ cimport cython
 import os
 from contextlib import contextmanager
 
+from nsqfast._ext.core.limits cimport MESSAGE_HEADER_SIZE
 from nsqfast._ext.core.message cimport get_be16, get_be32, get_be64, id_from_hex
 from nsqfast._ext.disk.file_window cimport WINDOW_SIZE
 from nsqfast._ext.disk.hollow cimport is_hollow, is_sealed, is_zeros
@@ -290,7 +291,7 @@ cdef class Segment(FileWindow):
         cdef const char *data = self.at(position, RECORD_HEADER_SIZE)
         if self.lost_count and self.touches_lost(position, self.size):
             return False
-        if self.size - position < RECORD_HEADER_SIZE or (data is not NULL and get_be32(data) >= 26):
+        if self.size - position < RECORD_HEADER_SIZE or (data is not NULL and get_be32(data) >= MESSAGE_HEADER_SIZE):
             return True
         while at < self.size:
             data = self.at(at, min(self.size - at, STEP_SIZE))

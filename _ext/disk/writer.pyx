@@ -14,6 +14,7 @@ import logging
 import os
 from contextlib import suppress
 
+from nsqfast._ext.core.limits cimport MESSAGE_HEADER_SIZE
 from nsqfast._ext.core.memory cimport account
 from nsqfast._ext.core.message cimport Message, message_put_header, put_be32
 from nsqfast._ext.disk.ackfile cimport AckFile
@@ -71,11 +72,11 @@ cdef class DiskWriter:
     # Writing
 
     cdef uint64_t append(self, Message *message, uint16_t attempts, bint taken) except 0:
-        return self.gather(NULL, 26 + <size_t>message.size, message, attempts, taken)
+        return self.gather(NULL, MESSAGE_HEADER_SIZE + <size_t>message.size, message, attempts, taken)
 
     cdef int append_later(self, Message *message, uint16_t attempts) except -1:
         """Like append, but the record is written together with others before write() and confirm()."""
-        self.add(NULL, 26 + <size_t>message.size, message, attempts, False)
+        self.add(NULL, MESSAGE_HEADER_SIZE + <size_t>message.size, message, attempts, False)
         self.later_count += 1
         return 0
 

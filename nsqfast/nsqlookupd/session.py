@@ -25,11 +25,10 @@ from nsqfast.names import is_valid_name
 from nsqfast.net.turns import Turns
 from nsqfast.nsqlookupd.peer import Peer, identify
 from nsqfast.nsqlookupd.registry import Registry
-from nsqfast.protocol import LINE_SIZE_MAX, MAGIC_V1
+from nsqfast.protocol import LENGTH_SIZE, LINE_SIZE_MAX, MAGIC_V1
 
 log = logging.getLogger("nsqlookupd")
 
-SIZE_SIZE = 4
 # An IDENTIFY has some 300 bytes.
 BODY_SIZE_MAX = 64 * 1024
 
@@ -140,7 +139,7 @@ class Session:
                 magic = self._take(len(MAGIC_V1))
                 return None if magic is None else self._begin(magic)
             case State.SIZE:
-                size = self._take(SIZE_SIZE)
+                size = self._take(LENGTH_SIZE)
                 return None if size is None else self._expect_body(size)
             case State.BODY:
                 body = self._take(self._body_size)

@@ -14,7 +14,6 @@ from nsqfast.version import __version__
 
 CLIENT_PREFIX = "nsq."
 INT_MAX = (1 << 31) - 1
-SIZE_SIZE = 4  # of the count of an MPUB, and before each of its bodies
 SPARKS_OWN = frozenset(["checkpointlocation"])  # Spark passes it with a stream's options
 USER_AGENT = f"spark nsqfast/{__version__}"
 

@@ -15,8 +15,9 @@ from nsqfast._ext.protocol.records import encode
 from nsqfast.errors import NsqfastError
 from nsqfast.extras import needs
 from nsqfast.names import is_valid_name
+from nsqfast.protocol import LENGTH_SIZE
 from nsqfast.spark.sink.columns import BODY, DEFER_MS, TOPIC
-from nsqfast.spark.sink.options import SIZE_SIZE, SinkOptions
+from nsqfast.spark.sink.options import SinkOptions
 
 with needs("nsqfast.spark", "spark"):
     import pyarrow as pa
@@ -48,7 +49,7 @@ class Publish:
     @property
     def size(self) -> int:
         """The size of the bodies alone."""
-        return len(self.bodies.data) - SIZE_SIZE * (1 + self.bodies.count)
+        return len(self.bodies.data) - LENGTH_SIZE * (1 + self.bodies.count)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
