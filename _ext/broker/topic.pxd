@@ -70,5 +70,5 @@ cdef class Topic(Queue):
     cdef int on_deadline(self, int64_t now_ns) except -1
     cdef bint is_flowing(self) noexcept
     cdef bint pass_on(self, bint is_owed, int64_t now_ns) except -1
-    cdef int help(self, uint64_t count) except -1
+    cdef int pass_on_owed(self, uint64_t count) except -1
     cdef int open(self) except -1

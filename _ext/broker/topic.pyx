@@ -82,7 +82,7 @@ cdef class Topic(Queue):
         if is_spread:
             self.pump_channels()
         else:
-            self.help(1)
+            self.pass_on_owed(1)
         return 0
 
     cdef uint64_t publish_many(self, const char *data, uint64_t count, bint is_put_off) except? 0:
@@ -141,12 +141,12 @@ cdef class Topic(Queue):
             ticket = self.ticket()
         if ticket == 0:
             self.count(count, size, self.channel_list if is_spread else None)
-            return 0 if is_spread else self.help(count)
+            return 0 if is_spread else self.pass_on_owed(count)
         count_put_off(self.fanout, count, size, is_spread)
         if not is_put_off:
             self.storage.uncounted.append((ticket, self, self.fanout.take_counts()))
             if not is_spread:
-                self.help(count)
+                self.pass_on_owed(count)
             return ticket
         if not is_spread:
             self.takeover.owed += 2 * count
@@ -237,7 +237,7 @@ cdef class Topic(Queue):
     cdef int on_written(self) except -1:
         self.has_unwritten = False
         if self.backlog.depth() or self.deferred.size or self.takeover.count:
-            self.help(0)
+            self.pass_on_owed(0)
         return self.pump_channels()
 
     cdef int pump_channels(self) except -1:
@@ -291,7 +291,7 @@ cdef class Topic(Queue):
             self.storage.timers.arm(self, now_ns + (WAIT_NS if progress == AHEAD else 1))
         return progress == PART_OVER
 
-    cdef int help(self, uint64_t count) except -1:
+    cdef int pass_on_owed(self, uint64_t count) except -1:
         """So many were put behind the backlog; their publisher passes on twice as many, so that it drains however fast
         others publish. If a disk has to be waited for, these messages wait, too."""
         cdef int _

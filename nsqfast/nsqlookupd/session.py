@@ -183,11 +183,11 @@ class Session:
                 return self._ping()
             case b"REGISTER":
                 self._desk.commands["REGISTER"] += 1
-                self._registry.register(*self._named("REGISTER", words))
+                self._registry.register(*self._parse_names("REGISTER", words))
                 return OK
             case b"UNREGISTER":
                 self._desk.commands["UNREGISTER"] += 1
-                self._registry.unregister(*self._named("UNREGISTER", words))
+                self._registry.unregister(*self._parse_names("UNREGISTER", words))
                 return OK
             case b"IDENTIFY":
                 if self._peer is not None:
@@ -230,8 +230,8 @@ class Session:
         self.state = State.LINE
         return encode(self._desk.identity)
 
-    def _named(self, command: str, words: list[bytes]) -> tuple[Peer, str, str]:
-        """The peer, and the topic and the channel (or "") that a command names."""
+    def _parse_names(self, command: str, words: list[bytes]) -> tuple[Peer, str, str]:
+        """Return the peer, and the topic and the channel (or "") that a command names."""
         if self._peer is None:
             raise ProtocolError("E_INVALID", "client must IDENTIFY")
         if not words:

@@ -173,7 +173,7 @@ def _delays(column: Any, limit_ms: int, check: _Check) -> Ints:
     return delays_ms
 
 
-def cut(rows: Rows, options: SinkOptions) -> Iterator[Publish]:
+def cut_publishes(rows: Rows, options: SinkOptions) -> Iterator[Publish]:
     """Yield as few publishes as contain all rows; a body that is too large for an MPUB goes alone."""
     if not len(rows.starts):
         return

@@ -24,7 +24,7 @@ from nsqfast.spark.sink.connection import borrow_connection, drop_connection
 from nsqfast.spark.sink.counts import Counts
 from nsqfast.spark.sink.options import SinkOptions, parse_options
 from nsqfast.spark.sink.publisher import Publisher
-from nsqfast.spark.sink.rows import cut, read_rows
+from nsqfast.spark.sink.rows import cut_publishes, read_rows
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -177,7 +177,7 @@ def publish_batches(batches: Iterable[Any], publisher: Publisher, options: SinkO
     row = 0
     try:
         for batch in batches:
-            for publish in cut(read_rows(batch, options, row), options):
+            for publish in cut_publishes(read_rows(batch, options, row), options):
                 publisher.put(publish)
             row += len(batch)
     except Exception:
