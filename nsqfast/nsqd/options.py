@@ -22,7 +22,7 @@ from nsqfast.options import (
     option,
     words,
 )
-from nsqfast.versions import nsq_line, own_line
+from nsqfast.version import nsq_line, own_line
 
 PROGRAM = "nsqd"
 # Without effect in nsqd 1.3.0, and so here.
