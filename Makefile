@@ -10,7 +10,7 @@ BUILD_EXT := $(BIN)/python setup.py -q build_ext --inplace
 IN_VENV := PATH="$(BIN):$$PATH"
 
 .PHONY: help up ext test test-spark spark-matrix test-client test-tools test-admin screenshots test-programs soak trust bench bench-growth bench-smoke bench-clients bench-tools bench-spark debug-test asan-test fuzz fuzz-smoke fuzz-states cov html lint go-nsq completions \
-    go-client wheel wheels wheel-test wheel-extras clean
+    go-client wheel wheels wheel-test wheel-extras chroot-test test-pythons check-workflows clean
 
 help:
 	@echo "make up                start nsqlookupd, nsqd (ports 4150 and 4151, data in ./data) and nsqadmin, whose page is on port 4171"
@@ -49,6 +49,9 @@ help:
 	@echo "make wheels            wheels for glibc 2.28 and every Python from 3.11 that is here (PYTHONS='python3.12 ...' names them)"
 	@echo "make wheel-test        install each of them without a compiler, and run tests against it, as root and as nobody"
 	@echo "make wheel-extras      install each extra alone: its size, and that its programs start"
+	@echo "make chroot-test       the tutorial, word by word, on a bare Debian with the wheel (apt install debootstrap; as root)"
+	@echo "make test-pythons      tests on every Python from 3.11 that is here"
+	@echo "make check-workflows   .github/workflows, by actionlint and cibuildwheel; needs go"
 	@echo "make clean             remove everything built, .venv too"
 
 # All but spark: see IF_SPARK.
@@ -272,6 +275,19 @@ wheel-test: $(READY)
 
 wheel-extras: $(READY)
 	@$(IN_VENV) NSQFAST_WHEELS=dist NSQFAST_EXTRAS=1 $(BIN)/pytest -q -rP tests/packaging/test_installed.py $(ARGS)
+
+chroot-test: $(READY)
+	@$(BIN)/python -m wheels.chroot $(ARGS)
+
+test-pythons: $(READY)
+	@PYTHONS="$(PYTHONS)" $(BIN)/python -m wheels.pythons $(ARGS)
+
+# actionlint is a program in Go.
+check-workflows: $(READY)
+	@command -v go >/dev/null 2>&1 || { echo "nsqfast: go is missing: apt install golang-go" >&2; exit 1; }
+	@go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.7 .github/workflows/*.yml
+	@$(WITH_GROUP) workflows
+	@for arch in x86_64 aarch64; do $(BIN)/cibuildwheel --platform linux --archs $$arch --print-build-identifiers; done
 
 clean:
 	@rm -rf build dist .venv .go-nsq .coverage htmlcov *.egg-info

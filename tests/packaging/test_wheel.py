@@ -60,6 +60,18 @@ def list_needed_glibc(module):
     ]
 
 
+def list_unknown_symbols(module):
+    """What a compiled module hopes to find that is neither Python's nor known to the glibc it was linked against."""
+    symbols = module.get_section_by_name(".dynsym")
+    versions = module.get_section_by_name(".gnu.version")
+    for number, symbol in enumerate(symbols.iter_symbols()):
+        version = None if versions is None else versions.get_symbol(number).entry.ndx
+        is_wanted = symbol.entry.st_shndx == "SHN_UNDEF" and symbol.entry.st_info.bind != "STB_WEAK"
+        is_known = isinstance(version, int) or symbol.name.startswith(("Py", "_Py"))
+        if symbol.name and is_wanted and not is_known:
+            yield symbol.name
+
+
 def test_it_is_small(wheel, archive):
     assert wheel.stat().st_size < SIZE_MAX
     assert sum(each.file_size for each in archive.infolist()) < UNPACKED_SIZE_MAX
@@ -114,6 +126,7 @@ def test_compiled_modules_fit_elsewhere(wheel, archive):
         assert max(list_needed_glibc(module), default=GLIBC_MAX) <= tuple(
             map(int, floor.groups())
         ), name
+        assert list(list_unknown_symbols(module)) == [], name
         tags = {tag.entry.d_tag for tag in module.get_section_by_name(".dynamic").iter_tags()}
         assert not tags & {"DT_RPATH", "DT_RUNPATH"}, name
         assert module.get_section_by_name(".debug_info") is None, name
