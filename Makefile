@@ -257,7 +257,7 @@ completions: ext
 # In a copy of the sources: build/lib keeps the modules of yesterday, and the build that is running stays as it is.
 WITH_GROUP = $(BIN)/python -m pip install -q --disable-pip-version-check --group
 CHECK_WHEELS = $(BIN)/twine check --strict dist/* && $(BIN)/check-wheel-contents dist/*.whl \
-	&& for wheel in dist/*.whl; do $(BIN)/auditwheel show $$wheel | grep tag; done \
+	&& for wheel in dist/*.whl; do $(BIN)/auditwheel show $$wheel | grep 'platform tag:'; done \
 	&& $(IN_VENV) NSQFAST_WHEELS=dist $(BIN)/pytest -q tests/packaging/test_wheel.py
 
 wheel: $(READY)

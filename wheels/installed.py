@@ -47,7 +47,7 @@ def copy_tests(target: Path) -> None:
         if not name.startswith(NOT_COPIED):
             place = target / name
             place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, place)
+            shutil.copy2(ROOT / name, place, follow_symlinks=False)
     if (ROOT / ".go-nsq").exists():
         shutil.copytree(ROOT / ".go-nsq", target / ".go-nsq")
     subprocess.run(["chmod", "-R", "a+rX", target], check=True)
