@@ -29,9 +29,9 @@ A flag begins with one hyphen or two; `--name value` and `--name=value` are the 
 after an equals sign: `--name=false`. A flag that is *repeatable* adds to a list each time. Durations are written as
 `250ms`, `90s` or `1h30m`.
 
-The daemons (nsqd, nsqlookupd, nsqadmin) also read a TOML file, `--config=FILE`, in which a setting has the name in the
-column *key*; a dash there means that it has none. A flag on the command line overrides the file, which overrides the
-default. In TOML a duration is text (`"90s"`), a list is a list.
+The daemons (nsqd, nsqlookupd, nsqadmin) also read a TOML file, `--config=FILE`, in which a setting has the name of its
+flag with underscores, unless the table says otherwise. A flag on the command line overrides the file, which overrides
+the default. In TOML a duration is text (`"90s"`), a list is a list.
 
 ```toml title="nsqd.toml"
 data_path = "/var/lib/nsqd"
@@ -71,12 +71,10 @@ def write_program(name: str, about: str, cls: type[Any], *, has_keys: bool) -> I
         options, plain = [*declared(Common), *options], {**defaults(Common), **plain}
     for group, items in by_group(options).items():
         yield f"### {group} {{ #{anchor(name, group)} }}\n" if group else ""
-        yield "| flag | key | default | |" if has_keys else "| flag | default | |"
-        yield "|---|---|---|---|" if has_keys else "|---|---|---|"
+        yield "| flag | default | |\n|---|---|---|"
         for item in items:
-            key = f"`{item.key}` |" if item.key else "– |"
-            cells = f"`--{item.flag}` | {key if has_keys else ''} {show_default(item, plain)}"
-            yield f"| {cells} | {describe(item)} |"
+            key = describe_key(item) if has_keys else ""
+            yield f"| `--{item.flag}` | {show_default(item, plain)} | {describe(item)}{key} |"
         yield ""
 
 
@@ -93,6 +91,13 @@ def show_default(item: Option, plain: dict[str, Any]) -> str:
         return "–"
     shown = item.kind.show(value).strip('"')
     return f"`{shown}`" if shown else "–"
+
+
+def describe_key(item: Option) -> str:
+    """Its key in the file, if that is not its flag with underscores."""
+    if not item.key:
+        return "" if item.flag in {"config", *AT_ONCE} else "; not in the file"
+    return "" if item.key == item.flag.replace("-", "_") else f"; in the file `{item.key}`"
 
 
 def describe(item: Option) -> str:

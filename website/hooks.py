@@ -27,6 +27,7 @@ PAGES = (
     *(str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("benchmarks/results/*.md"))),
 )
 EXAMPLES = "examples.md"
+OPTIONS = "reference/configuration.md"
 LANGUAGES = {".py": "python", ".go": "go", ".js": "js", ".mjs": "js", ".rs": "rust", ".sh": "sh"}
 _LINK = re.compile(r"(?<=\]\()([^)\s#]+)(#[^)\s]*)?(?=[)\s])")
 _CODE = re.compile(r"^([ \t]*)(```+|~~~+).*?^\1\2[ \t]*$|`[^`\n]+`", re.DOTALL | re.MULTILINE)
@@ -68,7 +69,8 @@ def on_page_content(html: str, *, page: Page, **_: object) -> str:
         svg = (folder / picture[1]).read_text(encoding="utf-8")
         return re.sub(r"^\s+", "", svg, flags=re.MULTILINE)
 
-    return _DIAGRAM.sub(include, html)
+    html = _DIAGRAM.sub(include, html)
+    return f'<div class="options">{html}</div>' if page.file.src_uri == OPTIONS else html
 
 
 def relink(link: re.Match[str], page: Page) -> str:

@@ -2,10 +2,12 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 
 import pytest
+from playwright.sync_api import sync_playwright
 
 from support.server import ROOT
 
@@ -63,6 +65,24 @@ def test_marks_of_tests_are_not_shown(site):
     text = "".join(path.read_text(encoding="utf-8") for path in site.rglob("*.html"))
     assert "<!-- not run" not in text
     assert "<!-- run" not in text
+
+
+@pytest.mark.skipif(
+    not shutil.which("chromium"), reason="chromium is missing: apt install chromium"
+)
+def test_the_search_works_from_the_disk_and_without_a_network(site):
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
+        page = browser.new_context(offline=True).new_page()
+        errors = []
+        page.on("pageerror", lambda error: errors.append(error))
+        page.goto((site / "howto" / "tls.html").as_uri())
+        page.fill("input.md-search__input", "tombstone")
+        page.wait_for_selector(".md-search-result__item a[href*=COMPATIBILITY]")
+        browser.close()
+    assert errors == []
 
 
 @pytest.mark.parametrize("link", ["nothing.md", "CLIENT.md#nothing", "../nothing.py", "/CLIENT.md"])

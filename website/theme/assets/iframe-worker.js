@@ -1,6 +1,7 @@
 // A page that was opened from the disk may not start workers, so that of the search runs in a hidden frame.
 if (location.protocol === "file:") {
-  window.Worker = class extends EventTarget {
+  // The theme's script looks for this name to know where it runs.
+  window.IFrameWorker = window.Worker = class extends EventTarget {
     constructor(address) {
       super()
       this.queue = []
@@ -13,10 +14,11 @@ if (location.protocol === "file:") {
 
     start(address) {
       const inside = this.frame.contentWindow
+      const own = new URL(address, document.baseURI)
       const load = (url) =>
         new Promise((done, failed) => {
           const script = inside.document.createElement("script")
-          script.src = new URL(url, address)
+          script.src = new URL(url, own)
           script.onload = done
           script.onerror = failed
           inside.document.body.append(script)
@@ -29,7 +31,7 @@ if (location.protocol === "file:") {
       // One after another, as a worker would.
       inside.importScripts = (...urls) =>
         urls.reduce((before, url) => before.then(() => load(url)), Promise.resolve())
-      load(address).then(() => {
+      load(own).then(() => {
         this.inside = inside
         for (const data of this.queue.splice(0)) this.postMessage(data)
       })
