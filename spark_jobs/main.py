@@ -7,10 +7,10 @@ import importlib
 import sys
 from typing import TYPE_CHECKING
 
-from nsqfast import NSQ_VERSION, __version__
 from nsqfast.errors import PackageMissingError
 from nsqfast.extras import needs
 from nsqfast.spark_jobs.options import ABOUTS, PROGRAM
+from nsqfast.version import NSQ_VERSION, own_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +28,7 @@ _VERSION = ("--version", "-version")
 
 
 def main(argv: list[str] | None = None, spark: "SparkSession | None" = None) -> int:
-    """The result is the exit status; without a `spark` the job makes its own session."""
+    """Return the exit status; without a `spark` the job creates its own session."""
     words = sys.argv[1:] if argv is None else argv
     if words and words[0] in JOBS:
         try:
@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None, spark: "SparkSession | None" = None) -> 
         status: int = job.main(words[1:], spark)
         return status
     if words and words[0] in _VERSION:
-        sys.stdout.write(f"{PROGRAM} v{NSQ_VERSION}\nnsqfast {__version__}\n")
+        sys.stdout.write(f"{PROGRAM} v{NSQ_VERSION}\n{own_line()}\n")
         return 0
     is_help = bool(words) and words[0] in _HELP
     if is_help:
