@@ -76,10 +76,13 @@ def on_page_content(html: str, *, page: Page, **_: object) -> str:
 def relink(link: re.Match[str], page: Page) -> str:
     """The same file, as seen from where the page is on the site."""
     target = resolve(link[1], repository_path(page.file))
-    if target is None or target.startswith("docs/"):
+    is_among_docs = target is not None and target.startswith("docs/")
+    if target is None or (is_among_docs and repository_path(page.file).startswith("docs/")):
         return link[0]
     anchor = link[2] or ""
-    if target == "README.md":
+    if is_among_docs:
+        target = target.removeprefix("docs/")
+    elif target == "README.md":
         target = "index.md"
     elif target.startswith("examples") and not is_copied(target):
         target, anchor = EXAMPLES, anchor or example_anchor(target)

@@ -22,10 +22,10 @@ MACHINE = [
 ]
 # These have tests that do more than a reader would, or need other machines; each names the page.
 ELSEWHERE = {
-    "README.md": "tests/client/test_documents.py",
     "docs/BACKUP.md": "tests/tools/test_backup.py",
     "docs/CLIENT.md": "tests/client/test_documents.py",
     "docs/MIGRATING.md": "tests/client/test_migrating.py",
+    "docs/OPERATIONS.md": "tests/nsqd/test_operations.py",
     "docs/SPARK.md": "tests/spark/test_documents.py",
 }
 
