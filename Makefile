@@ -10,7 +10,7 @@ BUILD_EXT := $(BIN)/python setup.py -q build_ext --inplace
 IN_VENV := PATH="$(BIN):$$PATH"
 
 .PHONY: help up ext test test-spark spark-matrix test-client test-tools test-admin screenshots test-programs test-documents docs configuration soak trust bench bench-growth bench-smoke bench-clients bench-tools bench-spark debug-test asan-test fuzz fuzz-smoke fuzz-states cov html lint go-nsq completions \
-    go-client wheel clean
+    go-client wheel wheels wheel-test wheel-extras chroot-test test-pythons check-workflows clean
 
 help:
 	@echo "make up                start nsqlookupd, nsqd (ports 4150 and 4151, data in ./data) and nsqadmin, whose page is on port 4171"
@@ -47,14 +47,20 @@ help:
 	@echo "make html              _ext/*.html: which lines touch the Python C API"
 	@echo "make go-nsq            build the NSQ programs in Go that compatibility tests talk to"
 	@echo "make completions       completions/ for bash and zsh, from the options of every program"
-	@echo "make wheel             sdist and wheel in dist/"
+	@echo "make wheel             sdist in dist/, and a wheel for this Python and this machine's glibc"
+	@echo "make wheels            wheels for glibc 2.28 and every Python from 3.11 that is here (PYTHONS='python3.12 ...' names them)"
+	@echo "make wheel-test        install each of them without a compiler, and run tests against it, as root and as nobody"
+	@echo "make wheel-extras      install each extra alone: its size, and that its programs start"
+	@echo "make chroot-test       the tutorial, word by word, on a bare Debian with the wheel (apt install debootstrap; as root)"
+	@echo "make test-pythons      tests on every Python from 3.11 that is here"
+	@echo "make check-workflows   .github/workflows, by actionlint and cibuildwheel; needs go"
 	@echo "make clean             remove everything built, .venv too"
 
 # All but spark: see IF_SPARK.
 EXTRAS := admin,arrays,arrow,bench,opentelemetry,server,snappy
 
 $(READY): pyproject.toml
-	@sh .ci/check-tools "$(PYTHON)"
+	@test ! -f .ci/check-tools || sh .ci/check-tools "$(PYTHON)"
 	@echo "nsqfast: preparing .venv (once; a minute or two)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -U "pip>=25.1"
@@ -66,7 +72,7 @@ ext: $(READY)
 	@$(BUILD_EXT)
 
 # PySpark is half a gigabyte, so it is installed where it can run; what else needs it says that Java is missing.
-HAS_JAVA = $(BIN)/python .ci/check_java.py
+HAS_JAVA = test -f .ci/check_java.py && $(BIN)/python .ci/check_java.py
 IF_SPARK = if $(HAS_JAVA) && ! $(BIN)/python -c 'import pyspark' 2>/dev/null; then \
 	    echo "nsqfast: installing PySpark (once; a minute or two)"; \
 	    $(BIN)/python -m pip install -q --disable-pip-version-check 'nsqfast[spark]'; \
@@ -261,10 +267,40 @@ completions: ext
 	@$(BIN)/python -m nsqfast.tools.completion.main bash > completions/nsqfast.bash
 	@$(BIN)/python -m nsqfast.tools.completion.main zsh > completions/_nsqfast
 
-# build/lib keeps the modules of yesterday, and whatever lies there goes into a wheel.
+# In a copy of the sources: build/lib keeps the modules of yesterday, and the build that is running stays as it is.
+WITH_GROUP = $(BIN)/python -m pip install -q --disable-pip-version-check --group
+CHECK_WHEELS = $(BIN)/twine check --strict dist/* && $(BIN)/check-wheel-contents dist/*.whl \
+	&& for wheel in dist/*.whl; do $(BIN)/auditwheel show $$wheel | grep 'platform tag:'; done \
+	&& $(IN_VENV) NSQFAST_WHEELS=dist $(BIN)/pytest -q tests/packaging/test_wheel.py
+
 wheel: $(READY)
-	@rm -rf build dist
-	@$(BIN)/python -m build
+	@$(WITH_GROUP) wheels
+	@$(BIN)/python -m wheels.build --native
+	@$(CHECK_WHEELS)
+
+wheels: $(READY)
+	@$(WITH_GROUP) wheels
+	@PYTHONS="$(PYTHONS)" $(BIN)/python -m wheels.build
+	@$(CHECK_WHEELS)
+
+wheel-test: $(READY)
+	@PYTHONS="$(PYTHONS)" $(BIN)/python -m wheels.installed $(ARGS)
+
+wheel-extras: $(READY)
+	@$(IN_VENV) NSQFAST_WHEELS=dist NSQFAST_EXTRAS=1 $(BIN)/pytest -q -rP tests/packaging/test_installed.py $(ARGS)
+
+chroot-test: $(READY)
+	@$(BIN)/python -m wheels.chroot $(ARGS)
+
+test-pythons: $(READY)
+	@PYTHONS="$(PYTHONS)" $(BIN)/python -m wheels.pythons $(ARGS)
+
+# actionlint is a program in Go.
+check-workflows: $(READY)
+	@command -v go >/dev/null 2>&1 || { echo "nsqfast: go is missing: apt install golang-go" >&2; exit 1; }
+	@go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.7 .github/workflows/*.yml
+	@$(WITH_GROUP) workflows
+	@for arch in x86_64 aarch64; do $(BIN)/cibuildwheel --platform linux --archs $$arch --print-build-identifiers; done
 
 clean:
 	@rm -rf build dist .venv .go-nsq .coverage htmlcov *.egg-info

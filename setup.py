@@ -11,10 +11,15 @@ Switches, read from the environment so that pip, build and setup.py obey them al
 
 import os
 import re
+import shutil
+import subprocess
+import sysconfig
 from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
+from setuptools.command.build import build
 from setuptools.command.build_ext import build_ext
+from setuptools.command.editable_wheel import editable_wheel
 
 ROOT = Path(__file__).resolve().parent
 MIRROR = ROOT / "build" / "pxd"  # nsqfast/_ext/ as Cython and mypy expect to find it
@@ -66,6 +71,37 @@ DIRECTIVES = {
     "cdivision": True,
     "linetrace": TRACE,
 }
+
+
+def check_compiler():
+    """End in one line where there is no C compiler, or where it does not find what it needs."""
+    words = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()
+    if shutil.which(words[0]) is None:
+        raise SystemExit(
+            f"nsqfast: no C compiler ({words[0]}): apt install gcc python3-dev, or install the wheel"
+        )
+    includes = {sysconfig.get_path("include"), sysconfig.get_path("platinclude")}
+    command = [*words, *(f"-I{each}" for each in includes), "-E", "-x", "c", "-"]
+    done = subprocess.run(
+        command, input="#include <Python.h>\n", capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        said = next((line for line in done.stderr.splitlines() if "error" in line), "")
+        is_missing = re.search(r"error: '?Python\.h", said)
+        what = "Python.h is missing" if is_missing else f"{words[0]} does not work ({said})"
+        raise SystemExit(f"nsqfast: {what}: apt install gcc python3-dev, or install the wheel")
+
+
+class Build(build):
+    def run(self):
+        check_compiler()
+        super().run()
+
+
+class EditableWheel(editable_wheel):
+    def run(self):
+        check_compiler()
+        super().run()
 
 
 class BuildExt(build_ext):
@@ -168,5 +204,5 @@ setup(
         )
         for path in sorted(ROOT.glob("_ext/*/*.pyx"))
     ],
-    cmdclass={"build_ext": BuildExt},
+    cmdclass={"build": Build, "build_ext": BuildExt, "editable_wheel": EditableWheel},
 )

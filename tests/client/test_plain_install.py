@@ -5,30 +5,11 @@ import re
 import pytest
 
 from support.certificates import Certificates
+from support.extras import EXTRAS, FLAGS
 from support.plain_install import link_installed, read_project, run_with
 from support.server import start_nsqd, start_nsqlookupd
 
 pytestmark = pytest.mark.slow
-
-NOWHERE = "--nsqd-tcp-address=127.0.0.1:1"
-# What each program has to be told so that nothing but its extra is missing.
-FLAGS = {
-    "nsqfast-nsqd": [],
-    "nsqfast-nsqlookupd": [],
-    "nsqfast-nsqadmin": ["--lookupd-http-address=127.0.0.1:1"],
-    "nsqfast-nsq-to-file": ["--topic=t", NOWHERE],
-    "nsqfast-replay": [NOWHERE, "archive.log"],
-    "nsqfast-bench": ["pub", "--topic=t"],
-    "nsqfast-nsq-to-http": ["--topic=t", NOWHERE, "--post=http://127.0.0.1:1/"],
-    "nsqfast-completion": ["bash"],
-    "nsqfast-nsq-tail": ["--topic=t", NOWHERE],
-    "nsqfast-nsq-spool": ["--topic=t", "--channel=c", "--spool=spool", NOWHERE],
-    "nsqfast-nsq-stat": ["--topic=t", "--channel=c", "--nsqd-http-address=127.0.0.1:1"],
-    "nsqfast-nsq-to-nsq": ["--topic=t", NOWHERE, "--destination-nsqd-tcp-address=127.0.0.1:1"],
-    "nsqfast-to-nsq": ["--topic=t", NOWHERE],
-    "nsqfast-spark": ["ingest", "--topic=t"],
-}
-EXTRAS = {"nsqfast-nsqadmin": "admin", "nsqfast-spark": "spark"}
 
 ASYNC = """
 import asyncio, sys

@@ -81,10 +81,12 @@ def run(work, answer, **settings):
             server = await asyncio.start_server(node.serve, "127.0.0.1", 0)
             node.port = server.sockets[0].getsockname()[1]
             node.address = f"127.0.0.1:{node.port}"
-            async with server, Upstream(Options(**settings)) as upstream:
-                await work(upstream, node)
-            for task in node.tasks:
-                task.cancel()
+            async with server:
+                async with Upstream(Options(**settings)) as upstream:
+                    await work(upstream, node)
+                # From Python 3.12 on the server waits for its connections, and some are silent for ever.
+                for task in node.tasks:
+                    task.cancel()
             results = await asyncio.gather(*node.tasks, return_exceptions=True)
         assert [error for error in results if isinstance(error, Exception)] == []
         assert errors == []
