@@ -1,0 +1,26 @@
+"""Runs a page of docs/: its commands and programs in their order, and compares what they print with what the page says.
+
+A page is Markdown with fenced blocks. What each does:
+
+| block | |
+|---|---|
+| `sh` | run by the bash of its terminal, with `set -e`; a program in the background ends with `&` |
+| `python` | run by the same bash, as `python3 FILE` |
+| any, with `title="NAME"` | written to the file NAME in the working folder; not run |
+| `text`, `console`, `json` after one that was run | what that one prints; a heading in between ends this |
+| `go`, `js`, `rust` ... without a title | an error, unless marked as not run |
+| any other | nothing |
+
+HTML comments on the lines before a block (or anywhere, for `run`) say what a reader does without being told:
+
+| comment | |
+|---|---|
+| `<!-- not run: REASON -->` | the block is shown only; Python still has to compile |
+| `<!-- terminal: 2 -->` | it is typed into that terminal, where the last command may run on. A terminal that is busy gets a Ctrl-C first. Before expected output: that terminal shows it, now or soon |
+| `<!-- fails: REASON -->` | the block ends with a status other than 0 |
+| `<!-- port: 4180 -->` | afterwards wait until something listens there; nsqd, nsqlookupd and nsqadmin are waited for anyway |
+| `<!-- needs: go -->` | left out where this command is missing, and so is all that follows up to the next heading |
+| `<!-- run: COMMANDS -->` | run as if it were an `sh` block, in the first terminal or `terminal` of the line before |
+
+`documents/run.py PAGE` runs one; it needs nothing but Python, bash and what the page uses.
+"""

@@ -1,0 +1,79 @@
+"""Every page of docs/ and README.md: what it says to type is typed, on a machine of its own where the ports are free."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from documents.harness.blocks import PageError, read_blocks
+from support.server import ROOT
+
+RUN = Path(__file__).with_name("run.py")
+DOCS = ROOT / "docs"
+# A network with nothing on it, folders and a list of processes of its own; all that it started ends with it.
+MACHINE = ["unshare", "--net", "--mount", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc"]  # fmt: skip
+HOST = "myhost"
+# These have tests that do more than a reader would, or need other machines; each names the page.
+ELSEWHERE = {
+    "docs/BACKUP.md": "tests/tools/test_backup.py",
+    "docs/CLIENT.md": "tests/client/test_documents.py",
+    "docs/MIGRATING.md": "tests/client/test_migrating.py",
+    "docs/SPARK.md": "tests/spark/test_documents.py",
+}
+
+
+def why_not():
+    """Why there can be no such machine here; '' if there can."""
+    try:
+        made = subprocess.run([*MACHINE, "true"], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return "unshare is missing: apt install util-linux"
+    return f"namespaces are not permitted: {made.stderr.strip()}" if made.returncode else ""
+
+
+def list_pages():
+    pages = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+    return [str(path.relative_to(ROOT)) for path in pages]
+
+
+def blocks_of(name):
+    return list(read_blocks((ROOT / name).read_text(encoding="utf-8")))
+
+
+PAGES = [name for name in list_pages() if name not in ELSEWHERE]
+RUN_PAGES = [
+    name
+    for name in PAGES
+    if any(block.is_run and "not run" not in block.marks for block in blocks_of(name))
+]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(bool(why_not()), reason=why_not())
+@pytest.mark.parametrize("name", RUN_PAGES)
+def test_it_does_what_it_says(name):
+    done = subprocess.run(
+        [*MACHINE, sys.executable, str(RUN), "--machine", HOST, str(ROOT / name)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    print(done.stdout)
+
+
+@pytest.mark.parametrize("name", list_pages())
+def test_what_is_not_run_has_a_reason(name):
+    for block in blocks_of(name):
+        for mark in ("not run", "fails"):
+            if mark in block.marks:
+                assert len(block.marks[mark].split()) >= 2, f"{name}:{block.line}"
+
+
+@pytest.mark.parametrize(("name", "test"), ELSEWHERE.items())
+def test_the_others_are_run_elsewhere(name, test):
+    assert Path(name).name in (ROOT / test).read_text(encoding="utf-8")
