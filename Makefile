@@ -142,17 +142,22 @@ trust: ext
 	@$(IF_GO)
 	@$(IN_VENV) $(BIN)/pytest tests/durability -m trust -s $(ARGS)
 
+# docs/performance.md has tables of the reports.
+QUOTE = $(BIN)/python benchmarks/quotes.py
+
 bench: ext
 	@$(IF_GO)
 	@mkdir -p build
 	@$(IN_VENV) $(BIN)/pytest benchmarks --ignore=benchmarks/client --ignore=benchmarks/tools --ignore=benchmarks/spark --ignore=benchmarks/growth --benchmark-json=build/bench.json --benchmark-columns=median,iqr,rounds $(ARGS)
 	@$(BIN)/python benchmarks/report.py build/bench.json benchmarks/results
+	@$(QUOTE)
 
 bench-growth: ext
 	@$(IF_GO)
 	@mkdir -p build
 	@$(IN_VENV) $(BIN)/pytest benchmarks/growth -q --growth-scale=full -o faulthandler_timeout=0 --benchmark-json=build/growth.json --benchmark-columns=rounds $(ARGS)
 	@$(BIN)/python benchmarks/growth/table.py build/growth.json benchmarks/results/GROWTH.md
+	@$(QUOTE)
 
 # The other clients are worth a try, not a failure.
 bench-clients: ext
@@ -161,6 +166,7 @@ bench-clients: ext
 	@mkdir -p build
 	@$(IN_VENV) $(BIN)/pytest benchmarks/client -q --benchmark-json=build/clients.json --benchmark-columns=rounds $(ARGS)
 	@$(BIN)/python benchmarks/client/table.py build/clients.json benchmarks/results/CLIENTS.md
+	@$(QUOTE)
 	@cat benchmarks/results/CLIENTS.md
 
 bench-tools: ext
@@ -168,6 +174,7 @@ bench-tools: ext
 	@mkdir -p build
 	@$(IN_VENV) $(BIN)/pytest benchmarks/tools -q --benchmark-json=build/tools.json --benchmark-columns=rounds $(ARGS)
 	@$(BIN)/python benchmarks/tools/table.py build/tools.json benchmarks/results/TOOLS.md
+	@$(QUOTE)
 	@cat benchmarks/results/TOOLS.md
 
 bench-spark: ext
@@ -176,6 +183,7 @@ bench-spark: ext
 	@mkdir -p build
 	@$(IN_VENV) $(BIN)/pytest benchmarks/spark -q --benchmark-json=build/spark.json --benchmark-columns=rounds $(ARGS)
 	@$(BIN)/python benchmarks/spark/table.py build/spark.json benchmarks/results/SPARK.md
+	@$(QUOTE)
 	@cat benchmarks/results/SPARK.md
 
 bench-smoke: ext
