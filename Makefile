@@ -81,7 +81,7 @@ IF_GO = if test ! -x .go-nsq/nsqd && command -v go >/dev/null 2>&1; then \
 
 # Each takes minutes; ARGS may name anything.
 CLIENT_TESTS := tests/client tests/cluster tests/fuzz
-PROGRAM_TESTS := $(addprefix tests/client/test_,examples.py spark_examples.py integrations.py programs.py)
+PROGRAM_TESTS := $(addprefix tests/client/test_,examples.py other_languages.py spark_examples.py integrations.py programs.py)
 TOOL_TESTS := tests/tools tests/archives tests/spool
 ADMIN_TESTS := tests/nsqadmin tests/admin_ui
 SPARK_TESTS := tests/spark
