@@ -1,9 +1,13 @@
 """The HTTP reference has every endpoint that the routers have, and no other; what is for operators is so there."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
+from aiohttp import web
 
+from nsqfast.nsqadmin.api.routes import add_routes
+from nsqfast.nsqadmin.options import Options as AdminOptions
 from nsqfast.nsqlookupd.http_api import HttpApi as LookupdApi
 from nsqfast.nsqlookupd.options import Options as LookupdOptions
 from nsqfast.nsqlookupd.server import Server as Lookupd
@@ -48,6 +52,19 @@ def nsqlookupd():
 def test_every_endpoint_is_there_once(request, name):
     listed = [one for found, _ in read_sections(read_page(name)) for one in found]
     assert sorted(listed) == sorted(one for one, _ in list_routes(request.getfixturevalue(name)))
+
+
+def test_every_endpoint_of_nsqadmin_is_there_once():
+    """Those of NSQ; the ones of our own pages stand in docs/ADMIN.md."""
+    app = web.Application()
+    add_routes(app, SimpleNamespace(options=AdminOptions(), upstream=None))
+    routes = {
+        (route.method, route.resource.canonical)
+        for route in app.router.routes()
+        if route.method != "HEAD"
+    }
+    listed = [one for found, _ in read_sections(read_page("nsqadmin")) for one in found]
+    assert sorted(listed) == sorted(routes | {("GET", "/metrics")})
 
 
 @pytest.mark.parametrize("name", ["nsqd", "nsqlookupd"])
