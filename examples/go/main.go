@@ -1,6 +1,6 @@
 // Print messages and finish them, until Ctrl-C; one that says "fail" is requeued once.
 //
-//	cd examples/go && go run . [--nsqd HOST:PORT] [--nsqlookupd HOST:PORT] [TOPIC [CHANNEL]]
+//	cd examples/go && go run . [TOPIC [CHANNEL]] [--nsqd HOST:PORT] [--nsqlookupd HOST:PORT]
 package main
 
 import (
@@ -40,17 +40,28 @@ func (a *addresses) Set(value string) error {
 	return nil
 }
 
+// readNames reads the flags, which may stand before, behind or between the names that it returns.
+func readNames() (names []string) {
+	for rest := os.Args[1:]; ; rest = flag.Args()[1:] {
+		flag.CommandLine.Parse(rest) // an error ends the program
+		if flag.NArg() == 0 {
+			return names
+		}
+		names = append(names, flag.Arg(0))
+	}
+}
+
 func main() {
 	var nsqd, nsqlookupd addresses
 	flag.Var(&nsqd, "nsqd", "TCP `HOST:PORT` of an nsqd; repeat it for more (default 127.0.0.1:4150)")
 	flag.Var(&nsqlookupd, "nsqlookupd", "HTTP `HOST:PORT` of an nsqlookupd, which knows the nsqd")
-	flag.Parse()
+	names := readNames()
 	topic, channel := "test", "printer"
-	if flag.NArg() > 0 {
-		topic = flag.Arg(0)
+	if len(names) > 0 {
+		topic = names[0]
 	}
-	if flag.NArg() > 1 {
-		channel = flag.Arg(1)
+	if len(names) > 1 {
+		channel = names[1]
 	}
 	if len(nsqd) == 0 && len(nsqlookupd) == 0 {
 		nsqd = addresses{"127.0.0.1:4150"}

@@ -104,7 +104,7 @@ def check(running, number):
 
 
 def test_messages_are_finished_and_requeued(broker, address, topic, consumer):
-    with Program(*consumer, "--nsqd", address, topic, "c") as running:
+    with Program(*consumer, topic, "c", "--nsqd", address) as running:
         eventually(lambda: is_subscribed(broker.http, topic, "c"))
         publish(address, topic, b"one", b"fail")
         check(running, signal.SIGINT)
@@ -116,7 +116,7 @@ def test_nsqlookupd_is_asked(broker, lookup, address, topic, consumer):
     publish(address, topic, b"one", b"fail")
     eventually(lambda: get(lookup.http, f"/lookup?topic={topic}").json().get("producers"))
     place = "{}:{}".format(*lookup.http)
-    with Program(*consumer, "--nsqlookupd", place, topic, "c") as running:
+    with Program(*consumer, topic, "--nsqlookupd", place, "c") as running:
         check(running, signal.SIGTERM)
     eventually(lambda: left(broker, topic) == 0)
 
