@@ -9,7 +9,7 @@ BUILD_EXT := $(BIN)/python setup.py -q build_ext --inplace
 # Some tests call tools by name: cython-lint calls pycodestyle, say.
 IN_VENV := PATH="$(BIN):$$PATH"
 
-.PHONY: help up ext test test-spark spark-matrix test-client test-tools test-admin screenshots test-programs soak trust bench bench-growth bench-smoke bench-clients bench-tools bench-spark debug-test asan-test fuzz fuzz-smoke fuzz-states cov html lint go-nsq completions \
+.PHONY: help up ext test test-spark spark-matrix test-client test-tools test-admin screenshots test-programs test-documents docs configuration soak trust bench bench-growth bench-smoke bench-clients bench-tools bench-spark debug-test asan-test fuzz fuzz-smoke fuzz-states cov html lint go-nsq completions \
     go-client wheel clean
 
 help:
@@ -24,6 +24,8 @@ help:
 	@echo "make test-admin        tests of nsqadmin, those in a browser (apt install chromium) among them"
 	@echo "make screenshots       docs/screenshots: every page and dialog of nsqadmin"
 	@echo "make test-programs     the examples, and other whole programs that use the client library"
+	@echo "make test-documents    every command and program in the documents, and the site"
+	@echo "make docs              the documents as a site, in build/site; a warning is an error"
 	@echo "make test-spark        those of make test that need PySpark and Java 17 or newer"
 	@echo "make spark-matrix      the same on every PySpark that is supported: 4.0, 4.2, 4.3 (SPARKS=4.1 for another)"
 	@echo "make soak              the tests that take long"
@@ -56,7 +58,7 @@ $(READY): pyproject.toml
 	@echo "nsqfast: preparing .venv (once; a minute or two)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -U "pip>=25.1"
-	@$(BIN)/python -m pip install -q --group dev
+	@$(BIN)/python -m pip install -q --group dev --group docs
 	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install -q --no-build-isolation -e '.[$(EXTRAS)]'
 	@touch $@
 
@@ -84,9 +86,10 @@ CLIENT_TESTS := tests/client tests/cluster tests/fuzz
 PROGRAM_TESTS := $(addprefix tests/client/test_,examples.py other_languages.py spark_examples.py integrations.py programs.py)
 TOOL_TESTS := tests/tools tests/archives tests/spool
 ADMIN_TESTS := tests/nsqadmin tests/admin_ui
+DOCUMENT_TESTS := tests/documents
 SPARK_TESTS := tests/spark
 IS_NAMED := $(findstring tests/,$(ARGS))
-NOT_HERE = $(if $(IS_NAMED),,$(patsubst %,--ignore=%,$(CLIENT_TESTS) $(TOOL_TESTS) $(ADMIN_TESTS) $(SPARK_TESTS)))
+NOT_HERE = $(if $(IS_NAMED),,$(patsubst %,--ignore=%,$(CLIENT_TESTS) $(TOOL_TESTS) $(ADMIN_TESTS) $(DOCUMENT_TESTS) $(SPARK_TESTS)))
 
 # Those of Spark in a process of their own, whose JVM is no child of the others' process.
 test: ext
@@ -132,6 +135,16 @@ test-programs: ext
 	@$(IF_GO)
 	@$(IF_SPARK)
 	@$(IN_VENV) $(BIN)/pytest $(PROGRAM_TESTS) $(ARGS)
+
+test-documents: ext
+	@$(IN_VENV) $(BIN)/pytest $(DOCUMENT_TESTS) $(ARGS)
+
+docs: configuration
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build -q --strict
+	@echo "nsqfast: build/site/index.html"
+
+configuration: ext
+	@$(BIN)/python website/configuration.py docs/reference/configuration.md
 
 soak: ext
 	@$(IF_GO)

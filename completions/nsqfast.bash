@@ -21,12 +21,14 @@ _nsqfast_flags() {
 
 _nsqfast_values() {
     case $1 in
+        'nsqfast-nsq-spool log-level') echo 'debug info warn error fatal' ;;
         'nsqfast-nsq-spool spool') echo @folder ;;
         'nsqfast-nsq-stat sort') echo 'topic channel ingress egress total mem disk inflt def req t-o msgs clients' ;;
         'nsqfast-nsq-tail format') echo 'text json hex' ;;
         'nsqfast-nsq-tail on-give-up') echo 'finish requeue exit topic:' ;;
         'nsqfast-nsq-to-file compression') echo 'none gzip zstd' ;;
         'nsqfast-nsq-to-file format') echo 'lines jsonl parquet arrow' ;;
+        'nsqfast-nsq-to-file log-level') echo 'debug info warn error fatal' ;;
         'nsqfast-nsq-to-file on-give-up') echo 'finish requeue exit topic:' ;;
         'nsqfast-nsq-to-file output-dir') echo @folder ;;
         'nsqfast-nsq-to-file work-dir') echo @folder ;;
@@ -59,7 +61,9 @@ _nsqfast_values() {
         'nsqfast-nsqlookupd log-level') echo 'debug info warn error fatal' ;;
         'nsqfast-replay dedupe') echo 'id body none' ;;
         'nsqfast-replay format') echo 'auto lines jsonl parquet arrow' ;;
+        'nsqfast-replay mode') echo 'failover spread' ;;
         'nsqfast-replay state') echo @file ;;
+        'nsqfast-replay unterminated') echo 'skip publish' ;;
         'nsqfast-spark checkpoint') echo @folder ;;
         'nsqfast-spark dead-letter') echo @folder ;;
         'nsqfast-spark format') echo 'parquet delta' ;;

@@ -26,8 +26,9 @@ LEVEL: Final = words(
     LEVELS, lambda text: f"invalid log level: {text} (debug, info, warn, error, fatal)"
 )
 FORMAT: Final = words(FORMATS, lambda text: f"invalid log format: {text} (text, json)")
-LEVEL_HELP: Final = "set log verbosity: debug, info, warn, error, or fatal"
-FORMAT_HELP: Final = "log lines: text, or json for one object per line"
+LEVEL_HELP: Final = "lowest level to log: debug, info, warn, error or fatal"
+LOG_PREFIX_HELP: Final = "what log lines begin with"
+FORMAT_HELP: Final = "form of log lines: text, or json for one object per line"
 
 _SHARED: Final = "nsqfast"
 

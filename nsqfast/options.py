@@ -2,47 +2,39 @@
 
     @dataclass(slots=True)
     class Options:
-        mem_queue_size: int = option(INT, 10000, "messages kept in memory")
+        mem_queue_size: int = option(INT, 10000, "messages kept in memory", group="Queues")
         sync_timeout_ns: int = option(DURATION, "2s", "longest time between two fsyncs")
 
 A field's flag is its name with hyphens, its config key its name, both without the unit `_ns`; if NSQ uses another name,
-the field says so. A flag on the command line overrides the config file, which overrides the default. The syntax is that
-of Go's flag package, because unit files and scripts written for NSQ rely on it: one hyphen or two, `--name=value` or
-`--name value`, booleans without a value, and everything after the first word that is not a flag is ignored.
+the field says so. The first option of a group names the group, and those declared after it belong to it, too.
 
-Go's NSQ accepts config files that make no sense: `deflate = 0` switches deflate *on*, and a list with a wrong element
-ends in a stack trace. Here an integer boolean means what it says, and every invalid value is refused by name.
+`command_line` reads flags, `config_file` reads TOML and `usage` writes the help text from what is declared here. A flag
+on the command line overrides the config file, which overrides the default.
 """
 
 import dataclasses
 import re
 from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from nsqfast.errors import OptionsError
 from nsqfast.gotext import (
-    INT64_MAX,
     format_duration,
     in_int64,
-    os_error,
     parse_bool,
     parse_duration_ns,
     parse_int,
     quote,
 )
 
-T = TypeVar("T")
-
 METADATA_KEY = "nsqfast.option"
 
 _DECIMAL = re.compile(r"[+-]?[0-9]+")
 _GO_TYPES = {bool: "bool", int: "int64", float: "float64", str: "string", list: "[]interface {}"}
-_ACRONYMS = frozenset(("id", "tcp", "http", "https", "tls", "ca", "udp", "e2e"))
 
 
 class FlagError(OptionsError):
-    """The command line cannot be read; the usage text should follow, and the exit status is 2."""
+    """The command line cannot be read; the exit status is 2."""
 
 
 class CoercionError(OptionsError):
@@ -221,15 +213,26 @@ class Option:
     key: str  # '' = the config file cannot set it
     kind: Kind
     help: str
+    group: str  # a title such as "Disk", under which the help text and the documents list it
 
 
 def option(
-    kind: Kind, default: Any, text: str, *, flag: str | None = None, key: str | None = None
+    kind: Kind,
+    default: Any,
+    text: str,
+    *,
+    flag: str | None = None,
+    key: str | None = None,
+    group: str | None = None,
 ) -> Any:
-    """Declare a dataclass field; a duration's default is written as in Go, a callable is a factory."""
+    """Declare a dataclass field; a duration's default is written as in Go, a callable is a factory.
+
+    Without a `group` it belongs to that of the option before it. A field that replaces one of a base class stands in
+    the place of that one, so it repeats the group if that one named it.
+    """
     if kind is DURATION:
         default = parse_duration_ns(default)
-    metadata = {METADATA_KEY: (kind, text, flag, key)}
+    metadata = {METADATA_KEY: (kind, text, flag, key, group)}
     if kind.is_list:
         return dataclasses.field(default_factory=list, metadata=metadata)
     if callable(default):
@@ -240,144 +243,16 @@ def option(
 def declared(cls: type[Any]) -> list[Option]:
     """Every option of a settings class, in the order of declaration."""
     found = []
+    group = ""
     for field in dataclasses.fields(cls):
         if METADATA_KEY not in field.metadata:
             continue
-        kind, text, flag, key = field.metadata[METADATA_KEY]
+        kind, text, flag, key, title = field.metadata[METADATA_KEY]
+        group = title or group
         name = field.name.removesuffix("_ns") if kind is DURATION else field.name
         flag = name.replace("_", "-") if flag is None else flag
-        found.append(Option(field.name, flag, name if key is None else key, kind, text))
+        found.append(Option(field.name, flag, name if key is None else key, kind, text, group))
     return found
-
-
-def by_key(cls: type[Any]) -> dict[str, Option]:
-    """Options by config key, which is also the name under /config/."""
-    return {item.key: item for item in declared(cls) if item.key}
-
-
-class HelpRequested(Exception):  # noqa: N818 - not an error
-    """-h or --help came before any error."""
-
-
-def read_flags(options: Iterable[Option], argv: list[str]) -> dict[str, Any]:
-    """Values, by attribute, of the given flags."""
-    return split_flags(options, argv)[0]
-
-
-def split_flags(options: Iterable[Option], argv: list[str]) -> tuple[dict[str, Any], list[str]]:
-    """Values, by attribute, of the given flags, and the words from the first one that is not a flag."""
-    known = {item.flag: item for item in options}
-    values: dict[str, Any] = {}
-    rest = list(argv)
-    while rest and len(rest[0]) > 1 and rest[0][0] == "-":
-        word = rest.pop(0)
-        if word == "--":
-            break
-        name, equals, text = word.removeprefix("-").removeprefix("-").partition("=")
-        if not name or name[0] == "-":
-            raise FlagError(f"bad flag syntax: {word}")
-        item = known.get(name)
-        if item is None:
-            if name in ("help", "h"):
-                raise HelpRequested
-            raise FlagError(f"flag provided but not defined: -{name}")
-        if not equals:
-            if item.kind.is_bool:
-                text = "true"
-            elif rest:
-                text = rest.pop(0)
-            else:
-                raise FlagError(f"flag needs an argument: -{name}")
-        _set_flag(values, item, text)
-    return values, rest
-
-
-def _set_flag(values: dict[str, Any], item: Option, text: str) -> None:
-    try:
-        value = item.kind.parse(text)
-    except ValueError as error:
-        if item.kind.is_bool:
-            raise FlagError(
-                f"invalid boolean value {quote(text)} for -{item.flag}: {error}"
-            ) from None
-        raise FlagError(f"invalid value {quote(text)} for flag -{item.flag}: {error}") from None
-    if item.kind.is_list:
-        value = values.get(item.attribute, []) + value
-    if item.kind is FLOATS:
-        value.sort(reverse=True)
-    values[item.attribute] = value
-
-
-def read_config(options: Iterable[Option], path: str, defaults: dict[str, Any]) -> dict[str, Any]:
-    """Values, by attribute, of the settings in a TOML file; unknown keys are ignored, as in NSQ."""
-    import tomllib
-
-    try:
-        with Path(path).open("rb") as file:
-            table = tomllib.load(file)
-    except OSError as error:
-        raise OptionsError(
-            f"failed to load config file {path} - open {path}: {os_error(error)}"
-        ) from None
-    except ValueError as error:
-        raise OptionsError(f"failed to load config file {path} - {error}") from None
-    except RecursionError:
-        raise OptionsError(f"failed to load config file {path} - nested too deeply") from None
-    present = [item for item in options if item.key and item.key in table]
-    for item in present:
-        if not _fits_int64(table[item.key]):
-            raise OptionsError(
-                f"failed to load config file {path} - {item.key}: an integer is out of range for int64"
-            )
-    values = {}
-    # NSQ checks the words first, so the first complaint of two is theirs.
-    for item in sorted(present, key=lambda item: not item.kind.is_word):
-        value = table[item.key]
-        try:
-            values[item.attribute] = item.kind.coerce(value)
-        except ValueError as error:
-            shown = _show_bool(value) if isinstance(value, bool) else value
-            if item.kind.is_word:
-                raise OptionsError(f"failed parsing {item.key} {shown}") from None
-            raise CoercionError(
-                f"Resolve failed to coerce value {shown} ({item.kind.show(defaults[item.attribute])}) "
-                f"for field {_go_field(item.key)} - {error}"
-            ) from None
-    return values
-
-
-def _fits_int64(value: object) -> bool:
-    """Whether TOML's 64 bits hold it; Python reads longer integers, some of which it then refuses to print."""
-    if isinstance(value, list):
-        return all(map(_fits_int64, value))
-    if isinstance(value, dict):
-        return all(map(_fits_int64, value.values()))
-    return not isinstance(value, int) or -INT64_MAX - 1 <= value <= INT64_MAX
-
-
-def _go_field(key: str) -> str:
-    return "".join(
-        part.upper() if part in _ACRONYMS else part.capitalize() for part in key.split("_")
-    )
-
-
-def usage(options: Iterable[Option], defaults: dict[str, Any], program: str) -> str:
-    """The help text, in Go's layout: sorted, the default in brackets unless it is empty."""
-    lines = [f"Usage of {program}:"]
-    for item in sorted(options, key=lambda item: item.flag):
-        lines.append(f"  -{item.flag} {item.kind.hint}".rstrip())
-        default = defaults[item.attribute]
-        shown = f" (default {item.kind.show(default)})" if default else ""
-        lines.append(f"    \t{item.help}{shown}")
-    return "\n".join(lines)
-
-
-@dataclasses.dataclass(slots=True)
-class Common:
-    """Flags that control the parser itself."""
-
-    config: str = option(STRING, "", "path to a TOML config file", key="")
-    version: bool = option(BOOL, False, "print version string", key="")
 
 
 def defaults(cls: type[Any]) -> dict[str, Any]:
@@ -390,28 +265,29 @@ def defaults(cls: type[Any]) -> dict[str, Any]:
     }
 
 
-def flags_or_usage(
-    options: list[Option], plain: dict[str, Any], argv: list[str], program: str
-) -> tuple[dict[str, Any], list[str]]:
-    """Like `split_flags`; --help prints the usage and exits by SystemExit, and an error is followed by the usage."""
-    try:
-        return split_flags(options, argv)
-    except HelpRequested:
-        import sys
-
-        print(usage(options, plain, program), file=sys.stderr)
-        raise SystemExit(0) from None
-    except FlagError as error:
-        raise FlagError(f"{error}\n{usage(options, plain, program)}") from None
+def by_key(cls: type[Any]) -> dict[str, Option]:
+    """Options by config key, which is also the name under /config/."""
+    return {item.key: item for item in declared(cls) if item.key}
 
 
-def parse_options(cls: type[T], argv: list[str], program: str, version: str) -> T:
-    """Read flags and config file; --help and --version print and exit by SystemExit."""
-    plain = {**defaults(Common), **defaults(cls)}
-    given, _ = flags_or_usage([*declared(Common), *declared(cls)], plain, argv, program)
-    if given.pop("version", False):
-        print(version)
-        raise SystemExit(0)
-    path = given.pop("config", "")
-    values = read_config(declared(cls), path, plain) if path else {}
-    return cls(**{**values, **given})
+def by_group(options: Iterable[Option]) -> dict[str, list[Option]]:
+    """Options by group; groups and their options are in the order of declaration."""
+    found: dict[str, list[Option]] = {}
+    for item in options:
+        found.setdefault(item.group, []).append(item)
+    return found
+
+
+@dataclasses.dataclass(slots=True)
+class Common:
+    """Flags that control the parser itself."""
+
+    config: str = option(STRING, "", "read settings from this TOML file", key="", group="General")
+    version: bool = option(BOOL, False, "print the version and exit", key="")
+
+
+def nearest_name(name: str, known: Iterable[str]) -> str:
+    """The known name that was probably meant; empty if none is similar."""
+    import difflib
+
+    return next(iter(difflib.get_close_matches(name, list(known), 1, cutoff=0.7)), "")

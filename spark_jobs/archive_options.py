@@ -17,23 +17,27 @@ class Options(TopicOptions, JobOptions):
     """Durations are in nanoseconds, with `_ns` behind the name."""
 
     # fmt: off
-    input: list[str] = option(STRINGS, [], "file, folder or glob of archives (may be given multiple times)")
-    output: str = option(STRING, "", "folder of Parquet by topic, date, hour and batch")
-    salvage: bool = option(BOOL, False, "load what can be read of damaged files as well, and report what cannot")
+    input: list[str] = option(
+        STRINGS, [], "file, folder or glob of archives (repeatable)", group="Input and output")
+    output: str = option(STRING, "", "folder of Parquet to write, by topic, date, hour and batch")
+
+    salvage: bool = option(
+        BOOL, False, "load what is readable of damaged files, too, and report the rest", group="How files are read")
     settle_ns: int = option(
         DURATION, "1m",
-        "leave a file for the next run if it changed within this time, or the hour in its name is not over so long; "
-        "0s takes all")
-    filename_format: str = option(STRING, FILENAME_FORMAT, "nsq_to_file's --filename-format when they were written")
-    datetime_format: str = option(STRING, DATETIME_FORMAT, "nsq_to_file's --datetime-format when they were written")
-    datetime_zone: str = option(STRING, "UTC", "time zone of the dates in the names: UTC, local, or as Europe/Berlin")
-    assume_topic: str = option(STRING, "", "topic of records that do not say one, in files whose names do not either")
-    assume_time: str = option(STRING, "", "time of records that do not say one, in files whose names do not either")
+        "leave a file for the next run if it changed within this time, or if the hour in its name ended within this "
+        "time; 0s = take all files")
+    filename_format: str = option(STRING, FILENAME_FORMAT, "--filename-format of nsq_to_file when it wrote them")
+    datetime_format: str = option(STRING, DATETIME_FORMAT, "--datetime-format of nsq_to_file when it wrote them")
+    datetime_zone: str = option(
+        STRING, "UTC", "time zone of the dates in the names: UTC, local, or a name such as Europe/Berlin")
+    assume_topic: str = option(STRING, "", "topic of records where neither they nor the file's name say one")
+    assume_time: str = option(STRING, "", "time of records where neither they nor the file's name say one")
     unterminated: str = option(
         text_such_as(SKIP, KEEP), SKIP,
-        "what a last line without its newline is: skip (torn, and damage) or keep (a record)")
-    batch_files: int = option(INT, 1000, "files of one batch, at most")
-    batch_bytes: int = option(INT, 1 << 30, "bytes of the files of one batch, about")
+        "what a file's last line is if it has no newline: skip (torn, and so damage) or keep (a record)")
+    batch_files: int = option(INT, 1000, "most files of one batch")
+    batch_bytes: int = option(INT, 1 << 30, "bytes of the files of one batch, roughly")
     # fmt: on
     assume_time_ns: int | None = field(default=None, init=False)
 

@@ -14,12 +14,13 @@ class Options(TopicOptions, JobOptions):
 
     # fmt: off
     input: list[str] = option(
-        STRINGS, [], "folder that ingest, load-archives or compact wrote (may be given multiple times)")
-    output: str = option(STRING, "", "folder to write to; empty, or of a run of the same that did not end")
+        STRINGS, [], "folder that ingest, load-archives or compact wrote (repeatable)", group="Input and output")
+    output: str = option(STRING, "", "folder to write to; empty, or left by a run of the same command that did not end")
+
     dedupe: bool = option(
-        BOOL, False, "leave out all but one of the messages with the same topic, id and timestamp_ns; "
-        "what has no id has no duplicates")
-    target_size: int = option(INT, TARGET_SIZE, "bytes of a file, about")
+        BOOL, False, "keep one of the messages with the same topic, id and timestamp_ns; "
+        "what has no id has no duplicates", group="How files are written")
+    target_size: int = option(INT, TARGET_SIZE, "bytes of a file, roughly")
     # fmt: on
 
     def check(self) -> None:

@@ -7,7 +7,7 @@ from nsqfast.names import is_valid_name
 from nsqfast.options import BOOL, DURATION, INT, STRING, PlainError, option, text_such_as
 from nsqfast.spark_jobs.layout import FORMATS, PARQUET
 from nsqfast.spark_jobs.options import ANY_NUMBER, AddressOptions, JobOptions, TopicOptions
-from nsqfast.tools.shared.options import CLIENT_OPTIONS
+from nsqfast.tools.shared.options import CLIENT_OPTIONS, CONSUMER_HELP
 
 EMBEDDED, EXTERNAL = "embedded", "external"
 RECEIVERS = (EMBEDDED, EXTERNAL)
@@ -20,32 +20,37 @@ class Options(TopicOptions, AddressOptions, JobOptions):
     """As on the command line. What is 0 or "" is left to the source."""
 
     # fmt: off
-    channel: str = option(STRING, "", "channel to consume")
-    spool: str = option(
-        STRING, "", "folder in which messages are kept until they are written; all executors have it, too")
-    output: str = option(STRING, "", "folder to write to, by topic, date, hour and batch")
-    checkpoint: str = option(STRING, "", "folder in which Spark notes how far it is; it belongs to one output")
-    available_now: bool = option(BOOL, False, "take what waits now, then end")
-    interval_ns: int = option(DURATION, "1s", "time from one batch to the next; 0 = as soon as there are messages")
-    format: str = option(text_such_as(*FORMATS), PARQUET, "what is written: parquet or delta")
-    json_schema: str = option(
-        STRING, "", "file with the schema of the bodies, which become the column value: DDL, Spark's or JSON Schema")
-    dead_letter: str = option(
-        STRING, "", "folder for messages whose bodies are not of the schema; without it they stay, with an `error`")
     max_bad: int = option(
-        INT, ANY_NUMBER, "bad bodies that a run may have; with more it ends, with status 3 (-1 = any number)")
+        INT, ANY_NUMBER, "most bad bodies of a run; with more it ends, with exit status 3; -1 = any number")
+
+    channel: str = option(STRING, "", "channel to consume", group="Consumer")
+    consumer_opt: list[str] = option(CLIENT_OPTIONS, [], CONSUMER_HELP)
     receiver: str = option(
-        text_such_as(*RECEIVERS), EMBEDDED, "what takes messages from nsqd: embedded, or external (nsqfast-nsq-spool)")
-    consumer_opt: list[str] = option(
-        CLIENT_OPTIONS, [], "setting of the consumer as <key>,<value> (may be given multiple times)")
-    max_spool_bytes: str = option(STRING, "", "size of the spool at which nsqd keeps its messages, as 10g")
-    max_rows_per_trigger: int = option(INT, 0, "messages of a batch, at most")
-    max_bytes_per_trigger: str = option(STRING, "", "bytes of a batch, at most, as 512m")
-    num_partitions: int = option(INT, 0, "tasks of a batch, at most")
-    retention_ns: int = option(DURATION, "0s", "how long the spool keeps messages that are written")
-    ignore_data_loss: bool = option(BOOL, False, "go on where the spool has lost messages, with a warning")
+        text_such_as(*RECEIVERS), EMBEDDED, "what consumes: embedded, or external for nsqfast-nsq-spool")
+
+    spool: str = option(
+        STRING, "", "folder that keeps messages until they are written; every executor must have it", group="Spool")
+    max_spool_bytes: str = option(STRING, "", "size of the spool, such as 10g, from which messages stay in nsqd")
+    retention_ns: int = option(DURATION, "0s", "time that the spool keeps messages that are written")
+    ignore_data_loss: bool = option(BOOL, False, "go on with a warning where the spool has lost messages")
+
+    output: str = option(
+        STRING, "", "folder to write to, by topic, date, hour and batch", group="Output")
+    checkpoint: str = option(STRING, "", "folder in which Spark notes its progress; it belongs to one output")
+    format: str = option(text_such_as(*FORMATS), PARQUET, "format to write: parquet or delta")
+    json_schema: str = option(
+        STRING, "",
+        "file with the schema of the bodies, which become the column `value`: DDL, Spark's JSON or JSON Schema")
+    dead_letter: str = option(
+        STRING, "", "folder for messages whose bodies do not fit the schema; empty = they are written with an `error`")
+
+    available_now: bool = option(BOOL, False, "take the messages that wait now, then end", group="Batches")
+    interval_ns: int = option(DURATION, "1s", "time between two batches; 0s = as soon as there are messages")
+    max_rows_per_trigger: int = option(INT, 0, "most messages of a batch; 0 = no limit")
+    max_bytes_per_trigger: str = option(STRING, "", "most bytes of a batch, such as 512m; empty = no limit")
+    num_partitions: int = option(INT, 0, "most tasks of a batch; 0 = as the source decides")
     restarts: int = option(
-        INT, RESTARTS, "how often in a row a query is started again that failed for a passing reason")
+        INT, RESTARTS, "how many times in a row a query that failed for a passing reason is started again")
     # fmt: on
 
     def check(self) -> None:

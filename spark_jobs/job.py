@@ -2,7 +2,7 @@
 
 0   done, or told to stop
 1   the operator has to change something, a peer refused, or Spark failed; one line on stderr says what
-2   the command line cannot be read; the usage is behind it
+2   the command line cannot be read; a line says where the help is
 3   done, with more bad records than --max-bad
 """
 

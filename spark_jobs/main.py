@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from nsqfast import NSQ_VERSION, __version__
 from nsqfast.errors import PackageMissingError
 from nsqfast.extras import needs
-from nsqfast.spark_jobs.options import PROGRAM
+from nsqfast.spark_jobs.options import ABOUTS, PROGRAM
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,11 +43,25 @@ def main(argv: list[str] | None = None, spark: "SparkSession | None" = None) -> 
         sys.stdout.write(f"{PROGRAM} v{NSQ_VERSION}\nnsqfast {__version__}\n")
         return 0
     is_help = bool(words) and words[0] in _HELP
-    if words and not is_help:
-        sys.stderr.write(f"{words[0]}: not a job\n")
-    sys.stderr.write(f"Usage of {PROGRAM}: {PROGRAM} {'|'.join(JOBS)} [flags]\n")
-    sys.stderr.write(f"    \t{PROGRAM} <job> --help lists the flags of a job\n")
-    return 0 if is_help else 2
+    if is_help:
+        print(overview())
+        return 0
+    told = f"{words[0]}: not a job" if words else "no job"
+    sys.stderr.write(f"{told}; it is one of {', '.join(JOBS)}\nsee {PROGRAM} --help\n")
+    return 2
+
+
+def overview() -> str:
+    """The help text of the program without a job."""
+    lines = [
+        f"Usage: {PROGRAM} <job> [flags]",
+        "",
+        "Batch and streaming jobs for Apache Spark.",
+        "",
+        "Jobs:",
+    ]
+    lines += [f"  {job:<14} {text}" for job, text in ABOUTS.items()]
+    return "\n".join([*lines, "", f"{PROGRAM} <job> --help lists the flags of a job."])
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     @dataclass(slots=True)
     class Options(TopicOptions, JobOptions):
-        input: list[str] = option(STRINGS, [], "folder to read (may be given multiple times)")
+        input: list[str] = option(STRINGS, [], "folder to read (repeatable)", group="Input")
 
 This module imports no pyspark: --help, completion and a wrong flag answer at once, and where Spark is not installed.
 """
@@ -15,11 +15,18 @@ from typing import TypeVar
 from nsqfast.names import is_valid_name
 from nsqfast.options import INT, STRING, STRINGS, PlainError, option, text_such_as
 from nsqfast.tools.shared.discovery import base_url
-from nsqfast.tools.shared.options import METRICS_HELP, parse_tool
+from nsqfast.tools.shared.options import LOOKUPD_HELP, METRICS_HELP, NSQD_HELP, parse_tool
 
 T = TypeVar("T", bound="JobOptions")
 
 PROGRAM = "nsqfast-spark"
+ABOUTS = {
+    "ingest": "Writes the messages of topics to Parquet or Delta, each message once.",
+    "load-archives": "Turns archives of nsq_to_file into Parquet.",
+    "compact": "Turns many small files into files of about one size, in another folder.",
+    "replay": "Publishes again what ingest, load-archives or nsq_to_file wrote.",
+    "stats": "Counts what is in folders of messages, by topic and hour.",
+}
 LOG_LEVELS = ("all", "trace", "debug", "info", "warn", "error", "fatal", "off")
 ANY_NUMBER = -1
 
@@ -29,16 +36,18 @@ class JobOptions:
     """Of every job."""
 
     # fmt: off
-    master: str = option(STRING, "", "where Spark runs; local[*] unless spark-submit says where")
-    conf: list[str] = option(STRINGS, [], "setting of Spark as <key>=<value> (may be given multiple times)")
+    master: str = option(
+        STRING, "", "where Spark runs; empty = local[*], or what spark-submit says", group="Spark")
+    conf: list[str] = option(STRINGS, [], "setting of Spark as <key>=<value> (repeatable)")
     spark_log_level: str = option(
         text_such_as(*LOG_LEVELS), "",
-        "what Spark itself logs: all, trace, debug, info, warn, error, fatal or off; "
-        "fatal in local mode, else as Spark is set up")
-    metrics_file: str = option(STRING, "", "file to which a line of JSON is added for each batch")
+        "lowest level that Spark itself logs: all, trace, debug, info, warn, error, fatal or off; "
+        "empty = fatal in local mode, otherwise as Spark is set up")
+
+    metrics_file: str = option(STRING, "", "file to which a line of JSON is added for each batch", group="Reports")
     metrics_address: str = option(STRING, "", METRICS_HELP)
     max_bad: int = option(
-        INT, 0, "bad records that a run may have; with more of them its status is 3 (-1 = any number)")
+        INT, 0, "most bad records of a run; with more of them the exit status is 3; -1 = any number")
     # fmt: on
 
     def check(self) -> None:
@@ -71,8 +80,8 @@ class TopicOptions:
     """Which topics; none is given for all, where a job can do that. Without slots, so that it goes with JobOptions."""
 
     # fmt: off
-    topic: list[str] = option(STRINGS, [], "topic to take (may be given multiple times)")
-    topic_pattern: str = option(STRING, "", "take the topics in which this regular expression is found")
+    topic: list[str] = option(STRINGS, [], "topic to take (repeatable)", group="Topics")
+    topic_pattern: str = option(STRING, "", "take the topics that this regular expression matches somewhere")
     # fmt: on
 
     def check_topics(self) -> None:
@@ -93,8 +102,8 @@ class AddressOptions:
     """Where nsqd is; likewise."""
 
     # fmt: off
-    nsqd_tcp_address: list[str] = option(STRINGS, [], "nsqd TCP address (may be given multiple times)")
-    lookupd_http_address: list[str] = option(STRINGS, [], "lookupd HTTP address (may be given multiple times)")
+    nsqd_tcp_address: list[str] = option(STRINGS, [], NSQD_HELP, group="Source")
+    lookupd_http_address: list[str] = option(STRINGS, [], LOOKUPD_HELP)
     # fmt: on
 
     def check_addresses(self) -> None:
@@ -111,7 +120,8 @@ def parser(cls: type[T], job: str, argv: list[str]) -> Callable[[], T]:
     """What reads the command line of a job and checks it: FlagError, PlainError."""
 
     def parse() -> T:
-        options = parse_tool(cls, argv, f"{PROGRAM} {job}", on_words=refuse_words)
+        about = ABOUTS.get(job, "")
+        options = parse_tool(cls, argv, f"{PROGRAM} {job}", about, on_words=refuse_words)
         options.check()
         return options
 

@@ -23,7 +23,7 @@ from nsqfast.tools.replay.options import (
     parse_time_ns,
     parse_topic_map,
 )
-from nsqfast.tools.shared.options import CLIENT_OPTIONS
+from nsqfast.tools.shared.options import CLIENT_OPTIONS, PRODUCER_HELP
 
 DEDUPES = (ID, BODY, NONE)
 MSG_SIZE_MAX = 1 << 20
@@ -36,24 +36,29 @@ class Options(TopicOptions, JobOptions):
 
     # fmt: off
     input: list[str] = option(
-        STRINGS, [], "folder of ingest or load-archives; or file, folder or glob of nsq_to_file (several times)")
-    nsqd_tcp_address: list[str] = option(STRINGS, [], "nsqd TCP address (may be given multiple times)")
-    topic_map: list[str] = option(
-        STRINGS, [], "publish to <new> what was of topic <old>, as <old>:<new> (may be given multiple times)")
-    since: str = option(STRING, "", "only messages from this time on: RFC 3339, or a date; UTC unless it has an offset")
-    until: str = option(STRING, "", "only messages before this time")
+        STRINGS, [], "folder of ingest or load-archives, or a file, folder or glob of nsq_to_file (repeatable)",
+        group="Input")
+    since: str = option(
+        STRING, "", "publish only messages from this time on: RFC 3339 or a date; UTC unless it has an offset")
+    until: str = option(STRING, "", "publish only messages before this time")
     dedupe: str = option(
-        text_such_as(*DEDUPES), NONE, "leave out messages of a topic that are there twice: by id, by body, or none")
-    rate: float = option(FLOAT, 0.0, "messages per second, of all tasks together; 0 = as fast as they are taken")
-    dry_run: bool = option(BOOL, False, "publish nothing, count the messages per topic")
-    state: str = option(
-        STRING, "", "folder that notes what was published, with a copy of what is still to be: "
-        "the same command goes on where it ended")
-    retry_for_ns: int = option(DURATION, "1m", "how long a publish is tried while no nsqd takes it")
-    max_msg_size: int = option(INT, MSG_SIZE_MAX, "nsqd's --max-msg-size; larger messages are left out, as bad ones")
+        text_such_as(*DEDUPES), NONE, "leave out messages that are there twice in a topic: by id, by body, or none")
+
+    nsqd_tcp_address: list[str] = option(
+        STRINGS, [], "TCP <addr>:<port> of an nsqd to publish to (repeatable)", group="Destination")
+    topic_map: list[str] = option(
+        STRINGS, [], "publish to topic <new> what was in topic <old>, as <old>:<new> (repeatable)")
+    producer_opt: list[str] = option(CLIENT_OPTIONS, [], PRODUCER_HELP)
+    max_msg_size: int = option(INT, MSG_SIZE_MAX, "nsqd's --max-msg-size; larger messages are left out, as bad records")
     max_body_size: int = option(INT, BODY_SIZE_MAX, "nsqd's --max-body-size")
-    producer_opt: list[str] = option(
-        CLIENT_OPTIONS, [], "setting of the producer as <key>,<value> (may be given multiple times)")
+
+    rate: float = option(
+        FLOAT, 0.0, "most messages per second, over all tasks; 0 = as fast as nsqd takes them", group="How")
+    dry_run: bool = option(BOOL, False, "publish nothing; count the messages of each topic")
+    state: str = option(
+        STRING, "", "folder to note what was published in, with a copy of what is still to be, "
+        "so that the same command goes on from there")
+    retry_for_ns: int = option(DURATION, "1m", "time to try a publish while no nsqd takes it")
     # fmt: on
     since_ns: int = field(default=NEVER_NS, init=False)
     until_ns: int = field(default=FOREVER_NS, init=False)

@@ -12,8 +12,8 @@ class Options(TopicOptions, JobOptions):
 
     # fmt: off
     input: list[str] = option(
-        STRINGS, [], "folder that ingest, load-archives or compact wrote (may be given multiple times)")
-    output: str = option(STRING, "", "folder for the figures as Parquet, a row for each topic and hour")
+        STRINGS, [], "folder that ingest, load-archives or compact wrote (repeatable)", group="Input and output")
+    output: str = option(STRING, "", "folder for the figures as Parquet, with a row for each topic and hour")
     html: str = option(STRING, "", "file for the figures as a page that needs no network")
     # fmt: on
 

@@ -185,8 +185,17 @@ def test_lists_append_and_quantiles_sort():
 def test_flag_errors(argv, line):
     with pytest.raises(FlagError) as error:
         parse(argv)
-    assert first_line(error) == line
-    assert "\nUsage of nsqd:\n" in str(error.value)
+    assert str(error.value) == f"{line}\nsee nsqfast-nsqd --help"
+
+
+@pytest.mark.parametrize(
+    ("flag", "meant"),
+    [("--mem-queue-sise=5", "--mem-queue-size"), ("--tcp-adress=:1", "--tcp-address")],
+)
+def test_a_flag_that_is_nearly_one(flag, meant):
+    with pytest.raises(FlagError) as error:
+        parse([flag])
+    assert first_line(error).endswith(f" (did you mean {meant}?)")
 
 
 @pytest.mark.parametrize("word", ["warning", "trace", ""])
@@ -214,10 +223,11 @@ def test_help_and_version(capsys):
         with pytest.raises(SystemExit) as left:
             parse([word, "--nope"])
         assert left.value.code == 0
-        usage = capsys.readouterr().err
-        assert usage.startswith("Usage of nsqd:\n")
-        assert "  -tcp-address string\n" in usage
-        assert '(default "0.0.0.0:4150")' in usage
+        printed = capsys.readouterr()
+        assert printed.out.startswith("Usage: nsqfast-nsqd [flags]\n")
+        assert "\n  --tcp-address string  " in printed.out
+        assert '(default "0.0.0.0:4150")' in printed.out
+        assert printed.err == ""
     with pytest.raises(SystemExit) as left:
         parse(["--version"])
     assert left.value.code == 0

@@ -7,9 +7,10 @@ from hashlib import md5
 from platform import python_version
 
 from nsqfast import NSQ_VERSION
+from nsqfast.command_line import parse_options
 from nsqfast.errors import OptionsError
 from nsqfast.gotext import format_duration, parse_bool
-from nsqfast.logs import FORMAT, FORMAT_HELP, FORMATS, LEVEL, LEVEL_HELP, LEVELS
+from nsqfast.logs import FORMAT, FORMAT_HELP, FORMATS, LEVEL, LEVEL_HELP, LEVELS, LOG_PREFIX_HELP
 from nsqfast.options import (
     BOOL,
     DURATION,
@@ -20,11 +21,11 @@ from nsqfast.options import (
     Kind,
     declared,
     option,
-    parse_options,
     words,
 )
 
 PROGRAM = "nsqd"
+ABOUT = "The broker: takes messages from producers, keeps them, and hands them to consumers."
 NODE_ID_COUNT = 1024
 VERSION_LINE = f"nsqd v{NSQ_VERSION} (built w/python{python_version()})"
 LOG_PREFIX = "[nsqd] "
@@ -76,88 +77,117 @@ class Options:
     """Attribute = config key; durations are in nanoseconds, with the suffix `_ns`. /config may change two of them."""
 
     # fmt: off
-    log_level: int = option(LEVEL, LEVELS["info"], LEVEL_HELP)
-    log_prefix: str = option(STRING, LOG_PREFIX, "log message prefix")
-    log_format: int = option(FORMAT, FORMATS["text"], FORMAT_HELP)
-    verbose: bool = option(BOOL, False, "[deprecated] has no effect, use --log-level", key="")
-    worker_id: bool = option(BOOL, False, "[deprecated] use --node-id", key="")
+    node_id: int = option(
+        INT, default_node_id, "number of this broker in message ids, in [0,1024)", key="id", group="General")
 
-    node_id: int = option(INT, default_node_id, "number of this broker in message ids, in [0,1024)", key="id")
-    tcp_address: str = option(STRING, "0.0.0.0:4150", "where TCP clients connect (<addr>:<port> or <path>)")
-    http_address: str = option(STRING, "0.0.0.0:4151", "where HTTP clients connect (same forms), empty = off")
-    https_address: str = option(STRING, "0.0.0.0:4152", "where HTTPS clients connect (<addr>:<port>); empty = off")
+    tcp_address: str = option(
+        STRING, "0.0.0.0:4150", "listen for TCP clients on this <addr>:<port> or <path>", group="Addresses")
+    http_address: str = option(
+        STRING, "0.0.0.0:4151", "listen for HTTP clients on this <addr>:<port> or <path>; empty = off")
+    https_address: str = option(
+        STRING, "0.0.0.0:4152", "listen for HTTPS clients on this <addr>:<port>, given a certificate; empty = off")
     http_admin_address: str = option(
-        STRING, "", "where /config, /debug, delete, empty and pause are served, and only there; empty = with the rest")
-    broadcast_address: str = option(STRING, socket.gethostname, "host name or address announced to nsqlookupd")
-    broadcast_tcp_port: int = option(INT, 0, "TCP port announced to nsqlookupd (0 = the real one)")
-    broadcast_http_port: int = option(INT, 0, "HTTP port announced to nsqlookupd (0 = the real one)")
+        STRING, "", "serve /config, /debug, delete, empty and pause on this <addr>:<port> or <path>, and nowhere else; "
+        "empty = on the HTTP and HTTPS addresses")
+
     nsqlookupd_tcp_addresses: list[str] | None = option(
-        STRINGS, None, "TCP address of an nsqlookupd (repeatable)", flag="lookupd-tcp-address")
-    auth_http_addresses: list[str] = option(
-        STRINGS, None, "<addr>:<port> or URL of an auth server (repeatable)",
-        flag="auth-http-address")
-    auth_http_request_method: str = option(STRING, "get", "HTTP method to use for auth server requests")
-    http_auth_required: bool = option(BOOL, False, "HTTP requests that publish or change something need a secret")
-    http_client_connect_timeout_ns: int = option(DURATION, "2s", "timeout for HTTP connect")
-    http_client_request_timeout_ns: int = option(DURATION, "5s", "timeout for HTTP request")
-    topology_region: str = option(STRING, "", "region of this broker, such as a city")
-    topology_zone: str = option(STRING, "", "zone of this broker within its region, such as a rack")
+        STRINGS, None, "TCP <addr>:<port> of an nsqlookupd to register with (repeatable)",
+        flag="lookupd-tcp-address", group="nsqlookupd")
+    broadcast_address: str = option(STRING, socket.gethostname, "host name or address to announce to nsqlookupd")
+    broadcast_tcp_port: int = option(INT, 0, "TCP port to announce to nsqlookupd; 0 = the real one")
+    broadcast_http_port: int = option(INT, 0, "HTTP port to announce to nsqlookupd; 0 = the real one")
+    http_client_connect_timeout_ns: int = option(
+        DURATION, "2s", "longest time to connect to an nsqlookupd or an auth server over HTTP")
+    http_client_request_timeout_ns: int = option(
+        DURATION, "5s", "longest time for a whole HTTP request to an nsqlookupd or an auth server")
 
-    data_path: str = option(STRING, "", "path to store disk-backed messages")
-    mem_queue_size: int = option(INT, 10000, "messages kept in memory, per topic and per channel")
-    max_bytes_per_file: int = option(INT, 104857600, "size at which a queue goes on in a new file")
-    sync_every: int = option(INT, 2500, "messages written and read between two fsyncs of a queue")
+    data_path: str = option(
+        STRING, "", "folder of the queues and of nsqd.dat; empty = the current folder", group="Disk")
+    max_bytes_per_file: int = option(INT, 104857600, "size in bytes at which a queue begins its next file")
+    sync_every: int = option(INT, 2500, "messages written to and read from a queue between two fsyncs")
     sync_timeout_ns: int = option(DURATION, "2s", "longest time between two fsyncs of a queue")
-    queue_scan_worker_pool_max: int = option(INT, 4, "accepted for nsqd's sake: deadlines are not scanned for here")
-    queue_scan_selection_count: int = option(INT, 20, "accepted for nsqd's sake: deadlines are not scanned for here")
 
-    msg_timeout_ns: int = option(DURATION, "60s", "time a consumer has for a message before it is requeued")
-    max_msg_timeout_ns: int = option(DURATION, "15m", "longest time that a consumer can ask for")
-    max_msg_size: int = option(INT, 1048576, "largest message in bytes")
+    mem_queue_size: int = option(
+        INT, 10000, "messages that each topic and each channel keeps in memory; further ones go to disk",
+        group="Topics and queues")
+    msg_timeout_ns: int = option(
+        DURATION, "60s", "time that a consumer has for a message before it is requeued")
+    max_msg_timeout_ns: int = option(DURATION, "15m", "longest message timeout that a consumer may ask for")
     max_req_timeout_ns: int = option(DURATION, "1h", "longest delay of a requeued or deferred message")
-    max_body_size: int = option(INT, 5242880, "largest command body in bytes")
-    max_heartbeat_interval_ns: int = option(DURATION, "60s", "longest heartbeat interval that a client can ask for")
-    max_rdy_count: int = option(INT, 2500, "largest RDY count of a client")
-    max_output_buffer_size: int = option(INT, 65536, "largest output buffer in bytes that a client can ask for")
-    max_output_buffer_timeout_ns: int = option(
-        DURATION, "30s", "longest output buffer timeout that a client can ask for")
-    min_output_buffer_timeout_ns: int = option(
-        DURATION, "25ms", "shortest output buffer timeout that a client can ask for")
-    output_buffer_timeout_ns: int = option(DURATION, "250ms", "longest time that output waits in a buffer")
-    max_channel_consumers: int = option(INT, 0, "maximum consumers of a channel (0 = unlimited)")
-    max_topics: int = option(INT, 0, "topics beyond it are not created by clients (0 = unlimited)")
-    max_channels_per_topic: int = option(INT, 0, "channels of a topic beyond it are not created (0 = unlimited)")
-    max_connections: int = option(INT, 0, "clients beyond it are refused; TCP and HTTP count apart (0 = unlimited)")
-    max_memory: int = option(INT, 0, "bytes of messages and buffers; beyond, messages go to disk (0 = unlimited)")
+    max_topics: int = option(INT, 0, "number of topics from which clients create no more; 0 = unlimited")
+    max_channels_per_topic: int = option(
+        INT, 0, "number of channels of a topic from which clients create no more; 0 = unlimited")
+    max_channel_consumers: int = option(INT, 0, "most consumers of a channel on this broker; 0 = unlimited")
 
-    statsd_address: str = option(STRING, "", "UDP <addr>:<port> of statsd; empty = off")
-    statsd_interval_ns: int = option(DURATION, "60s", "duration between pushing to statsd")
-    statsd_mem_stats: bool = option(BOOL, True, "send memory figures to statsd")
-    statsd_prefix: str = option(STRING, "nsq.%s", "prefix used for keys sent to statsd (%s for host replacement)")
-    statsd_udp_packet_size: int = option(INT, 508, "the size in bytes of statsd UDP packets")
+    max_msg_size: int = option(INT, 1048576, "largest message in bytes", group="Limits")
+    max_body_size: int = option(INT, 5242880, "largest body of a command in bytes")
+    max_connections: int = option(
+        INT, 0, "most clients of each listener (TCP, HTTP, HTTPS); further ones are refused; 0 = unlimited")
+    max_memory: int = option(
+        INT, 0, "bytes of memory for messages and buffers; long before it is full, messages go to disk; 0 = unlimited")
+    max_rdy_count: int = option(INT, 2500, "highest RDY count that a consumer may set")
+    max_heartbeat_interval_ns: int = option(DURATION, "60s", "longest heartbeat interval that a client may ask for")
+    max_output_buffer_size: int = option(INT, 65536, "largest output buffer in bytes that a client may ask for")
+    max_output_buffer_timeout_ns: int = option(
+        DURATION, "30s", "longest output buffer timeout that a client may ask for")
+    min_output_buffer_timeout_ns: int = option(
+        DURATION, "25ms", "shortest output buffer timeout that a client may ask for")
+    output_buffer_timeout_ns: int = option(
+        DURATION, "250ms", "longest time that output waits in a buffer, unless the client asks for another")
+
+    tls_cert: str = option(STRING, "", "path to the certificate, in PEM", group="TLS and compression")
+    tls_key: str = option(STRING, "", "path to the certificate's private key, in PEM")
+    tls_required: int = option(
+        REQUIREMENT, TLS_REQUIRED_OFF,
+        "refuse clients without TLS: true, false, or tcp-https (TCP must use TLS, HTTP need not)")
+    tls_min_version: int = option(TLS_VERSION, TLS_VERSIONS[""], "lowest TLS version: tls1.0, tls1.1, tls1.2 or tls1.3")
+    tls_client_auth_policy: str = option(
+        STRING, "", "certificates of clients: require (any) or require-verify (signed by --tls-root-ca-file)")
+    tls_root_ca_file: str = option(STRING, "", "path to the certificate authorities, in PEM")
+    deflate: bool = option(BOOL, True, "let clients use deflate")
+    max_deflate_level: int = option(INT, 6, "highest deflate level that a client may ask for, 1 to 9")
+    snappy: bool = option(BOOL, True, "let clients use snappy")
+
+    auth_http_addresses: list[str] = option(
+        STRINGS, None, "<addr>:<port> or URL of an auth server to ask what clients may do (repeatable)",
+        flag="auth-http-address", group="Authorization")
+    auth_http_request_method: str = option(STRING, "get", "HTTP method of requests to auth servers: get or post")
+    http_auth_required: bool = option(
+        BOOL, False, "require a secret of HTTP requests that publish or change something, too")
+
+    statsd_address: str = option(
+        STRING, "", "UDP <addr>:<port> of statsd; empty = off", group="Metrics and statsd")
+    statsd_interval_ns: int = option(DURATION, "60s", "time between two reports to statsd")
+    statsd_prefix: str = option(STRING, "nsq.%s", "prefix of keys sent to statsd; %s stands for host and port")
+    statsd_mem_stats: bool = option(BOOL, True, "report memory to statsd")
+    statsd_udp_packet_size: int = option(INT, 508, "largest UDP packet to statsd in bytes")
     statsd_exclude_ephemeral: bool = option(BOOL, False, "leave ephemeral topics and channels out of statsd")
     e2e_processing_latency_percentiles: list[float] = option(
-        FLOATS, None, "end-to-end latency quantiles to keep, in (0,1] (repeatable, comma list)",
+        FLOATS, None, "quantile of the end-to-end latency to keep, in (0,1] (repeatable, or a list with commas)",
         flag="e2e-processing-latency-percentile")
     e2e_processing_latency_window_time_ns: int = option(
-        DURATION, "10m", "span of time that the quantiles cover")
-
+        DURATION, "10m", "time that the latency quantiles cover")
     metrics_latency_histogram: bool = option(
         BOOL, False, "count how long messages take from publish to FIN, per channel, for /metrics")
-    metrics_max_series: int = option(INT, 100000, "most series of topics and channels in /metrics (0 = unlimited)")
+    metrics_max_series: int = option(INT, 100000, "most series of topics and channels in /metrics; 0 = unlimited")
     metrics_exclude_channels: bool = option(BOOL, False, "leave channels out of /metrics")
     metrics_exclude_ephemeral: bool = option(BOOL, False, "leave ephemeral topics and channels out of /metrics")
 
-    tls_cert: str = option(STRING, "", "path to certificate file")
-    tls_key: str = option(STRING, "", "path to key file")
-    tls_client_auth_policy: str = option(STRING, "", "client certificate auth policy: require or require-verify")
-    tls_root_ca_file: str = option(STRING, "", "path to certificate authority file")
-    tls_required: int = option(REQUIREMENT, TLS_REQUIRED_OFF, "clients must use TLS: true, false, tcp-https")
-    tls_min_version: int = option(TLS_VERSION, TLS_VERSIONS[""], "lowest TLS version: tls1.0, tls1.1, tls1.2 or tls1.3")
-    deflate: bool = option(BOOL, True, "clients may ask for deflate")
-    max_deflate_level: int = option(INT, 6, "highest deflate level that a client can ask for, 1 to 9")
-    snappy: bool = option(BOOL, True, "clients may ask for snappy")
-    enable_experiment: list[str] = option(STRINGS, None, "experimental feature to switch on (repeatable)")
+    log_level: int = option(LEVEL, LEVELS["info"], LEVEL_HELP, group="Logging")
+    log_prefix: str = option(STRING, LOG_PREFIX, LOG_PREFIX_HELP)
+    log_format: int = option(FORMAT, FORMATS["text"], FORMAT_HELP)
+
+    enable_experiment: list[str] = option(
+        STRINGS, None, "experimental feature to switch on: topology-aware-consumption (repeatable)",
+        group="Experiments")
+    topology_region: str = option(STRING, "", "region of this broker, such as a city")
+    topology_zone: str = option(STRING, "", "zone of this broker within its region, such as a rack")
+
+    queue_scan_worker_pool_max: int = option(
+        INT, 4, "has no effect: deadlines are not scanned for here", group="Accepted for compatibility")
+    queue_scan_selection_count: int = option(INT, 20, "has no effect: deadlines are not scanned for here")
+    verbose: bool = option(BOOL, False, "has no effect: use --log-level", key="")
+    worker_id: bool = option(BOOL, False, "has no effect: use --node-id", key="")
     # fmt: on
 
     @property
@@ -168,7 +198,7 @@ class Options:
 
 def parse(argv: list[str]) -> Options:
     """Parse the words after the program's name."""
-    return parse_options(Options, argv, PROGRAM, VERSION_LINE)
+    return parse_options(Options, argv, PROGRAM, VERSION_LINE, ABOUT)
 
 
 def validate(options: Options) -> None:

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from platform import python_version
 
 from nsqfast import NSQ_VERSION
-from nsqfast.logs import FORMAT, FORMAT_HELP, FORMATS, LEVEL, LEVEL_HELP, LEVELS
-from nsqfast.options import BOOL, DURATION, STRING, option, parse_options
+from nsqfast.command_line import parse_options
+from nsqfast.logs import FORMAT, FORMAT_HELP, FORMATS, LEVEL, LEVEL_HELP, LEVELS, LOG_PREFIX_HELP
+from nsqfast.options import BOOL, DURATION, STRING, option
 
 PROGRAM = "nsqlookupd"
+ABOUT = "The directory: knows which broker has which topics, and tells clients."
 VERSION_LINE = f"nsqlookupd v{NSQ_VERSION} (built w/python{python_version()})"
 LOG_PREFIX = "[nsqlookupd] "
 
@@ -18,21 +20,23 @@ class Options:
     """Attribute = config key, durations in nanoseconds with `_ns` behind."""
 
     # fmt: off
-    log_level: int = option(LEVEL, LEVELS["info"], LEVEL_HELP)
-    log_prefix: str = option(STRING, LOG_PREFIX, "log message prefix")
-    log_format: int = option(FORMAT, FORMATS["text"], FORMAT_HELP)
-    verbose: bool = option(BOOL, False, "[deprecated] has no effect, use --log-level", key="")
-
-    tcp_address: str = option(STRING, "0.0.0.0:4160", "where nsqd's connect (<addr>:<port> or <path>)")
-    http_address: str = option(STRING, "0.0.0.0:4161", "where HTTP clients connect (same forms)")
-    broadcast_address: str = option(STRING, socket.gethostname, "host name or address that nsqd's are told")
+    tcp_address: str = option(
+        STRING, "0.0.0.0:4160", "listen for nsqd on this <addr>:<port> or <path>", group="Addresses")
+    http_address: str = option(STRING, "0.0.0.0:4161", "listen for HTTP clients on this <addr>:<port> or <path>")
+    broadcast_address: str = option(STRING, socket.gethostname, "host name or address to tell nsqd")
 
     inactive_producer_timeout_ns: int = option(
-        DURATION, "5m", "time since its last ping after which a producer is not shown any more")
-    tombstone_lifetime_ns: int = option(DURATION, "45s", "time for which a tombstone hides a producer of a topic")
+        DURATION, "5m", "time since the last ping of an nsqd after which it is not listed any more", group="Producers")
+    tombstone_lifetime_ns: int = option(DURATION, "45s", "time for which a tombstone hides an nsqd from a topic's list")
+
+    log_level: int = option(LEVEL, LEVELS["info"], LEVEL_HELP, group="Logging")
+    log_prefix: str = option(STRING, LOG_PREFIX, LOG_PREFIX_HELP)
+    log_format: int = option(FORMAT, FORMATS["text"], FORMAT_HELP)
+
+    verbose: bool = option(BOOL, False, "has no effect: use --log-level", key="", group="Accepted for compatibility")
     # fmt: on
 
 
 def parse(argv: list[str]) -> Options:
     """Settings from the words behind the program's name."""
-    return parse_options(Options, argv, PROGRAM, VERSION_LINE)
+    return parse_options(Options, argv, PROGRAM, VERSION_LINE, ABOUT)

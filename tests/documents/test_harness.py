@@ -111,6 +111,12 @@ def test_what_is_not(kind, expected, printed):
     assert find_difference(kind, expected, printed) != ""
 
 
+def test_lines_in_any_order():
+    assert find_difference("text", "b\na", "a\nb\n", is_ordered=False) == ""
+    assert find_difference("text", "b\na", "a\nc\n", is_ordered=False) != ""
+    assert find_difference("text", "b\na", "a\nb\n") != ""
+
+
 def test_daemons_that_commands_start():
     text = """nsqfast-nsqlookupd &
     A=1 nsqfast-nsqd --data-path=a \\
@@ -178,14 +184,21 @@ def test_what_is_wrong_is_noticed(tmp_path, text, complaint):
 @pytest.mark.slow
 def test_other_output_is_noticed(tmp_path, monkeypatch):
     monkeypatch.setattr("documents.harness.page.SHOWN_SECONDS_MAX", 0)
-    with pytest.raises(PageError, match=r"page.md:6: printed something else:\nexpected: 2\nprinted:  1"):
+    with pytest.raises(
+        PageError, match=r"page.md:6: printed something else:\nexpected: 2\nprinted:  1"
+    ):
         run(tmp_path, fenced("sh", "echo 1") + fenced("text", "2"))
 
 
 @pytest.mark.slow
 def test_what_is_missing_is_left_out(tmp_path):
     need = "<!-- needs: no-such-command -->"
-    text = fenced("sh", "no-such-command", need) + fenced("text", "x") + "## On\n" + fenced("sh", "true")
+    text = (
+        fenced("sh", "no-such-command", need)
+        + fenced("text", "x")
+        + "## On\n"
+        + fenced("sh", "true")
+    )
     assert run(tmp_path, text) == (1, 0)
 
 

@@ -51,14 +51,14 @@ def test_version_and_help():
     assert (done.returncode, done.stderr) == (0, "")
     assert re.fullmatch(r"nsqd v1\.3\.0 \(built w/python3\.\d+\.\d+\)\n", done.stdout)
     done = run_to_end("-h")
-    assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr.startswith("Usage of nsqd:\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Usage: nsqfast-nsqd [flags]\n")
 
 
 def test_wrong_flag():
     done = run_to_end("--nope")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("flag provided but not defined: -nope\nUsage of nsqd:\n")
+    assert done.stderr == "flag provided but not defined: -nope\nsee nsqfast-nsqd --help\n"
 
 
 def test_wrong_config(tmp_path):

@@ -163,4 +163,4 @@ def test_what_would_do_harm_is_refused(spark, lake, tmp_path, capsys):
     ).write_bytes(b"PAR1 no")
     assert "part.parquet" in refused(f"--input={lake}", f"--output={tmp_path}/out2")
     assert main(["--dedupe=what"], spark) == 2
-    assert "Usage of nsqfast-spark compact" in capsys.readouterr().err
+    assert "see nsqfast-spark compact --help" in capsys.readouterr().err

@@ -363,7 +363,7 @@ def test_a_killed_run_is_finished_by_the_next(load, tmp_path):
         (["--input=/x", "--output=/x", "--unterminated=both"], 1, "it is skip or keep"),
         (["--input=/x", "--output=/x", "--datetime-zone=Mars"], 1, "'Mars' is no time zone"),
         (["--input=/x", "--output=/x", "--assume-topic=a b"], 1, "'a b' is not a valid topic name"),
-        (["--nothing"], 2, "Usage of nsqfast-spark load-archives"),
+        (["--nothing"], 2, "see nsqfast-spark load-archives --help"),
         (["--input=/x", "--output=/x", "--batch-files=x"], 2, "batch-files"),
     ],
 )  # fmt: skip

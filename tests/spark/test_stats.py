@@ -153,7 +153,7 @@ def test_what_cannot_be_done_is_said_in_one_line(spark, lake, tmp_path, capsys):
     )
     assert (tmp_path / "other" / "mine").read_text() == "mine"
     assert main(["--html"], spark) == 2
-    assert "Usage of nsqfast-spark stats" in capsys.readouterr().err
+    assert "see nsqfast-spark stats --help" in capsys.readouterr().err
 
 
 def test_a_page_stands_for_itself_and_names_are_text():

@@ -156,9 +156,9 @@ def test_help_and_version(capsys):
         with pytest.raises(SystemExit) as left:
             program.main(words)
         assert left.value.code == 0
-        usage = capsys.readouterr().err
-        assert usage.startswith("Usage of nsqfast-bench")
-        assert ("  -rate int\n" in usage) == (words[0] == "latency")
+        usage = capsys.readouterr().out
+        assert usage.startswith("Usage: nsqfast-bench ")
+        assert ("  --rate int  " in usage) == (words[0] == "latency")
     with pytest.raises(SystemExit) as left:
         program.main(["--version"])
     assert left.value.code == 0

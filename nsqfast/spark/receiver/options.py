@@ -6,16 +6,23 @@ from typing import Any
 
 from nsqfast.client import Config
 from nsqfast.errors import OptionsError
-from nsqfast.logs import LEVELS
+from nsqfast.logs import LEVEL_HELP, LEVELS, LOG_PREFIX_HELP
 from nsqfast.names import is_valid_name
-from nsqfast.options import BOOL, DURATION, INT, STRING, STRINGS, PlainError, option
+from nsqfast.options import BOOL, DURATION, INT, STRING, STRINGS, PlainError, option, text_such_as
 from nsqfast.spark.receiver.child import CLIENT_OPTIONS_VARIABLE
 from nsqfast.tools.shared.client import client_config
 from nsqfast.tools.shared.discovery import base_url
-from nsqfast.tools.shared.options import METRICS_HELP, ClientOptions, parse_tool
+from nsqfast.tools.shared.options import (
+    CONNECT_TIMEOUT_HELP,
+    METRICS_HELP,
+    REQUEST_TIMEOUT_HELP,
+    ClientOptions,
+    parse_tool,
+)
 from nsqfast.tools.shared.topics import check_topics
 
 PROGRAM = "nsq_spool"
+ABOUT = "Consumes a channel into a spool on disk, from which Spark reads."
 NS = 1_000_000_000
 FREE_SIZE = 1 << 30  # bytes that are left to others, where the disk is large
 FREE_PART = 0.05  # of a small one
@@ -26,44 +33,48 @@ class Options(ClientOptions):
     """Durations are in nanoseconds, with `_ns` behind the name."""
 
     # fmt: off
-    max_in_flight: int = option(INT, 10_000, "messages of a topic that may be in flight at a time")
-    spool: str = option(STRING, "", "folder of the spool")
-    receiver: str = option(STRING, "r0", "name of this receiver; several on one spool have a name each")
-    topic: list[str] = option(STRINGS, [], "topic to take messages from (may be given multiple times)")
-    topic_pattern: str = option(STRING, "", "take only topics in which this regular expression is found")
-    topic_refresh_ns: int = option(DURATION, "15s", "how often nsqlookupd is asked for topics")
-    channel: str = option(STRING, "", "channel to consume")
-    connections: int = option(INT, 4, "connections to each nsqd, for a topic")
-    msg_timeout_ns: int = option(DURATION, "30s", "after so long nsqd delivers again what is not finished")
+    max_in_flight: int = option(INT, 10_000, "most messages of a topic in flight at a time")
+    msg_timeout_ns: int = option(
+        DURATION, "30s", "time after which nsqd delivers a message again that is not finished", group="Consumer")
+    connections: int = option(INT, 4, "connections to each nsqd for each topic")
 
+    topic: list[str] = option(STRINGS, [], "topic to consume (repeatable)", group="Topics and channel")
+    topic_pattern: str = option(STRING, "", "consume only topics that this regular expression matches somewhere")
+    topic_refresh_ns: int = option(DURATION, "15s", "time between two questions to nsqlookupd for topics")
+    channel: str = option(STRING, "", "channel to consume")
+
+    spool: str = option(STRING, "", "folder of the spool", group="Spool")
+    receiver: str = option(STRING, "r0", "name of this receiver; each of several on one spool has its own")
     seal_rows: int = option(INT, 10_000, "messages after which a segment is sealed")
     seal_bytes: int = option(INT, 8 << 20, "bytes of bodies after which a segment is sealed")
     seal_interval_ns: int = option(DURATION, "200ms", "longest time until messages are on disk and finished")
     max_spool_bytes: int = option(
-        INT, 10 << 30, "take nothing more while segments that Spark did not release have so many bytes")
+        INT, 10 << 30, "stop consuming while the segments that Spark has not released have more bytes than this")
     min_free_bytes: int = option(
-        INT, 0, "take nothing more while the disk has less left (0 = 1 GiB, or 5 % of one of less than 20 GiB)")
-    retention_ns: int = option(DURATION, "1h", "how long segments are kept that Spark has taken")
+        INT, 0, "stop consuming while the disk has fewer bytes free; 0 = 1 GiB, or 5 % of a disk of less than 20 GiB")
+    retention_ns: int = option(DURATION, "1h", "time to keep segments that Spark has taken")
     dedupe_memory: int = option(
-        INT, 128 << 20, "bytes of memory for the ids of messages, to drop those that come again")
+        INT, 128 << 20, "bytes of memory for ids of messages, to drop those that arrive again")
 
-    drain: bool = option(BOOL, False, "end when all that was published before the start has come")
-    drain_idle_ns: int = option(DURATION, "2s", "end a drain when nothing of that came for so long")
-    drain_timeout_ns: int = option(DURATION, "10m", "end a drain at the latest after so long")
-    until_eof: bool = option(BOOL, False, "end when standard input does")
+    drain: bool = option(
+        BOOL, False, "end when everything that was published before the start has arrived", group="When it ends")
+    drain_idle_ns: int = option(DURATION, "2s", "end a drain when none of that has arrived for so long")
+    drain_timeout_ns: int = option(DURATION, "10m", "end a drain after so long in any case")
+    until_eof: bool = option(BOOL, False, "end when standard input ends")
 
-    http_client_connect_timeout_ns: int = option(DURATION, "2s", "longest time to connect to nsqlookupd")
-    http_client_request_timeout_ns: int = option(DURATION, "5s", "longest time for nsqlookupd's answer")
-    status_interval_ns: int = option(DURATION, "1m", "how often a line says what was done (0 = never)")
-    metrics_address: str = option(STRING, "", METRICS_HELP)
-    log_level: str = option(STRING, "info", "set log verbosity: debug, info, warn, error, or fatal")
-    log_prefix: str = option(STRING, f"[{PROGRAM}] ", "log message prefix")
+    http_client_connect_timeout_ns: int = option(DURATION, "2s", CONNECT_TIMEOUT_HELP, group="Source")
+    http_client_request_timeout_ns: int = option(DURATION, "5s", REQUEST_TIMEOUT_HELP)
+
+    metrics_address: str = option(STRING, "", METRICS_HELP, group="Metrics and logging")
+    status_interval_ns: int = option(DURATION, "1m", "time between two lines that say what was done; 0s = none")
+    log_level: str = option(text_such_as(*LEVELS), "info", LEVEL_HELP)
+    log_prefix: str = option(STRING, f"[{PROGRAM}] ", LOG_PREFIX_HELP)
     # fmt: on
 
 
 def parse(argv: list[str]) -> Options:
     """From the words behind the program's name; OptionsError if they do not go together."""
-    options = parse_tool(Options, argv, PROGRAM, on_words=_refuse_words)
+    options = parse_tool(Options, argv, PROGRAM, ABOUT, on_words=_refuse_words)
     options.log_level = options.log_level.lower()
     if options.log_level not in LEVELS:
         raise PlainError("--log-level is invalid")

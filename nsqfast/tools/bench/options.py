@@ -3,29 +3,19 @@
 Names and defaults are those of NSQ's bench_writer and bench_reader where they have the flag.
 """
 
-import sys
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, cast
 
 from nsqfast import __version__
+from nsqfast.command_line import HelpRequested, read_flags
 from nsqfast.errors import OptionsError
 from nsqfast.gotext import format_duration, parse_duration_ns
 from nsqfast.names import EPHEMERAL, is_ephemeral, is_valid_name
 from nsqfast.net.addresses import PORT_MAX, Inet, parse_address
-from nsqfast.options import (
-    BOOL,
-    INT,
-    STRING,
-    HelpRequested,
-    Kind,
-    Option,
-    declared,
-    option,
-    read_flags,
-    usage,
-)
+from nsqfast.options import BOOL, INT, STRING, Kind, Option, declared, option
 from nsqfast.protocol import MPUB_SIZE_MAX
+from nsqfast.usage import usage
 
 PROGRAM = "nsqfast-bench"
 NS_PER_MS, NS_PER_S = 1_000_000, 1_000_000_000
@@ -61,32 +51,37 @@ class Options:
     """All flags; durations are in nanoseconds, with the suffix `_ns`."""
 
     # fmt: off
-    topic: str = option(STRING, "", "topic to publish to or consume from")
-    channel: str = option(STRING, "", "channel to consume from")
-    channels: int = option(INT, 1, "channels to consume from: --channel, then its name with 2, 3, ... behind")
-    size: int = option(INT, 200, "size of a message in bytes; for sub only what MB/s is reckoned with")
-    batch_size: int = option(INT, 200, "messages in a command: 1 = PUB, more = MPUB")
-    in_air: int = option(INT, 1, "commands of a connection that may wait for their OK")
-    defer_ms: int = option(INT, -1, "publish with DPUB and this delay in ms (-1 = off); needs --batch-size=1")
+    nsqd_tcp_address: str = option(STRING, "127.0.0.1:4150", "TCP <addr>:<port> of the broker", group="Broker")
+    topic: str = option(STRING, "", "topic to publish to or to consume")
+    channel: str = option(STRING, "", "channel to consume")
+    channels: int = option(INT, 1, "channels to consume: --channel, and its name followed by 2, 3 and so on")
+
+    count: int = option(INT, 0, "messages after which it ends; 0 = only --runfor counts", group="Load")
+    runfor_ns: int = option(
+        SECONDS, 10 * NS_PER_S, "time after which it ends; a bare number is in seconds", flag="runfor")
+    size: int = option(INT, 200, "size of a message in bytes; for sub it only serves to compute MB/s")
     rate: int = option(INT, 5000, "messages per second, over all connections")
+    workers: int = option(INT, 1, "processes among which the connections are divided")
+
+    connections: int = option(INT, 2, "connections that publish", group="Publishing")
+    batch_size: int = option(INT, 200, "messages in a command: 1 = PUB, more = MPUB")
+    in_air: int = option(INT, 1, "commands of a connection that may wait for their answers at a time")
+    defer_ms: int = option(INT, -1, "publish by DPUB with this delay in ms; needs --batch-size=1; -1 = off")
+
+    consumers: int = option(INT, 2, "connections that consume, for each channel", group="Consuming")
     rdy: int = option(INT, 2500, "RDY count of each consumer")
     requeue_ms: int = option(
-        INT, -1, "REQ the first delivery of each message with this delay in ms (-1 = off)")
+        INT, -1, "requeue each message by REQ when it first arrives, with this delay in ms; -1 = off")
 
-    nsqd_tcp_address: str = option(STRING, "127.0.0.1:4150", "<addr>:<port> of the broker")
-    connections: int = option(INT, 2, "connections that publish")
-    consumers: int = option(INT, 2, "connections that consume, per channel")
-    workers: int = option(INT, 1, "processes that the connections are dealt to")
-    count: int = option(INT, 0, "messages after which it ends (0 = only --runfor counts)")
-    runfor_ns: int = option(SECONDS, 10 * NS_PER_S, "time after which it ends; a number is seconds", flag="runfor")
     output_buffer_size: int = option(
-        INT, 0, "output buffer in bytes to ask the broker for (0 = its default, -1 = none)")
+        INT, 0, "output buffer in bytes to ask the broker for; 0 = its default, -1 = none", group="Negotiation")
     output_buffer_timeout_ns: int = option(
-        MILLISECONDS, 0, "output buffer timeout to ask for; a number is ms (0 = the broker's, -1 = none)",
+        MILLISECONDS, 0, "output buffer timeout to ask for; a bare number is in ms; 0 = the broker's, -1 = none",
         flag="output-buffer-timeout")
     msg_timeout_ns: int = option(
-        MILLISECONDS, 0, "message timeout to ask for; a number is ms (0 = the broker's)", flag="msg-timeout")
-    json: bool = option(BOOL, False, "print one JSON object instead of a table")
+        MILLISECONDS, 0, "message timeout to ask for; a bare number is in ms; 0 = the broker's", flag="msg-timeout")
+
+    json: bool = option(BOOL, False, "print a JSON object instead of a table", group="Output")
     # fmt: on
     mode: str = ""
 
@@ -143,13 +138,14 @@ MODES = {
     "pubsub": "publish and consume at the same time",
     "latency": "publish at a fixed rate and time each message from its due moment to its arrival",
 }
+_ABOUTS = {mode: f"Load generator: {text}." for mode, text in MODES.items()}
 
 
 def parse(argv: list[str]) -> Options:
     """Parse the words after the program's name; --help and --version print and exit by SystemExit."""
     mode, words = (argv[0], argv[1:]) if argv else ("", [])
     if mode.lstrip("-") in ("h", "help"):
-        print(overview(), file=sys.stderr)
+        print(overview())
         raise SystemExit(0)
     if mode.lstrip("-") == "version":
         print(f"{PROGRAM} v{__version__}")
@@ -161,7 +157,7 @@ def parse(argv: list[str]) -> Options:
     try:
         values = read_flags(flags, words)
     except HelpRequested:
-        print(usage(flags, _defaults(), f"{PROGRAM} {mode}"), file=sys.stderr)
+        print(usage(flags, _defaults(), f"{PROGRAM} {mode}", _ABOUTS[mode]))
         raise SystemExit(0) from None
     stray = next(_strays(flags, words), None)
     if stray is not None:
@@ -173,9 +169,9 @@ def parse(argv: list[str]) -> Options:
 
 def overview() -> str:
     """The help text of the program without a mode."""
-    lines = [f"Usage of {PROGRAM}:"]
-    lines += [f"  {PROGRAM} {mode:<8} [FLAG ...]   {text}" for mode, text in MODES.items()]
-    return "\n".join([*lines, f"Flags of a mode: {PROGRAM} MODE --help"])
+    lines = [f"Usage: {PROGRAM} <mode> [flags]", "", "Loads or measures any nsqd.", "", "Modes:"]
+    lines += [f"  {mode:<9} {text}" for mode, text in MODES.items()]
+    return "\n".join([*lines, "", f"{PROGRAM} <mode> --help lists the flags of a mode."])
 
 
 def _defaults() -> dict[str, Any]:

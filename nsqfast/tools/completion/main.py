@@ -12,15 +12,23 @@ from nsqfast.tools.completion import bash, zsh
 from nsqfast.tools.completion.programs import programs
 
 SHELLS = {"bash": bash.script, "zsh": zsh.script}
+HELP = """Prints the completion of all commands for a shell:
+
+  source <(nsqfast-completion bash)
+  nsqfast-completion zsh > "${fpath[1]}/_nsqfast\""""
 
 
 def main(argv: list[str] | None = None) -> int:
     """Return the exit status."""
     words = sys.argv[1:] if argv is None else argv
+    if words in (["--help"], ["-help"], ["-h"]):
+        print(f"Usage: nsqfast-completion {'|'.join(SHELLS)}\n\n{HELP}")
+        return 0
     if len(words) != 1 or words[0] not in SHELLS:
-        is_help = words in (["--help"], ["-help"], ["-h"])
-        sys.stderr.write(f"Usage of nsqfast-completion: {'|'.join(SHELLS)}\n{__doc__ or ''}")
-        return 0 if is_help else 2
+        sys.stderr.write(
+            f"one word is needed: {' or '.join(SHELLS)}\nsee nsqfast-completion --help\n"
+        )
+        return 2
     try:
         extras.check("nsqfast-completion", "server")
     except PackageMissingError as error:

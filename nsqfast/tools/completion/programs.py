@@ -23,6 +23,7 @@ _TOOLS = {
     "nsqfast-replay": "nsqfast.tools.replay.options",
     "nsqfast-to-nsq": "nsqfast.tools.to_nsq.main",
 }
+MODULES = {**_DAEMONS, **_TOOLS}
 # A word chooses what to run, and all of them take their flags after it.
 _JOBS = {"nsqfast-spark": "nsqfast.spark_jobs.main"}
 _WORDS = {"nsqfast-bench": ("pub", "sub", "pubsub", "latency")}
@@ -58,7 +59,7 @@ class Program:
 
 def programs() -> Iterator[Program]:
     """All of them, by name."""
-    for name, module in sorted({**_DAEMONS, **_TOOLS, **_JOBS}.items()):
+    for name, module in sorted({**MODULES, **_JOBS}.items()):
         words: tuple[str, ...] = _WORDS.get(name, ())
         if name in _JOBS:
             jobs: dict[str, str] = importlib.import_module(module).JOBS

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from nsqfast.names import is_valid_name
 from nsqfast.options import BOOL, DURATION, INT, STRING, STRINGS, PlainError, one_of, option
 from nsqfast.tools.nsq_stat.columns import COLUMNS
-from nsqfast.tools.shared.options import parse_tool
+from nsqfast.tools.shared.options import LOOKUPD_HELP, parse_tool
 
 PROGRAM = "nsq_stat"
+ABOUT = "Reports depths, rates and clients of channels, again and again."
 
 
 @dataclass(slots=True)
@@ -17,16 +18,20 @@ class Options:
     """One run."""
 
     # fmt: off
-    topic: str = option(STRING, "", "NSQ topic (all, on a terminal or with --json, if empty)")
-    channel: str = option(STRING, "", "NSQ channel (all, on a terminal or with --json, if empty)")
-    nsqd_http_address: list[str] = option(STRINGS, [], "nsqd HTTP address (may be given multiple times)")
-    lookupd_http_address: list[str] = option(STRINGS, [], "lookupd HTTP address (may be given multiple times)")
-    interval_ns: int = option(DURATION, "2s", "duration of time between polling/printing output")
-    count: int | None = option(INT, None, "number of reports (no end if it is not given)")
-    http_client_connect_timeout_ns: int = option(DURATION, "2s", "timeout for HTTP connect")
-    http_client_request_timeout_ns: int = option(DURATION, "5s", "timeout for HTTP request")
-    json: bool = option(BOOL, False, "print an object for each report")
-    sort: str = option(one_of(*COLUMNS), "total", "column that the table is sorted by")
+    nsqd_http_address: list[str] = option(
+        STRINGS, [], "HTTP <addr>:<port> of an nsqd (repeatable)", group="Source")
+    lookupd_http_address: list[str] = option(STRINGS, [], LOOKUPD_HELP)
+    http_client_connect_timeout_ns: int = option(DURATION, "2s", "longest time to connect to one of them")
+    http_client_request_timeout_ns: int = option(DURATION, "5s", "longest time for a whole request to one of them")
+
+    topic: str = option(
+        STRING, "", "topic to report; empty, on a terminal or with --json = all", group="Topics and channels")
+    channel: str = option(STRING, "", "channel to report; empty, on a terminal or with --json = all")
+
+    interval_ns: int = option(DURATION, "2s", "time between two reports", group="Output")
+    count: int | None = option(INT, None, "number of reports; not given = no end")
+    json: bool = option(BOOL, False, "print a JSON object for each report")
+    sort: str = option(one_of(*COLUMNS), "total", f"column to sort the table by: {', '.join(COLUMNS)}")
     # fmt: on
 
     @property
@@ -47,7 +52,7 @@ def is_watched() -> bool:
 
 def parse(argv: list[str]) -> Options:
     """Parse the command line; FlagError if it cannot be read, PlainError if it is invalid."""
-    options = parse_tool(Options, argv, PROGRAM)
+    options = parse_tool(Options, argv, PROGRAM, ABOUT)
     _check_names(options)
     if options.interval_ns <= 0:
         raise PlainError("--interval should be positive")

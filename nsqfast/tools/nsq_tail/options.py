@@ -9,6 +9,7 @@ from nsqfast.tools.nsq_tail.formats import FORMATS
 from nsqfast.tools.shared.options import SourceOptions, parse_tool
 
 PROGRAM = "nsq_tail"
+ABOUT = "Prints messages."
 
 
 @dataclass(slots=True)
@@ -16,18 +17,21 @@ class Options(SourceOptions):
     """One run."""
 
     # fmt: off
-    topic: list[str] = option(STRINGS, [], "NSQ topic (may be given multiple times)")
-    channel: str = option(STRING, "", "NSQ channel (an ephemeral one with a random name if empty)")
-    n: int = option(INT, 0, "messages to show of a topic before the end (will wait if starved; 0 = no end)")
-    print_topic: bool = option(BOOL, False, "print topic name where message was received")
+    topic: list[str] = option(STRINGS, [], "topic to consume (repeatable)", group="Topics and channel")
+    channel: str = option(STRING, "", "channel to consume; empty = an ephemeral one with a random name")
+
+    n: int = option(INT, 0, "messages of a topic to print before the end, waiting for them if need be; 0 = no end",
+                    group="Output")
+    print_topic: bool = option(BOOL, False, "print the name of the topic with each message")
     format: str = option(
-        one_of(*FORMATS), "text", "text: the body as it is; json: an object with all there is; hex: the body so")
+        one_of(*FORMATS), "text",
+        "form of a message: text (the body as it is), json (an object with all there is) or hex (the body)")
     # fmt: on
 
 
 def parse(argv: list[str]) -> Options:
     """Parse the command line; FlagError if it cannot be read, PlainError if it is invalid."""
-    options = parse_tool(Options, argv, PROGRAM)
+    options = parse_tool(Options, argv, PROGRAM, ABOUT)
     options.check_source()
     if not options.topic:
         raise PlainError("--topic required")

@@ -4,15 +4,23 @@ import os
 from dataclasses import dataclass
 
 from nsqfast.errors import OptionsError
-from nsqfast.logs import LEVELS
+from nsqfast.logs import LEVEL_HELP, LEVELS, LOG_PREFIX_HELP
 from nsqfast.names import is_valid_name
 from nsqfast.options import BOOL, DURATION, INT, STRING, STRINGS, PlainError, option, text_such_as
 from nsqfast.tools.shared.client import client_config
 from nsqfast.tools.shared.discovery import base_url
-from nsqfast.tools.shared.options import METRICS_HELP, SourceOptions, parse_tool
+from nsqfast.tools.shared.options import (
+    CONNECT_TIMEOUT_HELP,
+    CONSUMER_HELP,
+    METRICS_HELP,
+    REQUEST_TIMEOUT_HELP,
+    SourceOptions,
+    parse_tool,
+)
 from nsqfast.tools.shared.topics import check_topics
 
 PROGRAM = "nsq_to_file"
+ABOUT = "Archives messages in files: as lines, JSON lines, Parquet or Arrow."
 FILENAME_FORMAT = "<TOPIC>.<HOST><REV>.<DATETIME>.log"
 FORMATS = ("lines", "jsonl", "parquet", "arrow")
 COLUMN_FORMATS = ("parquet", "arrow")
@@ -25,37 +33,40 @@ class Options(SourceOptions):
     """Durations are in nanoseconds, with the suffix `_ns`."""
 
     # fmt: off
-    topic: list[str] = option(STRINGS, [], "topic to archive (may be given multiple times)")
-    topic_pattern: str = option(STRING, "", "archive only topics in which this regular expression is found")
-    topic_refresh_ns: int = option(DURATION, "1m", "how often nsqlookupd is asked for topics")
-    channel: str = option(STRING, PROGRAM, "channel to consume")
-    # Reported without the usage: Go's tool silently accepts these errors.
-    consumer_opt: list[str] = option(
-        STRINGS, [], "setting of the consumer as <key>,<value> (may be given multiple times)")
+    # Declared again, because its errors are reported in the tool's own words: Go's tool silently accepts them.
+    consumer_opt: list[str] = option(STRINGS, [], CONSUMER_HELP, group="Consumer")
 
-    output_dir: str = option(STRING, "/tmp", "folder of finished files")  # noqa: S108 - Go's default
-    work_dir: str = option(STRING, "", "folder of files in progress (output-dir if empty)")
-    datetime_format: str = option(STRING, "%Y-%m-%d_%H", "strftime codes for <DATETIME>")
+    topic: list[str] = option(STRINGS, [], "topic to archive (repeatable)", group="Topics and channel")
+    topic_pattern: str = option(STRING, "", "archive only topics that this regular expression matches somewhere")
+    topic_refresh_ns: int = option(DURATION, "1m", "time between two questions to nsqlookupd for topics")
+    channel: str = option(STRING, PROGRAM, "channel to consume")
+
+    output_dir: str = option(
+        STRING, "/tmp", "folder of finished files", group="Files")  # noqa: S108 - Go's default
+    work_dir: str = option(STRING, "", "folder of unfinished files; empty = --output-dir")
     filename_format: str = option(
         STRING, FILENAME_FORMAT,
-        "name of a file; <TOPIC>, <HOST>, <PID>, <DATETIME> and <REV> are replaced, <REV> grows where a name exists")
+        "name of a file, in which <TOPIC>, <HOST>, <PID>, <DATETIME> and <REV> are replaced; "
+        "<REV> counts up where a name is taken")
+    datetime_format: str = option(STRING, "%Y-%m-%d_%H", "what <DATETIME> stands for, in strftime's codes")
     host_identifier: str = option(
-        STRING, "", "what <HOST> stands for, if not the short host name; may contain <SHORT_HOST> and <HOSTNAME>")
-    format: str = option(text_such_as(*FORMATS), "lines", "what a file holds: lines, jsonl, parquet or arrow")
-    compression: str = option(text_such_as(*COMPRESSIONS), "none", "none, gzip or zstd")
+        STRING, "", "what <HOST> stands for, may contain <SHORT_HOST> and <HOSTNAME>; empty = the short host name")
+    format: str = option(text_such_as(*FORMATS), "lines", "content of a file: lines, jsonl, parquet or arrow")
+    compression: str = option(text_such_as(*COMPRESSIONS), "none", "compression of a file: none, gzip or zstd")
     gzip: bool = option(BOOL, False, "the same as --compression=gzip")
-    gzip_level: int = option(INT, 6, "1 (fastest) to 9 (smallest)")
-    zstd_level: int = option(INT, 3, "1 (fastest) to 19 (smallest)")
-    skip_empty_files: bool = option(BOOL, False, "open a file only when there is a message for it")
-    rotate_size: int = option(INT, 0, "begin another file when one is larger than so many bytes, uncompressed")
-    rotate_interval_ns: int = option(DURATION, "0s", "begin another file after so long")
+    gzip_level: int = option(INT, 6, "level of gzip, from 1 (fastest) to 9 (smallest)")
+    zstd_level: int = option(INT, 3, "level of zstd, from 1 (fastest) to 19 (smallest)")
+    skip_empty_files: bool = option(BOOL, False, "make a file only when there is a message for it")
+    rotate_size: int = option(INT, 0, "size in uncompressed bytes after which the next file begins; 0 = any size")
+    rotate_interval_ns: int = option(DURATION, "0s", "time after which the next file begins; 0s = none")
     sync_interval_ns: int = option(DURATION, "30s", "longest time until messages are on disk and finished")
 
-    http_client_connect_timeout_ns: int = option(DURATION, "2s", "longest time to connect to nsqlookupd")
-    http_client_request_timeout_ns: int = option(DURATION, "5s", "longest time for nsqlookupd's answer")
-    metrics_address: str = option(STRING, "", METRICS_HELP)
-    log_level: str = option(STRING, "info", "set log verbosity: debug, info, warn, error, or fatal")
-    log_prefix: str = option(STRING, f"[{PROGRAM}] ", "log message prefix")
+    http_client_connect_timeout_ns: int = option(DURATION, "2s", CONNECT_TIMEOUT_HELP, group="Source")
+    http_client_request_timeout_ns: int = option(DURATION, "5s", REQUEST_TIMEOUT_HELP)
+
+    metrics_address: str = option(STRING, "", METRICS_HELP, group="Metrics and logging")
+    log_level: str = option(text_such_as(*LEVELS), "info", LEVEL_HELP)
+    log_prefix: str = option(STRING, f"[{PROGRAM}] ", LOG_PREFIX_HELP)
     # fmt: on
 
     @property
@@ -66,7 +77,7 @@ class Options(SourceOptions):
 
 def parse(argv: list[str]) -> Options:
     """Parse the words after the program's name; OptionsError if they contradict each other."""
-    options = parse_tool(Options, argv, PROGRAM, on_words=_refuse_words)
+    options = parse_tool(Options, argv, PROGRAM, ABOUT, on_words=_refuse_words)
     options.log_level = options.log_level.lower()
     if options.log_level not in LEVELS:
         raise PlainError("--log-level is invalid")

@@ -19,6 +19,7 @@ from nsqfast.tools.shared.hostpool import MODES
 from nsqfast.tools.shared.options import SourceOptions, parse_tool
 
 PROGRAM = "nsq_to_http"
+ABOUT = "Sends the messages of a channel to HTTP servers."
 CONTENT_TYPE = "application/octet-stream"
 
 
@@ -27,27 +28,29 @@ class Options(SourceOptions):
     """The command line."""
 
     # fmt: off
-    topic: str = option(STRING, "", "nsq topic")
-    channel: str = option(STRING, "nsq_to_http", "nsq channel")
+    topic: str = option(STRING, "", "topic to consume", group="Topic and channel")
+    channel: str = option(STRING, "nsq_to_http", "channel to consume")
+
     post: list[str] = option(
-        STRINGS, [], "URL to POST each message to, as the body (may be given multiple times)")
+        STRINGS, [], "URL to POST each message to, as the body (repeatable)", group="Requests")
     get: list[str] = option(
-        STRINGS, [], "URL to GET for each message, which stands escaped where the URL has %s; "
-                     "%% is one % (may be given multiple times)")
+        STRINGS, [], "URL to GET for each message; %s stands for the escaped message, %% for a % (repeatable)")
     mode: str = option(
         text_such_as(*MODES), "hostpool",
-        "which URL gets a message: round-robin, hostpool, epsilon-greedy; all of them otherwise")
-    n: int = option(INT, 100, "requests that may be under way at a time")
-    sample: float = option(FLOAT, 1.0, "share of the messages that is sent, from 0 to 1")
-    status_every: int = option(INT, 250, "requests between two lines of status, 0 = no such lines")
+        "which URL receives a message: round-robin, hostpool or epsilon-greedy; any other word = all of them")
+    n: int = option(INT, 100, "most requests under way at a time")
+    sample: float = option(FLOAT, 1.0, "share of the messages to send, from 0 to 1")
     content_type: str = option(STRING, CONTENT_TYPE, "Content-Type of POST requests")
-    header: list[str] = option(
-        STRINGS, [], "header of every request, as <name>: <value> (may be given multiple times)")
-    http_client_connect_timeout_ns: int = option(DURATION, "2s", "how long connecting may take, 0 = for ever")
-    http_client_request_timeout_ns: int = option(DURATION, "20s", "how long a request may take, 0 = for ever")
-    batch: int = option(INT, 1, "messages in one POST request at most")
-    batch_format: str = option(one_of(*FORMATS), FORMATS[0], "how several messages stand in one body")
-    batch_timeout_ns: int = option(DURATION, "100ms", "how long a batch waits to be full")
+    header: list[str] = option(STRINGS, [], "header of every request, as <name>: <value> (repeatable)")
+    http_client_connect_timeout_ns: int = option(DURATION, "2s", "longest time to connect; 0s = no limit")
+    http_client_request_timeout_ns: int = option(DURATION, "20s", "longest time for a whole request; 0s = no limit")
+
+    batch: int = option(INT, 1, "most messages in one POST request", group="Batches")
+    batch_format: str = option(
+        one_of(*FORMATS), FORMATS[0], f"how a body holds several messages: {', '.join(FORMATS)}")
+    batch_timeout_ns: int = option(DURATION, "100ms", "longest time that a batch waits until it is full")
+
+    status_every: int = option(INT, 250, "requests between two lines of status; 0 = none", group="Logging")
     # fmt: on
 
     def check(self) -> None:
@@ -112,6 +115,6 @@ def _check(parse: object, text: str, flag: str) -> None:
 
 def parse(argv: list[str]) -> Options:
     """Parse the command line; PlainError names an invalid setting."""
-    options = parse_tool(Options, argv, PROGRAM)
+    options = parse_tool(Options, argv, PROGRAM, ABOUT)
     options.check()
     return options

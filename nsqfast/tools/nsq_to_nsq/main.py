@@ -16,7 +16,12 @@ from nsqfast.tools.nsq_to_nsq.json_filter import JsonFilter
 from nsqfast.tools.shared.client import client_config, make_consumer, stop_consumers
 from nsqfast.tools.shared.give_up import GiveUp
 from nsqfast.tools.shared.hostpool import MODES
-from nsqfast.tools.shared.options import CLIENT_OPTIONS, SourceOptions, parse_tool
+from nsqfast.tools.shared.options import (
+    CLIENT_OPTIONS,
+    PRODUCER_HELP,
+    SourceOptions,
+    parse_tool,
+)
 from nsqfast.tools.shared.program import ToolError, run, set_up_log
 
 if TYPE_CHECKING:
@@ -24,6 +29,7 @@ if TYPE_CHECKING:
     from nsqfast.tools.nsq_to_nsq.relay import Relay
 
 PROGRAM = "nsq_to_nsq"
+ABOUT = "Publishes the messages of a channel to other brokers."
 GRACE_S = 1.0  # at a stop, for the answers of the destinations
 
 
@@ -32,24 +38,25 @@ class Options(SourceOptions):
     """The command line."""
 
     # fmt: off
-    topic: list[str] = option(STRINGS, [], "nsq topic (may be given multiple times)")
-    channel: str = option(STRING, "nsq_to_nsq", "nsq channel")
+    topic: list[str] = option(STRINGS, [], "topic to consume (repeatable)", group="Topics and channel")
+    channel: str = option(STRING, "nsq_to_nsq", "channel to consume")
+
     destination_topic: str = option(
-        STRING, "", "use this destination topic for all consumed topics (default is consumed topic name)")
+        STRING, "", "topic to publish to; empty = the topic that the message came from", group="Destination")
     destination_nsqd_tcp_address: list[str] = option(
-        STRINGS, [], "destination nsqd TCP address (may be given multiple times)")
+        STRINGS, [], "TCP <addr>:<port> of an nsqd to publish to (repeatable)")
     mode: str = option(
-        text_such_as(*MODES), "hostpool",
-        "the upstream request mode options: round-robin, hostpool (default), epsilon-greedy")
-    producer_opt: list[str] = option(
-        CLIENT_OPTIONS, [], "setting of the producers as <key>,<value> (may be given multiple times)")
-    require_json_field: str = option(STRING, "", "for JSON messages: only pass messages that contain this field")
-    require_json_value: str = option(
-        STRING, "", "for JSON messages: only pass messages in which the required field has this value")
+        text_such_as(*MODES), "hostpool", "how to choose among them: round-robin, hostpool or epsilon-greedy")
+    producer_opt: list[str] = option(CLIENT_OPTIONS, [], PRODUCER_HELP)
+
+    require_json_field: str = option(
+        STRING, "", "pass on only messages of JSON with this field", group="Filters")
+    require_json_value: str = option(STRING, "", "and only if the field has this value")
     whitelist_json_field: list[str] = option(
-        STRINGS, [], "for JSON messages: pass this field (may be given multiple times)")
+        STRINGS, [], "pass on only this field of a message of JSON (repeatable)")
+
     status_every: int = option(
-        INT, 250, "the # of requests between logging status (per destination), 0 disables")
+        INT, 250, "messages to a destination between two lines of status; 0 = none", group="Logging")
     # fmt: on
 
     def check(self) -> None:
@@ -138,7 +145,7 @@ async def live(options: Options) -> int:
 
 def parse(argv: list[str]) -> Options:
     """Parse and check the settings."""
-    options = parse_tool(Options, argv, PROGRAM)
+    options = parse_tool(Options, argv, PROGRAM, ABOUT)
     options.check()
     return options
 

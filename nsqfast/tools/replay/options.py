@@ -17,9 +17,10 @@ from nsqfast.options import (
     option,
     text_such_as,
 )
-from nsqfast.tools.shared.options import CLIENT_OPTIONS, parse_tool
+from nsqfast.tools.shared.options import CLIENT_OPTIONS, PRODUCER_HELP, parse_tool
 
 PROGRAM = "nsqfast-replay"
+ABOUT = "Publishes archives of nsq_to_file again. Words after the flags are files, folders or globs; - is stdin."
 BATCH_BYTES = 2 << 20
 BATCH_BYTES_MAX = 1 << 30
 WINDOW = 8
@@ -39,35 +40,44 @@ class Options:
     """The command line; `words` are the files."""
 
     # fmt: off
-    nsqd_tcp_address: list[str] = option(STRINGS, [], "nsqd TCP address (may be given multiple times)")
+    nsqd_tcp_address: list[str] = option(
+        STRINGS, [], "TCP <addr>:<port> of an nsqd to publish to (repeatable)", group="Destination")
     mode: str = option(
-        STRING, FAILOVER, "with several nsqd: failover (the first that is connected, in order) or spread")
+        text_such_as(FAILOVER, SPREAD), FAILOVER,
+        "with several nsqd: failover (the first one, in this order, that is connected) or spread")
     topic: str = option(
-        STRING, "", "topic to publish to; required unless the records or the names of the files say one")
+        STRING, "", "topic to publish to; required unless the records or the names of the files say it")
     topic_map: list[str] = option(
-        STRINGS, [], "publish to <new> what was of topic <old>, as <old>:<new> (may be given multiple times)")
-    since: str = option(STRING, "", "only messages from this time on: RFC 3339, or a date; UTC unless it has an offset")
-    until: str = option(STRING, "", "only messages before this time")
+        STRINGS, [], "publish to topic <new> what was in topic <old>, as <old>:<new> (repeatable)")
+    producer_opt: list[str] = option(CLIENT_OPTIONS, [], PRODUCER_HELP)
+
+    since: str = option(
+        STRING, "", "publish only messages from this time on: RFC 3339 or a date; UTC unless it has an offset",
+        group="Which messages")
+    until: str = option(STRING, "", "publish only messages before this time")
     dedupe: str = option(
-        text_such_as(ID, BODY, NONE), NONE, "leave out messages of a topic that came before: by id, by body, or none")
+        text_such_as(ID, BODY, NONE), NONE, "leave out messages that a topic had already: by id, by body, or none")
     dedupe_memory: int = option(
-        INT, DEDUPE_MEMORY, "bytes of memory to remember messages in; the oldest are forgotten beyond that")
-    rate: float = option(FLOAT, 0.0, "messages per second; 0 = as fast as they are taken")
-    dry_run: bool = option(BOOL, False, "publish nothing, count the messages per file and topic")
-    state: str = option(STRING, "", "file that notes what was published: the same command goes on where it ended")
+        INT, DEDUPE_MEMORY, "bytes of memory for messages to recognize; the oldest are forgotten beyond it")
+
     format: str = option(
         text_such_as(AUTO, *FORMATS), AUTO,
-        f"of all files: {', '.join(FORMATS)}, or auto, by each one's name and first bytes")
-    filename_format: str = option(STRING, FILENAME_FORMAT, "nsq_to_file's --filename-format when they were written")
-    datetime_format: str = option(STRING, DATETIME_FORMAT, "nsq_to_file's --datetime-format when they were written")
-    datetime_zone: str = option(STRING, "UTC", "time zone of the dates in the names: UTC, local, or as Europe/Berlin")
+        f"format of all files: {', '.join(FORMATS)}, or auto to go by the name and the first bytes of each",
+        group="Files")
+    filename_format: str = option(STRING, FILENAME_FORMAT, "--filename-format of nsq_to_file when it wrote them")
+    datetime_format: str = option(STRING, DATETIME_FORMAT, "--datetime-format of nsq_to_file when it wrote them")
+    datetime_zone: str = option(
+        STRING, "UTC", "time zone of the dates in the names: UTC, local, or a name such as Europe/Berlin")
     unterminated: str = option(
-        STRING, SKIP, "what becomes of a file's last line if it has no newline: skip (it is torn) or publish")
-    batch_bytes: int = option(INT, BATCH_BYTES, "most bytes of one MPUB; nsqd's --max-body-size bounds it, too")
-    window: int = option(INT, WINDOW, "batches that may wait for their answer; one with --state")
-    retry_for_ns: int = option(DURATION, "1m", "how long a batch is tried while no nsqd takes it; 0 = for ever")
-    producer_opt: list[str] = option(
-        CLIENT_OPTIONS, [], "setting of the producer as <key>,<value> (may be given multiple times)")
+        text_such_as(SKIP, PUBLISH), SKIP, "what to do with a file's last line if it has no newline: skip or publish")
+
+    rate: float = option(
+        FLOAT, 0.0, "most messages per second; 0 = as fast as nsqd takes them", group="How")
+    dry_run: bool = option(BOOL, False, "publish nothing; count the messages of each file and topic")
+    state: str = option(STRING, "", "file to note what was published in, so that the same command goes on from there")
+    batch_bytes: int = option(INT, BATCH_BYTES, "most bytes of an MPUB; nsqd's --max-body-size limits it, too")
+    window: int = option(INT, WINDOW, "batches that may wait for their answers at a time; with --state always 1")
+    retry_for_ns: int = option(DURATION, "1m", "time to try a batch while no nsqd takes it; 0s = for ever")
     # fmt: on
     words: list[str] = field(default_factory=list)
     since_ns: int = field(default=NEVER_NS, init=False)
@@ -133,7 +143,7 @@ _CHOICES = {
 def parse(argv: list[str]) -> Options:
     """Parse the words after the program's name."""
     words: list[str] = []
-    options = parse_tool(Options, argv, PROGRAM, on_words=words.extend)
+    options = parse_tool(Options, argv, PROGRAM, ABOUT, on_words=words.extend)
     options.words = words
     options.check()
     return options

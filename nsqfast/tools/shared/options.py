@@ -3,9 +3,9 @@ tools.
 
 @dataclass(slots=True)
 class Options(SourceOptions):
-    topic: list[str] = option(STRINGS, [], "topic to consume (may be given multiple times)")
+    topic: list[str] = option(STRINGS, [], "topic to consume (repeatable)", group="Topics")
 
-options = parse_tool(Options, argv, "nsq_tail")
+options = parse_tool(Options, argv, "nsq_tail", "Prints messages.")
 """
 
 import sys
@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from nsqfast import NSQ_VERSION, __version__
 from nsqfast.client.config import Config
+from nsqfast.command_line import flags_or_help
 from nsqfast.errors import OptionsError
 from nsqfast.names import is_valid_name
 from nsqfast.options import (
@@ -25,14 +26,19 @@ from nsqfast.options import (
     PlainError,
     declared,
     defaults,
-    flags_or_usage,
     option,
     text_such_as,
 )
 
 T = TypeVar("T")
 
-METRICS_HELP = "<addr>:<port> on which GET /metrics is answered (none if empty)"
+NSQD_HELP = "TCP <addr>:<port> of an nsqd (repeatable)"
+LOOKUPD_HELP = "HTTP <addr>:<port> of an nsqlookupd to ask for nsqd (repeatable)"
+CONSUMER_HELP = "setting of the consumer as <key>,<value> (repeatable)"
+PRODUCER_HELP = "setting of the producer as <key>,<value> (repeatable)"
+CONNECT_TIMEOUT_HELP = "longest time to connect to an nsqlookupd"
+REQUEST_TIMEOUT_HELP = "longest time for a whole request to an nsqlookupd"
+METRICS_HELP = "serve GET /metrics on this <addr>:<port>; empty = off"
 
 
 def _parse_client_option(text: str) -> list[str]:
@@ -56,11 +62,10 @@ class ClientOptions:
     """The sources of messages, and the client's settings."""
 
     # fmt: off
-    nsqd_tcp_address: list[str] = option(STRINGS, [], "nsqd TCP address (may be given multiple times)")
-    lookupd_http_address: list[str] = option(STRINGS, [], "lookupd HTTP address (may be given multiple times)")
-    consumer_opt: list[str] = option(
-        CLIENT_OPTIONS, [], "setting of the consumer as <key>,<value> (may be given multiple times)")
-    max_in_flight: int = option(INT, 200, "messages that may be in flight at a time")
+    nsqd_tcp_address: list[str] = option(STRINGS, [], NSQD_HELP, group="Source")
+    lookupd_http_address: list[str] = option(STRINGS, [], LOOKUPD_HELP)
+    consumer_opt: list[str] = option(CLIENT_OPTIONS, [], CONSUMER_HELP, group="Consumer")
+    max_in_flight: int = option(INT, 200, "most messages in flight at a time")
     # fmt: on
 
     def check_source(self) -> None:
@@ -80,7 +85,8 @@ class SourceOptions(ClientOptions):
     # fmt: off
     on_give_up: str = option(
         text_such_as("finish", "requeue", "exit", "topic:"), "finish",
-        "what becomes of a message after max_attempts: finish, requeue, exit or topic:<name>")
+        "what to do with a message after its last attempt (max_attempts of --consumer-opt): finish, requeue, exit, or "
+        "topic:<name> to publish it there", group="Consumer")
     # fmt: on
 
     def check_source(self) -> None:
@@ -102,26 +108,29 @@ def parse_give_up(text: str) -> tuple[str, str]:
 
 @dataclass(slots=True)
 class _Common:
-    version: bool = option(BOOL, False, "print version string", key="")
+    version: bool = option(BOOL, False, "print the version and exit", key="", group="General")
 
 
 def parse_tool(
     cls: type[T],
     argv: list[str],
     program: str,
+    about: str,
     *,
     has_version: bool = True,
     on_words: Callable[[list[str]], None] | None = None,
 ) -> T:
     """Parse the words after the program's name; --help and --version print and exit by SystemExit.
 
+    `about` is the help's sentence on what the program does.
+
     Words after the flags are ignored, as in Go's tools, unless `on_words` handles them.
     """
     options, plain = declared(cls), defaults(cls)
     if has_version:
-        options += declared(_Common)
+        options = [*declared(_Common), *options]
         plain.update(defaults(_Common))
-    given, words = flags_or_usage(options, plain, argv, program)
+    given, words = flags_or_help(options, plain, argv, program, about)
     if given.pop("version", False):
         sys.stdout.write(f"{program} v{NSQ_VERSION}\nnsqfast {__version__}\n")
         raise SystemExit(0)

@@ -2,7 +2,7 @@
 
     0   done, or told to stop
     1   the operator has to change something, or a peer refused; one dated line on stderr says what
-    2   the command line cannot be read; the usage follows
+    2   the command line cannot be read; a line says where the help is
 
 When nobody reads standard output any more, the program ends by SIGPIPE instead.
 

@@ -10,7 +10,7 @@ from typing import Any
 from nsqfast.options import DURATION, INT, STRING, STRINGS, PlainError, option
 from nsqfast.signals import watch_signals
 from nsqfast.tools.shared.client import client_config
-from nsqfast.tools.shared.options import CLIENT_OPTIONS, parse_tool
+from nsqfast.tools.shared.options import CLIENT_OPTIONS, PRODUCER_HELP, parse_tool
 from nsqfast.tools.shared.program import log, run, set_up_log
 from nsqfast.tools.shared.progress import Progress, is_watched
 from nsqfast.tools.to_nsq.bucket import TokenBucket
@@ -19,6 +19,7 @@ from nsqfast.tools.to_nsq.pieces import Pieces, Splitter
 from nsqfast.tools.to_nsq.source import Source
 
 PROGRAM = "to_nsq"
+ABOUT = "Splits standard input into messages and publishes them."
 STOP_TIMEOUT_S = 3.0  # for an nsqd that may be frozen
 SECOND_NS = 1e9
 
@@ -28,14 +29,14 @@ class Options:
     """The command line."""
 
     # fmt: off
-    topic: str = option(STRING, "", "NSQ topic to publish to")
-    delimiter: str = option(STRING, "\n", "character to split input from stdin")
+    topic: str = option(STRING, "", "topic to publish to", group="Destination")
     nsqd_tcp_address: list[str] = option(
-        STRINGS, [], "destination nsqd TCP address (may be given multiple times)")
-    rate: int = option(INT, 0, "Throttle messages to n/second. 0 to disable")
-    deferred_ns: int = option(DURATION, "0s", "have nsqd hold back each message for so long")
-    producer_opt: list[str] = option(
-        CLIENT_OPTIONS, [], "setting of the producers as <key>,<value> (may be given multiple times)")
+        STRINGS, [], "TCP <addr>:<port> of an nsqd to publish to (repeatable: all of them receive every message)")
+    producer_opt: list[str] = option(CLIENT_OPTIONS, [], PRODUCER_HELP)
+
+    delimiter: str = option(STRING, "\n", "character that ends a message in the input", group="Messages")
+    rate: int = option(INT, 0, "most messages per second; 0 = as fast as possible")
+    deferred_ns: int = option(DURATION, "0s", "delay after which nsqd delivers a message")
     # fmt: on
 
     @property
@@ -181,7 +182,7 @@ async def _run(program: Program) -> None:
 
 def parse(argv: list[str]) -> Options:
     """Parse and check the settings."""
-    options = parse_tool(Options, argv, PROGRAM, has_version=False)
+    options = parse_tool(Options, argv, PROGRAM, ABOUT, has_version=False)
     options.check()
     return options
 

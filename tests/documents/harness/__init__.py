@@ -11,16 +11,17 @@ A page is Markdown with fenced blocks. What each does:
 | `go`, `js`, `rust` ... without a title | an error, unless marked as not run |
 | any other | nothing |
 
-HTML comments on the lines before a block (or anywhere, for `run`) say what a reader does without being told:
+HTML comments before a block say what a reader does without being told; `run` may stand anywhere.
 
-| comment | |
-|---|---|
-| `<!-- not run: REASON -->` | the block is shown only; Python still has to compile |
-| `<!-- terminal: 2 -->` | it is typed into that terminal, where the last command may run on. A terminal that is busy gets a Ctrl-C first. Before expected output: that terminal shows it, now or soon |
-| `<!-- fails: REASON -->` | the block ends with a status other than 0 |
-| `<!-- port: 4180 -->` | afterwards wait until something listens there; nsqd, nsqlookupd and nsqadmin are waited for anyway |
-| `<!-- needs: go -->` | left out where this command is missing, and so is all that follows up to the next heading |
-| `<!-- run: COMMANDS -->` | run as if it were an `sh` block, in the first terminal or `terminal` of the line before |
+    <!-- not run: REASON -->    the block is shown only; Python still has to compile
+    <!-- terminal: 2 -->        it is typed into that terminal, where the last command may run on, and which gets a
+                                Ctrl-C first if it is busy; before expected output: that terminal shows it, now or soon
+    <!-- any order: REASON -->  its lines may come in any order
+    <!-- fails: REASON -->      the block ends with a status other than 0
+    <!-- port: 4180 -->         wait afterwards until something listens there; nsqd, nsqlookupd and nsqadmin are
+                                waited for anyway
+    <!-- needs: go -->          left out where this command is missing, and so is all up to the next heading
+    <!-- run: COMMANDS -->      run as if it were an `sh` block
 
-`documents/run.py PAGE` runs one; it needs nothing but Python, bash and what the page uses.
+`documents/run.py PAGE` runs a page; it needs nothing but Python, bash and what the page uses.
 """

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MARKS = ("not run", "terminal", "fails", "port", "needs", "run")
+MARKS = ("not run", "any order", "terminal", "fails", "port", "needs", "run")
 OUTPUTS = ("text", "console", "json")
 RUN = ("sh", "python")
 COMPILED = ("go", "js", "javascript", "ts", "typescript", "rust")

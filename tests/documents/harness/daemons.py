@@ -7,7 +7,13 @@ from pathlib import Path
 
 PROC = Path("/proc")
 # Listening sockets of each when it is ready.
-SOCKETS = {"nsqfast-nsqd": 2, "nsqfast-nsqlookupd": 2, "nsqfast-nsqadmin": 1}
+SOCKETS = {
+    "nsqfast-nsqd": 2,
+    "nsqfast-nsqlookupd": 2,
+    "nsqfast-nsqadmin": 1,
+    "nsqd": 2,  # Go's
+    "nsqlookupd": 2,
+}
 _LISTENING = "0A"
 # As a command: at the start of a line or behind an operator, perhaps after assignments.
 _STARTED = re.compile(
@@ -41,9 +47,7 @@ def list_descendants(ancestor: int) -> list[int]:
     for path in PROC.glob("[0-9]*"):
         try:
             # After the name, which may hold anything but ends with the last bracket.
-            parents[int(path.name)] = int(
-                (path / "stat").read_text().rpartition(")")[2].split()[1]
-            )
+            parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
         except (FileNotFoundError, ProcessLookupError):
             continue
     found = [ancestor]
@@ -63,7 +67,8 @@ def _read_name(process_id: int) -> str:
     except (FileNotFoundError, ProcessLookupError):
         return ""
     # An installed command is `python .../bin/nsqfast-nsqd --flags`.
-    return next((Path(word.decode()).name for word in words[:2] if b"nsqfast-" in word), "")
+    names = [Path(word.decode(errors="replace")).name for word in words[:2]]
+    return next((name for name in names if name in SOCKETS), "")
 
 
 def _count_listening(process_id: int) -> int:

@@ -1,7 +1,7 @@
 """Whether a program printed what the page says, apart from what differs each time.
 
-Moments, message ids, numbers of ten digits and more, numbers with a fraction and ports of clients may differ; all else is
-compared. `...` stands for any text within a line, and as a line of its own for any lines.
+Moments, message ids, numbers of ten digits and more, numbers with a fraction and ports of clients may differ; all else
+is compared. `...` stands for any text within a line, and as a line of its own for any lines.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ _DIFFERING = [
 _LONG = 10**9
 
 
-def find_difference(kind: str, expected: str, printed: str) -> str:
+def find_difference(kind: str, expected: str, printed: str, *, is_ordered: bool = True) -> str:
     """What is not as expected, in a few lines; '' if all is."""
+    if not is_ordered:
+        expected, printed = ("\n".join(sorted(text.splitlines())) for text in (expected, printed))
     if kind == "json":
         try:
             wanted, found = json.loads(expected), json.loads(printed)
@@ -93,8 +95,8 @@ def _compare_objects(wanted: dict[str, Any], found: dict[str, Any], where: str) 
         return f"{where}: no {', '.join(missing)}"
     if "..." not in wanted and (more := sorted(found.keys() - keys)):
         return f"{where}: also has {', '.join(more)}"
-    for key in wanted:
-        if key in keys and (complaint := _compare_json(wanted[key], found[key], f"{where}.{key}")):
+    for key in sorted(keys):
+        if complaint := _compare_json(wanted[key], found[key], f"{where}.{key}"):
             return complaint
     return ""
 

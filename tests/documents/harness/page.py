@@ -21,7 +21,12 @@ FIRST = "1"  # the terminal whose commands are waited for
 # In which a terminal that nobody waits for has to show what the page says.
 SHOWN_SECONDS_MAX = 20
 # What a compiler keeps between runs is found in the user's own folder.
-CACHES = {"CARGO_HOME": ".cargo", "RUSTUP_HOME": ".rustup", "GOPATH": "go", "npm_config_cache": ".npm"}
+CACHES = {
+    "CARGO_HOME": ".cargo",
+    "RUSTUP_HOME": ".rustup",
+    "GOPATH": "go",
+    "npm_config_cache": ".npm",
+}
 
 
 class Page:
@@ -160,7 +165,10 @@ class Page:
         while True:
             # A program's log is on standard error, so the page shows the one or the other.
             differences = [
-                find_difference(block.kind, block.text, text) for text in terminal.printed
+                find_difference(
+                    block.kind, block.text, text, is_ordered="any order" not in block.marks
+                )
+                for text in terminal.printed
             ]
             if "" in differences:
                 break

@@ -15,9 +15,10 @@ from .daemons import list_descendants
 if TYPE_CHECKING:
     from pathlib import Path
 
-# It reads the names of files with commands from one descriptor, and says on another how a block ended; neither is handed
-# on. In the first terminal a command that fails ends the bash, and jobs have process groups of their own, as in a
-# reader's terminal, so that those in the background heed SIGINT. In the others a Ctrl-C may end what runs, and bash goes on.
+# It reads the names of files with commands from one descriptor, and says on another how a block ended; neither is
+# handed on. In the first terminal a command that fails ends the bash, and jobs have process groups of their own, as in
+# a reader's terminal, so that those in the background heed SIGINT. In the others a Ctrl-C may end what runs, and bash
+# goes on.
 DRIVER = r"""
 set -o pipefail
 [ "$1" ] || set -m
@@ -95,7 +96,7 @@ class Terminal:
             if (status := self.process.poll()) is not None:
                 self.is_busy = False
                 return status
-            elif time.monotonic() > deadline:
+            if time.monotonic() > deadline:
                 return None
         return self.process.poll() or 0
 

@@ -1,0 +1,99 @@
+"""The words behind a program's name.
+
+The syntax is that of Go's flag package, because unit files and scripts written for NSQ rely on it: one hyphen or two,
+`--name=value` or `--name value`, booleans without a value, and everything after the first word that is not a flag is
+ignored.
+"""
+
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from nsqfast.config_file import read_config
+from nsqfast.gotext import quote
+from nsqfast.options import FLOATS, Common, FlagError, Option, declared, defaults, nearest_name
+from nsqfast.usage import command_name, usage
+
+T = TypeVar("T")
+
+
+class HelpRequested(Exception):  # noqa: N818 - not an error
+    """-h or --help came before any error."""
+
+
+def read_flags(options: Iterable[Option], argv: list[str]) -> dict[str, Any]:
+    """Values, by attribute, of the given flags."""
+    return split_flags(options, argv)[0]
+
+
+def split_flags(options: Iterable[Option], argv: list[str]) -> tuple[dict[str, Any], list[str]]:
+    """Values, by attribute, of the given flags, and the words from the first one that is not a flag."""
+    known = {item.flag: item for item in options}
+    values: dict[str, Any] = {}
+    rest = list(argv)
+    while rest and len(rest[0]) > 1 and rest[0][0] == "-":
+        word = rest.pop(0)
+        if word == "--":
+            break
+        name, equals, text = word.removeprefix("-").removeprefix("-").partition("=")
+        if not name or name[0] == "-":
+            raise FlagError(f"bad flag syntax: {word}")
+        item = known.get(name)
+        if item is None:
+            if name in ("help", "h"):
+                raise HelpRequested
+            raise FlagError(f"flag provided but not defined: -{name}{_suggest(name, known)}")
+        if not equals:
+            if item.kind.is_bool:
+                text = "true"
+            elif rest:
+                text = rest.pop(0)
+            else:
+                raise FlagError(f"flag needs an argument: -{name}")
+        _set_flag(values, item, text)
+    return values, rest
+
+
+def _suggest(name: str, known: Iterable[str]) -> str:
+    nearest = nearest_name(name, known)
+    return f" (did you mean --{nearest}?)" if nearest else ""
+
+
+def _set_flag(values: dict[str, Any], item: Option, text: str) -> None:
+    try:
+        value = item.kind.parse(text)
+    except ValueError as error:
+        if item.kind.is_bool:
+            raise FlagError(
+                f"invalid boolean value {quote(text)} for -{item.flag}: {error}"
+            ) from None
+        raise FlagError(f"invalid value {quote(text)} for flag -{item.flag}: {error}") from None
+    if item.kind.is_list:
+        value = values.get(item.attribute, []) + value
+    if item.kind is FLOATS:
+        value.sort(reverse=True)
+    values[item.attribute] = value
+
+
+def flags_or_help(
+    options: list[Option], plain: dict[str, Any], argv: list[str], program: str, about: str
+) -> tuple[dict[str, Any], list[str]]:
+    """Like `split_flags`; --help prints the help text and exits by SystemExit, and an error says where to find it."""
+    try:
+        return split_flags(options, argv)
+    except HelpRequested:
+        print(usage(options, plain, program, about))
+        raise SystemExit(0) from None
+    except FlagError as error:
+        raise FlagError(f"{error}\nsee {command_name(program)} --help") from None
+
+
+def parse_options(cls: type[T], argv: list[str], program: str, version: str, about: str) -> T:
+    """Read flags and config file; --help and --version print and exit by SystemExit."""
+    plain = {**defaults(Common), **defaults(cls)}
+    given, _ = flags_or_help([*declared(Common), *declared(cls)], plain, argv, program, about)
+    if given.pop("version", False):
+        print(version)
+        raise SystemExit(0)
+    path = given.pop("config", "")
+    values = read_config(declared(cls), path, plain) if path else {}
+    return cls(**{**values, **given})
