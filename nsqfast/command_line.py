@@ -1,11 +1,11 @@
 """The words behind a program's name.
 
 The syntax is that of Go's flag package, because unit files and scripts written for NSQ rely on it: one hyphen or two,
-`--name=value` or `--name value`, booleans without a value, and everything after the first word that is not a flag is
-ignored.
+`--name=value` or `--name value`, and booleans without a value. Go's programs ignore everything after the first word
+that is not a flag, and so most flags of `--deflate false --node-id=9`; here such a word is an error.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, TypeVar
 
 from nsqfast.config_file import read_config
@@ -87,13 +87,34 @@ def flags_or_help(
         raise FlagError(f"{error}\nsee {command_name(program)} --help") from None
 
 
-def parse_options(cls: type[T], argv: list[str], program: str, version: str, about: str) -> T:
+def refuse_words(program: str, argv: list[str], words: list[str]) -> None:
+    """FlagError for words behind the flags of a program that takes none."""
+    if not words:
+        return
+    before = argv[: len(argv) - len(words)]
+    is_value = before and before[-1].startswith("-") and words[0].lower() in ("true", "false")
+    hint = f"write {before[-1]}={words[0]}" if is_value else "everything is a flag or its value"
+    raise FlagError(
+        f"unexpected word {quote(words[0])}: {hint}\nsee {command_name(program)} --help"
+    )
+
+
+def parse_options(
+    cls: type[T],
+    argv: list[str],
+    program: str,
+    version: str,
+    about: str,
+    old_keys: Collection[str] = (),
+) -> T:
     """Read flags and config file; --help and --version print and exit by SystemExit."""
     plain = {**defaults(Common), **defaults(cls)}
-    given, _ = flags_or_help([*declared(Common), *declared(cls)], plain, argv, program, about)
+    options = [*declared(Common), *declared(cls)]
+    given, words = flags_or_help(options, plain, argv, program, about)
     if given.pop("version", False):
         print(version)
         raise SystemExit(0)
+    refuse_words(program, argv, words)
     path = given.pop("config", "")
-    values = read_config(declared(cls), path, plain) if path else {}
+    values = read_config(declared(cls), path, plain, old_keys) if path else {}
     return cls(**{**values, **given})

@@ -1,23 +1,40 @@
 """A program's TOML file: one key for each setting.
 
-Go's NSQ accepts files that make no sense: `deflate = 0` switches deflate *on*, and a list with a wrong element ends in
-a stack trace. Here an integer boolean means what it says, and every invalid value is refused by name.
+Go's NSQ accepts files that make no sense: `deflate = 0` switches deflate *on*, a list with a wrong element ends in a
+stack trace, and a key that means nothing is ignored. Here an integer boolean means what it says, every invalid value is
+refused by name, and so is an unknown key, because it is nearly always a misspelt one.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
 from nsqfast.errors import OptionsError
-from nsqfast.gotext import INT64_MAX, os_error
-from nsqfast.options import BOOL, CoercionError, Option
+from nsqfast.gotext import INT64_MAX, os_error, quote
+from nsqfast.options import BOOL, CoercionError, Option, nearest_name
 
 _ACRONYMS = frozenset(("id", "tcp", "http", "https", "tls", "ca", "udp", "e2e"))
 
 
-def read_config(options: Iterable[Option], path: str, defaults: dict[str, Any]) -> dict[str, Any]:
-    """Values, by attribute, of the settings in a TOML file; unknown keys are ignored, as in NSQ."""
+class UnknownKeysError(OptionsError):
+    """Keys that no setting has; `lines` has one text for each."""
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
+
+
+def read_config(
+    options: Iterable[Option], path: str, defaults: dict[str, Any], old_keys: Collection[str] = ()
+) -> dict[str, Any]:
+    """Values, by attribute, of the settings in a TOML file.
+
+    `old_keys` are those of flags that have no effect, and of earlier releases of NSQ: they stand in files that work.
+    """
     table = _load(path)
+    options = list(options)
+    if lines := _complain(options, table.keys() - set(old_keys)):
+        raise UnknownKeysError([f"failed to load config file {path} - {line}" for line in lines])
     present = [item for item in options if item.key and item.key in table]
     for item in present:
         if not _fits_int64(table[item.key]):
@@ -45,6 +62,18 @@ def _load(path: str) -> dict[str, Any]:
         raise OptionsError(f"failed to load config file {path} - {error}") from None
     except RecursionError:
         raise OptionsError(f"failed to load config file {path} - nested too deeply") from None
+
+
+def _complain(options: list[Option], keys: set[str]) -> list[str]:
+    """One line for each key that no option has, with the one that was probably meant."""
+    known = {item.key for item in options if item.key}
+    by_flag = {item.flag.replace("-", "_"): item.key for item in options if item.key}
+    lines = []
+    for key in sorted(keys - known):
+        word = key.replace("-", "_")
+        meant = by_flag.get(word) or nearest_name(word, known)
+        lines.append(f"unknown key {quote(key)}{f', did you mean {meant}?' if meant else ''}")
+    return lines
 
 
 def _coerce(item: Option, value: object, default: object) -> Any:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
 from nsqfast import extras, logs
+from nsqfast.config_file import UnknownKeysError
 from nsqfast.errors import NsqfastError, OptionsError
 from nsqfast.options import CoercionError, FlagError, PlainError
 from nsqfast.signals import watch_signals
@@ -28,6 +29,7 @@ FULL_COLLECTION_COUNT = 10_000
 class Settings(Protocol):
     """The options that every daemon has."""
 
+    check: bool
     log_prefix: str
     log_level: int
     log_format: int
@@ -58,12 +60,13 @@ def run(
     prefix: str,
     parse: Callable[[], S],
     live: Callable[[S], Coroutine[Any, Any, None]],
+    check: Callable[[S], int],
     extra: str = "server",
 ) -> int:
     """From the command line to the exit status; `prefix` precedes the line about a failed start.
 
-    `extra` is the one that has to be installed. `live` is run in a loop of its own until the daemon has stopped; see
-    `serve`.
+    `check` does what --check asks for, and returns its exit status. `extra` is the one that has to be installed. `live`
+    is run in a loop of its own until the daemon has stopped; see `serve`.
     """
     try:
         options = parse()
@@ -79,6 +82,8 @@ def run(
     logs.set_up(program, options.log_prefix, options.log_level, options.log_format)
     try:
         extras.check(f"nsqfast-{program}", extra)
+        if options.check:
+            return check(options)
         import uvloop
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -92,7 +97,9 @@ def run(
 
 def _fatal(program: str, prefix: str, error: OptionsError, log_format: int) -> int:
     # A failed start is reported under NSQ's own prefix, whatever --log-prefix says.
-    logs.set_up(program, prefix, logs.LEVELS["fatal"], log_format).critical("%s", error)
+    log = logs.set_up(program, prefix, logs.LEVELS["fatal"], log_format)
+    for line in error.lines if isinstance(error, UnknownKeysError) else [error]:
+        log.critical("%s", line)
     return 1
 
 

@@ -7,10 +7,11 @@ import importlib
 import sys
 from typing import TYPE_CHECKING
 
-from nsqfast import NSQ_VERSION, __version__
+from nsqfast import NSQ_VERSION
 from nsqfast.errors import PackageMissingError
 from nsqfast.extras import needs
 from nsqfast.spark_jobs.options import ABOUTS, PROGRAM
+from nsqfast.versions import own_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,7 +41,7 @@ def main(argv: list[str] | None = None, spark: "SparkSession | None" = None) -> 
         status: int = job.main(words[1:], spark)
         return status
     if words and words[0] in _VERSION:
-        sys.stdout.write(f"{PROGRAM} v{NSQ_VERSION}\nnsqfast {__version__}\n")
+        sys.stdout.write(f"{PROGRAM} v{NSQ_VERSION}\n{own_line()}\n")
         return 0
     is_help = bool(words) and words[0] in _HELP
     if is_help:

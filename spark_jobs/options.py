@@ -121,16 +121,8 @@ def parser(cls: type[T], job: str, argv: list[str]) -> Callable[[], T]:
 
     def parse() -> T:
         about = ABOUTS.get(job, "")
-        options = parse_tool(cls, argv, f"{PROGRAM} {job}", about, on_words=refuse_words)
+        options = parse_tool(cls, argv, f"{PROGRAM} {job}", about)
         options.check()
         return options
 
     return parse
-
-
-def refuse_words(words: list[str]) -> None:
-    """A word that is no flag is a mistake here, and a costly one if it is passed over in silence."""
-    if words:
-        raise PlainError(
-            f"{words[0]}: every word is a flag or its value; lists are given by repeating the flag"
-        )

@@ -1,9 +1,13 @@
 """Flags, config file, help: nsqd's syntax, precedence and refusals, word for word where scripts read them."""
 
+import importlib
 import re
+import textwrap
 
 import pytest
 
+from nsqfast import __version__
+from nsqfast.config_file import UnknownKeysError
 from nsqfast.errors import OptionsError
 from nsqfast.gotext import format_duration, parse_bool, parse_duration_ns, parse_int, quote
 from nsqfast.nsqd.options import Options, default_node_id, expand_statsd_prefix, parse, validate
@@ -134,20 +138,34 @@ def test_defaults_are_those_of_nsqd():
         ["-mem-queue-size", "5"],
         ["--mem-queue-size=5"],
         ["--mem-queue-size=1", "-mem-queue-size=5"],
-        ["--mem-queue-size=5", "word", "--mem-queue-size=6"],
-        ["--mem-queue-size=5", "--", "--nope"],
-        ["--mem-queue-size=5", "-"],
-        ["--mem-queue-size=5", "--worker-id", "7", "--mem-queue-size=6"],
+        ["--mem-queue-size=5", "--"],
     ],
 )
-def test_spellings_and_where_flags_end(argv):
+def test_spellings(argv):
     assert parse(argv).mem_queue_size == 5
 
 
 def test_a_boolean_takes_a_value_only_with_an_equals_sign():
-    options = parse(["--deflate=false", "--snappy", "false", "--node-id=9"])
-    assert (options.deflate, options.snappy) == (False, True)
-    assert options.node_id == default_node_id()
+    options = parse(["--deflate=false", "--snappy", "--node-id=9"])
+    assert (options.deflate, options.snappy, options.node_id) == (False, True, 9)
+
+
+@pytest.mark.parametrize(
+    ("argv", "word", "hint"),
+    [
+        (["word", "--mem-queue-size=6"], "word", "everything is a flag or its value"),
+        (["--", "--nope"], "--nope", "everything is a flag or its value"),
+        (["-"], "-", "everything is a flag or its value"),
+        (["--node-id", "7", "true"], "true", "everything is a flag or its value"),
+        (["--snappy", "false", "--node-id=9"], "false", "write --snappy=false"),
+        (["--worker-id", "7"], "7", "everything is a flag or its value"),
+    ],
+)
+def test_words_are_refused(argv, word, hint):
+    """Go ignores them, and every flag after them."""
+    with pytest.raises(FlagError) as error:
+        parse(argv)
+    assert str(error.value) == f'unexpected word "{word}": {hint}\nsee nsqfast-nsqd --help'
 
 
 def test_lists_append_and_quantiles_sort():
@@ -231,9 +249,9 @@ def test_help_and_version(capsys):
     with pytest.raises(SystemExit) as left:
         parse(["--version"])
     assert left.value.code == 0
-    out = capsys.readouterr().out
-    assert out.startswith("nsqd v1.3.0 (built w/python3.")
-    assert out.endswith(")\n")
+    first, second = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"nsqd v1\.3\.0 \(built w/python3\.\S+\)", first)
+    assert re.fullmatch(rf"nsqfast {re.escape(__version__)} \(\w+ 3\.\S+, \w+ \w+\)", second)
 
 
 def test_every_flag_of_nsqd_is_there_and_has_help():
@@ -248,7 +266,7 @@ def test_every_flag_of_nsqd_is_there_and_has_help():
         flag
         for flag in flags
         if flag.startswith(("metrics-", "max-connections", "max-memory", "max-topics"))
-        or flag in ("max-channels-per-topic", "http-admin-address")
+        or flag in ("check", "max-channels-per-topic", "http-admin-address")
     ]
     assert len(flags) - len(ours) == 57
     assert all(item.help for item in declared(Options))
@@ -281,7 +299,6 @@ def test_flag_beats_config_beats_default(config):
 @pytest.mark.parametrize(
     ("text", "attribute", "value"),
     [
-        ("unknown = 1\n[section]\nid = 5", "mem_queue_size", 10000),
         ('mem_queue_size = "12"', "mem_queue_size", 12),
         ("msg_timeout = 1500", "msg_timeout_ns", 3 * S // 2),
         ('msg_timeout = "1m"', "msg_timeout_ns", 60 * S),
@@ -355,6 +372,126 @@ def test_config_values_refused(config, text, line):
 def test_config_words_refused(config, text, line):
     with pytest.raises(OptionsError, match=re.escape(line)):
         config(text)
+
+
+@pytest.mark.parametrize(
+    ("key", "end"),
+    [
+        ("mem_queue_sise", ", did you mean mem_queue_size?"),
+        ("mem-queue-size", ", did you mean mem_queue_size?"),
+        ("lookupd_tcp_address", ", did you mean nsqlookupd_tcp_addresses?"),
+        ("node_id", ", did you mean id?"),
+        ("xyzzy", ""),
+    ],
+)
+def test_an_unknown_key_is_named_with_the_nearest(config, key, end):
+    with pytest.raises(UnknownKeysError) as error:
+        config(f"{key} = 1")
+    (line,) = error.value.lines
+    assert line.endswith(f'nsqd.toml - unknown key "{key}"{end}')
+
+
+def test_all_unknown_keys_are_named(config):
+    with pytest.raises(UnknownKeysError) as error:
+        config('sync_evry = 1\nid = 5\n[tables]\nid = 5\n["a\\nb"]\n')
+    assert [line.partition(" unknown key ")[2] for line in error.value.lines] == [
+        '"a\\nb"',
+        '"sync_evry", did you mean sync_every?',
+        '"tables"',
+    ]
+
+
+# What contrib/*.cfg.example of NSQ 0.2 to 1.3.0 set, with values that they may have.
+GO_KEYS = {
+    "nsqd": """
+        verbose = false
+        worker_id = 5
+        max_message_size = 1024768
+        log_level = "info"
+        id = 150
+        tcp_address = "0.0.0.0:4150"
+        http_address = "0.0.0.0:4151"
+        https_address = "0.0.0.0:4152"
+        broadcast_address = "here"
+        nsqlookupd_tcp_addresses = ["127.0.0.1:4160"]
+        http_client_connect_timeout = "2s"
+        http_client_request_timeout = "5s"
+        data_path = "/var/lib/nsq"
+        mem_queue_size = 10000
+        max_bytes_per_file = 104857600
+        sync_every = 2500
+        sync_timeout = "2s"
+        msg_timeout = "60s"
+        max_msg_timeout = "15m"
+        max_msg_size = 1024768
+        max_req_timeout = "1h"
+        max_body_size = 5123840
+        max_heartbeat_interval = "60s"
+        max_rdy_count = 2500
+        max_output_buffer_size = 65536
+        max_output_buffer_timeout = "1s"
+        statsd_address = "127.0.0.1:8125"
+        statsd_prefix = "nsq.%s"
+        statsd_interval = "60s"
+        statsd_mem_stats = true
+        statsd_udp_packet_size = 508
+        e2e_processing_latency_percentiles = [1.0, 0.99, 0.95]
+        e2e_processing_latency_window_time = "10m"
+        tls_cert = ""
+        tls_key = ""
+        tls_client_auth_policy = "require-verify"
+        tls_root_ca_file = ""
+        tls_required = false
+        tls_min_version = ""
+        deflate = true
+        max_deflate_level = 6
+        snappy = true
+    """,
+    "nsqlookupd": """
+        verbose = false
+        log_level = "info"
+        tcp_address = "0.0.0.0:4160"
+        http_address = "0.0.0.0:4161"
+        broadcast_address = ""
+        inactive_producer_timeout = "300s"
+        tombstone_lifetime = "45s"
+    """,
+    "nsqadmin": """
+        template_dir = ""
+        use_statsd_prefixes = true
+        log_level = "info"
+        log_prefix = ""
+        acl_http_header = "X-Forwarded-User"
+        admin_users = ["admin"]
+        allow_config_from_cidr = "127.0.0.1/8"
+        base_path = "/"
+        http_client_connect_timeout = "2s"
+        http_client_request_timeout = "5s"
+        http_client_tls_cert = ""
+        http_client_tls_insecure_skip_verify = false
+        http_client_tls_key = ""
+        http_client_tls_root_ca_file = ""
+        http_address = "0.0.0.0:4171"
+        graphite_url = ""
+        proxy_graphite = false
+        statsd_prefix = "nsq.%s"
+        statsd_counter_format = "stats.counters.%s.count"
+        statsd_gauge_format = "stats.gauges.%s"
+        statsd_interval = "60s"
+        notification_http_endpoint = ""
+        nsqlookupd_http_addresses = ["127.0.0.1:4161"]
+        nsqd_http_addresses = ["127.0.0.1:4151"]
+    """,
+}
+
+
+@pytest.mark.parametrize("program", GO_KEYS)
+def test_the_keys_of_a_file_that_works_with_go_are_known(program, tmp_path):
+    path = tmp_path / "go.cfg"
+    path.write_text(textwrap.dedent(GO_KEYS[program]))
+    module = importlib.import_module(f"nsqfast.{program}.options")
+    options = module.parse([f"--config={path}"])
+    assert options.log_level == 2
 
 
 def test_config_file_missing_or_broken(config):

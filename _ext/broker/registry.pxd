@@ -18,6 +18,7 @@ cdef class Registry:
     cdef readonly Timers timers
     cdef readonly Syncer syncer
     cdef readonly bint closing
+    cdef public bint is_draining     # new messages are refused, as nsqfast.nsqd.drain wants
     cdef public object on_change     # ("topic+", "topic-", "channel+" or "channel-", topic, channel or None)
     cdef public object tls_context   # for connections that are upgraded from now on; None = no TLS
     cdef public object authorizer    # (session, secret, callback): asks the auth servers; None = there are none

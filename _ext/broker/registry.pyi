@@ -14,6 +14,7 @@ class Registry:
     timers: Timers
     syncer: Syncer
     closing: bool
+    is_draining: bool
     fault_count: int
     tls_context: SSLContext | None
     on_change: Callable[[str, str, str | None], None] | None

@@ -28,7 +28,9 @@ cdef class Shortcut:
         self.ok_second = -1
 
     cdef bint admits(self, PlainRequest *request) noexcept:
-        """Whether sizes and delay are within what the broker takes."""
+        """Whether sizes and delay are within what the broker takes, and it takes messages at all."""
+        if self.registry.is_draining:
+            return False
         if request.is_many:
             return request.body_size <= self.registry.settings.max_body_size
         return (request.body_size <= self.registry.settings.max_msg_size

@@ -17,6 +17,8 @@ from nsqfast.errors import ProtocolError, PublishError
 from nsqfast.names import is_valid_name, quote
 
 cdef int64_t MS = 1000000
+# Why a broker refuses that is being emptied; what clients make of it is to try another one.
+cdef str DRAINING = "draining"
 
 cdef enum:
     # To look for another topic than that of the last command.
@@ -130,6 +132,8 @@ cdef class Publisher(Waiter):
 
     cdef int publish(self, Line *line, str command, const char *body, Py_ssize_t size, int64_t delay_ms) except -1:
         cdef uint64_t ticket
+        if self.registry.is_draining:
+            raise publish_failed(command, DRAINING)
         self.choose_topic(line)
         if self.was_refused():
             return 0
@@ -207,6 +211,8 @@ cdef class Publisher(Waiter):
             return 0
         if self.sliced_size:
             return self.put_slices(data, line)
+        if self.registry.is_draining:
+            raise publish_failed("MPUB", DRAINING)
         self.choose_topic(line)
         if self.scan.offset == 0 and not self.mpub_head(data, size, line):
             return 0

@@ -1,6 +1,7 @@
 """Where to listen: `host:port`, `:4150` (every interface), `[::1]:4150`, or the path of a Unix socket.
 
-As in NSQ, a text that does not split into host and port is a path. And as in Go, a wildcard host listens on IPv4 and
+As in NSQ, a text that does not split into host and port is a path, but to listen on it there must be a slash in it:
+`127.0.0.1` alone is a port forgotten. And as in Go, a wildcard host listens on IPv4 and
 IPv6 with one socket where the machine has both, so an IPv4 peer may look like `::ffff:10.0.0.1`;
 `gotext.format_address` undoes that.
 """
@@ -66,12 +67,38 @@ def port_number(address: Bound | None) -> int:
     return -1 if isinstance(address, str) else address[1]
 
 
+def find_fault(text: str) -> str:
+    """Why nobody can listen there, whatever the machine says; empty if there is no reason."""
+    address = parse_address(text)
+    # Go would make a Unix socket with the name of the host, or take any port.
+    if (isinstance(address, Unix) and "/" not in text) or (
+        isinstance(address, Inet) and not address.port
+    ):
+        return "an address is <addr>:<port>, or a path with a slash in it"
+    return ""
+
+
+def try_binding(address: Inet) -> None:
+    """OptionsError if it is not free; nobody can connect meanwhile."""
+    try:
+        _listen_inet(address, is_trial=True).close()
+    except OSError as error:
+        known = isinstance(error, socket.gaierror)
+        raise OptionsError(
+            f"{address.host}:{address.port}: {'no such host' if known else os_error(error)}"
+        ) from None
+    except ValueError as error:
+        raise OptionsError(str(error)) from None
+
+
 def listen(text: str) -> socket.socket:
     """Open a non-blocking listening socket; OptionsError says why that failed, in NSQ's words."""
     address = parse_address(text)
     if not text:
         # The kernel would take it for a Unix socket and invent a name that nobody knows.
         raise OptionsError("listen () failed - missing address")
+    if fault := find_fault(text):
+        raise OptionsError(f"listen ({text}) failed - {fault}")
     try:
         if isinstance(address, Unix):
             return _listen(socket.AF_UNIX, address.path)
@@ -87,18 +114,18 @@ def listen(text: str) -> socket.socket:
         raise OptionsError(f"listen ({text}) failed - {error}") from None
 
 
-def _listen_inet(address: Inet) -> socket.socket:
+def _listen_inet(address: Inet, is_trial: bool = False) -> socket.socket:
     port = _port_number(address.port)
     if address.host in ("", "0.0.0.0", "::"):  # noqa: S104 - the operator asked for it
         if socket.has_dualstack_ipv6():
             with contextlib.suppress(OSError):
                 # A kernel booted without IPv6 reports that only now; a port in use is reported again below.
-                return _listen(socket.AF_INET6, ("::", port))
-        return _listen(socket.AF_INET, ("0.0.0.0", port))  # noqa: S104
+                return _listen(socket.AF_INET6, ("::", port), is_trial)
+        return _listen(socket.AF_INET, ("0.0.0.0", port), is_trial)  # noqa: S104
     found = socket.getaddrinfo(address.host, port, type=socket.SOCK_STREAM)
     # Go prefers a name's IPv4 address.
     family, _, _, _, name = min(found, key=lambda info: info[0] != socket.AF_INET)
-    return _listen(family, name)
+    return _listen(family, name, is_trial)
 
 
 def _port_number(text: str) -> int:
@@ -114,7 +141,7 @@ def _port_number(text: str) -> int:
     return int(text)
 
 
-def _listen(family: int, name: Any) -> socket.socket:
+def _listen(family: int, name: Any, is_trial: bool = False) -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         if family != socket.AF_UNIX:
@@ -127,7 +154,8 @@ def _listen(family: int, name: Any) -> socket.socket:
             )
         listener.setblocking(False)
         listener.bind(name)
-        listener.listen(BACKLOG_COUNT)
+        if not is_trial:
+            listener.listen(BACKLOG_COUNT)
     except BaseException:
         listener.close()
         raise

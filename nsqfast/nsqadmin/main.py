@@ -9,7 +9,7 @@ from nsqfast.nsqadmin.options import LOG_PREFIX, PROGRAM, Options, parse
 def main(argv: list[str] | None = None) -> int:
     """Run an nsqadmin until it is told to stop; returns the exit status."""
     words = sys.argv[1:] if argv is None else argv
-    return daemon.run(PROGRAM, LOG_PREFIX, lambda: parse(words), _live, extra="admin")
+    return daemon.run(PROGRAM, LOG_PREFIX, lambda: parse(words), _live, _check, extra="admin")
 
 
 async def _live(options: Options) -> None:
@@ -24,6 +24,13 @@ async def _live(options: Options) -> None:
 
     raise_descriptor_limit()
     await daemon.serve(PROGRAM, Server(options))
+
+
+def _check(options: Options) -> int:
+    from nsqfast.findings import report
+    from nsqfast.nsqadmin.checkup import check
+
+    return report(check(options))
 
 
 if __name__ == "__main__":

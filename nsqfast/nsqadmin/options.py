@@ -1,17 +1,19 @@
 """Every setting of nsqadmin, with the names, defaults and meaning of nsqadmin 1.3.0, and those of our own pages."""
 
 from dataclasses import dataclass
-from platform import python_version
 
-from nsqfast import NSQ_VERSION
 from nsqfast.command_line import parse_options
 from nsqfast.logs import FORMAT, FORMAT_HELP, FORMATS, LEVEL, LEVEL_HELP, LEVELS, LOG_PREFIX_HELP
 from nsqfast.options import BOOL, DURATION, FLOAT, INT, STRING, STRINGS, option
+from nsqfast.versions import nsq_line, own_line
 
 PROGRAM = "nsqadmin"
+# Without effect in nsqadmin 1.3.0, and so here.
+OLD_KEYS = ("verbose", "template_dir", "use_statsd_prefixes")
 ABOUT = "Pages and an HTTP API to watch and administer a whole cluster."
-VERSION_LINE = f"nsqadmin v{NSQ_VERSION} (built w/python{python_version()})"
+VERSION_LINE = nsq_line(PROGRAM)
 LOG_PREFIX = "[nsqadmin] "
+OPEN_ADVICE = "listen on 127.0.0.1 behind a proxy, or demand a login (--auth-file)"
 
 
 @dataclass(slots=True)
@@ -19,6 +21,10 @@ class Options:
     """Attribute = config key; durations are in nanoseconds, with the suffix `_ns`."""
 
     # fmt: off
+    check: bool = option(
+        BOOL, False, "check settings, addresses and limits, print a line for each and exit", key="",
+        group="General")
+
     http_address: str = option(
         STRING, "0.0.0.0:4171", "listen for browsers on this <addr>:<port>", group="Addresses")
     base_path: str = option(STRING, "/", "path under which a proxy serves the pages")
@@ -124,4 +130,4 @@ class Options:
 
 def parse(argv: list[str]) -> Options:
     """Parse the words after the program's name."""
-    return parse_options(Options, argv, PROGRAM, VERSION_LINE, ABOUT)
+    return parse_options(Options, argv, PROGRAM, f"{VERSION_LINE}\n{own_line()}", ABOUT, OLD_KEYS)

@@ -8,6 +8,7 @@ from aiohttp import web
 
 from nsqfast.errors import OptionsError
 from nsqfast.net import addresses
+from nsqfast.net.openness import warn_if_open
 from nsqfast.nsqadmin.access.audit import Audit
 from nsqfast.nsqadmin.access.connection import serve
 from nsqfast.nsqadmin.access.identity import ACCESS
@@ -17,10 +18,11 @@ from nsqfast.nsqadmin.live.consumers import ConsumerWatch
 from nsqfast.nsqadmin.live.history import History
 from nsqfast.nsqadmin.live.poller import Poller
 from nsqfast.nsqadmin.live.problems import Problems
-from nsqfast.nsqadmin.options import VERSION_LINE, Options
+from nsqfast.nsqadmin.options import OPEN_ADVICE, VERSION_LINE, Options
 from nsqfast.nsqadmin.upstream.client import Upstream
 from nsqfast.nsqadmin.web.app import make_app
 from nsqfast.nsqadmin.web.urls import Urls
+from nsqfast.versions import own_line
 
 log = logging.getLogger("nsqadmin")
 
@@ -38,7 +40,7 @@ class Server:
 
     async def start(self) -> None:
         """Serve on return; OptionsError says what the operator has to change, and nothing is left behind."""
-        log.info(VERSION_LINE)
+        log.info("%s, %s", VERSION_LINE, own_line())
         try:
             await self._start()
         except BaseException as error:
@@ -85,6 +87,9 @@ class Server:
         await runner.setup()
         self._stack.push_async_callback(runner.cleanup)
         bound = self._stack.enter_context(addresses.listen(self.options.http_address))
+        if not self.options.auth_file:
+            flags = [("--http-address", self.options.http_address)]
+            warn_if_open(log, flags, OPEN_ADVICE)
         address = addresses.format_bound(addresses.bound_address(bound))
         await self._stack.enter_async_context(serve(runner, bound, self.options))
         self._stack.callback(log.info, "HTTP: closing %s", address)

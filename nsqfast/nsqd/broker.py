@@ -7,6 +7,7 @@ from nsqfast._ext.core.histogram import Histogram
 from nsqfast.net.addresses import Bound
 from nsqfast.net.http_receiver import Handler
 from nsqfast.net.listener import Listener
+from nsqfast.nsqd.drain import Drain
 from nsqfast.nsqd.lookup import Lookup
 from nsqfast.nsqd.options import Options
 
@@ -20,6 +21,7 @@ class Broker(Protocol):
     options: Options
     registry: Registry
     lookup: Lookup
+    drain: Drain
     auth: "AuthClient | None"
     start_time: float  # seconds since 1970
     tcp_address: Bound | None

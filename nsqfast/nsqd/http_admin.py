@@ -4,7 +4,7 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 
-from nsqfast import NSQ_VERSION
+from nsqfast import NSQ_VERSION, __version__
 from nsqfast._ext.broker.channel import Channel
 from nsqfast._ext.broker.topic import Topic
 from nsqfast.names import is_valid_name
@@ -34,9 +34,13 @@ class Admin:
         self._registry = broker.registry
 
     def ping(self, _request: Request) -> Response:
-        """OK; 500 while the last disk write failed."""
+        """OK; 500 while the last disk write failed, 503 while new messages are refused."""
         health = self._broker.health()
-        return plain_answer(200 if health == "OK" else 500, health)
+        if health != "OK":
+            return plain_answer(500, health)
+        if self._broker.drain.is_on:
+            return plain_answer(503, "NOK - draining")
+        return plain_answer(200, health)
 
     def info(self, _request: Request) -> Response:
         """The broker's identity, and the features that clients may request."""
@@ -55,6 +59,8 @@ class Admin:
                 "max_deflate_level": options.max_deflate_level,
                 "topology_zone": options.topology_zone,
                 "topology_region": options.topology_region,
+                "nsqfast_version": __version__,
+                "draining": self._broker.drain.is_on,
             }
         )
 

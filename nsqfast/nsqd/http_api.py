@@ -16,6 +16,7 @@ from nsqfast.nsqd import http_debug
 from nsqfast.nsqd.broker import Broker
 from nsqfast.nsqd.http_admin import Admin
 from nsqfast.nsqd.http_config import Config
+from nsqfast.nsqd.http_drain import DrainPages
 from nsqfast.nsqd.http_peek import Peek
 from nsqfast.nsqd.http_publish import Publisher
 from nsqfast.nsqd.options import TLS_REQUIRED
@@ -127,6 +128,8 @@ class HttpApi:
         found = collect(
             self._broker.registry, self._broker.health(), self._broker.start_time, wanted
         )
+        if self._broker.drain.is_on:
+            found["drain"] = self._broker.drain.figures()
         if values.get("format") == "json":
             return self._parts.answer(json_pieces(found), _json_page)
         pieces = text_pieces(found, self._broker.start_time)
@@ -149,6 +152,7 @@ def _routes(
     admin = Admin(broker)
     config = Config(options, broker.lookup.configure)
     peek = Peek(broker.registry)
+    drain = DrainPages(broker.drain)
     operators = partial(Route, is_admin=True)
     routes: Routes[Route] = Routes(log)
     for method, pattern, route in (
@@ -161,6 +165,9 @@ def _routes(
         ("GET", "/ping", Route(admin.ping)),
         ("GET", "/info", Route(admin.info)),
         ("GET", "/stats", Route(stats)),
+        ("GET", "/drain", Route(drain.show)),
+        ("POST", "/drain", operators(drain.begin, need="everything")),
+        ("POST", "/drain/cancel", operators(drain.cancel, need="everything")),
         ("GET", "/metrics", Route(MetricsPage(_load_metrics, broker).get, is_logged=False)),
         ("POST", "/topic/create", Route(admin.create_topic, need="topic")),
         ("POST", "/topic/delete", operators(admin.delete_topic, need="topic")),

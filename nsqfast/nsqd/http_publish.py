@@ -109,6 +109,8 @@ class Publisher:
 
     def _topic(self, values: dict[str, str]) -> Topic:
         name = required(values, "topic")
+        if self._registry.is_draining:
+            raise HttpError(503, "DRAINING")
         topic = self._registry.find_topic(name)
         if topic is not None:
             return topic

@@ -37,6 +37,7 @@ class Lookup:
         self._session: Any = None  # aiohttp's, created for the first query
         # By topic, while its channels are being queried: the channels deleted meanwhile.
         self._deleted: dict[str, set[str]] = {}
+        self._is_away = False
 
     async def load_client(self) -> None:
         """Import the HTTP client, if it will be needed: this blocks everything for about 20 ms."""
@@ -45,7 +46,8 @@ class Lookup:
 
     def configure(self) -> None:
         """Create peers for the addresses now in the settings, and stop those that are gone."""
-        wanted = dict.fromkeys(self._options.nsqlookupd_tcp_addresses or ())
+        addresses = () if self._is_away else self._options.nsqlookupd_tcp_addresses
+        wanted = dict.fromkeys(addresses or ())
         for address in [address for address in self._peers if address not in wanted]:
             log.info("LOOKUP(%s): removing peer", masked(address))
             self._run(self._peers.pop(address).stop())
@@ -56,6 +58,16 @@ class Lookup:
                 self._peers[address] = peer
                 peer.start()
         self._run(self.load_client())
+
+    def leave(self) -> None:
+        """End all connections, so that no nsqlookupd lists this broker, until `come_back`."""
+        self._is_away = True
+        self.configure()
+
+    def come_back(self) -> None:
+        """Connect and register again."""
+        self._is_away = False
+        self.configure()
 
     async def stop(self) -> None:
         """Stop all peers; topics waiting for an answer wait no longer."""

@@ -9,7 +9,7 @@ from nsqfast.nsqd.options import LOG_PREFIX, PROGRAM, Options, parse
 def main(argv: list[str] | None = None) -> int:
     """Run a broker until it is told to stop; returns the exit status."""
     words = sys.argv[1:] if argv is None else argv
-    return daemon.run(PROGRAM, LOG_PREFIX, lambda: parse(words), _live)
+    return daemon.run(PROGRAM, LOG_PREFIX, lambda: parse(words), _live, _check)
 
 
 async def _live(options: Options) -> None:
@@ -25,6 +25,13 @@ async def _live(options: Options) -> None:
     raise_descriptor_limit()
     daemon.collect_seldom()
     await daemon.serve(PROGRAM, Server(options, HttpApi))
+
+
+def _check(options: Options) -> int:
+    from nsqfast.findings import report
+    from nsqfast.nsqd.checkup import check
+
+    return report(check(options))
 
 
 if __name__ == "__main__":

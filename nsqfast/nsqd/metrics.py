@@ -239,6 +239,11 @@ class BrokerCollector(Collector):
             "1, or 0 when the last write or fsync failed, as /ping says.",
             broker.health() == "OK",
         )
+        yield GaugeMetricFamily(
+            "nsqd_draining",
+            "1 while new messages are refused because of POST /drain, else 0.",
+            broker.drain.is_on,
+        )
         yield CounterMetricFamily(
             "nsqd_client_faults",
             "Clients that were dropped for a fault of nsqd's own, a line in the log each.",

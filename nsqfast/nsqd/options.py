@@ -2,11 +2,10 @@
 
 import socket
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import md5
-from platform import python_version
 
-from nsqfast import NSQ_VERSION
 from nsqfast.command_line import parse_options
 from nsqfast.errors import OptionsError
 from nsqfast.gotext import format_duration, parse_bool
@@ -23,11 +22,18 @@ from nsqfast.options import (
     option,
     words,
 )
+from nsqfast.versions import nsq_line, own_line
 
 PROGRAM = "nsqd"
+# Without effect in nsqd 1.3.0, and so here.
+OLD_KEYS = ("verbose", "worker_id", "max_message_size")
 ABOUT = "The broker: takes messages from producers, keeps them, and hands them to consumers."
 NODE_ID_COUNT = 1024
-VERSION_LINE = f"nsqd v{NSQ_VERSION} (built w/python{python_version()})"
+OPEN_ADVICE = (
+    "listen on an address of the inner network, or demand TLS (--tls-required) or a secret "
+    "(--auth-http-address, and --http-auth-required for HTTP)"
+)
+VERSION_LINE = nsq_line(PROGRAM)
 LOG_PREFIX = "[nsqd] "
 # Memory comes in blocks of 1 MiB per message size; with less, few sizes would stay in memory.
 MEMORY_MIN = 64 << 20
@@ -77,8 +83,10 @@ class Options:
     """Attribute = config key; durations are in nanoseconds, with the suffix `_ns`. /config may change two of them."""
 
     # fmt: off
-    node_id: int = option(
-        INT, default_node_id, "number of this broker in message ids, in [0,1024)", key="id", group="General")
+    check: bool = option(
+        BOOL, False, "check settings, folder, addresses and limits, print a line for each and exit", key="",
+        group="General")
+    node_id: int = option(INT, default_node_id, "number of this broker in message ids, in [0,1024)", key="id")
 
     tcp_address: str = option(
         STRING, "0.0.0.0:4150", "listen for TCP clients on this <addr>:<port> or <path>", group="Addresses")
@@ -195,10 +203,29 @@ class Options:
         """Whether there is a certificate, or should be."""
         return bool(self.tls_cert or self.tls_key)
 
+    def listening(self) -> Iterator[tuple[str, str]]:
+        """The addresses to listen on, by flag."""
+        yield "--tcp-address", self.tcp_address
+        if self.http_address:
+            yield "--http-address", self.http_address
+        if self.has_tls and self.https_address:
+            yield "--https-address", self.https_address
+        if self.http_admin_address:
+            yield "--http-admin-address", self.http_admin_address
+
+    def unprotected(self) -> Iterator[tuple[str, str]]:
+        """Those of them whose clients need neither TLS nor a secret."""
+        if not self.auth_http_addresses and self.tls_required == TLS_REQUIRED_OFF:
+            yield "--tcp-address", self.tcp_address
+        # Where everybody must use TLS, plain HTTP is refused.
+        if not self.http_auth_required and self.tls_required != TLS_REQUIRED:
+            yield "--http-address", self.http_address
+            yield "--http-admin-address", self.http_admin_address
+
 
 def parse(argv: list[str]) -> Options:
     """Parse the words after the program's name."""
-    return parse_options(Options, argv, PROGRAM, VERSION_LINE, ABOUT)
+    return parse_options(Options, argv, PROGRAM, f"{VERSION_LINE}\n{own_line()}", ABOUT, OLD_KEYS)
 
 
 def validate(options: Options) -> None:

@@ -22,14 +22,17 @@ from nsqfast.net import addresses
 from nsqfast.net.descriptor_reserve import DescriptorReserve
 from nsqfast.net.http_server import HttpProtocol
 from nsqfast.net.listener import Ceiling, Factory, Listener
+from nsqfast.net.openness import warn_if_open
 from nsqfast.net.tls import ServerTls, client_context
 from nsqfast.net.tls_protocol import TlsProtocol
 from nsqfast.net.turns import Turns
 from nsqfast.nsqd.broker import HttpApiFactory
+from nsqfast.nsqd.drain import Drain
 from nsqfast.nsqd.lock import DirectoryLock
 from nsqfast.nsqd.lookup import Lookup
 from nsqfast.nsqd.metadata_file import MetadataFile
 from nsqfast.nsqd.options import (
+    OPEN_ADVICE,
     TLS_REQUIRED,
     VERSION_LINE,
     Options,
@@ -40,6 +43,7 @@ from nsqfast.nsqd.progress import StopProgress
 from nsqfast.nsqd.refusals import refuse_http, refuse_tcp
 from nsqfast.nsqd.statsd import Statsd
 from nsqfast.nsqd.timers import DeadlineTimer, LagProbe
+from nsqfast.versions import own_line
 
 if TYPE_CHECKING:
     import socket
@@ -56,6 +60,7 @@ class Server:
 
     registry: Registry
     lookup: Lookup
+    drain: Drain
 
     def __init__(self, options: Options, make_http_api: HttpApiFactory) -> None:
         self.options = options
@@ -98,7 +103,7 @@ class Server:
             validate(options)
             self.tls_context = self._read_certificates()
             self._check_authorities()
-            log.info(VERSION_LINE)
+            log.info("%s, %s", VERSION_LINE, own_line())
             log.info("ID: %d", options.node_id)
             if options.auth_http_addresses:
                 # Imported late, so that a broker without auth servers starts without an HTTP client.
@@ -112,6 +117,7 @@ class Server:
                 self.https_address = self._listen("HTTPS", options.https_address)
             if options.http_admin_address:
                 self.http_admin_address = self._listen(HTTP_ADMIN, options.http_admin_address)
+            warn_if_open(log, options.unprotected(), OPEN_ADVICE)
         except OptionsError as error:
             raise OptionsError(f"failed to instantiate nsqd - {error}") from None
         if not options.broadcast_tcp_port:
@@ -181,6 +187,7 @@ class Server:
             raise OptionsError(f"failed to load metadata - {error}") from None
         self._metadata.begin(loop)
         self.lookup = Lookup(registry, self.options)
+        self.drain = Drain(registry, self.lookup)
         registry.on_change = self._changed
 
     def _changed(self, kind: str, topic: str, channel: str | None) -> None:
@@ -262,6 +269,7 @@ class Server:
 
         OSError says what a disk did not take, after all the rest is done.
         """
+        self.drain.close()
         if self._statsd is not None:
             await self._statsd.stop()
         await self.lookup.stop()

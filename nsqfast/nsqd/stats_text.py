@@ -19,11 +19,12 @@ def text_pieces(
 ) -> Iterator[str]:
     """The same in pieces: one topic, channel or client at a time."""
     now = time.time() if now is None else now
-    started = datetime.fromtimestamp(int(start_time)).astimezone().isoformat()
     yield f"{VERSION_LINE}\n"
-    yield f"start_time {started.removesuffix('+00:00') + 'Z' if started.endswith('+00:00') else started}\n"
+    yield f"start_time {_format_time(int(start_time))}\n"
     yield f"uptime {format_duration(int((now - start_time) * 1e9))}\n"
     yield f"\nHealth: {found['health']}\n"
+    if "drain" in found:
+        yield _drain_line(found["drain"])
     if "memory" in found:
         yield "\nMemory:\n"
         yield from [f"   {name:<25}\t{value}\n" for name, value in found["memory"].items()]
@@ -41,6 +42,18 @@ def text_pieces(
         yield "\n" + _client_line("   ", client, now)
         end = "\n"
     yield end
+
+
+def _format_time(time_s: int) -> str:
+    """RFC 3339 in local time."""
+    shown = datetime.fromtimestamp(time_s).astimezone().isoformat()
+    return shown.removesuffix("+00:00") + "Z" if shown.endswith("+00:00") else shown
+
+
+def _drain_line(drain: dict[str, Any]) -> str:
+    end = drain["deadline"]
+    deadline = "no deadline" if end is None else f"deadline {_format_time(end)}"
+    return f"Draining: since {_format_time(drain['since'])}, {deadline}\n"
 
 
 def _topic_pieces(topic: dict[str, Any], now: float) -> Iterator[str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from nsqfast import NSQ_VERSION
+from nsqfast import NSQ_VERSION, __version__
 from nsqfast._ext.server.http_shortcut import Shortcut
 from nsqfast.net.http_message import JSON, Request, Response
 from nsqfast.net.http_reply import (
@@ -120,8 +120,8 @@ class Questions:
         return plain_answer(200, "OK")
 
     def info(self, _request: Request) -> Response:
-        """The version of NSQ."""
-        return json_answer({"version": NSQ_VERSION})
+        """The version of NSQ, and our own."""
+        return json_answer({"version": NSQ_VERSION, "nsqfast_version": __version__})
 
     def topics(self, _request: Request) -> Response:
         """The names of all topics."""

@@ -16,11 +16,13 @@ from nsqfast.net import addresses
 from nsqfast.net.descriptor_reserve import DescriptorReserve
 from nsqfast.net.http_server import HttpProtocol
 from nsqfast.net.listener import Factory, Listener
+from nsqfast.net.openness import warn_if_open
 from nsqfast.nsqlookupd.lookupd import HttpApiFactory
-from nsqfast.nsqlookupd.options import VERSION_LINE, Options
+from nsqfast.nsqlookupd.options import OPEN_ADVICE, VERSION_LINE, Options
 from nsqfast.nsqlookupd.registry import Registry
 from nsqfast.nsqlookupd.session import Desk
 from nsqfast.nsqlookupd.tcp import Connection
+from nsqfast.versions import own_line
 
 log = logging.getLogger("nsqlookupd")
 
@@ -54,12 +56,13 @@ class Server:
             raise
 
     def _start(self) -> None:
-        log.info(VERSION_LINE)
+        log.info("%s, %s", VERSION_LINE, own_line())
         try:
             self._sockets["TCP"] = addresses.listen(self.options.tcp_address)
             self._sockets["HTTP"] = addresses.listen(self.options.http_address)
         except OptionsError as error:
             raise OptionsError(f"failed to instantiate nsqlookupd - {error}") from None
+        warn_if_open(log, self.options.listening(), OPEN_ADVICE)
         self.desk = Desk(self.registry, self._identity())
         self._reserve = DescriptorReserve(asyncio.get_running_loop())
         self.registry.on_gone = self._forget_soon

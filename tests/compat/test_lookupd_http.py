@@ -43,7 +43,10 @@ def test_ping(lookupd):
 
 
 def test_info(lookupd):
-    check_json(get(lookupd.http, "/info"), b'{"version":"1.3.0"}')
+    answer = get(lookupd.http, "/info")
+    check_json(answer, answer.body)
+    assert (found := answer.json())["version"] == "1.3.0"
+    assert set(found) <= {"version", "nsqfast_version"}
 
 
 def test_empty_lists(implementation):

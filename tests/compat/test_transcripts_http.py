@@ -43,7 +43,7 @@ def test_info(broker):
     names = ["version", "broadcast_address", "hostname", "http_port", "tcp_port", "start_time"]
     names += ["max_heartbeat_interval", "max_output_buffer_size", "max_output_buffer_timeout"]
     names += ["max_deflate_level"]
-    assert [name for name in info if not name.startswith("topology_")] == names
+    assert [name for name in info if not name.startswith(("topology_", "nsqfast_"))] == names
     assert info["broadcast_address"] == "127.0.0.1"
     assert info["hostname"] == socket.gethostname()
     assert (info["tcp_port"], info["http_port"]) == (broker.tcp[1], broker.http[1])

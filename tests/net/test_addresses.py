@@ -119,6 +119,24 @@ def test_nonsense(text):
         listen(text)
 
 
+@pytest.mark.parametrize("text", ["127.0.0.1", "localhost", "nsqd.sock", "::1", "127.0.0.1:", ":"])
+def test_a_forgotten_port(text, tmp_path, monkeypatch):
+    """Go makes a Unix socket of the host's name, or takes any port."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OptionsError) as error:
+        listen(text)
+    assert str(error.value) == (
+        f"listen ({text}) failed - an address is <addr>:<port>, or a path with a slash in it"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_unix_socket_in_the_current_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with listen("./nsqd.sock") as listener:
+        assert bound_address(listener) == "./nsqd.sock"
+
+
 def test_unix_socket(tmp_path):
     path = str(tmp_path / "nsqd.sock")
     before = os.umask(0o022)

@@ -13,6 +13,7 @@ import pytest
 from nsqfast._ext.broker.registry import Registry
 
 from nsqfast.nsqd.auth_client import QUERIES_MAX
+from nsqfast.nsqd.drain import Drain
 from nsqfast.nsqd.http_api import _routes
 from nsqfast.nsqd.http_publish import Publisher
 from nsqfast.nsqd.options import Options
@@ -330,7 +331,13 @@ def ask(broker, method, target, secret, body=b""):
     return request(broker.http, method, target, body, bearer(secret) if secret else None)
 
 
-OPEN = [("GET", "/ping"), ("GET", "/info"), ("GET", "/stats"), ("GET", "/stats?format=json")]
+OPEN = [
+    ("GET", "/ping"),
+    ("GET", "/drain"),
+    ("GET", "/info"),
+    ("GET", "/stats"),
+    ("GET", "/stats?format=json"),
+]
 OPEN += [("GET", "/metrics")]
 ON_TOPIC = ["/pub?topic={}", "/mpub?topic={}"]
 ON_TOPIC += [f"/topic/{verb}?topic={{}}" for verb in "create pause unpause empty delete".split()]
@@ -338,6 +345,7 @@ ON_CHANNEL = [
     f"/channel/{verb}?topic={{}}&channel=c" for verb in "create pause unpause empty delete".split()
 ]
 ON_ALL = [
+    ("POST", "/drain/cancel"),
     ("GET", "/config/log_level"),
     ("PUT", "/config/log_level"),
     ("GET", "/debug/pprof/"),
@@ -354,7 +362,9 @@ def test_nothing_else_is_open(tmp_path):
     """A new endpoint wants a secret, or stands in OPEN."""
     options = Options(data_path=str(tmp_path))
     lookup = SimpleNamespace(configure=None)
-    server = SimpleNamespace(registry=Registry(options), options=options, lookup=lookup)
+    registry = Registry(options)
+    drain = Drain(registry, lookup)
+    server = SimpleNamespace(registry=registry, options=options, lookup=lookup, drain=drain)
     router = _routes(server, Publisher(server.registry, options), None).router
     routes = [*router.exact.items(), *router.prefixes.items()]
     found = {

@@ -49,7 +49,7 @@ def fatal_text(done):
 def test_version_and_help():
     done = run_to_end("--version")
     assert (done.returncode, done.stderr) == (0, "")
-    assert re.fullmatch(r"nsqd v1\.3\.0 \(built w/python3\.\d+\.\d+\)\n", done.stdout)
+    assert re.fullmatch(r"nsqd v1\.3\.0 \(built w/python3\.\d+\.\d+\)\nnsqfast .+\n", done.stdout)
     done = run_to_end("-h")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("Usage: nsqfast-nsqd [flags]\n")
@@ -126,7 +126,7 @@ def test_lines_of_a_life(tmp_path):
         server.stop()
     lines = [re.sub(rf"^\[nsqd\] {STAMP} ", "", line) for line in server.lines]
     persisting = f"INFO: NSQ: persisting topic/channel metadata to {tmp_path}/nsqd.dat"
-    assert re.fullmatch(r"INFO: nsqd v1\.3\.0 \(built w/.*\)", lines[0])
+    assert re.fullmatch(r"INFO: nsqd v1\.3\.0 \(built w/\S+\), nsqfast \S+ \(.+\)", lines[0])
     assert lines[1:] == [
         "INFO: ID: 9",
         persisting,

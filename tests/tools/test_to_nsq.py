@@ -168,7 +168,6 @@ def test_splitter(cut):
         (["--help"], 0, None),
         # Nothing to publish, nobody to connect to.
         (["--topic=t", "--nsqd-tcp-address=127.0.0.1:1"], 0, None),
-        (["-topic", "t", "-nsqd-tcp-address", "127.0.0.1:1", "word", "--nonsense"], 0, None),
     ],
 )
 def test_exit_status(tool, flags, status, text):
@@ -179,6 +178,14 @@ def test_exit_status(tool, flags, status, text):
         assert last_line(done) == text
     if status == 2:
         assert (b"see nsqfast-to-nsq --help" if tool == "nsqfast" else b"Usage of") in done.stderr
+
+
+def test_words_behind_the_flags(tool):
+    """Go ignores them, and every flag after them."""
+    flags = ["-topic", "t", "-nsqd-tcp-address", "127.0.0.1:1", "word", "--nonsense"]
+    done = run_tool("to_nsq", tool, *flags)
+    assert done.returncode == (2 if tool == "nsqfast" else 0), done.stderr
+    assert (b'unexpected word "word"' in done.stderr) == (tool == "nsqfast")
 
 
 def test_nobody_listens(tool):

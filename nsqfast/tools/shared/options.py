@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from nsqfast import NSQ_VERSION, __version__
+from nsqfast import NSQ_VERSION
 from nsqfast.client.config import Config
-from nsqfast.command_line import flags_or_help
+from nsqfast.command_line import flags_or_help, refuse_words
 from nsqfast.errors import OptionsError
 from nsqfast.names import is_valid_name
 from nsqfast.options import (
@@ -29,6 +29,7 @@ from nsqfast.options import (
     option,
     text_such_as,
 )
+from nsqfast.versions import own_line
 
 T = TypeVar("T")
 
@@ -124,7 +125,7 @@ def parse_tool(
 
     `about` is the help's sentence on what the program does.
 
-    Words after the flags are ignored, as in Go's tools, unless `on_words` handles them.
+    `on_words` takes the words after the flags; without it there must be none.
     """
     options, plain = declared(cls), defaults(cls)
     if has_version:
@@ -132,8 +133,10 @@ def parse_tool(
         plain.update(defaults(_Common))
     given, words = flags_or_help(options, plain, argv, program, about)
     if given.pop("version", False):
-        sys.stdout.write(f"{program} v{NSQ_VERSION}\nnsqfast {__version__}\n")
+        sys.stdout.write(f"{program} v{NSQ_VERSION}\n{own_line()}\n")
         raise SystemExit(0)
-    if on_words is not None:
+    if on_words is None:
+        refuse_words(program, argv, words)
+    else:
         on_words(words)
     return cls(**given)

@@ -1,0 +1,43 @@
+"""POST /drain, POST /drain/cancel and GET /drain."""
+
+from collections.abc import Awaitable
+
+from nsqfast.gotext import parse_duration_ns
+from nsqfast.net.http_message import Request, Response
+from nsqfast.net.http_reply import HttpError, json_answer, parameters
+from nsqfast.nsqd.drain import Drain
+from nsqfast.nsqd.options import DURATION_NS_MAX
+
+
+class DrainPages:
+    """Handlers; all of them answer with the state and the number of messages that are still to be delivered."""
+
+    def __init__(self, drain: Drain) -> None:
+        self._drain = drain
+
+    async def show(self, _request: Request) -> Response:
+        """The current state."""
+        drain = self._drain
+        found = {"draining": drain.is_on, **(drain.figures() if drain.is_on else {})}
+        return json_answer({**found, "messages": await drain.count_left()})
+
+    def begin(self, request: Request) -> Awaitable[Response]:
+        """Begin, or change the deadline: ?deadline=30m, or none."""
+        values = parameters(request)
+        self._drain.begin(_read_deadline(values["deadline"]) if "deadline" in values else None)
+        return self.show(request)
+
+    def cancel(self, request: Request) -> Awaitable[Response]:
+        """Take messages again; nothing happens to a broker that does."""
+        self._drain.cancel()
+        return self.show(request)
+
+
+def _read_deadline(text: str) -> int:
+    try:
+        after_ns = parse_duration_ns(text)
+    except ValueError:
+        after_ns = -1
+    if not 0 <= after_ns <= DURATION_NS_MAX:
+        raise HttpError(400, "INVALID_DEADLINE")
+    return after_ns
