@@ -10,6 +10,7 @@ Switches, read from the environment so that pip, build and setup.py obey them al
 """
 
 import os
+import re
 from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
@@ -17,6 +18,7 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
 MIRROR = ROOT / "build" / "pxd"  # nsqfast/_ext/ as Cython and mypy expect to find it
+ADDRESS = "https://github.com/nsqfast/nsqfast"
 
 
 def switch(name):
@@ -126,6 +128,17 @@ def is_for_development(extension):
     return extension.name.startswith("nsqfast._ext.dev.")
 
 
+def read_description():
+    """README for the package index, where what stands beside it is not to be found: links name this release's files."""
+    version = re.search(r'__version__ = "(.+)"', (ROOT / "nsqfast/version.py").read_text())[1]
+    places = {"": f"{ADDRESS}/blob/v{version}/", "!": f"{ADDRESS}/raw/v{version}/"}
+    return re.sub(
+        r"(!?)\[([^]]*)\]\((?!https?:)([^)]+)\)",
+        lambda link: f"{link[1]}[{link[2]}]({places[link[1]]}{link[3]})",
+        (ROOT / "README.md").read_text(encoding="utf-8"),
+    )
+
+
 ROOMS = sorted(path.parent.name for path in ROOT.glob("_ext/*/__init__.py"))
 # What stands elsewhere than its name says. Spark finds a source in a top-level module pyspark_*.
 ELSEWHERE = {
@@ -135,6 +148,8 @@ ELSEWHERE = {
 }
 
 setup(
+    long_description=read_description(),
+    long_description_content_type="text/markdown",
     packages=[
         *find_packages(include=["nsqfast", "nsqfast.*"], exclude=["nsqfast.spark.autoload"]),
         *ELSEWHERE,

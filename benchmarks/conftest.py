@@ -76,7 +76,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _place(item: pytest.Item) -> int:
-    """The canonical scenario first; a stable sort leaves the others where they are, behind."""
+    """Return the rank: the canonical scenario first; a stable sort leaves the others in place behind it."""
     name = item.path.stem.removeprefix("bench_")
     return ORDER.index(name) if SERVER in item.path.parents and name in ORDER else len(ORDER)
 
@@ -102,7 +102,7 @@ def is_small(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture
 def data_folder(request: pytest.FixtureRequest) -> Iterator[Path]:
-    """For brokers' data: on a real disk, not in a /tmp that may be memory."""
+    """Provide a folder for brokers' data: on a real disk, not in a /tmp that may be memory."""
     parent = Path(request.config.getoption("--bench-data"))
     parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="bench-", dir=parent))
@@ -112,12 +112,12 @@ def data_folder(request: pytest.FixtureRequest) -> Iterator[Path]:
 
 @pytest.fixture
 def duel(benchmark: Any, scale: Scale, data_folder: Path) -> Duel:
-    """Runs a scenario on every broker there is."""
+    """Run a scenario on every available broker."""
     return Duel(benchmark, scale, data_folder)
 
 
 @pytest.fixture
 def needs_wrk() -> None:
-    """Skips where wrk is not installed, and says what installs it."""
+    """Skip if wrk is not installed, and say how to install it."""
     if not has_wrk():
         pytest.skip(NO_WRK)

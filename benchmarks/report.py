@@ -12,7 +12,7 @@ USAGE = "usage: python benchmarks/report.py BENCH.json FOLDER"
 
 
 def main(arguments: list[str]) -> int:
-    """The result is the exit status."""
+    """Return the exit status."""
     if len(arguments) != 2:
         print(USAGE, file=sys.stderr)
         return 2

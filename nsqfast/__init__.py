@@ -1,6 +1,81 @@
-"""NSQ for people who live in Python: wire- and data-directory-compatible with NSQ 1.3.0."""
+"""NSQ for people who live in Python: wire- and data-directory-compatible with NSQ 1.3.0.
 
-__version__ = "0.1.0"
+    from nsqfast import Consumer, Producer
 
-# The NSQ release whose protocol, files and answers this package reproduces.
-NSQ_VERSION = "1.3.0"
+The names of `nsqfast.client` can be imported from here. They are loaded when the first of them is used: this module is
+run before any other of the package, and `import nsqfast` should cost nothing. `python -m nsqfast` says what else there
+is.
+"""
+
+from typing import TYPE_CHECKING
+
+from nsqfast.version import NSQ_VERSION, __version__
+
+if TYPE_CHECKING:
+    from nsqfast.client import ArrayBatch as ArrayBatch
+    from nsqfast.client import (
+        Batch,
+        BufferFullError,
+        ClosedError,
+        Config,
+        ConnectError,
+        ConnectionStats,
+        Consumer,
+        ConsumerStats,
+        Message,
+        Middleware,
+        NotConnectedError,
+        NsqfastError,
+        OptionsError,
+        OutcomeUnknownError,
+        Producer,
+        ProducerStats,
+        PublishError,
+        PublishRefusedError,
+        RefusedError,
+        UndeliveredError,
+        WrongPeerError,
+    )
+
+# Without ArrayBatch, so that `import *` needs no numpy.
+__all__ = [
+    "NSQ_VERSION",
+    "Batch",
+    "BufferFullError",
+    "ClosedError",
+    "Config",
+    "ConnectError",
+    "ConnectionStats",
+    "Consumer",
+    "ConsumerStats",
+    "Message",
+    "Middleware",
+    "NotConnectedError",
+    "NsqfastError",
+    "OptionsError",
+    "OutcomeUnknownError",
+    "Producer",
+    "ProducerStats",
+    "PublishError",
+    "PublishRefusedError",
+    "RefusedError",
+    "UndeliveredError",
+    "WrongPeerError",
+    "__version__",
+]
+
+# Hidden from type checkers, for which it would turn every misspelled name into Any.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Load a name of the client when it is used for the first time."""
+        if name != "ArrayBatch" and name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from nsqfast import client
+
+        value = globals()[name] = getattr(client, name)
+        return value
+
+    def __dir__() -> list[str]:
+        """Name what was not loaded yet, too."""
+        return sorted({*globals(), *__all__})

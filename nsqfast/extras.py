@@ -55,9 +55,13 @@ PACKAGES: dict[str, tuple[str, ...]] = {
 
 def check(part: str, extra: str) -> None:
     """PackageMissingError, which names `part`, unless all of an extra is installed."""
-    missing = [name for name in PACKAGES[extra] if not _is_installed(name)]
-    if missing:
+    if missing := find_missing(extra):
         raise PackageMissingError(part, missing, extra)
+
+
+def find_missing(extra: str) -> list[str]:
+    """Name the packages of an extra that are not installed."""
+    return [name for name in PACKAGES[extra] if not _is_installed(name)]
 
 
 @contextlib.contextmanager

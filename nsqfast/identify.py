@@ -5,9 +5,9 @@ from typing import Any, Protocol
 
 import orjson
 
-from nsqfast import NSQ_VERSION
 from nsqfast.errors import ProtocolError
 from nsqfast.gojson import INT32_MAX, INT64_MAX, decode_record
+from nsqfast.version import NSQ_VERSION
 
 MS = 1_000_000
 

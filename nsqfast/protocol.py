@@ -10,6 +10,9 @@ FRAME_ERROR: Final = 1
 FRAME_MESSAGE: Final = 2
 
 MESSAGE_ID_SIZE: Final = 16
+LENGTH_SIZE: Final = (
+    4  # of a body's length, of an MPUB's count, and of the size before each of its bodies
+)
 LINE_SIZE_MAX: Final = 16384  # of a command, its newline included
 MPUB_SIZE_MAX: Final = 0x7FFFFFFF  # lengths have 31 bits
 

@@ -41,7 +41,7 @@ class StderrHandler(logging.Handler):
                 if self._queue:
                     self._put(data)
                 elif rest := self._write_at_once(data):
-                    self._push(rest)
+                    self._enqueue(rest)
         except Exception:
             self.handleError(record)
 
@@ -60,16 +60,16 @@ class StderrHandler(logging.Handler):
             self._lost_count += 1
             return
         self._push_lost_count()
-        self._push(data)
+        self._enqueue(data)
 
     def _push_lost_count(self) -> None:
         if self._lost_count:
             text = "%d lines before this one were lost: nobody read what was written here"
             record = logging.LogRecord("", logging.WARNING, "", 0, text, (self._lost_count,), None)
             self._lost_count = 0
-            self._push(self._encode(record))
+            self._enqueue(self._encode(record))
 
-    def _push(self, data: bytes) -> None:
+    def _enqueue(self, data: bytes) -> None:
         self._queue.append(data)
         self._queue_size += len(data)
         if not self._is_writing:

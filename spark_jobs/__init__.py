@@ -1,1 +1,1 @@
-"""Spark jobs around NSQ, installed as `nsqfast.spark_jobs`: each is a script for spark-submit, too."""
+"""Spark jobs for NSQ, installed as `nsqfast.spark_jobs`: each is also a script for spark-submit."""

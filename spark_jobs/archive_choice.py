@@ -1,4 +1,4 @@
-"""Which files a run of load-archives takes: what was named, is not loaded yet, and is not written to any more."""
+"""Chooses the files that a run of load-archives takes: those named, not loaded yet, and not written to any more."""
 
 import os
 import time
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from nsqfast.spark_jobs.archive_ledger import Ledger, Loaded
     from nsqfast.spark_jobs.archive_options import Options
 
-FILES_NAMED_MAX = 5  # in one line
+FILES_NAMED_MAX = 5  # in one log line
 
 
 @dataclass(slots=True)
 class Choice:
-    """Of one run."""
+    """The choice of one run."""
 
     batches: list[tuple[str, list[ArchiveFile]]] = field(default_factory=list)
-    known: int = 0  # loaded before
+    known: int = 0  # files loaded before
     growing: list[str] = field(default_factory=list)
     damages: list[Damage] = field(default_factory=list)  # of files that cannot be loaded at all
 
 
 class Chooser:
-    """OptionsError: what was named is not there, or cannot be read."""
+    """OptionsError: a named file is missing or unreadable."""
 
     def __init__(self, options: "Options", ledger: "Ledger") -> None:
         self._options = options
@@ -46,7 +46,7 @@ class Chooser:
         self._now_ns = time.time_ns()
 
     def choose(self) -> Choice:
-        """First the batches that a run before this one did not finish, then all that is new."""
+        """Return the batches that an earlier run did not finish, then all new files."""
         taken = set(self._choose_unfinished())
         finder = FileFinder(self._names)
         chosen = []
@@ -79,7 +79,7 @@ class Chooser:
             self._choice.batches.append((batch, files))
 
     def _miss(self, batch: str, path: str) -> None:
-        """A file whose loading was not finished is gone: with it goes what was loaded of it."""
+        """A file is gone whose loading was not finished: what was loaded of it is lost, too."""
         if not self._options.salvage:
             raise OptionsError(
                 f"{path}: gone, and it was not yet loaded whole ({batch}); put it back, "
@@ -103,14 +103,14 @@ class Chooser:
         return self._file(archive, path)
 
     def _is_asked_for(self, archive: Archive) -> bool:
-        """By --topic and --topic-pattern, which go by the names: nsq_to_file has one topic in a file."""
+        """Check --topic and --topic-pattern against the name: nsq_to_file writes one topic to a file."""
         return self._options.is_topic(self._topic(archive))
 
     def _topic(self, archive: Archive) -> str:
         return archive.facts.topic or self._options.assume_topic
 
     def _is_growing(self, archive: Archive) -> bool:
-        """Whether it was written to a moment ago, or may be written to yet, because its hour is not over."""
+        """Whether it was written to a moment ago, or may still be, because its hour is not over."""
         settle_ns = self._options.settle_ns
         if not settle_ns:
             return False
@@ -118,7 +118,7 @@ class Chooser:
         return end_ns + settle_ns > self._now_ns
 
     def _file(self, archive: Archive, path: str) -> ArchiveFile | None:
-        """From where on it is to be loaded; None: it is loaded, or it cannot be."""
+        """Return the file with the position to load from; None: it was loaded, or cannot be."""
         status = _status(path)
         before = self._ledger.loaded.get(path)
         position = 0
@@ -152,7 +152,7 @@ class Chooser:
 
 
 def _is_continued(archive: Archive, size: int, before: "Loaded") -> bool:
-    """Whether something was only put behind what was loaded; of packed files and columns nobody can take a part."""
+    """Whether data was only appended to what was loaded; packed files and columns cannot be loaded in part."""
     is_text = archive.format in {LINES, JSONL} and not archive.packer
     return is_text and size > before.size and digest(archive.path, before.end) == before.tail
 
@@ -167,7 +167,7 @@ def _status(path: str) -> os.stat_result:
 def cut_batches(
     files: Sequence[ArchiveFile], files_max: int, bytes_max: int
 ) -> Iterator[list[ArchiveFile]]:
-    """In their order; each has at least one file."""
+    """Keep their order; each batch has at least one file."""
     part: list[ArchiveFile] = []
     size = 0
     for file in files:

@@ -1,4 +1,4 @@
-"""Archives that were inspected, as rows in the layout of ingest."""
+"""Converts inspected archives to rows in the layout of ingest."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ NS_PER_S = 1_000_000_000
 def write_archives(
     spark: "SparkSession", found: Sequence[Inspection], output: str, batch: str
 ) -> tuple[int, int]:
-    """Write them as this batch; how many messages, and the bytes of their bodies, as Spark counted them."""
+    """Write them as this batch; return the number of messages, and the bytes of their bodies, as Spark counted them."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as f
 
@@ -33,7 +33,7 @@ def write_archives(
 
 
 def archive_rows(spark: "SparkSession", found: Sequence[Inspection]) -> "DataFrame":
-    """With all columns but the batch."""
+    """Return all columns except the batch."""
     from pyspark.sql import functions as f
 
     some = [one for one in found if one.rows]
@@ -59,17 +59,17 @@ def archive_rows(spark: "SparkSession", found: Sequence[Inspection]) -> "DataFra
 
 
 def _text_rows(spark: "SparkSession", files: Sequence[ArchiveFile]) -> "DataFrame":
-    """By Spark's own reader. Without lineSep it would also cut at a carriage return, and take it off."""
+    """Read them with Spark's own reader. Without lineSep it would also split at a carriage return, and remove that."""
     from pyspark.sql import functions as f
 
     lines = (
         spark.read.option("lineSep", "\n")
-        .option("recursiveFileLookup", "true")  # or a folder named a=b would be a column
+        .option("recursiveFileLookup", "true")  # or a folder named a=b would become a column
         .text([f"file://{file.path}" for file in files])
         .select(f.col("value").cast("binary").alias("body"), f.col("_metadata.file_path"))
         .where(f.octet_length("body") > 0)
     )
-    # Whatever file a row came from has to be found: a row without a topic is missed in the count.
+    # The file of every row must be found: a row without a topic would not be counted.
     facts = spark.createDataFrame(
         [(uri, *_facts(file)) for file in files for uri in _uris(file.path)],
         "file_path string, topic string, date string, hour string, file string",
@@ -88,7 +88,7 @@ def _text_rows(spark: "SparkSession", files: Sequence[ArchiveFile]) -> "DataFram
 
 
 def _uris(path: str) -> tuple[str, str]:
-    """As Spark may write the path of a file."""
+    """Return the forms in which Spark may write a file's path."""
     return f"file:{path}", f"file://{path}"
 
 

@@ -1,8 +1,8 @@
-"""What is in an archive, found before any of it is loaded: how many records, and what is damaged.
+"""Inspects an archive before any of it is loaded: how many records it has, and what is damaged.
 
-Spark's text reader ends the whole job at a torn gzip file, or passes over the rest of it in silence; and it makes a
-record of a line that was never finished. So every file is read once before, in Spark's Python workers; what is loaded
-afterwards is compared with what was counted here.
+Spark's text reader ends the whole job at a truncated gzip file, or silently skips the rest of it; and it makes a record
+of a line that was never finished. So every file is read once before, in Spark's Python workers; what is loaded
+afterwards is compared with these counts.
 """
 
 import hashlib
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TAIL_SIZE = 4096
-DAMAGES_MAX = 1000  # of one file that are listed; the rest is counted
+DAMAGES_MAX = 1000  # of one file that are listed; the rest are counted
 # Spark's text reader drops it from a file's first line.
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# What it takes for a pattern, cannot open, or passes over: a name that begins with _ or . has no rows there.
+# Any other name may be a pattern or unreadable for Spark; it skips names that begin with _ or .
 _PLAIN_NAME = re.compile(r"[\w./+=@,~-]+", re.ASCII)
 _HIDDEN = ("_", ".")
-# By these endings it chooses a decompressor, whatever the file holds.
+# Spark chooses a decompressor by these endings, whatever the file contains.
 _PACKED_ENDINGS = (
     ".gz",
     ".bz2",
@@ -53,20 +53,20 @@ _PACKED_ENDINGS = (
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """Of one file."""
+    """The result for one file."""
 
     file: ArchiveFile
     rows: int
     size: int  # of their bodies
-    end: int  # the byte of the file behind the last record, for files that may grow
-    tail: str  # a digest of what stands before `end`
+    end: int  # the byte behind the last record, for files that may grow
+    tail: str  # a digest of the bytes before `end`
     damages: list[Damage]  # at most DAMAGES_MAX
     damage_count: int
     has_mark: bool = False
 
     @property
     def is_text(self) -> bool:
-        """Whether Spark's text reader gives exactly the same records."""
+        """Whether Spark's text reader returns exactly the same records."""
         file = self.file
         ending = os.path.splitext(file.path)[1].lower()  # noqa: PTH122 - of the text
         is_packer_seen = (
@@ -83,7 +83,7 @@ class Inspection:
 
 
 def inspect_all(spark: "SparkSession", files: Sequence[ArchiveFile]) -> list[Inspection]:
-    """All of them, in their order."""
+    """Inspect all of them; the results are in the same order."""
     if not files:
         return []
     parts = share_out(files, slots(spark))
@@ -120,7 +120,7 @@ def inspect(file: ArchiveFile) -> Inspection:
 
 
 def _inspect_lines(file: ArchiveFile, on_damage: OnDamage) -> tuple[int, int, bool]:
-    """Rows, the size of their bodies, and whether a byte order mark stands before the first."""
+    """Return the number of rows, the size of their bodies, and whether a byte order mark precedes the first."""
     rows = size = 0
     has_mark = None
     for records in read_records(file, on_damage):
@@ -134,7 +134,7 @@ def _inspect_lines(file: ArchiveFile, on_damage: OnDamage) -> tuple[int, int, bo
 
 
 def find_end(file: ArchiveFile) -> int:
-    """The byte behind its last record: of plain text, behind the last newline; of all else, its size."""
+    """Return the position behind its last record: in plain text, behind the last newline; otherwise, its size."""
     is_text = file.format in {LINES, JSONL} and not file.packer
     if not is_text or file.is_last_whole:
         return file.size
@@ -149,12 +149,12 @@ def find_end(file: ArchiveFile) -> int:
                     return begin + found + 1
                 end = begin
     except OSError:
-        pass  # told as damage by who reads it
+        pass  # whoever reads it reports it as damage
     return file.position
 
 
 def digest(path: str, end: int) -> str:
-    """Of the bytes before `end`; "" if they cannot be read."""
+    """Return the digest of the bytes before `end`; "" if they are unreadable."""
     try:
         with open(path, "rb") as file:  # noqa: PTH123 - as it was named
             begin = max(0, end - TAIL_SIZE)

@@ -1,10 +1,11 @@
-"""What load-archives has loaded, in OUTPUT/_load_archives, so that a run that was killed loses and doubles nothing.
+"""Records what load-archives has loaded, in OUTPUT/_load_archives, so that a killed run loses and duplicates nothing.
 
     <batch>.plan.json   before the first row is written: the files of the batch
-    <batch>.done.json   behind the last: these, with size, end and a digest of what stands before it
+    <batch>.done.json   after the last: the same, with size, end and a digest of the bytes before that
     <batch>.lost.json   what --salvage could not read of them
 
-A batch that has a plan and no end is loaded again from its first file: what is in its folders is deleted before.
+A batch that has a plan but is not done is loaded again from its first file, after the content of its folders is
+deleted.
 """
 
 import contextlib
@@ -43,7 +44,7 @@ class Loaded:
 
 
 class Ledger:
-    """Of one output. `open` comes first."""
+    """The ledger of one output; call `open` first."""
 
     def __init__(self, spark: "SparkSession", output: str) -> None:
         self._spark = spark
@@ -57,7 +58,7 @@ class Ledger:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
-        """OptionsError: it cannot be read or written, is another run's now, or is gone while its batches are there."""
+        """OptionsError: it is unreadable or unwritable, another run has it, or missing while its batches exist."""
         with self._lock():
             names = self._folder.names()
             done = {name.removesuffix(DONE) for name in names if name.endswith(DONE)}
@@ -84,22 +85,22 @@ class Ledger:
         for one in files:
             loaded = Loaded(one["path"], one["size"], one["modified_ns"], one["end"], one["tail"])
             before = self.loaded.get(loaded.path)
-            # What was loaded of a file that grew goes further than what was loaded at first.
+            # More was loaded of a file that grew than at first.
             if before is None or before.end <= loaded.end:
                 self.loaded[loaded.path] = loaded
 
     def next_batch(self) -> str:
-        """A name that no other batch has."""
+        """Return a name that no other batch has."""
         self._count += 1
         return f"{BATCH}{self._run}-{self._count:04d}"
 
     def begin(self, batch: str, paths: Sequence[str]) -> None:
-        """Before anything of it is written; what an earlier try wrote is deleted."""
+        """Call it before anything is written; it deletes what an earlier attempt wrote."""
         delete_batches(self._spark, self._output.path, batch)
         self._folder.write_json(batch + PLAN, {"files": [{"path": path} for path in paths]})
 
     def note_lost(self, batch: str, found: Sequence["Inspection"]) -> str:
-        """The report of what could not be read; where it stands."""
+        """Report what could not be read; return the path of the report."""
         lost = [
             {
                 "file": one.file.path,
@@ -114,7 +115,7 @@ class Ledger:
         return f"{self._folder.path}/{batch}{LOST}"
 
     def finish(self, batch: str, found: Sequence["Inspection"]) -> None:
-        """All of it is written."""
+        """Everything was written."""
         files = [
             {
                 **asdict(
@@ -130,7 +131,7 @@ class Ledger:
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
-        """Only where the output is a folder of this machine."""
+        """Lock it if the output is a folder of this machine."""
         if not self._folder.path.startswith("file:"):
             yield
             return

@@ -14,7 +14,7 @@ SKIP, KEEP = "skip", "keep"
 
 @dataclass(slots=True)
 class Options(TopicOptions, JobOptions):
-    """Durations are in nanoseconds, with `_ns` behind the name."""
+    """Durations are in nanoseconds, with the suffix `_ns`."""
 
     # fmt: off
     input: list[str] = option(
@@ -42,7 +42,7 @@ class Options(TopicOptions, JobOptions):
     assume_time_ns: int | None = field(default=None, init=False)
 
     def check(self) -> None:
-        """PlainError: something cannot be honoured, or is missing."""
+        """PlainError: an option is missing or cannot be honoured."""
         JobOptions.check(self)
         self.check_topics()
         if not self.input:
@@ -68,7 +68,7 @@ class Options(TopicOptions, JobOptions):
         read_zone(self.datetime_zone)
 
     def is_topic(self, topic: str) -> bool:
-        """Whether --topic and --topic-pattern ask for it."""
+        """Whether --topic and --topic-pattern include it."""
         if self.topic:
             return topic in self.topic
         return re.search(self.topic_pattern, topic) is not None

@@ -1,4 +1,4 @@
-"""The records of one archive as Arrow record batches, for what Spark's own readers cannot read or not read exactly.
+"""The records of an archive as Arrow record batches, if Spark's own readers cannot read them, or not exactly.
 
 It runs in Spark's Python workers: from `ArchiveFile`, which can be pickled, to `pyarrow.RecordBatch`.
 """
@@ -40,30 +40,30 @@ NO_HOUR = "it says no time, nor does the file's name; --assume-time gives one"
 
 @dataclass(frozen=True, slots=True)
 class ArchiveFile:
-    """One file, and what its records lack."""
+    """A file, with defaults for what its records lack."""
 
     path: str
     format: str
     packer: str
     size: int
     modified_ns: int
-    topic: str  # of records that do not say one; "": they are damaged
-    begin_ns: int | None  # likewise their time
+    topic: str  # of records without one; "": those are damaged
+    begin_ns: int | None  # their time if they have none; None: those are damaged
     position: int = 0  # where its records begin: a byte of the plain text, or a row
-    is_last_whole: bool = False  # a last line without its newline is a record
+    is_last_whole: bool = False  # a last line without a newline is a record
 
     @property
     def archive(self) -> Archive:
-        """As the reader wants it."""
+        """Return it as the reader needs it."""
         return Archive(self.path, self.format, self.packer, self.size, NameFacts())
 
     def to_json(self) -> dict[str, Any]:
-        """Its fields."""
+        """Return its fields."""
         return asdict(self)
 
 
 def read_records(file: ArchiveFile, on_damage: OnDamage) -> Iterator[Records]:
-    """All that can be read. What cannot be, and a file that cannot be opened, is told as damage."""
+    """Yield everything readable. Unreadable parts, and a file that cannot be opened, are reported as damage."""
     try:
         with open_archive(
             file.archive,
@@ -78,7 +78,7 @@ def read_records(file: ArchiveFile, on_damage: OnDamage) -> Iterator[Records]:
 
 
 def read_batches(file: ArchiveFile, on_damage: OnDamage) -> Iterator[pa.RecordBatch]:
-    """All its records that have a topic and a time, as rows of SCHEMA."""
+    """Yield all its records that have a topic and a time, as rows of SCHEMA."""
     for records in read_records(file, on_damage):
         if not len(records):
             continue
@@ -90,7 +90,7 @@ def read_batches(file: ArchiveFile, on_damage: OnDamage) -> Iterator[pa.RecordBa
 
 
 def placeable(file: ArchiveFile, records: Records, on_damage: OnDamage) -> NDArray[np.bool_] | None:
-    """Which of them have a topic and a time; None: all."""
+    """Return which of them have a topic and a time; None: all."""
     lacking = np.zeros(len(records), np.bool_)
     if not file.topic:
         names = np.array([not name for name in records.topics or [""]])
@@ -110,7 +110,7 @@ def _tell(
     reason: str,
     on_damage: OnDamage,
 ) -> None:
-    """Once for a run of records: a file without a name to go by would fill the report."""
+    """Report a run of records once: a file whose name says nothing would fill the report."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], lacking, [False])).astype(np.int8)))
     for first, end in edges.reshape(-1, 2).tolist():
         count = end - first
@@ -152,7 +152,7 @@ def _batch(file: ArchiveFile, records: Records, chosen: NDArray[np.bool_] | None
 
 
 def _hours(times_ns: NDArray[np.int64]) -> tuple[pa.Array, pa.Array]:
-    """Date and hour in UTC, as the folders are called."""
+    """Return date and hour in UTC, as the folders are named."""
     hours, numbers = np.unique(times_ns // NS_PER_HOUR, return_inverse=True)
     names = [str(name) for name in hours.astype("datetime64[h]")]
     indices = pa.array(numbers.astype(np.int32))
@@ -161,7 +161,7 @@ def _hours(times_ns: NDArray[np.int64]) -> tuple[pa.Array, pa.Array]:
 
 
 def _texts(column: Column | None, count: int) -> pa.Array:
-    """An empty one is null."""
+    """An empty one becomes null."""
     if column is None:
         return pa.nulls(count, pa.string())
     texts = _binary(column).cast(pa.string())
@@ -169,7 +169,7 @@ def _texts(column: Column | None, count: int) -> pa.Array:
 
 
 def _binary(column: Column) -> pa.Array:
-    """The texts one behind the other; a copy only where there is something between them."""
+    """Concatenate the values; copy them only if there is something between them."""
     ends = np.cumsum(column.sizes)
     offsets = np.zeros(len(column) + 1, np.int32)
     if not len(column):
@@ -187,8 +187,8 @@ def _binary(column: Column) -> pa.Array:
 
 
 def _joined(column: Column, data: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """What stands within the texts: +1 at each start and -1 at each end, summed up, is 1 there."""
-    some = column.sizes > 0  # of which no two begin, or end, at the same place
+    """Select the bytes within the values: with +1 at each start and -1 at each end, the running sum is 1 there."""
+    some = column.sizes > 0  # no two of these begin, or end, at the same place
     steps = np.zeros(len(data) + 1, np.int8)
     steps[column.starts[some]] += 1
     steps[column.ends[some]] -= 1

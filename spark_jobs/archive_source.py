@@ -1,6 +1,6 @@
-"""The Spark source of archives that Spark's own readers do not read: rows of `archive_rows` in local files.
+"""The Spark source for archives that Spark's own readers do not read: rows of `archive_rows` in local files.
 
-The option `files` is a list of lists of `ArchiveFile` as JSON: what one task reads, for each task.
+The option `files` is a list of lists of `ArchiveFile` as JSON: the files of each task.
 """
 
 import json
@@ -22,25 +22,25 @@ NAME = "nsqfast-archives"
 
 @dataclass
 class FilesPartition(InputPartition):
-    """What one task reads."""
+    """The files of one task."""
 
     files: list[ArchiveFile]
 
 
 class ArchiveSource(DataSource):
-    """Damage was told when the files were inspected, and is passed over here."""
+    """It ignores damage, which the inspection has reported."""
 
     @classmethod
     def name(cls) -> str:
-        """Of the format."""
+        """The name of the format."""
         return NAME
 
     def schema(self) -> str:
-        """As read_batches makes them."""
+        """The schema of read_batches."""
         return DDL
 
     def reader(self, schema: "StructType") -> DataSourceReader:
-        """For all its files."""
+        """Return a reader of all its files."""
         del schema
         return ArchiveReader(json.loads(self.options["files"]))
 
@@ -52,30 +52,31 @@ class ArchiveReader(DataSourceReader):
         self._parts = parts
 
     def partitions(self) -> Sequence[InputPartition]:
-        """As they were given."""
+        """Return them as given."""
         return [FilesPartition([ArchiveFile(**one) for one in part]) for part in self._parts]  # type: ignore[arg-type]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        """Of one file after the other."""
+        """Read one file after the other."""
         assert isinstance(partition, FilesPartition)
         for file in partition.files:
             yield from read_batches(file, lambda _: None)
 
 
 def read_archives(spark: "SparkSession", files: Sequence[ArchiveFile]) -> "DataFrame":
-    """Their rows, with about as many tasks as run at a time."""
+    """Return their rows, with about as many tasks as run at a time."""
     spark.dataSource.register(ArchiveSource)
     parts = [[one.to_json() for one in part] for part in share_out(files, slots(spark))]
     return spark.read.format(NAME).option("files", json.dumps(parts)).load()
 
 
 def slots(spark: "SparkSession") -> int:
-    """How many tasks run at a time, about."""
+    """Return how many tasks run at a time, about."""
     return max(1, int(spark.sparkContext.defaultParallelism))
 
 
 def share_out(files: Sequence[ArchiveFile], count: int) -> list[list[ArchiveFile]]:
-    """At most so many lists of about the same size, none of them empty: the largest file first, to the least."""
+    """Return at most so many lists of about the same size, none empty: each file, the largest first, goes to the
+    smallest."""
     parts: list[list[ArchiveFile]] = [[] for _ in range(min(count, len(files)))]
     sizes = [0] * len(parts)
     for file in sorted(files, key=lambda one: one.size, reverse=True):

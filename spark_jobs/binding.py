@@ -1,8 +1,8 @@
-"""Which output a checkpoint belongs to, and which checkpoint an output: noted in a file in each of them.
+"""Binds a checkpoint to its output and an output to its checkpoint, by a file in each of them.
 
-The checkpoint says which messages are done, and the output holds them. With the checkpoint of something else, or with
-none, messages would be missing or doubled, and nobody would be told. Both files have the same `id`, which is made
-once; that of the checkpoint is written first.
+The checkpoint says which messages are done, and the output has them. With another checkpoint, or none, messages would
+be missing or duplicated without notice. Both files have the same `id`, which is created once; that of the checkpoint is
+written first.
 """
 
 import uuid
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FORMAT = 1
-# Spark's readers pass over names that begin with an underscore.
+# Spark's readers skip names that begin with an underscore.
 NOTE = "_nsqfast.json"
 SINK_LOG = "_spark_metadata"
 METADATA, OFFSETS, COMMITS = "metadata", "offsets", "commits"
@@ -25,35 +25,35 @@ METADATA, OFFSETS, COMMITS = "metadata", "offsets", "commits"
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is written there: of which topics and channel, and how bodies are judged."""
+    """The content of the files: which topics and channel, and how bodies are checked."""
 
     topics: tuple[str, ...]
     topic_pattern: str
     channel: str
-    json_schema: str = ""  # what tells one from another; "" = bodies are not looked at
+    json_schema: str = ""  # identifies the schema; "" = bodies are not checked
 
     @property
     def words(self) -> str:
-        """For an error."""
+        """Describe it for an error."""
         which = f"/{self.topic_pattern}/" if self.topic_pattern else ", ".join(self.topics)
         return f"{which} on channel {self.channel}"
 
     def is_other(self, before: "Subject") -> bool:
-        """Whether it has nothing in common with what was written before. Topics may be added and left out."""
+        """Whether it shares nothing with the earlier one. Topics may be added and left out."""
         is_same_pattern = self.topic_pattern == before.topic_pattern
         is_near = bool(set(self.topics) & set(before.topics)) or bool(self.topic_pattern)
         return self.channel != before.channel or not (is_same_pattern and is_near)
 
 
 class Binding:
-    """Of one run; `check` before the query starts."""
+    """The binding of one run; call `check` before the query starts."""
 
     def __init__(self, spark: "SparkSession", output: str, checkpoint: str) -> None:
         self._output = Folder(spark, output)
         self._checkpoint = Folder(spark, checkpoint)
 
     def check(self, subject: Subject) -> None:
-        """OptionsError: they do not belong together. Otherwise they do, from now on."""
+        """Bind checkpoint and output to each other; OptionsError: they do not belong together."""
         output, checkpoint = self._output, self._checkpoint
         if output.path == checkpoint.path:
             raise OptionsError(
@@ -125,7 +125,7 @@ class Binding:
             )
 
     def _check_whole(self) -> None:
-        """A batch that is written again has to be written in the same way: the same rows into the same folders."""
+        """A batch that is written again must be written in the same way: the same rows into the same folders."""
         begun = _largest(self._checkpoint.subfolder_names(OFFSETS))
         done = _largest(self._checkpoint.subfolder_names(COMMITS))
         if begun > done:

@@ -1,8 +1,8 @@
-"""The job compact: many small files become files of about one size for each topic and hour, in another folder.
+"""The job compact: rewrites many small files as files of about one size for each topic and hour, in another folder.
 
 nsqfast-spark compact --input=/lake/messages --output=/lake/compacted --dedupe
 
-Nothing of the input is changed or deleted. What went in, and what came out, is counted in the files themselves.
+It changes and deletes nothing of the input. It counts input and output in the files themselves.
 """
 
 import sys
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str] | None = None, spark: "SparkSession | None" = None) -> int:
-    """One run; the result is the exit status."""
+    """Run the job; return the exit status."""
     words = sys.argv[1:] if argv is None else argv
     return run_job("compact", parser(Options, "compact", words), live, spark)
 
 
 def live(job: Job[Options]) -> int:
-    """From the folders to the other one."""
+    """Compact the input folders into the output folder."""
     # Late, so that --help and a wrong flag answer at once.
     from nsqfast.spark_jobs.compaction import Compaction, CompactState
     from nsqfast.spark_jobs.messages import check_apart, resolve

@@ -10,7 +10,7 @@ TARGET_SIZE = 128 << 20
 
 @dataclass(slots=True)
 class Options(TopicOptions, JobOptions):
-    """Of the job."""
+    """As on the command line."""
 
     # fmt: off
     input: list[str] = option(
@@ -24,7 +24,7 @@ class Options(TopicOptions, JobOptions):
     # fmt: on
 
     def check(self) -> None:
-        """PlainError: something cannot be honoured, or is missing."""
+        """PlainError: an option is missing or cannot be honoured."""
         JobOptions.check(self)
         self.check_topics()
         if not self.input:

@@ -1,7 +1,7 @@
 """How compact writes: one shuffle and one sort, after which each file's messages are in one task, by time.
 
-The file of a message is chosen by a hash of its id, so that duplicates meet in one file; each file has a folder of its
-own, `batch=compact-RUN-NUMBER`.
+A hash of a message's id chooses its file, so that duplicates meet in one file; each file has a folder of its own,
+`batch=compact-RUN-NUMBER`.
 """
 
 import functools
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 STATE_FOLDER, STATE_FILE = "_compact", "state.json"
 GROUP = ("topic", "date", "hour")
-# Of these there is one in each row while it is worked on.
+# Additional columns during the work.
 ORDER, KEY, COPY = "_order", "_key", "_copy"
 PATH, SIZE = "_path", "_size"
 TASKS_MAX = 2000
@@ -35,7 +35,7 @@ Group = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """Of the input; `size` in bytes."""
+    """A file of the input; `size` in bytes."""
 
     group: Group
     size: int
@@ -44,7 +44,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Of one run."""
+    """The counts of one run."""
 
     rows_in: int
     rows_out: int
@@ -54,7 +54,7 @@ class Counts:
 
 
 class CompactState:
-    """What the output is of: OUTPUT/_compact/state.json. `check` comes first, then `begin`."""
+    """What the output consists of: OUTPUT/_compact/state.json. Call `check` first, then `begin`."""
 
     def __init__(self, spark: "SparkSession", output: str, inputs: list[str]) -> None:
         self._spark = spark
@@ -64,7 +64,7 @@ class CompactState:
         self._run = ""
 
     def check(self) -> None:
-        """OptionsError: the output is not its own, or is done."""
+        """OptionsError: the output is not from this job, or is complete."""
         found = self._folder.read_json(STATE_FILE)
         if found is None:
             if Folder(self._spark, self._output).names() - {STATE_FOLDER}:
@@ -84,7 +84,7 @@ class CompactState:
         self._run = str(found["run"])
 
     def begin(self) -> str:
-        """The name of the run; what an earlier try of it wrote is deleted."""
+        """Return the name of the run; delete what an earlier attempt wrote."""
         if self._run:
             delete_batches(self._spark, self._output, f"compact-{self._run}-*")
         else:
@@ -93,7 +93,7 @@ class CompactState:
         return self._run
 
     def finish(self, counts: Counts) -> None:
-        """It is whole."""
+        """The output is complete."""
         self._write({"finished": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", **asdict(counts)})
 
     def _write(self, more: dict[str, object]) -> None:
@@ -109,7 +109,7 @@ class Compaction:
         self._run = ""
 
     def write(self, run: str, files: "Sequence[File]") -> Counts:
-        """Write what is in these files, and count what is there then."""
+        """Write the content of these files, and count what is there afterwards."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as f
 
@@ -120,7 +120,7 @@ class Compaction:
             observation, f.count_if(f.col(COPY) > 1).alias("duplicates")
         )
         layout.write(rows.where(f.col(COPY) == 1).drop(ORDER, KEY, COPY), self._options.output)
-        # By the ends of the files: not what Spark thinks it wrote, but what is there.
+        # By the footers of the files: not what Spark thinks it wrote, but what is there.
         written = self._spark.read.parquet(no_pattern(self._options.output))
         return Counts(
             rows_in=sum(file.rows for file in files),
@@ -132,27 +132,27 @@ class Compaction:
 
     @functools.cached_property
     def _messages(self) -> "DataFrame":
-        """Listed once: what ingest writes meanwhile is for the next run."""
+        """Listed once: what ingest writes meanwhile is left to the next run."""
         columns = ("_metadata.file_path", PATH), ("_metadata.file_size", SIZE)
         rows = read_messages(self._spark, self._options.input, *columns)
         return rows.where(layout.is_chosen(self._options))
 
     def list_files(self) -> "list[File]":
-        """What there is to be read; no column of it is. OptionsError: no messages of these topics."""
+        """List the files to read, without reading a column. OptionsError: no messages of these topics."""
         found = self._messages.groupBy(*GROUP, PATH, SIZE).count().collect()
         if not found:
             raise OptionsError("--input has no messages of these topics")
         return [File((one.topic, one.date, one.hour), one[SIZE], one["count"]) for one in found]
 
     def _share_out(self, files: "Sequence[File]") -> dict[Group, int]:
-        """How many files each topic and hour gets."""
+        """Return how many files each topic and hour gets."""
         sizes: Counter[Group] = Counter()
         for file in files:
             sizes[file.group] += file.size
         return {group: -(-size // self._options.target_size) for group, size in sizes.items()}
 
     def _arranged(self, parts: dict[Group, int]) -> "DataFrame":
-        """All rows where they are to be written; COPY is above 1 for duplicates."""
+        """Return all rows arranged for writing; COPY is above 1 for duplicates."""
         from pyspark.sql import Window
         from pyspark.sql import functions as f
 
@@ -180,14 +180,14 @@ class Compaction:
         )
         if not self._options.dedupe:
             return self._ordered(rows.withColumn(COPY, f.lit(1)))
-        # The sort above is the one that this asks for.
+        # This uses the sort above.
         same = Window.partitionBy(*place, "timestamp_ns", KEY).orderBy("attempts", ORDER)
         copy = f.when(f.col(KEY).isNull(), 1).otherwise(f.row_number().over(same))
         return self._ordered(rows.withColumn(COPY, copy))
 
     @staticmethod
     def _ordered(rows: "DataFrame") -> "DataFrame":
-        """With the columns of a message first."""
+        """Put the columns of a message first."""
         first = [name.split()[0] for name in layout.MESSAGE_DDL.split(", ")]
         last = [INGESTED, "date", "hour", "batch", ORDER, KEY, COPY]
         others = [name for name in rows.columns if name not in {*first, *last}]
@@ -195,7 +195,7 @@ class Compaction:
 
 
 def _identity() -> "Column":
-    """What a duplicate has in common with the first, beside topic and time; null: nothing says so."""
+    """What a duplicate shares with the first, beside topic and time; null: nothing identifies it."""
     from pyspark.sql import functions as f
 
     return f.when(f.col("timestamp_ns").isNotNull(), f.col("id"))

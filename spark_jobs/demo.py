@@ -32,7 +32,7 @@ SEED = 14
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The result is the exit status."""
+    """Return the exit status."""
     flags = [
         word
         for word in (sys.argv[1:] if arguments is None else arguments)
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def demonstrate(flags: list[str]) -> None:
-    """From a load to a table."""
+    """Go from a load to a table."""
     with tempfile.TemporaryDirectory(prefix="nsqfast-demo-") as name:
         folder = Path(name)
         (folder / "nsqd").mkdir()
@@ -69,7 +69,7 @@ def demonstrate(flags: list[str]) -> None:
 
 
 def publish(address: str) -> None:
-    """Orders of five countries."""
+    """Publish orders from five countries."""
     begun_s = time.monotonic()
     with Producer(address) as producer:
         for bodies in make_orders():
@@ -78,8 +78,8 @@ def publish(address: str) -> None:
 
 
 def make_orders() -> Iterator[list[bytes]]:
-    """In batches."""
-    chance = random.Random(SEED)  # noqa: S311 - no secret
+    """Yield batches."""
+    chance = random.Random(SEED)  # noqa: S311 - not a secret
     for first in range(0, COUNT, BATCH):
         yield [
             orjson.dumps(
@@ -94,7 +94,7 @@ def make_orders() -> Iterator[list[bytes]]:
 
 
 def take_in(spark: Any, folder: Path, address: str) -> None:
-    """All that waits, as `nsqfast-spark ingest --available-now` does it."""
+    """Consume all waiting messages, as `nsqfast-spark ingest --available-now` does."""
     words = [
         f"--topic={TOPIC}", f"--channel={CHANNEL}", f"--nsqd-tcp-address={address}", "--available-now",
         f"--spool={folder / 'spool'}", f"--output={folder / 'lake'}", f"--checkpoint={folder / 'checkpoint'}",
@@ -107,7 +107,7 @@ def take_in(spark: Any, folder: Path, address: str) -> None:
 
 
 def show(spark: Any, lake: Path) -> None:
-    """What arrived, by hour and by country."""
+    """Print what arrived, by hour and by country."""
     orders = spark.read.parquet(str(lake))
     count = orders.count()
     orders.createOrReplaceTempView("orders")

@@ -1,4 +1,4 @@
-"""What went wrong inside Spark, in one line, and whether another try may do better."""
+"""Explains in one line what failed inside Spark, and whether another attempt may succeed."""
 
 import contextlib
 import logging
@@ -9,23 +9,23 @@ from nsqfast.errors import NsqfastError
 
 SHOWN_SIZE = 500
 
-# The end of a Python traceback, which Spark carries inside the text of a Java exception.
+# The end of a Python traceback, which Spark puts inside the text of a Java exception.
 _PYTHON = re.compile(
     r"^\s*(?:[\w.]+\.)?(\w+(?:Error|Exception|Exit|Interrupt)): (.+)$", re.MULTILINE
 )
-# Of what runs a source Spark has the last line alone.
+# From a data source Spark keeps the last line alone.
 _SOURCE = re.compile(r"data source perform \w+: (?:[\w.]+\.)?(\w+(?:Error|Exception)): (.+)")
 _CONDITION = re.compile(r"^\[[A-Z0-9_.]+\] ")
 _PY4J = re.compile(r"\AAn error occurred while calling \S+\n")
 _JAVA_CLASS = re.compile(r"^(?:: )?(?:[a-z][\w$]*\.)+[A-Z][\w$]*(?:Exception|Error): ")
 _STATE = re.compile(r" ?SQLSTATE: \w+;?$")
-# What Spark puts in front of what happened.
+# What Spark puts in front of the cause.
 _WRAPPED = re.compile(
     r"^Query \[id = [^\]]*\] terminated with exception: |^Job aborted due to stage failure: |"
     r"^Task \d+ in stage [\d.]+ failed \d+ times, most recent failure: |"
     r"^Lost task [\d.]+ in stage [\d.]+ \(TID \d+\) \([^)]*\): |^An exception was raised by the Python Proxy\. "
 )
-# Nobody but the operator can change these: the next try ends alike.
+# Only the operator can resolve these: the next attempt fails alike.
 _PERMANENT = frozenset(
     {
         "OptionsError",
@@ -40,18 +40,18 @@ _PERMANENT = frozenset(
 )
 
 
-# PySpark logs each error of a query by these, as JSON with the whole Java stack trace in it.
+# PySpark logs each error of a query by these, as JSON with the whole Java stack trace.
 _LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
-# And this one what a function for foreachBatch raises, which the end of the query says as well.
+# This one logs what a function for foreachBatch raises; the end of the query reports that as well.
 _CALLBACK_LOGGER = "py4j.clientserver"
 
 
 @contextlib.contextmanager
 def without_traces() -> Iterator[None]:
-    """PySpark does not log what is raised, and said in one line, anyway."""
+    """Keep PySpark from logging errors that are raised and reported in one line anyway."""
     from pyspark.logger import PySparkLogger
 
-    # By its own function, which makes them what PySpark expects them to be.
+    # Get them from its own function, which creates them with the expected class.
     loggers: list[logging.Logger] = [PySparkLogger.getLogger(name) for name in _LOGGERS]
     loggers.append(logging.getLogger(_CALLBACK_LOGGER))
     before = [logger.level for logger in loggers]
@@ -69,7 +69,7 @@ _CAUSE = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
 
 
 def spark_errors() -> tuple[type[Exception], ...]:
-    """What Spark raises in the driver."""
+    """The exceptions that Spark raises in the driver."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -77,20 +77,20 @@ def spark_errors() -> tuple[type[Exception], ...]:
 
 
 def explain(error: BaseException) -> str:
-    """One line: what the Python code in a worker raised, or else what Spark says of it."""
+    """Return one line: what the Python code in a worker raised, or else Spark's own text."""
     if isinstance(error, NsqfastError):
         return str(error)
     said = _python_error(error)
     if said is not None:
         name, text = said
-        # Spark's own exceptions say all in their text, and so do ours.
+        # The texts of Spark's own exceptions are complete, and so are ours.
         is_named = not (name in _PERMANENT or name.endswith("Exception"))
         return _shorten(f"{name}: {text}" if is_named else _unwrapped(text))
     return _shorten(_java_text(error))
 
 
 def is_permanent(error: BaseException) -> bool:
-    """Whether a query that ended with this would end so again."""
+    """Whether a query that ended with this error would fail again."""
     from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException
 
     if isinstance(error, AnalysisException | IllegalArgumentException | ParseException):
@@ -100,25 +100,25 @@ def is_permanent(error: BaseException) -> bool:
 
 
 def _python_error(error: BaseException) -> tuple[str, str] | None:
-    """The last exception of Python in the text: the name of its class, and what it says."""
+    """Return the last Python exception in the text: the name of its class, and its message."""
     text = str(error)
     begin = text.find("Traceback (most recent call last)")
     if begin < 0:
         of_source = _SOURCE.search(text)
         return (of_source[1], of_source[2]) if of_source else None
-    # Spark's own frames come behind it, and begin with a tab.
+    # Spark's own frames follow it, and begin with a tab.
     lines = [line for line in text[begin:].splitlines() if not line.startswith("\tat ")]
     found = _PYTHON.findall("\n".join(lines))
     return found[-1] if found else None
 
 
 def _java_text(error: BaseException) -> str:
-    # What py4j puts in front says only which call of ours it was.
+    # What py4j puts in front only names our call.
     lines = [_JAVA_CLASS.sub("", line.strip()) for line in _PY4J.sub("", str(error)).splitlines()]
     text = _unwrapped(next((line for line in lines if line), type(error).__name__))
     if not text.startswith(_WAITING):
         return text
-    # What happened stands further down, in the first of the causes.
+    # The actual error is further down, in the first of the causes.
     causes = _CAUSE.findall(str(error))
     return _unwrapped(causes[0]) if causes else text
 

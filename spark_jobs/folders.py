@@ -1,4 +1,4 @@
-"""Folders and small files wherever Spark can write: a disk, HDFS, S3. Through Spark's own file systems."""
+"""Folders and small files wherever Spark can write (a disk, HDFS, S3), through Spark's own file systems."""
 
 import json
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Folder:
-    """One of them; it need not be there yet. OptionsError: it cannot be read or written."""
+    """A folder, which need not exist yet. OptionsError: it cannot be read or written."""
 
     def __init__(self, spark: "SparkSession", path: str) -> None:
         self._jvm = spark._jvm  # noqa: SLF001 - PySpark has no other way to Hadoop's file systems
@@ -21,18 +21,18 @@ class Folder:
             self.path: str = self._files.makeQualified(self._path).toString()
 
     def names(self) -> set[str]:
-        """Of what is in it; empty where there is no such folder."""
+        """The names in it; empty if the folder does not exist."""
         with _operators_fault(self.path):
             if not self._files.exists(self._path):
                 return set()
             return {status.getPath().getName() for status in self._files.listStatus(self._path)}
 
     def child(self, name: str) -> Any:
-        """The path of what is called so in it, as Hadoop has it."""
+        """Return the path of a name in it, as a Hadoop Path."""
         return self._jvm.org.apache.hadoop.fs.Path(self._path, name)
 
     def subfolder_names(self, name: str) -> set[str]:
-        """Of what is in the folder `name` in it."""
+        """The names of folders in the folder `name` in it."""
         with _operators_fault(self.path):
             place = self.child(name)
             if not self._files.exists(place):
@@ -61,7 +61,7 @@ class Folder:
         return found
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
-        """Whole or not at all, where the file system can rename."""
+        """Write it atomically, if the file system can rename."""
         part = self.child(f".{name}.part")
         with _operators_fault(self.path):
             self._files.mkdirs(self._path)
@@ -78,7 +78,7 @@ class Folder:
 
 
 class _operators_fault:  # noqa: N801 - reads as a function
-    """What Hadoop says of a path becomes one line."""
+    """Turn Hadoop's errors about a path into one line."""
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -3,9 +3,8 @@
     nsqfast-spark ingest --topic=orders --channel=archive --nsqd-tcp-address=127.0.0.1:4150 \
         --spool=/data/spool --output=/data/messages --checkpoint=/data/checkpoint
 
-What is written is found at <output>/topic=T/date=D/hour=H/batch=<query>-<number>. A batch that is written again,
-because the job was killed between its files and Spark's note that it is done, replaces its own folders: nothing is lost
-or doubled.
+It writes to <output>/topic=T/date=D/hour=H/batch=<query>-<number>. A batch that is written again, because the job was
+killed between its files and Spark's commit, replaces its own folders: nothing is lost or duplicated.
 """
 
 import sys
@@ -22,13 +21,13 @@ NAME = "ingest"
 
 
 def main(argv: list[str] | None = None, spark: "SparkSession | None" = None) -> int:
-    """One run; returns the exit status."""
+    """Run the job; return the exit status."""
     words = sys.argv[1:] if argv is None else argv
     return run_job(NAME, parser(Options, NAME, words), live, spark)
 
 
 def live(job: Job[Options]) -> int:
-    """From the options to the exit status."""
+    """Return the exit status."""
     # Late, so that --help and a wrong flag answer at once.
     import nsqfast.spark
     from nsqfast.spark_jobs.ingestion import Ingestion

@@ -17,7 +17,7 @@ _REQUIRED = ("channel", "spool", "output", "checkpoint")
 
 @dataclass(slots=True)
 class Options(TopicOptions, AddressOptions, JobOptions):
-    """As on the command line. What is 0 or "" is left to the source."""
+    """As on the command line. 0 or "" leaves the choice to the source."""
 
     # fmt: off
     max_bad: int = option(
@@ -54,7 +54,7 @@ class Options(TopicOptions, AddressOptions, JobOptions):
     # fmt: on
 
     def check(self) -> None:
-        """PlainError: something cannot be honoured, or is missing."""
+        """PlainError: an option is missing or cannot be honoured."""
         JobOptions.check(self)
         self.check_topics()
         if not (self.topic or self.topic_pattern):
@@ -88,13 +88,13 @@ class Options(TopicOptions, AddressOptions, JobOptions):
                 raise PlainError(f"--{flag} is 0 or more")
 
     def _check_source(self) -> None:
-        """Before Spark is started, which takes a while."""
+        """Check them before Spark is started, which takes a while."""
         from nsqfast.spark.source.options import SourceOptions
 
         SourceOptions.parse(self.source_options())
 
     def source_options(self) -> dict[str, str]:
-        """For format("nsq")."""
+        """Return the options of format("nsq")."""
         found = {
             "subscribe": ",".join(self.topic),
             "subscribePattern": self.topic_pattern,

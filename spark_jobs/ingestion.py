@@ -1,7 +1,7 @@
-"""What `ingest` does: a query from messages to files, one action for each batch.
+"""The query of `ingest`: it writes messages to files, with one action per batch.
 
-Every action on the frame of a batch reads the source again. The good rows are therefore written, and all are counted,
-by the same one; only a batch that has bad bodies is read a second time, for the dead letters.
+Every action on the frame of a batch reads the source again. So one action both writes the good rows and counts all of
+them; only a batch with bad bodies is read a second time, for the dead letters.
 """
 
 import json
@@ -30,7 +30,7 @@ QUERY_ID = "sql.streaming.queryId"
 
 
 class Ingestion:
-    """`load` gives the streaming frame of the messages; it is called again when the query is started again."""
+    """`load` returns the streaming frame of the messages; it is called again when the query is restarted."""
 
     def __init__(self, job: Job[Options], load: Callable[[], "DataFrame"]) -> None:
         self._job = job
@@ -40,7 +40,7 @@ class Ingestion:
         self._batches = Batches(job, self._schema)
 
     def run(self) -> int:
-        """To the exit status."""
+        """Return the exit status."""
         options = self._job.options
         layout.check_format(self._job.spark, options.format)
         binding = Binding(self._job.spark, options.output, options.checkpoint)
@@ -70,7 +70,7 @@ class Ingestion:
         )
 
     def _is_over(self) -> bool:
-        """A stream has no end at which it could be judged; what is available now has one."""
+        """Whether the run has an end and reached it: an endless stream cannot be judged."""
         options = self._job.options
         return not options.available_now and options.is_too_bad(self._batches.bad)
 
@@ -90,21 +90,21 @@ class Ingestion:
 
 
 class Batches:
-    """Writes one after the other, and counts them."""
+    """Writes one batch after the other, and counts them."""
 
     def __init__(self, job: Job[Options], schema: "StructType | None") -> None:
         self._reports = job.reports
         self._options = job.options
         self._schema = schema
-        self._last = ""  # batch that was counted
-        self.lag_rows: int | None = None  # None: nobody knows
+        self._last = ""  # the last counted batch
+        self.lag_rows: int | None = None  # None: not known
         self.count = 0
         self.rows = 0
         self.bytes = 0
         self.bad = 0
 
     def write(self, messages: "DataFrame", number: int) -> None:
-        """For foreachBatch. What it raises ends the query, and the batch comes again."""
+        """For foreachBatch. An exception ends the query, and the batch is repeated."""
         from pyspark.sql import Observation
 
         options = self._options
@@ -149,7 +149,7 @@ class Batches:
 
 
 def waiting_rows(progress: Any) -> int | None:
-    """What the source said of its spool before the last batch; None: not yet, or Spark is too old to ask it."""
+    """What the source reported of its spool before the last batch; None: not yet, or Spark is too old to ask it."""
     try:
         return int(json.loads(progress["sources"][0]["latestOffset"])["waiting"]["rows"])
     except (TypeError, ValueError, KeyError, IndexError):
@@ -157,7 +157,7 @@ def waiting_rows(progress: Any) -> int | None:
 
 
 def _figures(*, has_errors: bool) -> "list[Column]":
-    """Of a batch, by the action that writes it."""
+    """The counts of a batch, computed by the action that writes it."""
     from pyspark.sql import functions
 
     is_bad = functions.col(ERROR).isNotNull() if has_errors else functions.lit(False)

@@ -30,7 +30,7 @@ EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_BAD = 0, 1, 2, 3
 
 @dataclass(frozen=True, slots=True)
 class Job(Generic[T]):
-    """What a job works with."""
+    """The resources of a job."""
 
     spark: "SparkSession"
     options: T
@@ -44,7 +44,7 @@ def run_job(
     live: Callable[[Job[T]], int],
     lent: "SparkSession | None" = None,
 ) -> int:
-    """From the command line to the exit status, which `live` returns. A session that was `lent` goes on."""
+    """Run a job from the command line to the exit status, which `live` returns. A `lent` session stays open."""
     fill_descriptors()
     try:
         options = parse()
@@ -67,7 +67,7 @@ def _live(live: Callable[[Job[T]], int], job: Job[T]) -> int:
         if not job.stop.is_asked:
             log.error("%s", explain(error))
             return EXIT_FAILED
-    # A stream ends in order, and says itself how. Of anything else only a part is done.
+    # A stream stops in order, and reports that itself. Any other job is only partly done.
     log.error("told to stop before it was done")
     return EXIT_FAILED
 

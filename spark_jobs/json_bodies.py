@@ -1,4 +1,4 @@
-"""Bodies that should be JSON of a schema: what they say, and what is wrong with those that are not."""
+"""Parses bodies that should be JSON of a schema, and finds what is wrong with those that are not."""
 
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ NOT_JSON = "the body is not JSON of the schema"
 
 
 def parse_bodies(messages: "DataFrame", schema: "StructType") -> "DataFrame":
-    """With `value`, a struct of that schema, and `error`, null where the body is as it should be."""
+    """Add `value`, a struct of that schema, and `error`, null if the body is valid."""
     from pyspark.sql import functions
     from pyspark.sql.types import StringType, StructType
 
@@ -48,7 +48,7 @@ def parse_bodies(messages: "DataFrame", schema: "StructType") -> "DataFrame":
 
 
 def _is_one_value(text: "Column") -> "Column":
-    """Whether nothing stands behind it: from_json ends with the first value and does not look further."""
+    """Whether nothing follows it: from_json stops behind the first value."""
     from pyspark.sql import functions
 
     length = functions.json_array_length(
@@ -58,7 +58,7 @@ def _is_one_value(text: "Column") -> "Column":
 
 
 def required_paths(schema: "StructType", above: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    """Fields that may not be null, outermost first; those of lists are not looked at."""
+    """Return the fields that must not be null, outermost first; those inside lists are not checked."""
     from pyspark.sql.types import StructType
 
     found = []
@@ -72,7 +72,7 @@ def required_paths(schema: "StructType", above: tuple[str, ...] = ()) -> list[tu
 
 
 def _is_missing(path: tuple[str, ...]) -> "Column":
-    """Whether it is null though what it stands in is there."""
+    """Whether it is null although its parent is present."""
     from pyspark.sql import functions
 
     outer = functions.col(_PARSED)

@@ -1,10 +1,10 @@
-"""--json-schema: what the bodies of messages should be, from a file in one of three forms.
+"""--json-schema: the schema of message bodies, from a file in one of three forms.
 
     customer STRING, total DOUBLE NOT NULL                                   as in CREATE TABLE
     {"type": "struct", "fields": [{"name": "customer", "type": "string"}]}   as Spark prints a schema: df.schema.json()
     {"type": "object", "properties": {"customer": {"type": "string"}}}       JSON Schema, as far as columns can say it
 
-A field that is required, or not nullable, has to be there.
+A field that is required, or not nullable, must be present.
 """
 
 import json
@@ -22,7 +22,7 @@ _SIMPLE = {"string": "string", "integer": "long", "number": "double", "boolean":
 
 
 def read_json_schema(path: str) -> "StructType":
-    """OptionsError: no such file, or none of the three. A session has to run."""
+    """OptionsError: no such file, or none of the three. Needs a running session."""
     from pyspark.errors import PySparkException
     from pyspark.sql.types import DataType, StructType
 
@@ -48,7 +48,7 @@ def _from_json(content: dict[str, Any]) -> "DataType":
 
 
 def _converted(schema: Any, where: str) -> "DataType":
-    """From JSON Schema; ValueError names what columns cannot say."""
+    """Convert JSON Schema; ValueError names what columns cannot express."""
     from pyspark.sql.types import (
         ArrayType,
         DataType,

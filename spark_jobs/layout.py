@@ -1,8 +1,8 @@
 """Messages as files: <folder>/topic=T/date=YYYY-MM-DD/hour=HH/batch=B/*.parquet, in UTC.
 
-The files hold channel, id, timestamp, timestamp_ns, attempts, nsqd and body, and whatever a job adds behind them; the
-rest is in the names of the folders, which any reader of Hive's layout turns into columns. `batch` says who wrote the
-files: what writes the same batch again replaces them.
+The files hold channel, id, timestamp, timestamp_ns, attempts, nsqd and body, then the columns that a job adds; the rest
+is in the names of the folders, which any reader of Hive's layout turns into columns. `batch` says who wrote the files:
+writing the same batch again replaces them.
 """
 
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ DELTA_SPARK_MAX = (4, 2)
 
 
 def with_partitions(messages: "DataFrame", batch: str) -> "DataFrame":
-    """With date and hour of `timestamp`, by the session's time zone (UTC in every job), and the batch."""
+    """Add date and hour of `timestamp`, in the session's time zone (UTC in every job), and the batch."""
     from pyspark.sql import functions
 
     time = functions.col("timestamp")
@@ -53,9 +53,9 @@ def write(messages: "DataFrame", folder: str, format_: str = PARQUET) -> None:
 
 
 def read(spark: "SparkSession", folders: "Sequence[str]", format_: str = PARQUET) -> "DataFrame":
-    """What was written to these folders; all of PARTITIONS are strings. Files may lack columns that others have.
+    """Read what was written to these folders; all of PARTITIONS are strings. Files may lack columns that others have.
 
-    The session is one of `open_session`, which does not guess types from names.
+    The session must be from `open_session`, so that it does not guess types from names.
     """
     from functools import reduce
 
@@ -66,7 +66,7 @@ def read(spark: "SparkSession", folders: "Sequence[str]", format_: str = PARQUET
 
 
 def is_chosen(topics: "TopicOptions") -> "Column":
-    """The condition of --topic and --topic-pattern; true for all without them."""
+    """Return the condition of --topic and --topic-pattern; true for all without them."""
     from pyspark.sql import functions
 
     if topics.topic:
@@ -77,13 +77,13 @@ def is_chosen(topics: "TopicOptions") -> "Column":
 
 
 def check_format(spark: "SparkSession", format_: str) -> None:
-    """PlainError: --format delta, and Spark has no Delta Lake."""
+    """PlainError: --format delta without Delta Lake in Spark."""
     if format_ != DELTA:
         return
     from py4j.protocol import Py4JError
 
     try:
-        # Spark's class loader, not py4j's, is the one that has what --packages and --jars brought.
+        # Only Spark's class loader, not py4j's, sees what --packages and --jars added.
         spark._jvm.org.apache.spark.util.Utils.classForName(DELTA_CLASS, False, False)  # noqa: SLF001
     except (Py4JError, TypeError):
         raise PlainError(_delta_missing(spark.version)) from None

@@ -1,9 +1,9 @@
-"""The job load-archives: files of nsq_to_file, ours or Go's, become Parquet in the layout of ingest.
+"""The job load-archives: converts files of nsq_to_file, ours or Go's, to Parquet in the layout of ingest.
 
 nsqfast-spark load-archives --input='/backup/*.log.gz' --output=/lake/messages
 
-Lines have a body and nothing else: topic and hour come from the file's name, the other columns are null. `file` says
-which file a row came from.
+Lines have only a body: topic and hour come from the file's name, the other columns are null. `file` says which file a
+row came from.
 """
 
 import sys
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     from nsqfast.spark_jobs.archive_ledger import Ledger
     from nsqfast.spark_jobs.archive_rows import ArchiveFile
 
-FILES_NAMED_MAX = 5  # in one line
+FILES_NAMED_MAX = 5  # in one log line
 DAMAGES_NAMED_MAX = 20  # of one file
 
 
 def main(argv: list[str] | None = None, spark: "SparkSession | None" = None) -> int:
-    """One run; the result is the exit status."""
+    """Run the job; return the exit status."""
     words = sys.argv[1:] if argv is None else argv
     return run_job("load-archives", parser(Options, "load-archives", words), live, spark)
 
 
 def live(job: Job[Options]) -> int:
-    """All files that were not loaded before."""
+    """Load all files that were not loaded before."""
     # Late: it needs pyarrow.
     from nsqfast.spark_jobs.archive_choice import Chooser
     from nsqfast.spark_jobs.archive_ledger import Ledger
@@ -57,18 +57,18 @@ def live(job: Job[Options]) -> int:
 
 @dataclass(slots=True)
 class Totals:
-    """Of a run."""
+    """The totals of a run."""
 
     rows: int = 0
     files: int = 0
     batches: int = 0
     bad: int = 0
     left_out: int = 0  # damaged files
-    grown: list[str] = field(default_factory=list)  # while they were read
+    grown: list[str] = field(default_factory=list)  # files that grew while they were read
 
 
 class Loader:
-    """Batches, one after the other."""
+    """Loads batches, one after the other."""
 
     def __init__(self, job: Job[Options], ledger: "Ledger") -> None:
         self._job = job
@@ -76,7 +76,7 @@ class Loader:
         self._totals = Totals()
 
     def load(self, batch: str, files: "Sequence[ArchiveFile]") -> None:
-        """All of its files that can be loaded whole, and with --salvage the others as far as that goes."""
+        """Load all of its files that are undamaged, and with --salvage the readable part of the others."""
         from nsqfast.spark_jobs.archive_inspection import inspect_all
 
         begun_s = time.monotonic()
@@ -85,7 +85,7 @@ class Loader:
         chosen = [one for one in found if not one.damage_count or self._job.options.salvage]
         if not chosen and batch not in self._ledger.unfinished:
             return
-        # A file that changes while it is read is left for the next run, and the others are loaded anew.
+        # A file that changes while it is read is left to the next run, and the others are loaded again.
         while True:
             changed = [one for one in chosen if _is_changed(one.file)]
             self._totals.grown += [one.file.path for one in changed]
@@ -112,7 +112,7 @@ class Loader:
         )
 
     def _tell_damage(self, found: "Sequence[Inspection]") -> int:
-        """Each place of it; how many there are."""
+        """Report each damage; return their number."""
         is_salvaged = self._job.options.salvage
         for one in found:
             for damage in one.damages[:DAMAGES_NAMED_MAX]:
@@ -133,14 +133,14 @@ class Loader:
         return bad
 
     def _write(self, batch: str, chosen: "Sequence[Inspection]") -> tuple[int, int]:
-        """Messages, and the bytes of their bodies; OptionsError: they are not those that were counted."""
+        """Return messages, and the bytes of their bodies; OptionsError: they differ from those counted."""
         from nsqfast.spark_jobs.archive_frame import write_archives
 
         expected = sum(one.rows for one in chosen), sum(one.size for one in chosen)
         if not expected[0]:
             return expected
         written = write_archives(self._job.spark, chosen, self._job.options.output, batch)
-        # A changed file is found by who called this.
+        # The caller finds a changed file.
         if written != expected and not any(_is_changed(one.file) for one in chosen):
             raise OptionsError(
                 f"{batch}: {written[0]} messages of {written[1]} bytes were written, "
@@ -149,7 +149,7 @@ class Loader:
         return expected
 
     def report(self, choice: "Choice") -> int:
-        """Say what was done; the exit status."""
+        """Report what was done; return the exit status."""
         totals = self._totals
         growing = [*choice.growing, *totals.grown]
         if growing:
@@ -171,7 +171,7 @@ class Loader:
 
 
 def _is_changed(file: "ArchiveFile") -> bool:
-    """Since it was chosen."""
+    """Whether it changed since it was chosen."""
     try:
         status = Path(file.path).stat()
     except OSError:

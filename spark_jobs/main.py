@@ -7,11 +7,10 @@ import importlib
 import sys
 from typing import TYPE_CHECKING
 
-from nsqfast import NSQ_VERSION
 from nsqfast.errors import PackageMissingError
 from nsqfast.extras import needs
 from nsqfast.spark_jobs.options import ABOUTS, PROGRAM
-from nsqfast.versions import own_line
+from nsqfast.version import NSQ_VERSION, own_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,7 +28,7 @@ _VERSION = ("--version", "-version")
 
 
 def main(argv: list[str] | None = None, spark: "SparkSession | None" = None) -> int:
-    """The result is the exit status; without a `spark` the job makes its own session."""
+    """Return the exit status; without a `spark` the job creates its own session."""
     words = sys.argv[1:] if argv is None else argv
     if words and words[0] in JOBS:
         try:

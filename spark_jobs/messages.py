@@ -1,4 +1,4 @@
-"""Messages that were written in the layout of ingest, read again; and what stands in such a folder."""
+"""Reads messages that were written in the layout of ingest, and checks such folders."""
 
 import os
 from collections.abc import Sequence
@@ -23,10 +23,10 @@ TOPIC = "topic="
 def read_messages(
     spark: "SparkSession", paths: Sequence[str], *extra: tuple[str, str]
 ) -> "DataFrame":
-    """All of these folders, with `ingested`: when Spark wrote them, as far as that is known.
+    """Read all of these folders, and add `ingested`: when Spark wrote the messages, if that is known.
 
-    It is the time of the file, unless the rows say it (compact keeps it there). Of what was loaded from archives it is
-    null: that was written long after it was published, by whoever loaded it. `extra`: an expression, and its name.
+    It is the time of the file, unless the rows have it (compact keeps it there). It is null for messages from archives:
+    those were written long after they were published, by whoever loaded them. `extra`: an expression, and its name.
     OptionsError: there are no messages.
     """
     frames = [_read(spark, path, extra) for path in paths]
@@ -51,7 +51,7 @@ def _read(spark: "SparkSession", path: str, extra: Sequence[tuple[str, str]]) ->
 
 
 def check_messages(spark: "SparkSession", path: str) -> None:
-    """OptionsError: it is no folder of messages by topic, date, hour and batch."""
+    """OptionsError: it is not a folder of messages by topic, date, hour and batch."""
     names = Folder(spark, path).names()
     if DELTA_LOG in names:
         raise OptionsError(
@@ -62,7 +62,7 @@ def check_messages(spark: "SparkSession", path: str) -> None:
 
 
 def resolve(spark: "SparkSession", path: str) -> str:
-    """One name for one folder: absolute, and without links where it is on this machine."""
+    """Return a unique name of the folder: absolute, and without links if it is on this machine."""
     found = Folder(spark, path).path
     if not found.startswith("file:"):
         return found.rstrip("/")
@@ -70,7 +70,7 @@ def resolve(spark: "SparkSession", path: str) -> str:
 
 
 def check_apart(spark: "SparkSession", inputs: Sequence[str], output: str) -> None:
-    """PlainError: what is written would be read the next time, or stand among what is read."""
+    """PlainError: the output would be read the next time, or be inside the input."""
     target = resolve(spark, output)
     for path in inputs:
         source = resolve(spark, path)

@@ -1,10 +1,10 @@
-"""Flags that several jobs have; syntax and exit status are those of nsqfast's other tools.
+"""Flags that several jobs share; syntax and exit status are those of nsqfast's other tools.
 
     @dataclass(slots=True)
     class Options(TopicOptions, JobOptions):
         input: list[str] = option(STRINGS, [], "folder to read (repeatable)", group="Input")
 
-This module imports no pyspark: --help, completion and a wrong flag answer at once, and where Spark is not installed.
+This module imports no pyspark: --help, completion and a wrong flag answer at once, even if Spark is not installed.
 """
 
 import re
@@ -33,7 +33,7 @@ ANY_NUMBER = -1
 
 @dataclass(slots=True)
 class JobOptions:
-    """Of every job."""
+    """The flags of every job."""
 
     # fmt: off
     master: str = option(
@@ -51,7 +51,7 @@ class JobOptions:
     # fmt: on
 
     def check(self) -> None:
-        """PlainError: something cannot be honoured, or is missing. Those who extend it call it, too."""
+        """PlainError: an option is missing or cannot be honoured. Subclasses call it, too."""
         self.settings()
         if self.spark_log_level and self.spark_log_level not in LOG_LEVELS:
             raise PlainError(
@@ -77,7 +77,8 @@ class JobOptions:
 
 @dataclass
 class TopicOptions:
-    """Which topics; none is given for all, where a job can do that. Without slots, so that it goes with JobOptions."""
+    """Selects topics; none stands for all, if a job supports that. It has no slots, so it can be combined with
+    JobOptions."""
 
     # fmt: off
     topic: list[str] = option(STRINGS, [], "topic to take (repeatable)", group="Topics")
@@ -85,7 +86,7 @@ class TopicOptions:
     # fmt: on
 
     def check_topics(self) -> None:
-        """PlainError: a name that no topic has, or both flags."""
+        """PlainError: an invalid topic name, or both flags."""
         if self.topic and self.topic_pattern:
             raise PlainError("use --topic or --topic-pattern not both")
         for name in self.topic:
@@ -99,7 +100,7 @@ class TopicOptions:
 
 @dataclass
 class AddressOptions:
-    """Where nsqd is; likewise."""
+    """The addresses of nsqd; it has no slots, either."""
 
     # fmt: off
     nsqd_tcp_address: list[str] = option(STRINGS, [], NSQD_HELP, group="Source")
@@ -107,7 +108,7 @@ class AddressOptions:
     # fmt: on
 
     def check_addresses(self) -> None:
-        """PlainError unless there is one kind of address."""
+        """PlainError unless there is exactly one kind of address."""
         if not (self.nsqd_tcp_address or self.lookupd_http_address):
             raise PlainError("--nsqd-tcp-address or --lookupd-http-address required")
         if self.nsqd_tcp_address and self.lookupd_http_address:
@@ -117,7 +118,7 @@ class AddressOptions:
 
 
 def parser(cls: type[T], job: str, argv: list[str]) -> Callable[[], T]:
-    """What reads the command line of a job and checks it: FlagError, PlainError."""
+    """Return a function that parses and checks the command line of a job: FlagError, PlainError."""
 
     def parse() -> T:
         about = ABOUTS.get(job, "")

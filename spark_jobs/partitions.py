@@ -1,4 +1,4 @@
-"""The folders of a batch, in all topics and hours of an output. Through Spark's own file systems."""
+"""The folders of a batch, in all topics and hours of an output, through Spark's own file systems."""
 
 import re
 from typing import TYPE_CHECKING, Any
@@ -11,19 +11,19 @@ PATTERN = "topic=*/date=*/hour=*/batch="
 
 
 def has_batches(spark: "SparkSession", output: str, batch: str) -> bool:
-    """Whether there are any whose name is like this pattern."""
+    """Whether there are any whose name matches this pattern."""
     return bool(_find(spark, output, batch))
 
 
 def delete_batches(spark: "SparkSession", output: str, batch: str) -> None:
-    """What an earlier try wrote, that was not finished."""
+    """Delete what an earlier, unfinished attempt wrote."""
     files = _files(spark, output)
     for path in _find(spark, output, batch):
         files.delete(path, True)
 
 
 def no_pattern(path: str) -> str:
-    """A path for who takes it for a pattern, as Spark does when it reads."""
+    """Escape a path for Spark, which reads paths as patterns."""
     return _SIGNS.sub(r"\\\g<0>", path)
 
 

@@ -2,7 +2,7 @@
 
     nsqfast-spark replay --input=/data/messages --nsqd-tcp-address=127.0.0.1:4150 --state=/data/replay
 
-nsqfast-replay does the same without Spark, from one machine's files; what both have has the same name.
+nsqfast-replay does the same without Spark, from one machine's files; flags of both have the same names.
 """
 
 import sys
@@ -19,13 +19,13 @@ NAME = "replay"
 
 
 def main(argv: list[str] | None = None, spark: "SparkSession | None" = None) -> int:
-    """One run; returns the exit status."""
+    """Run the job; return the exit status."""
     words = sys.argv[1:] if argv is None else argv
     return run_job(NAME, parser(Options, NAME, words), live, spark)
 
 
 def live(job: Job[Options]) -> int:
-    """From the options to the exit status."""
+    """Return the exit status."""
     # Late, so that --help and a wrong flag answer at once.
     import nsqfast.spark
     from nsqfast.spark_jobs.replaying import Replay

@@ -1,4 +1,4 @@
-"""What replay publishes: the messages that were chosen of the input, each to its topic, without duplicates."""
+"""The messages that replay publishes: those chosen of the input, each to its topic, without duplicates."""
 
 import os
 from dataclasses import dataclass
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 DELTA_LOG = "_delta_log"
 NS_PER_HOUR = 3600 * 1_000_000_000
-# When a message was published, or the begin of the hour where only that is known.
+# When a message was published, or the start of the hour if only that is known.
 ORDER = "order_ns"
 
 
 @dataclass(slots=True)
 class Input:
-    """`messages` has topic, body and ORDER. `read` counts what was asked for, and what of it cannot be published."""
+    """`messages` has topic, body and ORDER. `read` counts the chosen ones, and those that cannot be published."""
 
     messages: "DataFrame"
     read: "Observation"
-    damaged: int  # records that could not be read
+    damaged: int  # unreadable records
 
 
 def open_input(spark: "SparkSession", options: Options) -> Input:
-    """OptionsError: there is nothing, or nothing that can be told apart as --dedupe asks for."""
+    """OptionsError: there is nothing, or --dedupe cannot tell these messages apart."""
     from pyspark.sql import Observation, functions
 
     rows, damaged = _read(spark, options)
@@ -79,7 +79,7 @@ _COLUMNS = ("topic", "date", "hour", "id", "timestamp_ns", "body")
 
 
 def _format_of(spark: "SparkSession", path: str) -> str:
-    """PARQUET or DELTA of a folder of `layout`, wherever that is; "" of anything else."""
+    """Return PARQUET or DELTA for a folder of `layout`, wherever that is; "" for anything else."""
     if "*" in path and "://" not in path:
         return ""
     names = Folder(spark, path).names()
@@ -97,7 +97,7 @@ def _check_ids(words: list[str]) -> None:
 
 
 def _read_archives(spark: "SparkSession", words: list[str]) -> "tuple[DataFrame | None, int]":
-    """Of files of nsq_to_file all that can be read, and how many records cannot; each place is said."""
+    """Read everything readable of files of nsq_to_file; return the number of unreadable records, and report each."""
     from nsqfast.spark_jobs.archive_frame import archive_rows
     from nsqfast.spark_jobs.archive_inspection import inspect_all
     from nsqfast.spark_jobs.archive_rows import ArchiveFile
@@ -121,7 +121,7 @@ def _read_archives(spark: "SparkSession", words: list[str]) -> "tuple[DataFrame 
 
 
 def _within(rows: "DataFrame", options: Options) -> "DataFrame":
-    """--since and --until. A message without a time of its own is taken if its hour touches what was asked for."""
+    """Apply --since and --until. A message without a time of its own is included if its hour overlaps the interval."""
     from pyspark.sql import functions
 
     if not (options.since or options.until):
@@ -129,7 +129,7 @@ def _within(rows: "DataFrame", options: Options) -> "DataFrame":
     time, hour = functions.col("timestamp_ns"), functions.col("hour_ns")
     exact = (time >= options.since_ns) & (time < options.until_ns)
     touching = (hour + NS_PER_HOUR > options.since_ns) & (hour < options.until_ns)
-    # All of a message's folder is left out by name where no time in it can fit.
+    # Folders in which no time can match are left out by name.
     return rows.where(touching & functions.coalesce(exact, functions.lit(True)))
 
 
@@ -144,7 +144,7 @@ def _mapped(topics: dict[str, str]) -> "Column":
 
 
 def _unique(rows: "DataFrame", options: Options) -> "DataFrame":
-    """Of messages that are alike, one. Those without an id are unlike all others."""
+    """Keep one of each group of equal messages. Those without an id equal no others."""
     from pyspark.sql import functions
 
     if options.dedupe == NONE:

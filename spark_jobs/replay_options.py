@@ -65,7 +65,7 @@ class Options(TopicOptions, JobOptions):
     topics: dict[str, str] = field(default_factory=dict, init=False)
 
     def check(self) -> None:
-        """PlainError: something cannot be honoured, or is missing."""
+        """PlainError: an option is missing or cannot be honoured."""
         JobOptions.check(self)
         self.check_topics()
         if not self.input:
@@ -87,13 +87,13 @@ class Options(TopicOptions, JobOptions):
             self._check_sink()
 
     def _check_sink(self) -> None:
-        """Before Spark is started, which takes a while."""
+        """Check them before Spark is started, which takes a while."""
         from nsqfast.spark.sink.options import parse_options
 
         parse_options(self.sink_options())
 
     def sink_options(self) -> dict[str, str]:
-        """For format("nsq")."""
+        """Return the options of format("nsq")."""
         found = {
             "nsqdTcpAddresses": ",".join(self.nsqd_tcp_address),
             "timeout": f"{self.retry_for_ns}ns",
@@ -106,7 +106,7 @@ class Options(TopicOptions, JobOptions):
         return found
 
     def binding(self) -> dict[str, object]:
-        """What decides which messages go where; the rest may differ from run to run."""
+        """Return what decides which messages go where; the rest may differ from run to run."""
         names = (
             "input",
             "topic",

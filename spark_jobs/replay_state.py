@@ -1,12 +1,12 @@
-"""--state: what is to be published, copied once into files of rows in order, and how far it is.
+"""--state: the messages to publish, copied once into files of ordered rows, and the progress.
 
     _nsqfast.json     the flags of the run
     messages/         topic, body and slot (the number of the row in its file), by time
-    plan.json         its files with their rows, and what was counted; it is there when `messages` is complete
-    progress.json     up to where all is published, and how many rows are under way
+    plan.json         its files with their rows, and the counts; it exists once `messages` is complete
+    progress.json     up to where everything is published, and how many rows are in progress
 
-Rows are noted as under way before they are published, and as done behind that. A run that is killed in between leaves
-them under way: the next one publishes them again, and says how many may be there twice.
+Rows are recorded as in progress before they are published, and as done afterwards. A run that is killed in between
+leaves them in progress: the next one publishes them again, and reports how many may be duplicates.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ _SLOT_BITS = 33  # of monotonically_increasing_id, behind the number of the task
 
 @dataclass(slots=True)
 class Progress:
-    """All before row `slot` of file `file` is published."""
+    """Everything before row `slot` of file `file` is published."""
 
     file: int = 0
     slot: int = 0
@@ -41,7 +41,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Rows that are published at a time: of several files all, or of one file some."""
+    """Rows that are published at a time: all of several files, or some of one file."""
 
     files: list[str]
     first: int
@@ -52,7 +52,7 @@ class Slice:
 
 
 class State:
-    """Of one run."""
+    """The state of one run."""
 
     def __init__(self, spark: "SparkSession", path: str) -> None:
         self._spark = spark
@@ -62,7 +62,7 @@ class State:
         self._files: list[tuple[str, int]] = []
 
     def open(self, options: Options) -> bool:
-        """Whether the copy is there already; OptionsError: it is that of another run."""
+        """Return whether the copy exists already; OptionsError: it belongs to another run."""
         binding = {"format": FORMAT, "options": options.binding()}
         before = self._folder.read_json(NOTE)
         if before is None:
@@ -84,7 +84,7 @@ class State:
         return True
 
     def copy(self, messages: "DataFrame", order: str) -> None:
-        """Into files, in order; what a run that was killed had copied is replaced."""
+        """Copy them into files, in order; this replaces the copy of a killed run."""
         from pyspark.sql import functions
 
         number = functions.monotonically_increasing_id().bitwiseAND((1 << _SLOT_BITS) - 1)
@@ -120,7 +120,7 @@ class State:
         return f"{self._folder.path}/{MESSAGES}"
 
     def slices(self, rows_max: int, files_max: int) -> Iterator[Slice]:
-        """What is left, in order. `rows_max` 0: whole files, so many at a time."""
+        """Yield what is left, in order. `rows_max` 0: whole files, so many at a time."""
         file, slot = self.progress.file, self.progress.slot
         while file < len(self._files):
             rows = self._files[file][1]
@@ -140,7 +140,7 @@ class State:
         return [f"{self._messages}/{name}" for name, _ in self._files[first:end]]
 
     def read(self, part: Slice) -> "DataFrame":
-        """Its topics and bodies."""
+        """Return its topics and bodies."""
         from pyspark.sql import functions
 
         slot = functions.col(SLOT)
@@ -150,12 +150,12 @@ class State:
         return rows.where((slot >= part.first) & (slot < part.end)).select("topic", "body")
 
     def begin(self, part: Slice) -> None:
-        """It is published now."""
+        """Its publishing begins."""
         self.progress.under_way = part.rows
         self._note()
 
     def finish(self, part: Slice) -> None:
-        """It is published."""
+        """It was published."""
         progress = self.progress
         progress.file, progress.slot = part.next_file, part.next_slot
         progress.published += part.rows

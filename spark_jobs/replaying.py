@@ -1,4 +1,4 @@
-"""What `replay` does: in one job of Spark, or with --state or --rate in slices, one behind the other."""
+"""Runs `replay`: in one Spark job, or with --state or --rate in slices, one after the other."""
 
 import contextlib
 import shutil
@@ -21,26 +21,26 @@ from nsqfast.tools.shared.program import ToolError, log
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# PySpark before 4.3 counts once more what a sort takes as samples; what an Observation was given first stays.
+# PySpark before 4.3 counts the samples of a sort again; an Observation keeps its first result.
 COUNTS_ONCE = not version("pyspark").startswith(("4.0.", "4.1.", "4.2."))
 SLICES_HZ = 2  # with --rate
-LATE_S_MAX = 0.5  # what was late is made up for only a little: the rate is a ceiling
+LATE_S_MAX = 0.5  # of a delay only so much is made up for: the rate is a ceiling
 
 
 @dataclass(slots=True)
 class Tally:
-    """Of messages."""
+    """Counts of messages."""
 
     read: int = 0
     bad: int = 0
     unique: int = 0
     published: int = 0
-    failed: int = 0  # sent, or not, when the run ended
+    failed: int = 0  # sent or not when the run ended
     before: int = 0  # published by earlier runs
     maybe_twice: int = 0
 
     def lines(self, seconds: float) -> list[str]:
-        """For stdout."""
+        """Return the lines for stdout."""
         rate = self.published / seconds if seconds else 0.0
         counts = f"published {self.published:,}, failed {self.failed:,}"
         speed = f"in {seconds:.1f} s ({rate:,.0f}/s)"
@@ -56,7 +56,7 @@ class Tally:
 
 
 class Replay:
-    """`run` once."""
+    """Call `run` once."""
 
     def __init__(self, job: Job[Options]) -> None:
         self._job = job
@@ -65,7 +65,7 @@ class Replay:
         self._due_s = 0.0
 
     def run(self) -> int:
-        """To the exit status; what was done is said on stdout, whatever ended it."""
+        """Return the exit status; the result is printed on stdout, whatever ended the run."""
         if self._options.dry_run:
             return self._count()
         begun_s = time.monotonic()
@@ -91,7 +91,7 @@ class Replay:
         return open_input(self._job.spark, self._options)
 
     def _count(self) -> int:
-        """--dry-run."""
+        """Run --dry-run."""
         from pyspark.sql import functions
 
         found = self._open()
@@ -135,7 +135,7 @@ class Replay:
         self._report(0, rows, size, begun_s)
 
     def _send(self, messages: "DataFrame") -> tuple[int, int]:
-        """How many, and the bytes of their bodies."""
+        """Return how many were sent, and the bytes of their bodies."""
         from pyspark.sql import Observation, functions
 
         sent = Observation()
@@ -198,7 +198,7 @@ class Replay:
 
     @contextlib.contextmanager
     def _state_folder(self) -> Iterator[str]:
-        """That of --state, or one that is gone afterwards."""
+        """Return the folder of --state, or a temporary one."""
         if self._options.state:
             yield self._options.state
             return
@@ -211,7 +211,7 @@ class Replay:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _pace(self, rows: int) -> None:
-        """Wait until --rate lets them go."""
+        """Wait until --rate allows the rows."""
         if not self._options.rate:
             return
         self._job.stop.wait(max(0.0, self._due_s - time.monotonic()))

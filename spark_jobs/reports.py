@@ -1,4 +1,4 @@
-"""What is said of each batch: a line of JSON in a file, series for Prometheus, a bar for those who watch."""
+"""Reports on each batch: a line of JSON in a file, series for Prometheus, a progress bar for a terminal."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ Figure = int | float | str | None
 
 PREFIX = "nsqfast_spark_"
 STOP_TIMEOUT_S = 5.0
-# Figures that are summed up over the batches, with what they say; the others are gauges with the last batch's value.
+# Figures that are summed over the batches, with their descriptions; the others are gauges of the last batch.
 COUNTERS = {
     "rows": "Messages or records of the batches.",
     "bytes": "Bytes of their bodies.",
@@ -47,7 +47,7 @@ GAUGES = {
 
 
 class Reports:
-    """A context: the file and the address are there from its begin to its end; OptionsError if they cannot be had."""
+    """A context that opens the file and the address, and closes them; OptionsError if that fails."""
 
     def __init__(self, job: str, file: str, address: str) -> None:
         self._job = job
@@ -79,16 +79,16 @@ class Reports:
 
     @property
     def address(self) -> str:
-        """Where /metrics is answered; '' = nowhere."""
+        """Where /metrics is served; '' = nowhere."""
         return self._server.bound if self._server else ""
 
     @property
     def totals(self) -> dict[str, float]:
-        """Of the counters, over all batches so far."""
+        """The counters, over all batches so far."""
         return dict(self._figures.totals)
 
     def note(self, **figures: Figure) -> None:
-        """A batch is done; OptionsError: the file does not take the line. None = nobody knows."""
+        """A batch is done; OptionsError: the file cannot be written. None = unknown."""
         self._figures.add(figures)
         if self._file is not None:
             line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "job": self._job}
@@ -109,7 +109,7 @@ def _open(path: str) -> "TextIOWrapper":
 
 
 class BatchFigures(Collector):
-    """As they were after the last batch; a thread adds while another asks."""
+    """The figures after the last batch; one thread adds while another reads."""
 
     def __init__(self, job: str) -> None:
         self._prefix = f"{PREFIX}{job.replace('-', '_')}_"
@@ -119,7 +119,7 @@ class BatchFigures(Collector):
         self._last: dict[str, float] = {}
 
     def add(self, figures: dict[str, Figure]) -> None:
-        """Those of one batch; a text is for the file alone."""
+        """Add those of one batch; strings are for the file alone."""
         self._batches += 1
         for name, value in figures.items():
             if name in COUNTERS and isinstance(value, int | float):
@@ -128,7 +128,7 @@ class BatchFigures(Collector):
                 self._last[name] = value
 
     def collect(self) -> Iterator[Metric]:
-        """And those of the process."""
+        """Yield them and those of the process."""
         yield CounterMetricFamily(f"{self._prefix}batches", "Batches that are done.", self._batches)
         for name, total in list(self.totals.items()):
             yield CounterMetricFamily(self._prefix + name, COUNTERS[name], total)
@@ -140,7 +140,7 @@ class BatchFigures(Collector):
 
 
 class _ServerThread:
-    """A job has no event loop of its own: the server's runs beside it."""
+    """Runs the server's event loop in a thread, since a job has none."""
 
     def __init__(self, address: str, figures: BatchFigures) -> None:
         self._server = MetricsServer(address, figures)

@@ -1,6 +1,6 @@
-"""The SparkSession of a job: the caller's, that of spark-submit, or one made here.
+"""The SparkSession of a job: the caller's, that of spark-submit, or a new one.
 
-A session that the caller has is lent: what a job sets in it is set back, and it goes on afterwards.
+A session of the caller is lent: what a job sets in it is restored, and it stays open.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ LOOPBACK = "127.0.0.1"
 SHUFFLE_PARTITIONS_PER_CORE = 4
 SUBMITTED = "PYSPARK_GATEWAY_PORT"  # spark-submit has started a JVM, and this process
 
-# What the jobs rely on. Without the second, a topic named 1234 would be read back as a number.
+# What the jobs depend on. Without the second, a topic named 1234 would be read back as a number.
 FIXED = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
@@ -34,7 +34,7 @@ FIXED = {
 def open_session(
     options: JobOptions, job: str, lent: "SparkSession | None"
 ) -> "Iterator[SparkSession]":
-    """OptionsError: there is no Java, no pyspark, or a setting that Spark does not take."""
+    """OptionsError: no Java, no pyspark, or a setting that Spark refuses."""
     if lent is None:
         extras.check("nsqfast.spark", "spark")
     spark = lent or _session_of_this_process()
@@ -50,7 +50,7 @@ def open_session(
 
 
 def _session_of_this_process() -> "SparkSession | None":
-    """One that runs already, as in a notebook, and is its maker's to stop."""
+    """Return a running session, as in a notebook, which its creator stops."""
     from pyspark.sql import SparkSession
 
     return SparkSession.getActiveSession()
@@ -58,14 +58,14 @@ def _session_of_this_process() -> "SparkSession | None":
 
 @contextlib.contextmanager
 def _set(spark: "SparkSession", settings: dict[str, str]) -> Iterator[None]:
-    """Set them, and set back what was there."""
+    """Apply settings, and restore the old values afterwards."""
     before: dict[str, str | None] = {}
     try:
         for key, value in settings.items():
             old = spark.conf.get(key, None)
             if old == value:
                 continue
-            # Spark takes some of these without a word, and goes on as it is.
+            # Spark ignores some of these silently.
             if key.startswith("spark.") and not spark.conf.isModifiable(key):
                 raise OptionsError(f"--conf {key}: it cannot be changed in a session that runs")
             spark.conf.set(key, value)
@@ -88,7 +88,7 @@ def _make(options: JobOptions, job: str) -> "SparkSession":
     if not is_submitted:
         find_java()
     if is_local:
-        # Or the workers would be whatever python3 is on PATH.
+        # Otherwise the workers would be whatever python3 is on PATH.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     settings = {
@@ -122,7 +122,7 @@ def _build(job: str, master: str, settings: dict[str, str]) -> "SparkSession":
 
 
 def _local_settings() -> dict[str, str]:
-    """One machine: nothing listens to others, nothing is in the way of what is printed, no more tasks than help."""
+    """One machine: accept no connections from others, print nothing between results, start no more tasks than help."""
     partitions = SHUFFLE_PARTITIONS_PER_CORE * (os.cpu_count() or 1)
     return {
         "spark.driver.bindAddress": LOOPBACK,

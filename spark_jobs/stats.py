@@ -1,4 +1,4 @@
-"""The job stats: what is in folders of messages, by topic and hour, as a table, as Parquet and as a page.
+"""The job stats: counts what is in folders of messages, by topic and hour, as a table, as Parquet and as a page.
 
 nsqfast-spark stats --input=/lake/messages --html=stats.html
 """
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str] | None = None, spark: "SparkSession | None" = None) -> int:
-    """One run; the result is the exit status."""
+    """Run the job; return the exit status."""
     words = sys.argv[1:] if argv is None else argv
     return run_job("stats", parser(Options, "stats", words), live, spark)
 
 
 def live(job: Job[Options]) -> int:
-    """Count, and show."""
+    """Count the messages, and show the figures."""
     # Late, so that --help and a wrong flag answer at once.
     from nsqfast.spark_jobs.messages import check_apart
     from nsqfast.spark_jobs.stats_figures import count_messages

@@ -1,4 +1,4 @@
-"""Charts over time as SVG, drawn for a card of 300 units, so that their text is as large on a phone as on a screen."""
+"""Charts over time as SVG, drawn for a card of 300 units, so that text is as large on a phone as on a screen."""
 
 import math
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ LOG_TICKS_S = (
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Of the axis of time: `first` and `last` are numbers of steps since 1970."""
+    """A step of the time axis: `first` and `last` are numbers of steps since 1970."""
 
     name: str
     size_s: int
@@ -50,11 +50,11 @@ class Step:
         return self.last - self.first + 1
 
     def time(self, number: int) -> datetime:
-        """Where it begins."""
+        """When it begins."""
         return datetime.fromtimestamp(number * self.size_s, UTC)
 
     def show(self, number: int) -> str:
-        """For a tip: to the hour where a step is less than a day."""
+        """Format it for a tooltip: to the hour if a step is less than a day."""
         return (
             f"{self.time(number):%Y-%m-%d %H:%M}"
             if self.size_s < 24 * HOUR_S
@@ -99,7 +99,7 @@ def _time_s(date: str, hour: str) -> int:
 
 
 def pick_step(hours: Sequence[Hour]) -> Step:
-    """The smallest with which no more than STEPS_MAX are drawn, or else the largest."""
+    """Return the smallest with at most STEPS_MAX points, or else the largest."""
     times_s = [_time_s(hour.date, hour.hour) for hour in hours]
     first_s, last_s = min(times_s), max(times_s)
     found = [Step(name, size, first_s // size, last_s // size) for name, size in _STEPS]
@@ -107,7 +107,7 @@ def pick_step(hours: Sequence[Hour]) -> Step:
 
 
 def bar_chart(title: str, step: Step, points: Sequence[Point], unit: Unit) -> str:
-    """The sum of each step."""
+    """Draw the sum of each step."""
     values = _by_step(step, points, is_sum=True)
     scale = _Scale(step, max(values.values(), default=0), unit)
     width = scale.step_width * (0.8 if step.count <= STEPS_MAX // 2 else 0.9)
@@ -131,7 +131,7 @@ def line_chart(
     is_sum: bool = False,
     is_log: bool = False,
 ) -> str:
-    """Of each step the highest hour, or the sum. A step without a figure interrupts the line."""
+    """Draw the highest hour of each step, or the sum. A step without a figure interrupts the line."""
     found = [_by_step(step, line.points, is_sum=is_sum) for line in lines]
     values = [value for one in found for value in one.values()]
     scale = _LogScale(step, values, unit) if is_log else _Scale(step, max(values, default=0), unit)
@@ -139,7 +139,7 @@ def line_chart(
         f'<span><i class="s{number}"></i>{escape(line.name)}</span>'
         for number, line in enumerate(lines)
     )
-    # The first line stands above the others.
+    # The first line is drawn on top.
     drawn = "".join(
         _line(scale, step, number, line.name, values, unit)
         for number, (line, values) in reversed(list(enumerate(zip(lines, found, strict=True))))
@@ -194,7 +194,7 @@ def _by_step(step: Step, points: Sequence[Point], *, is_sum: bool) -> dict[int, 
 
 
 class _Scale:
-    """Where a step and a value stand; the axes."""
+    """Maps steps and values to positions; draws the axes."""
 
     def __init__(self, step: Step, highest: float, unit: Unit) -> None:
         self._step = step
@@ -209,11 +209,11 @@ class _Scale:
         return LEFT + (number - self._step.first + 0.5) * self.step_width
 
     def y(self, value: float) -> float:
-        """A negative value, of clocks that differ, stands on the ground."""
+        """A negative value, from clocks that differ, is drawn at zero."""
         return self.base - max(0.0, value) / self._top * (self.base - TOP)
 
     def draw(self, title: str, inner: str) -> str:
-        """The whole picture."""
+        """Return the whole chart."""
         return (
             f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">'
             f"{self._values()}{self._times()}{inner}</svg>"
@@ -233,7 +233,7 @@ class _Scale:
         return [number * self._tick for number in range(round(self._top / self._tick) + 1)]
 
     def _times(self) -> str:
-        """As many as have room; with the day where it is another than before."""
+        """As many labels as fit; with the day where it changes."""
         step = self._step
         every = max(1, math.ceil(LABEL_WIDTH / self.step_width))
         is_hourly = step.size_s < 24 * HOUR_S
@@ -255,7 +255,7 @@ class _Scale:
 
 
 class _LogScale(_Scale):
-    """From what is usual to what is rare: a delay is a few milliseconds, or hours."""
+    """From common to rare values: a delay is a few milliseconds, or hours."""
 
     def __init__(self, step: Step, values: Sequence[float], unit: Unit) -> None:
         super().__init__(step, max(values, default=0), unit)

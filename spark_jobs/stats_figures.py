@@ -1,4 +1,4 @@
-"""The figures of stats: one pass over the messages, without their bodies but for the size."""
+"""The figures of stats: one pass over the messages, reading only the size of their bodies."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,19 +22,19 @@ DDL = (
 
 @dataclass(frozen=True, slots=True)
 class Hour:
-    """Of one topic. None: the messages do not say, as those loaded from lines."""
+    """The figures of one topic and hour. None: the messages lack them, such as those loaded from lines."""
 
     topic: str
     date: str
     hour: str
-    messages: int  # duplicates among them
+    messages: int  # including duplicates
     bytes: int  # of the bodies
     body_bytes_max: int
-    duplicates: int  # more of the same topic, id and timestamp_ns
+    duplicates: int  # further ones of the same topic, id and timestamp_ns
     redelivered: int  # with more than one attempt
     attempts_mean: float | None
     attempts_max: int | None
-    # From publishing to the time when Spark wrote them; of duplicates, the first.
+    # From publishing to the time when Spark wrote them; for duplicates, the first.
     delay_p50_s: float | None
     delay_p95_s: float | None
     delay_p99_s: float | None
@@ -42,7 +42,7 @@ class Hour:
 
 
 def count_messages(spark: "SparkSession", options: Options) -> list[Hour]:
-    """By topic and time. OptionsError: there are none."""
+    """Return them by topic and time. OptionsError: there are none."""
     messages = read_messages(spark, options.input).where(layout.is_chosen(options))
     found = _by_hour(_by_identity(messages)).orderBy(*GROUP).collect()
     if not found:
@@ -51,7 +51,7 @@ def count_messages(spark: "SparkSession", options: Options) -> list[Hour]:
 
 
 def _by_identity(messages: "DataFrame") -> "DataFrame":
-    """A row for each message, however often it is there; those without an id are together in one."""
+    """Return one row per message, however many duplicates it has; those without an id share a row."""
     from pyspark.sql import functions as f
 
     size = f.octet_length("body")

@@ -8,7 +8,7 @@ from nsqfast.spark_jobs.options import JobOptions, TopicOptions
 
 @dataclass(slots=True)
 class Options(TopicOptions, JobOptions):
-    """Of the job."""
+    """As on the command line."""
 
     # fmt: off
     input: list[str] = option(
@@ -18,7 +18,7 @@ class Options(TopicOptions, JobOptions):
     # fmt: on
 
     def check(self) -> None:
-        """PlainError: something cannot be honoured, or is missing."""
+        """PlainError: an option is missing or cannot be honoured."""
         JobOptions.check(self)
         self.check_topics()
         if not self.input:

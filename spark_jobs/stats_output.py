@@ -1,4 +1,4 @@
-"""Where stats puts its figures: a folder of Parquet, and a page."""
+"""Writes the figures of stats: a folder of Parquet, and a page."""
 
 import os
 import tempfile
@@ -22,7 +22,7 @@ PAGE_MODE = 0o644
 
 
 def check_output(spark: "SparkSession", output: str) -> None:
-    """OptionsError: it is not empty, and not what stats wrote before, which is replaced."""
+    """OptionsError: it is neither empty nor an earlier output of stats, which is replaced."""
     if Folder(spark, f"{output}/{MARK_FOLDER}").read_json(MARK) is not None:
         return
     if Folder(spark, output).names():
@@ -31,7 +31,7 @@ def check_output(spark: "SparkSession", output: str) -> None:
 
 
 def write_figures(spark: "SparkSession", hours: Sequence[Hour], output: str) -> None:
-    """One file of Parquet, in the place of the one that was there."""
+    """Write one Parquet file, replacing the previous one."""
     rows = spark.createDataFrame([astuple(hour) for hour in hours], DDL)
     rows.coalesce(1).write.mode("overwrite").parquet(output)
     # Spark has emptied the folder.
@@ -39,7 +39,7 @@ def write_figures(spark: "SparkSession", hours: Sequence[Hour], output: str) -> 
 
 
 def write_page(hours: Sequence[Hour], inputs: Sequence[str], path: str) -> None:
-    """Whole or not at all. OptionsError: it cannot be written."""
+    """Write it atomically. OptionsError: it cannot be written."""
     page = make_page(hours, inputs, datetime.now(UTC))
     target = Path(path)
     try:

@@ -1,4 +1,4 @@
-"""The figures of stats as a page: HTML and SVG in one file, which asks for nothing on the network."""
+"""The figures of stats as a page: HTML and SVG in one file, which loads nothing from the network."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class _Topic:
 
 
 def make_page(hours: Sequence[Hour], inputs: Sequence[str], now: datetime) -> str:
-    """All of it; whatever a topic or a folder is called, it is text."""
+    """Return the page; the names of topics and folders are escaped."""
     by_topic: dict[str, list[Hour]] = {}
     for hour in hours:
         by_topic.setdefault(hour.topic, []).append(hour)

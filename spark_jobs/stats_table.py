@@ -20,7 +20,7 @@ COLUMNS = (
 
 
 def print_table(hours: Sequence[Hour]) -> None:
-    """A row for each topic and hour, and one for all."""
+    """Print a row for each topic and hour, and one for all."""
     table = Table(box=box.SIMPLE_HEAD, show_footer=True)
     for number, (name, footer) in enumerate(zip(COLUMNS, _total(hours), strict=True)):
         table.add_column(
@@ -53,7 +53,7 @@ def _cells(hour: Hour) -> list[Text]:
 
 
 def _total(hours: Sequence[Hour]) -> list[str]:
-    """Percentiles and means of all cannot be had from those of the hours."""
+    """Return the last row; percentiles and means of all cannot be computed from those of the hours."""
     attempts = [hour.attempts_max for hour in hours if hour.attempts_max is not None]
     delays_s = [hour.delay_max_s for hour in hours if hour.delay_max_s is not None]
     return [

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: a job that is told to stop ends in order."""
+"""SIGTERM and SIGINT: stops a job in order."""
 
 import contextlib
 import signal
@@ -14,29 +14,29 @@ _STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
 class Stop:
-    """`is_asked` from the first signal on; `wait` returns early then."""
+    """`is_asked` is true from the first signal on; `wait` then returns early."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
 
     @property
     def is_asked(self) -> bool:
-        """Whether somebody wants the job to end."""
+        """Whether the job should end."""
         return self._event.is_set()
 
     def ask(self) -> None:
-        """End it."""
+        """Ask the job to end."""
         self._event.set()
 
     def wait(self, timeout_s: float) -> bool:
-        """As `is_asked`, after this time at most."""
+        """Return `is_asked`, after this time at most."""
         return self._event.wait(timeout_s)
 
     @contextlib.contextmanager
     def watch_signals(self) -> Iterator[None]:
-        """Python's own handlers come back behind it. In another thread than the main one there is nothing to watch.
+        """Restore Python's own handlers afterwards. Outside the main thread there is nothing to watch.
 
-        It is asked for before the session and again behind it: making one sets a handler of PySpark's for SIGINT.
+        Call it before creating the session and again afterwards: that sets a handler of PySpark's for SIGINT.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -50,9 +50,9 @@ class Stop:
 
     @contextlib.contextmanager
     def cancels_jobs(self, spark: "SparkSession") -> Iterator[None]:
-        """Spark's jobs that this thread starts are cancelled when it is asked, for the thread itself waits for them.
+        """Cancel the Spark jobs of this thread when a stop is requested, since the thread itself waits for them.
 
-        They end with an error. Those of a stream run in threads of its own, and are not meant.
+        They end with an error. Those of a stream run in threads of its own and are not affected.
         """
         context = spark.sparkContext
         tag = f"nsqfast-{uuid.uuid4().hex}"

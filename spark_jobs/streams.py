@@ -1,4 +1,4 @@
-"""A streaming query of a job: watched, started again when it failed for a passing reason, and stopped in order."""
+"""The streaming query of a job: watches it, restarts it after a temporary failure, and stops it in order."""
 
 import time
 from collections.abc import Callable
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 POLL_S = 0.2
 FIRST_WAIT_S = 1.0
 WAIT_S_MAX = 60.0
-HEALTHY_S = 60.0  # a query that ran for so long has recovered from what went wrong before
+HEALTHY_S = 60.0  # a query that ran for so long has recovered from earlier failures
 
 
 def run_query(
@@ -24,9 +24,9 @@ def run_query(
     is_over: Callable[[], bool] = lambda: False,
     watch: "Callable[[StreamingQuery], None]" = lambda _: None,
 ) -> None:
-    """Until it ends by itself, `stop` is asked, or `is_over`, which is asked behind each `watch`.
+    """Run until it ends by itself, `stop` is requested, or `is_over`, which is checked after each `watch`.
 
-    ToolError: it failed, and no start helps any more.
+    ToolError: it failed, and a restart would not help.
     """
     failures, wait_s = 0, FIRST_WAIT_S
     while True:
@@ -53,7 +53,7 @@ def _run(
     is_over: Callable[[], bool],
     watch: "Callable[[StreamingQuery], None]",
 ) -> Exception | None:
-    """What ended it, if it did not end in order."""
+    """Return what ended it, unless it ended in order."""
     try:
         query = start()
     except spark_errors() as error:

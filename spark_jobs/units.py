@@ -1,4 +1,4 @@
-"""Numbers for people."""
+"""Formats numbers for people."""
 
 import math
 from collections.abc import Callable
@@ -17,7 +17,7 @@ def show_number(number: float | None) -> str:
 
 
 def _short(number: float) -> str:
-    """A place behind the point, if it says something."""
+    """With one decimal place, if that is not zero."""
     return f"{number:.1f}".removesuffix(".0")
 
 
@@ -31,7 +31,7 @@ def show_bytes(size: float) -> str:
 
 
 def show_seconds(time_s: float | None) -> str:
-    """In the unit that suits it; a negative one says that two clocks differ."""
+    """In a suitable unit; a negative time means that two clocks differ."""
     if time_s is None:
         return NOTHING
     size = abs(time_s)
@@ -47,7 +47,7 @@ def show_seconds(time_s: float | None) -> str:
 
 
 def show_short(number: float) -> str:
-    """1500000 is 1.5M: beside an axis."""
+    """1500000 is 1.5M, for an axis."""
     for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):
         if abs(number) >= size:
             scale = 1e3 if letter == "k" else size
@@ -56,16 +56,16 @@ def show_short(number: float) -> str:
 
 
 class Unit(NamedTuple):
-    """How a figure is shown, and what stands beside an axis."""
+    """How to show a figure, and what to write at an axis."""
 
     show: Callable[[float], str]
     show_tick: Callable[[float], str]
     bases: tuple[float, ...]  # ticks are 1, 2 or 5 times a power of ten of one of these
-    least: float  # the distance of two ticks
+    least: float  # the smallest distance of two ticks
 
     def pick_tick(self, value: float) -> float:
-        """The least distance that is not below."""
-        # What division makes of an exact value is a little more, at times.
+        """Return the smallest distance that is not below it."""
+        # Division may yield slightly more than the exact value.
         value = max(value, self.least) * (1 - 1e-9)
         for base, following in pairwise((*self.bases, math.inf)):
             power = 10.0 ** math.floor(math.log10(value / base))

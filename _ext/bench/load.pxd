@@ -1,4 +1,4 @@
-"""A load: many connections on one thread, and the sums that all workers of a run share."""
+"""A load: many connections on one thread, and the totals that all workers of a run share."""
 
 from libc.stdint cimport int64_t
 
@@ -6,7 +6,7 @@ from nsqfast._ext.bench.load_connection cimport LoadConnection, ConnectionKind, 
 
 
 cdef enum:
-    # A cache line: published, received, finished, requeued, the caller's, bytes received, room.
+    # A cache line: published, received, finished, requeued, the caller's, bytes received, unused.
     TOTALS_PER_WORKER = 8
 
 
@@ -29,8 +29,8 @@ cdef class Load:
     cdef LoadConnection *add(self, ConnectionKind kind, int fd) except NULL
     cdef int set_script(self, LoadConnection *connection, bytes command, int64_t window) except -1
     cdef int begin(self) except -1
-    cdef bint watch(self, LoadConnection *connection, int operation) noexcept nogil
-    cdef LoadConnection *turn(self, int timeout_ms) noexcept nogil
+    cdef bint watch_socket(self, LoadConnection *connection, int operation) noexcept nogil
+    cdef LoadConnection *serve_ready(self, int timeout_ms) noexcept nogil
     cdef LoadConnection *serve(self, LoadConnection *connection, unsigned int events) noexcept nogil
     cdef LoadConnection *tick(self) noexcept nogil
     cdef void note(self) noexcept nogil

@@ -1,6 +1,6 @@
-"""Runs without the GIL from start to end; a thread beside it may look at the totals.
+"""Runs without the GIL from start to end; a Python thread may read the totals meanwhile.
 
-All workers of a run see the same totals, so that consumers in several processes stop at a common count.
+All workers of a run share the totals, so that consumers in several processes stop at a common count.
 """
 
 from cpython.buffer cimport PyBUF_CONTIG, PyBuffer_Release, PyObject_GetBuffer
@@ -37,8 +37,8 @@ cdef extern from "<time.h>" nogil:
 
 cdef enum:
     EVENT_MAX = 256
-    # How soon a worker with nothing to do sees that the others have reached the target.
-    LOOK_MS = 5
+    # How soon an idle worker notices that the others have reached the target.
+    TARGET_CHECK_MS = 5
 
 cdef int64_t FOREVER = 0x7FFFFFFFFFFF
 
@@ -73,16 +73,16 @@ cdef class Load:
 
     def add_publisher(self, int fd, bytes command not None, int messages_per_command, int64_t window,
                       int64_t quota=-1):
-        """The same command again and again, at most `window` without an answer, at most `quota` at all."""
+        """Send the same command repeatedly, at most `window` without an answer, at most `quota` in all."""
         cdef LoadConnection *connection = self.add(CONNECTION_PUBLISHER, fd)
         self.set_script(connection, command, window)
         connection.messages = messages_per_command
         connection.quota = FOREVER // <int64_t> connection.command_size if quota < 0 else quota
 
     def add_paced(self, int fd, bytes command not None, Py_ssize_t body_at, int64_t interval_ns, int64_t quota=-1):
-        """A command every `interval_ns`, at most `quota` at all; its body names the moment that it was meant for.
+        """Send a command every `interval_ns`, at most `quota` in all; its body contains the time when it was due.
 
-        That moment (monotonic, ns) stands at `body_at`, 8 bytes big-endian. Lanes of one load start one after the
+        That time (monotonic, ns) is at `body_at`, 8 bytes big-endian. The publishers of one load start one after the
         other, spread over the interval.
         """
         cdef LoadConnection *connection
@@ -97,13 +97,13 @@ cdef class Load:
         self.paced_count += 1
 
     def add_consumer(self, int fd, int64_t rdy, int64_t requeue_ms=-1):
-        """FIN each message; from 0 ms on, REQ the first delivery of each with that delay."""
+        """FIN each message; with requeue_ms >= 0, REQ the first delivery of each with that delay."""
         cdef LoadConnection *connection = self.add(CONNECTION_CONSUMER, fd)
         connection.rdy = rdy
         connection.requeue_ms = requeue_ms
 
     def record(self, samples not None):
-        """Latencies in ns of the messages from here on, until the buffer is full."""
+        """Record latencies in ns of the messages from here on, until the buffer is full."""
         PyBuffer_Release(&self.samples)
         PyObject_GetBuffer(samples, &self.samples, PyBUF_CONTIG)
         self.tally.samples = <int64_t *> self.samples.buf
@@ -134,7 +134,7 @@ cdef class Load:
     # -- doing it ------------------------------------------------------------------------------------------------------
 
     def run(self, int64_t publish_target, int64_t finish_target, int64_t deadline_ns):
-        """Until the sums over all workers reach the targets (0: none), or the deadline; `error` says what failed."""
+        """Run until the sums over all workers reach the targets (0: none) or the deadline; `error` says what failed."""
         cdef LoadConnection *failed
         self.publish_target = publish_target
         self.finish_target = finish_target
@@ -156,10 +156,10 @@ cdef class Load:
             if connection.kind == CONNECTION_PACED:
                 connection.next_ns = self.started_ns + paced * connection.interval_ns // self.paced_count
                 paced += 1
-            if not self.watch(connection, EPOLL_CTL_ADD):
+            if not self.watch_socket(connection, EPOLL_CTL_ADD):
                 raise OSError(errno, os.strerror(errno))
         if self.paced_count:
-            # The kernel may otherwise put a wake-up off by 50 microseconds.
+            # The kernel may otherwise delay a wake-up by 50 microseconds.
             prctl(PR_SET_TIMERSLACK, <unsigned long> 1, <unsigned long> 0, <unsigned long> 0, <unsigned long> 0)
             self.timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)
             event.events = <uint32_t> EPOLLIN
@@ -168,30 +168,30 @@ cdef class Load:
                 raise OSError(errno, os.strerror(errno))
         return 0
 
-    cdef bint watch(self, LoadConnection *connection, int operation) noexcept nogil:
+    cdef bint watch_socket(self, LoadConnection *connection, int operation) noexcept nogil:
         cdef epoll_event event
         event.events = <uint32_t> (EPOLLIN | EPOLLOUT if connection.is_blocked else EPOLLIN)
         event.data.ptr = connection
         return epoll_ctl(self.epoll_fd, operation, connection.fd, &event) == 0
 
     cdef LoadConnection *drive(self, int64_t deadline_ns) noexcept nogil:
-        """The connection that failed, or NULL when a target or the deadline was reached."""
+        """Return the connection that failed, or NULL when a target or the deadline was reached."""
         cdef int i
         cdef LoadConnection *connection
         cdef LoadConnection *failed = NULL
         for i in range(self.connection_count):
             connection = self.connections[i]
             if (not connection_start(connection)
-                    or (connection.is_blocked and not self.watch(connection, EPOLL_CTL_MOD))):
+                    or (connection.is_blocked and not self.watch_socket(connection, EPOLL_CTL_MOD))):
                 return connection
         if self.paced_count:
             failed = self.tick()
         while failed is NULL and not self.is_reached() and now_monotonic() < deadline_ns:
-            failed = self.turn(LOOK_MS)
+            failed = self.serve_ready(TARGET_CHECK_MS)
         return failed
 
     cdef LoadConnection *drain(self, int64_t deadline_ns) noexcept nogil:
-        """Nothing new is sent; what is in the air is waited for."""
+        """Wait for outstanding answers without sending anything new."""
         cdef int i
         cdef int64_t in_air = 1, size
         cdef LoadConnection *connection
@@ -200,11 +200,11 @@ cdef class Load:
             connection = self.connections[i]
             connection.next_ns = INT64_MAX
             if connection.kind == CONNECTION_PUBLISHER:
-                # A command that was begun has to be ended.
+                # A command that was begun has to be completed.
                 size = <int64_t> connection.command_size
                 connection.quota = (connection.sent_bytes + size - 1) // size
                 if (not connection_write(connection)
-                        or (connection.is_blocked and not self.watch(connection, EPOLL_CTL_MOD))):
+                        or (connection.is_blocked and not self.watch_socket(connection, EPOLL_CTL_MOD))):
                     return connection
         while failed is NULL and in_air and now_monotonic() < deadline_ns:
             in_air = 0
@@ -212,11 +212,11 @@ cdef class Load:
                 connection = self.connections[i]
                 in_air += connection_in_air(connection) + (connection.output.end > connection.output.start)
             if in_air:
-                failed = self.turn(LOOK_MS)
+                failed = self.serve_ready(TARGET_CHECK_MS)
         return failed
 
-    cdef LoadConnection *turn(self, int timeout_ms) noexcept nogil:
-        """Serve all who have something; the connection that failed, or NULL."""
+    cdef LoadConnection *serve_ready(self, int timeout_ms) noexcept nogil:
+        """Serve all ready connections; return the one that failed, or NULL."""
         cdef epoll_event[EVENT_MAX] events
         cdef int i, count = epoll_wait(self.epoll_fd, events, EVENT_MAX, timeout_ms)
         cdef LoadConnection *failed = NULL
@@ -236,19 +236,19 @@ cdef class Load:
             return connection
         if events & <unsigned int> EPOLLOUT and not connection_write(connection):
             return connection
-        if connection.is_blocked != was_blocked and not self.watch(connection, EPOLL_CTL_MOD):
+        if connection.is_blocked != was_blocked and not self.watch_socket(connection, EPOLL_CTL_MOD):
             return connection
         return NULL
 
     cdef LoadConnection *tick(self) noexcept nogil:
-        """Send what is due, and have the timer ring when the next is."""
+        """Send what is due, and set the timer to the next time."""
         cdef int i
         cdef int64_t rings, next_ns = INT64_MAX
         cdef bint was_blocked
         cdef itimerspec wanted
         cdef LoadConnection *connection
         if read(self.timer_fd, &rings, sizeof(rings)) < 0:
-            pass  # the first call: it has not rung yet
+            pass  # the first call: the timer has not fired yet
         for i in range(self.connection_count):
             connection = self.connections[i]
             if connection.kind != CONNECTION_PACED:
@@ -256,7 +256,7 @@ cdef class Load:
             was_blocked = connection.is_blocked
             if not connection_tick(connection, now_monotonic()):
                 return connection
-            if connection.is_blocked != was_blocked and not self.watch(connection, EPOLL_CTL_MOD):
+            if connection.is_blocked != was_blocked and not self.watch_socket(connection, EPOLL_CTL_MOD):
                 return connection
             next_ns = min(next_ns, connection.next_ns)
         wanted.it_interval.tv_sec = wanted.it_interval.tv_nsec = 0
@@ -272,7 +272,7 @@ cdef class Load:
         self.own[1] = self.tally.received
         self.own[2] = self.tally.finished
         self.own[3] = self.tally.requeued
-        # The fifth is its owner's: `run` leaves it alone.
+        # The fifth belongs to the caller: `run` does not touch it.
         self.own[5] = self.tally.bytes
 
     cdef int64_t total(self, int column) noexcept nogil:
@@ -289,10 +289,10 @@ cdef class Load:
 
     @property
     def ended_ns(self):
-        """When the last OK or message came that counted."""
+        """When the last counted OK or message came."""
         return self.tally.last_ns
 
     @property
     def sampled(self):
-        """Latencies taken so far."""
+        """The number of latencies recorded so far."""
         return self.tally.sample_count

@@ -1,7 +1,7 @@
-"""A generator that costs more per message than the broker measures itself, hence: one recv and one send per turn, OKs
-counted and messages finished in place.
+"""A generator that costs more per message than the broker would measure itself. So it does one recv and one send per
+turn, counts OKs and finishes messages in place.
 
-Every function says whether the connection still lives; `error` has the reason where it does not.
+Every function returns whether the connection is still open; `error` has the reason if not.
 """
 
 from libc.errno cimport EAGAIN, EINTR, errno
@@ -21,13 +21,13 @@ from nsqfast._ext.protocol.frame cimport HEARTBEAT, HEARTBEAT_SIZE, OK_FRAME, OK
 cdef enum:
     INPUT_ROOM = 262144
     OUTPUT_ROOM = 65536
-    # As much of a script as one send can carry; longer ones only cost cache.
+    # As much of a script as one send can take; longer ones only cost cache.
     SCRIPT_SIZE = 262144
     COMMAND_ROOM = 64     # FIN and REQ lines are shorter
 
 
 cdef LoadConnection *connection_new(ConnectionKind kind, int fd, Tally *tally) noexcept:
-    """NULL without memory."""
+    """Return NULL without memory."""
     cdef LoadConnection *connection = <LoadConnection *> calloc(1, sizeof(LoadConnection))
     if connection is NULL:
         return NULL
@@ -42,7 +42,7 @@ cdef LoadConnection *connection_new(ConnectionKind kind, int fd, Tally *tally) n
 
 
 cdef bint connection_set_script(LoadConnection *connection, const char *command, size_t size, int64_t window) noexcept:
-    """The command, repeated as often as a send can use."""
+    """Set the command, repeated as often as one send can take."""
     cdef int64_t i, times = max(1, min(window, <int64_t> (SCRIPT_SIZE // size)))
     connection.script = <char *> malloc(size * <size_t> times)
     if connection.script is NULL:
@@ -106,7 +106,7 @@ cdef bint connection_start(LoadConnection *connection) noexcept nogil:
 
 
 cdef bint connection_write(LoadConnection *connection) noexcept nogil:
-    """Send what may be sent, until the socket is full."""
+    """Send what may be sent, until the socket's buffer is full."""
     connection.is_blocked = False
     if connection.kind == CONNECTION_PUBLISHER:
         return write_script(connection)
@@ -114,7 +114,7 @@ cdef bint connection_write(LoadConnection *connection) noexcept nogil:
 
 
 cdef ssize_t send_some(LoadConnection *connection, const char *data, size_t size) noexcept nogil:
-    """Bytes sent; 0 = blocked; -1 = the connection has failed."""
+    """Return the bytes sent; 0 = the socket's buffer is full; -1 = the connection has failed."""
     cdef ssize_t sent
     while True:
         sent = send(connection.fd, data, size, MSG_NOSIGNAL)
@@ -157,7 +157,7 @@ cdef bint write_output(LoadConnection *connection) noexcept nogil:
 
 
 cdef bint connection_tick(LoadConnection *connection, int64_t now_ns) noexcept nogil:
-    """Send what is due by now, each stamped with the moment it was meant for; behind the last one nothing is due."""
+    """Send what is due by now, each with the time when it was due; messages behind the last one are not due."""
     cdef uint64_t intended
     cdef char *place
     cdef int i
@@ -178,7 +178,7 @@ cdef bint connection_tick(LoadConnection *connection, int64_t now_ns) noexcept n
 
 
 cdef int64_t connection_in_air(LoadConnection *connection) noexcept nogil:
-    """Commands that were begun and not answered."""
+    """Return the number of commands begun and not answered."""
     cdef int64_t size = <int64_t> connection.command_size
     if connection.kind == CONNECTION_CONSUMER:
         return 0
@@ -188,7 +188,7 @@ cdef int64_t connection_in_air(LoadConnection *connection) noexcept nogil:
 # -- in ----------------------------------------------------------------------------------------------------------------
 
 cdef bint connection_read(LoadConnection *connection) noexcept nogil:
-    """One recv, all whole frames of it, and what follows from them."""
+    """Do one recv, and handle all whole frames of it."""
     cdef Bytes *bytes = &connection.input
     cdef ssize_t got
     if bytes.capacity - bytes.end < bytes.capacity // 4 and not make_room(connection, bytes, bytes.capacity // 4):
@@ -241,7 +241,7 @@ cdef void take_ok(LoadConnection *connection, int64_t now_ns) noexcept nogil:
 
 
 cdef bint take_response(LoadConnection *connection, const char *data, size_t size) noexcept nogil:
-    """A heartbeat is answered, but by a publisher of scripts: its commands are signs of life enough."""
+    """Answer a heartbeat, unless this is a publisher of scripts: its commands show that it is alive."""
     if size != HEARTBEAT_SIZE or memcmp(data, HEARTBEAT, HEARTBEAT_SIZE) != 0:
         return fail(connection, b"a response that nobody asked for", 32)
     if connection.kind == CONNECTION_PUBLISHER:
@@ -283,7 +283,7 @@ cdef bint take_message(LoadConnection *connection, const char *data, size_t size
 
 
 cdef void sample(Tally *tally, const char *data, size_t size, int64_t now_ns) noexcept nogil:
-    """From the moment that the body names until now."""
+    """Record the time since the moment in the body."""
     cdef uint64_t intended
     if tally.sample_count < tally.sample_max and size >= MESSAGE_HEADER_SIZE + 8:
         data += MESSAGE_HEADER_SIZE

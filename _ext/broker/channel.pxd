@@ -1,4 +1,4 @@
-"""A channel: one backlog, shared out among its consumers, and the books on what is in flight and deferred."""
+"""A channel: one backlog, distributed among its consumers, and the state of messages in flight and deferred."""
 
 from libc.stdint cimport int64_t, uint64_t
 
@@ -16,7 +16,7 @@ from nsqfast._ext.disk.flush cimport Flush
 
 
 cdef enum Outcome:
-    # What became of a FIN, REQ or TOUCH.
+    # The outcome of a FIN, REQ or TOUCH.
     DONE = 0
     NOT_IN_FLIGHT = 1
     NOT_OWNED = 2
@@ -32,24 +32,24 @@ cdef class Channel(Queue):
     cdef readonly uint64_t message_count
     cdef readonly uint64_t requeue_count
     cdef readonly uint64_t timeout_count
-    cdef Delivery *fresh             # deferred by the put that is under way; NULL = none was
-    cdef uint64_t missed_count       # of the put off: those that came before this channel
+    cdef Delivery *fresh             # deferred by the current put; NULL = none was
+    cdef uint64_t missed_count       # messages of the postponed writes that came before this channel existed
     cdef Timers timers
     cdef InFlightTable table         # id -> delivery, those in flight: to a member, or in `returning`
-    cdef Timeouts timeouts           # the members that have them
+    cdef Timeouts timeouts           # the members with messages in flight
     cdef list returning              # in-flight queues of consumers that left, to be queued again
-    cdef DeadlineHeap deferred       # by the time they are queued
+    cdef DeadlineHeap deferred       # by the time when they are due
     cdef dict members                # number -> Consumer
     cdef ReadyRing ready
     cdef uint64_t taken[3]           # deliveries from memory, by the consumer's Distance
-    cdef readonly Latency latency    # None: it is not measured
-    cdef readonly Histogram histogram    # of the same, since the start; None likewise
-    cdef object on_last_left         # called with the name when the last consumer of an ephemeral channel left
+    cdef readonly Latency latency    # None: not measured
+    cdef readonly Histogram histogram    # the same since the start; None: not measured
+    cdef object on_last_left         # called with the name when an ephemeral channel lost its last consumer
     cdef uint64_t random_state
 
     cdef int put(self, Message *message, int64_t now_ns) except -1
     cdef int pump(self) except -1
-    cdef int link(self, Consumer consumer) except -1
+    cdef int add_ready(self, Consumer consumer) except -1
     cdef int join(self, Consumer consumer) except -1
     cdef int leave(self, Consumer consumer) except -1
     cdef Outcome finish(self, Consumer consumer, uint64_t id) except *

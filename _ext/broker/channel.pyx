@@ -1,4 +1,4 @@
-"""Messages go round the circle of ready consumers, the nearest first; the queue fills only while it is empty."""
+"""A message goes to the next consumer of the ready ring, the nearest first; the queue fills only when it is empty."""
 
 import logging
 
@@ -21,12 +21,12 @@ from nsqfast.names import is_ephemeral
 log = logging.getLogger("nsqd")
 
 cdef enum:
-    # Messages in flight that are looked at to find the oldest; a part of a turn has time for some more.
-    LOOK_MAX = 4096
+    # Messages in flight that are examined to find the oldest; a part of a turn has time for some more.
+    OLDEST_SCAN_MAX = 4096
 
 
 cdef class Channel(Queue):
-    """Made by its topic. `on_last_left(name)` is called when an ephemeral channel lost its last consumer."""
+    """The topic creates it. `on_last_left(name)` is called when an ephemeral channel loses its last consumer."""
 
     def __init__(self, str topic_name, str name, Storage storage, object on_last_left):
         self.topic_name = topic_name
@@ -56,7 +56,7 @@ cdef class Channel(Queue):
     # -- in ------------------------------------------------------------------------------------------------------------
 
     cdef int put(self, Message *message, int64_t now_ns) except -1:
-        """Queue it, or defer it if its publisher asked for that. The caller counts it, and pumps afterwards."""
+        """Queue the message, or defer it if its publisher asked for that. The caller counts it and pumps afterwards."""
         cdef Delivery *delivery
         if self.exiting:
             raise PublishError("exiting")
@@ -74,7 +74,7 @@ cdef class Channel(Queue):
         return self.rearm(deadline_ns)
 
     cdef int restore_deferred(self) except -1:
-        """What was deferred when the broker was stopped."""
+        """Defer again what was deferred when the broker stopped."""
         cdef DiskDeferred found = self.backlog.found_deferred()
         cdef int64_t due_ns = 0, to_monotonic_ns = monotonic_ns() - wall_ns()
         cdef Delivery *delivery = found.next(&due_ns) if found is not None else NULL
@@ -86,7 +86,7 @@ cdef class Channel(Queue):
     # -- out -----------------------------------------------------------------------------------------------------------
 
     cdef int pump(self) except -1:
-        """Hand out what there is as long as somebody wants it; what takes long goes on in later turns."""
+        """Hand out messages while consumers want them; when the part is over, the rest follows in later turns."""
         cdef Consumer consumer
         cdef int64_t now_ns = 0
         cdef Budget budget = begin_short_part()
@@ -104,7 +104,7 @@ cdef class Channel(Queue):
             try:
                 if not self.hand_out(consumer, now_ns):
                     return 0
-            except OSError:  # the health of the broker tells
+            except OSError:  # the broker's health reports it
                 return self.rearm(now_ns + DISK_RETRY_NS)
             if self.ready.first is not None:
                 self.ready.first = self.ready.first.next_ready
@@ -113,13 +113,13 @@ cdef class Channel(Queue):
         return 0
 
     cdef bint must_wait(self) noexcept:
-        """Memory is short, and another message from disk would take more; but one at a time always gets through."""
+        """Memory is short, and a message from disk would take more of it; but one at a time always gets through."""
         if self.backlog.memory.size:
             return False
         return self.table.size > 0 or (account.level >= MEMORY_FULL and self.deferred.size > 0)
 
     cdef bint hand_out(self, Consumer consumer, int64_t now_ns) except -1:
-        """False: there was nothing after all (damage took what was left)."""
+        """Hand the next message to this consumer; False: there was none (all that was left is damaged)."""
         cdef bint was_in_memory = self.backlog.memory.size > 0
         cdef Delivery *delivery = self.backlog.take()
         if delivery is NULL:
@@ -141,7 +141,7 @@ cdef class Channel(Queue):
         return True
 
     cdef int random_percent(self) noexcept:
-        """0..99, from a xorshift generator; sampling needs no better."""
+        """0..99, from a xorshift generator; sampling needs no better one."""
         self.random_state ^= self.random_state << 13
         self.random_state ^= self.random_state >> 7
         self.random_state ^= self.random_state << 17
@@ -149,9 +149,9 @@ cdef class Channel(Queue):
 
     # -- consumers -----------------------------------------------------------------------------------------------------
 
-    cdef int link(self, Consumer consumer) except -1:
-        """It wants messages again."""
-        if not consumer.is_linked and not self.exiting:
+    cdef int add_ready(self, Consumer consumer) except -1:
+        """Enter the consumer into the ready ring."""
+        if not consumer.is_in_ring and not self.exiting:
             self.ready.add(consumer)
         return 0
 
@@ -161,7 +161,8 @@ cdef class Channel(Queue):
         return 0
 
     cdef int leave(self, Consumer consumer) except -1:
-        """What was in flight to it is queued again in later turns: Go lets it wait (spec nsqd-core §14 row 14)."""
+        """Remove the consumer. What was in flight to it is queued again in later turns; Go waits for the timeout
+        instead (spec nsqd-core §14 row 14)."""
         if self.members.pop(consumer.number, None) is None:
             return 0
         self.ready.remove(consumer)
@@ -175,7 +176,7 @@ cdef class Channel(Queue):
         return 0
 
     cdef bint take_back(self, Budget *budget) except -1:
-        """Queue again what consumers that left had; False: the part ended before that was all."""
+        """Queue again what was in flight to consumers that left; False: the part ended first."""
         cdef InFlightQueue queue
         cdef Delivery *delivery
         while self.returning:
@@ -200,7 +201,7 @@ cdef class Channel(Queue):
         return DONE if entry.delivery.owner == consumer.number else NOT_OWNED
 
     cdef int remove(self, Consumer consumer, Delivery *delivery) except -1:
-        """Take it out of the books on what is in flight."""
+        """The delivery is not in flight any more."""
         self.table.remove(delivery)
         consumer.in_flight_queue.remove(delivery)
         consumer.in_flight -= 1
@@ -230,7 +231,7 @@ cdef class Channel(Queue):
         if outcome != DONE:
             return outcome
         if self.exiting:
-            return EXITING  # it stays in flight and so gets stored
+            return EXITING  # it stays in flight, so it is stored
         self.remove(consumer, delivery)
         self.requeue_count += 1
         if delay_ns:
@@ -241,7 +242,7 @@ cdef class Channel(Queue):
         return DONE
 
     cdef Outcome touch(self, Consumer consumer, uint64_t id, int64_t in_flight_max_ns) except *:
-        """A new deadline, never beyond `in_flight_max_ns` after the delivery."""
+        """Set a new deadline, at most `in_flight_max_ns` after the delivery."""
         cdef Delivery *delivery
         cdef Outcome outcome = self.check(consumer, id, &delivery)
         if outcome == DONE:
@@ -255,33 +256,33 @@ cdef class Channel(Queue):
     # -- time ----------------------------------------------------------------------------------------------------------
 
     cdef int rearm(self, int64_t deadline_ns) except -1:
-        """An alarm that is early costs one look; only a late one would be wrong."""
+        """Call on_deadline no later than this. Too early costs one check; too late would be wrong."""
         if not self.is_armed or deadline_ns < self.node.deadline_ns:
             self.timers.arm(self, deadline_ns)
         return 0
 
     cdef int watch(self, Consumer consumer, int64_t deadline_ns) except -1:
-        """Look then at what is in flight to it."""
+        """Check at this time what is in flight to the consumer."""
         if consumer.is_watched or consumer.number in self.members:
             self.timeouts.put(consumer, deadline_ns)
         return self.rearm(deadline_ns)
 
     cdef int on_deadline(self, int64_t now_ns) except -1:
-        """As much of what is due as fits into a part; the rest in later turns."""
+        """Process as much of what is due as fits into a part; the rest follows in later turns."""
         cdef Budget budget = begin_part()
         if not (self.take_back(&budget) and self.expire(now_ns, &budget) and self.queue_deferred(now_ns, &budget)):
             self.rearm(now_ns + 1)
         return self.pump()
 
     cdef bint expire(self, int64_t now_ns, Budget *budget) except -1:
-        """Queue again what timed out; False: the part ended before that was all."""
+        """Queue again what timed out; False: the part ended first."""
         cdef Consumer consumer = self.timeouts.first()
         cdef Delivery *delivery
         while consumer is not None and consumer.due.deadline_ns <= now_ns:
             delivery = consumer.in_flight_queue.peek()
             self.remove(consumer, delivery)
             self.timeout_count += 1
-            self.link(consumer)
+            self.add_ready(consumer)
             self.backlog.requeue(delivery)
             if is_spent(budget, 1):
                 return False
@@ -291,7 +292,7 @@ cdef class Channel(Queue):
         return True
 
     cdef bint queue_deferred(self, int64_t now_ns, Budget *budget) except -1:
-        """Queue what was deferred until now; False: the part ended before that was all."""
+        """Queue the deferred messages that are due; False: the part ended first."""
         cdef HeapNode *node = self.deferred.peek()
         while node is not NULL and node.deadline_ns <= now_ns:
             self.deferred.remove(node)
@@ -306,7 +307,7 @@ cdef class Channel(Queue):
     # -- the operator's commands ---------------------------------------------------------------------------------------
 
     def pause(self):
-        """No more deliveries; what is in flight stays so."""
+        """Stop deliveries; messages in flight stay in flight."""
         self.paused = True
 
     def unpause(self):
@@ -314,16 +315,16 @@ cdef class Channel(Queue):
         self.pump()
 
     def empty(self):
-        """Drop what is queued, in flight and deferred."""
+        """Drop all messages: queued, in flight and deferred."""
         cdef Consumer consumer
         self.backlog.empty()
         self.drop_deliveries()
         for consumer in self.members.values():
             consumer.in_flight = 0
-            self.link(consumer)
+            self.add_ready(consumer)
 
     cdef int drop_deliveries(self) except -1:
-        """What is in flight and deferred."""
+        """Drop messages in flight and deferred ones."""
         cdef InFlightQueue queue
         cdef Disposal disposal = self.backlog.storage.disposal
         for queue in self.in_flight_queues():
@@ -335,7 +336,7 @@ cdef class Channel(Queue):
         return 0
 
     cdef Flush flush(self):
-        """All that is held in memory to disk, for a stop: queued, then in flight, then deferred. None: there are no
+        """Write everything in memory to disk, for a stop: queued, then in flight, then deferred. None: there are no
         files."""
         cdef Flush flush
         cdef int64_t queued = <int64_t> self.backlog.memory.size
@@ -353,7 +354,7 @@ cdef class Channel(Queue):
         return flush
 
     cdef int flush_rest(self, Flush flush) except -1:
-        """What is in flight, first to consumers that left, and what is deferred, each in the order of its deadlines."""
+        """Write what is in flight, to consumers that left first, and what is deferred, each in order of deadline."""
         cdef InFlightQueue queue
         cdef Consumer consumer
         cdef Delivery *delivery
@@ -379,7 +380,7 @@ cdef class Channel(Queue):
         return 0
 
     cdef int delete(self) except -1:
-        """Messages and files go; consumers are cut off from the next turn on."""
+        """Remove messages and files; consumers are disconnected from the next turn on."""
         cdef Consumer consumer
         cdef CutOff cut_off = CutOff(self.timers)
         self.exiting = True
@@ -411,17 +412,17 @@ cdef class Channel(Queue):
         return self.deferred.size
 
     cdef list in_flight_queues(self):
-        """Of all that is in flight."""
+        """Return the queues of all consumers, and of those that left."""
         cdef Consumer consumer
         return self.returning + [consumer.in_flight_queue for consumer in self.members.values()]
 
     cdef int64_t oldest(self) except -2:
         cdef InFlightQueue queue
         cdef list in_flight_queues = self.in_flight_queues()
-        cdef uint32_t most = LOOK_MAX
+        cdef uint32_t most = OLDEST_SCAN_MAX
         cdef int64_t queued_ns = self.backlog.oldest(), in_flight_ns = 0, queue_ns
-        if self.table.size > LOOK_MAX:
-            most = max(1, LOOK_MAX // <uint32_t> len(in_flight_queues))
+        if self.table.size > OLDEST_SCAN_MAX:
+            most = max(1, OLDEST_SCAN_MAX // <uint32_t> len(in_flight_queues))
         for queue in in_flight_queues:
             queue_ns = queue.oldest(most)
             if in_flight_ns == 0 or 0 < queue_ns < in_flight_ns:
@@ -445,5 +446,5 @@ cdef class Channel(Queue):
         return self.taken[0], self.taken[1], self.taken[2]
 
     def consumers(self):
-        """The sessions that are subscribed."""
+        """The subscribed sessions."""
         return list(self.members.values())

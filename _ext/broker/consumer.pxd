@@ -1,4 +1,4 @@
-"""What channels, topics and the end of a turn know of a connection: its consumer, its client and its waiter."""
+"""A connection as channels, topics and the end of a turn see it: as their consumer, client and waiter."""
 
 from libc.stdint cimport int64_t, uint64_t
 
@@ -8,7 +8,7 @@ from nsqfast._ext.core.message cimport Delivery
 
 
 cdef enum Distance:
-    # From the broker, where consumption is topology-aware (spec nsqd-tcp §14); else everybody is as near.
+    # From the broker, if consumption is topology-aware (spec nsqd-tcp §14); else all are equally near.
     ZONE_LOCAL = 0
     REGION_LOCAL = 1
     GLOBAL = 2
@@ -16,7 +16,7 @@ cdef enum Distance:
 
 
 cdef class Client(Timed):
-    # What the registry knows of a connection.
+    # A connection as the registry sees it.
     cdef int flush(self) except -1
     cdef int go_on(self) except -1
     cdef int on_durable(self, uint64_t done_ticket, str error) except -1
@@ -24,31 +24,31 @@ cdef class Client(Timed):
 
 
 cdef class Consumer:
-    # What a channel knows of whoever takes its messages.
-    cdef Client client               # whose connection it is; None = it has none
-    cdef uint64_t number             # never used twice in one process; 0 is nobody
+    # A subscribed connection as its channel sees it.
+    cdef Client client               # the connection; None = there is none
+    cdef uint64_t number             # unique in this process; 0 = no consumer
     cdef int64_t rdy
     cdef int64_t in_flight
-    cdef InFlightQueue in_flight_queue    # the same; None until it joins a channel
+    cdef InFlightQueue in_flight_queue    # what is in flight to it; None until it joins a channel
     cdef TimedNode due               # in the channel's Timeouts
-    cdef bint is_watched             # whether it stands there
-    cdef int64_t timeout_ns          # of a message in flight to it
+    cdef bint is_watched             # whether `due` is there
+    cdef int64_t timeout_ns          # of messages in flight to it
     cdef int sample_percent          # 0 = all messages
     cdef int distance
-    cdef bint is_linked              # in the channel's ready ring
-    cdef bint is_taking              # among those who are handed messages in the next turn
+    cdef bint is_in_ring             # in the channel's ready ring
+    cdef bint is_taking              # in the list of consumers that are handed messages in the next turn
     cdef Consumer next_ready
     cdef Consumer previous_ready
 
     cdef bint wants(self) noexcept
     cdef int deliver(self, Delivery *delivery) except -1
-    cdef int cut(self) except -1
+    cdef int disconnect(self) except -1
     cdef int take_more(self) except -1
 
 
 cdef class Waiter:
-    # Who awaits the write that a topic deferred to the end of the turn.
+    # A publisher that waits for the write that a topic postponed to the end of the turn.
     cdef Client client
 
     cdef bint refuse(self, str error) except -1
-    cdef int seal(self) except -1
+    cdef int on_written(self) except -1

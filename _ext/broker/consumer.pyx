@@ -1,4 +1,4 @@
-"""A session is a consumer, its connection a client, and what publishes for it a waiter."""
+"""A session is a consumer, its connection a client, and its publisher a waiter."""
 
 cdef uint64_t last_number = 0
 
@@ -6,15 +6,15 @@ cdef uint64_t last_number = 0
 cdef class Client(Timed):
 
     cdef int flush(self) except -1:
-        """The loop turn ends: send what was gathered."""
+        """Send what was gathered; the loop turn ends."""
         raise AssertionError("a Client without flush")
 
     cdef int go_on(self) except -1:
-        """Its part of an earlier turn was spent, and more had come."""
+        """Continue with the input that the last part had no time for."""
         raise AssertionError("a Client without go_on")
 
     cdef int on_durable(self, uint64_t done_ticket, str error) except -1:
-        """All up to the ticket is on disk, or (with `error`) could not be brought there."""
+        """Everything up to the ticket is on disk, or (with `error`) could not be written."""
         raise AssertionError("a Client without on_durable")
 
     cdef int drop(self, str reason) except -1:
@@ -30,15 +30,15 @@ cdef class Consumer:
         self.number = last_number
 
     cdef bint wants(self) noexcept:
-        """Whether one more message would be welcome now."""
+        """Whether it wants one more message now."""
         return False
 
     cdef int deliver(self, Delivery *delivery) except -1:
-        """Write it out; the channel has it in flight already."""
+        """Write the message out; the channel has it in flight already."""
         raise AssertionError("a Consumer without deliver")
 
-    cdef int cut(self) except -1:
-        """The channel is going away: end the connection."""
+    cdef int disconnect(self) except -1:
+        """End the connection: the channel is being deleted."""
         raise AssertionError("a Consumer without cut")
 
     cdef int take_more(self) except -1:
@@ -52,6 +52,6 @@ cdef class Waiter:
         """The write failed; False = nothing waited for it."""
         raise AssertionError("a Waiter without refuse")
 
-    cdef int seal(self) except -1:
-        """It is written."""
+    cdef int on_written(self) except -1:
+        """The write succeeded."""
         raise AssertionError("a Waiter without seal")

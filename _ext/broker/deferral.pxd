@@ -1,4 +1,4 @@
-"""One deferred message of a channel, found by its id: queued now, or dropped."""
+"""Finds one deferred message of a channel by its id, to queue or drop it now."""
 
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -9,9 +9,9 @@ from nsqfast._ext.core.message cimport Delivery
 cdef class Deferral:
     cdef Channel channel
     cdef uint64_t id
-    cdef Delivery **suspects     # those that were deferred when it was made
+    cdef Delivery **suspects     # the deferred deliveries when it was created
     cdef uint32_t count
-    cdef uint32_t looked_at
+    cdef uint32_t examined
 
     cdef Delivery *find_some(self) noexcept
     cdef bint is_deferred(self, Delivery *delivery) noexcept

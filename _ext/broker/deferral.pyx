@@ -1,8 +1,8 @@
-"""Deferred messages stand in a heap by their time and in no table by their id, which would cost every one of them. So
-all have to be looked at, a part of them in each call, while the heap goes on.
+"""Deferred messages are kept in a heap by their time and in no table by their id, which would cost every one of them.
+So all are examined, a part of them in each call, while the heap keeps changing.
 
-Only pointers are kept meanwhile. Deliveries are pinned as long (see `message`), so such a pointer can always be
-followed, to one that may have been freed: whether it is deferred in this channel is asked then.
+Only pointers are kept between calls. Deliveries are pinned meanwhile (see `message`), so a pointer can always be
+followed, even to a delivery that was freed: only then is it checked whether it is still deferred in this channel.
 """
 
 from libc.stdlib cimport free, malloc
@@ -14,14 +14,14 @@ from nsqfast._ext.core.message cimport id_from_hex, prefetch
 from nsqfast._ext.core.message import pin_deliveries, unpin_deliveries
 
 cdef enum:
-    # Looked at in one call.
+    # Examined in one call.
     SOME = 16384
-    # How far ahead the processor is told of a message, and twice as far of a delivery.
+    # How many messages ahead the processor prefetches; for deliveries, twice as many.
     AHEAD_COUNT = 16
 
 
 cdef class Deferral:
-    """`id` is 16 hex digits; ValueError if not. Of several with one id, any.
+    """`id` is 16 hex digits; ValueError if not. Finds any one if several share the id.
 
         while not deferral.run() and not deferral.is_over: let others go on
     """
@@ -46,11 +46,11 @@ cdef class Deferral:
 
     @property
     def is_over(self):
-        """All were looked at."""
-        return self.looked_at == self.count
+        """All were examined."""
+        return self.examined == self.count
 
     def run(self):
-        """Look at some; the one is queued as if its time had come. Whether it was among them."""
+        """Examine some; queue the message if it is among them. Return whether it was."""
         cdef Delivery *delivery = self.find_some()
         if delivery is NULL:
             return False
@@ -60,7 +60,7 @@ cdef class Deferral:
         return True
 
     def cancel(self):
-        """Look at some; the one is finished without having been delivered. Whether it was among them."""
+        """Examine some; finish the message undelivered if it is among them. Return whether it was."""
         cdef Delivery *delivery = self.find_some()
         if delivery is NULL:
             return False
@@ -69,18 +69,18 @@ cdef class Deferral:
         return True
 
     cdef Delivery *find_some(self) noexcept:
-        cdef uint32_t i, end = min(self.looked_at + SOME, self.count)
-        for i in range(self.looked_at, end):
+        cdef uint32_t i, end = min(self.examined + SOME, self.count)
+        for i in range(self.examined, end):
             if i + 2 * AHEAD_COUNT < end:
                 prefetch(self.suspects[i + 2 * AHEAD_COUNT])
                 prefetch(self.suspects[i + AHEAD_COUNT].message)
             if self.is_deferred(self.suspects[i]) and self.suspects[i].message.id == self.id:
-                self.looked_at = i + 1
+                self.examined = i + 1
                 return self.suspects[i]
-        self.looked_at = end
+        self.examined = end
         return NULL
 
     cdef bint is_deferred(self, Delivery *delivery) noexcept:
-        """In this channel, now."""
+        """Whether it is still deferred in this channel."""
         cdef uint32_t index = delivery.heap_index
         return index < self.channel.deferred.size and self.channel.deferred.nodes[index] is <HeapNode *> delivery

@@ -1,4 +1,4 @@
-"""What the end of a loop turn decides: what to take later, what to give back."""
+"""Decisions at the end of a loop turn: which consumers take more later, and what memory to give back."""
 
 from libc.stdint cimport int64_t
 

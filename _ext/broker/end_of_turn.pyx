@@ -1,4 +1,4 @@
-"""What is done later than in the turn that caused it."""
+"""Work that is done in a later turn than the one that caused it."""
 
 from libc.stdint cimport uint32_t
 
@@ -9,11 +9,11 @@ from nsqfast._ext.core.memory cimport SLAB_SIZE, account
 from nsqfast._ext.core.message cimport release_slabs, slabs_kept
 
 cdef enum:
-    # Of empty slabs beyond SLABS_KEPT_MIN one in so many is given back at each step: half of them in 11 s.
+    # Each step gives back one in so many of the empty slabs beyond SLABS_KEPT_MIN: half of them in 11 s.
     RELEASE_SHARE = 64
     # At once; each takes some 30 us.
     RELEASE_MAX = 64
-    # What a consumer counts for that takes more, or is cut off: some messages.
+    # Units that a consumer counts for when it takes more, or is disconnected: some messages.
     CALL_UNITS = 16
 
 cdef int64_t PUT_OFF_NS = 1000000
@@ -21,7 +21,7 @@ cdef int64_t RELEASE_STEP_NS = 250000000
 
 
 cdef class PutOff(Timed):
-    """Consumers that take more messages in a moment."""
+    """Consumers that take more messages after a short delay."""
 
     def __init__(self, Timers timers):
         self.timers = timers
@@ -37,7 +37,7 @@ cdef class PutOff(Timed):
         return consumer.take_more()
 
     cdef int on_deadline(self, int64_t now_ns) except -1:
-        """Those who came first, as far as a part goes; the others in later turns."""
+        """Call the consumers that came first, as far as a part goes; the others in later turns."""
         cdef Budget budget = begin_part()
         cdef list consumers = self.consumers
         cdef Py_ssize_t done = 0, count = len(consumers)
@@ -59,11 +59,11 @@ cdef class CutOff(PutOff):
     """Consumers whose channel was deleted."""
 
     cdef int call(self, Consumer consumer) except -1:
-        return consumer.cut()
+        return consumer.disconnect()
 
 
 cdef class Release(Timed):
-    """Gives back, little by little, the memory that drained queues have left."""
+    """Gives back, little by little, the memory that drained queues left behind."""
 
     def __init__(self, Timers timers):
         self.timers = timers

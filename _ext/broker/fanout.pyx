@@ -4,8 +4,8 @@
                    │                       │
                    └──── take_back ◄───────┴ one of them fails: every file is cut back, every queue is as before
 
-More than a turn of the loop has room for goes to none of them, but behind the topic's own backlog (see `takeover`).
-On a durable broker what is put in one turn of the loop goes through this together, at the end of the turn.
+A put that would take longer than a turn may last goes to none of them, but behind the topic's own backlog (see
+`takeover`). On a durable broker all puts of one turn of the loop go through this together, at the end of the turn.
 """
 
 from nsqfast._ext.broker.channel cimport Channel
@@ -20,7 +20,8 @@ cdef class Fanout:
         self.channels = channels
 
     cdef bint put(self, Message *message, int64_t now_ns, bint counts) except -1:
-        """To all channels; counts: and counted there. OSError: to none of them. False: that would take too long."""
+        """Put it into all channels, and count it there if `counts`. OSError: none of them has it. False: it would take
+        too long."""
         cdef Channel channel
         if len(self.channels) == 1:
             channel = self.channels[0]
@@ -62,7 +63,7 @@ cdef class Fanout:
         return False
 
     cdef bint fits_turn(self, uint64_t count) except -1:
-        """Whether so many messages may go to all channels at once: nobody else is served meanwhile."""
+        """Whether so many messages may go to all channels at once; meanwhile no other client is served."""
         cdef Channel channel
         cdef uint64_t cost = count * <uint64_t> len(self.channels)
         for channel in self.channels:
@@ -73,7 +74,7 @@ cdef class Fanout:
         return cost <= FAN_MAX
 
     cdef int begin(self) except -1:
-        """Have the queues gather what is put until write() or take_back()."""
+        """Let the queues gather what is put until write() or take_back()."""
         cdef Channel channel
         self.backlog.begin()
         for channel in self.channels:
@@ -82,7 +83,7 @@ cdef class Fanout:
         return 0
 
     cdef int write(self) except -1:
-        """All that was gathered or put off. OSError: nothing of it is there."""
+        """Write everything gathered. OSError: none of it is there."""
         cdef Channel channel
         try:
             self.backlog.write()
@@ -99,7 +100,7 @@ cdef class Fanout:
         return 0
 
     cdef int take_back(self) except -1:
-        """All that came since begin(); nobody saw it yet."""
+        """Undo everything since begin(); no consumer saw it yet."""
         cdef Channel channel
         self.backlog.take_back()
         for channel in self.channels:
@@ -107,8 +108,8 @@ cdef class Fanout:
         return 0
 
     cdef tuple take_counts(self):
-        """(messages, bytes, [(channel, messages)]) that were put off since the last call: whether they are accepted is
-        not known before the fsync."""
+        """Return (messages, bytes, [(channel, messages)]) of the postponed writes since the last call: only their fsync
+        decides whether they are accepted."""
         cdef Channel channel
         cdef list of_channels = []
         for channel in self.channels:
@@ -121,7 +122,7 @@ cdef class Fanout:
 
 
 cdef int take_back(Channel channel) except -1:
-    """What it gathered since its begin()."""
+    """Undo what the channel gathered since its begin()."""
     channel.backlog.take_back()
     if channel.fresh is not NULL:
         channel.deferred.remove(<HeapNode *> channel.fresh)
@@ -131,6 +132,6 @@ cdef int take_back(Channel channel) except -1:
 
 
 cdef bint overflows(Backlog backlog, uint64_t count) noexcept:
-    """Some of so many messages go to disk."""
+    """Whether some of so many messages would go to disk."""
     return writes(backlog) or (backlog.has_disk()
                                and backlog.memory.size + count > <uint64_t> backlog.memory_max)

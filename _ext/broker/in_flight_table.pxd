@@ -13,10 +13,10 @@ ctypedef struct Entry:
 cdef class InFlightTable:
     cdef Entry *entries
     cdef size_t size
-    cdef size_t capacity     # a power of two, about half used at most: probes stay short though FINs come in any order
+    cdef size_t capacity     # a power of two, at most about half used: probes stay short in whatever order FINs come
     cdef int shift
     cdef Entry *larger       # of twice the capacity, into which the entries are copied; NULL = it does not grow
-    cdef size_t copied       # entries whose home is before this stand in both
+    cdef size_t copied       # entries whose home is before this are in both tables
 
     cdef int insert(self, Delivery *delivery) except -1
     cdef Entry *find(self, uint64_t id, uint64_t owner) noexcept
@@ -25,6 +25,6 @@ cdef class InFlightTable:
     cdef void remove_growing(self, Entry *entry) noexcept
     cdef int insert_growing(self, Delivery *delivery) except -1
     cdef int grow(self) except -1
-    cdef size_t held_capacity(self) noexcept
+    cdef size_t total_capacity(self) noexcept
     cdef void copy_some(self) noexcept
     cdef void end_growth(self) noexcept

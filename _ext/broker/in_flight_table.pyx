@@ -1,11 +1,11 @@
-"""Open addressing with linear probing; a removal shifts back what follows, so there are no tombstones.
+"""Open addressing with linear probing; a removal shifts the entries behind it back, so there are no tombstones.
 
-A table that is half used grows while it is used, for to move a million entries takes 100 ms: each insert copies a few
-into one of twice the size, home by home, and all are found in the old one until the last was copied. By then the old
-one is a little more than half used.
+A half-used table grows step by step, since moving a million entries takes 100 ms: each insert copies a few of them into
+one of twice the size, home by home, and lookups use the old table until the last one was copied. By then the old table
+is a little more than half used.
 
-Equal ids can come from a clock that was set back over a restart. Go drops the second from its books; here both are
-kept, and the owner tells them apart.
+Equal ids can come from a clock that was set back before a restart. Go forgets the second; here both are kept, and the
+owner tells them apart.
 """
 
 from libc.stdint cimport int64_t
@@ -16,7 +16,7 @@ from nsqfast._ext.core.memory cimport account, charge
 
 cdef enum:
     CAPACITY_MIN = 16
-    # Homes whose entries an insert copies.
+    # Homes whose entries one insert copies.
     COPY_COUNT = 16
 
 
@@ -47,7 +47,7 @@ cdef inline void erase(Entry *entries, size_t mask, int shift, size_t hole) noex
 cdef class InFlightTable:
 
     def __dealloc__(self):
-        charge(&account, -<int64_t> (self.held_capacity() * sizeof(Entry)))
+        charge(&account, -<int64_t> (self.total_capacity() * sizeof(Entry)))
         free(self.entries)
         free(self.larger)
 
@@ -68,7 +68,7 @@ cdef class InFlightTable:
         return 0
 
     cdef int grow(self) except -1:
-        """A part of it."""
+        """Take one step."""
         cdef size_t capacity = self.capacity * 2 if self.capacity else CAPACITY_MIN
         if self.larger is NULL:
             self.larger = <Entry *> calloc(capacity, sizeof(Entry))
@@ -83,7 +83,7 @@ cdef class InFlightTable:
         return 0
 
     cdef void copy_some(self) noexcept:
-        """An entry stands at its home or behind it, with no free place between, maybe round the end."""
+        """An entry stands at its home or behind it, with no free slot between, possibly wrapping around."""
         cdef size_t mask = self.capacity - 1, end = self.copied + COPY_COUNT, i, its_home
         cdef Entry *entry
         for i in range(self.copied, self.copied + self.capacity):
@@ -106,14 +106,14 @@ cdef class InFlightTable:
             self.shift -= 1
             capacity >>= 1
 
-    cdef size_t held_capacity(self) noexcept:
-        """Of both tables, while it grows."""
+    cdef size_t total_capacity(self) noexcept:
+        """The slots of both tables while it grows."""
         if self.larger is NULL:
             return self.capacity
         return self.capacity + (self.capacity * 2 if self.capacity else CAPACITY_MIN)
 
     cdef Entry *find(self, uint64_t id, uint64_t owner) noexcept:
-        """The entry of that id and that owner; else another one of that id, else NULL. Good until the next change."""
+        """Return the entry with that id and owner; else any with that id, else NULL. Valid until the next change."""
         cdef Entry *other = NULL
         cdef size_t i
         if self.size == 0:
@@ -128,7 +128,7 @@ cdef class InFlightTable:
         return other
 
     cdef void remove(self, Delivery *delivery) noexcept:
-        """Take out a delivery that is in the table."""
+        """Remove a delivery that is in the table."""
         cdef size_t i = home(delivery.message.id, self.shift)
         while self.entries[i].delivery is not delivery:
             i = (i + 1) & (self.capacity - 1)

@@ -1,4 +1,4 @@
-"""What one /mpub brings: all of it is checked before the first message is queued."""
+"""The messages of one /mpub: all are checked before the first one is queued."""
 
 from libc.stdint cimport int64_t, uint64_t
 
@@ -10,9 +10,9 @@ cdef class Bodies:
     cdef Topic topic
     cdef bytes data
     cdef bint is_binary
-    cdef uint64_t count          # of messages; of those behind `offset` while lines are checked
-    cdef uint64_t seen_count     # that were checked, and then that were put
-    cdef Py_ssize_t offset       # behind what was checked, and then behind what was put
+    cdef uint64_t count          # of messages; while lines are checked, of those behind `offset`
+    cdef uint64_t seen_count     # checked so far, later: put so far
+    cdef Py_ssize_t offset       # behind what was checked, later: behind what was put
     cdef readonly bint is_checked
 
     cdef int begin(self) except -1

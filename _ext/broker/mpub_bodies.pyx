@@ -1,9 +1,9 @@
-"""The bodies of one /mpub, as lines or with their sizes in front, on their way into a topic.
+"""The bodies of one /mpub, as lines or each with its size before it, on their way into a topic.
 
-    check ─► check ─► all of it is right: is_checked ─► put ─► put ─► is_done
-    a part of it each                                   as a whole, or of very many a slice each
+    check ─► check ─► all valid: is_checked ─► put ─► put ─► is_done
+    a part of it each                          as a whole, or a very large one slice by slice
 
-A check is as long as a part of a turn, and a slice is short: who has more goes on in a later turn.
+A call of check lasts at most a part of a turn, and a slice is short; the rest follows in later turns.
 """
 
 from libc.string cimport memchr
@@ -22,7 +22,7 @@ cdef enum:
 
 
 cdef class Bodies:
-    """ProtocolError BAD_BODY, BAD_MESSAGE or MSG_TOO_BIG (spec nsqd-http §3): before anything is queued."""
+    """ProtocolError BAD_BODY, BAD_MESSAGE or MSG_TOO_BIG (spec nsqd-http §3) before anything is queued."""
 
     def __init__(self, Topic topic not None, bytes data not None, bint is_binary):
         self.topic = topic
@@ -32,7 +32,7 @@ cdef class Bodies:
             self.begin()
 
     cdef int begin(self) except -1:
-        """count(4), in front of {size(4) body}..."""
+        """Read count(4), which stands in front of {size(4) body}..."""
         cdef const char *data = self.data
         if len(self.data) < 4:
             raise ProtocolError("BAD_BODY")
@@ -43,7 +43,7 @@ cdef class Bodies:
         return 0
 
     def check(self):
-        """A part of it; whether that was the last."""
+        """Check a part of it; return whether that was the last."""
         cdef Budget budget = begin_part()
         return self.check_some(&budget)
 
@@ -72,7 +72,7 @@ cdef class Bodies:
         return True
 
     cdef bint check_lines(self, Budget *budget) except -1:
-        """Empty lines are no messages."""
+        """Empty lines are not messages."""
         cdef const char *data = self.data
         cdef Py_ssize_t size = len(self.data), line_size
         cdef int64_t message_size_max = self.topic.storage.settings.max_msg_size
@@ -87,11 +87,11 @@ cdef class Bodies:
         return True
 
     def put(self):
-        """The next of them: all, or of very many a slice. A ticket (Registry.when_durable); PublishError."""
+        """Put all of them, or the next slice of very many. Return a ticket (Registry.when_durable); PublishError."""
         return self.put_next()
 
     cdef uint64_t put_next(self) except? 0:
-        """As a whole they are written at the end of the turn, if the broker is durable; a slice is written at once."""
+        """A durable broker writes a whole batch at the end of the turn, but a slice at once."""
         cdef const char *data = self.data
         cdef bint is_whole = self.count <= WHOLE_MAX
         cdef uint64_t count = self.count if is_whole else min(<uint64_t> SLICE_MAX, self.count - self.seen_count)
@@ -115,7 +115,7 @@ cdef class Bodies:
         return topic.finish_put(count, size, is_spread, is_put_off)
 
     cdef Py_ssize_t add_lines(self, uint64_t count, bint is_spread) except -1:
-        """So many that are not empty; how many bytes they had, without the ends of lines."""
+        """Put so many lines that are not empty; return their size without the line ends."""
         cdef const char *data = self.data
         cdef int64_t wall = wall_ns(), monotonic = monotonic_ns()
         cdef Py_ssize_t size = len(self.data), line_size, total = 0
@@ -130,12 +130,12 @@ cdef class Bodies:
 
     @property
     def is_large(self):
-        """More than are put as a whole."""
+        """Whether there are more than are put as a whole."""
         return self.count > WHOLE_MAX
 
     @property
     def is_done(self):
-        """All of them were put."""
+        """Whether all of them were put."""
         return self.seen_count == self.count
 
 
@@ -145,7 +145,7 @@ cdef Py_ssize_t line_length(const char *data, Py_ssize_t size) noexcept:
 
 
 cdef Py_ssize_t skip_bodies(const char *data, uint64_t count) noexcept:
-    """The size of so many {size(4) body}, which were checked."""
+    """Return the size of so many {size(4) body}, which were checked."""
     cdef Py_ssize_t offset = 0
     cdef uint64_t _
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""The consumers of a channel that are ready: the nearest first, in turn among those that are equally near."""
+"""The ready consumers of a channel: the nearest first, taking turns among those that are equally near."""
 
 cimport cython
 
@@ -11,7 +11,7 @@ cdef inline void close_alone(Consumer consumer) noexcept:
 
 
 cdef inline void insert(Consumer consumer, Consumer before) noexcept:
-    """Last in turn of the circle whose next is `before`."""
+    """Insert it as the last in turn into the ring whose next is `before`."""
     consumer.next_ready = before
     consumer.previous_ready = before.previous_ready
     before.previous_ready.next_ready = consumer
@@ -20,18 +20,18 @@ cdef inline void insert(Consumer consumer, Consumer before) noexcept:
 
 @cython.final
 cdef class ReadyRing:
-    cdef Consumer first      # the next message is for it; None: nobody is ready
-    cdef list farther        # by distance: the next of those that are not as near as `first`; None while nobody was
+    cdef Consumer first      # gets the next message; None: none is ready
+    cdef list farther        # by distance: the next of those not as near as `first`; None while there were none
 
     cdef int add_elsewhere(self, Consumer consumer) except -1
     cdef int remove_elsewhere(self, Consumer consumer) except -1
 
     cdef inline int add(self, Consumer consumer) except -1:
-        """It joins, last in turn; nothing happens where it is in already."""
+        """Insert it as the last in turn, unless it is in the ring already."""
         cdef Consumer first
-        if consumer.is_linked:
+        if consumer.is_in_ring:
             return 0
-        consumer.is_linked = True
+        consumer.is_in_ring = True
         first = self.first
         if first is None:
             close_alone(consumer)
@@ -43,9 +43,9 @@ cdef class ReadyRing:
         return 0
 
     cdef inline int remove(self, Consumer consumer) except -1:
-        if not consumer.is_linked:
+        if not consumer.is_in_ring:
             return 0
-        consumer.is_linked = False
+        consumer.is_in_ring = False
         if self.farther is not None:
             self.remove_elsewhere(consumer)
         elif self.first is consumer:

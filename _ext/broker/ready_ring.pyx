@@ -1,6 +1,6 @@
-"""One circle for each distance. `first` stands in the nearest that has anybody, so who wants the next need not search.
+"""One ring for each distance. `first` is in the nearest one that has members, so finding the next takes no search.
 
-While all are equally near, as they are unless consumption is topology-aware, there is one circle and nothing else.
+While all are equally near, as they are unless consumption is topology-aware, there is a single ring.
 """
 
 cimport cython
@@ -12,7 +12,7 @@ from nsqfast._ext.broker.consumer cimport DISTANCE_COUNT, Consumer
 cdef class ReadyRing:
 
     cdef int add_elsewhere(self, Consumer consumer) except -1:
-        """Those in front are nearer than it, or not as near."""
+        """Insert it when `first` is nearer, or not as near."""
         cdef Consumer first = self.first, other
         if self.farther is None:
             self.farther = [None] * DISTANCE_COUNT
@@ -29,7 +29,7 @@ cdef class ReadyRing:
         return 0
 
     cdef int remove_elsewhere(self, Consumer consumer) except -1:
-        """Nobody is next any more whose turn it was, if that was this one."""
+        """Remove it from its ring; if it was `first`, the nearest remaining one becomes that."""
         cdef Consumer after = None if consumer.next_ready is consumer else consumer.next_ready
         cdef int distance
         if self.first is not consumer:

@@ -20,35 +20,35 @@ cdef class Registry:
     cdef readonly bint closing
     cdef public bint is_draining     # new messages are refused, as nsqfast.nsqd.drain wants
     cdef public object on_change     # ("topic+", "topic-", "channel+" or "channel-", topic, channel or None)
-    cdef public object tls_context   # for connections that are upgraded from now on; None = no TLS
+    cdef public object tls_context   # for later upgrades of connections; None = no TLS
     cdef public object authorizer    # (session, secret, callback): asks the auth servers; None = there are none
     cdef public object on_turn       # asks the loop to call flush() at the end of this turn
     cdef Storage storage
     cdef dict topic_by_name
     cdef list names                  # of the topics, sorted
     cdef set connected               # clients
-    cdef list written                # clients with something to write this turn
-    cdef list takers                 # consumers that wait for the next turn's part to be handed more messages
+    cdef list written                # those with output from this turn
+    cdef list takers                 # consumers that are handed messages in the next turn
     cdef Budget hand_out_part        # of this turn
     cdef bint is_hand_out_spent
     cdef bint is_flushing
-    cdef object blocked              # deque of clients whose part was spent before all that came was run
-    cdef bint is_late                # they did not go on in the last turn
+    cdef object blocked              # deque of clients whose part ended before all of their input was processed
+    cdef bint is_late                # they did not continue in the last turn
     cdef bint is_turn_asked
     cdef bint is_running_blocked
-    cdef Py_ssize_t costly_count     # commands that take long, in this turn
-    cdef Py_ssize_t end_count        # connections closed in this turn
-    cdef Py_ssize_t written_size     # bytes of this turn
+    cdef Py_ssize_t costly_count     # of commands that take long, in this turn
+    cdef Py_ssize_t end_count        # of connections closed in this turn
+    cdef Py_ssize_t written_size     # bytes written in this turn
     cdef BusyPoll busy_poll
     cdef set waiting                 # clients whose OK waits for an fsync
     cdef Release release
     cdef PutOff later
-    cdef list callbacks              # (ticket, callable) likewise
-    cdef list open_callbacks         # (ticket, callable, topic) of this turn, which were not written yet
-    cdef list refused                # clients to be told at the end of the turn
+    cdef list callbacks              # (ticket, callable) that wait for an fsync, too
+    cdef list open_callbacks         # (ticket, callable, topic) of this turn, whose write is postponed
+    cdef list refused                # clients to be told of a failed write at the end of the turn
     cdef object news                 # deque of (ticket done, error or None, clients and callables not told yet)
-    cdef uint64_t told_ticket        # the last that all clients were told of
-    cdef readonly uint64_t fault_count    # clients that were dropped for a fault of ours
+    cdef uint64_t told_ticket        # the last one that all clients were told of
+    cdef readonly uint64_t fault_count    # clients that were dropped for a bug of ours
 
     cdef int want_flush(self, Client client) except -1
     cdef int want_turn(self, Client client) except -1

@@ -1,4 +1,4 @@
-"""Python is entered here per topic, per client, per turn; never per message."""
+"""Python code runs per topic, per client and per turn, never per message."""
 
 import logging
 from bisect import bisect_left, insort
@@ -15,11 +15,11 @@ from nsqfast._ext.broker.shutdown cimport Shutdown
 from nsqfast.errors import ProtocolError
 
 cdef enum:
-    # More than some answers is a turn whose work is worth a wake-up, for clients that need the processor themselves.
+    # After a larger write the turn did work that is worth a wake-up; clients then need the processor themselves.
     BUSY_POLL_SIZE_MAX = 2048
-    # What a blocked client counts for: the clock is looked at after each.
+    # Units that a blocked client counts for: the clock is read after each.
     BLOCKED_UNITS = 64
-    # A client's write, and what it is told: the clock is looked at after each fourth, and each eighth.
+    # Units of a client's write, and of telling it a result: the clock is read after every fourth, and every eighth.
     WRITE_UNITS = 16
     TELL_UNITS = 8
 
@@ -27,7 +27,7 @@ log = logging.getLogger("nsqd")
 
 
 cdef class Registry:
-    """`options` carries the fields of Settings and those that IDENTIFY answers with."""
+    """`options` has the fields of Settings and those that IDENTIFY answers with."""
 
     def __init__(self, object options):
         self.settings = Settings(options)
@@ -54,7 +54,7 @@ cdef class Registry:
     # -- topics --------------------------------------------------------------------------------------------------------
 
     def topic(self, str name):
-        """The topic of that (valid) name, created if need be."""
+        """Return the topic of that (valid) name, created if need be."""
         cdef Topic topic = self.topic_by_name.get(name)
         if topic is None:
             if name in self.storage.disposal.deleting:
@@ -68,7 +68,7 @@ cdef class Registry:
         return topic
 
     def admit(self, str name, str channel=None):
-        """ProtocolError where a client would make one more than there may be; a start makes all that it finds."""
+        """ProtocolError if a client would create more of them than is allowed; a start creates all that it finds."""
         cdef Topic topic = self.topic_by_name.get(name)
         options = self.settings.options
         if topic is None and 0 < options.max_topics <= len(self.topic_by_name):
@@ -80,15 +80,15 @@ cdef class Registry:
             raise ProtocolError("E_BAD_CHANNEL", f"channel {name}:{channel} not created, {limit} is reached")
 
     def find_topic(self, str name):
-        """The topic of that name, or None."""
+        """Return the topic of that name, or None."""
         return self.topic_by_name.get(name)
 
     def topics(self):
-        """All topics, by name."""
+        """Return all topics, by name."""
         return [self.topic_by_name[name] for name in self.names]
 
     def delete_topic(self, str name):
-        """With all its channels, messages and files; KeyError if there is none."""
+        """Delete it with all its channels, messages and files; KeyError if there is none."""
         cdef Topic topic = self.topic_by_name.pop(name)
         del self.names[bisect_left(self.names, name)]
         log.info("TOPIC(%s): deleting", name)
@@ -96,7 +96,7 @@ cdef class Registry:
         self.changed("topic-", name, None)
 
     def last_left(self, str name):
-        """An ephemeral topic has no channel any more."""
+        """An ephemeral topic lost its last channel."""
         if name in self.topic_by_name:
             self.delete_topic(name)
 
@@ -138,29 +138,29 @@ cdef class Registry:
         return 0
 
     cdef int want_turn(self, Client client) except -1:
-        """Have it go on in a later turn, behind those that asked before."""
+        """Let it continue in a later turn, behind those that asked before."""
         self.blocked.append(client)
         return self.ask_turn()
 
     cdef bint may_be_costly(self) noexcept:
-        """Whether one more of the commands that take a tenth of a millisecond may run in this turn, whoever sends it.
-        Who has to wait is blocked, and blocked clients have a part of their own."""
+        """Whether one more command that takes a tenth of a millisecond may run in this turn, whoever sends it. If not,
+        the client is blocked; blocked clients have a part of their own."""
         if self.is_running_blocked or self.on_turn is None:
             return True
         self.costly_count += 1
         return self.costly_count <= COSTLY_COUNT_MAX
 
     cdef bint may_end(self) noexcept:
-        """Whether one more connection may be closed in this turn; if not, it goes on with those who are blocked."""
+        """Whether one more connection may be closed in this turn; if not, it waits among the blocked ones."""
         if self.on_turn is None:
             return True
         self.end_count += 1
         return self.end_count <= END_COUNT_MAX
 
     cdef int run_blocked(self) except -1:
-        """Those who are blocked go on, for a part in all: the loop looks at its sockets between two of them.
+        """Let blocked clients continue, all of them for one part: the loop polls its sockets between two calls.
 
-        A turn that took much too long already ends without; the next one does not.
+        A turn that took much too long skips this; the next one does not.
         """
         cdef Budget budget
         cdef Client client
@@ -184,15 +184,15 @@ cdef class Registry:
         return 0
 
     cdef int put_off(self, Consumer consumer) except -1:
-        """Let it take more in a moment."""
+        """Let it take more after a short delay."""
         return self.later.add(consumer)
 
     def ask_sync(self):
-        """The syncer has something to do."""
+        """The syncer has work to do."""
         self.ask_turn()
 
     def flush(self):
-        """Write what this turn gathered, one write per client, and start the fsyncs it asked for."""
+        """Write this turn's output, one write per client, and start the fsyncs that it requested."""
         cdef list written
         self.run_blocked()
         if self.news:
@@ -215,7 +215,7 @@ cdef class Registry:
         else:
             self.busy_poll.check(monotonic_ns())
         self.is_flushing = self.is_hand_out_spent = False
-        self.syncer.kick()
+        self.syncer.start_batch()
         self.release.check()
         if self.syncer.is_running():
             self.busy_poll.stop()
@@ -223,7 +223,7 @@ cdef class Registry:
             self.ask_turn()
 
     cdef int flush_some(self, list written) except -1:
-        """When the part is spent the others stand first in the next turn."""
+        """Write while the part lasts; the next turn begins with the others."""
         cdef Budget budget = begin_part()
         cdef Client client
         cdef Py_ssize_t count = 0
@@ -240,8 +240,8 @@ cdef class Registry:
         return 0
 
     cdef int hand_out(self, Consumer consumer) except -1:
-        """Messages for one whose output has left. One call may serve all consumers of its channel, so all calls of a
-        turn share a part; those that it has no time for come first in the next turn."""
+        """Hand messages to a consumer whose output was sent. One call may serve all consumers of its channel, so all
+        calls of a turn share a part; those that it has no time for come first in the next turn."""
         if not self.is_hand_out_spent:
             consumer.take_more()
             self.is_hand_out_spent = self.is_flushing and is_spent(&self.hand_out_part, BLOCKED_UNITS)
@@ -251,7 +251,7 @@ cdef class Registry:
         return 0
 
     cdef int hand_out_rest(self) except -1:
-        """To those that the last turn had no time for."""
+        """Hand messages to those that the last turn had no time for."""
         cdef Consumer consumer
         cdef list takers = self.takers
         self.takers = []
@@ -264,13 +264,13 @@ cdef class Registry:
         return 0
 
     cdef int break_off(self, Client client, object error) except -1:
-        """A fault of ours in what one client was to get: it ends that client, and all others are served."""
+        """End a client whose output hit a bug of ours, and go on serving all others."""
         self.fault_count += 1
         self.waiting.discard(client)
         return client.drop(f"internal error: {error!r}")
 
     cdef int write_deferred(self) except -1:
-        """Write what this turn has put off. Before each start of fsyncs: the tickets that were given out cover it."""
+        """Do the writes that this turn postponed, before fsyncs start, so that they cover all tickets given out."""
         cdef list unwritten = self.storage.unwritten
         cdef Topic topic
         cdef Client client
@@ -286,7 +286,7 @@ cdef class Registry:
         return 0
 
     def write_batch(self):
-        """The first half of it: messages stand in all the queues they are for, or in none and are refused."""
+        """The first half of it: afterwards messages are in all the queues they are for, or in none and refused."""
         cdef Topic topic
         cdef Waiter waiter
         for topic in self.storage.unwritten:
@@ -299,12 +299,12 @@ cdef class Registry:
                 self.storage.uncounted.append((self.syncer.open_ticket, topic, counts))
             waiters, topic.waiters = topic.waiters, []
             for waiter in waiters:
-                waiter.seal()
+                waiter.on_written()
         self.callbacks += [(ticket, callback) for ticket, callback, _ in self.open_callbacks]
         self.open_callbacks = []
 
     cdef int refuse(self, Topic topic, str error) except -1:
-        """Those who published what was put off; all others wait on."""
+        """Tell those who published to this topic; all others keep waiting."""
         cdef Waiter waiter
         self.syncer.health.refused(topic.fanout.take_counts()[0])
         for waiter in topic.waiters:
@@ -319,7 +319,7 @@ cdef class Registry:
         return 0
 
     cdef int count_messages(self, uint64_t done, bint is_good) except -1:
-        """What was put off is accepted with its fsync, or refused."""
+        """Count postponed messages whose fsync is done as accepted, or as refused."""
         waiting, self.storage.uncounted = self.storage.uncounted, []
         for item in waiting:
             ticket, topic, (count, size, channels) = item
@@ -334,12 +334,12 @@ cdef class Registry:
         return 0
 
     def run_timers(self, int64_t now_ns):
-        """Do what is due at this monotonic time; returns the next deadline, 0 for none."""
+        """Run what is due at this monotonic time; return the next deadline, 0 for none."""
         return self.timers.run(now_ns)
 
     @property
     def on_deadline(self):
-        """Called with an absolute monotonic time (ns) when the earliest deadline came nearer."""
+        """Called with an absolute monotonic time (ns) when the earliest deadline moves forward."""
         return self.timers.on_deadline
 
     @on_deadline.setter
@@ -353,9 +353,9 @@ cdef class Registry:
         return 0
 
     def when_durable(self, uint64_t ticket, callback, topic):
-        """callback(None) once all up to the ticket is on disk, callback(error text) if it did not get there.
+        """Call callback(None) once everything up to the ticket is on disk, or callback(error text) if that failed.
 
-        `topic`: where its write was put off to the end of the turn and can still fail; None = it was written.
+        `topic`: where the write was postponed to the end of the turn and can still fail; None = it was written.
         """
         if ticket <= self.syncer.done_ticket:
             callback(None)
@@ -365,15 +365,15 @@ cdef class Registry:
             self.open_callbacks.append((ticket, callback, topic))
 
     def when_removed(self, callback):
-        """callback() once the files are gone of all that was emptied or deleted so far."""
+        """Call callback() once the files of everything emptied or deleted so far are gone."""
         self.storage.disposal.when_removed(callback)
 
     def sync_fd(self):
-        """Readable when an fsync ended; then call on_synced."""
+        """A descriptor that becomes readable when an fsync ends; then call on_synced."""
         return self.syncer.fileno()
 
     def on_synced(self):
-        """Let everybody know whose promise is kept now."""
+        """Tell all whose messages are now on disk."""
         self.write_deferred()
         done, error = self.syncer.completed()
         self.storage.sync_end.add(done, not error)
@@ -382,7 +382,7 @@ cdef class Registry:
         self.tell_news()
 
     cdef int add_news(self, uint64_t done, object error) except -1:
-        """For all who wait now; good ones join those that nobody was told of yet."""
+        """Queue the result for all who wait now; a success is joined with the previous one if nobody was told of it."""
         waiting, self.callbacks = self.callbacks, [item for item in self.callbacks if item[0] > done]
         due = deque([callback for ticket, callback in waiting if ticket <= done])
         if len(self.news) > 1 and error is None and self.news[len(self.news) - 1][1] is None:
@@ -391,7 +391,7 @@ cdef class Registry:
         return 0
 
     cdef int tell_news(self) except -1:
-        """For a part; nobody hears of a later fsync before the earlier one."""
+        """Tell results for a part; all are told of one fsync before any hears of a later one."""
         cdef Budget budget = begin_part()
         while self.news:
             done, error, clients, callbacks = self.news[0]
@@ -418,7 +418,7 @@ cdef class Registry:
         self.waiting.discard(client)
 
     def health(self):
-        """OK, or NOK with the last disk error."""
+        """"OK", or "NOK" with the last disk error."""
         return self.syncer.health.text
 
     # -- the end -------------------------------------------------------------------------------------------------------
@@ -427,7 +427,7 @@ cdef class Registry:
         """Refuse publishes, bring everything to disk, close all files. OSError says in one line what was lost. A second
         call does nothing.
 
-        on_progress(queues in all, those whose content is on disk, those that are closed) is called several times a
+        on_progress(number of queues, those whose content is on disk, those that are closed) is called several times a
         second, from within."""
         if self.closing:
             return

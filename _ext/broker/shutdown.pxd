@@ -8,12 +8,12 @@ from nsqfast._ext.disk.backlog cimport Storage
 cdef class Shutdown:
     cdef Storage storage
     cdef list topics
-    cdef object on_progress         # (queues in all, those synced, those closed), often; or None
-    cdef Py_ssize_t count           # of all queues
-    cdef Py_ssize_t synced_count    # what they hold is on disk
+    cdef object on_progress         # (number of queues, those synced, those closed), called often; or None
+    cdef Py_ssize_t count           # number of queues
+    cdef Py_ssize_t synced_count    # those whose content is on disk
     cdef Py_ssize_t closed_count
     cdef list flushes               # (name, Flush) of those that have files
-    cdef list errors                # of closing
+    cdef list errors                # raised by closing
 
     cdef int close_group(self, list group) except -1
     cdef int close_all(self, list group, int step) except -1

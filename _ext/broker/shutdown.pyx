@@ -1,8 +1,8 @@
-"""A clean stop of all queues: what they hold in memory is written, all of it is synced, and their files are closed.
+"""A clean stop of all queues: their memory is written, everything is synced, and their files are closed.
 
-That is done in three steps (DiskQueue.close_some), each for as many queues as there are descriptors for, before the
-next one. No file is removed or replaced before the last step: file systems look for a place of a new file among those
-that were removed in the last seconds, so that each removal makes every later file dearer.
+This takes three steps (DiskQueue.close_some), each for as many queues as there are descriptors for, before the next one
+begins. No file is removed or replaced before the last step: file systems try to place a new file where files were
+removed in the last seconds, so each removal makes every later file more expensive.
 """
 
 from libc.stdint cimport uint64_t
@@ -21,8 +21,8 @@ from nsqfast._ext.disk.queue cimport CLOSE_STEPS
 cdef enum:
     # Queues whose files are synced together, while the next ones are written.
     BATCH_COUNT = 512
-    # Between two looks whether somebody wants to be told how long the disk takes.
-    LOOK_MS = 1000
+    # How often the progress is reported while the disk is slow.
+    PROGRESS_MS = 1000
 
 
 cdef class Shutdown:
@@ -37,7 +37,7 @@ cdef class Shutdown:
         self.errors = []
 
     def run(self):
-        """Returns an OSError that says in one line what was lost, or None."""
+        """Return an OSError that says in one line what was lost, or None."""
         queues = self.flush_all()
         size = group_size()
         group = list(islice(queues, size))
@@ -48,7 +48,7 @@ cdef class Shutdown:
         return self.losses()
 
     def flush_all(self):
-        """The backlogs, each when what its queue held in memory was written."""
+        """Yield the backlogs, each after its queue's memory was written."""
         cdef Topic topic
         cdef Channel channel
         for topic in self.topics:
@@ -69,13 +69,13 @@ cdef class Shutdown:
         return self.tell()
 
     cdef int close_all(self, list group, int step) except -1:
-        """One step; a batch is on its way to the disk while the next one is begun."""
+        """Take one step; one batch is being synced while the next one is begun."""
         cdef Py_ssize_t first, waiting = 0
         cdef uint64_t ticket, before = 0
         for first in range(0, len(group), BATCH_COUNT):
             ticket = self.close_some(group[first:first + BATCH_COUNT], step)
             self.wait(before)
-            self.storage.syncer.kick()
+            self.storage.syncer.start_batch()
             self.synced_count += waiting if step == 0 else 0
             waiting = min(<Py_ssize_t> BATCH_COUNT, len(group) - first)
             before = ticket
@@ -84,7 +84,7 @@ cdef class Shutdown:
         return 0
 
     cdef uint64_t close_some(self, list queues, int step) except? 0:
-        """What has to be waited for."""
+        """Return the ticket to wait for."""
         cdef Backlog backlog
         cdef uint64_t ticket = 0
         for backlog in queues:
@@ -95,8 +95,8 @@ cdef class Shutdown:
         return ticket
 
     cdef int wait(self, uint64_t ticket) except -1:
-        """However long the disk takes, somebody is told."""
-        while not self.storage.syncer.wait_some(ticket, LOOK_MS):
+        """Wait, reporting progress however long the disk takes."""
+        while not self.storage.syncer.wait_some(ticket, PROGRESS_MS):
             self.tell()
         return self.tell()
 
@@ -106,7 +106,7 @@ cdef class Shutdown:
         return 0
 
     cdef object losses(self):
-        """One OSError for everything, or None."""
+        """Return one OSError for everything, or None."""
         cdef Flush flush
         lost = []
         errors = self.errors
@@ -124,7 +124,7 @@ cdef class Shutdown:
 
 
 cdef Py_ssize_t group_size():
-    """For how many queues there are descriptors."""
+    """Return for how many queues there are descriptors."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:
         return GROUP_COUNT_MAX

@@ -1,4 +1,4 @@
-"""What waits in a topic or channel at one moment, to be shown: nothing of it is changed."""
+"""The messages of a topic or channel at one moment, for display: nothing is changed."""
 
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 
@@ -17,7 +17,7 @@ cdef enum Where:
 
 
 ctypedef struct Glance:
-    Message *message         # a reference of our own
+    Message *message         # with a reference of our own
     int64_t due_ns           # on the monotonic clock; 0 = none
     uint64_t owner
     uint16_t attempts
@@ -25,30 +25,30 @@ ctypedef struct Glance:
 
 
 cdef class Snapshot:
-    cdef readonly int64_t depth      # in that state
+    cdef readonly int64_t depth      # number of messages in that state
     cdef readonly int64_t taken_ns   # Unix time
     cdef int64_t monotonic_ns
-    cdef int64_t total               # of depth, what could be looked at
+    cdef int64_t total               # how many of these could be examined
     cdef int64_t offset
     cdef int64_t limit
     cdef readonly int64_t scanned
-    cdef int64_t scan_max            # what could be scanned
+    cdef int64_t scan_max            # how many may be examined
     cdef int ended                   # an Ended
     cdef bytes needle
     cdef Quest quest
     cdef Glance *glances
     cdef uint32_t glance_max
     cdef uint32_t glance_count
-    cdef uint32_t kept_count         # of them, whose references we hold
-    cdef uint32_t *found             # indexes of glances
+    cdef uint32_t kept_count         # whose references we hold
+    cdef uint32_t *found             # indexes into glances
     cdef uint32_t found_count
-    cdef DiskScan scan               # None: what is on disk is not asked for
-    cdef dict members                # number -> Consumer, for what is in flight
+    cdef DiskScan scan               # None: nothing on disk is needed
+    cdef dict members                # number -> Consumer, for messages in flight
 
-    cdef int look_at_ready(self, Queue queue) except -1
-    cdef int look_at_in_flight(self, Channel channel) except -1
-    cdef int look_at_deferred(self, Channel channel) except -1
-    cdef void look_at_ring(self, Ring ring, int64_t *skip, Where where) noexcept
+    cdef int collect_ready(self, Queue queue) except -1
+    cdef int collect_in_flight(self, Channel channel) except -1
+    cdef int collect_deferred(self, Channel channel) except -1
+    cdef void collect_ring(self, Ring ring, int64_t *skip, Where where) noexcept
     cdef void note(self, Message *message, Delivery *delivery, Where where) noexcept
     cdef void keep(self) noexcept
     cdef void search(self) noexcept nogil

@@ -1,12 +1,12 @@
 """Taken within one call on the loop, so that all of it is of one moment; completed elsewhere if need be.
 
-    Snapshot(queue, state)   references to messages in memory, and where the reader on disk stands: some PEEK_SCAN_MAX
+    Snapshot(queue, state)   references to messages in memory, and the position of the disk reader: some PEEK_SCAN_MAX
                              steps
     complete()               searches bodies, reads records, without the interpreter's lock; in a thread if needs_thread
-    row(i)                  copies, one message at a time
+    row(i)                   copies, one message at a time
 
-A reference keeps a body alive while its queue goes on, and is all that is left behind; books on who has a message and
-when it is due are copied. The last reference may be dropped in the thread: both hold the interpreter's lock for that.
+A reference keeps a body alive while its queue goes on, and nothing else: owner and due time are copied. The thread may
+drop the last reference; both sides hold the interpreter's lock when they do.
 """
 
 from libc.stdint cimport uintptr_t
@@ -26,7 +26,7 @@ from nsqfast._ext.core.limits cimport (
 from nsqfast._ext.core.message cimport id_to_hex, message_drop, message_fetch, message_keep
 
 cdef enum:
-    # Messages ahead of the one looked at that the processor is told of.
+    # How many messages ahead the processor prefetches.
     AHEAD_COUNT = 8
 
 # For Python.
@@ -49,9 +49,9 @@ cdef dict REMARKS = {
 
 
 cdef class Snapshot:
-    """`state` is one of STATES, a topic's only "ready"; `needle` has to be in the body, b"" is in all.
+    """`state` is one of STATES, for a topic only "ready"; `needle` must occur in the body, b"" occurs in all.
 
-    Up to LIMIT_MAX messages behind the first OFFSET_MAX of that state at most, PIECE_SIZE_MAX bytes of each body.
+    At most LIMIT_MAX messages behind at most OFFSET_MAX of that state, PIECE_SIZE_MAX bytes of each body.
     """
 
     def __init__(self, Queue queue not None, str state, int64_t limit=20, int64_t offset=0,
@@ -66,7 +66,7 @@ cdef class Snapshot:
         self.quest.bytes = PEEK_SEARCH_SIZE_MAX
         if needle:
             self.quest.needle, self.quest.needle_size = needle, len(needle)
-            # To pass over one is a step for a ring, but not for what stands in the order of its time.
+            # Skipping one is a step in a ring, but not in what is ordered by time.
             self.quest.scans = PEEK_SCAN_MAX if state == "ready" else max(limit, PEEK_SCAN_MAX - offset)
         self.glance_max = self.scan_max = self.quest.scans
         self.glances = <Glance *> malloc(self.glance_max * sizeof(Glance))
@@ -74,12 +74,12 @@ cdef class Snapshot:
         if self.glances is NULL or self.found is NULL:
             raise MemoryError
         if state == "ready":
-            self.look_at_ready(queue)
+            self.collect_ready(queue)
         elif state == "in_flight":
-            self.look_at_in_flight(queue)
+            self.collect_in_flight(queue)
         else:
             assert state == "deferred"
-            self.look_at_deferred(queue)
+            self.collect_deferred(queue)
         self.keep()
         if not self.needs_thread:
             self.search()
@@ -93,25 +93,25 @@ cdef class Snapshot:
 
     # -- on the loop ---------------------------------------------------------------------------------------------------
 
-    cdef int look_at_ready(self, Queue queue) except -1:
-        """In the order in which they go out."""
+    cdef int collect_ready(self, Queue queue) except -1:
+        """In delivery order."""
         cdef int64_t skip = self.offset
         if isinstance(queue, Topic):
-            # Deferred ones that wait for a first channel go before all others.
+            # Deferred ones that wait for a first channel come before all others.
             self.depth = <int64_t> (<Topic> queue).deferred.size
-            self.look_at_ring((<Topic> queue).deferred, &skip, DEFERRED)
+            self.collect_ring((<Topic> queue).deferred, &skip, DEFERRED)
         self.depth += queue.backlog.depth()
         self.total = self.depth
-        self.look_at_ring(queue.backlog.memory, &skip, IN_MEMORY)
+        self.collect_ring(queue.backlog.memory, &skip, IN_MEMORY)
         self.quest.offset = skip
-        # What is about to be written stands in no file yet.
+        # What is about to be written is in no file yet.
         self.total -= queue.backlog.unwritten_count()
         if self.glance_count < self.glance_max:
             self.scan = queue.backlog.scan_disk()
         return 0
 
-    cdef void look_at_ring(self, Ring ring, int64_t *skip, Where where) noexcept:
-        """`skip` becomes what is left of it."""
+    cdef void collect_ring(self, Ring ring, int64_t *skip, Where where) noexcept:
+        """`skip` is reduced by what was skipped."""
         cdef size_t i = min(<size_t> skip[0], ring.size)
         cdef uintptr_t item, ahead
         skip[0] -= <int64_t> i
@@ -126,7 +126,7 @@ cdef class Snapshot:
                 self.note((<Delivery *> item).message, <Delivery *> item, where)
             i += 1
 
-    cdef int look_at_in_flight(self, Channel channel) except -1:
+    cdef int collect_in_flight(self, Channel channel) except -1:
         """Those that time out first come first."""
         cdef Delivery *delivery
         cdef QueuesOrder order = QueuesOrder(channel.in_flight_queues())
@@ -143,8 +143,8 @@ cdef class Snapshot:
                 self.note(delivery.message, delivery, IN_FLIGHT)
         return 0
 
-    cdef int look_at_deferred(self, Channel channel) except -1:
-        """In the order in which they are queued."""
+    cdef int collect_deferred(self, Channel channel) except -1:
+        """In the order in which they will be queued."""
         cdef Delivery *delivery
         cdef DueOrder order = DueOrder(channel.deferred)
         cdef int64_t skip = self.offset
@@ -173,7 +173,7 @@ cdef class Snapshot:
         self.glance_count += 1
 
     cdef void keep(self) noexcept:
-        """A reference to each of them. They are scattered over memory: all together takes less time than one by one."""
+        """Take a reference to each. They are scattered over memory: one pass takes less time than one by one."""
         cdef uint32_t i
         for i in range(self.glance_count):
             if i + AHEAD_COUNT < self.glance_count:
@@ -185,11 +185,11 @@ cdef class Snapshot:
 
     @property
     def needs_thread(self):
-        """Bodies have to be searched, or the disk to be read; else it is completed already."""
+        """Whether bodies must be searched or the disk must be read; else it is complete already."""
         return self.quest.needle is not NULL or self.scan is not None
 
     def complete(self):
-        """Once, and only if needs_thread."""
+        """Call it once, and only if needs_thread."""
         assert self.scanned == 0
         with nogil:
             self.search()
@@ -224,19 +224,19 @@ cdef class Snapshot:
 
     @property
     def is_complete(self):
-        """Nothing of that state stands behind what was looked at."""
+        """Whether nothing of that state is behind what was examined."""
         return self.ended == AT_END or (self.ended == AT_LIMIT and self.offset + self.scanned >= self.total)
 
     @property
     def next_offset(self):
-        """Where to go on, or None: everything was looked at, or nothing beyond can be."""
+        """Where to continue, or None: everything was examined, or nothing further can be."""
         cdef int64_t next_offset = self.offset + self.scanned
         can_go_on = self.ended in (AT_LIMIT, TOO_MANY_BYTES, TOO_LATE, TOO_LARGE) and self.scanned > 0
         return next_offset if can_go_on and not self.is_complete and next_offset <= PEEK_OFFSET_MAX else None
 
     @property
     def remark(self):
-        """Why it ended before the end; None if there were enough."""
+        """Why it ended early; None if it did not."""
         if self.ended == UNREADABLE:
             return f"a file on disk cannot be read: {os.strerror(self.scan.error).lower()}"
         if self.ended == AT_LIMIT and self.quest.wanted and not self.is_complete:
@@ -254,8 +254,8 @@ cdef class Snapshot:
             raise IndexError(index)
         return self.row_of_record(index - self.found_count)
 
-    def cut(self, size_t count):
-        """Only so many rows are shown, at least one; the others are for the next snapshot."""
+    def keep_first(self, size_t count):
+        """Show only so many rows, at least one; the others are left to the next snapshot."""
         assert 0 < count < <size_t> len(self)
         if count <= self.found_count:
             self.scanned = self.found[count - 1] + 1

@@ -1,4 +1,4 @@
-"""A topic's backlog on its way to all its channels: a batch at a time, a part of it in each turn of the loop."""
+"""Moves a topic's backlog to all its channels: a batch at a time, a part of it in each turn of the loop."""
 
 from libc.stdint cimport int64_t, uint64_t
 
@@ -10,21 +10,21 @@ from nsqfast._ext.disk.backlog cimport Backlog, Storage
 
 
 cdef enum Progress:
-    PASSED_ALL = 0      # nothing waits any more
+    PASSED_ALL = 0      # nothing is left
     PART_OVER = 1
-    AHEAD = 2           # of the fsyncs of what was passed on: the rest waits for them
+    AHEAD = 2           # of the fsyncs of messages passed on: the rest waits for them
 
 
 cdef class Takeover:
-    cdef Backlog backlog         # the topic's own, as the next two
+    cdef Backlog backlog         # the topic's own, as are the next two
     cdef Ring deferred
     cdef list channels
-    cdef Delivery **batch        # NULL = nothing waits
+    cdef Delivery **batch        # NULL = nothing is left
     cdef int count               # of the batch; 0 = there is none
     cdef Py_ssize_t place        # the channels before this one have the batch
     cdef int put_count           # so many of it are in the channel at that place
-    cdef bint has_deferred       # the batch is of deferred messages, else of none
-    cdef bint has_records        # some of it stand on the topic's disk
+    cdef bint has_deferred       # all of the batch is deferred, else none of it
+    cdef bint has_records        # some of it has records on the topic's disk
     cdef uint64_t owed           # messages that publishers have to pass on
 
     cdef Progress run(self, bint is_owed, int64_t now_ns) except *

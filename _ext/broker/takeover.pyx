@@ -1,10 +1,10 @@
-"""What waits at a topic goes to one channel after the other, and to each of them in order.
+"""A topic's backlog goes to one channel after the other, and to each of them in order.
 
     deferred, backlog ─► batch ─► channel 0 │ channel 1 │ ... │ channel n ─► its records at the topic are finished
-                              have it ──┘ place: goes on here in the next part
+                              have it ──┘ place: continues here in the next part
 
-A channel that cannot take it is tried again later, and nobody gets the batch twice. A kill between two parts does that:
-a batch whose records are not finished is passed on again. So the more channels there are, the smaller it is.
+A channel that cannot take it is tried again later, and none gets the batch twice, except after a kill between two
+parts: a batch whose records are not finished is passed on again. So it is smaller when there are more channels.
 """
 
 from libc.stdlib cimport free, malloc
@@ -17,15 +17,15 @@ from nsqfast._ext.core.message cimport delivery_free
 from nsqfast._ext.disk.backlog cimport writes
 
 cdef enum:
-    # Messages of a batch: with a channel's write they share its cost.
+    # Messages of a batch: they share the cost of each channel's write.
     BATCH_MIN = 16
     BATCH_MAX = 512
-    # What a write to disk counts for: the clock is looked at after each.
+    # Units that a write to disk counts for: the clock is read after each.
     WRITE_UNITS = 64
 
 
 cdef class Takeover:
-    """A part of it is run while the topic is not paused and has channels."""
+    """Its `run` is called while the topic is not paused and has channels."""
 
     def __init__(self, Backlog backlog not None, Ring deferred not None, list channels not None):
         self.backlog = backlog
@@ -36,7 +36,8 @@ cdef class Takeover:
         self.drop()
 
     cdef Progress run(self, bint is_owed, int64_t now_ns) except *:
-        """A part, and with is_owed not more than publishers owe. OSError: some queue could not be read or written."""
+        """Run one part; with is_owed, pass on no more than publishers owe. OSError: some queue could not be read or
+        written."""
         cdef Budget budget = begin_part()
         cdef Channel channel
         cdef int units
@@ -65,7 +66,7 @@ cdef class Takeover:
         return PART_OVER
 
     cdef int take_batch(self, Budget *budget, bint is_owed) except -1:
-        """How many there are. Those before one that cannot be read are not kept waiting for it."""
+        """Return how many there are. Those before an unreadable one are passed on without it."""
         cdef int most = self.batch_max(is_owed)
         cdef Delivery *delivery
         if self.batch is NULL:
@@ -98,11 +99,11 @@ cdef class Takeover:
         return <int> (min(most, self.owed) if is_owed else most)
 
     cdef int pass_to(self, Channel channel, int64_t now_ns) except -1:
-        """What the channel does not have of the batch; how many units that took. OSError: it lacks some of it still."""
+        """Pass on what the channel lacks of the batch; return the units that took. OSError: it still lacks some."""
         cdef int units = self.count - self.put_count
         cdef uint64_t ticket
         while self.put_count < self.count:
-            # Of deferred messages a channel can take back the last one.
+            # A channel can undo only the last deferred message.
             self.put_some(channel, self.put_count + 1 if self.has_deferred else self.count, now_ns)
         if self.has_records and channel.backlog.has_disk():
             # The records here are needed until those in the channel are synced.
@@ -113,7 +114,7 @@ cdef class Takeover:
         return units + (WRITE_UNITS if writes(channel.backlog) else 0)
 
     cdef int put_some(self, Channel channel, int end, int64_t now_ns) except -1:
-        """Up to the message with that number: all of them, or after an OSError none."""
+        """Put up to the message with that number: all of them, or none after an OSError."""
         cdef int i
         channel.fresh = NULL
         channel.backlog.begin()
@@ -130,7 +131,7 @@ cdef class Takeover:
         return 0
 
     cdef int end_batch(self) except -1:
-        """All channels have it."""
+        """All channels have the batch."""
         cdef int i, count = self.count
         self.count = 0
         self.owed -= min(self.owed, <uint64_t> count)
@@ -139,7 +140,7 @@ cdef class Takeover:
         return 0
 
     cdef int complete(self) except -1:
-        """Before a stop: the batch to those that lack it. What a disk refuses stays here, and comes to all of them."""
+        """Before a stop: pass the batch to those that lack it. If a disk refuses it, it stays here for all of them."""
         cdef int i
         cdef int64_t now_ns = monotonic_ns()
         if self.count == 0:
@@ -158,7 +159,7 @@ cdef class Takeover:
         return self.end_batch()
 
     cdef int forget(self, Py_ssize_t place) except -1:
-        """The channel at that place is about to go."""
+        """The channel at that place is about to be deleted."""
         if self.count and place < self.place:
             self.place -= 1
         elif place == self.place:
@@ -166,7 +167,7 @@ cdef class Takeover:
         return 0
 
     cdef int drop(self) noexcept:
-        """The messages of the batch, and its memory."""
+        """Free the messages of the batch, and its memory."""
         cdef int i
         for i in range(self.count):
             delivery_free(self.batch[i])
@@ -176,5 +177,5 @@ cdef class Takeover:
         return 0
 
     cdef int64_t oldest(self) noexcept:
-        """When the first of the batch was published; 0 = there is none, or it is of deferred messages."""
+        """When the first of the batch was published; 0 = there is none, or it is deferred."""
         return self.batch[0].message.timestamp_ns if self.count and not self.has_deferred else 0

@@ -1,4 +1,4 @@
-"""The consumers of a channel by what times out first."""
+"""The consumers of a channel, ordered by what times out first."""
 
 from libc.stdint cimport int64_t
 

@@ -1,5 +1,5 @@
-"""A consumer stands in the heap by a time that is not later than the first deadline of its line. So a message that is
-finished costs nothing here; where the time has come too early, the consumer is put right when it is at the top.
+"""A consumer's time in the heap is not later than the first deadline of its in-flight queue. So a FIN costs nothing
+here; a time that is too early is corrected when the consumer reaches the top.
 """
 
 from nsqfast._ext.core.heap cimport HeapNode, TimedNode
@@ -7,13 +7,13 @@ from nsqfast._ext.core.message cimport Delivery
 
 
 cdef class Timeouts:
-    """Of consumers that somebody else keeps alive."""
+    """Its consumers are kept alive by others."""
 
     def __init__(self):
         self.heap = DeadlineHeap()
 
     cdef int put(self, Consumer consumer, int64_t deadline_ns) except -1:
-        """Nothing in its line times out before that."""
+        """Nothing in its in-flight queue times out before that."""
         consumer.due.deadline_ns = deadline_ns
         if consumer.is_watched:
             self.heap.moved(<HeapNode *> &consumer.due)
@@ -30,7 +30,7 @@ cdef class Timeouts:
         return 0
 
     cdef Consumer first(self):
-        """Whose message times out first, at `due.deadline_ns`; None where nothing is in flight."""
+        """Whose message times out first, at `due.deadline_ns`; None if nothing is in flight."""
         cdef TimedNode *node = <TimedNode *> self.heap.peek()
         cdef Consumer consumer
         cdef Delivery *delivery

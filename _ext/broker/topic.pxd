@@ -1,4 +1,4 @@
-"""A topic: ids for what is published, and its way to every channel."""
+"""A topic: gives ids to published messages and passes them to every channel."""
 
 from libc.stdint cimport int64_t, uint64_t
 
@@ -13,16 +13,17 @@ from nsqfast._ext.disk.flush cimport Flush
 
 
 cdef enum:
-    # Messages of a publish that is too large to be taken as a whole (WHOLE_MAX) are put so many at a time.
+    # A publish that is too large to be taken as a whole (WHOLE_MAX) is put in slices of so many messages.
     SLICE_MAX = 1024
 
 
-# The backlog is filled only without channels, while paused, by what is too much for a turn, and until it is passed on.
+# The backlog fills only without channels, while paused, with a publish that takes too long for a turn, and until that
+# was passed on.
 cdef class Topic(Queue):
     cdef readonly str name
     cdef readonly bint ephemeral
     cdef readonly bint paused
-    cdef bint awaits_channels    # others may know of more of them; until then nothing goes to those there are
+    cdef bint awaits_channels  # other servers may know of more; until they answer, no channel gets anything
     cdef readonly bint exiting
     cdef bint is_deleted
     cdef readonly uint64_t message_count
@@ -34,8 +35,8 @@ cdef class Topic(Queue):
     cdef list channel_list
     cdef Fanout fanout
     cdef Takeover takeover       # of the backlog, by the channels
-    cdef bint has_unwritten      # something was put off; it stands in the storage's list
-    cdef list waiters            # who published what was put off
+    cdef bint has_unwritten      # a write was postponed; the topic is in the storage's list
+    cdef list waiters            # publishers of these messages
     cdef dict channel_by_name
     cdef object on_change        # ("channel+" or "channel-", topic name, channel name)
     cdef object on_last_left     # called with the name when an ephemeral topic lost its last channel
@@ -69,5 +70,5 @@ cdef class Topic(Queue):
     cdef int on_deadline(self, int64_t now_ns) except -1
     cdef bint is_flowing(self) noexcept
     cdef bint pass_on(self, bint is_owed, int64_t now_ns) except -1
-    cdef int help(self, uint64_t count) except -1
+    cdef int pass_on_owed(self, uint64_t count) except -1
     cdef int open(self) except -1

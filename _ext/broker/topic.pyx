@@ -27,12 +27,12 @@ cdef enum:
     # Messages that publishers owe before they pass some on, and the parts that this may take.
     OWED_MIN = 64
     HELP_PARTS = 4
-    # What a channel counts for that is deleted: the clock is looked at after each fourth.
+    # Units that the deletion of a channel counts for: the clock is read after every fourth.
     DELETE_UNITS = 16
 
 
 cdef class Topic(Queue):
-    """Made by the registry, which is told of changes through the two callables."""
+    """The registry creates it and learns of changes through the two callables."""
 
     def __init__(self, str name, Storage storage, object on_change, object on_last_left):
         self.name = name
@@ -58,17 +58,17 @@ cdef class Topic(Queue):
     # -- publishing ----------------------------------------------------------------------------------------------------
 
     cdef uint64_t publish(self, const char *body, Py_ssize_t size, int64_t defer_ms) except? 0:
-        """One message; returns the ticket that its OK has to wait for. PublishError: it was not taken."""
+        """Publish one message; return the ticket that its OK has to wait for. PublishError: it was not taken."""
         cdef bint is_spread, is_durable = self.storage.settings.is_durable
         self.refuse_if_exiting()
         if defer_ms and account.level >= MEMORY_SLOW:
-            # What is deferred stands in memory until it is due.
+            # A deferred message stays in memory until it is due.
             raise PublishError("no memory left for deferred messages")
         if is_durable and defer_ms:
             self.storage.write_batch()
         is_spread = self.is_open()
         if is_durable and is_spread and defer_ms == 0 and not self.has_unwritten:
-            # Once in a turn: what is put off is written together.
+            # Checked once per turn: postponed messages are written together.
             is_spread = self.fanout.fits_turn(1)
         try:
             is_spread = self.add(body, size, defer_ms, wall_ns(), monotonic_ns(), is_spread,
@@ -82,12 +82,12 @@ cdef class Topic(Queue):
         if is_spread:
             self.pump_channels()
         else:
-            self.help(1)
+            self.pass_on_owed(1)
         return 0
 
     cdef uint64_t publish_many(self, const char *data, uint64_t count, bint is_put_off) except? 0:
-        """`count` times {4 bytes size, body}, checked by the caller. is_put_off: a durable broker writes it at the end
-        of the turn, together with what else comes."""
+        """Publish `count` times {4 bytes size, body}, checked by the caller. is_put_off: a durable broker writes it at
+        the end of the turn, together with the other publishes."""
         cdef uint64_t _, total = 0
         cdef Py_ssize_t size
         cdef int64_t wall = wall_ns(), monotonic = monotonic_ns()
@@ -104,7 +104,7 @@ cdef class Topic(Queue):
         return self.finish_put(count, total, is_spread, is_put_off)
 
     cdef bint begin_many(self, uint64_t count, bint is_put_off) except -1:
-        """Whether what comes goes to the channels."""
+        """Return whether these messages go to the channels."""
         self.refuse_if_exiting()
         self.make_room()
         if not is_put_off:
@@ -114,7 +114,7 @@ cdef class Topic(Queue):
         return self.is_open() and self.fanout.fits_turn(count)
 
     cdef int make_room(self) except -1:
-        """What is put off fits into memory."""
+        """Ensure that postponed messages fit into memory."""
         if self.has_unwritten and is_large(self.fanout):
             self.storage.write_batch()
         return 0
@@ -141,12 +141,12 @@ cdef class Topic(Queue):
             ticket = self.ticket()
         if ticket == 0:
             self.count(count, size, self.channel_list if is_spread else None)
-            return 0 if is_spread else self.help(count)
+            return 0 if is_spread else self.pass_on_owed(count)
         count_put_off(self.fanout, count, size, is_spread)
         if not is_put_off:
             self.storage.uncounted.append((ticket, self, self.fanout.take_counts()))
             if not is_spread:
-                self.help(count)
+                self.pass_on_owed(count)
             return ticket
         if not is_spread:
             self.takeover.owed += 2 * count
@@ -170,8 +170,8 @@ cdef class Topic(Queue):
 
     cdef bint add(self, const char *body, Py_ssize_t size, int64_t defer_ms, int64_t wall, int64_t monotonic,
                   bint is_spread, bint is_alone) except -1:
-        """Whether it went to the channels. is_alone: what gathers nothing is in all of them when this returns, and in
-        none after an OSError."""
+        """Put the message; return whether it went to the channels. is_alone: unless a write is gathered, all of them
+        have it when this returns, and none after an OSError."""
         cdef Message *message = message_new(body, <uint32_t> size, wall, self.guid.next(wall))
         if message is NULL:
             raise MemoryError
@@ -188,7 +188,7 @@ cdef class Topic(Queue):
         return is_spread
 
     cdef bint is_open(self) noexcept:
-        """Whether messages pass through at once."""
+        """Whether messages go straight to the channels."""
         return (len(self.channel_list) > 0 and not self.paused and not self.awaits_channels
                 and self.backlog.memory.size == 0 and self.backlog.disk_depth() == 0 and self.deferred.size == 0
                 and self.takeover.count == 0)
@@ -207,7 +207,7 @@ cdef class Topic(Queue):
         return 0
 
     cdef int restore_deferred(self) except -1:
-        """What waited here for a channel, deferred, when the broker was stopped: for the rest of its time."""
+        """Restore deferred messages that waited for a channel when the broker stopped, for the rest of their delay."""
         cdef DiskDeferred found = self.backlog.found_deferred()
         cdef int64_t due_ns = 0, wall = wall_ns()
         cdef Delivery *deferred = found.next(&due_ns) if found is not None else NULL
@@ -220,14 +220,14 @@ cdef class Topic(Queue):
     # -- the end of a turn, in which a durable broker writes what was put off ------------------------------------------
 
     cdef int add_waiter(self, Waiter publisher) except -1:
-        """Its OK waits until what it put off here is written, and longer."""
+        """Its OK waits at least until what it published here is written."""
         cdef Py_ssize_t size = len(self.waiters)
         if size == 0 or self.waiters[size - 1] is not publisher:
             self.waiters.append(publisher)
         return 0
 
     cdef object write_batch(self):
-        """To all the queues it is for; the OSError where it is in none of them."""
+        """Write to all the queues; return the OSError if none of them has it."""
         try:
             self.fanout.write()
         except OSError as error:
@@ -237,7 +237,7 @@ cdef class Topic(Queue):
     cdef int on_written(self) except -1:
         self.has_unwritten = False
         if self.backlog.depth() or self.deferred.size or self.takeover.count:
-            self.help(0)
+            self.pass_on_owed(0)
         return self.pump_channels()
 
     cdef int pump_channels(self) except -1:
@@ -248,7 +248,7 @@ cdef class Topic(Queue):
         return 0
 
     cdef uint64_t ticket(self) except? 0:
-        """The latest ticket of the queues that got something; 0 unless an OK promises that the message is on disk."""
+        """Return the latest ticket of the queues that got messages; 0 unless an OK promises messages on disk."""
         cdef uint64_t latest, ticket
         cdef Channel channel
         if not self.storage.settings.is_durable:
@@ -271,18 +271,18 @@ cdef class Topic(Queue):
         return 0
 
     cdef bint is_flowing(self) noexcept:
-        """What waits may go to the channels."""
+        """Whether the backlog may go to the channels."""
         return not (self.paused or self.awaits_channels or self.exiting) and len(self.channel_list) > 0
 
     cdef bint pass_on(self, bint is_owed, int64_t now_ns) except -1:
-        """A part of the backlog, and the rest in later turns; what a disk refuses is tried again. Whether another part
-        may follow at once."""
+        """Pass on a part of the backlog, and the rest in later turns; retry what a disk refused. Return whether another
+        part may follow at once."""
         cdef Progress progress
         if not self.is_flowing():
             return False
         try:
             progress = self.takeover.run(is_owed, now_ns)
-        except OSError:  # the health of the broker tells
+        except OSError:  # the broker's health reports it
             self.storage.timers.arm(self, now_ns + DISK_RETRY_NS)
             return False
         if progress == PASSED_ALL:
@@ -291,9 +291,9 @@ cdef class Topic(Queue):
             self.storage.timers.arm(self, now_ns + (WAIT_NS if progress == AHEAD else 1))
         return progress == PART_OVER
 
-    cdef int help(self, uint64_t count) except -1:
-        """So many were put behind the backlog; whoever does that passes on twice as many, so that it comes to an end
-        however fast others publish. Where a disk has to be waited for, so do these."""
+    cdef int pass_on_owed(self, uint64_t count) except -1:
+        """So many were put behind the backlog; their publisher passes on twice as many, so that it drains however fast
+        others publish. If a disk has to be waited for, these messages wait, too."""
         cdef int _
         cdef int64_t now_ns = monotonic_ns()
         if not self.is_flowing():
@@ -309,19 +309,19 @@ cdef class Topic(Queue):
         return 0
 
     cdef int open(self) except -1:
-        """A first channel, or an end of a pause: what waits may go."""
+        """A first channel was created, or a pause ended: the backlog may go."""
         if self.backlog.depth() or self.deferred.size or self.takeover.count:
             self.pass_on(False, monotonic_ns())
         return 0
 
     cdef int complete(self) except -1:
-        """Before a stop: what some channels have already goes to the others, too."""
+        """Before a stop: complete the batch that some channels have already."""
         return self.takeover.complete()
 
     # -- channels ------------------------------------------------------------------------------------------------------
 
     def channel(self, str name):
-        """The channel of that (valid) name, created if need be."""
+        """Return the channel of that (valid) name, created if need be."""
         cdef Channel channel = self.channel_by_name.get(name)
         if channel is None:
             channel = Channel(self.name, name, self.storage, self.last_left)
@@ -333,20 +333,20 @@ cdef class Topic(Queue):
         return channel
 
     def last_left(self, str name):
-        """An ephemeral channel has no consumer any more."""
+        """An ephemeral channel lost its last consumer."""
         if name in self.channel_by_name:
             self.delete_channel(name)
 
     def find_channel(self, str name):
-        """The channel of that name, or None."""
+        """Return the channel of that name, or None."""
         return self.channel_by_name.get(name)
 
     def channels(self):
-        """All channels, by name."""
+        """Return all channels, by name."""
         return [self.channel_by_name[name] for name in sorted(self.channel_by_name)]
 
     def delete_channel(self, str name):
-        """Cut its consumers off, drop its messages and files; KeyError if there is none."""
+        """Disconnect its consumers, drop its messages and files; KeyError if there is none."""
         cdef Channel channel = self.channel_by_name.pop(name)
         self.takeover.forget(self.channel_list.index(channel))
         self.channel_list.remove(channel)
@@ -356,11 +356,11 @@ cdef class Topic(Queue):
             self.on_last_left(self.name)
 
     def await_channels(self):
-        """Keep messages back until have_channels: its channels are still being asked for."""
+        """Hold messages until have_channels: other servers are still asked for its channels."""
         self.awaits_channels = True
 
     def have_channels(self):
-        """All that are known were made."""
+        """All known channels were created."""
         self.awaits_channels = False
         if self.channel_list and not self.exiting:
             self.open()
@@ -382,7 +382,7 @@ cdef class Topic(Queue):
         self.takeover.drop()
 
     cdef Flush flush(self):
-        """All that is in memory to disk; nothing is accepted any more. None: it has no files."""
+        """Write everything in memory to disk; nothing is accepted any more. None: it has no files."""
         cdef Flush flush
         cdef Delivery *deferred
         cdef int64_t wall = wall_ns()
@@ -402,7 +402,7 @@ cdef class Topic(Queue):
         return flush
 
     cdef int delete(self) except -1:
-        """At once for everybody who looks, with a part of its channels; the others go in later turns."""
+        """Hide it at once, delete some of its channels now and the others in later turns."""
         cdef Channel channel
         self.exiting = self.is_deleted = True
         self.storage.timers.disarm(self)
@@ -431,7 +431,7 @@ cdef class Topic(Queue):
         return 0
 
     def finish_deletion(self):
-        """Before another topic has the name, or the process ends."""
+        """Delete the rest, before another topic gets the name or the process ends."""
         self.storage.timers.disarm(self)
         while self.channel_list:
             self.delete_last()
@@ -451,7 +451,7 @@ cdef class Topic(Queue):
         return self.backlog.disk_depth()
 
     def put(self, bytes body not None, int64_t defer_ms=0):
-        """One message; returns a ticket (Registry.when_durable); PublishError."""
+        """Publish one message; return a ticket (Registry.when_durable); PublishError."""
         self.make_room()
         return self.publish(body, len(body), defer_ms)
 
@@ -463,5 +463,5 @@ cdef int drop_deferred(Ring deferred) noexcept:
 
 
 cdef str error_text(object error):
-    """As the disk layer worded it: in Go's manner, with operation and path."""
+    """The error as the disk layer worded it: in Go's manner, with operation and path."""
     return error.strerror or str(error)

@@ -7,16 +7,16 @@ from nsqfast._ext.protocol.buffer cimport WriteBuffer
 
 cdef class Columns:
     cdef readonly Py_ssize_t count
-    cdef int64_t size               # of the bodies
+    cdef int64_t size               # of all bodies
     cdef WriteBuffer bodies
-    cdef WriteBuffer offsets        # int64, of each body's end
+    cdef WriteBuffer offsets        # int64, the end of each body
     cdef WriteBuffer timestamps     # int64, ns
     cdef WriteBuffer attempts       # uint16
     cdef WriteBuffer identities     # 16 bytes
     cdef WriteBuffer sources        # uint16, index into `connections`
     cdef readonly list connections
-    cdef object last_link
-    cdef uint16_t source            # index of `last_link`
+    cdef object last_connection
+    cdef uint16_t source            # index of `last_connection`
 
     cdef int begin(self) except -1
     cdef int add(self, object connection, const char *identity, int64_t timestamp_ns, uint16_t attempts,

@@ -1,4 +1,4 @@
-"""Filled by a connection as it reads; `take` hands the buffers over without copying them."""
+"""A connection fills the buffers as it reads; `take` hands them over without copying."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from nsqfast._ext.protocol.buffer cimport WriteBuffer
 
 
 class Taken(NamedTuple):
-    """Native byte order; `offsets` has one number more than there are messages."""
+    """In native byte order; `offsets` has one number more than there are messages."""
 
     bodies: bytes
     offsets: bytes
@@ -24,7 +24,7 @@ class Taken(NamedTuple):
 
 @cython.final
 cdef class Columns:
-    """One batch that grows."""
+    """A batch that grows."""
 
     def __init__(self):
         self.begin()
@@ -39,14 +39,14 @@ cdef class Columns:
         self.sources = WriteBuffer()
         self.offsets.append(<const char *> &zero, 8)
         self.connections = []
-        self.last_link = None
+        self.last_connection = None
         self.count = self.size = 0
         return 0
 
     cdef int add(self, object connection, const char *identity, int64_t timestamp_ns, uint16_t attempts,
                  const char *body, Py_ssize_t size) except -1:
-        if connection is not self.last_link:
-            self.last_link = connection
+        if connection is not self.last_connection:
+            self.last_connection = connection
             if connection not in self.connections:
                 self.connections.append(connection)
             self.source = self.connections.index(connection)
@@ -62,7 +62,7 @@ cdef class Columns:
         return 0
 
     def take(self):
-        """All that was gathered; the next message begins anew."""
+        """Return everything gathered; the next message starts anew."""
         taken = Taken(self.bodies.take(), self.offsets.take(), self.timestamps.take(), self.attempts.take(),
                       self.identities.take(), self.sources.take(), self.connections)
         self.begin()

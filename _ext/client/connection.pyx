@@ -1,7 +1,6 @@
-"""The asyncio seam of the client, and what producers and consumers have in common: framing, heartbeats, deadlines.
+"""The asyncio seam of the client, and what producers and consumers share: framing, heartbeats, deadlines.
 
-Heartbeats are answered here, as they are read: a handler that takes its time delays no answer. (One that blocks the
-event loop does.)
+Heartbeats are answered here, as they are read: a slow handler delays no answer, unless it blocks the event loop.
 """
 
 import os
@@ -24,15 +23,14 @@ cdef double SECOND_NS = 1e9
 
 
 cdef object bad_frame(Py_ssize_t size):
-    """What to say of a size that no frame has."""
+    """Return the error for an impossible frame size."""
     if size == 0x48545450:  # HTTP
         return WrongPeerError("this is an HTTP port; give the TCP port of an nsqd (4150 as a rule)")
     return ProtocolError("E_BAD_FRAME", f"a frame of {size} bytes: is this the TCP port of an nsqd?")
 
 
 cdef object bad_type(int frame_type, bytes data):
-    """What to say of a frame that has no meaning here. nsqlookupd's answers have no type, so their text stands in its
-    place."""
+    """Return the error for an unknown frame type. nsqlookupd's answers have no type, so their text is in its place."""
     if frame_type == 0x455f4241 and data == b"D_PROTOCOL":  # E_BAD_PROTOCOL
         return WrongPeerError(
             "this is the TCP port of an nsqlookupd; give its HTTP port (4161 as a rule) as nsqlookupd=, "
@@ -42,7 +40,7 @@ cdef object bad_type(int frame_type, bytes data):
 
 
 cdef class ClientConnection:
-    """A BufferedProtocol in all but its base class: asyncio's own loop wants that named, so who uses it does."""
+    """A BufferedProtocol except for its base class, which asyncio's own loop wants; subclasses in Python add it."""
 
     def __init__(self, loop, on_closed):
         self.loop = loop
@@ -111,7 +109,7 @@ cdef class ClientConnection:
                 if not self.is_open:
                     return 0
         except StreamError as error:
-            # A handshake that fails once fails again: a certificate, a version.
+            # A failed handshake fails again: a certificate, a version.
             self.fail(ConnectError(str(error)) if layer.is_ready else RefusedError(str(error)))
         reply = self.layer.reply()
         if reply and self.transport is not None:
@@ -143,7 +141,7 @@ cdef class ClientConnection:
         if frame_type == FRAME_RESPONSE:
             if size == HEARTBEAT_SIZE and memcmp(data, HEARTBEAT, HEARTBEAT_SIZE) == 0:
                 self.output.append(b"NOP\n", 4)
-                return self.mark()
+                return self.schedule_flush()
             return self.on_response(data, size)
         if frame_type == FRAME_ERROR:
             return self.on_error(data[:size].decode("utf-8", "replace"))
@@ -163,7 +161,7 @@ cdef class ClientConnection:
         return 0
 
     cdef int on_error(self, str text) except -1:
-        """All errors but those of FIN, REQ and TOUCH end the connection; nsqd is about to close it."""
+        """All errors except those of FIN, REQ and TOUCH end the connection; nsqd is about to close it."""
         self.fail(RefusedError(text))
         return 0
 
@@ -172,36 +170,36 @@ cdef class ClientConnection:
         return 0
 
     cdef int after_read(self) except -1:
-        """All that one read brought was parsed."""
+        """All input of one read was parsed."""
         return 0
 
     # -- out -----------------------------------------------------------------------------------------------------------
 
-    def ask(self, bytes command, bint hold=False):
-        """Write and return a future of the answer's data; with `hold` nothing behind that answer is read until
-        `put_layer` or `proceed`."""
+    def ask(self, bytes command, bint block_after=False):
+        """Write a command and return a future of the answer's data; with `block_after` nothing behind that answer is
+        processed until `put_layer` or `proceed`."""
         future = self.loop.create_future()
         if not self.is_open:
             future.set_exception(self.error or ConnectError("not connected"))
             return future
-        self.blocks_after_next = hold
+        self.blocks_after_next = block_after
         self.waiting.append(future)
         self.tell(command)
         return future
 
     def tell(self, bytes command):
-        """Write what is not answered."""
+        """Write a command that has no answer."""
         if len(command):
             self.output.append(command, len(command))
-            self.mark()
+            self.schedule_flush()
 
     def proceed(self):
-        """Read on after an answer that was asked for with `hold`."""
+        """Process the rest of the input after an answer to a command with `block_after`."""
         self.frames_blocked = False
         self.parse()
 
     def put_layer(self, layer):
-        """From here on everything is packed; what came behind the last answer is, too."""
+        """From here on everything is packed, including input behind the last answer."""
         early = self.input.data[self.input.start:self.input.end]
         self.input.consume(len(early))
         self.frames_blocked = False
@@ -210,8 +208,8 @@ cdef class ClientConnection:
             self.packed = ReadBuffer(INPUT_SIZE)
         self.unpack(layer, early)
 
-    cdef int mark(self) except -1:
-        """What was gathered leaves at the end of this turn."""
+    cdef int schedule_flush(self) except -1:
+        """Have the output written at the end of this turn."""
         if not self.is_flushing and self.is_open:
             self.is_flushing = True
             self.call_soon(self.flush_later)
@@ -225,14 +223,14 @@ cdef class ClientConnection:
         return 0
 
     def flush(self):
-        """Hand what was gathered to the transport."""
+        """Hand the gathered output to the transport."""
         self.is_flushing = False
         self.write()
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def watch(self, double read_timeout_s, double write_timeout_s):
-        """End the connection when nothing comes, or nothing leaves, for so long; 0 = wait for ever."""
+        """End the connection when nothing was received, or could be sent, for so long; 0 = wait for ever."""
         self.read_timeout_s = read_timeout_s
         self.write_timeout_s = write_timeout_s
         if read_timeout_s > 0 and self.is_open:
@@ -248,7 +246,7 @@ cdef class ClientConnection:
             self.read_timer = self.loop.call_later(rest_s, self.check_read)
 
     def check_write(self):
-        """Called when writing has paused for long; less to send than before is progress."""
+        """Called when writing has been paused for long; having less to send than before is progress."""
         cdef Py_ssize_t unsent_size = self.transport.get_write_buffer_size()
         if unsent_size >= self.unsent_size:
             self.write_timer = None
@@ -268,7 +266,7 @@ cdef class ClientConnection:
             self.transport.abort()
 
     def close(self):
-        """End it when all that was written has left."""
+        """End it when all output was sent."""
         if self.transport is None or not self.is_open:
             return
         self.write_paused = False  # the transport keeps it until the peer takes it
@@ -283,9 +281,9 @@ cdef class ClientConnection:
         self.transport.close()
 
     def detach(self):
-        """A descriptor for somebody who does without an event loop; for this object the connection ends.
+        """Return a descriptor for use without an event loop; this object's connection ends.
 
-        -1: TLS or compression stand between, or something was read that nobody has looked at.
+        -1: TLS or compression is in use, or some input was not processed.
         """
         if not self.is_open or self.layer is not None or self.input.end > self.input.start or self.output.size:
             return -1
@@ -302,7 +300,7 @@ cdef class ClientConnection:
             if not future.done():
                 future.set_exception(self.error)
         on_closed = self.on_closed
-        # These two refer back to this object.
+        # Both refer back to this object.
         self.on_closed = self.flush_later = self.transport = None
         self.read_timer = self.write_timer = None
         if on_closed is not None:

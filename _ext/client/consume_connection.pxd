@@ -8,15 +8,15 @@ from nsqfast._ext.client.message_iterator cimport MessageIterator
 
 
 cdef class Message:
-    cdef ConsumeConnection connection            # where it came from, and must be answered
-    cdef void *before           # neighbours in the connection's list of what is unanswered; borrowed
+    cdef ConsumeConnection connection            # where it came from; answers go there
+    cdef void *before           # neighbours in the connection's list of unanswered messages; borrowed
     cdef void *after
     cdef readonly bytes body
     cdef readonly int64_t timestamp_ns
     cdef readonly uint16_t attempts
     cdef readonly bint is_answered
     cdef readonly bint is_kept
-    cdef int64_t since_ns       # received or last touched, monotonic
+    cdef int64_t since_ns       # when it was received or last touched, monotonic
     cdef char identity[16]
 
     cdef bint answer(self) except -1
@@ -25,16 +25,16 @@ cdef class Message:
 
 cdef class ConsumeConnection(ClientConnection):
     cdef MessageQueue inbox
-    cdef void *first            # unanswered messages, oldest first; borrowed, a Message takes itself out
+    cdef void *first            # the list of unanswered messages, oldest first; borrowed, a Message removes itself
     cdef void *last
     cdef readonly Py_ssize_t in_flight
-    cdef set forgotten          # ids of what nobody holds and nobody answered; for nsqd it is in flight
+    cdef set forgotten          # ids of unanswered messages that were freed; nsqd has them in flight
     cdef Py_ssize_t room_at     # tell the owner when so few are in flight; -1 = do not
     cdef public Py_ssize_t rdy  # as nsqd knows it
     cdef public str address     # of the nsqd, as it was dialled
     cdef readonly int64_t received
-    cdef readonly int64_t message_ns   # of the last message, monotonic; 0 = none came
-    cdef readonly bint is_leaving      # what still comes is handed back
+    cdef readonly int64_t message_ns   # when the last message came, monotonic; 0 = none came
+    cdef readonly bint is_leaving      # further messages are handed back
 
     cdef int command(self, const char *name, Py_ssize_t size, const char *identity, bytes tail) except -1
     cdef Py_ssize_t tell_run(self, bytes name, bytes identities, bytes chosen, Py_ssize_t first, Py_ssize_t last,
@@ -44,22 +44,22 @@ cdef class ConsumeConnection(ClientConnection):
 
 
 cdef class MessageQueue(MessageIterator):
-    cdef object owner           # hears of give-ups, failures, successes in backoff, room, refused answers
+    cdef object owner           # is told of give-ups, failures, successes in backoff, room, refused answers
     cdef list queue             # Messages; None where one was taken
     cdef Py_ssize_t start
     cdef int attempts_max       # 0 = no limit
     cdef int64_t requeue_delay_ms
     cdef int64_t requeue_delay_ms_max
     cdef public bint reports_success   # while in backoff
-    cdef Columns columns        # arrays are wanted instead of messages
+    cdef Columns columns        # for arrays instead of messages
     cdef Py_ssize_t columns_count_max
     cdef list blocks            # full Columns
     cdef readonly int64_t received
     cdef readonly int64_t finished
     cdef readonly int64_t requeued
     cdef readonly int64_t touched
-    cdef readonly int64_t dropped      # their connection broke before anybody took them
+    cdef readonly int64_t dropped      # messages whose connection broke before they were taken
 
     cdef int push(self, Message message) except -1
-    cdef int turn_block(self) except -1
+    cdef int set_block_aside(self) except -1
     cdef int64_t delay_ms(self, int attempts) noexcept

@@ -1,7 +1,7 @@
 """A read of a socket becomes Messages in one queue, or columns, and wakes as many tasks as there are messages for.
 
-What is unanswered stands in a list of its connection that owns nothing: a message that everybody forgot takes itself
-out. That list is what is touched, and what a graceful stop hands back.
+Each connection has a list of its unanswered messages, which owns nothing: a message without references removes itself.
+That list is used for TOUCH, and for handing messages back at a graceful stop.
 """
 
 cimport cython
@@ -29,10 +29,10 @@ cdef tuple LATE = ("E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED")
 @cython.no_gc
 @cython.freelist(1024)
 cdef class Message:
-    """One delivery. It is answered once, by `finish` or `requeue`; nothing of this waits, nsqd sends no reply.
+    """One delivery. It is answered once, by `finish` or `requeue`; these do not wait, as nsqd sends no reply.
 
-    The three return whether the answer was sent: not if there was one before, nor if the connection broke. nsqd
-    delivers such a message again.
+    They return whether the answer was sent: not if there was one before, nor if the connection broke, after which nsqd
+    delivers the message again.
     """
 
     def __init__(self):
@@ -50,7 +50,7 @@ cdef class Message:
 
     @property
     def nsqd(self):
-        """The address of the nsqd that delivered it, as it was given or listed."""
+        """The address of the nsqd that delivered it, as it was configured or found."""
         return self.connection.address
 
     def __repr__(self):
@@ -58,7 +58,7 @@ cdef class Message:
         return f"<Message {identity} attempts={self.attempts} body={len(self.body)} bytes>"
 
     cdef bint answer(self) except -1:
-        """Whether there is still somebody to be told."""
+        """Mark it as answered; return whether the answer can still be sent."""
         if self.is_answered:
             return False
         self.is_answered = True
@@ -69,7 +69,7 @@ cdef class Message:
         return True
 
     def finish(self):
-        """FIN: it is done with."""
+        """Send FIN: the message is done."""
         cdef ConsumeConnection connection = self.connection
         if self.is_answered:
             return False
@@ -78,7 +78,7 @@ cdef class Message:
         return self.send_finish()
 
     def discard(self):
-        """FIN that is neither success nor failure to the consumer's backoff."""
+        """Send FIN, as neither success nor failure to the consumer's backoff."""
         if self.connection.inbox.reports_success and not self.is_answered:
             self.connection.inbox.owner.on_neutral()
         return self.send_finish()
@@ -91,7 +91,8 @@ cdef class Message:
         return True
 
     def requeue(self, delay_s=None, *, bint backoff=True):
-        """REQ: deliver it again after so long; None = default_requeue_delay × attempts, max_requeue_delay at most.
+        """Send REQ: nsqd delivers it again after so long; None = default_requeue_delay × attempts, at most
+        max_requeue_delay.
 
         With `backoff` the consumer slows down, if it may.
         """
@@ -100,7 +101,7 @@ cdef class Message:
         if self.is_answered:
             return False
         if backoff:
-            inbox.owner.on_failure()  # before REQ: no more is to come meanwhile
+            inbox.owner.on_failure()  # before REQ, so that no more comes meanwhile
         elif inbox.reports_success:
             inbox.owner.on_neutral()
         if not self.answer():
@@ -110,7 +111,7 @@ cdef class Message:
         return True
 
     def touch(self):
-        """TOUCH: its time in flight begins anew."""
+        """Send TOUCH: its time in flight starts anew."""
         if self.is_answered or not self.connection.is_open:
             return False
         self.since_ns = monotonic_ns()
@@ -119,7 +120,7 @@ cdef class Message:
         return True
 
     def keep(self):
-        """The handler's return is no answer; somebody else gives it later."""
+        """Do not answer when the handler returns; the answer is given later."""
         self.is_kept = True
 
 
@@ -165,7 +166,7 @@ cdef class ConsumeConnection(ClientConnection):
         if self.is_leaving:
             return self.command(b"REQ ", 4, data + 10, b" 0\n")
         if self.forgotten:
-            self.forgotten.discard(data[10:MESSAGE_HEADER_SIZE])  # here it is again
+            self.forgotten.discard(data[10:MESSAGE_HEADER_SIZE])  # delivered again
         self.received += 1
         self.in_flight += 1
         self.message_ns = self.read_ns
@@ -173,7 +174,7 @@ cdef class ConsumeConnection(ClientConnection):
         if inbox.columns is not None and not is_hopeless:
             inbox.columns.add(self, data + 10, <int64_t> get_be64(data), attempts, data + MESSAGE_HEADER_SIZE,
                               size - MESSAGE_HEADER_SIZE)
-            return inbox.turn_block()
+            return inbox.set_block_aside()
         message = Message.__new__(Message)
         append(self, message)
         message.timestamp_ns = <int64_t> get_be64(data)
@@ -203,7 +204,7 @@ cdef class ConsumeConnection(ClientConnection):
         return 0
 
     cdef int forget(self, Message message) except -1:
-        """It may be handed back at a stop; until then nsqd's timeout decides."""
+        """Remember it for a stop, which may hand it back; without a stop nsqd's timeout decides."""
         self.in_flight -= 1
         if self.is_open:
             if len(self.forgotten) >= FORGOTTEN_MAX:
@@ -216,11 +217,11 @@ cdef class ConsumeConnection(ClientConnection):
         memcpy(place, name, size)
         memcpy(place + size, identity, MESSAGE_ID_SIZE)
         memcpy(place + size + MESSAGE_ID_SIZE, <const char *> tail, len(tail))
-        # The last one in flight: nsqd has nothing more for us before it knows.
-        return self.write() if self.in_flight == 0 and not self.is_flushing else self.mark()
+        # The last one in flight: nsqd sends nothing more until it is told.
+        return self.write() if self.in_flight == 0 and not self.is_flushing else self.schedule_flush()
 
     def set_rdy(self, Py_ssize_t count):
-        """RDY, if it is another than before."""
+        """Send RDY, unless it is unchanged."""
         if count != self.rdy and self.is_open and not self.is_leaving:
             self.rdy = count
             self.tell(b"RDY %d\n" % count)
@@ -230,13 +231,13 @@ cdef class ConsumeConnection(ClientConnection):
         self.room_at = count
 
     def leave(self):
-        """CLS; the future is done when nsqd sends nothing more. What still comes is handed back."""
+        """Send CLS; the future is done when nsqd sends nothing more. Further messages are handed back."""
         self.is_leaving = True
         self.rdy = 0
         return self.ask(b"CLS\n")
 
     def hand_back(self):
-        """Requeue at once what is unanswered; returns how many that were."""
+        """Requeue all unanswered messages at once; return how many there were."""
         cdef Py_ssize_t count = 0
         while self.first is not NULL:
             count += (<Message> self.first).requeue(0, backoff=False)
@@ -245,7 +246,7 @@ cdef class ConsumeConnection(ClientConnection):
         return count + len(self.forgotten)
 
     def touch_before(self, int64_t before_ns):
-        """Touch what came, or was touched, before that moment; returns how many that were."""
+        """Touch messages received, or last touched, before that moment; return how many there were."""
         cdef void *place = self.first
         cdef Py_ssize_t count = 0
         while place is not NULL:
@@ -255,12 +256,12 @@ cdef class ConsumeConnection(ClientConnection):
         return count
 
     def requeue_delay_ms(self, int attempts):
-        """default_requeue_delay × attempts, max_requeue_delay at most."""
+        """Return default_requeue_delay × attempts, at most max_requeue_delay."""
         return self.inbox.delay_ms(attempts)
 
     cdef Py_ssize_t tell_run(self, bytes name, bytes identities, bytes chosen, Py_ssize_t first, Py_ssize_t last,
                              bytes tail, bint is_answer) except -1:
-        """The command for each chosen row from `first` to before `last`; returns how many that were."""
+        """Write the command for each chosen row from `first` to before `last`; return for how many."""
         cdef const char *is_chosen = chosen
         cdef const char *identity = identities
         cdef Py_ssize_t name_size = len(name), tail_size = len(tail), row, count = 0
@@ -283,13 +284,14 @@ cdef class ConsumeConnection(ClientConnection):
         if self.in_flight == 0 and not self.is_flushing:
             self.write()
         else:
-            self.mark()
+            self.schedule_flush()
         return count
 
 
 cdef Py_ssize_t tell_rows(list connections, bytes identities, bytes sources, bytes chosen, bytes name, bytes tail,
                           bint is_answer) except -1:
-    """To each row's own connection; returns how many were told. One pass: rows of one connection stand together."""
+    """Send each row's command to its own connection; return how many were sent. One pass: rows of a connection are
+    adjacent."""
     cdef const uint16_t *source = <const uint16_t *> <const char *> sources
     cdef ConsumeConnection connection
     cdef Py_ssize_t count = len(chosen), first = 0, last, told = 0
@@ -308,7 +310,8 @@ cdef Py_ssize_t tell_rows(list connections, bytes identities, bytes sources, byt
 
 
 def finish_rows(list connections not None, bytes identities not None, bytes sources not None, bytes chosen not None):
-    """FIN to the rows whose byte in `chosen` is not 0; returns how many were told. In backoff they are one success.
+    """Send FIN for the rows whose byte in `chosen` is not 0; return how many were sent. In backoff they are one
+    success.
 
     `sources` are uint16, the index of each row's connection in `connections`; `identities` 16 bytes each.
     """
@@ -326,7 +329,7 @@ def finish_rows(list connections not None, bytes identities not None, bytes sour
 
 def requeue_rows(list connections not None, bytes identities not None, bytes sources not None, bytes chosen not None,
                  int64_t delay_ms, bint backoff=False):
-    """REQ likewise; with `backoff` they are one failure."""
+    """The same with REQ; with `backoff` they are one failure."""
     cdef MessageQueue inbox
     cdef Py_ssize_t told
     if not connections:
@@ -334,7 +337,7 @@ def requeue_rows(list connections not None, bytes identities not None, bytes sou
     inbox = (<ConsumeConnection?> connections[0]).inbox
     if b"\1" in chosen:
         if backoff:
-            inbox.owner.on_failure()  # before REQ: no more is to come meanwhile
+            inbox.owner.on_failure()  # before REQ, so that no more comes meanwhile
         elif inbox.reports_success:
             inbox.owner.on_neutral()
     told = tell_rows(connections, identities, sources, chosen, b"REQ ", b" %d\n" % delay_ms, True)
@@ -343,7 +346,7 @@ def requeue_rows(list connections not None, bytes identities not None, bytes sou
 
 
 def touch_rows(list connections not None, bytes identities not None, bytes sources not None, bytes chosen not None):
-    """TOUCH likewise."""
+    """The same with TOUCH."""
     cdef Py_ssize_t told = tell_rows(connections, identities, sources, chosen, b"TOUCH ", NEWLINE, False)
     if told:
         (<ConsumeConnection> connections[0]).inbox.touched += told
@@ -352,7 +355,7 @@ def touch_rows(list connections not None, bytes identities not None, bytes sourc
 
 @cython.final
 cdef class MessageQueue(MessageIterator):
-    """What came and nobody took yet."""
+    """The messages that were received and not taken yet."""
 
     def __init__(self, loop, owner, int attempts_max, int64_t requeue_delay_ms, int64_t requeue_delay_ms_max):
         super().__init__(loop)
@@ -377,7 +380,7 @@ cdef class MessageQueue(MessageIterator):
         return 0
 
     cdef object pop(self):
-        """The next one whose connection still lives, or None."""
+        """Return the next one whose connection is still open, or None."""
         cdef Message message
         while self.start < len(self.queue):
             message = <Message> self.queue[self.start]
@@ -400,7 +403,7 @@ cdef class MessageQueue(MessageIterator):
         return MessageIterator.__anext__(self)
 
     def take(self, Py_ssize_t count_max):
-        """Up to so many messages, without waiting."""
+        """Return up to so many messages, without waiting."""
         cdef list found = []
         cdef Message message
         while len(found) < count_max:
@@ -411,7 +414,7 @@ cdef class MessageQueue(MessageIterator):
         return found
 
     def gather_columns(self, Py_ssize_t count_max):
-        """From here on messages become columns of up to `count_max` rows, those that wait included."""
+        """From here on gather messages as columns of up to `count_max` rows, including those that wait."""
         cdef Message message
         self.columns_count_max = count_max
         if self.columns is not None:
@@ -420,20 +423,20 @@ cdef class MessageQueue(MessageIterator):
         for message in self.take(len(self.queue)):
             self.columns.add(message.connection, message.identity, message.timestamp_ns, message.attempts, message.body,
                              len(message.body))
-            # The row answers for it now.
+            # The row is answered instead.
             message.is_answered = True
             unlink(message)
-            self.turn_block()
+            self.set_block_aside()
 
-    cdef int turn_block(self) except -1:
-        """A block that is full stands aside."""
+    cdef int set_block_aside(self) except -1:
+        """Put a full block aside."""
         if self.columns.count >= self.columns_count_max:
             self.blocks.append(self.columns)
             self.columns = Columns()
         return 0
 
     def take_columns(self):
-        """The oldest block, or None: there is nothing, or it is not gathered so."""
+        """Return the oldest block, or None: nothing is there, or nothing is gathered as columns."""
         if self.blocks:
             return (<Columns> self.blocks.pop(0)).take()
         return self.columns.take() if self.columns is not None and self.columns.count else None

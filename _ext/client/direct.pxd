@@ -1,4 +1,4 @@
-"""One connection over which a thread publishes and waits for each answer, without an event loop."""
+"""A connection over which a thread publishes and waits for each answer, without an event loop."""
 
 from libc.stdint cimport int64_t
 
@@ -7,9 +7,9 @@ from nsqfast._ext.protocol.buffer cimport ReadBuffer, WriteBuffer
 
 
 cdef enum Event:
-    EVENT_WAIT        # all that can be done now is done
-    EVENT_FRAME       # a frame stands at the front of the input: whole, or of a size that none can have
-    EVENT_FULL        # the input has no room for what comes
+    EVENT_WAIT        # nothing more can be done now
+    EVENT_FRAME       # a frame is at the front of the input: complete, or of an impossible size
+    EVENT_FULL        # the input buffer is full
     EVENT_EOF         # nsqd closed the connection
     EVENT_BROKEN      # `broken_errno` says why
 
@@ -17,7 +17,7 @@ cdef enum Event:
 cdef class Direct:
     #   output.data          command_start        command_end        output.size
     #    | NOPs left over     | the publish        | NOPs             |
-    # `sent` bytes from the front are the kernel's; between two calls there is seldom anything.
+    # `sent` bytes from the front were handed to the kernel; between two calls the buffer is usually empty.
     cdef int fd
     cdef bint has_fd                 # and nobody else has it
     cdef ReadBuffer input

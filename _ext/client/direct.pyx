@@ -1,19 +1,19 @@
-"""A publish costs two system calls here, and nobody else is woken for it.
+"""A publish costs two system calls and wakes no other thread.
 
-What becomes of a publish depends on how far it had left when something went wrong:
+The outcome of a failed publish depends on how much of it was written:
 
     what happens            | nothing was written   | something was written
     ------------------------|-----------------------|----------------------------------------------
-    an error frame          | ConnectError          | PublishRefusedError: nsqd's word
+    an error frame          | ConnectError          | PublishRefusedError: nsqd's text
     nsqd hangs up, an error | ConnectError          | OutcomeUnknownError
     of the system, time up, |                       |
-    what is no answer       |                       |
+    not an answer           |                       |
     a signal's handler      | its exception         | its exception
     raises                  |                       |
 
-After each of them the connection is closed, for an answer that comes late would be taken for the next one's. nsqd
-itself closes it after every error that it can answer a publish with (spec nsqd-tcp §6). An answer counts only when all
-of the publish was written.
+After each of them the connection is closed, because a late answer would be taken for the next one's. nsqd itself closes
+it after every error with which it answers a publish (spec nsqd-tcp §6). An answer counts only once all of the publish
+was written.
 """
 
 cimport cython
@@ -38,7 +38,7 @@ from nsqfast._ext.protocol.publish_command cimport write_checked
 from nsqfast.errors import ConnectError, OutcomeUnknownError, PublishRefusedError
 
 cdef enum:
-    # One sleep is never longer; it goes on after it.
+    # The longest single sleep; longer waits take several.
     SLEEP_MS_MAX = 3600000
 
 cdef double SECOND_NS = 1e9
@@ -50,13 +50,13 @@ cdef int64_t MILLISECOND_NS = 1000000
 cdef class Direct:
     """Takes over a connected socket, TCP or Unix and without TLS or compression, on which IDENTIFY and AUTH are done.
 
-    Nobody answers heartbeats between two calls: IDENTIFY turns them off, or a call comes in time.
+    Heartbeats are not answered between two calls: IDENTIFY turns them off, or calls come often enough.
     """
 
     def __cinit__(self, int fd):
         cdef int yes = 1
         os.set_blocking(fd, False)
-        # The end of a large publish is not to wait for acknowledgements. A Unix socket knows no such option.
+        # The end of a large publish must not wait for acknowledgements. A Unix socket has no such option.
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes))
         self.input = ReadBuffer(INPUT_SIZE)
         self.output = WriteBuffer()
@@ -69,11 +69,12 @@ cdef class Direct:
             close(self.fd)
 
     def ask(self, bytes head not None, body not None, double timeout_s):
-        """Publish and return the data of nsqd's answer. `head` is the command's line with its newline, `body` the
-        bytes of a PUB or DPUB, or the list of an MPUB's.
+        """Publish and return the data of nsqd's answer. `head` is the command's line with its newline, `body` the bytes
+        of a PUB or DPUB, or the list of an MPUB's bodies.
 
-        ConnectError: nsqd certainly did not take it. OutcomeUnknownError: it may have. PublishRefusedError: it said no,
-        or would (an empty body). RuntimeError: another call waits for its answer (see `is_busy`), nothing was done.
+        ConnectError: nsqd certainly did not take it. OutcomeUnknownError: it may have. PublishRefusedError: it refused,
+        or would refuse (an empty body). RuntimeError: another call waits for its answer (see `is_busy`), nothing was
+        done.
         """
         if not timeout_s > 0:
             raise ValueError(f"timeout_s is {timeout_s}: an answer takes time")
@@ -89,7 +90,7 @@ cdef class Direct:
             self.clean_up()
 
     def close(self):
-        """Hang up; a call that waits for its answer gets it first."""
+        """Close the connection; a call that waits for its answer gets that first."""
         if self.is_open:
             self.end("closed")
         if not self.is_busy:
@@ -101,12 +102,13 @@ cdef class Direct:
         try:
             return self.await_answer(deadline_ns)
         except BaseException as error:
-            # What is not foreseen here, like Ctrl-C, leaves an answer behind that may still come.
+            # An unexpected exception, such as Ctrl-C, leaves an answer behind that may still come.
             self.end(f"interrupted by {type(error).__name__}")
             raise
 
     cdef bytes await_answer(self, int64_t deadline_ns):
-        """The one place that gives the interpreter's lock away; what needs it is seldom, and done between two goes."""
+        """The only place that releases the interpreter's lock; what needs the lock is rare, and done between two
+        rounds."""
         cdef Event event = EVENT_FULL
         cdef bytes answer
         while True:
@@ -127,7 +129,7 @@ cdef class Direct:
             self.check(deadline_ns)
 
     cdef int check(self, int64_t deadline_ns) except -1:
-        """Before each sleep, so that a signal that came a moment ago is not slept over."""
+        """Run before each sleep, so that a signal that has just come is not slept over."""
         PyErr_CheckSignals()
         if now_monotonic() >= deadline_ns:
             raise self.break_off("no answer in time")
@@ -136,7 +138,7 @@ cdef class Direct:
     # -- without the interpreter's lock --------------------------------------------------------------------------------
 
     cdef Event transfer(self) noexcept nogil:
-        """Read first: that nsqd has hung up is to be known before anything is written."""
+        """Read first: if nsqd has closed the connection, nothing must be written."""
         cdef Event event = self.receive()
         if event == EVENT_WAIT and self.sent < self.output.size:
             event = self.write()
@@ -164,7 +166,7 @@ cdef class Direct:
         return EVENT_FRAME
 
     cdef Event write(self) noexcept nogil:
-        """All that the kernel takes. Once the publish has left, the answer is looked for."""
+        """Write all that the kernel takes. Once the publish was written, look for the answer."""
         cdef bint had_left = self.sent >= self.command_end
         cdef ssize_t taken
         cdef Event event
@@ -176,14 +178,14 @@ cdef class Direct:
                 break
             elif errno != EINTR:
                 self.broken_errno = errno
-                event = self.receive()  # nsqd may have said why
+                event = self.receive()  # nsqd may have sent the reason
                 return EVENT_BROKEN if event == EVENT_WAIT else event
         if self.sent >= self.command_end and not had_left:
             self.busy_poll.begin(now_monotonic())
         return EVENT_WAIT
 
     cdef void sleep(self, int64_t deadline_ns) noexcept nogil:
-        """Until the socket is ready, the time is up, or a signal comes."""
+        """Sleep until the socket is ready, the time is up, or a signal comes."""
         cdef int64_t left_ms = (deadline_ns - now_monotonic()) // MILLISECOND_NS + 1
         cdef pollfd waited
         waited.fd = self.fd
@@ -193,7 +195,7 @@ cdef class Direct:
     # -- what came -----------------------------------------------------------------------------------------------------
 
     cdef bytes take_frame(self):
-        """The answer; None for a heartbeat, which is answered behind the publish."""
+        """Return the answer; None for a heartbeat, which is answered behind the publish."""
         cdef const char *place = self.input.data + self.input.start
         cdef Py_ssize_t size = get_be32(place)
         cdef int frame_type
@@ -221,24 +223,24 @@ cdef class Direct:
     # -- the end -------------------------------------------------------------------------------------------------------
 
     cdef object break_off(self, str reason):
-        """Ends the connection; returns what to raise."""
+        """End the connection; return the exception to raise."""
         self.end(reason)
         return OutcomeUnknownError(reason) if self.sent > self.command_start else ConnectError(reason)
 
     cdef object refuse(self, str text):
-        """The same for an error frame."""
+        """End the connection after an error frame; return the exception to raise."""
         self.end(text)
         return PublishRefusedError(text) if self.sent > self.command_start else ConnectError(text)
 
     cdef int end(self, str reason) except -1:
-        """`error` is never raised itself: its traceback would hold on to whoever holds this connection."""
+        """Never raise `error` itself: its traceback would keep references to whatever refers to this connection."""
         if self.is_open:
             self.is_open = False
             self.error = ConnectError(reason)
         return 0
 
     cdef int clean_up(self) except -1:
-        """Make ready for the next call, or close."""
+        """Prepare for the next call, or close."""
         if self.sent == self.output.size or not self.is_open:
             self.output.clear()
             self.sent = 0
@@ -251,7 +253,7 @@ cdef class Direct:
 
 
 cdef bint has_frame(const char *data, Py_ssize_t size) noexcept nogil:
-    """A size that no frame can have counts as one: whoever takes it says so."""
+    """Whether a frame is complete, or has an impossible size, which the caller then reports."""
     return size >= 4 and (not is_frame_size(get_be32(data)) or size - 4 >= get_be32(data))
 
 

@@ -5,11 +5,11 @@ from libc.stdint cimport int64_t
 
 cdef class MessageIterator:
     cdef object loop
-    cdef object waiters         # deque of futures: somebody wants an item
-    cdef Py_ssize_t left_count  # how many of them were left behind, at most, since they were last looked through
-    cdef list thresholds        # of [count, future]: somebody wants so many
+    cdef object waiters         # deque of futures of those who wait for an item
+    cdef Py_ssize_t left_count  # how many of them may be abandoned, at most, since the last clean-up
+    cdef list thresholds        # of [count, future] of those who wait for so many
     cdef readonly bint is_stopped
-    cdef int64_t turn_ns        # when the loop last had its turn, as far as we know
+    cdef int64_t loop_ran_ns    # when the loop last ran, as far as we know
 
     cdef object pop(self)
     cdef Py_ssize_t waiting(self) noexcept

@@ -1,4 +1,4 @@
-"""What `async for` over messages costs: one small object that knows at once, or waits on a future of the loop."""
+"""Makes `async for` over messages cheap: one small object that has the item, or waits on a future of the loop."""
 
 from collections import deque
 
@@ -12,21 +12,21 @@ cdef extern from "Python.h":
     Py_ssize_t PY_SSIZE_T_MAX
 
 
-# Somebody who never waits, because there is always an item, lets the loop have its turn after this long.
+# A task that never waits, because there is always an item, lets the loop run after this long.
 cdef int64_t TURN_NS = 5000000
 
 
 cdef class MessageIterator:
-    """Who fills it says how many items it has, gives the next one, and calls `wake`."""
+    """A subclass says how many items it has, returns the next one, and calls `wake`."""
 
     def __init__(self, loop):
         self.loop = loop
         self.thresholds = []
         self.waiters = deque()
-        self.turn_ns = monotonic_ns()
+        self.loop_ran_ns = monotonic_ns()
 
     cdef object pop(self):
-        """The next item, or None."""
+        """Return the next item, or None."""
         return None
 
     cdef Py_ssize_t waiting(self) noexcept:
@@ -37,7 +37,7 @@ cdef class MessageIterator:
 
     cdef int wake(self) except -1:
         cdef Py_ssize_t count = self.waiting()
-        self.turn_ns = monotonic_ns()
+        self.loop_ran_ns = monotonic_ns()
         if self.thresholds:
             for threshold in list(self.thresholds):
                 if count >= threshold[0] or self.is_stopped:
@@ -54,7 +54,7 @@ cdef class MessageIterator:
         return 0
 
     cdef int note_left(self) except -1:
-        """Somebody waits no more. Where that may be half of them, those who still do are sorted out."""
+        """Count a waiter that gave up. Once half of them may have, remove those that did."""
         self.left_count += 1
         if self.left_count * 2 > len(self.waiters):
             self.waiters = deque([future for future in self.waiters if not future.done()])
@@ -67,11 +67,11 @@ cdef class MessageIterator:
     def __anext__(self):
         cdef Next awaited = Next.__new__(Next)
         awaited.source = self
-        awaited.must_yield = monotonic_ns() - self.turn_ns > TURN_NS
+        awaited.must_yield = monotonic_ns() - self.loop_ran_ns > TURN_NS
         return awaited
 
     def wait_for(self, Py_ssize_t count):
-        """A future that is done when so many are here, or none will come any more."""
+        """Return a future that is done when so many items are here, or no more will come."""
         future = self.loop.create_future()
         if self.is_stopped or self.waiting() >= count:
             future.set_result(None)
@@ -81,24 +81,24 @@ cdef class MessageIterator:
         return future
 
     def end(self):
-        """Give out nothing more. It touches nothing else: a signal handler, or another thread, may call it, and has
+        """Give out nothing more. It touches nothing else, so a signal handler or another thread may call it, and have
         `stop` called on the loop."""
         self.is_stopped = True
 
     def stop(self):
-        """Whoever waits for a message learns that there will be none."""
+        """Tell all who wait for a message that there will be none."""
         self.is_stopped = True
         self.wake()
 
     def wait_stopped(self):
-        """A future that is done at the stop."""
+        """Return a future that is done at the stop."""
         return self.wait_for(PY_SSIZE_T_MAX)
 
 
 @cython.final
 @cython.freelist(256)
 cdef class Next:
-    """The next item of a source, to be awaited once: at once if it is there, else when it comes."""
+    """An awaitable for the next item, to be awaited once: at once if it is there, else when it comes."""
 
     def __await__(self):
         return self
@@ -110,7 +110,7 @@ cdef class Next:
         cdef MessageIterator source = self.source
         if self.must_yield:
             self.must_yield = False
-            source.turn_ns = monotonic_ns()
+            source.loop_ran_ns = monotonic_ns()
             return None
         while True:
             if self.waited is not None:
@@ -128,7 +128,7 @@ cdef class Next:
             self.waited = iter(future)
 
     def throw(self, kind, value=None, traceback=None):
-        """The task was cancelled; the item that it was woken for is somebody else's."""
+        """The task was cancelled; another one gets the item that it was woken for."""
         self.source.wake()
         self.source.note_left()
         raise kind if value is None else value

@@ -1,7 +1,7 @@
-"""The n-th answer of a connection belongs to its n-th command: a deque per connection is all the book-keeping there is.
+"""The n-th answer of a connection belongs to its n-th command: a deque per connection is enough.
 
-What breaks with a connection is sent again on another one, in order: freely if nsqd certainly did not take it, else as
-often as `retries` allows, because then it may be there twice.
+When a connection breaks, its unanswered publishes are sent again on another one, in order: always if nsqd certainly did
+not take them, else as often as `retries` allows, because then they may arrive twice.
 """
 
 from asyncio import InvalidStateError, _get_running_loop
@@ -28,7 +28,7 @@ cdef double SECOND_NS = 1e9
 @cython.final
 @cython.freelist(1024)
 cdef class Pending:
-    """One PUB, MPUB or DPUB without an answer."""
+    """A PUB, MPUB or DPUB without an answer."""
 
 
 cdef class PublishConnection(ClientConnection):
@@ -40,31 +40,31 @@ cdef class PublishConnection(ClientConnection):
 
     def connection_made(self, transport):
         super().connection_made(transport)
-        self.turn_later = self.turn
+        self.continue_poll_later = self.continue_poll
 
     cdef int publish(self, Pending pending) except -1:
         write_publish(self.output, pending.head, pending.body, pending.size)
         self.waiting.append(pending)
         self.unsent += 1
         if len(self.waiting) > 1:
-            return self.mark()
-        # Somebody who waits for each answer is not to wait for the end of the turn, too.
+            return self.schedule_flush()
+        # A caller who waits for each answer should not have to wait for the end of the turn, too.
         self.write()
         self.busy_poll.begin(monotonic_ns())
-        return self.ask_turn()
+        return self.schedule_poll()
 
-    cdef int ask_turn(self) except -1:
-        if self.busy_poll.is_on and not self.is_turning:
-            self.is_turning = True
-            self.call_soon(self.turn_later)
+    cdef int schedule_poll(self) except -1:
+        if self.busy_poll.is_on and not self.is_poll_scheduled:
+            self.is_poll_scheduled = True
+            self.call_soon(self.continue_poll_later)
         return 0
 
-    def turn(self):
-        """Called once per turn of the loop during a look; that the loop does not sleep is all it is for."""
-        self.is_turning = False
+    def continue_poll(self):
+        """Called once per turn of the loop during a busy poll; its only purpose is to keep the loop from sleeping."""
+        self.is_poll_scheduled = False
         self.busy_poll.check(monotonic_ns())
         if self.is_open:
-            self.ask_turn()
+            self.schedule_poll()
 
     cdef int write(self) except -1:
         if self.is_open and not self.write_paused:
@@ -83,7 +83,7 @@ cdef class PublishConnection(ClientConnection):
         try:
             pending.future.set_result(None)
         except InvalidStateError:
-            pass  # its caller went away, or its time was up
+            pass  # its caller gave up, or its time was up
         return 0
 
     cdef int on_error(self, str text) except -1:
@@ -98,7 +98,7 @@ cdef class PublishConnection(ClientConnection):
             self.waiting.clear()
             self.dispatcher.take_back(self, left)
             self.dispatcher = None
-        self.turn_later = None  # refers back to this object
+        self.continue_poll_later = None  # refers back to this object
         return ClientConnection.end(self)
 
     def unanswered(self):
@@ -106,14 +106,14 @@ cdef class PublishConnection(ClientConnection):
         return len(self.waiting)
 
     def futures(self):
-        """Those of all that has no answer yet, in order."""
+        """The futures of all unanswered publishes, in order."""
         cdef Pending pending
         return [pending.future for pending in self.waiting if not pending.future.done()]
 
 
 @cython.final
 cdef class Dispatcher:
-    """All connections of a producer, and all it has not been answered yet: `count` publishes of `size` bytes."""
+    """All connections of a producer, and all its unanswered publishes: `count` of them, of `size` bytes."""
 
     def __init__(self, loop, Py_ssize_t count_max, Py_ssize_t size_max, int retries, double timeout_s, bint is_sticky):
         self.loop = loop
@@ -130,23 +130,23 @@ cdef class Dispatcher:
         self.timer = self.failure = None
         self.timer_ns = INT64_MAX
         self.drains = []
-        self.link_waiters = []
+        self.connection_waiters = []
         self.lost = {}
         self.heads = {}
         self.reason = "not connected yet"
 
     def join(self, PublishConnection connection not None, Py_ssize_t place):
-        """A connection that is ready; `place` is its rank among the open ones of a sticky producer."""
+        """Add a connection that is ready; `place` is its rank among the open ones of a sticky producer."""
         if not connection.is_open:
             return
         connection.dispatcher = self
         self.connections.insert(min(place, len(self.connections)), connection)
         while self.backlog and self.connections:
             self.give(self.backlog.popleft())
-        resolve(self.link_waiters)
+        resolve(self.connection_waiters)
 
     def retire(self, PublishConnection connection not None):
-        """Give it nothing more; returns the futures of what it still owes."""
+        """Give it nothing more; return the futures of its unanswered publishes."""
         if connection not in self.connections:
             return []
         self.connections.remove(connection)
@@ -154,50 +154,50 @@ cdef class Dispatcher:
         return connection.futures()
 
     def ping(self):
-        """Write a NOP to every connection; returns whether there is one."""
+        """Write a NOP to every connection; return whether there is one."""
         for connection in self.connections:
             (<PublishConnection> connection).tell(b"NOP\n")
         return len(self.connections) > 0
 
-    def wait_link(self):
-        """A future that is done when there is a new connection."""
-        return add_waiter(self.link_waiters, self.create_future())
+    def wait_connection(self):
+        """Return a future that is done when there is a new connection."""
+        return add_waiter(self.connection_waiters, self.create_future())
 
     # -- in ------------------------------------------------------------------------------------------------------------
 
     def send(self, str topic not None, body, bint is_piped):
-        """PUB; the future is done when nsqd has taken it."""
+        """Send a PUB; the future is done when nsqd has taken it."""
         body = as_body(body)
-        return self.submit(self.take_in(self.head(topic), body, len(<bytes> body), is_piped))
+        return self.submit(self.make_pending(self.head(topic), body, len(<bytes> body), is_piped))
 
     def send_many(self, str topic not None, list bodies not None, bint is_piped):
-        """MPUB: all of them or none."""
+        """Send an MPUB: nsqd takes all of the bodies or none."""
         cdef list kept = []
         cdef Py_ssize_t size = as_bodies(bodies, kept)
-        return self.submit(self.take_in(b"M" + self.head(topic), kept, size, is_piped))
+        return self.submit(self.make_pending(b"M" + self.head(topic), kept, size, is_piped))
 
     def send_encoded(self, str topic not None, Encoded bodies not None, bint is_piped):
-        """Likewise, with bodies that were put together before."""
-        return self.submit(self.take_in(b"M" + self.head(topic), bodies, len(bodies.data) - 4, is_piped))
+        """Send an MPUB with bodies that were encoded before."""
+        return self.submit(self.make_pending(b"M" + self.head(topic), bodies, len(bodies.data) - 4, is_piped))
 
     def send_later(self, str topic not None, body, int64_t delay_ms, bint is_piped):
-        """DPUB."""
+        """Send a DPUB."""
         body = as_body(body)
         line = b"D" + self.head(topic).rstrip() + b" %d\n" % delay_ms
-        return self.submit(self.take_in(line, body, len(<bytes> body), is_piped))
+        return self.submit(self.make_pending(line, body, len(<bytes> body), is_piped))
 
     def send_again(self, str topic not None, body, double timeout_s, bint may_be_there):
-        """PUB of a message that was sent in vain before, over another connection than ours."""
+        """Send a PUB that failed on a connection which is not one of these."""
         cdef Pending pending
         body = as_body(body)
-        pending = self.take_in(self.head(topic), body, len(<bytes> body), False)
+        pending = self.make_pending(self.head(topic), body, len(<bytes> body), False)
         pending.tries_left = max(0, self.retries - 1)
         pending.deadline_ns = monotonic_ns() + <int64_t> (timeout_s * SECOND_NS)
         self.resent += may_be_there
         return self.submit(pending)
 
-    cdef Pending take_in(self, bytes head, object body, Py_ssize_t size, bint is_piped):
-        """Counted, and not sent yet."""
+    cdef Pending make_pending(self, bytes head, object body, Py_ssize_t size, bint is_piped):
+        """Count a publish without sending it yet."""
         cdef Pending pending
         if self.is_closed:
             raise ClosedError(self.why_closed)
@@ -227,7 +227,7 @@ cdef class Dispatcher:
         return pending.future
 
     cdef int set_timer(self, int64_t deadline_ns) except -1:
-        """Call `tick` then; not sooner than in a moment, for what is due together is dealt with together."""
+        """Have `tick` called then, or slightly later, so that deadlines close together share a call."""
         cdef double delay_s = (deadline_ns - monotonic_ns()) / SECOND_NS
         if self.timer is not None:
             self.timer.cancel()
@@ -236,14 +236,14 @@ cdef class Dispatcher:
         return 0
 
     cdef int check_thread(self) except -1:
-        """A loop may go on in another thread; what is not in that loop breaks it without a trace."""
+        """Raise outside the running loop, which a call would corrupt without a trace. A loop may change threads."""
         if _get_running_loop() is not self.loop:
             raise ClosedError("the producer was started in another event loop; make one in each event loop")
         self.thread_id = PyThread_get_thread_ident()
         return 0
 
     cdef bytes head(self, str topic):
-        """The line of a PUB; a name that nsqd would refuse, and with it the connection, is refused here."""
+        """Return the line of a PUB; refuse a name that nsqd would refuse by closing the connection."""
         cdef object found = self.heads.get(topic)
         if found is None:
             if not is_valid_name(topic):
@@ -261,8 +261,8 @@ cdef class Dispatcher:
             return 0
         if self.is_sticky or open_count == 1:
             return (<PublishConnection> self.connections[0]).publish(pending)
-        self.turn = (self.turn + 1) % open_count
-        return (<PublishConnection> self.connections[self.turn]).publish(pending)
+        self.next_index = (self.next_index + 1) % open_count
+        return (<PublishConnection> self.connections[self.next_index]).publish(pending)
 
     # -- out -----------------------------------------------------------------------------------------------------------
 
@@ -280,12 +280,12 @@ cdef class Dispatcher:
         self.failed += 1
         pending.future.set_exception(error)
         if pending.is_piped:
-            pending.future.exception()  # looked at: flush and close raise it
+            pending.future.exception()  # marks it as retrieved: flush and close raise it
             self.note_lost(pending.head.split()[1].decode("ascii"), message_count(pending.body), error)
         return 0
 
     def note_lost(self, str topic not None, Py_ssize_t count, error not None):
-        """So many messages that nobody waits for were not published."""
+        """Count messages that nobody waits for as not published."""
         if self.failure is None:
             self.failure = error
         self.lost[topic] = self.lost.get(topic, 0) + count
@@ -299,7 +299,7 @@ cdef class Dispatcher:
         return self.fail(pending, error)
 
     cdef int take_back(self, PublishConnection connection, list left) except -1:
-        """A connection ended; what it owed goes to another one, or waits, or fails."""
+        """A connection ended: send its unanswered publishes over another one, let them wait, or fail them."""
         cdef Pending pending
         cdef Py_ssize_t certain_from = 0 if connection.was_refused else len(left) - connection.unsent
         cdef list again = []
@@ -327,7 +327,7 @@ cdef class Dispatcher:
     # -- waiting -------------------------------------------------------------------------------------------------------
 
     def unanswered(self):
-        """The futures of all that has no answer yet, roughly in order."""
+        """The futures of all unanswered publishes, roughly in order."""
         cdef list found = []
         cdef Pending pending
         for connection in (*self.connections, *self.retired):
@@ -338,21 +338,21 @@ cdef class Dispatcher:
         return found
 
     cpdef bint has_room(self):
-        """At most half of what may wait does, and what was refused last fits now."""
+        """Whether at most half of the limit waits, and the publish that was refused last fits now."""
         return self.count == 0 or (self.count * 2 <= self.count_max and self.size * 2 <= self.size_max
                                    and self.size + self.wanted_size <= self.size_max)
 
     def wait_room(self):
-        """A future that is done when there is room."""
+        """Return a future that is done when there is room."""
         return add_waiter(self.drains, self.create_future())
 
     def take_failure(self):
-        """The first failure of a piped publish since the last call, or None."""
+        """Return the first failure of a piped publish since the last call, or None."""
         failure, self.failure = self.failure, None
         return failure
 
     def take_lost(self):
-        """How many messages of piped publishes failed since the last call, by topic."""
+        """Return how many messages of piped publishes failed since the last call, by topic."""
         lost, self.lost = self.lost, {}
         return lost
 
@@ -365,9 +365,9 @@ cdef class Dispatcher:
             self.set_timer(next_ns)
 
     def expire(self, int64_t now_ns):
-        """Fail what has waited too long. What was sent keeps its place, because its answer may still come.
+        """Fail publishes that have waited too long. A sent one keeps its place, because its answer may still come.
 
-        Returns the next deadline. They stand in order, all but a few; those come a little late.
+        Return the next deadline. Nearly all are in order; the others are noticed a little late.
         """
         cdef Pending pending
         cdef int64_t next_ns = INT64_MAX
@@ -384,7 +384,7 @@ cdef class Dispatcher:
         return next_ns
 
     cdef int fail_in_place(self, Pending pending, object error) except -1:
-        """One that was sent: its place is given back by the answer, or with the connection."""
+        """Fail a sent publish; its place is freed by the answer, or with the connection."""
         if not pending.future.done():
             self.count += 1
             self.size += pending.size
@@ -392,12 +392,12 @@ cdef class Dispatcher:
         return 0
 
     def fail_waiting(self, str why not None):
-        """Fail what waits for a connection; none of it was sent."""
+        """Fail all that wait for a connection; none of them was sent."""
         while self.backlog:
             self.fail(self.backlog.popleft(), NotConnectedError(why))
 
     def close(self, str why not None):
-        """Take nothing more; what waits for a connection fails, the rest when its connection ends."""
+        """Take nothing more; fail what waits for a connection, and the rest when its connection ends."""
         self.is_closed = True
         self.why_closed = why
         if self.timer is not None:
@@ -406,12 +406,12 @@ cdef class Dispatcher:
         self.fail_waiting(f"the producer was closed: {self.reason}")
 
     def forbid(self, str why not None):
-        """Take nothing more, and touch neither the loop nor a connection: they belong to another process."""
+        """Take nothing more, without touching the loop or a connection: they belong to another process."""
         self.is_closed = True
         self.why_closed = why
 
     def abandon(self, str why not None):
-        """Take nothing more; all fails now, for the loop ends."""
+        """Take nothing more and fail everything now, because the loop ends."""
         cdef Pending pending
         self.close(why)
         for connection in (*self.connections, *self.retired):
@@ -420,7 +420,7 @@ cdef class Dispatcher:
 
 
 cdef object add_waiter(list futures, object future):
-    """Those who gave up waiting leave theirs behind; as a rule they had waited longest."""
+    """Add a future after removing those of callers who gave up; usually these are the oldest."""
     while futures and futures[0].done():
         futures.pop(0)
     futures.append(future)
@@ -428,7 +428,7 @@ cdef object add_waiter(list futures, object future):
 
 
 cdef int resolve(list futures) except -1:
-    """Wake all who wait for it."""
+    """Wake all who wait for one of these futures."""
     waiting = futures[:]
     futures.clear()
     for future in waiting:

@@ -6,11 +6,11 @@ from nsqfast._ext.protocol.buffer cimport WriteBuffer
 
 
 cdef class Rows:
-    """The bodies of one batch, to be read in order; they are checked once, when this is made."""
+    """The bodies of one batch, to be read in order; they are checked once, by the constructor."""
     cdef readonly Py_ssize_t count
     cdef readonly Py_ssize_t next       # the first row that was not written yet
     cdef bytes bodies
-    cdef bytes offsets                  # int64, of each body's end; one more than there are rows
+    cdef bytes offsets                  # int64, the end of each body; one more than there are rows
     cdef const int64_t *offset
 
     cdef Py_ssize_t end_of(self, int64_t size_max) noexcept

@@ -1,9 +1,9 @@
 """A batch becomes one block of bytes, without an object per message.
 
-Both forms stop behind the first row with which more than `size_max` bytes are written, and go on there when they are
-asked again: a file that is full has the message that filled it.
+Both formats stop behind the first row with which more than `size_max` bytes are written, and the next call continues
+there: a full file includes the message that filled it.
 
-JSON: a body that is UTF-8 stands under `body` as a string, any other under `body_base64`; both read back exactly.
+JSON: a UTF-8 body is a string under `body`, any other is under `body_base64`; both can be restored exactly.
 """
 
 cimport cython
@@ -19,7 +19,7 @@ cdef extern from "Python.h":
 cdef enum:
     ESCAPED_SIZE_MAX = 6    # \u0000
     NUMBER_SIZE_MAX = 24
-    COUNTED_SIZE = 4096     # what is larger is counted before it is escaped
+    COUNTED_SIZE = 4096     # larger texts are measured before they are escaped
     ROOM_SIZE = ESCAPED_SIZE_MAX * COUNTED_SIZE
 
 cdef uint64_t ONES = 0x0101010101010101
@@ -29,7 +29,7 @@ cdef const char *BASE64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0
 
 
 cdef class Rows:
-    """What both forms have in common."""
+    """The common part of both formats."""
 
     def __init__(self, bytes bodies not None, bytes offsets not None):
         cdef Py_ssize_t row
@@ -44,7 +44,8 @@ cdef class Rows:
                 raise ValueError("offsets that go back")
 
     cdef Py_ssize_t end_of(self, int64_t size_max) noexcept:
-        """The row before which to stop, so that as lines the ones from `next` on are just larger than `size_max`."""
+        """Return the row before which to stop, so that as lines the rows from `next` on are just larger than
+        `size_max`."""
         cdef Py_ssize_t low = self.next, high = self.count, middle
         cdef int64_t start = self.offset[low] + low
         while low < high:
@@ -58,10 +59,10 @@ cdef class Rows:
 
 @cython.final
 cdef class Lines(Rows):
-    """Each body and a newline."""
+    """Each body, followed by a newline."""
 
     def take(self, int64_t size_max):
-        """The next rows, as one block."""
+        """Return the next rows as one block."""
         cdef Py_ssize_t row, first = self.next, last = self.end_of(size_max)
         cdef int64_t size
         cdef bytes block = new_bytes(NULL, self.offset[last] - self.offset[first] + last - first)
@@ -80,7 +81,7 @@ cdef class Lines(Rows):
 
 @cython.final
 cdef class JsonLines(Rows):
-    """A record is `head`, the id, the timestamp, the attempts, the one of `tails` that its source has, and the body."""
+    """A record is `head`, the id, the timestamp, the attempts, its source's entry in `tails`, and the body."""
 
     def __init__(self, taken, bytes head not None, list tails not None):
         super().__init__(taken.bodies, taken.offsets)
@@ -95,13 +96,13 @@ cdef class JsonLines(Rows):
             raise ValueError("columns of different lengths")
 
     def take(self, int64_t size_max):
-        """The next rows, as one block."""
+        """Return the next rows as one block."""
         cdef WriteBuffer out = WriteBuffer()
         cdef const uint16_t *source = <const uint16_t *> <const char *> self.sources
         cdef bytes tail = b""
         cdef int known = -1
         cdef Py_ssize_t row = self.next
-        # Little is escaped, as a rule, and a block that has to grow is copied.
+        # Usually little is escaped, and a block that has to grow is copied.
         out.reserve((self.offset[self.count] - self.offset[row]) * 9 // 8 + (self.count - row) * 160 + ROOM_SIZE)
         out.size = 0
         while row < self.count and out.size <= size_max:
@@ -120,7 +121,7 @@ cdef class JsonLines(Rows):
         cdef uint16_t attempts = (<const uint16_t *> <const char *> self.attempts)[row]
         cdef const uint8_t *identity = <const uint8_t *> <const char *> self.identities + row * MESSAGE_ID_SIZE
         out.append(<const char *> self.head, len(self.head))
-        # nsqd's are 16 hex digits; another peer's bytes must not break the record.
+        # nsqd's ids are 16 hex digits; another peer's bytes must not break the record.
         if write_text(out, identity, MESSAGE_ID_SIZE) < 0:
             write_hex(out, identity, MESSAGE_ID_SIZE)
         out.append(b'","timestamp_ns":', 17)
@@ -174,11 +175,11 @@ cdef int write_hex(WriteBuffer out, const uint8_t *data, Py_ssize_t size) except
 
 
 cdef Py_ssize_t write_text(WriteBuffer out, const uint8_t *text, Py_ssize_t size) except -2:
-    """As JSON has it between the quotes; -1 and nothing written if it is not UTF-8."""
+    """Write it as a JSON string without the quotes; -1 and nothing written if it is not UTF-8."""
     cdef Py_ssize_t room = size * ESCAPED_SIZE_MAX
     cdef uint8_t *place
     cdef Py_ssize_t written
-    # What is large is counted first, so that a body of 1 MiB does not ask for six.
+    # Large texts are measured first, so that a body of 1 MiB does not reserve six.
     if size > COUNTED_SIZE:
         room = escaped_size(text, size)
         if room < 0:
@@ -190,13 +191,13 @@ cdef Py_ssize_t write_text(WriteBuffer out, const uint8_t *text, Py_ssize_t size
 
 
 cdef inline bint is_plain(uint64_t word) noexcept nogil:
-    """Whether none of the eight bytes is a control, a quote, a backslash, or beyond ASCII."""
+    """Whether none of the eight bytes is a control character, a quote, a backslash, or beyond ASCII."""
     cdef uint64_t quote = word ^ (ONES * 0x22), slash = word ^ (ONES * 0x5C)
     return ((word | (word - ONES * 0x20) | (quote - ONES) | (slash - ONES)) & HIGHS) == 0
 
 
 cdef Py_ssize_t escaped_size(const uint8_t *text, Py_ssize_t size) noexcept nogil:
-    """As `escape` writes it; -1 if it is not UTF-8."""
+    """Return the size that `escape` writes; -1 if it is not UTF-8."""
     cdef Py_ssize_t i = 0, total = 0
     cdef int length
     cdef uint64_t word
@@ -220,7 +221,7 @@ cdef Py_ssize_t escaped_size(const uint8_t *text, Py_ssize_t size) noexcept nogi
 
 
 cdef Py_ssize_t escape(uint8_t *place, const uint8_t *text, Py_ssize_t size) noexcept nogil:
-    """Returns how many bytes were written, or -1. Up to eight bytes behind them may be written to."""
+    """Return how many bytes were written, or -1. Up to eight bytes behind them may be overwritten."""
     cdef uint8_t *begin = place
     cdef Py_ssize_t i = 0
     cdef int length
@@ -253,7 +254,7 @@ cdef Py_ssize_t escape(uint8_t *place, const uint8_t *text, Py_ssize_t size) noe
 
 
 cdef inline uint8_t short_form(uint8_t byte) noexcept nogil:
-    """The letter behind the backslash; 0 = there is none, it takes six characters."""
+    """Return the letter behind the backslash; 0 = none, it takes six characters."""
     if byte == 0x22 or byte == 0x5C:
         return byte
     if byte == 0x0A:
@@ -277,7 +278,7 @@ cdef inline int escape_byte(uint8_t *place, uint8_t byte) noexcept nogil:
 
 
 cdef int sequence_size(const uint8_t *text, Py_ssize_t size) noexcept nogil:
-    """Of the character beyond ASCII that begins here; 0 if there is none (RFC 3629)."""
+    """Return the size of the non-ASCII character that begins here; 0 if there is none (RFC 3629)."""
     cdef uint8_t first = text[0], second
     if size < 2 or first < 0xC2 or first > 0xF4:
         return 0

@@ -1,4 +1,4 @@
-"""The clock is looked at once in so many units, because a look costs as much as a third of one."""
+"""The clock is read once in so many units, because reading it costs as much as a third of a unit."""
 
 from nsqfast._ext.core.clock cimport now_monotonic
 
@@ -7,7 +7,7 @@ cdef enum:
 
 cdef int64_t PART_NS = 1000000
 cdef int64_t fixed_units = 0
-# Some part took twice its time, since somebody asked.
+# Whether some part took twice its time since the last was_overspent().
 cdef bint is_overspent = False
 
 
@@ -18,11 +18,11 @@ cdef Budget begin_part() noexcept:
 
 
 cdef Budget begin_short_part() noexcept:
-    """For what mostly ends within a few units: the clock is not looked at before so many, and the time begins then."""
+    """For work that usually ends within a few units: the clock is first read after that many; the time starts then."""
     return Budget(0, fixed_units or UNITS)
 
 
-cdef bint look_at_clock(Budget *budget) noexcept:
+cdef bint check_clock(Budget *budget) noexcept:
     global is_overspent
     cdef int64_t now_ns
     if fixed_units:
@@ -46,14 +46,14 @@ cdef bint was_overspent() noexcept:
 
 
 cdef class Part:
-    """A part of work that is done in Python."""
+    """A part of work that runs in Python."""
     cdef Budget budget
 
     def __init__(self):
         self.budget = begin_part()
 
     def is_spent(self, int64_t units):
-        """Whether it ends here; `units`: what was done since the last call."""
+        """Whether the part ends here; `units` is the work done since the last call."""
         return is_spent(&self.budget, units)
 
 

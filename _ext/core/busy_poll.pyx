@@ -1,33 +1,32 @@
-"""A peer on the same machine that is expected to say something is heard within some microseconds. To sleep until then
-and be woken costs both sides more than to look for it; a look that finds nothing costs only us, and so is left out
-after some.
+"""A local peer usually answers within microseconds. Sleeping until then and being woken costs both sides more than
+polling does; a poll that finds nothing costs only us, so after several of those most polls are skipped.
 """
 
 cdef enum:
-    # Where nothing came in so many looks, one in so many is left.
-    LOOK_MISS_MAX = 8
-    LOOK_LEFT_OUT_MAX = 64
+    # After so many polls without success, only one in so many is made.
+    POLL_MISS_MAX = 8
+    POLL_SKIP_MAX = 64
 
-cdef int64_t LOOK_NS = 30000
+cdef int64_t POLL_NS = 30000
 
 
 cdef class BusyPoll:
-    """Begun when something was said, asked at the end of each turn that it causes."""
+    """The owner calls `begin` when it has sent something, and `check` at the end of each turn that follows."""
 
     cdef void begin(self, int64_t now_ns) noexcept nogil:
-        """Something was said now; if that was in the middle of a look, it paid."""
+        """Something was sent now; if a poll is under way, it was worth it."""
         if self.is_on:
             self.misses = 0
-        elif self.misses >= LOOK_MISS_MAX:
-            self.left_out += 1
-            if self.left_out < LOOK_LEFT_OUT_MAX:
+        elif self.misses >= POLL_MISS_MAX:
+            self.skipped += 1
+            if self.skipped < POLL_SKIP_MAX:
                 return
-            self.left_out = 0
+            self.skipped = 0
         self.is_on = True
-        self.until_ns = now_ns + LOOK_NS
+        self.until_ns = now_ns + POLL_NS
 
     cdef void find(self) noexcept nogil:
-        """What was looked for is there."""
+        """The awaited data has arrived."""
         if self.is_on:
             self.is_on = False
             self.misses = 0
@@ -39,5 +38,5 @@ cdef class BusyPoll:
             self.misses += 1
 
     cdef void stop(self) noexcept nogil:
-        """Others need the processor, or are waited for anyway."""
+        """Others need the processor, or the answer is awaited in another way."""
         self.is_on = False

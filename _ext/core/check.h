@@ -1,4 +1,4 @@
-/* Checks for the files beside the queues. They tell damage from what was written, not who wrote it. */
+/* Checksums for the files beside the queues. They detect damage, not forgery. */
 #ifndef NSQFAST_CHECK_H
 #define NSQFAST_CHECK_H
 
@@ -13,7 +13,7 @@ static inline uint64_t nsq_mix(uint64_t x) {
     return x ^ x >> 31;
 }
 
-/* Over `count` numbers, in their order. */
+/* The checksum of `count` numbers; their order matters. */
 static inline uint64_t nsq_check(const uint64_t *numbers, uint64_t count) {
     uint64_t check = 0;
     for (uint64_t i = 0; i < count; i++)
@@ -21,8 +21,8 @@ static inline uint64_t nsq_check(const uint64_t *numbers, uint64_t count) {
     return check;
 }
 
-/* Over three numbers. Short, since each record that is written or finished makes one. The factors are odd, so a bit that
- * flips changes the sum. */
+/* The checksum of three numbers. Short, since it is computed for each record that is written or finished. The factors
+ * are odd, so a flipped bit changes the sum. */
 static inline uint64_t nsq_check_place(const void *place) {
     uint64_t numbers[3];
     memcpy(numbers, place, sizeof numbers);

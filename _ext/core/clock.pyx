@@ -5,7 +5,7 @@ from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 cdef int64_t wall_offset_ns = 0
 cdef int64_t monotonic_offset_ns = 0
 
-# While the clocks stand, what they showed when they were first looked at; 0 = not yet.
+# While the clocks are stopped: what they showed when first read; 0 = not read yet.
 cdef bint is_standing = False
 cdef int64_t stood_wall_ns = 0
 cdef int64_t stood_monotonic_ns = 0
@@ -36,9 +36,9 @@ cdef int64_t monotonic_ns() noexcept:
 
 
 cdef void stop_clocks() noexcept:
-    """What one read of a socket brought happens at one moment: the clocks stand until free_clocks().
+    """Everything that one read of a socket brought happens at one moment: the clocks stop until free_clocks().
 
-    Looking at them for every message would cost as much as all the rest that is done for it.
+    Reading them for every message would cost as much as all the other work on it.
     """
     global is_standing
     is_standing = True
@@ -51,14 +51,14 @@ cdef void free_clocks() noexcept:
 
 
 cdef int64_t now_monotonic() noexcept nogil:
-    """What the system says, whatever stands or was moved here: for threads that do not hold the interpreter's lock."""
+    """The system's time, ignoring stopped and moved clocks: for threads that do not hold the interpreter's lock."""
     cdef timespec now
     clock_gettime(CLOCK_MONOTONIC, &now)
     return <int64_t> now.tv_sec * 1000000000 + now.tv_nsec
 
 
 def now():
-    """(wall, monotonic) in nanoseconds."""
+    """Return (wall, monotonic) in nanoseconds."""
     return wall_ns(), monotonic_ns()
 
 

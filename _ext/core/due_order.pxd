@@ -1,4 +1,4 @@
-"""The members of a heap, or of many queues, the earliest first, while they stay as they are."""
+"""Iterate over a heap, or over many queues, the earliest deadline first, without changing them."""
 
 from libc.stdint cimport int64_t, uint32_t
 
@@ -9,11 +9,11 @@ from nsqfast._ext.core.message cimport Delivery
 
 ctypedef struct Candidate:
     int64_t deadline_ns
-    uint32_t index           # in the heap that is looked at
+    uint32_t index           # in the heap that is iterated
 
 
 cdef class DueOrder:
-    # A heap of its own: of those next to what was given out, the earliest at its top.
+    # Candidates for the next result: members of the other heap whose parents were returned, the earliest at the top.
     cdef DeadlineHeap heap
     cdef Candidate *candidates
     cdef uint32_t size
@@ -26,9 +26,9 @@ cdef class DueOrder:
 
 
 cdef class QueueOrder:
-    # Of one queue.
-    cdef TimedNode node      # in the heap of QueuesOrder, with the deadline of what comes next
-    cdef Delivery *in_list   # the next of its list
+    # The order of one queue.
+    cdef TimedNode node      # in the heap of QueuesOrder, with the deadline of the queue's next delivery
+    cdef Delivery *in_list   # the next one from the queue's list
     cdef DueOrder others
 
     cdef Delivery *peek(self) noexcept
@@ -36,7 +36,7 @@ cdef class QueueOrder:
 
 
 cdef class QueuesOrder:
-    cdef list orders         # whose nodes are in the heap
+    cdef list orders         # those whose nodes are in the heap
     cdef DeadlineHeap heap
 
     cdef Delivery *next(self) except? NULL

@@ -1,5 +1,5 @@
-"""A member of a heap is never earlier than its parent, so the earliest of those not given out yet is a child of one
-that was: k of them cost k log k, however many there are. The heap must not change meanwhile.
+"""A member of a heap is never earlier than its parent, so the earliest that was not returned yet is a child of one that
+was: k of them cost k log k, however large the heap is. The heap must not change meanwhile.
 """
 
 from libc.stdlib cimport free, realloc
@@ -17,11 +17,11 @@ cdef class DueOrder:
         free(self.candidates)
 
     cdef HeapNode *peek(self) noexcept:
-        """What `next` gives, or NULL."""
+        """Return what `next` would return, or NULL."""
         return self.heap.nodes[self.candidates[0].index] if self.size else NULL
 
     cdef HeapNode *next(self) except? NULL:
-        """The earliest of those not given out yet, or NULL."""
+        """Return the earliest that was not returned yet, or NULL."""
         cdef uint32_t index
         if self.size == 0:
             return NULL
@@ -44,7 +44,7 @@ cdef class DueOrder:
             self.candidates, self.capacity = candidates, capacity
         self.size += 1
         if 2 * index + 2 < self.heap.size:
-            # Its children are asked for their deadlines when it was given out.
+            # The deadlines of its children are read when this one is returned.
             prefetch(self.heap.nodes[2 * index + 1])
             prefetch(self.heap.nodes[2 * index + 2])
         deadline_ns = self.heap.nodes[index].deadline_ns
@@ -81,14 +81,14 @@ cdef class QueueOrder:
         self.others = DueOrder(queue.others)
 
     cdef Delivery *peek(self) noexcept:
-        """The earliest of those not given out yet, or NULL."""
+        """Return the earliest that was not returned yet, or NULL."""
         cdef Delivery *other = <Delivery *> self.others.peek()
         if other is NULL or (self.in_list is not NULL and self.in_list.deadline_ns <= other.deadline_ns):
             return self.in_list
         return other
 
     cdef int skip(self) except -1:
-        """That one was given out."""
+        """Step over the one that `peek` returned."""
         if self.peek() is self.in_list:
             self.in_list = self.in_list.next
         else:
@@ -97,7 +97,7 @@ cdef class QueueOrder:
 
 
 cdef class QueuesOrder:
-    """k of n queues' members cost n + k log n."""
+    """The first k members of n queues cost n + k log n."""
 
     def __cinit__(self, list queues not None):
         cdef InFlightQueue queue
@@ -110,7 +110,7 @@ cdef class QueuesOrder:
             self.heap.push(<HeapNode *> &order.node)
 
     cdef Delivery *next(self) except? NULL:
-        """The earliest of those not given out yet, or NULL."""
+        """Return the earliest that was not returned yet, or NULL."""
         cdef TimedNode *node = <TimedNode *> self.heap.peek()
         cdef QueueOrder order
         cdef Delivery *delivery

@@ -1,4 +1,4 @@
-"""Ids grow strictly. Where Go's factory stops — sequence used up, clock set back — this one borrows the next tick."""
+"""Ids grow strictly. Where Go's factory waits (sequence used up, clock set back), this one borrows the next tick."""
 
 cdef int64_t EPOCH_TICKS = 1288834974288
 
@@ -26,5 +26,5 @@ cdef class GuidFactory:
                 | <uint64_t> self.node_id << SEQUENCE_BITS | <uint64_t> self.sequence)
 
     def make(self, int64_t now_ns):
-        """The next id, as a number; `now_ns` is Unix time."""
+        """Return the next id as a number; `now_ns` is Unix time."""
         return self.next(now_ns)

@@ -1,9 +1,9 @@
-"""Which records were there before: a set of 128-bit hashes in bounded memory.
+"""Recognizes records seen before: a set of 128-bit hashes in bounded memory.
 
-    young       takes what is new, until it is full
-    old         the one that was young before; forgotten when young is full, and takes its place
+    young       takes new hashes until it is full
+    old         the previous young table; it is forgotten when young is full and takes its place
 
-A record is thus remembered for at least as many different ones as fit into one of them.
+A record is thus remembered for at least as many other records as fit into one table.
 """
 
 from libc.stdint cimport int64_t, uint64_t
@@ -21,12 +21,12 @@ cdef struct Table:
 
 
 cdef class Seen:
-    cdef uint64_t keys[2]   # of this process: nobody can prepare records that collide
+    cdef uint64_t keys[2]   # random per process: nobody can prepare records that collide
     cdef Table young
     cdef Table old
     cdef uint64_t slot_count_max
     cdef readonly int64_t duplicates
-    cdef readonly int64_t forgotten     # hashes
+    cdef readonly int64_t forgotten     # number of hashes
 
     cdef bint add(self, Hash hash) except -1
     cdef int rotate(self) except -1

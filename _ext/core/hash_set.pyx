@@ -1,7 +1,7 @@
 """The hash is SipHash-2-4 with 128 bits (https://github.com/veorq/SipHash).
 
-Two different records of the same hash would mean that one is taken for a duplicate and lost; with 2^32 records the
-chance of that is 2^-65.
+If two different records had the same hash, one would be taken for a duplicate and lost; with 2^32 records the chance of
+that is 2^-65.
 """
 
 import os
@@ -28,7 +28,7 @@ cdef struct Sip:
     uint64_t v3
 
 
-cdef inline void turn(Sip *s, int rounds) noexcept nogil:
+cdef inline void mix_rounds(Sip *s, int rounds) noexcept nogil:
     for _ in range(rounds):
         s.v0 += s.v1
         s.v1 = rotate_left(s.v1, 13) ^ s.v0
@@ -55,7 +55,7 @@ cdef Hash hash_128(const char *data, Py_ssize_t size, uint64_t key_low, uint64_t
     while place < words_end:
         memcpy(&word, place, 8)
         s.v3 ^= word
-        turn(&s, 2)
+        mix_rounds(&s, 2)
         s.v0 ^= word
         place += 8
     word = 0
@@ -63,19 +63,19 @@ cdef Hash hash_128(const char *data, Py_ssize_t size, uint64_t key_low, uint64_t
         memcpy(&word, place, size & 7)
     word |= <uint64_t> (size & 0xff) << 56
     s.v3 ^= word
-    turn(&s, 2)
+    mix_rounds(&s, 2)
     s.v0 ^= word
     s.v2 ^= 0xee
-    turn(&s, 4)
+    mix_rounds(&s, 4)
     found.low = s.v0 ^ s.v1 ^ s.v2 ^ s.v3
     s.v1 ^= 0xdd
-    turn(&s, 4)
+    mix_rounds(&s, 4)
     found.high = s.v0 ^ s.v1 ^ s.v2 ^ s.v3
     return found
 
 
 def siphash_128(bytes data not None, bytes key not None):
-    """The hash itself, for those who compare it with its published values."""
+    """Return the hash itself, to be compared with published values."""
     cdef uint64_t keys[2]
     if len(key) != 16:
         raise ValueError("the key has 16 bytes")
@@ -86,7 +86,7 @@ def siphash_128(bytes data not None, bytes key not None):
 
 @cython.final
 cdef class Seen:
-    """What it holds is at most `memory_size` bytes, and 32 KiB."""
+    """Its tables take at most `memory_size` bytes, or 32 KiB if that is more."""
 
     def __cinit__(self, Py_ssize_t memory_size):
         self.young.slots = self.old.slots = NULL
@@ -107,25 +107,25 @@ cdef class Seen:
 
     @property
     def count(self):
-        """How many different records it remembers; one that came again lately may count twice."""
+        """How many different records are remembered; one that came again lately may count twice."""
         return self.young.count + self.old.count
 
     @property
     def count_sure(self):
-        """How many different records may come between two equal ones without hiding that."""
+        """How many different records may come between two equal ones that are still recognized as equal."""
         return room_of(self.slot_count_max)
 
     @property
     def memory_size(self):
-        """Of both tables, now."""
+        """Bytes of both tables, now."""
         return (self.young.slot_count + self.old.slot_count) * sizeof(Hash)
 
     def unmark_seen(self, const unsigned char[::1] data not None, const int64_t[::1] starts not None,
                     const int64_t[::1] ends not None, uint8_t[::1] chosen not None, bytes scope not None,
                     const int64_t[::1] stamps=None):
-        """Set the `chosen` of all that were there before to 0, and remember the others; returns how many those are.
+        """Clear `chosen` for all records seen before and remember the others; return how many new ones there are.
 
-        Records are equal within the same scope (a topic), and, with `stamps`, if these are equal too.
+        Records are equal only within the same scope (a topic), and, with `stamps`, only if their stamps are equal too.
         """
         cdef Hash key = hash_128(scope, len(scope), self.keys[0], self.keys[1])
         cdef Hash hash
@@ -145,9 +145,9 @@ cdef class Seen:
         return self.duplicates - before
 
     cdef bint add(self, Hash hash) except -1:
-        """Whether it is new."""
+        """Add the hash; return whether it is new."""
         if hash.low == 0 and hash.high == 0:
-            hash.low = 1  # zero is a free slot
+            hash.low = 1  # zero marks a free slot
         if has(&self.young, hash):
             return False
         if self.young.count >= room_of(self.young.slot_count):
@@ -159,7 +159,7 @@ cdef class Seen:
         return self.old.slots is NULL or not has(&self.old, hash)
 
     cdef int rotate(self) except -1:
-        """Forget the older half."""
+        """Forget the old table."""
         cdef Table fresh
         self.forgotten += self.old.count
         free(self.old.slots)
@@ -185,7 +185,7 @@ cdef int make_table(Table *table, uint64_t slot_count) except -1:
 
 
 cdef inline Hash *find(Table *table, Hash hash) noexcept nogil:
-    """Its slot, or the free one where it belongs."""
+    """Return its slot, or the free one where it belongs."""
     cdef uint64_t mask = table.slot_count - 1
     cdef uint64_t index = hash.low & mask
     cdef Hash *slot

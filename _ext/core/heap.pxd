@@ -1,10 +1,10 @@
-"""Min-heap of deadlines whose members know where they stand, so that any of them can be moved or taken out."""
+"""Min-heap of deadlines whose members store their index, so that any of them can be moved or removed."""
 
 from libc.stdint cimport int64_t, uint32_t
 
 
 ctypedef struct HeapNode:
-    # The first fields of whatever is in a heap: Delivery and Timed begin with them.
+    # The first fields of every heap member: Delivery and TimedNode begin with them.
     int64_t deadline_ns
     uint32_t heap_index
 
@@ -26,11 +26,11 @@ cdef class DeadlineHeap:
 ctypedef struct TimedNode:
     int64_t deadline_ns
     uint32_t heap_index
-    void *timed              # the Timed that this node is part of; alive while armed
+    void *timed              # the Timed that contains this node; alive while armed
 
 
 cdef class Timed:
-    """Anything that wants to be called at a deadline."""
+    """Base of everything that is called at a deadline."""
     cdef TimedNode node
     cdef bint is_armed
 
@@ -39,8 +39,8 @@ cdef class Timed:
 
 cdef class Timers:
     cdef DeadlineHeap heap
-    cdef public object on_deadline   # called with the earliest deadline when it came nearer
-    cdef int64_t announced_ns        # the deadline that the loop knows; 0 = none
+    cdef public object on_deadline   # called with the earliest deadline when that moves forward
+    cdef int64_t announced_ns        # the deadline that the loop was told; 0 = none
 
     cdef int arm(self, Timed timed, int64_t deadline_ns) except -1
     cdef int disarm(self, Timed timed) except -1

@@ -1,4 +1,4 @@
-"""Deadlines mostly arrive in growing order, so a push is one comparison; taking out the earliest is a walk down."""
+"""Deadlines mostly arrive in growing order, so a push is one comparison; removing the earliest walks down the heap."""
 
 import logging
 
@@ -12,12 +12,12 @@ from nsqfast._ext.core.memory cimport account, charge
 log = logging.getLogger("nsqd")
 
 cdef enum:
-    # What a call of a Timed counts for: the clock is looked at after each fourth.
+    # Units that the call of a Timed counts for: the clock is read after every fourth call.
     TIMED_UNITS = 16
 
 
 cdef class DeadlineHeap:
-    """A binary heap of nodes that belong to others."""
+    """A binary heap of nodes; their owners keep them alive."""
 
     def __dealloc__(self):
         charge(&account, -<int64_t> (self.capacity * sizeof(HeapNode *)))
@@ -43,7 +43,7 @@ cdef class DeadlineHeap:
         return 0
 
     cdef HeapNode *peek(self) noexcept:
-        """The earliest, or NULL."""
+        """Return the earliest, or NULL."""
         return self.nodes[0] if self.size else NULL
 
     cdef void remove(self, HeapNode *node) noexcept:
@@ -58,7 +58,7 @@ cdef class DeadlineHeap:
         self.moved(self.nodes[index])
 
     cdef void moved(self, HeapNode *node) noexcept:
-        """The node's deadline was changed by its owner."""
+        """Restore the order after the owner changed the node's deadline."""
         self.up(node.heap_index)
         self.down(node.heap_index)
 
@@ -92,21 +92,21 @@ cdef class DeadlineHeap:
 
 
 cdef class Timed:
-    """Its deadline is set by Timers.arm; a fired one is not armed any more."""
+    """Timers.arm sets its deadline; once called it is not armed any more."""
 
     cdef int on_deadline(self, int64_t now_ns) except -1:
         raise AssertionError("a Timed without on_deadline")
 
 
 cdef class Timers:
-    """All deadlines of the broker: the loop needs one timer, at the earliest of them."""
+    """All deadlines of the broker: the loop needs a single timer, for the earliest of them."""
 
     def __init__(self):
         self.heap = DeadlineHeap()
         self.on_deadline = None
 
     cdef int arm(self, Timed timed, int64_t deadline_ns) except -1:
-        """Call `timed` at the deadline, instead of at the one it had."""
+        """Call `timed` at this deadline; it replaces an earlier one."""
         timed.node.deadline_ns = deadline_ns
         if timed.is_armed:
             self.heap.moved(<HeapNode *> &timed.node)
@@ -128,14 +128,14 @@ cdef class Timers:
         return 0
 
     def run(self, int64_t now_ns):
-        """Call those whose deadline has come; returns the next deadline, 0 for none.
+        """Call those whose deadline has passed; return the next deadline, 0 for none.
 
-        It is in the past where the part ended before all of them were called: they stand first in the next one.
+        The result is in the past if the part ended before all of them were called: the next part begins with the rest.
         """
         cdef Budget budget = begin_part()
         cdef TimedNode *node
         cdef Timed timed
-        self.announced_ns = now_ns  # nothing that is armed meanwhile needs an announcement of its own
+        self.announced_ns = now_ns  # what is armed meanwhile need not be announced
         while self.heap.size:
             node = <TimedNode *> self.heap.peek()
             if node.deadline_ns > now_ns:
@@ -145,7 +145,7 @@ cdef class Timers:
             try:
                 timed.on_deadline(now_ns)
             except Exception:
-                # Our fault, but no reason to let the deadlines of everybody else pass.
+                # A bug of ours must not keep the other deadlines from being served.
                 log.exception("a deadline could not be kept")
             if is_spent(&budget, TIMED_UNITS):
                 break

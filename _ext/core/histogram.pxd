@@ -1,4 +1,4 @@
-"""How long things took, counted since the start into fixed steps."""
+"""Counts durations since the start in fixed buckets."""
 
 from libc.stdint cimport int64_t, uint64_t
 
@@ -8,7 +8,7 @@ cdef extern from "core/histogram.h" nogil:
         BOUND_COUNT "NSQ_BOUND_COUNT"
 
     ctypedef struct Steps "nsq_histogram":
-        uint64_t *counts        # BOUND_COUNT and one more
+        uint64_t *counts        # BOUND_COUNT + 1 of them
         double sum_ns
 
     const int64_t *bounds_ns "nsq_bounds_ns"

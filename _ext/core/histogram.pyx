@@ -1,4 +1,4 @@
-"""How long things took, counted since the start into fixed steps: what Prometheus makes quantiles of."""
+"""Counts durations since the start in fixed buckets, from which Prometheus computes quantiles."""
 
 from libc.stdint cimport int64_t, uint64_t
 
@@ -6,14 +6,14 @@ BOUNDS_S = tuple([bounds_ns[i] / 1e9 for i in range(BOUND_COUNT)])
 
 
 cdef class Histogram:
-    """Counts by BOUNDS_S and beyond."""
+    """One count per bound in BOUNDS_S, and one for everything beyond."""
 
     def note(self, int64_t value_ns):
-        """One more; what is less than nothing counts as nothing."""
+        """Record one value; a negative one counts as zero."""
         record(&self.steps, value_ns)
 
     def cumulative(self):
-        """How many were at most as long as each bound; the last is how many there were."""
+        """How many values were within each bound; the last number counts them all."""
         cdef uint64_t count = 0
         cdef int i
         found = []
@@ -24,5 +24,5 @@ cdef class Histogram:
 
     @property
     def sum_s(self):
-        """All of them together, in seconds."""
+        """The sum of all values in seconds."""
         return self.steps.sum_ns / 1e9

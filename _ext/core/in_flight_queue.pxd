@@ -1,4 +1,4 @@
-"""What is in flight to one consumer, by the time it is taken back."""
+"""The deliveries in flight to one consumer, ordered by the time they expire."""
 
 cimport cython
 from libc.stdint cimport int64_t, uint32_t
@@ -9,13 +9,13 @@ from nsqfast._ext.core.message cimport Delivery
 
 @cython.final
 cdef class InFlightQueue:
-    #   first ─ … ─ last      deadlines that came in order: a list
-    #   others                those that did not: a heap
+    #   first ─ … ─ last      a list of deliveries whose deadlines came in order
+    #   others                a heap of the others
     cdef Delivery *first
     cdef Delivery *last
     cdef DeadlineHeap others
     cdef size_t size
-    cdef bint is_borrowed    # whoever made it frees what is in it
+    cdef bint is_borrowed    # its maker frees the deliveries
 
     cdef int push(self, Delivery *delivery) except -1
     cdef Delivery *peek(self) noexcept

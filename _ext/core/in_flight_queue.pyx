@@ -1,5 +1,5 @@
-"""A consumer has one message timeout, so a later delivery has a later deadline: a list does, where putting in and
-taking out cost the same however many are in flight. What is touched for less than that goes to a heap beside it.
+"""A consumer has one message timeout, so a later delivery has a later deadline, and a list will do: adding and removing
+cost the same however many are in flight. A delivery whose TOUCH leads to an earlier deadline goes to a heap beside it.
 """
 
 cimport cython
@@ -9,13 +9,13 @@ from nsqfast._ext.core.debug cimport NSQFAST_DEBUG
 from nsqfast._ext.core.heap cimport HeapNode
 from nsqfast._ext.core.message cimport delivery_free
 
-cdef uint32_t IN_LIST = 0xFFFFFFFF   # a heap_index that no heap gets to
+cdef uint32_t IN_LIST = 0xFFFFFFFF   # a heap_index that no heap reaches
 
 
 @cython.final
 @cython.no_gc_clear  # the heap is needed until the deliveries are freed
 cdef class InFlightQueue:
-    """Deliveries, the earliest deadline first; those that are left go with it."""
+    """Deliveries, the earliest deadline first; the queue frees those still in it when it is freed itself."""
 
     def __cinit__(self):
         self.others = DeadlineHeap()
@@ -43,14 +43,14 @@ cdef class InFlightQueue:
         return 0
 
     cdef Delivery *peek(self) noexcept:
-        """The earliest, or NULL."""
+        """Return the earliest, or NULL."""
         cdef Delivery *other = <Delivery *> self.others.peek()
         if other is NULL or (self.first is not NULL and self.first.deadline_ns <= other.deadline_ns):
             return self.first
         return other
 
     cdef void remove(self, Delivery *delivery) noexcept:
-        """Before its deadline is changed, too: then push it again."""
+        """Remove a delivery. Call it before changing a deadline, too, and push the delivery again."""
         self.size -= 1
         if delivery.heap_index == IN_LIST:
             self.unlink(delivery)
@@ -72,7 +72,7 @@ cdef class InFlightQueue:
         delivery.next = delivery.previous = NULL
 
     cdef InFlightQueue take_all(self):
-        """What is in it, as a line of its own; this one is empty then."""
+        """Move everything into a new queue and return that."""
         cdef InFlightQueue taken = InFlightQueue()
         taken.first, taken.last, taken.size = self.first, self.last, self.size
         taken.others, self.others = self.others, taken.others
@@ -81,8 +81,8 @@ cdef class InFlightQueue:
         return taken
 
     cdef int64_t oldest(self, uint32_t most) noexcept:
-        """When the oldest was published, 0 = there is none. What was requeued stands anywhere, so all are looked at;
-        of more than `most` about so many, those first whose time runs out first."""
+        """When the oldest message was published; 0 = the queue is empty. A requeued message may stand anywhere, so all
+        are examined; if there are more than `most`, only about so many, those with the earliest deadlines first."""
         cdef int64_t oldest_ns = 0, timestamp_ns
         cdef Delivery *delivery = self.first
         cdef uint32_t i, _, others = self.others.size

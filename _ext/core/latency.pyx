@@ -1,4 +1,4 @@
-"""A histogram whose steps grow with the value: a quantile is off by less than one percent of itself, whatever came.
+"""A histogram whose steps grow with the value: a quantile is off by less than one percent, whatever the values.
 
 NSQ keeps a sketch of samples instead (spec nsqd-core §11); the windows are the same.
 """
@@ -13,14 +13,14 @@ cdef extern from * nogil:
 
 cdef enum:
     STEP_BITS = 6
-    STEPS = 64                       # in each doubling
+    STEPS = 64                       # per doubling
     BUCKET_COUNT = 58 * STEPS        # up to the largest 63-bit number
 
 
 cdef inline size_t bucket_of(int64_t value) noexcept:
     cdef int exponent
     if value < STEPS:
-        return <size_t> max(value, 0)  # a clock that was set back
+        return <size_t> max(value, 0)  # negative if the clock was set back
     exponent = 63 - __builtin_clzll(<unsigned long long> value)
     return <size_t> ((exponent - STEP_BITS + 1) * STEPS + ((value >> (exponent - STEP_BITS)) & (STEPS - 1)))
 
@@ -33,7 +33,7 @@ cdef inline int64_t middle_of(size_t bucket) noexcept:
 
 
 cdef class Latency:
-    """Of one channel."""
+    """The latency of one channel."""
 
     def __init__(self, int64_t window_ns):
         self.half_window_ns = max(window_ns // 2, 1)
@@ -42,27 +42,27 @@ cdef class Latency:
         free(self.counts[0])
 
     cdef int record(self, int64_t value_ns, int64_t now_ns) except -1:
-        """At each FIN."""
+        """Record one value; called at each FIN."""
         if self.counts[0] is NULL:
             self.counts[0] = <uint32_t *> calloc(2 * BUCKET_COUNT, sizeof(uint32_t))
             if self.counts[0] is NULL:
                 raise MemoryError
             self.counts[1] = self.counts[0] + BUCKET_COUNT
-            self.turn_ns = now_ns + self.half_window_ns
-        if now_ns >= self.turn_ns:
-            self.turn(now_ns)
+            self.rotate_ns = now_ns + self.half_window_ns
+        if now_ns >= self.rotate_ns:
+            self.rotate(now_ns)
         self.counts[self.current][bucket_of(value_ns)] += 1
         return 0
 
-    cdef int turn(self, int64_t now_ns) noexcept:
-        """Empty what is too old: the older half, or both after a long silence."""
-        while now_ns >= self.turn_ns:
+    cdef int rotate(self, int64_t now_ns) noexcept:
+        """Clear what is too old: the older half, or both after a long silence."""
+        while now_ns >= self.rotate_ns:
             self.current = 1 - self.current
             memset(self.counts[self.current], 0, BUCKET_COUNT * sizeof(uint32_t))
-            self.turn_ns += self.half_window_ns
-            if now_ns >= self.turn_ns + self.half_window_ns:
+            self.rotate_ns += self.half_window_ns
+            if now_ns >= self.rotate_ns + self.half_window_ns:
                 memset(self.counts[1 - self.current], 0, BUCKET_COUNT * sizeof(uint32_t))
-                self.turn_ns = now_ns + self.half_window_ns
+                self.rotate_ns = now_ns + self.half_window_ns
         return 0
 
     cdef int add_to(self, uint64_t *sums) noexcept:
@@ -73,12 +73,12 @@ cdef class Latency:
         return 0
 
     def note(self, int64_t value_ns):
-        """A value now; for tests."""
+        """Record a value now; for tests."""
         self.record(value_ns, monotonic_ns())
 
 
 def summarize(list latencies not None, list quantiles not None):
-    """(how many values, the quantiles in ns) of all of them together; 0 where there is no value."""
+    """Return (number of values, quantiles in ns) over all of them together; quantiles are 0 where there is no value."""
     cdef Latency latency
     cdef uint64_t count = 0
     cdef size_t i
@@ -87,8 +87,8 @@ def summarize(list latencies not None, list quantiles not None):
         raise MemoryError
     try:
         for latency in latencies:
-            if latency.counts[0] is not NULL and monotonic_ns() >= latency.turn_ns:
-                latency.turn(monotonic_ns())
+            if latency.counts[0] is not NULL and monotonic_ns() >= latency.rotate_ns:
+                latency.rotate(monotonic_ns())
             latency.add_to(sums)
         for i in range(<size_t> BUCKET_COUNT):
             count += sums[i]
@@ -98,7 +98,7 @@ def summarize(list latencies not None, list quantiles not None):
 
 
 cdef int64_t quantile_of(const uint64_t *sums, uint64_t count, double quantile) noexcept:
-    """The smallest value that so large a part of all values does not exceed."""
+    """Return the smallest value that this share of all values does not exceed."""
     cdef uint64_t seen = 0, wanted = <uint64_t> (quantile * <double> count)
     cdef size_t i
     if count == 0:

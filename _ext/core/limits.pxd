@@ -1,10 +1,10 @@
-"""Sizes, states, ceilings and deadlines: each has its one home here, with its reason.
+"""Sizes, states, ceilings and deadlines: each is defined once, here, with its reason.
 
-What belongs here: the numbers of NSQ's protocols, and whatever a peer or an operator may run into, which is how large,
-how many or how long something may be. What does not: a number that only tunes the algorithm beside it, such as units of
-a budget, the size of a batch, a factor of growth; those of files, which stand in their room, disk; and options, which
-are in `settings`. Python has the protocols' numbers in nsqfast/protocol.py; a test compares both. Relations between
-limits are asserted in session.pyx.
+What belongs here: the numbers of NSQ's protocols, and every limit that a peer or an operator may run into: how large,
+how many, how long. What does not: numbers that only tune the algorithm beside them, such as units of a budget, the size
+of a batch or a growth factor; those of files, which are in the package `disk`; and options, which are in `settings`.
+Python has the protocols' numbers in nsqfast/protocol.py; a test compares the two. session.pyx asserts relations between
+limits.
 """
 
 from libc.stdint cimport int64_t
@@ -17,107 +17,108 @@ cdef enum FrameType:
 
 
 cdef enum State:
-    # The numbers are part of /stats (spec nsqd-tcp §4); 1 and 2 are not used on the server's side.
+    # The numbers appear in /stats (spec nsqd-tcp §4); the server's side does not use 1 and 2.
     STATE_INIT = 0
     STATE_SUBSCRIBED = 3
     STATE_CLOSING = 4
 
 
-# What the protocols say.
+# Fixed by the protocols.
 cdef enum:
     MAGIC_SIZE = 4
-    # Of a body's length, of the count of an MPUB, and of the size before each of its bodies.
+    # The length of a body, the count of an MPUB, and the size before each of its bodies.
     LENGTH_SIZE = 4
     # 4 size, 4 type.
     FRAME_HEADER_SIZE = 8
-    # 8 timestamp, 2 attempts, 16 id: in a message frame and in a stored record alike.
+    # 8 timestamp, 2 attempts, 16 id: the same in a message frame and in a stored record.
     MESSAGE_HEADER_SIZE = 26
     MESSAGE_ID_SIZE = 16
-    # "FIN ", id, newline: half of all the commands there are.
+    # "FIN ", id, newline: half of all commands are FINs.
     FIN_SIZE = 21
-    # A line of this many bytes, its newline included, is still a command (spec nsqd-tcp §2).
+    # A line of this many bytes, its newline included, is still valid (spec nsqd-tcp §2).
     LINE_SIZE_MAX = 16384
-    # Lengths have 31 bits: so many bytes of an MPUB follow its length ...
+    # Lengths have 31 bits, so an MPUB has at most this many bytes behind its length ...
     MPUB_SIZE_MAX = 0x7fffffff
-    # ... and one body in it has room for the count and its own size.
+    # ... and a body in it this many, as the count and its own size need room.
     BODY_SIZE_MAX = 0x7fffffff - 8
 
 
-# Connections to the broker, and what it keeps of each.
+# Connections to the broker, and what it keeps for each.
 cdef enum:
-    # The body of an IDENTIFY or an AUTH: many times what any client says of itself.
+    # The body of an IDENTIFY or AUTH: many times what any client sends.
     IDENTITY_SIZE_MAX = 65536
-    # The same of an IDENTIFY where memory is used up: whoever drains a queue can still say who it is.
+    # The same for an IDENTIFY when memory is used up: clients that drain a queue can still identify themselves.
     IDENTITY_SIZE_FULL = 4096
-    # An input buffer starts here and is kept at this size between commands; it doubles only for bytes that did arrive.
+    # The initial size of an input buffer, and its size between commands; it doubles only when full of received bytes.
     INPUT_SIZE = 65536
-    # A consumer with more than this waiting in its output buffer gets nothing until the buffer was written.
+    # A consumer with more than this in its output buffer gets no messages until the buffer was written.
     OUTPUT_SIZE_MAX = 1048576
-    # Likewise where the output is compressed: so much takes about a part of a turn.
+    # The same for compressed output: packing this much takes about a part of a turn.
     PACKED_SIZE_MAX = 65536
-    # The transport asks us to pause above this many unsent bytes.
+    # The transport asks us to pause writing above this many unsent bytes.
     TRANSPORT_HIGH_WATER = 1048576
-    # Groups of answers that wait for an fsync; a connection with more of them is closed.
+    # Groups of answers that wait for an fsync; a connection with more is closed.
     PENDING_OK_MAX = 1048576
-    # The head of an HTTP request that is read in place. The full parser takes far longer ones.
+    # The head of an HTTP request that is parsed in place. The full parser takes far longer ones.
     HTTP_HEAD_SIZE_MAX = 8192
-    # HTTP answers gathered before they are written, and the transport may say that its peer does not read them.
+    # HTTP answers gathered before a write, which lets the transport report a peer that does not read them.
     HTTP_ANSWERS_MAX = 512
-    # Clients that say who they are, subscribe, and so on, in one turn; the others are blocked until the next one.
+    # Clients that may IDENTIFY, SUB and so on in one turn; the others are blocked until the next one.
     COSTLY_COUNT_MAX = 8
-    # Connections that are closed in one turn; the loop closes all their sockets in the next one, at 10 us each.
+    # Connections closed in one turn; the loop closes all their sockets in the next turn, at 10 us each.
     END_COUNT_MAX = 32
-    # Lines of the log that a peer may cause at once; then one each LOG_LINE_NS.
+    # Log lines that a peer may cause at once; after that, one per LOG_LINE_NS.
     LOG_LINES_AT_ONCE = 100
 
 
 # Queues, and what the broker keeps for them.
 cdef enum:
-    # Messages of one publish that are taken as a whole or not at all. A larger one is put in slices.
+    # The largest number of messages in one publish that is taken as a whole or not at all. A larger one is put in
+    # slices.
     WHOLE_MAX = 10000
-    # Bytes whose write is put off until the end of the turn.
+    # Bytes whose write may be deferred until the end of the turn.
     GATHER_SIZE = 1048576
-    # Empty slabs (of 1 MiB) that a broker keeps for good.
+    # Empty slabs (of 1 MiB) that a broker never gives back.
     SLABS_KEPT_MIN = 32
-    # What a queue may have open at a stop: two files, the draft of a third, and one that is on its way to the disk.
+    # Descriptors that a queue may need during a stop: two files, the draft of a third, and one that is being synced.
     QUEUE_DESCRIPTORS = 4
-    # Queues that are closed together have descriptors at least for so many ...
+    # Queues that are closed together: at least this many, for which there must be descriptors ...
     GROUP_COUNT_MIN = 16
-    # ... and are not more where there are enough: half of the 65,530 mappings that Linux allows are for queues.
+    # ... and at most this many: queues get half of the 65,530 mappings that Linux allows.
     GROUP_COUNT_MAX = 16384
-    # Queues that are named at a stop which lost something of them: a line that can be read.
+    # Queues named in the log line of a stop that lost messages, so that the line stays readable.
     LOST_SHOWN = 20
 
 
-# One look at the messages that wait (/channel/peek).
+# Limits of one peek at the waiting messages (/channel/peek).
 cdef enum:
     # Messages in one answer.
     PEEK_COUNT_MAX = 100
-    # Messages of that state before them.
+    # Messages of that state that are skipped before them.
     PEEK_OFFSET_MAX = 10000
-    # Messages that are looked at: some milliseconds of the loop.
+    # Messages examined: some milliseconds of the loop.
     PEEK_SCAN_MAX = 10000
-    # Bytes of bodies that are searched.
+    # Bytes of bodies searched.
     PEEK_SEARCH_SIZE_MAX = 67108864
-    # What is searched for.
+    # Bytes of the search text.
     PEEK_NEEDLE_SIZE_MAX = 1024
-    # Of each body, in an answer.
+    # Bytes of each body in an answer.
     PEEK_PIECE_SIZE_MAX = 65536
 
 
 # nsqfast.client and nsqfast-bench.
 cdef enum:
-    # What a client takes for a frame. More than any nsqd is set to, less than the text "HTTP" read as a size.
+    # The largest frame a client accepts. More than any nsqd is set to, less than the text "HTTP" read as a size.
     CLIENT_FRAME_SIZE_MAX = 1073741824
-    # Messages that a connection remembers as not answered by whoever let go of them.
+    # Unanswered messages whose handlers let go of them, per connection.
     FORGOTTEN_MAX = 10000
-    # Topics whose PUB line a producer keeps: a program that makes up topics does not fill the memory.
+    # Topics whose PUB line a producer keeps, so that a program that makes up topics does not fill the memory.
     TOPICS_KEPT_MAX = 10000
-    # What the load generator takes for a frame: it sends none as large, and has a buffer for each connection.
+    # The largest frame the load generator accepts: it sends none as large, and has a buffer per connection.
     LOAD_FRAME_SIZE_MAX = 134217728
 
 
-# An enum's numbers are ints in C, which hold two seconds.
+# An enum's numbers are C ints, which in nanoseconds hold only two seconds.
 cdef extern from *:
     """
     #define NSQ_SECOND_NS INT64_C(1000000000)
@@ -130,19 +131,19 @@ cdef extern from *:
     #define NSQ_LOG_LINE_NS (NSQ_SECOND_NS / 10)
     #define NSQ_LOAD_DRAIN_NS (10 * NSQ_SECOND_NS)
     """
-    # Until IDENTIFY says otherwise (spec nsqd-tcp §7).
+    # The default until an IDENTIFY changes it (spec nsqd-tcp §7).
     const int64_t HEARTBEAT_DEFAULT_NS "NSQ_HEARTBEAT_DEFAULT_NS"
-    # A client that speaks V2 sends its four bytes at once.
+    # A V2 client sends its four bytes at once.
     const int64_t MAGIC_TIMEOUT_NS "NSQ_MAGIC_TIMEOUT_NS"
-    # Of TLS (spec nsqd-tcp §8).
+    # For the TLS handshake (spec nsqd-tcp §8).
     const int64_t HANDSHAKE_TIMEOUT_NS "NSQ_HANDSHAKE_TIMEOUT_NS"
-    # For a peer to read its fatal error, while what it still sends is thrown away.
+    # Time for a peer to read its fatal error, while whatever it still sends is discarded.
     const int64_t DRAIN_NS "NSQ_DRAIN_NS"
-    # Until a disk that could not be read or written is asked again.
+    # Time before a disk is tried again after a failed read or write.
     const int64_t DISK_RETRY_NS "NSQ_DISK_RETRY_NS"
-    # For how long one look may read a disk.
+    # How long one peek may read a disk.
     const int64_t PEEK_READ_NS_MAX "NSQ_PEEK_READ_NS_MAX"
     # See LOG_LINES_AT_ONCE.
     const int64_t LOG_LINE_NS "NSQ_LOG_LINE_NS"
-    # For the answers that are still awaited when the load generator's time is over.
+    # How long the load generator waits for outstanding answers when its time is over.
     const int64_t LOAD_DRAIN_NS "NSQ_LOAD_DRAIN_NS"

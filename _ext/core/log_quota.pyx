@@ -1,5 +1,5 @@
-"""Some lines at once, then some a second. The first that is written again says how many were left out before it, so
-that a peer fills neither a disk nor the time of others with what it is told.
+"""Allows a burst of lines, then some a second, so that a peer can fill neither a disk nor the others' time. The first
+line that is logged again says how many were dropped before it.
 """
 
 from nsqfast._ext.core.clock cimport monotonic_ns
@@ -7,10 +7,10 @@ from nsqfast._ext.core.limits cimport LOG_LINE_NS, LOG_LINES_AT_ONCE
 
 
 cdef class LogQuota:
-    """Of one connection, for all that its peer can have said again and again."""
+    """The quota of one connection, for every line that its peer can cause repeatedly."""
 
     def admit(self):
-        """What to write behind the line; None: leave it out."""
+        """Return a suffix for the line, or None if it is not to be logged."""
         cdef int64_t now_ns = monotonic_ns()
         cdef uint64_t left_out = self.left_out
         self.used_ns = max(self.used_ns, now_ns - LOG_LINES_AT_ONCE * LOG_LINE_NS)

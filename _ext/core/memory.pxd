@@ -17,7 +17,7 @@ cdef extern from "core/memory.h" nogil:
 
 cdef enum MemoryLevel:
     MEMORY_AMPLE = 0
-    MEMORY_SPILL = 1      # from 3/4 on: messages go to disk, the memory queues take no more
+    MEMORY_SPILL = 1      # from 3/4 on: messages go to disk, the memory queues accept no more
     MEMORY_SLOW = 2       # from 7/8 on: no new deferred messages, and a channel reads from disk one message at a time
     MEMORY_FULL = 3       # no input may outgrow its first buffer
 

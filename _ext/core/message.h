@@ -1,6 +1,6 @@
-/* A message: one block of memory, the body behind the header, shared by count of references.
+/* A message: one block of memory, a header and the body behind it, with a reference count.
  *
- * The id is kept as the number that its 16 hex digits spell. Memory comes from the pool of the module `message`.
+ * The id is stored as the number that its 16 hex digits spell. Memory comes from the pool of the module `message`.
  */
 #ifndef NSQFAST_MESSAGE_H
 #define NSQFAST_MESSAGE_H
@@ -13,7 +13,7 @@ typedef struct {
     uint32_t size;        /* of the body, bytes */
     int64_t timestamp_ns; /* when it was published, Unix time */
     uint64_t id;
-    uint64_t defer_ms : 48; /* asked for by DPUB; counts from the fan-out; more than any int64_t of nanoseconds */
+    uint64_t defer_ms : 48; /* from DPUB; starts at the fan-out; exceeds any int64_t of nanoseconds */
     uint64_t attempts : 16; /* deliveries before it was stored; 0 for a fresh message */
     char body[];
 } nsq_message;
@@ -25,7 +25,7 @@ static inline uint16_t nsq_get_be16(const char *p) { uint16_t v; memcpy(&v, p, 2
 static inline uint32_t nsq_get_be32(const char *p) { uint32_t v; memcpy(&v, p, 4); return __builtin_bswap32(v); }
 static inline uint64_t nsq_get_be64(const char *p) { uint64_t v; memcpy(&v, p, 8); return __builtin_bswap64(v); }
 
-/* Sixteen lower-case hex digits, eight at a time: each nibble spread to a byte, then 'a'-'0'-10 added where it is above 9. */
+/* Lower-case hex digits, eight at a time: each nibble is spread to a byte, and 'a'-'0'-10 is added to those above 9. */
 static inline uint64_t nsq_hex8(uint32_t v) {
     uint64_t x = v;
     x = ((x << 16) | x) & 0x0000ffff0000ffffULL;
@@ -40,7 +40,7 @@ static inline void nsq_id_to_hex(uint64_t id, char *out) {
     nsq_put_be64(out + 8, nsq_hex8((uint32_t)id));
 }
 
-/* Eight digits to a number, the inverse of nsq_hex8 for what that gives; anything for other bytes. */
+/* The inverse of nsq_hex8; the result is undefined if the bytes are not its output. */
 static inline uint32_t nsq_unhex8(uint64_t x) {
     uint64_t letters = (x >> 6) & 0x0101010101010101ULL;
     x = (x & 0x0f0f0f0f0f0f0f0fULL) + letters * 9;
@@ -49,7 +49,7 @@ static inline uint32_t nsq_unhex8(uint64_t x) {
     return (uint32_t)(x | (x >> 16));
 }
 
-/* 1 where the 16 bytes are lower-case hex digits, the only ids ever given out; else 0 and *id untouched. */
+/* Returns 1 if the 16 bytes are lower-case hex digits, as all ids given out are; else 0, and *id is unchanged. */
 static inline int nsq_id_from_hex(const char *in, uint64_t *id) {
     uint64_t first = nsq_get_be64(in), second = nsq_get_be64(in + 8);
     uint32_t high = nsq_unhex8(first), low = nsq_unhex8(second);
@@ -66,14 +66,14 @@ static inline void nsq_message_put_header(const nsq_message *m, uint16_t attempt
     nsq_id_to_hex(m->id, out + 10);
 }
 
-/* Into the cache, as far as a usual body goes. */
+/* Prefetches the message and as much of its body as is usual. */
 static inline void nsq_message_fetch(const nsq_message *m) {
     for (int i = 0; i < 256; i += 64)
         __builtin_prefetch((const char *)m + i);
 }
 
-/* The id in a stored message. A foreign one (never written by NSQ) becomes its 64-bit FNV-1a hash, so that the message can
- * still be delivered and finished. */
+/* Returns the id of a stored message. A foreign id (not written by NSQ) is replaced by its 64-bit FNV-1a hash, so that
+ * the message can still be delivered and finished. */
 static inline uint64_t nsq_id_of_record(const char *payload) {
     uint64_t id;
     if (nsq_id_from_hex(payload + 10, &id))

@@ -1,4 +1,4 @@
-"""Message (body shared by all channels) and Delivery (what one channel knows of it)."""
+"""Message (a body, shared by all channels) and Delivery (the state of a message in one channel)."""
 
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 
@@ -31,7 +31,7 @@ cdef extern from "core/message.h" nogil:
 cdef Message *message_new(const char *body, uint32_t size, int64_t timestamp_ns, uint64_t id) noexcept
 cdef Message *message_load(const char *payload, size_t n) noexcept
 cdef void message_free(Message *message) noexcept
-# Slabs of 1 MiB with messages in them, and empty ones kept for later.
+# The number of 1 MiB slabs with messages in them, and of empty ones kept for later.
 cdef size_t count_slabs() noexcept
 cdef uint32_t slabs_kept() noexcept
 cdef void release_slabs(uint32_t count) noexcept
@@ -48,19 +48,19 @@ cdef inline void message_drop(Message *message) noexcept:
 
 
 ctypedef struct Delivery:
-    int64_t deadline_ns     # heap key: in flight until, or deferred until
-    uint32_t heap_index     # where it stands in the heap that holds it
-    uint16_t attempts       # deliveries so far, the present one included
+    int64_t deadline_ns     # heap key: when it expires in flight, or when it is due if deferred
+    uint32_t heap_index     # its index in the heap that contains it
+    uint16_t attempts       # deliveries so far, including the current one
     uint16_t unused
     Message *message
-    int64_t delivered_ns    # when the present owner got it; TOUCH is capped from here
-    uint64_t owner          # number of the consumer it is in flight to; 0 = nobody
-    uint64_t ordinal        # its record on disk, not acknowledged yet; 0 = only in memory
-    Delivery *next          # in the queue of those in flight, or in the free list
-    Delivery *previous      # in the queue
+    int64_t delivered_ns    # when the current owner got it; TOUCH is capped relative to this
+    uint64_t owner          # number of the consumer it is in flight to; 0 = none
+    uint64_t ordinal        # its record on disk, not yet acknowledged; 0 = only in memory
+    Delivery *next          # in the in-flight queue, or in the free list
+    Delivery *previous      # in the in-flight queue
 
 
 cdef Delivery *delivery_new(Message *message) noexcept
 cdef void delivery_free(Delivery *delivery) noexcept
-# How many exist now; tests look for leaks with it.
+# How many exist now; tests use it to find leaks.
 cdef int64_t count_deliveries() noexcept

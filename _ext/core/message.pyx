@@ -1,4 +1,4 @@
-"""Messages and deliveries come from a pool that gives back what a drained or deleted queue leaves."""
+"""Messages and deliveries come from a pool that returns the memory of a drained or deleted queue."""
 
 from libc.stdint cimport UINT32_MAX
 from libc.string cimport memcpy
@@ -20,12 +20,12 @@ cdef extern from "core/pool.h" nogil:
 cdef Pool pool
 pool.account = &account
 cdef int64_t live_count = 0
-cdef int64_t pin_count = 0       # of those who follow pointers to deliveries that may have been freed
-cdef Delivery *pinned = NULL     # freed ones that stay what they are until nobody does so
+cdef int64_t pin_count = 0       # users who follow pointers to deliveries that may have been freed
+cdef Delivery *pinned = NULL     # freed deliveries that stay intact until there are no such users
 
 
 cdef Message *message_new(const char *body, uint32_t size, int64_t timestamp_ns, uint64_t id) noexcept:
-    """With one reference; NULL where memory is short. Without `body` the caller fills it in."""
+    """Return a message with one reference; NULL without memory. If `body` is NULL the caller fills it in."""
     cdef Message *message = <Message *> pool_get(&pool, sizeof(Message) + <size_t> size)
     if message is NULL:
         return NULL
@@ -45,17 +45,17 @@ cdef void message_free(Message *message) noexcept:
 
 
 cdef uint32_t slabs_kept() noexcept:
-    """MiB that drained queues have left and that no message uses."""
+    """MiB that drained queues left behind and no message uses."""
     return pool.kept_count
 
 
 cdef void release_slabs(uint32_t count) noexcept:
-    """Give so many of them back to the kernel."""
+    """Return so many slabs to the kernel."""
     pool_release(&pool, count)
 
 
 cdef Message *message_load(const char *payload, size_t n) noexcept:
-    """From its stored form; NULL where that is shorter than its header, or memory is short."""
+    """Return a message from its stored form; NULL if that is shorter than a header, or without memory."""
     cdef Message *message
     if n < MESSAGE_HEADER_SIZE or n - MESSAGE_HEADER_SIZE > UINT32_MAX:
         return NULL
@@ -67,7 +67,7 @@ cdef Message *message_load(const char *payload, size_t n) noexcept:
 
 
 cdef Delivery *delivery_new(Message *message) noexcept:
-    """A record over `message`, whose reference it takes over; NULL where memory is short."""
+    """Return a delivery of `message`, whose reference it takes over; NULL without memory."""
     global live_count
     cdef Delivery *delivery = <Delivery *> pool_get(&pool, sizeof(Delivery))
     if delivery is NULL:
@@ -85,7 +85,7 @@ cdef Delivery *delivery_new(Message *message) noexcept:
 
 
 cdef void delivery_free(Delivery *delivery) noexcept:
-    """Give the record back and drop its reference to the message."""
+    """Free the delivery and drop its reference to the message."""
     global live_count, pinned
     if NSQFAST_DEBUG:
         assert delivery.message is not NULL, "a delivery was freed twice"
@@ -100,7 +100,7 @@ cdef void delivery_free(Delivery *delivery) noexcept:
 
 
 def pin_deliveries():
-    """Let the memory of those that are freed stay what it is, until as many calls of unpin_deliveries."""
+    """Keep the memory of freed deliveries intact until unpin_deliveries was called as often."""
     global pin_count
     pin_count += 1
 
@@ -116,7 +116,7 @@ def unpin_deliveries():
 
 
 def keep_freed_memory():
-    """For the whole process: have malloc keep some of what was freed, for the next turn's output."""
+    """For the whole process: let malloc keep some freed memory for the next turn's output."""
     keep_freed()
 
 

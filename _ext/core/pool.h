@@ -1,12 +1,12 @@
-/* Memory for blocks that come and go in great numbers, mostly first in, first out: queued messages.
+/* An allocator for queued messages: very many blocks, mostly freed in the order of their allocation.
  *
  *     slab (1 MiB, aligned)   | header | block | block | block | never used yet ...
- *                                        ^ freed ones form a list    ^ fresh
+ *                                        ^ freed blocks form a list  ^ fresh
  *
- * A slab has blocks of one size, a block has no header of its own (its slab is found by its address), and a queue that
- * was drained leaves whole slabs; a heap for all sizes merges neighbours on every free instead, which was a tenth of what
- * a finished message costs. Empty slabs are kept until nsq_pool_release(): memory fresh from the kernel doubles the cost
- * of a published message, and a queue that was full once mostly will be again. One thread uses it.
+ * A slab has blocks of one size, a block has no header of its own (its address tells its slab), and a drained queue
+ * leaves whole slabs; malloc merges neighbours on every free instead, which was a tenth of the cost of a finished
+ * message. Empty slabs are kept until nsq_pool_release(): fresh memory from the kernel doubles the cost of a published
+ * message, and a queue that was full once is usually full again. Only one thread uses it.
  */
 #ifndef NSQFAST_POOL_H
 #define NSQFAST_POOL_H
@@ -21,15 +21,15 @@
 #include "core/debug.h"
 #include "core/memory.h"
 
-/* Sizes of blocks: every 16 bytes up to 2 KiB, then sixteen in each doubling, so that at most a sixteenth is unused (and
- * of that the kernel is asked for whole pages only). Larger ones than half a slab are malloc's. */
+/* Block sizes: every 16 bytes up to 2 KiB, then sixteen per doubling, so that at most a sixteenth is unused (of which
+ * the kernel allocates only touched pages). Blocks larger than half a slab come from malloc. */
 #define NSQ_STEP 16
 #define NSQ_SMALL_MAX 2048
 #define NSQ_BLOCK_MAX ((size_t)512 << 10)
 #define NSQ_CLASS_COUNT (NSQ_SMALL_MAX / NSQ_STEP + 1 + 8 * 16)
 
 typedef struct nsq_slab {
-    struct nsq_slab *next, *previous; /* in the list of those of this size that have room */
+    struct nsq_slab *next, *previous; /* in the list of slabs of this size with free blocks */
     void *freed;
     char *fresh, *end;
     uint32_t class_number;
@@ -39,14 +39,14 @@ typedef struct nsq_slab {
 } nsq_slab;
 
 typedef struct {
-    nsq_slab *with_room[NSQ_CLASS_COUNT]; /* by class of sizes; the first is the one in use */
-    nsq_slab *kept;                       /* empty ones */
+    nsq_slab *with_room[NSQ_CLASS_COUNT]; /* by size class; allocation uses the first */
+    nsq_slab *kept;                       /* empty slabs */
     uint32_t kept_count;
-    uint32_t slab_count; /* with blocks in them */
+    uint32_t slab_count; /* slabs with blocks in use */
     nsq_account *account;
 } nsq_pool;
 
-/* The class that holds blocks of `size`, and how large they are. */
+/* Returns the size class for `size`; *block_size is the size of its blocks. */
 static inline uint32_t nsq_class_of(size_t size, uint32_t *block_size) {
     if (size <= NSQ_SMALL_MAX) {
         uint32_t number = (uint32_t)(size + NSQ_STEP - 1) / NSQ_STEP;
@@ -126,7 +126,7 @@ static __attribute__((noinline)) void nsq_slab_empty(nsq_pool *pool, nsq_slab *s
     pool->account->spare += NSQ_SLAB_SIZE;
 }
 
-/* Gives so many of the empty slabs back to the kernel. */
+/* Returns so many empty slabs to the kernel. */
 static void nsq_pool_release(nsq_pool *pool, uint32_t count) {
     while (count-- && pool->kept) {
         nsq_slab *slab = pool->kept;
@@ -137,8 +137,8 @@ static void nsq_pool_release(nsq_pool *pool, uint32_t count) {
     }
 }
 
-/* Blocks of output are large, short-lived and made anew in every turn. By default malloc maps each of them from the kernel,
- * which clears it page by page; this lets it keep 16 MiB of what was freed. */
+/* Output blocks are large, short-lived and allocated again in every turn. By default malloc maps each from the kernel,
+ * which clears it page by page; this makes it keep 16 MiB of freed memory. */
 static inline void nsq_keep_freed(void) {
 #ifdef __GLIBC__
     mallopt(M_MMAP_THRESHOLD, 8 << 20);
@@ -146,7 +146,7 @@ static inline void nsq_keep_freed(void) {
 #endif
 }
 
-/* Apart from what follows, which is inlined for every message. */
+/* Not inlined, to keep the following functions small: they are inlined for every message. */
 static __attribute__((noinline)) void *nsq_large_get(nsq_pool *pool, size_t size) {
     void *block = malloc(size);
     if (block)
@@ -159,9 +159,9 @@ static __attribute__((noinline)) void nsq_large_put(nsq_pool *pool, void *block,
     nsq_charge(pool->account, -(int64_t)size);
 }
 
-/* NULL where memory is short. */
+/* Returns NULL without memory. */
 static inline void *nsq_pool_get(nsq_pool *pool, size_t size) {
-    /* The sanitizers see into malloc only. */
+    /* The sanitizers check malloc only. */
     if (NSQFAST_DEBUG || size > NSQ_BLOCK_MAX)
         return nsq_large_get(pool, size);
     uint32_t block_size, class_number = nsq_class_of(size, &block_size);
@@ -182,7 +182,7 @@ static inline void *nsq_pool_get(nsq_pool *pool, size_t size) {
     return block;
 }
 
-/* `size` as it was asked for. */
+/* `size` must be the size that was requested. */
 static inline void nsq_pool_put(nsq_pool *pool, void *block, size_t size) {
     if (NSQFAST_DEBUG || size > NSQ_BLOCK_MAX) {
         nsq_large_put(pool, block, size);

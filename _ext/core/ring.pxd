@@ -1,9 +1,9 @@
-"""First in, first out: pointers in a ring whose capacity is a power of two and follows its content."""
+"""First in, first out: pointers in a ring buffer whose capacity is a power of two and follows its size."""
 
 
 cdef class Ring:
     cdef void **slots
-    cdef size_t head         # counts up for ever; slot = head & mask
+    cdef size_t head         # only grows; slot = head & mask
     cdef size_t size
     cdef size_t capacity
 

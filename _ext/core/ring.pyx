@@ -1,4 +1,4 @@
-"""Grows by doubling and shrinks when nearly empty; the bound on the number of messages is the backlog's business."""
+"""Doubles when full and shrinks when nearly empty; the backlog limits the number of messages."""
 
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, realloc
@@ -12,7 +12,7 @@ cdef enum:
 
 
 cdef class Ring:
-    """Holds pointers only; what they point to belongs to whoever pushed them."""
+    """Holds pointers only; whoever pushed them owns what they point to."""
 
     def __dealloc__(self):
         self.drop_slots()
@@ -25,7 +25,7 @@ cdef class Ring:
         return 0
 
     cdef void *pop(self) noexcept:
-        """The oldest, or NULL."""
+        """Remove and return the oldest, or NULL."""
         cdef void *item
         if self.size == 0:
             return NULL
@@ -37,14 +37,14 @@ cdef class Ring:
         return item
 
     cdef void *pop_last(self) noexcept:
-        """The newest, or NULL."""
+        """Remove and return the newest, or NULL."""
         if self.size == 0:
             return NULL
         self.size -= 1
         return self.slots[(self.head + self.size) & (self.capacity - 1)]
 
     cdef Ring take_all(self):
-        """What is in it, as a ring of its own; this one is empty then."""
+        """Move everything into a new ring and return that."""
         cdef Ring taken = Ring()
         taken.slots, taken.head, taken.size, taken.capacity = self.slots, self.head, self.size, self.capacity
         self.slots = NULL
@@ -52,13 +52,13 @@ cdef class Ring:
         return taken
 
     cdef void *ahead(self, size_t count) noexcept:
-        """What `pop` gives after `count` others, or NULL."""
+        """Return what `pop` would return after `count` others, or NULL."""
         return self.slots[(self.head + count) & (self.capacity - 1)] if count < self.size else NULL
 
     cdef int grow(self) except -1:
-        """Twice as many slots. A large block is given more pages and not copied, so at most half of the slots are."""
+        """Double the slots. realloc extends a large block without copying it, so at most half of the slots are."""
         cdef size_t before = self.capacity, capacity = before * 2 if before else CAPACITY_MIN
-        cdef size_t newer = self.head & (before - 1) if before else 0   # stand in front, for they came round the end
+        cdef size_t newer = self.head & (before - 1) if before else 0   # at the front, because they wrapped around
         cdef size_t older = before - newer
         cdef void **slots = <void **> realloc(self.slots, capacity * sizeof(void *))
         if slots is NULL:

@@ -1,4 +1,4 @@
-"""The options that the compiled core reads, as C numbers, fixed at start."""
+"""The options that the compiled core reads, as C numbers, fixed at the start."""
 
 from libc.stdint cimport int64_t
 
@@ -17,8 +17,8 @@ cdef class Settings:
     cdef readonly int64_t max_rdy_count
     cdef readonly int64_t max_channel_consumers
     cdef readonly int64_t node_id
-    cdef readonly int64_t latency_window_ns   # 0: from publishing to FIN is not measured
-    cdef readonly bint has_histogram    # from publishing to FIN is counted since the start
+    cdef readonly int64_t latency_window_ns   # 0: the time from publish to FIN is not measured
+    cdef readonly bint has_histogram    # the time from publish to FIN is counted since the start
     cdef readonly bint is_topology_aware
     cdef readonly bint is_durable       # an OK promises that the message is on disk
-    cdef readonly object options        # the rest of them, for what happens once per connection
+    cdef readonly object options        # all of them, for what happens once per connection

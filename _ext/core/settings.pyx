@@ -1,4 +1,4 @@
-"""Durable means: nothing is kept in memory only and every operation is synced, so an OK can wait for its fsync."""
+"""A broker is durable if nothing is kept only in memory and each operation is synced, so an OK can await its fsync."""
 
 from nsqfast._ext.core.memory import set_ceiling
 
@@ -6,7 +6,7 @@ cdef str TOPOLOGY_AWARE = "topology-aware-consumption"
 
 
 cdef class Settings:
-    """Reads its fields once from `options`, whose attributes carry the same names."""
+    """Reads its fields once from `options`, whose attributes have the same names."""
 
     def __init__(self, object options):
         self.data_path = options.data_path

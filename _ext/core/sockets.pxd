@@ -1,4 +1,4 @@
-"""What is called of Linux itself, by the load generator, the sink and `direct`: sockets, poll and epoll."""
+"""Linux calls that the load generator, the sink and `direct` use: sockets, poll and epoll."""
 
 from libc.stdint cimport uint32_t
 

@@ -13,10 +13,10 @@ from nsqfast._ext.protocol.buffer cimport WriteBuffer
 
 
 cdef class Loop:
-    """Deliveries that one structure holds; what passes through it is taken from them and put back."""
+    """Deliveries for one structure; what passes through it is taken from them and put back."""
     cdef Delivery **deliveries
     cdef uint32_t count
-    cdef uint32_t turn               # whose turn it is, where they go round
+    cdef uint32_t next_index         # whose turn it is in a round
     cdef uint64_t dice
     cdef GuidFactory ids
     cdef int64_t now_ns
@@ -43,7 +43,7 @@ cdef class InFlightQueueLoop(Loop):
 
 cdef class TableLoop(Loop):
     cdef InFlightTable table
-    cdef uint64_t *known             # ids as a client names them: not read from the messages
+    cdef uint64_t *known             # ids as a client would name them: not read from the messages
 
 
 cdef class Taker(Consumer):
@@ -55,4 +55,4 @@ cdef class Taker(Consumer):
     cdef int finish(self) except -1
     cdef bint wants(self) noexcept
     cdef int deliver(self, Delivery *delivery) except -1
-    cdef int cut(self) except -1
+    cdef int disconnect(self) except -1

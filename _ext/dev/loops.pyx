@@ -1,6 +1,6 @@
 # cython: cdivision=False
-"""What is timed here is a structure, not the Python calls around it. Each loop returns a count or a sum that only the
-work gives, as a proof. Its loop costs a nanosecond or two per message."""
+"""These loops time a structure, not the Python calls around it. Each loop returns a count or a sum that only the work
+gives, as a proof. The loop itself costs a nanosecond or two per message."""
 
 from libc.stdint cimport INT64_MIN, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
@@ -37,7 +37,7 @@ cdef int64_t TIMEOUT_NS = 60 * <int64_t> 1000000000
 
 
 cdef class Loop:
-    """`count` deliveries, each of a message of `size` bytes of its own."""
+    """`count` deliveries, each of its own message with `size` bytes."""
 
     def __cinit__(self, uint32_t count, uint32_t size, *_):
         cdef Message *message
@@ -76,11 +76,11 @@ cdef class Loop:
         return (self.dice >> 32) * end >> 32
 
     cdef uint32_t choose(self, bint scattered) noexcept:
-        """A delivery: anyone, or the one that waited longest."""
-        cdef uint32_t chosen = self.turn
+        """Return a random delivery, or the one that waited longest."""
+        cdef uint32_t chosen = self.next_index
         if scattered:
             return <uint32_t> self.random_below(self.count)
-        self.turn = chosen + 1 if chosen + 1 < self.count else 0
+        self.next_index = chosen + 1 if chosen + 1 < self.count else 0
         return chosen
 
 
@@ -97,7 +97,7 @@ cdef class FrameLoop(Loop):
             memset(self.deliveries[i].message.body, c"a" + i % 26, size)
 
     def encode(self, uint32_t per_turn):
-        """Write each message once; the buffer is taken after every `per_turn` of them. Returns bytes taken."""
+        """Write each message once, taking the buffer after every `per_turn` of them. Return bytes taken."""
         cdef uint32_t i
         cdef int64_t taken = 0
         for i in range(self.count):
@@ -109,7 +109,7 @@ cdef class FrameLoop(Loop):
 
 
 def parse_commands(bytes data not None):
-    """(commands, sum of what they name) in whole commands: ids of FIN, counts of RDY, body sizes of PUB."""
+    """Return (commands, sum of their arguments) of whole commands: ids of FIN, counts of RDY, body sizes of PUB."""
     cdef Line line
     cdef const char *place = data
     cdef const char *end = place + len(data)
@@ -131,7 +131,7 @@ def parse_commands(bytes data not None):
 
 
 def answer(bytes frames not None):
-    """The FINs of all messages in a stream of whole frames, as a client would send them."""
+    """Return the FINs of all messages in a stream of whole frames, as a client would send them."""
     cdef WriteBuffer out = WriteBuffer()
     cdef const char *place = frames
     cdef const char *end = place + len(frames)
@@ -149,7 +149,7 @@ def answer(bytes frames not None):
 # -- structures --------------------------------------------------------------------------------------------------------
 
 def make_ids(int64_t count, int64_t now_ns, int64_t step_ns):
-    """The sum (modulo 2**64) of ids made at now_ns, now_ns + step_ns..."""
+    """Return the sum (modulo 2**64) of ids made at now_ns, now_ns + step_ns..."""
     cdef GuidFactory factory = GuidFactory(0)
     cdef uint64_t total = 0
     for _ in range(count):
@@ -159,7 +159,7 @@ def make_ids(int64_t count, int64_t now_ns, int64_t step_ns):
 
 
 def stamp(int64_t count):
-    """How many ids grew, made as for a PUB: both clocks are read for each."""
+    """Make ids as for a PUB, reading both clocks for each; return how many increased."""
     cdef GuidFactory factory = GuidFactory(0)
     cdef uint64_t id, last = 0
     cdef int64_t grown = 0, now_ns = 0
@@ -171,7 +171,7 @@ def stamp(int64_t count):
 
 
 def pass_through(Ring ring not None, size_t count, size_t together):
-    """Push 1..count; always after `together` of them as many are popped. The sum of what was popped."""
+    """Push 1..count, and pop `together` of them after each `together`. Return the sum of what was popped."""
     cdef size_t item, total = 0
     for item in range(1, count + 1):
         ring.push(<void *> item)
@@ -182,7 +182,7 @@ def pass_through(Ring ring not None, size_t count, size_t together):
 
 
 cdef class HeapLoop(Loop):
-    """A heap that holds `count` deadlines, whatever passes through."""
+    """A heap that always contains `count` deadlines."""
 
     def __init__(self, uint32_t count, uint32_t size):
         cdef uint32_t i
@@ -191,7 +191,7 @@ cdef class HeapLoop(Loop):
             self.heap.push(<HeapNode *> self.deliveries[i])
 
     def expire(self, uint32_t count):
-        """Deferred: the first is due, another is deferred by some delay; how many were due in order of time."""
+        """Expire the first deferred one and defer another with a random delay; return how many expired in order."""
         cdef HeapNode *node
         cdef int64_t last_ns = INT64_MIN
         cdef uint32_t in_order = 0
@@ -206,7 +206,7 @@ cdef class HeapLoop(Loop):
         return in_order
 
     def drain(self):
-        """The deadlines, the earliest first; none is left."""
+        """Return the deadlines, the earliest first; the heap is empty afterwards."""
         cdef list found = []
         while self.heap.size:
             found.append(self.heap.peek().deadline_ns)
@@ -215,7 +215,7 @@ cdef class HeapLoop(Loop):
 
 
 cdef class InFlightQueueLoop(Loop):
-    """`count` deliveries in flight, whatever passes through; with `is_mixed` each second has half the timeout."""
+    """A queue that always has `count` deliveries in flight; with `is_mixed` each second has half the timeout."""
 
     def __init__(self, uint32_t count, uint32_t size, bint is_mixed=False):
         cdef uint32_t i
@@ -229,8 +229,8 @@ cdef class InFlightQueueLoop(Loop):
     cdef int64_t timeout_ns(self, uint32_t index) noexcept:
         return TIMEOUT_NS // 2 if self.is_mixed and index % 2 else TIMEOUT_NS
 
-    def settle(self, uint32_t count, bint scattered):
-        """One is finished, the oldest or anyone, and delivered anew; by how much the deadlines grew, in all, ns."""
+    def remove_and_push(self, uint32_t count, bint scattered):
+        """Finish one, the oldest or a random one, and deliver it again; return the growth of all deadlines in ns."""
         cdef Delivery *delivery
         cdef uint32_t chosen
         cdef int64_t grown_ns = 0
@@ -246,7 +246,7 @@ cdef class InFlightQueueLoop(Loop):
         return grown_ns
 
     def drain(self):
-        """The deadlines, the earliest first; none is left."""
+        """Return the deadlines, the earliest first; the queue is empty afterwards."""
         cdef list found = []
         while self.in_flight_queue.size:
             found.append(self.in_flight_queue.peek().deadline_ns)
@@ -255,7 +255,7 @@ cdef class InFlightQueueLoop(Loop):
 
 
 cdef class TableLoop(Loop):
-    """A table that holds `count` ids, whatever passes through."""
+    """A table that always contains `count` ids."""
 
     def __init__(self, uint32_t count, uint32_t size):
         cdef uint32_t i
@@ -271,7 +271,7 @@ cdef class TableLoop(Loop):
         free(self.known)
 
     def find(self, uint32_t count, bint scattered):
-        """How many of as many were found."""
+        """Look up so many ids; return how many were found."""
         cdef Entry *entry
         cdef uint32_t chosen, found = 0
         for _ in range(count):
@@ -280,8 +280,8 @@ cdef class TableLoop(Loop):
             found += entry is not NULL and entry.delivery is self.deliveries[chosen]
         return found
 
-    def settle(self, uint32_t count, bint scattered):
-        """One is found by its id and removed, another with a new id inserted; how many were found."""
+    def find_remove_insert(self, uint32_t count, bint scattered):
+        """Find one by its id and remove it, and insert another with a new id; return how many were found."""
         cdef Entry *entry
         cdef uint32_t chosen, found = 0
         for _ in range(count):
@@ -304,7 +304,7 @@ cdef class TableLoop(Loop):
 # -- disk --------------------------------------------------------------------------------------------------------------
 
 def append_records(DiskQueue queue not None, bytes body not None, uint64_t count, uint64_t per_batch):
-    """Messages with the ids 1..count, gathered in batches (1: each by itself); how many more are to be read."""
+    """Append messages with the ids 1..count, gathered in batches (1: each by itself); return how many are unread."""
     cdef Message *message = message_new(body, <uint32_t> len(body), START_NS, 0)
     cdef int64_t before = queue.reader.depth
     cdef uint64_t number
@@ -324,26 +324,26 @@ def append_records(DiskQueue queue not None, bytes body not None, uint64_t count
 
 
 def read_records(DiskQueue queue not None, uint64_t count, uint64_t in_flight):
-    """Read up to `count` and finish them, after every `in_flight`: (how many, the sum of their ids)."""
+    """Read up to `count` and finish them after every `in_flight`; return (how many, the sum of their ids)."""
     cdef uint64_t *ordinals = <uint64_t *> calloc(in_flight + 1, sizeof(uint64_t))
-    cdef uint64_t number = 0, held = 0, total = 0, i
+    cdef uint64_t number = 0, unfinished = 0, total = 0, i
     cdef Message *message
     if ordinals is NULL:
         raise MemoryError
     try:
         while number < count:
-            message = queue.reader.pop(&ordinals[held])
+            message = queue.reader.pop(&ordinals[unfinished])
             if message is NULL:
                 break
             total += message.id
             message_drop(message)
             number += 1
-            held += 1
-            if held >= in_flight or number == count:
-                for i in range(held):
+            unfinished += 1
+            if unfinished >= in_flight or number == count:
+                for i in range(unfinished):
                     queue.reader.ack(ordinals[i])
-                held = 0
-        for i in range(held):
+                unfinished = 0
+        for i in range(unfinished):
             queue.reader.ack(ordinals[i])
     finally:
         free(ordinals)
@@ -353,7 +353,7 @@ def read_records(DiskQueue queue not None, uint64_t count, uint64_t in_flight):
 # -- topics, channels, sessions ----------------------------------------------------------------------------------------
 
 cdef class Taker(Consumer):
-    """Ready for up to `window` messages of a channel; notes their ids and nothing else."""
+    """Ready for up to `window` messages of a channel; records their ids and nothing else."""
 
     def __cinit__(self, Channel channel not None, uint32_t window):
         self.taken = <uint64_t *> calloc(<size_t> window + 1, sizeof(uint64_t))
@@ -365,13 +365,13 @@ cdef class Taker(Consumer):
 
     def __init__(self, Channel channel not None, uint32_t window):
         channel.join(self)
-        channel.link(self)
+        channel.add_ready(self)
 
     def __dealloc__(self):
         free(self.taken)
 
     cdef bint wants(self) noexcept:
-        # Not `in_flight`: that sinks by itself when messages time out, but their ids still stand in `taken`.
+        # Not `in_flight`: that decreases when messages time out, but their ids are still in `taken`.
         return self.taken_size < self.rdy
 
     cdef int deliver(self, Delivery *delivery) except -1:
@@ -381,21 +381,21 @@ cdef class Taker(Consumer):
         return 0
 
     cdef int finish(self) except -1:
-        """Finish what is in flight, then take more; how many were finished."""
+        """Finish what is in flight, then take more; return how many were finished."""
         cdef uint32_t i, finished = 0, size = self.taken_size
         self.taken_size = 0
         for i in range(size):
             finished += self.channel.finish(self, self.taken[i]) == DONE
-        self.channel.link(self)
+        self.channel.add_ready(self)
         self.channel.pump()
         return finished
 
-    cdef int cut(self) except -1:
+    cdef int disconnect(self) except -1:
         return 0
 
 
 def publish(Topic topic not None, list takers not None, bytes body not None, uint64_t count, uint64_t per_turn):
-    """`count` PUBs; after every `per_turn` of them Takers finish what they got. Returns (published, finished)."""
+    """Do `count` PUBs; after every `per_turn`, Takers finish what they got. Return (published, finished)."""
     cdef Taker taker
     cdef uint64_t number, finished = 0, before = topic.message_count
     for number in range(1, count + 1):
@@ -407,7 +407,7 @@ def publish(Topic topic not None, list takers not None, bytes body not None, uin
 
 
 def publish_batch(Topic topic not None, bytes bodies not None, uint64_t count, uint64_t times):
-    """`count` times {size, body}, published together, and that several times; how many the topic counted."""
+    """Publish a batch of `count` times {size, body} several times; return how many the topic counted."""
     cdef uint64_t before = topic.message_count
     cdef Py_ssize_t offset = 0
     for _ in range(count):
@@ -422,7 +422,7 @@ def publish_batch(Topic topic not None, bytes bodies not None, uint64_t count, u
 
 
 def scan_batch(Session session not None, bytes command not None, uint64_t times):
-    """Look several times for the end of a whole MPUB, without publishing it; how many messages were seen."""
+    """Search several times for the end of a whole MPUB without publishing it; return how many messages were seen."""
     cdef Line line
     cdef uint64_t seen = 0
     for _ in range(times):
@@ -436,7 +436,7 @@ def scan_batch(Session session not None, bytes command not None, uint64_t times)
 
 
 def feed(Connection connection not None, bytes data not None):
-    """Hand it over as a loop does, a buffer at a time; how many buffers it took."""
+    """Pass the data to the connection as a loop does, a buffer at a time; return the number of buffers."""
     cdef ReadBuffer input = connection.input
     cdef const char *place = data
     cdef Py_ssize_t left = len(data), size

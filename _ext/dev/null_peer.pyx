@@ -1,7 +1,7 @@
-"""The null limit: a peer that answers a load generator without looking at what it says.
+"""The null limit: a peer that answers a load generator without reading its commands.
 
 After the greeting, every `command_size` bytes of a publisher get one OK, and a consumer that said RDY gets message
-frames as fast as it reads them. What a generator reaches here is the most that any broker could show with it.
+frames as fast as it reads them. What a generator reaches here is the most that it can measure of any broker.
 """
 
 from libc.errno cimport EAGAIN, EINTR, errno
@@ -26,9 +26,9 @@ cdef enum:
     INPUT_SIZE = 262144
     GREETING_MAX = 4096
     ANSWER_MAX = 4096        # OKs in one send
-    FOUNTAIN_SIZE = 262144
-    LOOK_SIZE_MAX = 2048
-    LOOK_NS = 30000
+    FRAMES_SIZE = 262144
+    POLL_SIZE_MAX = 2048
+    POLL_NS = 30000
 
 cdef const char *IDENTITY_FRAME = b"\x00\x00\x00\x06\x00\x00\x00\x00{}"
 
@@ -36,7 +36,7 @@ cdef const char *IDENTITY_FRAME = b"\x00\x00\x00\x06\x00\x00\x00\x00{}"
 cdef enum Stage:
     STAGE_GREETING
     STAGE_SINK
-    STAGE_FOUNTAIN
+    STAGE_CONSUMER
 
 
 ctypedef struct Peer:
@@ -46,7 +46,7 @@ ctypedef struct Peer:
     char greeting[GREETING_MAX]
     int64_t taken            # bytes of commands
     int64_t answered
-    size_t poured            # where in the fountain's frames this peer is
+    size_t frames_at         # this peer's position in `frames`
     Peer *next
 
 
@@ -56,17 +56,17 @@ ctypedef struct Sink:
     int64_t command_size
     char *input
     char *answers
-    char *fountain           # whole message frames
-    size_t fountain_size
+    char *frames             # whole message frames
+    size_t frames_size
     int64_t taken            # bytes of this turn
-    int64_t look_until_ns    # until then it does not sleep
+    int64_t poll_until_ns    # it does not sleep before
     Peer *peers
 
 
 def serve(int listen_fd, int64_t command_size, int message_size, double seconds):
-    """Answers whoever connects to the (non-blocking) listener, for so long.
+    """Answer everybody who connects to the (non-blocking) listener, for so long.
 
-    One OK per `command_size` bytes; the messages that consumers get have bodies of `message_size`.
+    One OK per `command_size` bytes; messages to consumers have bodies of `message_size`.
     """
     cdef Sink sink
     cdef int64_t deadline_ns = now_monotonic() + <int64_t> (seconds * 1e9)
@@ -77,28 +77,28 @@ def serve(int listen_fd, int64_t command_size, int message_size, double seconds)
         open_sink(&sink, listen_fd, command_size, <size_t> message_size)
         with nogil:
             while now_monotonic() < deadline_ns:
-                turn(&sink)
+                serve_ready(&sink)
     finally:
         close_sink(&sink)
 
 
 cdef int open_sink(Sink *sink, int listen_fd, int64_t command_size, size_t message_size) except -1:
     cdef size_t frame_size = FRAME_HEADER_SIZE + MESSAGE_HEADER_SIZE + message_size, i
-    cdef size_t count = max(<size_t> 1, <size_t> FOUNTAIN_SIZE // frame_size)
+    cdef size_t count = max(<size_t> 1, <size_t> FRAMES_SIZE // frame_size)
     cdef epoll_event event
     sink.listen_fd = listen_fd
     sink.command_size = command_size
-    sink.fountain_size = count * frame_size
+    sink.frames_size = count * frame_size
     sink.input = <char *> malloc(INPUT_SIZE)
     sink.answers = <char *> malloc(OK_FRAME_SIZE * ANSWER_MAX)
-    sink.fountain = <char *> calloc(count, frame_size)
+    sink.frames = <char *> calloc(count, frame_size)
     sink.epoll_fd = epoll_create1(EPOLL_CLOEXEC)
-    if sink.input is NULL or sink.answers is NULL or sink.fountain is NULL:
+    if sink.input is NULL or sink.answers is NULL or sink.frames is NULL:
         raise MemoryError
     for i in range(<size_t> ANSWER_MAX):
         memcpy(sink.answers + i * OK_FRAME_SIZE, OK_FRAME, OK_FRAME_SIZE)
     for i in range(count):
-        put_message_frame(sink.fountain + i * frame_size, frame_size)
+        put_message_frame(sink.frames + i * frame_size, frame_size)
     event.events = <uint32_t> EPOLLIN
     event.data.ptr = NULL
     if sink.epoll_fd < 0 or epoll_ctl(sink.epoll_fd, EPOLL_CTL_ADD, listen_fd, &event):
@@ -125,15 +125,15 @@ cdef void close_sink(Sink *sink) noexcept:
         peer = next
     free(sink.input)
     free(sink.answers)
-    free(sink.fountain)
+    free(sink.frames)
     if sink.epoll_fd > 0:
         close(sink.epoll_fd)
 
 
-cdef void turn(Sink *sink) noexcept nogil:
-    """Like the broker it looks again before it sleeps, where short commands wait for their answers."""
+cdef void serve_ready(Sink *sink) noexcept nogil:
+    """Like the broker it polls again before it sleeps, if short commands wait for their answers."""
     cdef epoll_event[EVENT_MAX] events
-    cdef int i, timeout_ms = 0 if now_monotonic() < sink.look_until_ns else 20
+    cdef int i, timeout_ms = 0 if now_monotonic() < sink.poll_until_ns else 20
     cdef int count = epoll_wait(sink.epoll_fd, events, EVENT_MAX, timeout_ms)
     cdef Peer *peer
     sink.taken = 0
@@ -141,11 +141,11 @@ cdef void turn(Sink *sink) noexcept nogil:
         peer = <Peer *> events[i].data.ptr
         if peer is NULL:
             welcome(sink)
-        elif not ((not events[i].events & ~<uint32_t> EPOLLOUT or drink(sink, peer)) and pour(sink, peer)):
+        elif not ((not events[i].events & ~<uint32_t> EPOLLOUT or read_commands(sink, peer)) and send_owed(sink, peer)):
             close(peer.fd)
             peer.fd = -1
-    if 0 < sink.taken < LOOK_SIZE_MAX:
-        sink.look_until_ns = now_monotonic() + LOOK_NS
+    if 0 < sink.taken < POLL_SIZE_MAX:
+        sink.poll_until_ns = now_monotonic() + POLL_NS
 
 
 cdef void welcome(Sink *sink) noexcept nogil:
@@ -166,8 +166,8 @@ cdef void welcome(Sink *sink) noexcept nogil:
     sink.peers = peer
 
 
-cdef bint drink(Sink *sink, Peer *peer) noexcept nogil:
-    """Take what has come; False = the peer is gone."""
+cdef bint read_commands(Sink *sink, Peer *peer) noexcept nogil:
+    """Read what has come; False = the peer is gone."""
     cdef ssize_t got
     if peer.stage == STAGE_GREETING:
         return greet(sink, peer)
@@ -179,11 +179,11 @@ cdef bint drink(Sink *sink, Peer *peer) noexcept nogil:
     return True
 
 
-cdef bint pour(Sink *sink, Peer *peer) noexcept nogil:
-    """Give what is owed."""
+cdef bint send_owed(Sink *sink, Peer *peer) noexcept nogil:
+    """Send what is owed."""
     cdef int64_t owed
-    if peer.stage == STAGE_FOUNTAIN:
-        return pour_messages(sink, peer)
+    if peer.stage == STAGE_CONSUMER:
+        return send_messages(sink, peer)
     owed = peer.taken // sink.command_size - peer.answered
     while owed > 0:
         # Ten bytes each: a generator that waits for them has room for them.
@@ -194,18 +194,18 @@ cdef bint pour(Sink *sink, Peer *peer) noexcept nogil:
     return True
 
 
-cdef bint pour_messages(Sink *sink, Peer *peer) noexcept nogil:
-    cdef ssize_t sent = send(peer.fd, sink.fountain + peer.poured, sink.fountain_size - peer.poured, MSG_NOSIGNAL)
+cdef bint send_messages(Sink *sink, Peer *peer) noexcept nogil:
+    cdef ssize_t sent = send(peer.fd, sink.frames + peer.frames_at, sink.frames_size - peer.frames_at, MSG_NOSIGNAL)
     if sent < 0:
         return errno == EAGAIN or errno == EINTR
-    peer.poured = (peer.poured + <size_t> sent) % sink.fountain_size
+    peer.frames_at = (peer.frames_at + <size_t> sent) % sink.frames_size
     return True
 
 
 # -- the greeting ------------------------------------------------------------------------------------------------------
 
 cdef bint greet(Sink *sink, Peer *peer) noexcept nogil:
-    """Magic, IDENTIFY, SUB and RDY are answered; the first other command makes a publisher of the peer."""
+    """Answer magic, IDENTIFY, SUB and RDY; the first other command makes a publisher of the peer."""
     cdef ssize_t got = recv(peer.fd, peer.greeting + peer.greeting_size, GREETING_MAX - peer.greeting_size, 0)
     cdef size_t used
     if got <= 0:
@@ -223,7 +223,7 @@ cdef bint greet(Sink *sink, Peer *peer) noexcept nogil:
 
 
 cdef size_t greet_one(Sink *sink, Peer *peer) noexcept nogil:
-    """Bytes of the first thing that was said; 0 = it is not whole yet, or was the first command."""
+    """Return the bytes of the first command; 0 = it is not whole yet, or was no part of the greeting."""
     cdef const char *text = peer.greeting
     cdef const char *newline = <const char *> memchr(text, c"\n", peer.greeting_size)
     cdef size_t size
@@ -245,7 +245,7 @@ cdef size_t greet_one(Sink *sink, Peer *peer) noexcept nogil:
     if memcmp(text, b"RDY ", 4) != 0:
         peer.stage = STAGE_SINK
         return 0
-    peer.stage = STAGE_FOUNTAIN
+    peer.stage = STAGE_CONSUMER
     start_pouring(sink, peer)
     return size
 

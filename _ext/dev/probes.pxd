@@ -1,1 +1,1 @@
-"""Nothing of this is for other modules."""
+"""Exports nothing to other modules."""

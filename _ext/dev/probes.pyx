@@ -9,17 +9,17 @@ from nsqfast._ext.disk.ackmapping cimport count_mappings, limit_mappings
 
 
 def fix_parts(int64_t units):
-    """Let each part of this process end after so many units, however long they take; 0 ends it."""
+    """End each part of this process after so many units, however long they take; 0 restores the clock."""
     fix_parts_units(units)
 
 
 def shift_wall(int64_t offset_ns):
-    """Let the wall clock of this process run ahead (or behind) by so much; 0 ends it."""
+    """Set the wall clock of this process ahead (or back) by so much; 0 ends it."""
     move_clocks(offset_ns, 0)
 
 
 def let_pass(int64_t duration_ns):
-    """Let that much time pass at once on this process's monotonic clock; returns the new time."""
+    """Let that much time pass at once on this process's monotonic clock; return the new time."""
     assert duration_ns >= 0
     move_clocks(wall_ahead(), duration_ns)
     return monotonic_ns()
@@ -31,15 +31,15 @@ def live_deliveries():
 
 
 def pool_slabs():
-    """(slabs of 1 MiB with messages in them, empty ones kept for later)."""
+    """Return (slabs of 1 MiB with messages in them, empty ones kept for later)."""
     return count_slabs(), slabs_kept()
 
 
 def limit_mapped(size_t count):
-    """So many ack files are mapped at most; 0: what Linux allows."""
+    """Map at most so many ack files; 0: as many as Linux allows."""
     limit_mappings(count)
 
 
 def count_mapped():
-    """Ack files that are mapped now."""
+    """How many ack files are mapped now."""
     return count_mappings()

@@ -1,4 +1,4 @@
-"""Compiled structures as Python objects: what they hold are numbers."""
+"""Compiled structures as Python objects whose members are numbers."""
 
 from libc.stdint cimport INT64_MAX, int64_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memset
@@ -43,7 +43,7 @@ cdef class NumberedHeap:
         self.heap.moved(<HeapNode *> &timed.node)
 
     def peek(self):
-        """(deadline, number) of the earliest, or None."""
+        """Return (deadline, number) of the earliest, or None."""
         cdef TimedNode *node = <TimedNode *> self.heap.peek()
         return None if node is NULL else (node.deadline_ns, <object> node.timed)
 
@@ -79,7 +79,7 @@ cdef class NumberedQueue:
         self.queue.push(delivery)
 
     def peek(self):
-        """(deadline, number) of the earliest, or None."""
+        """Return (deadline, number) of the earliest, or None."""
         cdef Delivery *delivery = self.queue.peek()
         return None if delivery is NULL else (delivery.deadline_ns, delivery.message.id)
 
@@ -88,7 +88,7 @@ cdef class NumberedQueue:
         return self.queue.oldest(most)
 
     def take_all(self):
-        """Another NumberedQueue with what is in this one, which is empty then."""
+        """Move everything into another NumberedQueue and return that."""
         cdef NumberedQueue taken = NumberedQueue()
         taken.queue = self.queue.take_all()
         taken.by_number, self.by_number = self.by_number, {}
@@ -112,12 +112,12 @@ cdef class NumberedTable:
         self.table.insert(delivery)
 
     def find(self, uint64_t id, uint64_t owner):
-        """The owner found, or None."""
+        """Return the owner found, or None."""
         cdef Entry *entry = self.table.find(id, owner)
         return None if entry is NULL else entry.delivery.owner
 
     def remove(self, uint64_t id, uint64_t owner):
-        """Whether that very delivery was there; it is gone now."""
+        """Remove that delivery; return whether it was there."""
         cdef Entry *entry = self.table.find(id, owner)
         if entry is NULL or entry.delivery.owner != owner:
             return False
@@ -138,7 +138,7 @@ cdef class NumberedTable:
 
 
 cdef class NumberedMessages:
-    """Numbered messages whose bytes are their number's."""
+    """Numbered messages whose bytes follow from their numbers."""
     cdef dict by_number
 
     def __init__(self):
@@ -150,7 +150,7 @@ cdef class NumberedMessages:
         self.by_number[number] = <size_t> message
 
     def check(self, uint64_t number):
-        """Its size; ValueError where its bytes are not what they were."""
+        """Return its size; ValueError if its bytes have changed."""
         cdef Message *message = <Message *> <size_t> self.by_number[number]
         cdef uint32_t i
         if message.id != number or message.timestamp_ns != <int64_t> number:
@@ -165,7 +165,7 @@ cdef class NumberedMessages:
 
 
 def encode_record(bytes body, int64_t timestamp_ns, int attempts, uint64_t message_id):
-    """The stored form of a message (spec nsqd-core §1)."""
+    """Return the stored form of a message (spec nsqd-core §1)."""
     cdef Message *message = message_new(body, <uint32_t> len(body), timestamp_ns, message_id)
     cdef char header[26]
     if message is NULL:
@@ -176,7 +176,7 @@ def encode_record(bytes body, int64_t timestamp_ns, int attempts, uint64_t messa
 
 
 def decode_record(bytes record):
-    """(timestamp_ns, attempts, id, body) of a stored form; ValueError where it is shorter than its header."""
+    """Return (timestamp_ns, attempts, id, body) of a stored form; ValueError if it is shorter than its header."""
     cdef Message *message = message_load(record, <size_t> len(record))
     if message is NULL:
         raise ValueError(f"a record of {len(record)} bytes is shorter than its header")
@@ -186,7 +186,7 @@ def decode_record(bytes record):
 
 
 def parse_command(bytes data, Py_ssize_t scanned=0):
-    """(line size, name, parameter count, first two parameters), None for more, ValueError for broken."""
+    """Return (line size, name, parameter count, first two parameters), None for more, ValueError for broken."""
     cdef Line line
     cdef Parse outcome = parse_line(data, len(data), scanned, &line)
     if outcome == PARSE_BROKEN:
@@ -198,13 +198,13 @@ def parse_command(bytes data, Py_ssize_t scanned=0):
 
 
 def decimal(bytes text):
-    """The number that a parameter spells, or None."""
+    """Return the number that a parameter spells, or None."""
     cdef uint64_t value = 0
     return value if parse_decimal(text, len(text), &value) else None
 
 
 def parse_http_request(bytes data not None):
-    """(is_many, is_binary, topic, defer_ms, body, size) of what is whole, else the outcome."""
+    """Return (is_many, is_binary, topic, defer_ms, body, size) of a whole request, else the outcome."""
     cdef PlainRequest request
     cdef RequestOutcome outcome = parse_request(data, len(data), &request)
     if outcome != REQUEST_WHOLE:
@@ -215,7 +215,7 @@ def parse_http_request(bytes data not None):
 
 
 def put_all(Topic topic, bytes data, bint is_binary):
-    """Check and put them in one go; the ticket of the last."""
+    """Check and put all at once; return the ticket of the last."""
     cdef Budget endless = Budget(0, INT64_MAX)
     cdef Bodies bodies = Bodies(topic, data, is_binary)
     bodies.check_some(&endless)
@@ -226,7 +226,7 @@ def put_all(Topic topic, bytes data, bint is_binary):
 
 
 def seal_record(bytes record):
-    """What the writer makes of a hollow one."""
+    """Return what the writer makes of a hollow record."""
     cdef bytearray sealed = bytearray(record)
     seal(sealed, len(sealed))
     return bytes(sealed)

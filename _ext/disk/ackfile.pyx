@@ -1,17 +1,17 @@
-"""Which records of one queue were finished: a bitmap in a shared mapping, so that plain stores survive a kill -9.
+"""Records which records of a queue were finished: a bitmap in a shared mapping, so that stores survive a kill -9.
 
     <Q>.diskqueue.acks.dat      (Go ignores it)
     header, one sector of 512 bytes │ ring of bits, bit i of record i mod capacity, for the records [cursor, written)
 
-A place (cursor, written) has two slots: the one not in use is filled, then a single byte switches over, so a kill
-between two stores leaves a whole one. Growing writes a new file and renames it over the old one. Bits outside [cursor,
+Each place (cursor, written) has two slots: the unused one is filled, then a single byte switches to it, so a kill
+between two stores leaves a valid one. Growing writes a new file and renames it over the old one. Bits outside [cursor,
 written) mean nothing; they are cleared before `written` passes them.
 
-What a kill cannot do, a power failure can: pages of one mapping reach the disk in any order. So the boot is noted, and
-after a reboot without a clean stop only the cursor counts (one sector is written whole); records behind it come again.
+A power failure can do more than a kill: pages of one mapping reach the disk in any order. So after a reboot without a
+clean stop only the cursor counts (a sector is written as a whole), and records behind it come again.
 
-Every place has a check of its own. The bits have one for all: each bit that is set adds (by exclusive or) a number that
-depends on where it stands, so a store costs the same however large the file is.
+Every place has a checksum of its own. The bits share one: each set bit adds (by exclusive or) a number that depends on
+its index, so a store costs the same however large the file is.
 """
 
 from libc.stdint cimport int64_t, uint64_t
@@ -38,7 +38,7 @@ cdef extern from *:
     int lowest_bit "__builtin_ctzll"(uint64_t word) nogil
 
 cdef enum:
-    # 2 KiB of bits: small, since every queue that ever overflowed has one.
+    # 2 KiB of bits: small, since every queue that ever overflowed has a file.
     CAPACITY_MIN = 16384
 
 cdef uint64_t PLACE_MAX = <uint64_t>1 << 62
@@ -50,7 +50,7 @@ cdef bytes boot_id = None
 
 
 cdef bytes this_boot():
-    """Read once, at the first use."""
+    """Return the boot id, which is read at the first use."""
     global boot_id
     if boot_id is None:
         try:
@@ -62,18 +62,18 @@ cdef bytes this_boot():
 
 
 cdef bint is_sane(Place place) noexcept:
-    """Numbers that can be counted on from."""
+    """Whether these numbers can be continued without overflow."""
     return (1 <= place.index < PLACE_MAX and 0 <= place.file < <int64_t>PLACE_MAX
             and 0 <= place.position < <int64_t>PLACE_MAX)
 
 
 cdef uint64_t check_boot(Header *header) noexcept:
-    """Over all behind the check but the slots: the id of the boot, and whether the stop was clean."""
+    """Checksum of everything behind it except the slots: the boot id, and whether the stop was clean."""
     return mix(header.capacity ^ check_numbers(<uint64_t *>header.boot_id, sizeof(header.boot_id) // 8 + 1))
 
 
 cdef bint read_place(KeptPlace *slots, unsigned char slot, Place *place) noexcept:
-    """The one that counts, or, where that is damaged, the one before it."""
+    """Read the current slot, or, if that is damaged, the other one."""
     cdef int i
     for i in range(2):
         if slots[(slot + i) & 1].check == check_place(&slots[(slot + i) & 1].place):
@@ -92,7 +92,7 @@ cdef void write_place(KeptPlace *slots, unsigned char *slot, Place place) noexce
 
 cdef inline void begin_store(AckFile acks) noexcept:
     if acks.mapping is NULL:
-        acks.wake()
+        acks.map_copy()
 
 
 cdef bint is_same(const Place *one, const Place *other) noexcept:
@@ -100,7 +100,7 @@ cdef bint is_same(const Place *one, const Place *other) noexcept:
 
 
 cdef class AckFile(AckMapping):
-    """AckFile(path): a fresh one. AckFile.load(path): the one on disk, or None where there is none that makes sense."""
+    """AckFile(path): a new one. AckFile.load(path): the one on disk, or None if there is no valid one."""
 
     def __cinit__(self, str path, bint fresh=True):
         self.trusted = False
@@ -109,7 +109,7 @@ cdef class AckFile(AckMapping):
 
     @staticmethod
     def load(str path):
-        """Its owner claims it once all that is found was looked through."""
+        """Load the file; the queue claims it once it has checked everything found."""
         cdef AckFile acks = AckFile(path, False)
         try:
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -122,19 +122,19 @@ cdef class AckFile(AckMapping):
             size = os.fstat(fd).st_size
             if size >= HEADER_SIZE and not acks.read_copy(fd, size):
                 acks.attach(fd, size)
-                acks.let_go()
+                acks.close_file()
         finally:
             os.close(fd)
         if size < HEADER_SIZE or not acks.read(size):
             log.error("DISKQUEUE(%s) acknowledgements are damaged, finished messages may come again",
                       os.path.basename(path))
             return None
-        acks.believe()
+        acks.validate_bits()
         acks.shorten_copy()
         return acks
 
     cdef bint read(self, size_t size) noexcept:
-        """The header is whole."""
+        """Read the header and check it."""
         cdef Header *h = self.header
         if strncmp(h.magic, MAGIC, 8) != 0 or h.capacity < 64 or h.capacity & (h.capacity - 1):
             return False
@@ -143,7 +143,7 @@ cdef class AckFile(AckMapping):
                 and read_place(h.written, h.written_slot, &self.written_place) and self.is_sound())
 
     cdef bint is_sound(self) noexcept:
-        """Its places fit together."""
+        """Whether its places are consistent."""
         cdef Place cursor = self.cursor_place, written = self.written_place
         if cursor.index == written.index and cursor.file > written.file:
             # Killed while the queue was emptied.
@@ -152,8 +152,8 @@ cdef class AckFile(AckMapping):
                 and (cursor.file < written.file
                      or cursor.file == written.file and cursor.position <= written.position))
 
-    cdef void believe(self) noexcept:
-        """Are the bits as they were left?"""
+    cdef void validate_bits(self) noexcept:
+        """Decide whether the bits are valid."""
         cdef Header *h = self.header
         cdef bytes boot = this_boot()
         self.trusted = h.boot_check == check_boot(h) and (
@@ -164,7 +164,7 @@ cdef class AckFile(AckMapping):
                       os.path.basename(self.path))
 
     cdef void claim(self) noexcept:
-        """It speaks of this boot, from now on until the clean stop. One that never changes need not do so."""
+        """Mark the file as valid for this boot, until the clean stop. Unneeded as long as it never changes."""
         cdef bytes boot = this_boot()
         self.is_claim_due = self.mapping is NULL
         if self.is_claim_due:
@@ -174,8 +174,8 @@ cdef class AckFile(AckMapping):
         self.header.clean = 0
         self.header.boot_check = check_boot(self.header)
 
-    cdef void wake(self) noexcept:
-        AckMapping.wake(self)
+    cdef void map_copy(self) noexcept:
+        AckMapping.map_copy(self)
         if self.is_claim_due:
             self.claim()
 
@@ -193,7 +193,7 @@ cdef class AckFile(AckMapping):
         if self.mapping is NULL:
             if is_same(&self.cursor_place, &place):
                 return
-            self.wake()
+            self.map_copy()
         self.cursor_place = place
         write_place(self.header.cursor, &self.header.cursor_slot, self.cursor_place)
 
@@ -202,7 +202,7 @@ cdef class AckFile(AckMapping):
         if self.mapping is NULL:
             if is_same(&self.written_place, &place):
                 return
-            self.wake()
+            self.map_copy()
         self.written_place = place
         write_place(self.header.written, &self.header.written_slot, self.written_place)
 
@@ -210,12 +210,12 @@ cdef class AckFile(AckMapping):
         if self.mapping is NULL:
             if self.sealed() == (file, position):
                 return
-            self.wake()
+            self.map_copy()
         self.header.sealed.place = Place(1, file, position)
         self.header.sealed.check = check_place(&self.header.sealed.place)
 
     def sealed(self):
-        """(file, position) of set_sealed; None where that is not known."""
+        """Return (file, position) of set_sealed; None if not known."""
         cdef KeptPlace *sealed = &self.header.sealed
         if sealed.place.index != 1 or sealed.check != check_place(&sealed.place):
             return None
@@ -272,7 +272,7 @@ cdef class AckFile(AckMapping):
         self.header.bits_check = self.header.clearing = 0
 
     cdef bint are_bits_whole(self) noexcept:
-        """As their check says; a kill may have come between a change and its check."""
+        """Whether the bits match their checksum; a kill may have come between a change and its checksum."""
         cdef uint64_t check = self.check_bits(), last = self.header.marked - 1
         if self.header.bits_check == check:
             return True
@@ -294,7 +294,7 @@ cdef class AckFile(AckMapping):
         return check
 
     cdef void begin_move(self, uint64_t index, uint64_t replacement) noexcept:
-        """The record is about to be written again; a kill before it is marked must not leave two of it."""
+        """Announce that the record will be written again; a kill before it is marked must not leave two of it."""
         begin_store(self)
         self.header.moving_to = 0
         barrier()
@@ -310,7 +310,7 @@ cdef class AckFile(AckMapping):
             barrier()
 
     cdef void resume_move(self) noexcept:
-        """After a kill, with `written` behind the last record found: was the move done?"""
+        """After a kill, with `written` behind the last record found: finish the move if it was done."""
         cdef uint64_t moved = self.header.moving_from
         if (self.header.moving_to and self.header.moving_to < self.written().index
                 and self.cursor().index <= moved < self.written().index):
@@ -330,7 +330,7 @@ cdef class AckFile(AckMapping):
         return total
 
     cdef int reserve(self, uint64_t end) except -1:
-        """Room for every index below end; OSError where the disk has none."""
+        """Make room for every index below end; OSError if the disk has none."""
         cdef uint64_t capacity = self.mask + 1
         cdef uint64_t first = self.cursor().index
         if end - first <= capacity:
@@ -341,8 +341,8 @@ cdef class AckFile(AckMapping):
         return 0
 
     cdef int replace(self, uint64_t capacity, bint must) except -1:
-        """A new file under the same name with the same content, larger maybe. Where the disk has no room for it and
-        none was there before, memory has to do: a broker must be able to start on a full disk."""
+        """Create a file under the same name with the same content, perhaps larger. If the disk has no room and there
+        was no file before, memory must do: a broker must be able to start on a full disk."""
         cdef size_t size = HEADER_SIZE + capacity // 8
         cdef AckFile grown = AckFile(self.path, False)
         if self.header is not NULL:
@@ -351,12 +351,12 @@ cdef class AckFile(AckMapping):
         try:
             fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             try:
-                # On most file systems a store into a hole of a full disk would find no room.
+                # On most file systems a store into a hole would fail on a full disk.
                 os.posix_fallocate(fd, 0, size)
                 grown.attach(fd, size)
                 grown.copy(self)
                 os.rename(name, self.path)
-                grown.let_go()
+                grown.close_file()
             except BaseException:
                 grown.unmap()
                 os.unlink(name)
@@ -376,7 +376,7 @@ cdef class AckFile(AckMapping):
         return 0
 
     cdef void copy(self, AckFile old) noexcept:
-        """Into this one, which is all zeros."""
+        """Copy its content into this one, which is all zeros."""
         cdef uint64_t index
         cdef Place cursor = Place(1, 0, 0), written = Place(1, 0, 0)
         memcpy(self.header.magic, MAGIC, 8)
@@ -394,7 +394,7 @@ cdef class AckFile(AckMapping):
         if old.header is NULL:
             self.claim()
         else:
-            # As the old one: one that was not claimed yet must not be believed by the next start.
+            # Keep the boot id: a file that was not claimed yet must not be valid at the next start.
             memcpy(self.header.boot_id, old.header.boot_id, sizeof(self.header.boot_id))
             self.header.clean = old.header.clean
             self.header.boot_check = check_boot(self.header)
@@ -407,8 +407,8 @@ cdef class AckFile(AckMapping):
         self.cursor_place, other.cursor_place = other.cursor_place, self.cursor_place
         self.written_place, other.written_place = other.written_place, self.written_place
 
-    cdef void announce(self, list numbers) noexcept:
-        """That metadata is about to be renamed into place; until confirm(), the old one and it are both ours."""
+    cdef void announce_meta(self, list numbers) noexcept:
+        """This metadata is about to be renamed into place; until confirm(), both the old one and it are ours."""
         cdef int i
         begin_store(self)
         self.header.meta_next.check = 0
@@ -423,16 +423,16 @@ cdef class AckFile(AckMapping):
         begin_store(self)
         self.header.meta = self.header.meta_next
 
-    cdef bint knows(self, list numbers) noexcept:
-        """Nobody has written other metadata since we did."""
+    cdef bint owns_meta(self, list numbers) noexcept:
+        """Whether we wrote the current metadata."""
         return is_meta(&self.header.meta, numbers) or is_meta(&self.header.meta_next, numbers)
 
     cdef bint is_clean(self) noexcept:
-        """It was left by finish(), and nobody has claimed it since."""
+        """Whether finish() left it, and nobody has claimed it since."""
         return self.header.clean != 0
 
     cdef bint keep(self) noexcept:
-        """Where it could not be kept, try again; whether it is now."""
+        """Try again to keep it if that failed; return whether it is kept now."""
         if not self.is_kept() or self.is_cut():
             begin_store(self)
             if self.inode:
@@ -446,9 +446,9 @@ cdef class AckFile(AckMapping):
         return self.is_kept()
 
     cdef bint finish(self) noexcept:
-        """The clean stop: from now on a reboot takes nothing away. Whether the caller has to sync the file."""
+        """The clean stop: a reboot does not invalidate it any more. Return whether the caller has to sync the file."""
         if self.mapping is NULL and self.is_claim_due and self.trusted and self.header.clean:
-            return False    # as the stop before has left it
+            return False    # unchanged since the previous stop
         begin_store(self)
         self.header.clean = 1
         self.header.boot_check = check_boot(self.header)
@@ -459,7 +459,7 @@ cdef class AckFile(AckMapping):
         with suppress(FileNotFoundError):
             os.unlink(self.path)
 
-    # For tests: the same by Python's names.
+    # For tests: the same under Python's names.
 
     def state(self):
         cursor, written = self.cursor(), self.written()

@@ -1,4 +1,4 @@
-"""The ack file in memory: mapped while it changes, a copy while it does not."""
+"""The ack file in memory: mapped while it changes, else a copy."""
 
 from libc.stdint cimport int64_t, uint64_t
 
@@ -14,7 +14,7 @@ cdef extern from "disk/mapping.h" nogil:
 
 
 cdef struct Place:
-    uint64_t index      # of a record, counted from 1 since the file was made
+    uint64_t index      # of a record, counted from 1 since the file was created
     int64_t file
     int64_t position
 
@@ -32,22 +32,22 @@ cdef struct KeptMeta:
 cdef struct Header:
     char magic[8]
     uint64_t capacity           # of the ring, in bits, a power of two
-    KeptPlace cursor[2]         # everything before it is finished; [cursor_slot] counts
+    KeptPlace cursor[2]         # all before it are finished; [cursor_slot] counts
     KeptPlace written[2]        # where the next record goes; [written_slot] counts
-    KeptPlace sealed            # from there on hollow records are sealed; index 0 = that is not known
-    KeptMeta meta               # what is in the metadata file that we wrote last
-    KeptMeta meta_next          # and in the one that was about to replace it
+    KeptPlace sealed            # hollow records behind it are sealed; index 0 = not known
+    KeptMeta meta               # the content of the metadata file that we wrote last
+    KeptMeta meta_next          # the content of the one that was about to replace it
     uint64_t moving_from        # a record that is being written again...
-    uint64_t moving_to          # ...under this index; 0 = none. If that one is there, the old one is finished
-    uint64_t marked             # the bit that was set last, from 1 on: a kill may come before the check knows of it
-    uint64_t bits_check         # over all bits that are set
-    uint64_t boot_check         # over what follows
-    char boot_id[40]            # after a reboot without a clean stop the bits are not to be believed
+    uint64_t moving_to          # ...under this index; 0 = none. If that one exists, the old one is finished
+    uint64_t marked             # the bit that was set last, from 1 on: a kill may come before the checksum covers it
+    uint64_t bits_check         # of all bits that are set
+    uint64_t boot_check         # of the following fields
+    char boot_id[40]            # after a reboot without a clean stop the bits are not valid
     uint64_t clean
     unsigned char cursor_slot
     unsigned char written_slot
-    uint64_t clearing           # 1: bits of one word are being taken away, and a kill may come before the check knows
-    uint64_t clearing_check     # what the check will be
+    uint64_t clearing  # 1: bits of one word are being cleared, and a kill may come before the checksum is updated
+    uint64_t clearing_check     # the checksum afterwards
 
 
 cdef enum:
@@ -56,7 +56,7 @@ cdef enum:
 
 cdef class AckMapping:
     cdef Header *header
-    cdef uint64_t *words            # of bits; not to be written to where nothing is mapped
+    cdef uint64_t *words            # of bits; read-only unless mapped
     cdef Mapping *mapping           # NULL: both are a copy
     cdef uint64_t mask
     cdef size_t size
@@ -67,11 +67,11 @@ cdef class AckMapping:
     cdef bint read_copy(self, int fd, size_t size) noexcept
     cdef void shorten_copy(self) noexcept
     cdef int attach(self, int fd, size_t size) except -1
-    cdef void let_go(self) noexcept
+    cdef void close_file(self) noexcept
     cdef void unmap(self) noexcept
-    cdef void wake(self) noexcept
+    cdef void map_copy(self) noexcept
     cdef bint has_bits(self) noexcept
-    cdef bint rest(self) noexcept
+    cdef bint unmap_to_copy(self) noexcept
     cdef void take(self, Mapping *mapping, size_t size) noexcept
     cdef void swap_with(self, AckMapping other) noexcept
 
@@ -80,6 +80,6 @@ cdef class AckMapping:
     cdef OpenFile *open(self) except? NULL
 
 
-# So many are mapped at most; 0: what Linux allows.
+# For tests: map at most so many; 0: as many as Linux allows.
 cdef void limit_mappings(size_t count) noexcept
 cdef size_t count_mappings() noexcept

@@ -1,8 +1,8 @@
-"""The ack file in memory: mapped while it changes, a copy while it does not.
+"""The ack file in memory: mapped while it changes, else a copy.
 
-Linux lets a process have 65,530 mappings (vm.max_map_count), and each takes a page of memory. So a file that is loaded
-is a copy until its first store, and where half of what Linux allows is mapped, those that were mapped first become
-copies again. A copy has no bits of its own where none is set.
+Linux allows a process 65,530 mappings (vm.max_map_count), and each takes a page of memory. So a loaded file is a copy
+until its first store, and when half of what Linux allows is mapped, those mapped first become copies again. A copy has
+no bits of its own if none is set.
 """
 
 from libc.errno cimport ENOENT, errno
@@ -31,7 +31,7 @@ cdef extern from "disk/mapping.h" nogil:
     size_t mapping_count "nsq_mapping_count"
 
 cdef enum:
-    # What has more stays mapped.
+    # Files with more words stay mapped.
     COPY_WORDS_MAX = 8192
     COPY_SIZE_MAX = 66048
     # So many become copies at once.
@@ -47,7 +47,7 @@ cdef size_t mapped_max = 0
 
 
 cdef size_t find_mapped_max() noexcept:
-    """The other half is for the interpreter, for threads, and for what libraries map."""
+    """Leave the other half to the interpreter, threads, and mappings of libraries."""
     try:
         with open("/proc/sys/vm/max_map_count", "rb") as file:
             return max(int(file.read()) // 2, 2 * REST_COUNT)
@@ -65,7 +65,7 @@ cdef size_t count_mappings() noexcept:
 
 
 cdef void make_room() noexcept:
-    """Some of those that were mapped first become copies; those that cannot do so now are asked again last."""
+    """Turn some of those mapped first into copies; those that cannot be now are tried again last."""
     global mapped_max
     cdef Mapping *mapping
     if not mapped_max:
@@ -74,7 +74,7 @@ cdef void make_room() noexcept:
         return
     for _ in range(min(<size_t>REST_COUNT, mapping_count - 1)):
         mapping = oldest_mapping
-        if not (<AckMapping>mapping.owner).rest():
+        if not (<AckMapping>mapping.owner).unmap_to_copy():
             strike_mapping(mapping)
             enlist_mapping(mapping)
 
@@ -92,7 +92,7 @@ cdef class AckMapping:
     # From the file, and back to it
 
     cdef bint read_copy(self, int fd, size_t size) noexcept:
-        """The content without a mapping; False: it is too long, or cannot be read whole."""
+        """Read the content without mapping it; False: it is too long, or not fully readable."""
         cdef struct_stat status
         cdef char *copy
         if size > COPY_SIZE_MAX or fstat(fd, &status):
@@ -109,7 +109,7 @@ cdef class AckMapping:
         return True
 
     cdef void shorten_copy(self) noexcept:
-        """Without bits, where none means something."""
+        """Drop the bits if none of them means anything."""
         cdef void *copy
         if self.mapping is NULL and self.words is not no_bits and not self.has_bits():
             self.words = no_bits
@@ -118,7 +118,7 @@ cdef class AckMapping:
                 self.header = <Header *>copy
 
     cdef int attach(self, int fd, size_t size) except -1:
-        """Mapped from now on; memory alone where fd is -1."""
+        """Map the file; use memory alone if fd is -1."""
         cdef struct_stat status
         cdef bytes path = os.fsencode(self.path)
         cdef Mapping *mapping = map_file(fd, size, path)
@@ -137,8 +137,8 @@ cdef class AckMapping:
         self.mask = (size - HEADER_SIZE) * 8 - 1
         make_room()
 
-    cdef void let_go(self) noexcept:
-        """The mapping needs no descriptor, now that the file has its name."""
+    cdef void close_file(self) noexcept:
+        """Close the descriptor: the mapping needs none once the file has its name."""
         self.mapping.fd = -1
 
     cdef void unmap(self) noexcept:
@@ -149,8 +149,8 @@ cdef class AckMapping:
             free(self.header)
         self.header = NULL
 
-    cdef void wake(self) noexcept:
-        """A copy is mapped, since it is about to change. Where that fails, it changes in memory alone."""
+    cdef void map_copy(self) noexcept:
+        """Map a copy that is about to change. If that fails, it changes in memory alone."""
         cdef struct_stat found
         cdef Mapping *mapping = NULL
         cdef Header *copy = self.header
@@ -175,14 +175,14 @@ cdef class AckMapping:
             close(fd)
         free(copy)
         self.take(mapping, self.size)
-        self.let_go()
+        self.close_file()
 
     cdef bint has_bits(self) noexcept:
-        """Some that mean something."""
+        """Whether some bits mean something."""
         return True
 
-    cdef bint rest(self) noexcept:
-        """A copy from now on, until the next store; False: it stays mapped."""
+    cdef bint unmap_to_copy(self) noexcept:
+        """Turn it into a copy until the next store; False: it stays mapped."""
         cdef char *copy
         if self.size > COPY_SIZE_MAX or self.mapping.fd >= 0 or not self.is_kept():
             return False
@@ -190,7 +190,7 @@ cdef class AckMapping:
         if copy is NULL:
             return False
         memcpy(copy, self.header, self.size)
-        if self.mapping.is_lost:    # it was, in the course of this
+        if self.mapping.is_lost:    # it was lost during this
             free(copy)
             return False
         self.unmap()
@@ -211,14 +211,14 @@ cdef class AckMapping:
         if other.mapping is not NULL:
             other.mapping.owner = <void *>other
 
-    # What became of the file
+    # What happened to the file
 
     cdef bint is_kept(self) noexcept:
-        """What is stored here survives the process."""
+        """Whether what is stored here survives the process."""
         return self.inode != 0 and (self.mapping is NULL or not self.mapping.is_lost)
 
     cdef bint is_cut(self) noexcept:
-        """Somebody else removed the file or changed its size."""
+        """Whether someone else removed the file or changed its size."""
         cdef struct_stat found
         cdef bytes path = os.fsencode(self.path)
         if self.inode == 0:
@@ -228,7 +228,7 @@ cdef class AckMapping:
         return found.st_ino != self.inode or <size_t>found.st_size != self.size
 
     cdef OpenFile *open(self) except? NULL:
-        """To be synced; the caller drops it. NULL: the file is not there, or is not this one any more."""
+        """Open it for a sync; the caller drops it. NULL: the file is missing, or another one."""
         cdef struct_stat found
         cdef OpenFile *file
         if not self.is_kept():

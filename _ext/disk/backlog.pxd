@@ -20,8 +20,8 @@ cdef class SyncTick(Timed):
     cdef Timers timers
     cdef int64_t period_ns
     cdef SyncEnd end
-    cdef object dirty            # backlogs whose disk changed since the last tick
-    cdef Py_ssize_t left         # of these, in the tick that is on its way
+    cdef object dirty            # backlogs whose disk part changed since the last tick
+    cdef Py_ssize_t left         # so many of them in the current tick
 
     cdef int add(self, Backlog backlog) except -1
     cdef int on_deadline(self, int64_t now_ns) except -1
@@ -30,9 +30,9 @@ cdef class SyncTick(Timed):
 cdef class SyncEnd(Timed):
     cdef Timers timers
     cdef Syncer syncer
-    cdef object drafted          # (ticket, backlog) of those whose positions are on their way
+    cdef object drafted          # (ticket, backlog) of those whose positions are being synced
     cdef object ended            # (done ticket, whether all went well) of batches that something has to follow
-    cdef Py_ssize_t unseen       # queues that wait for copies, of those that are looked at for the first of these
+    cdef Py_ssize_t unseen       # queues that wait for copies and are still to be checked for the first of these
 
     cdef int add(self, uint64_t done_ticket, bint is_good) except -1
     cdef bint work(self) except -1
@@ -48,9 +48,9 @@ cdef class Storage:
     cdef SyncTick tick
     cdef SyncEnd sync_end
     cdef Disposal disposal
-    cdef list unwritten          # topics that put off a write in this turn
-    cdef list uncounted          # (ticket, topic, its counts) of what waits for an fsync
-    cdef object on_mixed         # writes what was put off; None where there is no registry
+    cdef list unwritten          # topics that postponed a write in this turn
+    cdef list uncounted          # (ticket, topic, its counts) of messages that wait for an fsync
+    cdef object on_mixed         # does the postponed writes; None without a registry
 
     cdef int write_batch(self) except -1
 
@@ -59,9 +59,9 @@ cdef class Backlog:
     cdef Ring memory             # Message * with its lowest bit set, or Delivery * of a requeued one
     cdef int64_t memory_max
     cdef DiskQueue disk          # None: nothing of this outlives the process
-    cdef OldestRecord head       # None until somebody asks how old the oldest is
+    cdef OldestRecord head       # None until someone asks for the age of the oldest
     cdef Storage storage
-    cdef bint is_dirty           # stands in the tick's list
+    cdef bint is_dirty           # is in the tick's list
     cdef bint has_failed         # the last sync could not write positions or acknowledgements
     cdef size_t mark_size        # of the memory, at `begin`
 
@@ -94,20 +94,20 @@ cdef class Backlog:
     cdef bint is_ahead(self) noexcept
     cdef int delete_files(self) except -1
     cdef int remember(self, Message *message) except -1
-    cdef int mark(self) except -1
+    cdef int mark_dirty(self) except -1
     cdef uint64_t sync(self) except? 0
     cdef int synced(self, bint is_good) except -1
 
 
-# Inline, since a publish asks this of each of its channels.
+# Inline, since a publish asks each of its channels.
 cdef inline bint has_room(Backlog backlog) noexcept:
-    """In memory, and nothing on disk comes first."""
+    """Whether memory has room, and nothing on disk comes first."""
     return (<int64_t> backlog.memory.size < backlog.memory_max and account.level == 0
             and (backlog.disk is None or backlog.disk.reader.depth + backlog.disk.writer.later_count == 0))
 
 
 cdef inline bint writes(Backlog backlog) noexcept:
-    """What is put now goes to disk."""
+    """Whether the next put goes to disk."""
     return backlog.disk is not None and not has_room(backlog)
 
 

@@ -1,4 +1,4 @@
-"""While anything unread is on disk, new messages go to disk too, so memory always holds the older ones.
+"""While anything unread is on disk, new messages go to disk too, so memory always has the older ones.
 
 A message that came from disk keeps the ordinal of its record until it is finished or stored again, so the persisted
 read position never passes a message in flight or deferred (spec nsqd-core §14 row 2).
@@ -18,22 +18,22 @@ from nsqfast._ext.disk.oldest_record cimport OldestRecord
 from nsqfast._ext.disk.position cimport DiskPosition
 
 cdef enum:
-    # What a queue counts for whose positions are drafted, or installed: the clock is looked at after each.
+    # Units for drafting or installing a queue's positions: the clock is read after each.
     FILE_UNITS = 64
-    # What one counts for whose cursor may be kept: mostly it may not.
+    # Units for a queue whose cursor may be kept; usually it may not.
     CURSOR_UNITS = 4
-    # Messages ahead of the one taken that the processor is told of.
+    # How many messages ahead the processor prefetches.
     AHEAD_COUNT = 6
-    # Records handed over whose copies are not synced yet: what a power failure brings again. An fsync takes longer the
-    # more is published meanwhile; with fewer of them a backlog would grow while it is handed over.
+    # Records passed on whose copies are not synced yet: a power failure repeats them. The more is published meanwhile,
+    # the longer an fsync takes; with a lower limit a backlog would grow while it is passed on.
     AHEAD_MAX = 1048576
 
-# Until it is seen whether the disk has taken some of what it was asked for.
+# Time to wait until the disk has completed some of its requests.
 cdef int64_t CROWDED_NS = 5000000
 
 
 cdef class SyncTick(Timed):
-    """Every sync-timeout, what changed on disk is synced and its positions are drafted."""
+    """Every sync-timeout it syncs what changed on disk and drafts its positions."""
 
     def __init__(self, Timers timers, int64_t period_ns, SyncEnd end):
         self.timers = timers
@@ -48,7 +48,7 @@ cdef class SyncTick(Timed):
         return 0
 
     cdef int on_deadline(self, int64_t now_ns) except -1:
-        """A part of those that are dirty now; what becomes so meanwhile is for the next tick."""
+        """Sync a part of those that are dirty now; what becomes dirty meanwhile is left to the next tick."""
         cdef Budget budget = begin_part()
         cdef Backlog backlog
         if self.left == 0:
@@ -63,16 +63,16 @@ cdef class SyncTick(Timed):
             if ticket:
                 self.end.drafted.append((ticket, backlog))
             if is_spent(&budget, FILE_UNITS) and self.left:
-                return self.timers.arm(self, now_ns + 1)  # in later turns
+                return self.timers.arm(self, now_ns + 1)  # the rest follows in later turns
         if self.dirty:
             self.timers.arm(self, now_ns + self.period_ns)
         return 0
 
 
 cdef class SyncEnd(Timed):
-    """What has to follow the end of a batch of fsyncs, a part at a time: cursors are kept, drafts become metadata.
+    """Follows up the end of a batch of fsyncs, a part at a time: keeps cursors, makes drafts the metadata.
 
-    Batches are taken in order, and one whose part of it did not begin yet is taken together with the next.
+    Batches are handled in order; one that was not started yet is merged with the next.
     """
 
     def __init__(self, Timers timers, Syncer syncer):
@@ -91,14 +91,14 @@ cdef class SyncEnd(Timed):
         return 0 if self.is_armed else self.on_deadline(monotonic_ns())
 
     cdef int on_deadline(self, int64_t now_ns) except -1:
-        return 0 if self.work() else self.timers.arm(self, now_ns + 1)  # in later turns
+        return 0 if self.work() else self.timers.arm(self, now_ns + 1)  # the rest follows in later turns
 
     cdef bint work(self) except -1:
-        """False: the part ended before that was all."""
+        """False: the part ended first."""
         cdef Budget budget = begin_part()
         while self.ended:
             done_ticket, is_good = self.ended[0]
-            # Cursors first: what is installed then sees that metadata has to follow them.
+            # Cursors first: installing then sees that the metadata has to follow them.
             if not (self.keep_cursors(&budget) and self.install(done_ticket, is_good, &budget)):
                 return False
             self.ended.popleft()
@@ -106,7 +106,7 @@ cdef class SyncEnd(Timed):
         return True
 
     cdef bint keep_cursors(self, Budget *budget) except -1:
-        """What was written again before these fsyncs needs its old place no more."""
+        """Records written again before these fsyncs do not need their old places any more."""
         cdef DiskPosition disk
         cdef object waiting = self.syncer.waiting
         while self.unseen and waiting:
@@ -119,7 +119,7 @@ cdef class SyncEnd(Timed):
         return True
 
     cdef bint install(self, uint64_t done_ticket, bint is_good, Budget *budget) except -1:
-        """What was drafted before them counts."""
+        """Install the drafts made before them."""
         cdef Backlog backlog
         while self.drafted and self.drafted[0][0] <= done_ticket:
             if not self.syncer.may_close():
@@ -145,14 +145,14 @@ cdef class Storage:
         self.uncounted = []
 
     cdef int write_batch(self) except -1:
-        """Before something is written that must not fail together with what was put off."""
+        """Do the postponed writes, before a write that must not fail together with them."""
         if self.unwritten and self.on_mixed is not None:
             self.on_mixed()
         return 0
 
 
 cdef class Backlog:
-    """`name` names the files; with `is_ephemeral` there are none and what does not fit in memory is dropped."""
+    """`name` names the files; with `is_ephemeral` there are none, and messages that do not fit in memory are lost."""
 
     def __init__(self, str name, Storage storage, bint is_ephemeral):
         cdef Settings settings = storage.settings
@@ -165,7 +165,7 @@ cdef class Backlog:
                                   settings.sync_every)
 
     def __dealloc__(self):
-        # A broker that is torn down without close() must not leak: memory.pop() knows nothing of ownership.
+        # A broker that is dropped without close() must not leak: memory.pop() does not own its items.
         if self.memory is not None:
             drop_all(self.memory)
 
@@ -173,7 +173,7 @@ cdef class Backlog:
         return <int64_t> self.memory.size + self.disk_depth()
 
     cdef int64_t disk_depth(self) noexcept:
-        """What was put off is not there yet, but nothing may overtake it."""
+        """Includes postponed writes: they are not on disk yet, but nothing may overtake them."""
         return 0 if self.disk is None else self.disk.reader.depth + <int64_t> self.disk.writer.later_count
 
     cdef bint has_disk(self) noexcept:
@@ -181,32 +181,32 @@ cdef class Backlog:
         return self.disk is not None
 
     cdef bint is_new_on_disk(self) noexcept:
-        """Its files have yet to be made; only where there is a disk."""
+        """Whether its files do not exist yet; only if there is a disk."""
         return self.disk.position.acks is None
 
     cdef int64_t unwritten_count(self) noexcept:
-        """Messages that wait to be written together."""
+        """Messages whose write is postponed."""
         return 0 if self.disk is None else <int64_t> self.disk.writer.later_count
 
     cdef DiskScan scan_disk(self):
-        """A look at what waits on disk; None = nothing does."""
+        """Return a scan of the messages on disk; None = there are none."""
         return None if self.disk is None or self.disk.reader.depth == 0 else DiskScan(self.disk.reader)
 
     cdef uint64_t request_sync(self) except? 0:
-        """The ticket that covers all that was written so far; only where there is a disk."""
+        """Return the ticket that covers everything written so far; only if there is a disk."""
         return self.disk.writer.request_sync()
 
     cdef bint put(self, Message *message, bint is_wanted) except -1:
-        """Keep one more reference; False where an ephemeral queue is full and nobody waits. OSError: not kept."""
+        """Keep one more reference; False if an ephemeral queue is full and nobody waits. OSError: not kept."""
         if has_room(self):
             self.remember(message)
         elif self.disk is not None:
             if self.storage.settings.is_durable:
-                # The OK waits for an fsync anyway, so one write serves all that come in this turn.
+                # The OK waits for an fsync anyway, so one write serves all messages of this turn.
                 self.disk.writer.append_later(message, message.attempts)
             else:
                 self.disk.writer.append(message, message.attempts, False)
-            self.mark()
+            self.mark_dirty()
         elif is_wanted:
             self.remember(message)
         else:
@@ -219,12 +219,12 @@ cdef class Backlog:
         return 0
 
     cdef Delivery *defer(self, Message *message) except NULL:
-        """A delivery to be kept outside the queue for a while; durable brokers have it on disk meanwhile."""
+        """Return a delivery to be kept outside the queue for a while; durable brokers have it on disk meanwhile."""
         cdef Delivery *delivery
         cdef uint64_t ordinal = 0
         if self.disk is not None and self.memory_max == 0:
             ordinal = self.disk.writer.append(message, message.attempts, True)
-            self.mark()
+            self.mark_dirty()
         delivery = delivery_new(message)
         if delivery is NULL:
             raise MemoryError
@@ -233,7 +233,7 @@ cdef class Backlog:
         return delivery
 
     cdef int requeue(self, Delivery *delivery) except -1:
-        """To the tail. Never lost: what the disk does not take stays in memory, beyond the limit."""
+        """Append it. It is never lost: if the disk refuses it, it stays in memory, beyond the limit."""
         delivery.owner = 0
         if self.disk is None or (<int64_t> self.memory.size < self.memory_max and account.level == 0
                                  and self.disk.reader.depth == 0):
@@ -246,7 +246,7 @@ cdef class Backlog:
         return 0
 
     cdef int store(self, Delivery *delivery) except -1:
-        """To the tail of the disk; the delivery is used up. OSError: it is not."""
+        """Append it on disk and free the delivery. OSError: it is not freed."""
         if self.disk.writer.later_count:
             self.storage.write_batch()
         if delivery.ordinal:
@@ -254,20 +254,20 @@ cdef class Backlog:
         else:
             self.disk.writer.append(delivery.message, delivery.attempts, False)
         delivery_free(delivery)
-        return self.mark()
+        return self.mark_dirty()
 
     cdef int rewrite(self, Delivery *delivery) except -1:
-        """It is deferred again: its record learns of the attempts, so that a kill does not make it forget them."""
+        """Store the new attempts of a message that is deferred again, so that a kill does not lose them."""
         if delivery.ordinal == 0:
             return 0
         try:
             delivery.ordinal = self.disk.writer.move(delivery.ordinal, delivery.message, delivery.attempts, True)
         except OSError:
             return 0
-        return self.mark()
+        return self.mark_dirty()
 
     cdef DiskDeferred found_deferred(self):
-        """Those that were deferred when the broker was stopped, once; None if there were none."""
+        """Return those that were deferred when the broker stopped, once; None if there were none."""
         cdef Deadlines deadlines
         if self.disk is None or self.disk.deadlines is None:
             return None
@@ -275,7 +275,7 @@ cdef class Backlog:
         return DiskDeferred(self.disk.reader, deadlines)
 
     cdef Delivery *take(self) except? NULL:
-        """The oldest, or NULL."""
+        """Remove and return the oldest, or NULL."""
         cdef uintptr_t item
         cdef Message *message
         cdef Delivery *delivery
@@ -293,7 +293,7 @@ cdef class Backlog:
             message = self.read(&ordinal)
             if message is NULL:
                 return NULL
-            self.mark()
+            self.mark_dirty()
         else:
             return NULL
         delivery = delivery_new(message)
@@ -303,7 +303,7 @@ cdef class Backlog:
         return delivery
 
     cdef Message *read(self, uint64_t *ordinal) except? NULL:
-        """The oldest on disk, or NULL."""
+        """Return the oldest on disk, or NULL."""
         cdef Message *message
         try:
             message = self.disk.reader.pop(ordinal)
@@ -315,10 +315,10 @@ cdef class Backlog:
         return message
 
     cdef int done(self, Delivery *delivery) except -1:
-        """It was finished, or stands elsewhere now."""
+        """It was finished, or is stored elsewhere now."""
         if delivery.ordinal:
             self.disk.reader.ack(delivery.ordinal)
-            self.mark()
+            self.mark_dirty()
         delivery_free(delivery)
         return 0
 
@@ -337,13 +337,13 @@ cdef class Backlog:
         return 0 if self.disk is None else self.disk.writer.revoke()
 
     cdef int take_back(self) except -1:
-        """Be as before `begin`."""
+        """Return to the state before `begin`."""
         while self.memory.size > self.mark_size:
             message_drop(<Message *> (<uintptr_t> self.memory.pop_last() & ~<uintptr_t> 1))
         return self.revoke()
 
     cdef uint64_t ticket(self) except? 0:
-        """What an OK has to wait for; 0 = nothing."""
+        """Return the ticket that an OK has to wait for; 0 = none."""
         if self.disk is None or not self.storage.settings.is_durable:
             return 0
         if self.disk.writer.later_count == 0:
@@ -351,7 +351,7 @@ cdef class Backlog:
         return self.storage.syncer.promise()
 
     cdef int64_t oldest(self) except -2:
-        """When the earlier of the next in memory and on disk was published; 0 = there is none, -1 = unreadable."""
+        """When the older of the next in memory and on disk was published; 0 = there is none, -1 = unreadable."""
         cdef uintptr_t item
         cdef int64_t oldest_ns = 0, disk_ns
         if self.memory.size:
@@ -364,19 +364,19 @@ cdef class Backlog:
             return oldest_ns
         if self.head is None:
             self.head = OldestRecord()
-        disk_ns = self.head.look(self.disk.reader)
+        disk_ns = self.head.find_timestamp_ns(self.disk.reader)
         if oldest_ns == 0 or 0 < disk_ns < oldest_ns:
             return disk_ns
         return oldest_ns
 
-    cdef int mark(self) except -1:
+    cdef int mark_dirty(self) except -1:
         if not self.is_dirty:
             self.is_dirty = True
             self.storage.tick.add(self)
         return 0
 
     cdef uint64_t sync(self) except? 0:
-        """Ask for an fsync of data and positions; the ticket of the latter, 0 = they did not change."""
+        """Request fsyncs of data and positions; return the ticket of the latter, 0 = they did not change."""
         cdef uint64_t ticket = 0
         cdef bint failed = False
         if self.disk is None:
@@ -390,9 +390,9 @@ cdef class Backlog:
         except OSError:
             failed = True
         if failed:
-            self.mark()  # the health of the broker tells; the next tick tries again
+            self.mark_dirty()  # the broker's health reports it; the next tick tries again
         elif self.has_failed:
-            # Consumers alone write no data that would tell.
+            # Queues that only consume write no data whose success would be noticed.
             self.storage.syncer.health.note_success("write", self.disk.position.prefix, monotonic_ns())
         self.has_failed = failed
         return ticket
@@ -406,7 +406,7 @@ cdef class Backlog:
         except OSError:
             pass
         if self.disk.position.is_meta_due():
-            self.mark()
+            self.mark_dirty()
         return 0
 
     cdef int empty(self) except -1:
@@ -414,15 +414,15 @@ cdef class Backlog:
         return 0 if self.disk is None else self.disk.empty()
 
     cdef uint64_t close_some(self, int step) except? 0:
-        """A step of the clean stop; what has to be waited for."""
+        """Take a step of the clean stop; return the ticket to wait for."""
         return 0 if self.disk is None else self.disk.close_some(step)
 
     cdef int note_copies(self, uint64_t ticket) except -1:
-        """What was taken here stands elsewhere: on disk when that ticket is done."""
+        """Messages taken here are stored elsewhere, synced when that ticket is done."""
         return 0 if self.disk is None else self.disk.position.note_copy(ticket)
 
     cdef bint is_ahead(self) noexcept:
-        """More was handed over than should be without an fsync."""
+        """Whether more was passed on than should be without an fsync."""
         return self.disk is not None and self.disk.position.kept_behind() > AHEAD_MAX
 
     cdef int delete_files(self) except -1:
@@ -448,7 +448,7 @@ cdef class Queue(Timed):
         return self.backlog.oldest()
 
     def age_ns(self):
-        """For how long the oldest has been here since it was published, deferred ones aside; 0 = there is none,
-        -1 = it stands on disk and cannot be read."""
+        """The age of the oldest message here, without deferred ones; 0 = there is none, -1 = it is on disk and
+        unreadable."""
         cdef int64_t oldest_ns = self.oldest()
         return max(wall_ns() - oldest_ns, 0) if oldest_ns > 0 else oldest_ns

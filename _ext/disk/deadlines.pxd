@@ -1,4 +1,4 @@
-"""The file that keeps, over a clean stop, when the deferred messages of a queue are due."""
+"""The file that keeps the due times of a queue's deferred messages over a clean stop."""
 
 from libc.stdint cimport int64_t, uint64_t
 
@@ -12,9 +12,9 @@ cdef struct Entry:
 
 cdef struct Head:
     uint64_t magic
-    uint64_t check              # over all that follows
+    uint64_t check              # of the following fields and the entries
     uint64_t count
-    uint64_t first_index        # the messages' records follow each other, the first one has this index...
+    uint64_t first_index        # the messages' records are consecutive, the first one has this index...
     int64_t file                # ...and starts here
     int64_t position
 

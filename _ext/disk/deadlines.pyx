@@ -1,4 +1,4 @@
-"""The file that keeps, over a clean stop, when the deferred messages of a queue are due.
+"""The file that keeps the due times of a queue's deferred messages over a clean stop.
 
     <Q>.diskqueue.deferred.dat      (Go ignores it)
     head, 48 bytes │ {id (8), due (8, Unix time in ns)} ...
@@ -20,9 +20,9 @@ from nsqfast._ext.disk.syncer cimport drop_file, open_file
 cdef extern from "core/check.h" nogil:
     uint64_t check_numbers "nsq_check"(const uint64_t *numbers, uint64_t count)
 
-cdef uint64_t MAGIC = 0x316665642D71736E    # "nsq-def1", as the bytes stand
+cdef uint64_t MAGIC = 0x316665642D71736E    # "nsq-def1", in this byte order
 cdef enum:
-    UNCHECKED_SIZE = 16                     # magic and check
+    UNCHECKED_SIZE = 16                     # magic and checksum
 
 log = logging.getLogger("nsqd")
 
@@ -53,7 +53,7 @@ cdef class Deadlines:
         return check_numbers(numbers, 2)
 
     cdef OpenFile *write(self, str path) except NULL:
-        """The file, to be synced; the caller drops it."""
+        """Write the file; return it to be synced, the caller drops it."""
         cdef OpenFile *file = open_file(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
         self.head.magic = MAGIC
         self.head.check = self.check()
@@ -66,7 +66,7 @@ cdef class Deadlines:
         return file
 
     cdef bint read(self, bytes data) except *:
-        """Whether it is whole."""
+        """Parse it; return whether it is valid."""
         cdef size_t size = len(data)
         if size < sizeof(Head):
             return False
@@ -90,7 +90,7 @@ cdef int write_all(int fd, const char *data, size_t size) except -1:
 
 
 cdef Deadlines take_deadlines(str name, str path):
-    """Read and remove the file; None where there is none that is whole."""
+    """Read and remove the file; None if there is no valid one."""
     cdef Deadlines deadlines = Deadlines()
     try:
         with open(path, "rb") as file:

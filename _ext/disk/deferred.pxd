@@ -12,7 +12,7 @@ cdef class DiskDeferred:
     cdef DiskReader reader
     cdef Deadlines deadlines
     cdef Segment segment
-    cdef uint64_t number            # of those looked at
+    cdef uint64_t number            # of those checked
     cdef int64_t file
     cdef int64_t position
 

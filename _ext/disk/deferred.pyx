@@ -22,7 +22,7 @@ cdef class DiskDeferred:
         self.file, self.position = deadlines.head.file, deadlines.head.position
 
     cdef Delivery *next(self, int64_t *due_ns) except? NULL:
-        """The next one, and when it is due (Unix time); NULL at the end."""
+        """Return the next one, and when it is due (Unix time); NULL at the end."""
         cdef uint64_t index
         cdef int64_t end
         cdef Message *message
@@ -53,7 +53,7 @@ cdef class DiskDeferred:
         return NULL
 
     cdef bint find(self) except -1:
-        """A record stands at the position, or at the start of the next file."""
+        """Whether a record is at the position, or at the start of the next file."""
         if self.segment is None and not self.open():
             return False
         if self.position >= self.segment.size:
@@ -61,7 +61,7 @@ cdef class DiskDeferred:
             self.position = 0
             if not self.open():
                 return False
-        return self.segment.looks(self.position)
+        return self.segment.has_record_head(self.position)
 
     cdef bint open(self) except -1:
         try:
@@ -73,7 +73,7 @@ cdef class DiskDeferred:
 
 
 cdef bint is_unfinished(DiskReader reader, uint64_t index, int64_t file, int64_t position):
-    """Not so where the file of an earlier stop was left or put back."""
+    """Whether the record is unfinished; it may be finished if the file of an earlier stop was left or put back."""
     cdef DiskPosition place = reader.position
     return (place.acks is not None and place.cursor <= index < place.written and not place.acks.test(index)
             and (place.cursor_file, place.cursor_position) <= (file, position))

@@ -13,10 +13,10 @@ cdef class Disposal(Timed):
     cdef Timers timers
     cdef Syncer syncer
     cdef list rings              # of a backlog: see there
-    cdef list queues             # of what was in flight
-    cdef list heaps              # of what was deferred
-    cdef list callbacks          # for when no file is left that is to be removed
-    cdef dict deleting           # name -> topic that has channels left to be deleted
+    cdef list queues             # of messages in flight
+    cdef list heaps              # of deferred messages
+    cdef list callbacks          # for the moment when no file is left to be removed
+    cdef dict deleting           # name -> topic whose channels are still being deleted
 
     cdef int add_ring(self, Ring ring) except -1
     cdef int add_queue(self, InFlightQueue queue) except -1

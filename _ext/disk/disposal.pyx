@@ -20,10 +20,10 @@ cdef class Disposal(Timed):
         self.heaps = []
         self.callbacks = []
         self.deleting = {}
-        syncer.on_doomed = self.begin
+        syncer.on_removable = self.begin
 
     cdef int add_ring(self, Ring ring) except -1:
-        """Of messages and deliveries, as a backlog holds them."""
+        """Free messages and deliveries of a backlog."""
         if ring.size:
             self.rings.append(ring)
             self.begin()
@@ -36,14 +36,14 @@ cdef class Disposal(Timed):
         return 0
 
     cdef int add_heap(self, DeadlineHeap heap) except -1:
-        """Of deliveries."""
+        """Free deliveries."""
         if heap.size:
             self.heaps.append(heap)
             self.begin()
         return 0
 
     cdef int note_deleted(self, str topic) except -1:
-        """All its channels are."""
+        """All its channels are deleted."""
         del self.deleting[topic]
         return self.begin()
 
@@ -56,12 +56,12 @@ cdef class Disposal(Timed):
         cdef Budget budget = begin_part()
         cdef bint is_over = self.remove_some(&budget)
         if not self.free_some(&budget) or not is_over:
-            return self.timers.arm(self, now_ns + 1)  # in later turns
-        return self.syncer.announce()  # a turn, in which the memory begins to go back
+            return self.timers.arm(self, now_ns + 1)  # the rest follows in later turns
+        return self.syncer.announce()  # asks for a turn, in which the memory begins to be returned
 
     cdef int when_removed(self, object callback) except -1:
-        """callback() once the files are gone of all that was emptied or deleted so far."""
-        if self.syncer.doomed or self.deleting:
+        """Call callback() once the files of everything emptied or deleted so far are gone."""
+        if self.syncer.removable or self.deleting:
             self.callbacks.append(callback)
         else:
             callback()
@@ -69,16 +69,16 @@ cdef class Disposal(Timed):
 
     cdef bint remove_some(self, Budget *budget) except -1:
         """False: the part ended before all files were removed, or the thread has more than enough of them."""
-        cdef dict doomed = self.syncer.doomed
-        while doomed:
+        cdef dict removable = self.syncer.removable
+        while removable:
             if not self.syncer.may_close():
                 return False
-            prefix, paths = doomed.popitem()
+            prefix, paths = removable.popitem()
             if not self.syncer.remove_some(prefix, paths, budget):
-                doomed[prefix] = paths
+                removable[prefix] = paths
                 return False
         if self.deleting:
-            return True     # their files are still to come
+            return True     # their files will be added
         callbacks, self.callbacks = self.callbacks, []
         for callback in callbacks:
             callback()
@@ -106,15 +106,15 @@ cdef class Disposal(Timed):
         for topic in list(self.deleting.values()):
             topic.finish_deletion()
         self.timers.disarm(self)
-        for prefix in list(self.syncer.doomed):
-            self.syncer.remove_doomed(prefix)
-        self.remove_some(&endless)  # tells those who wait for it
+        for prefix in list(self.syncer.removable):
+            self.syncer.remove_now(prefix)
+        self.remove_some(&endless)  # calls the waiting callbacks
         self.free_some(&endless)
         return 0
 
 
 cdef bint drop_ring(Ring ring, Budget *budget) noexcept:
-    """False: the part ended before; likewise below."""
+    """False: the part ended first; the same below."""
     cdef uintptr_t item
     while ring.size:
         item = <uintptr_t> ring.pop()

@@ -1,4 +1,4 @@
-"""Reads one data file ahead of its queue's reader."""
+"""Reads a data file ahead of its queue's reader."""
 
 from libc.stdint cimport int64_t
 
@@ -10,7 +10,7 @@ cdef class FileReader:
     cdef DiskPosition position          # of its queue
     cdef int64_t read_file
     cdef int64_t read_position
-    cdef int64_t read_end               # of the read file; write_position where that is the write file
+    cdef int64_t read_end               # of the read file; write_position if that is the write file
     cdef int read_fd                    # -1: not open
     cdef char *ahead
     cdef int64_t ahead_capacity
@@ -23,7 +23,7 @@ cdef class FileReader:
     cdef int64_t read_ahead(self, int64_t size, int64_t want) except -1
     cdef int close_reader(self) except -1
 
-    # Judge
+    # Errors
     cdef object refuse(self, int error)
     cdef bint is_sound(self) except -1
     cdef int check_device(self, Segment segment) except -1

@@ -1,7 +1,7 @@
-"""Reads one data file ahead, and decides what a read error means.
+"""Reads a data file ahead, and decides what a read error means.
 
-If only some bytes cannot be read, they are damaged: the reader gives them up and goes on behind them. If the device
-returns nothing at all, it may come back: the reader gives nothing up and tries again.
+If only some bytes cannot be read, they are damaged: the reader skips them. If the device returns nothing at all, it may
+come back: the reader skips nothing and tries again.
 """
 
 from libc.errno cimport EBADMSG, EILSEQ, EINTR, EIO, ENODATA, errno
@@ -22,7 +22,7 @@ cdef extern from "errno.h" nogil:
 
 cdef enum:
     AHEAD_SIZE = 65536
-    # Where so much from the reader on cannot be read, as far as it is tried, it is the device and not a sector.
+    # If so many bytes from the reader on cannot be read, the device has failed, not a sector.
     DEAD_SIZE = 1048576
 
 
@@ -37,7 +37,8 @@ cdef class FileReader:
         free(self.ahead)
 
     cdef int fill(self, int64_t size) except -1:
-        """Have that much from the reader's position on in memory; 0 where the file, or the disk, does not give it."""
+        """Have so many bytes from the reader's position on in memory; 0 if the file or the disk does not return them.
+        """
         cdef int64_t offset = self.read_position - self.ahead_start, want
         if 0 <= offset and offset + size <= self.ahead_size:
             return 1
@@ -60,14 +61,14 @@ cdef class FileReader:
             try:
                 self.read_fd, _ = open_file(segment_path(self.position.prefix, self.read_file))
             except FileNotFoundError:
-                return 0    # resync() goes on with another one
+                return 0    # resync() continues with another one
         self.ahead_start = self.read_position
         self.ahead_size = 0
         self.ahead_size = self.read_ahead(size, min(self.ahead_capacity, self.read_end - self.read_position))
         return size <= self.ahead_size
 
     cdef int64_t read_ahead(self, int64_t size, int64_t want) except -1:
-        """How many bytes came; less than size: the rest of them is not there, or damaged."""
+        """Return how many bytes came; less than size: the rest is missing, or damaged."""
         cdef DiskPosition position = self.position
         cdef int64_t got = 0
         cdef ssize_t done
@@ -83,7 +84,7 @@ cdef class FileReader:
                     raise self.refuse(errno)
                 break
             if done == 0:
-                # Somebody cut the file: what is left of it is all there is.
+                # Someone truncated the file: what is left is all there is.
                 self.read_end = self.read_position + got
                 break
             got += done
@@ -94,7 +95,7 @@ cdef class FileReader:
         return got
 
     cdef object refuse(self, int error):
-        """To be raised: it cannot be read now, which is no reason to give it up."""
+        """Return the error to raise: it cannot be read now, which is no reason to skip it."""
         self.is_refused = True
         return self.position.syncer.health.fail("read", segment_path(self.position.prefix, self.read_file), error)
 
@@ -102,12 +103,12 @@ cdef class FileReader:
         cdef Segment segment
         try:
             segment = Segment(segment_path(self.position.prefix, self.read_file), self.read_end)
-            return segment.accepted(self.read_position)
+            return segment.is_accepted(self.read_position)
         except FileNotFoundError:
             return False
 
     cdef int check_device(self, Segment segment) except -1:
-        """Raise unless it is damage: what a device that has gone away does not give now is not lost."""
+        """Raise unless it is damage: data is not lost because a device is unavailable now."""
         cdef int64_t size = segment.size - self.read_position
         if not is_damage(segment.error) or (
                 size > DEAD_SIZE and segment.at(segment.size - 1, 1) is NULL
@@ -116,7 +117,7 @@ cdef class FileReader:
         return 0
 
     cdef str name_damage(self, Segment segment, int64_t end):
-        """For the log; what cannot be read in front of end is told to everybody else, too."""
+        """Describe the damage for the log; report unreadable bytes before `end` to health."""
         ranges = [(first, behind) for first, behind in segment.unreadable if first < end]
         if not ranges:
             return "invalid message"
@@ -133,5 +134,5 @@ cdef class FileReader:
 
 
 cdef bint is_damage(int error) noexcept:
-    """These bytes cannot be read; not: no bytes can, at the moment."""
+    """Whether only these bytes cannot be read; no: none can, at the moment."""
     return error in (EIO, ENODATA, EBADMSG, EUCLEAN, EILSEQ)

@@ -14,14 +14,14 @@ ctypedef struct Range:
 
 cdef class FileWindow:
     cdef readonly str path
-    cdef readonly int64_t size      # of the file, or of what counts of it; less once somebody has cut it
-    cdef readonly int error         # errno of the last read that failed; 0 = none has
+    cdef readonly int64_t size      # of the file, or of its valid part; decreases if the file is truncated
+    cdef readonly int error         # errno of the last read that failed; 0 = none did
     cdef int fd
     cdef char *window
     cdef int64_t window_start       # in the file
     cdef int64_t window_end
     cdef int64_t step_size          # of the last read
-    cdef Range *lost                # what cannot be read, as far as it was tried; in order, apart from each other
+    cdef Range *lost                # unreadable as far as was tried; in order, not adjacent
     cdef size_t lost_count
 
     cdef const char *at(self, int64_t position, int64_t size) noexcept

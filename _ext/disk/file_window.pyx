@@ -15,18 +15,18 @@ import os
 import stat
 
 cdef enum:
-    # What is read after a jump; each read that follows on takes twice as much.
+    # The first read after a jump; each sequential read takes twice as much.
     STEP_SIZE_MIN = 512
-    # To read so much costs no more than another call: a shorter jump is none.
+    # Reading so much costs no more than another call: a shorter jump is not worth it.
     JUMP_SIZE = 8192
     PAGE_SIZE = 4096
     SECTOR_SIZE = 512
-    # A page that cannot be read though its sectors can is tried again so often.
+    # How often to retry a page that cannot be read though its sectors can.
     RETRIES_MAX = 3
 
 
 def open_file(str path):
-    """(descriptor, size). What is no regular file is no data file: FileNotFoundError. Opening never waits."""
+    """Return (descriptor, size). FileNotFoundError if it is not a regular file. Opening never waits."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     status = os.fstat(fd)
     if stat.S_ISREG(status.st_mode):
@@ -37,7 +37,7 @@ def open_file(str path):
 
 cdef class FileWindow:
     def __cinit__(self, str path, int64_t size=-1):
-        """size: how much of the file counts; the rest is not published yet."""
+        """size: the valid part of the file; the rest is not published yet."""
         self.path = path
         self.fd = -1
         self.fd, real = open_file(path)
@@ -54,11 +54,11 @@ cdef class FileWindow:
 
     @property
     def unreadable(self):
-        """(start, end) of what could not be read, so far."""
+        """(start, end) of each range found unreadable so far."""
         return [(self.lost[i].start, self.lost[i].end) for i in range(self.lost_count)]
 
     def bytes(self, int64_t start, int64_t end):
-        """What the file holds of them; zeros where it cannot be read."""
+        """The file's bytes in that range; zeros where it cannot be read."""
         start, end = min(start, self.size), min(end, self.size)
         if start >= end:
             return b""
@@ -67,7 +67,7 @@ cdef class FileWindow:
         return data if stop == end else data[:stop - start]
 
     cdef const char *at(self, int64_t position, int64_t size) noexcept:
-        """So many bytes, at most WINDOW_SIZE, until the next call; NULL: they are not there, or cannot be read."""
+        """Return so many bytes, at most WINDOW_SIZE, valid until the next call; NULL: missing or unreadable."""
         if position < self.window_start or position + size > self.window_end:
             if position < 0 or position + size > self.size or not self.load(position, size):
                 return NULL
@@ -76,7 +76,7 @@ cdef class FileWindow:
         return self.window + (position - self.window_start)
 
     cdef bint load(self, int64_t position, int64_t size) noexcept:
-        """The window there. It widens while somebody reads on, so that a jump over a large body costs a small read."""
+        """Move the window there. It widens during sequential reads, so that skipping a large body is a small read."""
         cdef bint follows = self.step_size > 0 and self.window_start <= position <= self.window_end + JUMP_SIZE
         self.step_size = min(2 * self.step_size, WINDOW_SIZE) if follows else STEP_SIZE_MIN
         self.window_start = position
@@ -84,7 +84,8 @@ cdef class FileWindow:
         return position + size <= self.window_end
 
     cdef int64_t read_into(self, char *out, int64_t start, int64_t end) noexcept:
-        """Where it ended: there, or where somebody has cut the file. What cannot be read is zeros, and noted."""
+        """Return where it ended: at `end`, or where the file was truncated. Unreadable bytes become zeros, and are
+        noted."""
         cdef int64_t position = start, stop
         cdef int retries = 0
         cdef bint is_careful = False
@@ -131,7 +132,7 @@ cdef class FileWindow:
         return start < end
 
     cdef bint can_read(self, int64_t start, int64_t end) noexcept:
-        """A sector."""
+        """Try one sector."""
         cdef char data[SECTOR_SIZE]
         while pread(self.fd, data, end - start, start) < 0:
             if errno != EINTR:
@@ -140,7 +141,7 @@ cdef class FileWindow:
         return True
 
     cdef void add_lost(self, int64_t start, int64_t end) noexcept:
-        """In order; neighbours become one."""
+        """Insert the range in order; adjacent ranges are merged."""
         cdef size_t i = self.lost_count
         cdef Range *grown
         while i and self.lost[i - 1].start > start:
@@ -154,7 +155,7 @@ cdef class FileWindow:
         if self.lost_count % 16 == 0:
             grown = <Range *>realloc(self.lost, (self.lost_count + 16) * sizeof(Range))
             if grown is NULL:
-                self.size = min(self.size, start)    # no memory to go on behind it
+                self.size = min(self.size, start)    # no memory to continue behind it
                 return
             self.lost = grown
         memmove(self.lost + i + 1, self.lost + i, (self.lost_count - i) * sizeof(Range))
@@ -165,7 +166,7 @@ cdef class FileWindow:
         return self.skip_lost(start) > start or self.next_lost(start) < end
 
     cdef int64_t skip_lost(self, int64_t position) noexcept:
-        """Behind what cannot be read, where position is in there."""
+        """Return the end of the unreadable range that contains position, else position."""
         cdef size_t i
         for i in range(self.lost_count):
             if self.lost[i].start <= position < self.lost[i].end:
@@ -173,7 +174,7 @@ cdef class FileWindow:
         return position
 
     cdef int64_t next_lost(self, int64_t position) noexcept:
-        """Where the next that cannot be read begins; INT64_MAX: nowhere."""
+        """Return where the next unreadable range begins; INT64_MAX: there is none."""
         cdef size_t i
         for i in range(self.lost_count):
             if self.lost[i].start >= position:

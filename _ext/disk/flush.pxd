@@ -10,9 +10,9 @@ from nsqfast._ext.disk.deadlines cimport Deadlines
 cdef class Flush:
     cdef Backlog backlog
     cdef int64_t batch_size      # bytes of the open batch
-    cdef int64_t batch_count     # its messages that stand nowhere else
+    cdef int64_t batch_count     # its messages that have no other record
     cdef readonly int64_t lost_count
-    cdef readonly object error   # the OSError that cost them; None = nothing is lost
+    cdef readonly object error   # the OSError that lost messages; None = nothing is lost
 
     cdef Deadlines deadlines
 

@@ -7,13 +7,13 @@ position, finds it. If that fails, its old record remains; messages without a re
 from nsqfast._ext.core.message cimport delivery_free
 
 cdef enum:
-    # Bytes of messages that are gathered for one write: what a full disk refuses is lost whole, though some of it may
-    # have fitted, and memory that is full of messages has no room for a second copy of them all.
+    # Bytes of messages gathered for one write: a full disk refuses the whole write though some of it may have fitted,
+    # and memory full of messages has no room for a second copy of them all.
     FLUSH_SIZE = 65536
 
 
 cdef class Flush:
-    """Of one queue that has files."""
+    """The flush of one queue that has files."""
 
     def __init__(self, Backlog backlog not None):
         self.backlog = backlog
@@ -22,7 +22,7 @@ cdef class Flush:
         backlog.disk.writer.begin_batch()
 
     cdef int add(self, Delivery *delivery) except -1:
-        """Uses the delivery up."""
+        """Write the delivery and free it."""
         cdef bint is_only_here = delivery.ordinal == 0
         if self.error is not None:
             self.lost_count += is_only_here
@@ -37,14 +37,14 @@ cdef class Flush:
         return 0
 
     cdef int add_memory(self) except -1:
-        """All that is queued in memory."""
+        """Write everything queued in memory."""
         cdef size_t _
         for _ in range(self.backlog.memory.size):
             self.add(self.backlog.take())
         return 0
 
     cdef int begin_deferred(self) except -1:
-        """Those that follow are deferred, and the last ones."""
+        """The following messages are deferred ones, and the last."""
         self.end()
         self.deadlines = Deadlines()
         self.deadlines.head.first_index = self.backlog.disk.position.written

@@ -4,17 +4,17 @@ from libc.stdint cimport int64_t, uint64_t
 
 
 cdef class Trouble:
-    """One kind of operation, from the first that fails to the one that succeeds again."""
+    """One kind of operation, from its first failure to its next success."""
     cdef str verb                  # 'writing'
     cdef str error                 # the last one
     cdef dict failing              # queue -> (when it last failed, whether the cause is its own)
-    cdef set queues                # that failed since the last line
+    cdef set queues                # those that failed since the last line
     cdef uint64_t refused_since    # messages, since the last line
-    cdef uint64_t refused_count    # and since the trouble began
+    cdef uint64_t refused_count    # messages, since the trouble began
     cdef int64_t begun_ns
     cdef int64_t told_ns           # when the last ERROR was logged
-    cdef int64_t ended_ns          # 0 = never was any
-    cdef bint is_told              # that it began, or goes on, but not that it is over
+    cdef int64_t ended_ns          # 0 = it never happened
+    cdef bint is_told              # its begin was logged, but not its end
 
     cdef int begin(self, str queue, str error, bint is_own, int64_t now_ns) except -1
     cdef int end(self, str queue, int64_t now_ns) except -1
@@ -27,13 +27,13 @@ cdef class Health:
     cdef Trouble writing
     cdef Trouble syncing
     cdef Trouble reading
-    cdef str given_up              # what could not be read and was passed over since the last write; '' = nothing
+    cdef str given_up              # unreadable data skipped since the last successful write; '' = none
     cdef readonly bint is_failing          # any of them
     cdef readonly uint64_t written_bytes   # of records, since the start
     cdef readonly uint64_t read_bytes
-    cdef readonly uint64_t unreadable_bytes    # given up, since the disk did not return them
+    cdef readonly uint64_t unreadable_bytes    # skipped because the disk did not return them
 
-    cdef OSError fail(self, str operation, str path, int error)    # to be raised by the caller
+    cdef OSError fail(self, str operation, str path, int error)    # the caller raises it
     cdef int fail_reading(self, str path, object error) except -1
     cdef int wrote(self, str path) except -1
     cdef int was_read(self, str path) except -1
@@ -41,5 +41,5 @@ cdef class Health:
     cdef int refused(self, uint64_t count) except -1
     cdef int forget(self, str path) except -1
     cdef int give_up(self, str path, int error, uint64_t size) except -1
-    cdef int look(self) except -1
+    cdef int update_is_failing(self) except -1
     cdef Trouble trouble(self, str operation)

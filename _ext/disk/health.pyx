@@ -15,8 +15,8 @@ from nsqfast._ext.core.clock cimport monotonic_ns
 
 cdef int64_t SECOND_NS = 1000000000
 cdef int64_t LINE_NS = 60 * SECOND_NS       # between two lines on the same trouble
-cdef int64_t OWN_NS = 60 * SECOND_NS        # after which a queue that does not try again is not waited for
-cdef int64_t PAUSE_NS = 10 * SECOND_NS      # what fails again so soon was not over: small writes fit, large ones do not
+cdef int64_t OWN_NS = 60 * SECOND_NS        # a queue that does not try again within this time is not waited for
+cdef int64_t PAUSE_NS = 10 * SECOND_NS  # a failure so soon continues the old trouble: small writes fit, large do not
 
 cdef frozenset SHARED = frozenset((
     errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EROFS,
@@ -33,7 +33,7 @@ cdef class Trouble:
         self.queues = set()
 
     cdef int begin(self, str queue, str error, bint is_own, int64_t now_ns) except -1:
-        """Or go on."""
+        """Begin or continue the trouble."""
         if not self.failing and (self.ended_ns == 0 or now_ns - self.ended_ns >= PAUSE_NS):
             self.begun_ns = now_ns
             self.refused_since = self.refused_count = 0
@@ -59,7 +59,7 @@ cdef class Trouble:
         return 0
 
     cdef int end(self, str queue, int64_t now_ns) except -1:
-        """One succeeded; nothing where others still fail for reasons of their own."""
+        """One operation succeeded; this changes nothing while others fail for reasons of their own."""
         if not self.failing:
             return 0
         self.failing = {
@@ -69,7 +69,7 @@ cdef class Trouble:
         return self.check_over(now_ns)
 
     cdef int drop(self, str queue, int64_t now_ns) except -1:
-        """It is no more."""
+        """The queue was deleted."""
         return 0 if self.failing.pop(queue, None) is None else self.check_over(now_ns)
 
     cdef int check_over(self, int64_t now_ns) except -1:
@@ -92,7 +92,7 @@ cdef class Health:
 
     @property
     def text(self):
-        """'OK', or 'NOK - ' and the error of what fails."""
+        """'OK', or 'NOK - ' and the current error."""
         for trouble in (self.writing, self.syncing, self.reading):
             if (<Trouble> trouble).failing:
                 return f"NOK - {(<Trouble> trouble).error}"
@@ -104,7 +104,7 @@ cdef class Health:
         return OSError(error, text)
 
     cdef int fail_reading(self, str path, object error) except -1:
-        """An error that was raised already."""
+        """Report an error that was already raised."""
         self.note_failure("read", path, error.strerror or str(error), error.errno, monotonic_ns())
         return 0
 
@@ -114,10 +114,10 @@ cdef class Health:
         return 0
 
     cdef int give_up(self, str path, int error, uint64_t size) except -1:
-        """So many bytes of it are passed over; told until the next write that succeeds."""
+        """So many bytes are skipped; reported until the next successful write."""
         self.unreadable_bytes += size
         self.given_up = f"read {path}: {reason(error)}"
-        return self.look()
+        return self.update_is_failing()
 
     cdef int was_read(self, str path) except -1:
         self.note_success("read", path, monotonic_ns())
@@ -128,7 +128,7 @@ cdef class Health:
         return 0
 
     cdef int refused(self, uint64_t count) except -1:
-        """So many messages, because of what failed last."""
+        """So many messages were refused because of the last failure."""
         cdef Trouble trouble = self.writing if self.writing.failing else self.syncing
         if trouble.failing:
             trouble.refused_since += count
@@ -139,9 +139,9 @@ cdef class Health:
         """Its files are gone."""
         for trouble in (self.writing, self.reading):
             (<Trouble> trouble).drop(queue_of(path), monotonic_ns())
-        return self.look()
+        return self.update_is_failing()
 
-    cdef int look(self) except -1:
+    cdef int update_is_failing(self) except -1:
         self.is_failing = bool(
             self.writing.failing or self.syncing.failing or self.reading.failing or self.given_up)
         return 0
@@ -151,21 +151,21 @@ cdef class Health:
             return self.syncing
         return self.reading if operation == "read" else self.writing
 
-    # With the time as an argument, for tests as well.
+    # The same with the time as an argument, for tests, too.
 
     def note_failure(self, str operation, str path, str text, int error, int64_t now_ns):
-        """It failed."""
+        """The operation failed."""
         cdef bint is_own = operation != "sync" and error not in SHARED
         self.trouble(operation).begin(queue_of(path), text, is_own, now_ns)
-        self.look()
+        self.update_is_failing()
 
     def note_success(self, str operation, str path, int64_t now_ns):
-        """It succeeded; of interest while something fails."""
+        """The operation succeeded; this matters only while something fails."""
         self.trouble(operation).end(queue_of(path), now_ns)
-        self.look()
+        self.update_is_failing()
 
     def note_refused(self, uint64_t count):
-        """So many messages."""
+        """So many messages were refused."""
         self.refused(count)
 
 
@@ -179,5 +179,5 @@ cdef str reason(int error):
 
 
 cdef str queue_of(str path):
-    """What the files of one queue have in common."""
+    """Return the common part of the paths of a queue's files."""
     return path.partition(".diskqueue.")[0]

@@ -1,8 +1,8 @@
-/* What a power cut leaves of a record whose file grew and whose data did not come: sectors full of zeros.
+/* Detects what a power cut leaves of a record if its file grew but its data was not written: sectors full of zeros.
  *
- * Most records show it by themselves: a body has something in every sector that it touches. One that has not is hollow as
- * it was published. Then the low 16 bits of its timestamp (bytes 10 and 11 of the record, 65 us) give way to a checksum of
- * all the others, and the record is sealed. A hollow record without its seal is torn.
+ * Most records need nothing for that: their bodies have other bytes in every sector that they touch. A record whose
+ * body was published without them is hollow. Then a checksum of the record replaces the low 16 bits of its timestamp
+ * (bytes 10 and 11 of the record, 65 us): it is sealed. A hollow record without its seal is torn.
  */
 #ifndef NSQFAST_HOLLOW_H
 #define NSQFAST_HOLLOW_H
@@ -19,11 +19,11 @@
 #define NSQ_SEAL_START 10
 
 static inline int nsq_is_zeros(const char *data, size_t size) {
-    /* The first byte is the usual answer. Each of the others is compared with the one before it. */
+    /* Usually the first byte decides. Each of the others is compared with the one before it. */
     return *data == 0 && memcmp(data, data + 1, size - 1) == 0;
 }
 
-/* Whether some sector of the file has a part of the body that is nothing but zeros. The record starts at position. */
+/* Whether the part of the body in some sector of the file is all zeros. The record starts at position. */
 static inline int nsq_is_hollow(const char *record, size_t size, int64_t position) {
     size_t start, end;
     for (start = NSQ_BODY_START; start < size; start = end) {
@@ -36,9 +36,9 @@ static inline int nsq_is_hollow(const char *record, size_t size, int64_t positio
     return 0;
 }
 
-/* Of all but the two bytes of the seal: eight at a time, big endian, the last ones filled up with zeros. A sum of products
- * with odd factors, none of which waits for the one before; a word that differs leaves another sum. Zeros add nothing, so a
- * body that has nothing else, the usual one that needs a seal, is not looked at word by word. */
+/* The checksum of all but the two bytes of the seal: eight at a time, big endian, the last ones padded with zeros. It
+ * is a sum of products with odd factors, so they are computed in parallel and a changed word changes the sum. Zeros
+ * add nothing, so a body of zeros, the usual one that needs a seal, is skipped. */
 static inline uint16_t nsq_checksum(const char *record, size_t size) {
     const uint64_t step = 0x9e3779b97f4a7c14ULL;
     const int is_empty = size > NSQ_BODY_START && nsq_is_zeros(record + NSQ_BODY_START, size - NSQ_BODY_START);

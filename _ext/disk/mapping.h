@@ -1,9 +1,9 @@
-/* Files mapped for writing, of which the kernel may fail to provide a page: the disk is full and the file system copies on
- * write, a sector cannot be read, or somebody cut the file. The signal (SIGBUS) would end the process. Here the whole mapping
- * is exchanged for memory with as much of the file as can still be read, the store that failed is repeated, and `is_lost` says
- * that from now on nothing of it reaches the disk.
+/* Files mapped for writing. The kernel may fail to provide a page: the disk is full and the file system copies on
+ * write, a sector cannot be read, or someone truncated the file. Its signal (SIGBUS) would end the process. Instead
+ * the handler replaces the whole mapping by memory with as much of the file as is still readable, the failed store is
+ * repeated, and `is_lost` tells that nothing stored from now on reaches the disk.
  *
- * The list is changed by the thread that uses the mappings; the signal comes to the thread whose access failed. */
+ * The thread that uses the mappings changes the list; the signal goes to the thread whose access failed. */
 #ifndef NSQFAST_MAPPING_H
 #define NSQFAST_MAPPING_H
 
@@ -18,20 +18,20 @@
 typedef struct nsq_mapping {
     char *address;
     size_t size;
-    int fd;     /* -1: closed since */
+    int fd;     /* -1: closed */
     char *path; /* NULL: memory alone */
     void *owner;
     volatile sig_atomic_t is_lost;
     struct nsq_mapping *next, *previous;
 } nsq_mapping;
 
-/* The one made last is the first, and the one made first the last. */
+/* The newest mapping is the first, the oldest the last. */
 static nsq_mapping *nsq_mappings, *nsq_oldest_mapping;
 static size_t nsq_mapping_count;
 static struct sigaction nsq_bus_before;
 static int nsq_is_guarding;
 
-/* Page by page, so that one that cannot be read stays zeros and costs no other. */
+/* Copies page by page, so that an unreadable page stays zeros and affects no other. */
 static void nsq_copy_file(int fd, char *to, size_t size) {
     for (size_t at = 0; at < size; at += 4096) {
         size_t want = size - at < 4096 ? size - at : 4096, got = 0;
@@ -65,7 +65,7 @@ static void nsq_on_bus(int number, siginfo_t *info, void *context) {
         errno = error;
         return;
     }
-    /* Not ours: whoever stood here before us gets it when the access is repeated. */
+    /* Not ours: the previous handler gets it when the access is repeated. */
     sigaction(SIGBUS, &nsq_bus_before, NULL);
     nsq_is_guarding = 0;
     errno = error;
@@ -94,8 +94,8 @@ static inline void nsq_strike(nsq_mapping *m) {
     nsq_mapping_count--;
 }
 
-/* The file, or memory alone where fd is -1; NULL with errno set if there is no room. The descriptor may be closed once
- * the file stands under that path, and `fd` is set to -1. */
+/* Maps the file, or memory alone if fd is -1; NULL with errno set if there is no room. Once the file is at that path
+ * the caller may close the descriptor and set `fd` to -1. */
 static inline nsq_mapping *nsq_map(int fd, size_t size, const char *path) {
     nsq_mapping *m = (nsq_mapping *)calloc(1, sizeof *m);
     if (m == NULL)

@@ -1,4 +1,4 @@
-"""Tells when the next record of a queue on disk was published."""
+"""Finds when the next record of a queue on disk was published."""
 
 from libc.stdint cimport int64_t
 
@@ -10,9 +10,9 @@ cdef enum:
 
 
 cdef class OldestRecord:
-    # Where the last answer was read.
+    # Where the last result was read.
     cdef int64_t file
     cdef int64_t position
-    cdef int64_t timestamp_ns    # 0: nowhere yet
+    cdef int64_t timestamp_ns    # 0: not read yet
 
-    cdef int64_t look(self, DiskReader reader) except -2
+    cdef int64_t find_timestamp_ns(self, DiskReader reader) except -2

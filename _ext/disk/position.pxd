@@ -1,4 +1,4 @@
-"""Where a queue on disk begins and ends, and what its ack file and its metadata say of it."""
+"""Where a queue on disk begins and ends, and what its ack file and metadata say about that."""
 
 from libc.stdint cimport int64_t, uint64_t
 
@@ -8,7 +8,7 @@ from nsqfast._ext.disk.syncer cimport OpenFile, Syncer
 
 
 cdef class FileOwner:
-    # Whose data files may be open.
+    # An owner of data files that may be open.
     cdef bint close_idle(self) except -1
 
 
@@ -17,9 +17,9 @@ cdef class DiskPosition:
     cdef readonly str name
     cdef str prefix                     # <data_path>/<name>.diskqueue.
     cdef Syncer syncer
-    cdef AckFile acks                   # None until there is something to remember
+    cdef AckFile acks                   # None until there is something to store
     cdef bint closed
-    cdef bint is_open                   # it may have data files open
+    cdef bint is_open                   # data files may be open
     cdef readonly int64_t unacked       # from the cursor on, whether read or not
     cdef bint in_batch                  # records are gathered and acknowledgements postponed
     cdef list postponed_acks            # ordinals acknowledged while the batch is open
@@ -28,28 +28,28 @@ cdef class DiskPosition:
     cdef uint64_t written               # index of the next record
     cdef int64_t write_file
     cdef int64_t write_position
-    cdef bint tail_dirty                # bytes behind it have to be cut off before the next write
+    cdef bint tail_dirty                # bytes behind it must be cut off before the next write
 
     # Where it begins
     cdef uint64_t cursor                # index of the first record not finished
     cdef int64_t cursor_file            # where it starts
     cdef int64_t cursor_position
-    cdef Place kept                     # what the ack file and the metadata say of the cursor
-    cdef Place next_kept                # the same as soon as wait_ticket is done
-    cdef uint64_t wait_ticket           # 0 = of the next fsync that is asked for
+    cdef Place kept                     # the cursor in the ack file and the metadata
+    cdef Place next_kept                # the same once wait_ticket is done
+    cdef uint64_t wait_ticket           # 0 = of the next requested fsync
     cdef bint is_waiting
-    cdef uint64_t copied_from           # no batch of fsyncs before this one has copies; 0 = none were made
+    cdef uint64_t copied_from           # no batch of fsyncs before this one has copies; 0 = there are none
     cdef uint64_t copied_ticket         # all copies made so far are on disk when it is done...
-    cdef bint has_new_copies            # ...but for some that no fsync was asked for yet
+    cdef bint has_new_copies            # ...except some for which no fsync was requested yet
 
-    # From where on all records are sealed where they are hollow (see hollow.h); file -1: this is not known
+    # Hollow records behind this are sealed (see hollow.h); file -1: not known
     cdef int64_t sealed_file
     cdef int64_t sealed_position
 
     # The metadata file
-    cdef str meta_text                  # what is in it now
+    cdef str meta_text                  # its content now
     cdef str meta_synced                # the same if it is known to be on disk
-    cdef list meta_draft                # what waits for its fsync to replace that; None = nothing
+    cdef list meta_draft                # what waits for its fsync to replace it; None = nothing
 
     cdef int open(self, Recovered found) except -1
     cdef int note_open(self) except -1

@@ -1,6 +1,6 @@
-"""Where a queue on disk begins and ends, and what its ack file and its metadata say of it.
+"""Where a queue on disk begins and ends, and what its ack file and metadata say about that.
 
-Files before the cursor are removed. A record that was written again at the tail, or handed over to other queues, is
+Files before the cursor are removed. A record that was written again at the tail, or passed on to other queues, is
 finished here, but a power failure may lose the copy. So the ack file and the metadata keep the old cursor, and files
 stay, until all earlier copies are synced. A kill -9 loses no copy, and the ack file's bits tell which records before
 the real cursor are finished.
@@ -19,11 +19,11 @@ log = logging.getLogger("nsqd")
 
 
 cdef enum:
-    # Where too many queues have their files open, so much of them close theirs at once,
+    # When too many queues have their files open, one in so many closes them at once,
     CLOSE_SHARE = 8
-    # and so much where hardly any descriptor is left.
+    # and one in so many when descriptors run short.
     SHORT_SHARE = 2
-    # Where nearly too many have, so much is left of that room, and no more of them close theirs at once.
+    # When nearly too many have (so little of the limit is left), at most CLOSE_MAX close theirs at once.
     FREE_SHARE = 4
     CLOSE_MAX = 32
 
@@ -31,12 +31,12 @@ cdef enum:
 cdef class FileOwner:
 
     cdef bint close_idle(self) except -1:
-        """Close the data files, which will be opened again when they are needed; False: not now."""
+        """Close the data files, which are opened again when needed; False: not now."""
         raise AssertionError("a FileOwner without close_idle")
 
 
 cdef class DiskPosition:
-    """Shared by the reader, the writer and the queue that owns them. `owner` is None when the queue is closed."""
+    """Shared by the reader, the writer and the queue that owns them. `owner` is None once the queue is closed."""
 
     def __init__(self, FileOwner owner, str name, str prefix, Syncer syncer):
         self.owner = owner
@@ -47,7 +47,7 @@ cdef class DiskPosition:
         self.postponed_acks = []
 
     cdef int open(self, Recovered found) except -1:
-        """Begin with what the folder says."""
+        """Begin with what was found in the folder."""
         self.acks = found.acks
         self.cursor, self.cursor_file, self.cursor_position = found.cursor, found.cursor_file, found.cursor_position
         self.written, self.write_file, self.write_position = found.written, found.write_file, found.write_position
@@ -61,8 +61,8 @@ cdef class DiskPosition:
     # Descriptors
 
     cdef int note_open(self) except -1:
-        """It opens a data file; where many did, or hardly any descriptor is left, those that did so first close theirs
-        until they need them. Where nearly too many did, nobody waits for that."""
+        """A data file is being opened; if many are open, or descriptors run short, those opened first are closed until
+        they are needed. If only nearly too many are open, nobody waits for that."""
         cdef DiskPosition other
         cdef object queues = self.syncer.open_queues
         cdef bint is_short = self.syncer.make_room()
@@ -84,7 +84,7 @@ cdef class DiskPosition:
             if other.is_open:
                 queues[other] = None
         if is_full and self.syncer.pending_size > before and not self.syncer.is_promised:
-            # Until it is synced a file stays open. Nobody was told yet what this batch will have.
+            # A file stays open until it is synced. No ticket for this batch was promised yet.
             self.syncer.wait(self.syncer.last_ticket())
         return 0
 
@@ -95,13 +95,13 @@ cdef class DiskPosition:
         self.cursor_position = position
         if self.copied_from or self.is_waiting or self.acks is None or self.kept.file < file:
             return self.keep_cursor()
-        # The usual case: no copies, and no file ends here.
+        # The usual case: there are no copies, and no file ends here.
         self.kept.index, self.kept.file, self.kept.position = self.cursor, file, position
         self.acks.set_cursor(self.cursor, file, position)
         return 0
 
     cdef int note_copy(self, uint64_t ticket) except -1:
-        """A record was copied, and may be finished now: for good with that ticket, or (0) the next of this queue."""
+        """A record was copied and may be finished now: for good with that ticket, or (0) the next one of this queue."""
         if self.copied_from == 0:
             self.copied_from = ticket or self.syncer.open_ticket
         if ticket:
@@ -111,12 +111,13 @@ cdef class DiskPosition:
         return 0
 
     cdef bint has_failed(self) noexcept:
-        """A flush that copies waited for. The kernel counts what it could not write as written (Rebello et al., ATC
-        2020), so no later flush says that they are there: what they replace comes again at the next start."""
+        """Whether a flush failed that copies waited for. The kernel marks pages clean that it could not write (Rebello
+        et al., ATC 2020), so no later flush proves that they are on disk: the originals are delivered again after a
+        restart."""
         return self.copied_from != 0 and self.syncer.failed_ticket >= self.copied_from
 
     cdef bint are_copies_kept(self) noexcept:
-        """All that were made so far are on disk."""
+        """Whether all copies made so far are on disk."""
         if self.copied_from == 0:
             return True
         if self.has_new_copies or self.syncer.done_ticket < self.copied_ticket or self.has_failed():
@@ -125,7 +126,7 @@ cdef class DiskPosition:
         return True
 
     cdef int keep_cursor(self) except -1:
-        """Where it stands, for good or as soon as may be."""
+        """Keep the cursor, now or as soon as its copies allow."""
         cdef Place place = Place(self.cursor, self.cursor_file, self.cursor_position)
         if self.is_waiting:
             return 0
@@ -143,13 +144,13 @@ cdef class DiskPosition:
         if self.acks is not None:
             self.acks.set_cursor(place.index, place.file, place.position)
         if first < place.file:
-            self.syncer.doom(self.prefix, data_files(self.prefix, first, place.file))
+            self.syncer.remove_later(self.prefix, data_files(self.prefix, first, place.file))
             self.try_meta()
         return 0
 
     cdef bint synced(self) except -1:
-        """Some batch is done: the cursor may be kept further on, and what it has passed since waits for the next one.
-        Whether there is something to wait for."""
+        """A batch is done: keep the cursor if its copies allow, and wait for those it has passed since. Return whether
+        there is something to wait for."""
         if not self.is_waiting or self.closed:
             return False
         if self.wait_ticket == 0 or self.syncer.done_ticket < self.wait_ticket:
@@ -163,14 +164,14 @@ cdef class DiskPosition:
         if self.are_copies_kept():
             self.keep_cursor()
             return False
-        # As far as it came meanwhile.
+        # As far as it has advanced meanwhile.
         self.next_kept = Place(self.cursor, self.cursor_file, self.cursor_position)
         self.wait_ticket = 0 if self.has_new_copies else self.copied_ticket
         self.is_waiting = True
         return True
 
     cdef uint64_t kept_behind(self) noexcept:
-        """How many records the kept cursor is behind the other."""
+        """How many records the kept cursor is behind the real one."""
         return self.cursor - self.kept.index
 
     # Keeping
@@ -179,12 +180,12 @@ cdef class DiskPosition:
         return [self.unacked, self.kept.file, self.kept.position, self.write_file, self.write_position]
 
     cdef str text_of(self, list numbers):
-        """The metadata file's; the last line is ours, Go's nsqd does not read so far and does not write it."""
+        """The metadata file's content; the last line is ours, Go's nsqd neither reads nor writes it."""
         text = meta_of(numbers)
         return text if self.sealed_file < 0 else f"{text}sealed {self.sealed_file},{self.sealed_position}\n"
 
     cdef int note_sealed(self) except -1:
-        """In the ack file as well, for the case that a power failure takes the metadata."""
+        """Store it in the ack file as well, in case a power failure takes the metadata."""
         if self.acks is not None and self.sealed_file >= 0:
             self.acks.set_sealed(self.sealed_file, self.sealed_position)
         return 0
@@ -193,7 +194,7 @@ cdef class DiskPosition:
         return not self.closed and self.meta_synced != self.text_of(self.meta_now())
 
     cpdef uint64_t begin_meta(self) except? 0:
-        """Draft the metadata and let the syncer sync it; end_meta after that ticket. 0: it would not change."""
+        """Draft the metadata and have it synced; call end_meta after that ticket. 0: it would not change."""
         cdef OpenFile *file
         numbers = self.meta_now()
         if self.meta_draft is not None or not self.is_meta_due():
@@ -212,7 +213,7 @@ cdef class DiskPosition:
         return ticket
 
     cpdef int end_meta(self) except -1:
-        """Install the draft, unless the metadata was written otherwise meanwhile: positions never go back."""
+        """Install the draft, unless newer metadata was written meanwhile: positions never go back."""
         if self.meta_draft is not None and not self.closed:
             install_meta(self.prefix + "meta.dat.1.tmp", self.prefix, self.meta_draft, self.acks, self.syncer)
             self.meta_text = self.meta_synced = self.text_of(self.meta_draft)
@@ -220,7 +221,7 @@ cdef class DiskPosition:
         return 0
 
     cpdef int drop_meta(self) except -1:
-        """It is not to be installed. That of a closed queue went with its files: another may have the name now."""
+        """Drop the draft. That of a closed queue went with its files: another queue may have the name now."""
         if self.meta_draft is not None:
             self.meta_draft = None
             if not self.closed:
@@ -228,15 +229,15 @@ cdef class DiskPosition:
         return 0
 
     cdef OpenFile *put_meta(self) except NULL:
-        """Write the metadata file at once. It is not synced: a kill leaves it as it is, and what a power failure makes
-        of it costs no message, since all files are read then. The caller drops the file."""
+        """Write the metadata file at once. It is not synced: it survives a kill, and if a power failure damages it, no
+        message is lost, since all files are read then. The caller drops the file."""
         cdef OpenFile *file
         self.drop_meta()
         numbers, draft = self.meta_now(), self.prefix + "meta.dat.0.tmp"
         try:
             file = draft_meta(draft, self.text_of(numbers))
             try:
-                # At once, and often where descriptors are short: none is held for the old file.
+                # Often done when descriptors run short: so none is kept for the old file.
                 install_meta(draft, self.prefix, numbers, self.acks, None)
             except BaseException:
                 drop_file(file)
@@ -248,7 +249,7 @@ cdef class DiskPosition:
         return file
 
     cdef int try_meta(self) except -1:
-        """If it would change. Old metadata loses nothing: it can be written later."""
+        """Write it if it would change. Old metadata loses nothing: it can be written later."""
         if self.closed or self.meta_text == self.text_of(self.meta_now()):
             return 0
         try:
@@ -258,7 +259,7 @@ cdef class DiskPosition:
         return 0
 
     def sync_meta(self):
-        """For tests: what a tick does, waiting for the disk."""
+        """For tests: do what a tick does, waiting for the disk."""
         self.syncer.wait(self.begin_meta())
         self.synced()
         self.end_meta()

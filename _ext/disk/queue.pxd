@@ -17,7 +17,7 @@ cdef class DiskQueue(FileOwner):
     cdef readonly DiskReader reader
     cdef DiskWriter writer
     cdef int64_t first_file             # no data file has a lower number
-    cdef Deadlines deadlines            # of those deferred, found at the start or to be kept at the stop; or None
+    cdef Deadlines deadlines            # of deferred messages, found at the start or to be kept at the stop; or None
 
     cpdef int empty(self) except -1
     cdef int fill_holes(self) except -1

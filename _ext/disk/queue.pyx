@@ -20,7 +20,7 @@ from nsqfast._ext.disk.writer cimport DiskWriter
 from nsqfast._ext.disk.segment import all_files, data_files, forget_listed
 
 cdef enum:
-    # Records in front of the reader that are copied behind it at a clean stop, this many bytes at once.
+    # Bytes of records copied to the tail at once at a clean stop.
     COPY_SIZE = 1048576
 
 log = logging.getLogger("nsqd")
@@ -34,14 +34,14 @@ cdef class DiskQueue(FileOwner):
         self.position = DiskPosition(self, name, prefix, syncer)
         self.reader = DiskReader(self.position)
         self.writer = DiskWriter(self.position, self.reader, data_path, file_size_max, sync_every)
-        syncer.remove_doomed(self.position.prefix)
+        syncer.remove_now(self.position.prefix)
         found = recover(name, self.position.prefix)
         self.position.open(found)
         self.first_file = found.first_file
         self.reader.depth = found.unacked
         self.deadlines = take_deadlines(name, self.position.prefix + "deferred.dat")
         if self.deadlines is not None and not found.is_whole:
-            self.deadlines = None   # another broker, or damage: the records are not where they were
+            self.deadlines = None   # another broker, or damage: the records have moved
         self.position.note_sealed()
         syncer.open_folder(self.writer.data_path)
         if found.is_killed:
@@ -51,7 +51,7 @@ cdef class DiskQueue(FileOwner):
         if self.position.cursor == self.position.written:
             self.reader.advance()
         elif self.reader.depth == 0:
-            self.reader.skim()
+            self.reader.skip_finished()
         if self.position.acks is not None:
             self.position.try_meta()
         forget_listed(self.position.prefix)
@@ -59,7 +59,7 @@ cdef class DiskQueue(FileOwner):
     # Finishing
 
     cpdef int empty(self) except -1:
-        """Drop everything, unread or not finished; acks that come later are ignored."""
+        """Drop everything, unread or unfinished; later acks are ignored."""
         cdef DiskPosition position = self.position
         cdef int64_t first = position.kept.file, last = position.write_file
         self.writer.gathered_count = self.writer.batch_size = self.writer.later_count = 0
@@ -72,17 +72,17 @@ cdef class DiskQueue(FileOwner):
         self.reader.depth = position.unacked = self.writer.unsynced = 0
         position.cursor_file, position.cursor_position = position.write_file, 0
         self.reader.rewind()
-        # Copies are gone with all else.
+        # The copies are gone with everything else.
         position.is_waiting = position.has_new_copies = False
         position.copied_from = 0
         position.kept = Place(position.cursor, position.write_file, 0)
         position.acks.set_cursor(position.cursor, position.write_file, 0)
         position.acks.set_written(position.written, position.write_file, 0)
-        position.syncer.doom(position.prefix, data_files(position.prefix, first, last + 1))
+        position.syncer.remove_later(position.prefix, data_files(position.prefix, first, last + 1))
         return position.try_meta()
 
     cdef int fill_holes(self) except -1:
-        """Go knows one read position only: copy unfinished records in front of the last finished one to the tail."""
+        """Copy unfinished records before the last finished one to the tail: Go knows a single read position."""
         cdef const char *payload = NULL
         cdef size_t size = 0
         cdef uint64_t end = self.position.written, index
@@ -97,7 +97,7 @@ cdef class DiskQueue(FileOwner):
             if not self.reader.peek(&payload, &size):
                 if not copied:
                     break
-                # Damage is stepped over only while no batch is open.
+                # Damage can be skipped only while no batch is open.
                 copied = self.end_copies(copied)
                 continue
             index = self.reader.next_read
@@ -113,7 +113,7 @@ cdef class DiskQueue(FileOwner):
         return self.reader.advance()
 
     cdef list end_copies(self, list copied):
-        """These records stand at the tail as well: there alone from now on."""
+        """The records are at the tail as well: finish the originals."""
         self.position.note_copy(0)
         self.writer.end_batch()
         for index in copied:
@@ -129,8 +129,8 @@ cdef class DiskQueue(FileOwner):
         return 0
 
     cpdef uint64_t close_some(self, int step) except? 0:
-        """The clean stop in three steps: metadata exact, data synced, nothing that Go would deliver twice. After each
-        the ticket is to be waited for, with those of other queues."""
+        """The clean stop in three steps: exact metadata, synced data, nothing that Go would deliver twice. After each,
+        wait for the ticket, together with those of other queues."""
         cdef DiskPosition position = self.position
         if position.closed:
             return 0
@@ -143,8 +143,8 @@ cdef class DiskQueue(FileOwner):
                 position.synced()
                 position.drop_meta()
                 self.close_files()
-                position.sealed_file = -1   # all is synced
-                # Without metadata there is nothing on disk, and nothing to say of it.
+                position.sealed_file = -1   # everything is synced
+                # Without metadata there is nothing on disk to describe.
                 return self.keep_all() if position.meta_text or position.write_file or position.write_position else 0
             return self.close_last()
         except BaseException:
@@ -152,7 +152,7 @@ cdef class DiskQueue(FileOwner):
             raise
 
     cdef uint64_t keep_all(self) except? 0:
-        """What is known of the records."""
+        """Write what is known about the records."""
         cdef DiskPosition position = self.position
         cdef OpenFile *file
         cdef uint64_t ticket = 0
@@ -189,13 +189,13 @@ cdef class DiskQueue(FileOwner):
         return ticket
 
     cpdef int delete_files(self) except -1:
-        """The topic or channel is gone: nothing stays."""
+        """Remove all files: the topic or channel is deleted."""
         cdef DiskPosition position = self.position
         self.release()
         position.syncer.health.forget(position.prefix)
-        # One more: what a batch that was taken back may have left.
+        # One more: a batch that was taken back may have left a file.
         files = all_files(position.prefix, self.first_file, position.write_file + 1)
-        return position.syncer.doom(position.prefix, files)
+        return position.syncer.remove_later(position.prefix, files)
 
     cdef int close_files(self) except -1:
         cdef DiskPosition position = self.position
@@ -214,7 +214,7 @@ cdef class DiskQueue(FileOwner):
         return 0
 
     cdef bint close_idle(self) except -1:
-        """What was written is synced, or on its way; False: it is being written."""
+        """Close the files; written data is synced or being synced. False: a write is in progress."""
         if self.writer.is_busy():
             return False
         self.writer.request_sync()
@@ -230,12 +230,12 @@ cdef class DiskQueue(FileOwner):
 
     @property
     def depth(self):
-        """Unread: not handed out, not taken."""
+        """Unread: not delivered, not taken."""
         return self.reader.depth
 
     @property
     def unacked(self):
-        """Not finished, whether read or not."""
+        """Unfinished, whether read or not."""
         return self.position.unacked
 
     def begin_batch(self):
@@ -260,7 +260,7 @@ cdef class DiskQueue(FileOwner):
         self.position.sync_meta()
 
     def put(self, bytes body, *, id=1, timestamp_ns=1, attempts=0, taken=False):
-        """append() of a message."""
+        """Call append() with a message."""
         cdef Message *message = message_new(body, len(body), timestamp_ns, id)
         if message is NULL:
             raise MemoryError
@@ -270,7 +270,7 @@ cdef class DiskQueue(FileOwner):
             message_drop(message)
 
     def get(self):
-        """(ordinal, attempts, body, id) or None."""
+        """Return (ordinal, attempts, body, id) or None."""
         cdef uint64_t ordinal = 0
         cdef Message *message = self.reader.pop(&ordinal)
         if message is NULL:

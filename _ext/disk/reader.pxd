@@ -19,23 +19,23 @@ ctypedef struct Taken:
 
 
 cdef class DiskReader(FileReader):
-    # One thread calls everything. An ordinal is index + shift; the index is what the files and the ack file count.
-    cdef readonly int64_t depth         # unread: not handed out, not taken
+    # One thread calls everything. An ordinal is index + shift; the files and the ack file count by index.
+    cdef readonly int64_t depth         # unread: not delivered, not taken
 
     # Reader
     cdef uint64_t next_read             # index
-    cdef int64_t read_previous          # start of the record before, in the same file; -1 = not known
+    cdef int64_t read_previous          # start of the previous record, in the same file; -1 = not known
 
     # Acknowledgements
     cdef Spot *spots                    # ring: where the records [cursor, next_read) start
     cdef uint64_t spots_mask
-    cdef Taken *taken                   # ring: records in front of the reader that it must not return
+    cdef Taken *taken                   # ring: records before the reader that it must not return
     cdef uint64_t taken_mask
     cdef uint64_t taken_head
     cdef uint64_t taken_tail
     cdef uint64_t shift                 # of the ordinals from shift_from on
     cdef uint64_t shift_from
-    cdef list shifts_before             # (first ordinal, end, shift); left behind by damage
+    cdef list shifts_before             # (first ordinal, end, shift), from before damage
 
     # Read
     cdef Message *pop(self, uint64_t *ordinal) except? NULL
@@ -46,7 +46,7 @@ cdef class DiskReader(FileReader):
     cdef int leave_read_files(self) except -1
     cdef int rewind(self) except -1
     cdef int skip_taken(self) except -1
-    cdef int skim(self) except -1
+    cdef int skip_finished(self) except -1
     cdef int step(self, int64_t end) except -1
     cdef int take(self, uint64_t index, int64_t file, int64_t position, int64_t end) except -1
     cdef uint64_t take_found(self, uint64_t index, int64_t file, int64_t position, int64_t end) except 0

@@ -15,6 +15,7 @@ import logging
 import os
 import stat
 
+from nsqfast._ext.core.limits cimport MESSAGE_HEADER_SIZE
 from nsqfast._ext.core.memory cimport account, charge
 from nsqfast._ext.core.message cimport Message, get_be32, id_from_hex, message_drop, message_load
 from nsqfast._ext.disk.position cimport DiskPosition
@@ -41,7 +42,7 @@ cdef class DiskReader(FileReader):
     # Reading
 
     cdef Message *pop(self, uint64_t *ordinal) except? NULL:
-        """The next unread record, or NULL. A caller with a batch open may get NULL although depth > 0."""
+        """Return the next unread record, or NULL. With an open batch it may be NULL although depth > 0."""
         cdef DiskPosition position = self.position
         cdef const char *payload = NULL
         cdef size_t size = 0
@@ -67,12 +68,12 @@ cdef class DiskReader(FileReader):
             ordinal[0] = index + self.shift
             self.skip_taken()
             if self.depth == 0 and self.next_read < position.written:
-                self.skim()
+                self.skip_finished()
             return message
         return NULL
 
     cdef int peek(self, const char **payload, size_t *size) except -1:
-        """The record at the reader's position: 1, or 0 where none is left."""
+        """Find the record at the reader's position: 1, or 0 if none is left."""
         cdef const char *data
         cdef uint64_t id
         cdef int64_t n
@@ -90,7 +91,7 @@ cdef class DiskReader(FileReader):
             if self.fill(RECORD_SIZE_MIN):
                 data = self.ahead + (self.read_position - self.ahead_start)
                 n = get_be32(data)
-                if n >= 26 and self.fill(RECORD_HEADER_SIZE + n):
+                if n >= MESSAGE_HEADER_SIZE and self.fill(RECORD_HEADER_SIZE + n):
                     data = self.ahead + (self.read_position - self.ahead_start)
                     if id_from_hex(data + 14, &id) or self.is_sound():
                         payload[0] = data + RECORD_HEADER_SIZE
@@ -101,7 +102,7 @@ cdef class DiskReader(FileReader):
         return 0
 
     cdef int go_to(self, int64_t file, int64_t position) except -1:
-        """Put the reader there; 0 where the file does not exist."""
+        """Move the reader there; 0 if the file does not exist."""
         self.close_reader()
         self.read_file = file
         self.read_position = position
@@ -123,7 +124,7 @@ cdef class DiskReader(FileReader):
         return 0 if self.go_to(self.read_file + 1, 0) else self.leave_file()
 
     cdef int leave_file(self) except -1:
-        """Somebody took the reader's file away, or put something else there: the others are still to be read."""
+        """Someone removed or replaced the reader's file: continue with the others."""
         cdef DiskPosition position = self.position
         path = segment_path(position.prefix, self.read_file)
         log.error("DISKQUEUE(%s) reading at %d of %s - %s, going on behind it", position.name, self.read_position, path,
@@ -136,13 +137,13 @@ cdef class DiskReader(FileReader):
         return self.recount()
 
     cdef int leave_read_files(self) except -1:
-        """Not at the end of a file if there is a next one."""
+        """Leave the end of a file if there is a next one."""
         while self.read_file < self.position.write_file and self.read_position >= self.read_end:
             self.next_file()
         return 0
 
     cdef int rewind(self) except -1:
-        """The reader to the cursor."""
+        """Move the reader to the cursor."""
         cdef DiskPosition position = self.position
         self.next_read = position.cursor
         self.taken_head = self.taken_tail = 0
@@ -150,7 +151,7 @@ cdef class DiskReader(FileReader):
         return self.go_to(position.cursor_file, position.cursor_position)
 
     cdef int skip_taken(self) except -1:
-        """The reader over records that it must not return, so that the cursor can follow."""
+        """Skip records that the reader must not return, so that the cursor can follow."""
         cdef Taken *next
         while self.taken_head != self.taken_tail:
             next = &self.taken[self.taken_head & self.taken_mask]
@@ -163,8 +164,8 @@ cdef class DiskReader(FileReader):
             self.taken_head += 1
         return 0
 
-    cdef int skim(self) except -1:
-        """Nothing unread is left: over what was finished in an earlier life, so that its files can go."""
+    cdef int skip_finished(self) except -1:
+        """Nothing unread is left: skip what was finished before a restart, so that its files can be removed."""
         cdef DiskPosition position = self.position
         cdef const char *payload = NULL
         cdef size_t size = 0
@@ -177,7 +178,7 @@ cdef class DiskReader(FileReader):
         return 0
 
     cdef int step(self, int64_t end) except -1:
-        """The reader behind the record at its position."""
+        """Move the reader behind the record at its position."""
         cdef uint64_t i, capacity = self.spots_mask + 1 if self.spots else 0
         cdef Spot *grown
         if self.next_read - self.position.cursor == capacity:
@@ -218,14 +219,14 @@ cdef class DiskReader(FileReader):
         return 0
 
     cdef uint64_t take_found(self, uint64_t index, int64_t file, int64_t position, int64_t end) except 0:
-        """One that was there when the queue was opened; its ordinal."""
+        """Take a record that existed when the queue was opened; return its ordinal."""
         self.take(index, file, position, end)
         self.depth -= 1
         self.skip_taken()
         return index + self.shift
 
     cdef int resync(self) except -1:
-        """Over damage to the next whole record; the bytes between are kept aside. 0: not now, a batch is open."""
+        """Skip damage to the next whole record; the bytes between are set aside. 0: not now, a batch is open."""
         cdef DiskPosition position = self.position
         cdef Segment segment
         cdef Span span
@@ -237,7 +238,7 @@ cdef class DiskReader(FileReader):
         except FileNotFoundError:
             self.leave_file()
             return 1
-        if not segment.reads(self.read_position) and segment.error:
+        if not segment.is_readable(self.read_position) and segment.error:
             self.check_device(segment)
         span = segment.next_record(self.read_position, self.read_previous)
         if span.damaged >= 0:
@@ -258,7 +259,7 @@ cdef class DiskReader(FileReader):
         return 1
 
     cdef int recount(self) except -1:
-        """After damage: the numbers of the records behind the reader may not be what they were."""
+        """Count again after damage: the indexes of the records behind the reader may have changed."""
         cdef DiskPosition position = self.position
         cdef Segment segment
         cdef int64_t end = position.write_position
@@ -268,7 +269,7 @@ cdef class DiskReader(FileReader):
             position.move_cursor(self.read_file, self.read_position)    # the search may have gone back
         if end == position.write_position:
             return self.renumber(count) if self.next_read + count != position.written else 0
-        # What is no record could become one together with the next that is written, and hide it.
+        # Bytes that are no record could become one together with the next write, and hide that.
         segment = Segment(segment_path(position.prefix, position.write_file), position.write_position)
         set_aside(position.name, segment, end, segment.size)
         position.write_position = end
@@ -278,8 +279,8 @@ cdef class DiskReader(FileReader):
         return self.renumber(count)
 
     cdef int renumber(self, int64_t count) except -1:
-        """Exactly count records follow. They get new ordinals, since a late ack of an old one may mean any of them;
-        those that were finished out of order or taken come again."""
+        """Exactly `count` records follow. They get new ordinals, since a late ack of an old one may mean any of them;
+        those finished out of order or taken are delivered again."""
         cdef DiskPosition position = self.position
         cdef uint64_t end = position.written + self.shift
         position.acks.reserve(self.next_read + count)
@@ -298,7 +299,7 @@ cdef class DiskReader(FileReader):
     # Finishing
 
     cdef int ack(self, uint64_t ordinal) except -1:
-        """It never comes back. Unknown and repeated ordinals are ignored."""
+        """Finish the record for good. Unknown and repeated ordinals are ignored."""
         cdef DiskPosition position = self.position
         if position.closed or position.acks is None:
             return 0
@@ -308,7 +309,7 @@ cdef class DiskReader(FileReader):
         return self.ack_record(ordinal - self.shift if ordinal >= self.shift_from else self.index_before(ordinal))
 
     cdef int ack_record(self, uint64_t index) except -1:
-        """The same for the index that the record has now."""
+        """The same by the current index of the record."""
         cdef DiskPosition position = self.position
         if index < position.cursor or index >= position.written or position.acks.test(index):
             return 0
@@ -325,7 +326,7 @@ cdef class DiskReader(FileReader):
         return 0
 
     cdef int advance(self) except -1:
-        """The cursor over all that is finished."""
+        """Move the cursor past everything finished."""
         cdef DiskPosition position = self.position
         while position.cursor < self.next_read and position.acks.test(position.cursor):
             position.cursor += 1
@@ -337,7 +338,7 @@ cdef class DiskReader(FileReader):
 
 
 def remove(path):
-    """Whether nothing of that name is left."""
+    """Remove the file; return whether nothing of that name is left."""
     try:
         os.unlink(path)
     except FileNotFoundError:

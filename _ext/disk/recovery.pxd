@@ -8,20 +8,20 @@ from nsqfast._ext.disk.syncer cimport OpenFile, Syncer
 
 
 cdef class Recovered:
-    cdef AckFile acks           # None: nothing to remember yet
+    cdef AckFile acks           # None: nothing to store yet
     cdef uint64_t cursor
     cdef int64_t cursor_file
     cdef int64_t cursor_position
     cdef uint64_t written
     cdef int64_t write_file
     cdef int64_t write_position
-    cdef int64_t first_file     # none has a lower number
+    cdef int64_t first_file     # no file has a lower number
     cdef int64_t unacked
     cdef int64_t sealed_file    # see DiskPosition
     cdef int64_t sealed_position
-    cdef bint is_killed         # bits count that a process set which may not have synced what they rely on
-    cdef bint is_whole          # indexes are what they were when the queue was closed
-    cdef str meta_text          # what is in the metadata file; '' where that is not good enough
+    cdef bint is_killed         # its bits were set by a killed process, which may not have synced what they depend on
+    cdef bint is_whole          # indexes are the same as when the queue was closed
+    cdef str meta_text          # content of the metadata file; '' if that is not good enough
 
 
 cdef Recovered recover(str name, str prefix)

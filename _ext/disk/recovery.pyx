@@ -35,17 +35,17 @@ cdef Recovered recover(str name, str prefix):
     cdef Recovered found
     cdef list existing = [] if meta is None and acks is None and is_untouched(prefix) else segment_numbers(prefix)
     sealed = None if meta is None else meta[2]
-    if acks is not None and meta is not None and meta[1] is not None and acks.knows(meta[1]):
+    if acks is not None and meta is not None and meta[1] is not None and acks.owns_meta(meta[1]):
         found = resume(name, prefix, existing, acks, meta[0], sealed)
     else:
         if acks is not None:
             if meta is None or meta[1] is None:
-                # A power failure took or broke it: Go's is synced before it gets its name.
+                # A power failure removed or damaged it: Go syncs its metadata before renaming it.
                 sealed = acks.sealed()
             acks.remove()
         elif (meta is None or not meta[0]) and existing == [0]:
-            # Both reach the disk before a first write is answered for, Go's metadata before a second file is begun: it
-            # is from a broker that a crash has stopped before.
+            # Both are on disk before a first write is acknowledged, Go's metadata before a second file is begun: so it
+            # belongs to a broker that stopped in a crash before that.
             sealed = (0, 0)
         found = start_over(name, prefix, existing, None if meta is None else meta[1], sealed)
     found.sealed_file, found.sealed_position = sealed or (-1, 0)
@@ -54,7 +54,7 @@ cdef Recovered recover(str name, str prefix):
 
 
 cdef Recovered resume(str name, str prefix, list existing, AckFile acks, str meta_text, sealed):
-    """Go on where we were."""
+    """Continue where we stopped."""
     cdef Place cursor = acks.cursor(), written = acks.written()
     if cursor.index == written.index and cursor.file > written.file:
         written = cursor    # killed while the queue was emptied
@@ -98,7 +98,7 @@ cdef Recovered resume(str name, str prefix, list existing, AckFile acks, str met
 
 
 cdef Recovered start_over(str name, str prefix, list existing, numbers, sealed):
-    """Nothing is known but files, and a position if there is metadata (numbers)."""
+    """Only the files are known, and a position if there is metadata (numbers)."""
     cdef AckFile acks = None
     cdef Place cursor, written
     file, position = first_place(name, prefix, existing, numbers)
@@ -159,7 +159,7 @@ cdef first_place(str name, str prefix, list existing, numbers):
 
 
 cdef int64_t record_start(str prefix, int64_t file, int64_t position) except -1:
-    """Where to go on reading: right behind a record whose size is damaged there is the middle of the next one."""
+    """Where to continue reading: right behind a record whose size is damaged may be the middle of another one."""
     if position == 0:
         return 0
     try:
@@ -170,8 +170,8 @@ cdef int64_t record_start(str prefix, int64_t file, int64_t position) except -1:
 
 
 def align(Segment segment, int64_t position):
-    """The start of the record that position is in, or position itself if a record starts there."""
-    if position >= segment.size or segment.looks(position):
+    """Return the start of the record that contains position, or position if a record starts there."""
+    if position >= segment.size or segment.has_record_head(position):
         return min(position, segment.size)
     cdef int64_t at = 0, previous = -1
     while True:
@@ -184,7 +184,7 @@ def align(Segment segment, int64_t position):
 
 
 cdef bint is_whole(str prefix, Place cursor, Place written, int64_t end):
-    """All that the ack file speaks of is there; `end` is the size of the last file."""
+    """Whether everything the ack file refers to exists; `end` is the size of the last file."""
     cdef int64_t file
     if cursor.index < written.index:
         for file in range(cursor.file, written.file):
@@ -195,7 +195,7 @@ cdef bint is_whole(str prefix, Place cursor, Place written, int64_t end):
 
 
 cdef int64_t file_size(str prefix, int64_t file) except -2:
-    """-1: it is not there."""
+    """-1: it does not exist."""
     try:
         return os.stat(segment_path(prefix, file)).st_size
     except FileNotFoundError:
@@ -203,13 +203,13 @@ cdef int64_t file_size(str prefix, int64_t file) except -2:
 
 
 cdef bint reaches(int64_t size, int64_t position) noexcept:
-    """The file is as long as that."""
+    """Whether the file is that long."""
     return size >= position or position == 0
 
 
 cdef scan(str name, str prefix, list existing, int64_t file, int64_t position, sealed):
     """Count the records from there on: ((first file, position), count, (last file, end), undamaged, [number of a torn
-    one, from 0]); none is torn in front of the place `sealed`."""
+    one, from 0]); none is torn before the place `sealed`."""
     cdef int64_t number, end = 0, count = 0, damages = 0, total = 0
     cdef bint sound = True
     cdef Segment segment
@@ -236,7 +236,7 @@ cdef scan(str name, str prefix, list existing, int64_t file, int64_t position, s
 
 
 cdef list find_torn(str name, Segment segment, int64_t position, int64_t sealed):
-    """Those of the records from there on that a power failure has torn, by number."""
+    """Return the numbers of those from there on that a power failure has torn."""
     cdef int64_t previous = -1, number = 0
     cdef Span span
     torn = []
@@ -254,7 +254,7 @@ cdef list find_torn(str name, Segment segment, int64_t position, int64_t sealed)
 
 
 cdef cut_tail(str name, Segment segment, int64_t end):
-    """What stands behind the last whole record of the last file: a write that a crash tore, or damage to be kept."""
+    """Cut off what follows the last whole record of the last file: a write torn by a crash, or damage to be kept."""
     if segment.torn(end):
         log.warning("DISKQUEUE(%s) %s: cutting off %d bytes of a torn write", name, segment.path, segment.size - end)
     else:
@@ -265,7 +265,7 @@ cdef cut_tail(str name, Segment segment, int64_t end):
 
 
 def remove_leftovers(str prefix, int64_t file):
-    """Files in front of the cursor, left by a kill between moving it and removing them."""
+    """Remove files before the cursor, which a kill between moving it and removing them has left."""
     while file > 0:
         file -= 1
         try:
@@ -275,7 +275,7 @@ def remove_leftovers(str prefix, int64_t file):
 
 
 cdef int64_t count_records(str prefix, int64_t file, int64_t position, int64_t last_file, int64_t *end) except -1:
-    """end: how much of the last file counts, and then where its last whole record ends."""
+    """end: the valid size of the last file, on return the end of its last whole record."""
     cdef int64_t number, count = 0, damages = 0, total = 0, found
     cdef Segment segment
     for number in segments_between(prefix, file, last_file + 1):
@@ -288,7 +288,7 @@ cdef int64_t count_records(str prefix, int64_t file, int64_t position, int64_t l
 
 
 cdef int set_aside(str name, Segment segment, int64_t start, int64_t end) except -1:
-    """Keep damaged bytes in the file's .bad, where that is possible."""
+    """Save damaged bytes in the file's .bad, if possible."""
     try:
         if start < end:
             save_damaged(segment.path, segment.bytes(start, end))
@@ -298,7 +298,7 @@ cdef int set_aside(str name, Segment segment, int64_t start, int64_t end) except
 
 
 def load_meta(str name, str prefix):
-    """(text, [depth, read file, position, write file, position] or None, sealed or None); None without a file."""
+    """Return (text, [depth, read file, position, write file, position] or None, sealed or None); or None."""
     try:
         fd = os.open(prefix + "meta.dat", os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -319,7 +319,7 @@ def load_meta(str name, str prefix):
 
 
 def parse_sealed(str text):
-    """(file, position) of our own line; None where another broker has written the metadata since."""
+    """Return (file, position) of our own line; None if another broker has written the metadata since."""
     words = text.split("\n")[3].split()
     if len(words) != 2 or words[0] != "sealed":
         return None
@@ -345,13 +345,13 @@ def parse_meta(str text):
 
 
 cdef str meta_of(list numbers):
-    """The metadata file's text."""
+    """Return the metadata file's text."""
     depth, read_file, read_position, write_file, write_position = numbers
     return f"{depth}\n{read_file},{read_position}\n{write_file},{write_position}\n"
 
 
 cdef OpenFile *draft_meta(str draft, str text) except NULL:
-    """The metadata under another name, not synced yet."""
+    """Write the metadata under another name, without syncing it."""
     cdef bytes data = text.encode()
     cdef OpenFile *file = open_file(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
     try:
@@ -364,12 +364,12 @@ cdef OpenFile *draft_meta(str draft, str text) except NULL:
 
 
 cdef int install_meta(str draft, str prefix, list numbers, AckFile acks, Syncer syncer) except -1:
-    """The draft becomes the metadata file in one step, and the ack file knows that it was us.
+    """Atomically make the draft the metadata file, and note in the ack file that we wrote it.
 
-    With a syncer, its thread frees what the old one took on the disk.
+    With a syncer, its thread frees the disk space of the old one.
     """
     if acks is not None:
-        acks.announce(numbers)
+        acks.announce_meta(numbers)
     if syncer is None:
         os.rename(draft, prefix + "meta.dat")
     else:

@@ -1,5 +1,6 @@
-"""The queue's thread makes a scan, which notes the reader's position and what lies behind it. run() may then run in
-another thread without the interpreter's lock: of the queue it touches only the files, which only grow or disappear.
+"""The queue's thread creates a scan, which copies the reader's position and what is known about the records behind it.
+run() may then run in another thread without the interpreter's lock: it uses only the files, which only grow or
+disappear.
 
 A scan ends at damage, which the reader itself finds and repairs.
 """
@@ -19,21 +20,21 @@ from nsqfast._ext.core.message cimport get_be16, get_be32, get_be64, id_from_hex
 from nsqfast._ext.disk.segment cimport RECORD_HEADER_SIZE, RECORD_SIZE_MIN
 
 cdef enum:
-    # Two bodies' pieces of the largest size, or more.
+    # At least the pieces of two bodies of the largest size.
     WINDOW_SIZE = 131072
-    # Records that are passed on the way, finished and deferred ones included: a bit each.
+    # Records passed on the way, including finished and deferred ones: a bit each.
     RECORDS_MAX = 262144
     PATH_SIZE = 4096
 
 
 cdef class DiskScan:
-    """What `found` holds after run() are copies; they live as long as this."""
+    """`found` has copies after run(); they live as long as this object."""
 
     def __cinit__(self, DiskReader reader not None):
         self.fd = -1
         self.ended = AT_END
         if not reader.position.closed and reader.position.acks is not None and reader.depth > 0:
-            self.aim(reader)
+            self.start_at_reader(reader)
 
     def __dealloc__(self):
         cdef size_t i
@@ -45,8 +46,8 @@ cdef class DiskScan:
         free(self.passed)
         free(self.window)
 
-    cdef int aim(self, DiskReader reader) except -1:
-        """At what the reader would return next."""
+    cdef int start_at_reader(self, DiskReader reader) except -1:
+        """Start at what the reader would return next."""
         self.prefix = os.fsencode(reader.position.prefix)
         self.prefix_text = self.prefix
         self.write_file, self.write_position = reader.position.write_file, reader.position.write_position
@@ -77,13 +78,13 @@ cdef class DiskScan:
         return 0
 
     cdef void run(self, Quest *quest) noexcept nogil:
-        """Until nothing of the quest is left, or nothing on disk. Once."""
+        """Search until the quest is complete, or the end of the disk is reached. Call it once."""
         cdef int64_t size
         while self.ended == AT_LIMIT and quest.wanted and quest.scans:
             size = self.next_size()
             if size < 0:
                 break
-            if not self.passed[self.number >> 6] >> (self.number & 63) & 1 and not self.look(quest, size):
+            if not self.passed[self.number >> 6] >> (self.number & 63) & 1 and not self.examine(quest, size):
                 break
             self.position += RECORD_HEADER_SIZE + size
             self.number += 1
@@ -94,8 +95,8 @@ cdef class DiskScan:
             close(self.fd)
             self.fd = -1
 
-    cdef bint look(self, Quest *quest, int64_t size) noexcept nogil:
-        """At one that waits; False: no further, and it does not count."""
+    cdef bint examine(self, Quest *quest, int64_t size) noexcept nogil:
+        """Examine a waiting message; False: stop, and do not count it."""
         cdef int64_t body_size = size - (RECORD_SIZE_MIN - RECORD_HEADER_SIZE)
         if quest.offset:
             quest.offset -= 1
@@ -116,7 +117,7 @@ cdef class DiskScan:
         return True
 
     cdef int64_t next_size(self) noexcept nogil:
-        """Of the record at our position, without its size field; -1: there is none."""
+        """Return the size of the record at our position, without its size field; -1: there is none."""
         cdef int64_t size
         if self.number == self.record_count:
             self.ended = TOO_MANY_RECORDS if self.is_cut else AT_END
@@ -133,7 +134,8 @@ cdef class DiskScan:
         return -1
 
     cdef bint is_record(self, int64_t size) noexcept nogil:
-        """Its first bytes are in the window. An id that NSQ never wrote is welcome if all behind it is right."""
+        """Whether it is a record; its first bytes are in the window. A foreign id is accepted if all behind it is
+        right."""
         cdef const char *data = self.window + (self.position - self.window_start)
         cdef int64_t end = self.position + RECORD_HEADER_SIZE + size, next_size
         cdef uint64_t id
@@ -149,7 +151,7 @@ cdef class DiskScan:
                 and end + RECORD_HEADER_SIZE + next_size <= self.end and id_from_hex(data + 14, &id))
 
     cdef bint contains(self, Quest *quest, int64_t start, int64_t size) noexcept nogil:
-        """A body of any size, through the window."""
+        """Search a body of any size through the window."""
         cdef int64_t part, needle_size = <int64_t> quest.needle_size
         while size >= needle_size:
             part = min(size, WINDOW_SIZE)
@@ -164,7 +166,7 @@ cdef class DiskScan:
         return False
 
     cdef bint keep(self, Quest *quest, int64_t size) noexcept nogil:
-        """A copy of what is shown of it."""
+        """Keep a copy of the part to show."""
         cdef int64_t piece_size = min(size, <int64_t> quest.piece_max)
         cdef const char *data
         cdef Record *record
@@ -193,7 +195,7 @@ cdef class DiskScan:
         if self.ended != AT_LIMIT:
             return False
         if self.file >= self.write_file:
-            self.ended = DAMAGED    # it should have held more
+            self.ended = DAMAGED    # it should have had more
             return False
         self.file += 1
         self.position = 0

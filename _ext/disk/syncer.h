@@ -1,11 +1,10 @@
-/* One thread that flushes files: it sleeps until it is handed a batch of them, flushes and drops each, and rings an eventfd.
- * Large batches are flushed by several threads side by side: the kernel serves what waits meanwhile with one flush of the
- * device, and one after the other each file costs one. Which of a batch comes first was never promised.
- * Besides it closes descriptors of files that have no name any more, since giving their blocks back takes the kernel
- * milliseconds: one after each batch, and more while no batch waits. It never touches Python.
+/* A thread that flushes files: it sleeps until it gets a batch of them, flushes and drops each, and writes to an
+ * eventfd. Several threads flush a large batch in parallel: the kernel then serves all waiting files with one flush of
+ * the device, which sequentially each file would cost. The order within a batch is not defined. It also closes
+ * descriptors of removed files, since freeing their blocks takes the kernel milliseconds: one after each batch, and
+ * more while no batch waits. It never touches Python.
  *
- * A file is shared by count of references, so that a request to flush needs no descriptor and cannot fail for the want of
- * one. */
+ * Files have reference counts, so that a flush request needs no further descriptor and cannot fail for lack of one. */
 #ifndef NSQFAST_SYNCER_H
 #define NSQFAST_SYNCER_H
 
@@ -27,7 +26,7 @@ typedef struct {
     int uses;
 } nsq_file;
 
-/* Takes the descriptor over; NULL where there is no memory, and then it is closed. */
+/* Takes the descriptor over; without memory it closes it and returns NULL. */
 static inline nsq_file *nsq_file_open(int fd) {
     nsq_file *file = (nsq_file *)malloc(sizeof *file);
     if (file == NULL) {
@@ -48,7 +47,7 @@ static inline void nsq_file_drop(nsq_file *file) {
     }
 }
 
-/* The lowest bit of an entry of a batch says that all its file system is flushed. */
+/* The lowest bit of an entry of a batch requests a flush of its whole file system. */
 enum { NSQ_FLUSH_ALL = 1 };
 static inline nsq_file *nsq_entry_file(uintptr_t entry) { return (nsq_file *)(entry & ~(uintptr_t)1); }
 static inline int nsq_flush(uintptr_t entry) {
@@ -56,13 +55,13 @@ static inline int nsq_flush(uintptr_t entry) {
     return entry & NSQ_FLUSH_ALL ? syncfs(fd) : fdatasync(fd);
 }
 
-/* Descriptors that wait to be closed, at most: few, since a broker may have hardly any left. */
+/* The most descriptors that wait to be closed: few, since a broker may have hardly any left. */
 enum { NSQ_CLOSE_MAX = 8 };
 
-/* Threads beside the one: one more for each so many files, and how many at most. */
+/* Additional threads: one for each NSQ_SIDE_SIZE files, and how many at most. */
 enum { NSQ_SIDE_SIZE = 8, NSQ_SIDE_COUNT_MAX = 15 };
 
-/* Since the thread was started. */
+/* Totals since the thread was started. */
 struct nsq_syncs {
     uint64_t count;
     uint64_t failed_count;
@@ -74,7 +73,7 @@ typedef struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     int event_fd;
-    uintptr_t *entries; /* the batch that is running; the thread's until busy is 0 again */
+    uintptr_t *entries; /* the running batch; it belongs to the thread until busy is 0 again */
     size_t size;
     int busy;
     int stopping;
@@ -93,13 +92,13 @@ static inline uint64_t nsq_syncer_now_ns(void) {
 struct nsq_batch {
     uintptr_t *entries;
     size_t size;
-    size_t next;          /* the first that nobody has taken */
-    pthread_mutex_t lock; /* of what follows */
+    size_t next;          /* the first entry that no thread has taken */
+    pthread_mutex_t lock; /* of the following fields */
     int error;
     struct nsq_syncs done;
 };
 
-/* Flush until none is left; any number of threads. */
+/* Flushes entries until none is left; runs in any number of threads. */
 static void *nsq_batch_flush(void *argument) {
     struct nsq_batch *batch = (struct nsq_batch *)argument;
     struct nsq_syncs done = {0};
@@ -129,7 +128,7 @@ static void *nsq_batch_flush(void *argument) {
     return NULL;
 }
 
-/* Flush all of it; the further threads are there for this batch only, and where the kernel has none left it takes longer. */
+/* Flushes the whole batch; additional threads end with it, and if the kernel has none left it takes longer. */
 static void nsq_batch_run(struct nsq_batch *batch) {
     pthread_t threads[NSQ_SIDE_COUNT_MAX];
     size_t count = 0, wanted = batch->size / NSQ_SIDE_SIZE;
@@ -143,7 +142,7 @@ static void nsq_batch_run(struct nsq_batch *batch) {
     pthread_mutex_destroy(&batch->lock);
 }
 
-/* The batch that was handed over; called and left with the lock held, which is free meanwhile. */
+/* Runs the submitted batch; called and left with the lock held, which is released meanwhile. */
 static void nsq_syncer_run_batch(nsq_syncer *s) {
     uint64_t one = 1;
     struct nsq_batch batch = {.entries = s->entries, .size = s->size};
@@ -158,7 +157,7 @@ static void nsq_syncer_run_batch(nsq_syncer *s) {
     s->done.time_ns += batch.done.time_ns;
     s->busy = 0;
     pthread_cond_broadcast(&s->changed);
-    /* Full only after 2^64 - 2 unread rings. */
+    /* It is full only after 2^64 - 2 unread writes. */
     if (write(s->event_fd, &one, sizeof one) < 0) {
     }
 }
@@ -183,7 +182,7 @@ static void *nsq_syncer_run(void *argument) {
     return NULL;
 }
 
-/* NULL with errno set where the kernel has no thread or eventfd left. */
+/* Returns NULL with errno set if the kernel has no thread or eventfd left. */
 static inline nsq_syncer *nsq_syncer_start(void) {
     nsq_syncer *s = (nsq_syncer *)calloc(1, sizeof *s);
     if (s == NULL)
@@ -199,7 +198,7 @@ static inline nsq_syncer *nsq_syncer_start(void) {
     pthread_condattr_setclock(&by_clock, CLOCK_MONOTONIC);
     pthread_cond_init(&s->changed, &by_clock);
     pthread_condattr_destroy(&by_clock);
-    /* Signals are the main thread's. */
+    /* The main thread handles signals. */
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -214,7 +213,7 @@ static inline nsq_syncer *nsq_syncer_start(void) {
     return s;
 }
 
-/* Hands over the batch (malloc's memory); only while not busy. */
+/* Submits the batch (allocated with malloc); only while not busy. */
 static inline void nsq_syncer_submit(nsq_syncer *s, uintptr_t *entries, size_t size) {
     pthread_mutex_lock(&s->lock);
     s->entries = entries;
@@ -224,7 +223,7 @@ static inline void nsq_syncer_submit(nsq_syncer *s, uintptr_t *entries, size_t s
     pthread_mutex_unlock(&s->lock);
 }
 
-/* 1 while the batch runs; else 0 and its result in *error. */
+/* Returns 1 while the batch runs; else 0, with its result in *error. */
 static inline int nsq_syncer_busy(nsq_syncer *s, int *error) {
     pthread_mutex_lock(&s->lock);
     int busy = s->busy;
@@ -240,7 +239,7 @@ static inline struct nsq_syncs nsq_syncer_done(nsq_syncer *s) {
     return done;
 }
 
-/* Until no batch runs, or for so long; < 0: as long as it takes. */
+/* Waits until no batch runs, or for so long; < 0: as long as it takes. */
 static inline void nsq_syncer_wait(nsq_syncer *s, int timeout_ms) {
     struct timespec until;
     int failed = 0;
@@ -258,7 +257,7 @@ static inline void nsq_syncer_wait(nsq_syncer *s, int timeout_ms) {
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Has the descriptor closed; 0 where too many wait for that. */
+/* Lets the thread close the descriptor; returns 0 if too many wait for that. */
 static inline int nsq_syncer_close_later(nsq_syncer *s, int fd) {
     pthread_mutex_lock(&s->lock);
     int has_room = s->closing_count < NSQ_CLOSE_MAX;
@@ -277,7 +276,7 @@ static inline int nsq_syncer_has_room(nsq_syncer *s) {
     return has_room;
 }
 
-/* A batch that was handed over is still finished. */
+/* Completes a submitted batch first. */
 static inline void nsq_syncer_stop(nsq_syncer *s) {
     pthread_mutex_lock(&s->lock);
     s->stopping = 1;

@@ -1,6 +1,6 @@
 """One helper thread that runs fdatasync for all queues, a batch at a time, and reports through an eventfd.
 
-    request(file) ─► pending (batch 8) ─ kick() ─► thread: fdatasync each (batch 7) ─► eventfd ─► completed()
+    request(file) ─► pending (batch 8) ─ start_batch() ─► thread: fdatasync each (batch 7) ─► eventfd ─► completed()
 
 Batches run in order, so a ticket (the number of a batch) covers every smaller one too. While one runs, the next
 gathers: the slower the disk, the more requests share one flush.
@@ -22,11 +22,11 @@ from nsqfast._ext.disk.health cimport Health
 from nsqfast._ext.disk.segment import note_left
 
 cdef enum:
-    # What the removal of a file counts for: the clock is looked at after each.
+    # Units for the removal of a file: the clock is read after each.
     REMOVE_UNITS = 64
-    # A queue that is in use has two files open; half of all descriptors are for them.
+    # A queue in use has two files open; half of all descriptors are for them.
     OPEN_SHARE = 4
-    # A descriptor among the last ones says that all others are taken.
+    # A descriptor among the last ones shows that all others are in use.
     SHORT_COUNT = 8
 
 
@@ -49,8 +49,8 @@ cdef extern from "disk/syncer.h" nogil:
     OpenFile *share_fd "nsq_file_open"(int fd)
 
 
-# The highest number of a descriptor that was opened lately: the kernel hands out the lowest one that is free. A lower
-# number makes this sink by one alone, since a single descriptor may have become free far below.
+# The highest descriptor number opened lately: the kernel returns the lowest free one. A lower number decreases this by
+# one only, since a single descriptor may have become free far below.
 cdef int lately_opened = -1
 
 
@@ -89,7 +89,7 @@ cdef class Syncer:
         self.health = Health() if health is None else health
         self.on_pending = None
         self.folders = {}
-        self.doomed = {}
+        self.removable = {}
         self.open_queues = OrderedDict()
         self.open_max = max(descriptor_limit() // OPEN_SHARE, 4)
         self.short_from = descriptor_limit() - SHORT_COUNT
@@ -100,7 +100,7 @@ cdef class Syncer:
         self.stop()
 
     cdef uint64_t request(self, OpenFile *file) except 0:
-        """The ticket whose batch will flush the file. The caller may drop it at once."""
+        """Return the ticket whose batch will flush the file. The caller may drop it at once."""
         self.start()
         keep_file(file)
         self.add(file, 0)
@@ -112,7 +112,8 @@ cdef class Syncer:
         return self.request((<Folder> self.folders[path]).file)
 
     cdef uint64_t request_all(self, str path) except 0:
-        """The ticket behind which all that a killed process wrote to the folder's file system is on disk; once."""
+        """Return the ticket after which everything that a killed process wrote to the folder's file system is on disk;
+        once."""
         if self.all_ticket == 0:
             self.open_folder(path)
             self.start()
@@ -122,31 +123,31 @@ cdef class Syncer:
         return self.all_ticket
 
     cdef int open_folder(self, str path) except -1:
-        """Before the descriptors are used up."""
+        """Open it before descriptors run out."""
         if path not in self.folders:
             self.folders[path] = Folder(path)
         return 0
 
     # Removing
 
-    cdef int doom(self, str prefix, object paths) except -1:
-        """Files of a queue that nothing needs any more: they are removed in later turns."""
-        self.doomed[prefix] = chain(self.doomed.get(prefix, ()), paths)
-        if self.on_doomed is None:
-            return self.remove_doomed(prefix)
-        self.on_doomed()
+    cdef int remove_later(self, str prefix, object paths) except -1:
+        """These files of a queue are not needed any more: remove them in later turns."""
+        self.removable[prefix] = chain(self.removable.get(prefix, ()), paths)
+        if self.on_removable is None:
+            return self.remove_now(prefix)
+        self.on_removable()
         return 0
 
-    cdef int remove_doomed(self, str prefix) except -1:
-        """Before a queue of that name makes files of its own."""
+    cdef int remove_now(self, str prefix) except -1:
+        """Remove them now, before a new queue of that name creates its own."""
         cdef Budget endless = Budget(0, INT64_MAX)
-        paths = self.doomed.pop(prefix, None)
+        paths = self.removable.pop(prefix, None)
         while paths is not None and not self.remove_some(prefix, paths, &endless):
             pass
         return 0
 
     cdef bint remove_some(self, str prefix, object paths, Budget *budget) except -1:
-        """False: the part ended before that was all."""
+        """False: the part ended first."""
         for path in paths:
             if not self.dispose(path):
                 note_left(prefix)
@@ -155,10 +156,10 @@ cdef class Syncer:
         return True
 
     cdef bint dispose(self, str path) except -1:
-        """Whether nothing of that name is left. What the kernel has to do for its blocks is done by the thread."""
+        """Remove the file; return whether nothing of that name is left. The thread frees its blocks."""
         cdef int fd = -1
         try:
-            # Opened in this way, not even a pipe is waited for.
+            # With O_PATH even a pipe does not block.
             fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
             return True
@@ -175,7 +176,7 @@ cdef class Syncer:
         return True
 
     cdef int rename(self, str draft, str path) except -1:
-        """In one step; the file that had the name is given back by the thread."""
+        """Rename atomically; the thread frees the blocks of the replaced file."""
         cdef int fd = -1
         with suppress(OSError):
             fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -186,13 +187,13 @@ cdef class Syncer:
         return 0
 
     cdef bint may_close(self) noexcept:
-        """Whether the thread takes another descriptor; otherwise work that leaves some can wait."""
+        """Whether the thread accepts another descriptor; if not, work that leaves some should wait."""
         return self.worker is NULL or worker_has_room(self.worker)
 
     cdef int close_later(self, int fd) except -1:
         if fd < 0:
             return 0
-        with suppress(OSError):     # no thread can be had
+        with suppress(OSError):     # no thread can be started
             self.start()
         if self.worker is NULL or not worker_close_later(self.worker, fd):
             os.close(fd)
@@ -215,9 +216,9 @@ cdef class Syncer:
         return 0
 
     cdef bint make_room(self) except -1:
-        """Before a file is opened: those on their way to the disk are waited for where they are too many, or hardly any
-        descriptor is left. Not where somebody was promised what the open batch does not have yet. Whether hardly any
-        descriptor is left."""
+        """Called before a file is opened: wait for the files being synced if there are too many, or if descriptors run
+        short, but not if a caller was promised the open batch, which is still incomplete. Return whether descriptors
+        run short."""
         cdef bint is_short = lately_opened >= self.short_from
         cdef bint is_crowded = self.pending_size + self.running_size > <size_t> self.open_max
         if (is_short or is_crowded) and not self.is_promised:
@@ -225,11 +226,11 @@ cdef class Syncer:
         return is_short
 
     cdef bint is_crowded(self) noexcept:
-        """So many files are on their way to the disk that who can asks for more of them later."""
+        """Whether so many files are being synced that optional requests should wait."""
         return self.pending_size + self.running_size > <size_t> self.open_max // 2
 
     cdef uint64_t promise(self) except 0:
-        """The ticket of a request that is still to come, or turns out not to be needed."""
+        """Return the ticket of a request that may follow, or turn out to be unnecessary."""
         self.start()
         if not self.has_open():
             self.is_promised = True
@@ -237,20 +238,20 @@ cdef class Syncer:
         return self.open_ticket
 
     cdef bint has_open(self) noexcept:
-        """Whether the open batch is to be run."""
+        """Whether the open batch must run."""
         return self.pending_size > 0 or self.is_promised
 
     cdef bint is_running(self) noexcept:
-        """Whether a batch is with the thread, or its end was not noticed yet."""
+        """Whether the thread has a batch, or its end was not noticed yet."""
         return self.open_ticket != self.done_ticket + 1
 
     cdef int announce(self) except -1:
-        """The open batch has something, or will have before it is started."""
+        """The open batch has a request, or will have before it is started."""
         if self.on_pending is not None:
             self.on_pending()
         return 0
 
-    cpdef int kick(self) except -1:
+    cpdef int start_batch(self) except -1:
         """Start the gathered batch, unless one is still running: then completed() will."""
         self.collect()
         if not self.has_open() or self.is_running():
@@ -271,9 +272,9 @@ cdef class Syncer:
         return 0
 
     cdef bint wait_some(self, uint64_t ticket, int timeout_ms) except -1:
-        """Block until one more batch has run, or for so long; whether that of the ticket has."""
+        """Block until one more batch has run, or for so long; return whether the ticket's batch has."""
         if self.done_ticket < ticket:
-            self.kick()
+            self.start_batch()
             if self.worker is NULL or (not self.has_open() and self.open_ticket <= ticket):
                 raise ValueError(f"ticket {ticket} was never given out")
             with nogil:
@@ -282,7 +283,7 @@ cdef class Syncer:
         return self.done_ticket >= ticket
 
     cdef uint64_t last_ticket(self) noexcept:
-        """When it is done, all that was asked for is."""
+        """When it is done, all requests are done."""
         return self.open_ticket if self.has_open() else self.open_ticket - 1
 
     cdef int collect(self) except -1:
@@ -301,17 +302,18 @@ cdef class Syncer:
         return 0
 
     def completed(self):
-        """When fileno() is readable: (all up to this ticket was attempted, '' or an error since the last call)."""
+        """Call it when fileno() is readable: returns (all up to this ticket was attempted, '' or an error since the
+        last call)."""
         cdef uint64_t rings
         if self.worker is not NULL:
             if read(self.worker.event_fd, &rings, sizeof(rings)) < 0:
-                pass    # Nothing rang: wait() has collected it before us.
-            self.kick()
+                pass    # wait() has already read it
+            self.start_batch()
         error, self.error_errno = self.error_errno, 0
         return self.done_ticket, f"sync: {os.strerror(error).lower()}" if error else ""
 
     def figures(self):
-        """How many fsyncs the thread has done, how many of them failed, and the seconds they took."""
+        """Return how many fsyncs the thread has done, how many of them failed, and the seconds they took."""
         if self.worker is NULL:
             return 0, 0, 0.0
         cdef Syncs done = worker_done(self.worker)

@@ -9,7 +9,7 @@ from nsqfast._ext.disk.syncer cimport OpenFile
 
 
 ctypedef struct Gathered:
-    uint32_t size       # of the record, its size field included
+    uint32_t size       # of the record, including its size field
     bint taken
 
 
@@ -24,19 +24,19 @@ cdef class LeftFile:
 
 cdef class DiskWriter:
     cdef DiskPosition position          # of its queue
-    cdef DiskReader reader              # which is told of what counts
+    cdef DiskReader reader              # is told of published records
     cdef int64_t file_size_max
     cdef str data_path
     cdef int64_t sync_every
     cdef bint is_ending                 # a clean stop has begun
     cdef int64_t unsynced               # records appended since the last request_sync
-    cdef uint64_t sync_ticket           # what covers all appended before that
-    cdef bint new_entry                 # a file was made since the directory was synced
-    cdef int64_t sync_file              # whose data sync_ticket covers
+    cdef uint64_t sync_ticket           # covers all records appended before that
+    cdef bint new_entry                 # a file was created since the directory was synced
+    cdef int64_t sync_file              # the file whose data sync_ticket covers
 
     # Writer
     cdef OpenFile *output               # the write file; NULL = not open
-    cdef list left_files                # files that the batch left behind
+    cdef list left_files                # earlier files of the batch
 
     # Batch: encoded records, gathered until they are written.
     cdef char *batch
@@ -45,8 +45,8 @@ cdef class DiskWriter:
     cdef Gathered *gathered
     cdef size_t gathered_count
     cdef size_t gathered_capacity
-    cdef size_t later_count             # of the gathered, those of append_later
-    cdef bint is_written                # into the files, and not confirmed
+    cdef size_t later_count             # of the gathered ones, those of append_later
+    cdef bint is_written                # to the files, and not confirmed
     cdef int64_t batch_file             # where it began
     cdef int64_t batch_position
 
@@ -75,8 +75,8 @@ cdef class DiskWriter:
     cdef bint is_missing(self) except -1
     cdef int leave_output(self) except -1
     cdef int undo(self, int64_t file, int64_t position) except -1
-    cdef int cut(self) except -1
-    cdef int publish(self, int64_t file, int64_t position) except -1
+    cdef int truncate_output(self) except -1
+    cdef int count_records(self, int64_t file, int64_t position) except -1
     cdef int after_write(self) except -1
     cpdef uint64_t request_sync(self) except? 0
     cdef int close_output(self) except -1

@@ -1,4 +1,4 @@
-"""The writing half of a queue on disk: batches of records, gathered, written and counted.
+"""The writing half of a queue on disk: it gathers, writes and counts batches of records.
 
 Every change is made in the order: data, ack file, metadata; each step alone leaves a folder that opens without loss.
 """
@@ -14,6 +14,7 @@ import logging
 import os
 from contextlib import suppress
 
+from nsqfast._ext.core.limits cimport MESSAGE_HEADER_SIZE
 from nsqfast._ext.core.memory cimport account
 from nsqfast._ext.core.message cimport Message, message_put_header, put_be32
 from nsqfast._ext.disk.ackfile cimport AckFile
@@ -24,9 +25,9 @@ from nsqfast._ext.disk.reader import remove
 from nsqfast._ext.disk.segment import segment_path
 
 cdef enum:
-    # A larger batch buffer is given back after use.
+    # A larger batch buffer is freed after use.
     BATCH_KEEP_MAX = 1048576
-    # Where memory is short.
+    # The same when memory is short.
     BATCH_KEEP_SHORT = 65536
 
 
@@ -34,7 +35,7 @@ log = logging.getLogger("nsqd")
 
 
 cdef class LeftFile:
-    """A file that the batch left behind."""
+    """An earlier file of the batch."""
 
     @staticmethod
     cdef LeftFile of(int64_t file_number, OpenFile *file):
@@ -71,16 +72,16 @@ cdef class DiskWriter:
     # Writing
 
     cdef uint64_t append(self, Message *message, uint16_t attempts, bint taken) except 0:
-        return self.gather(NULL, 26 + <size_t>message.size, message, attempts, taken)
+        return self.gather(NULL, MESSAGE_HEADER_SIZE + <size_t>message.size, message, attempts, taken)
 
     cdef int append_later(self, Message *message, uint16_t attempts) except -1:
-        """Like append, but it is written together with what else comes before write() and confirm()."""
-        self.add(NULL, 26 + <size_t>message.size, message, attempts, False)
+        """Like append, but the record is written together with others before write() and confirm()."""
+        self.add(NULL, MESSAGE_HEADER_SIZE + <size_t>message.size, message, attempts, False)
         self.later_count += 1
         return 0
 
     cdef uint64_t move(self, uint64_t ordinal, Message *message, uint16_t attempts, bint taken) except 0:
-        """To the tail: written again, and the old record finished. A kill in between leaves one of the two."""
+        """Write the record again at the tail and finish the old one. A kill in between leaves one of the two."""
         cdef DiskPosition position = self.position
         cdef uint64_t moved, index = ordinal - self.reader.shift if ordinal >= self.reader.shift_from else 0
         position.note_copy(0)
@@ -98,7 +99,7 @@ cdef class DiskWriter:
 
     cdef uint64_t gather(self, const char *payload, size_t size, Message *message, uint16_t attempts,
                          bint taken) except 0:
-        """One record into the batch, from a message or from stored bytes; written at once if no batch was begun."""
+        """Add one record to the batch, from a message or from stored bytes; write it at once if no batch is open."""
         cdef uint64_t ordinal = self.add(payload, size, message, attempts, taken)
         if not self.position.in_batch:
             self.commit()
@@ -135,12 +136,12 @@ cdef class DiskWriter:
         return self.batch + self.batch_size
 
     cpdef int begin_batch(self) except -1:
-        """Until end_batch(), appends are gathered and acks held back."""
+        """Until end_batch(), gather appends and postpone acks."""
         self.position.in_batch = True
         return 0
 
     cpdef int end_batch(self) except -1:
-        """Write what was gathered; OSError: nothing of it was, and nothing acknowledged meanwhile is."""
+        """Write what was gathered; OSError: nothing of it was written, and no postponed ack is done."""
         cdef DiskPosition position = self.position
         postponed, position.postponed_acks = position.postponed_acks, []
         position.in_batch = False
@@ -155,7 +156,7 @@ cdef class DiskWriter:
         return self.confirm()
 
     cdef int write(self) except -1:
-        """The batch into its files, where nobody sees it before confirm(). OSError: nothing of it is there."""
+        """Write the batch to its files, where it stays unpublished until confirm(). OSError: nothing of it is there."""
         if self.gathered_count == 0 or self.position.closed:
             return 0
         try:
@@ -173,11 +174,11 @@ cdef class DiskWriter:
         return self.write_all()
 
     cdef int confirm(self) except -1:
-        """What was written counts."""
+        """Publish what was written."""
         if not self.is_written:
             return self.drop_batch()
         try:
-            self.publish(self.batch_file, self.batch_position)
+            self.count_records(self.batch_file, self.batch_position)
         except BaseException:
             self.revoke()
             raise
@@ -185,7 +186,7 @@ cdef class DiskWriter:
         return self.after_write()
 
     cdef int revoke(self) except -1:
-        """Drop the batch, in its files or not."""
+        """Drop the batch, written or not."""
         if self.is_written:
             self.undo(self.batch_file, self.batch_position)
         return self.drop_batch()
@@ -200,7 +201,7 @@ cdef class DiskWriter:
         return 0
 
     cdef int prepare(self) except -1:
-        """All that may fail before the first byte is written."""
+        """Do everything that may fail before the first byte is written."""
         cdef DiskPosition position = self.position
         cdef OpenFile *file
         if position.acks is None:
@@ -212,7 +213,7 @@ cdef class DiskWriter:
         position.acks.reserve(position.written + self.gathered_count)
         position.acks.clear(position.written, position.written + self.gathered_count)
         if not position.acks.is_synced:
-            # A new one: after a power failure its header tells what the metadata may have lost.
+            # A new ack file: after a power failure its header has what the metadata may have lost.
             file = position.acks.open()
             if file is not NULL:
                 position.syncer.request(file)
@@ -221,14 +222,14 @@ cdef class DiskWriter:
         if self.output is NULL:
             self.open_write_file(False)
         if position.tail_dirty:
-            self.cut()
+            self.truncate_output()
         if not position.meta_text or position.sealed_file < 0:
             # Before the first record: without metadata Go would overwrite the file.
             if position.sealed_file < 0:
                 position.sealed_file, position.sealed_position = position.write_file, position.write_position
                 position.note_sealed()
             if self.is_ending and not position.meta_text and position.written == 1:
-                return 0    # the stop writes the one that counts; until then the files are read without
+                return 0    # the stop writes the final one; until then the files are read without it
             file = position.put_meta()
             try:
                 self.sync_ticket = position.syncer.request(file)
@@ -251,7 +252,7 @@ cdef class DiskWriter:
         return 0
 
     cdef int write_all(self) except -1:
-        """One write per file that the batch touches, mostly one."""
+        """Use one write for each file of the batch, usually one."""
         cdef size_t i, start = 0, end = 0
         for i in range(self.gathered_count):
             if self.is_file_full(self.position.write_position + end - start, self.gathered[i].size):
@@ -282,7 +283,8 @@ cdef class DiskWriter:
         return 0
 
     cdef int open_next_file(self) except -1:
-        """To the next file. The one before stays open until the batch is published: it may have to be undone."""
+        """Continue in the next file. The previous one stays open until the batch is published: it may have to be
+        undone."""
         cdef DiskPosition position = self.position
         self.left_files.append(LeftFile.of(position.write_file, self.output))
         self.output = NULL
@@ -291,23 +293,23 @@ cdef class DiskWriter:
         return self.open_write_file(True)
 
     cdef bint is_missing(self) except -1:
-        """Somebody removed the write file while it was closed."""
+        """Whether the write file was removed while it was closed."""
         cdef DiskPosition position = self.position
         return position.write_position > 0 and not os.path.exists(segment_path(position.prefix, position.write_file))
 
     cdef int leave_output(self) except -1:
-        """Somebody removed the file: what goes on being written to it is gone with the process."""
+        """The file was removed: what is still written to it disappears with the process."""
         cdef DiskPosition position = self.position
         log.error("DISKQUEUE(%s) %s was removed, going on in the next file", position.name,
                   segment_path(position.prefix, position.write_file))
         self.close_output()
         position.write_file += 1
         position.write_position = 0
-        position.tail_dirty = True  # whatever stands under the next name
+        position.tail_dirty = True  # something may have the next name
         return 0
 
     cdef int undo(self, int64_t file, int64_t position) except -1:
-        """Back to the state before the batch."""
+        """Restore the state before the batch."""
         cdef LeftFile left
         while self.left_files:
             if self.output is not NULL:
@@ -319,18 +321,18 @@ cdef class DiskWriter:
         if self.output is not NULL:
             self.position.tail_dirty = True
             with suppress(OSError):     # prepare() tries again before the next write
-                self.cut()
+                self.truncate_output()
         return 0
 
-    cdef int cut(self) except -1:
+    cdef int truncate_output(self) except -1:
         cdef DiskPosition position = self.position
         if ftruncate(self.output.fd, position.write_position):
             raise position.syncer.health.fail("truncate", segment_path(position.prefix, position.write_file), errno)
         position.tail_dirty = False
         return 0
 
-    cdef int publish(self, int64_t file, int64_t position) except -1:
-        """The batch is in the files: count it."""
+    cdef int count_records(self, int64_t file, int64_t position) except -1:
+        """Count the batch, which is in the files."""
         cdef size_t i
         cdef uint64_t index = self.position.written
         if self.reader.read_file == file and self.reader.read_file < self.position.write_file:
@@ -356,7 +358,7 @@ cdef class DiskWriter:
         return 0
 
     cdef int after_write(self) except -1:
-        """What follows from it, none of which can take the write back."""
+        """Do what follows a write; none of it can undo the write."""
         cdef DiskPosition position = self.position
         cdef LeftFile left
         try:
@@ -378,7 +380,7 @@ cdef class DiskWriter:
         return 0
 
     cpdef uint64_t request_sync(self) except? 0:
-        """The ticket that covers all appended so far; 0: there never was anything."""
+        """Return the ticket that covers everything appended so far; 0: there was nothing."""
         cdef DiskPosition position = self.position
         if self.unsynced and self.output is not NULL:
             if self.sync_ticket != position.syncer.open_ticket or self.sync_file != position.write_file:
@@ -396,7 +398,7 @@ cdef class DiskWriter:
         return self.sync_ticket
 
     cdef bint is_busy(self) noexcept:
-        """Something is being written, so its files have to stay open."""
+        """Whether a write is in progress, so that its files must stay open."""
         return self.is_written or len(self.left_files) > 0 or (self.unsynced and self.position.syncer.is_promised)
 
     cdef int close_output(self) except -1:
@@ -407,7 +409,7 @@ cdef class DiskWriter:
 
 
 cdef bint is_removed(int fd) noexcept:
-    """It has no name any more."""
+    """Whether the file has no name any more."""
     cdef struct_stat status
     return fstat(fd, &status) == 0 and status.st_nlink == 0
 

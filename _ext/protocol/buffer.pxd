@@ -1,4 +1,4 @@
-"""ReadBuffer: what a peer sent and nobody parsed yet. WriteBuffer: what one loop turn has for a peer."""
+"""ReadBuffer: input that is not parsed yet. WriteBuffer: the output of one loop turn."""
 
 from libc.stdint cimport int64_t
 
@@ -11,7 +11,7 @@ cdef class ReadBuffer:
     cdef Py_ssize_t end
     cdef Py_ssize_t capacity
     cdef Py_ssize_t size_min
-    cdef Py_ssize_t claimed      # bytes that are counted before it grows by them
+    cdef Py_ssize_t claimed      # bytes that are counted before the buffer grows by them
     cdef Py_ssize_t view_count
     cdef int calm_count          # reads in a row that would have fitted into a quarter
 
@@ -25,7 +25,7 @@ cdef class ReadBuffer:
 
 
 cdef class WriteBuffer:
-    cdef object block        # bytes of `capacity`, handed over whole by take(); None when nothing is gathered
+    cdef object block        # bytes of `capacity`, which take() hands over whole; None when nothing is gathered
     cdef char *data
     cdef Py_ssize_t size
     cdef Py_ssize_t capacity

@@ -1,7 +1,7 @@
-"""A ReadBuffer doubles only when it is full of bytes that did arrive, so a peer's claim of a size costs nothing.
+"""A ReadBuffer doubles only when it is full of bytes that did arrive, so a peer that announces a size costs nothing.
 
 It keeps its size while the peer goes on sending as much, because growing again for every large message costs more than
-the message, and gives it back after a while of less, or when nothing comes at all.
+the message itself; it shrinks after a while of less input, or when nothing comes at all.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING
@@ -22,13 +22,13 @@ cdef extern from "Python.h":
 
 cdef enum:
     WRITE_SIZE = 4096
-    # Copying as much as this costs more than a new block.
+    # Copying more than this costs more than a new block.
     WRITE_KEPT_SIZE_MAX = 262144
     CALM_COUNT_MAX = 64
 
 
 cdef class ReadBuffer:
-    """Its buffer interface is the free part: a transport reads into it, then `advance` counts what came."""
+    """Its buffer interface exposes the free part: a transport reads into that and calls `advance`."""
 
     def __cinit__(self, Py_ssize_t size_min):
         self.size_min = size_min
@@ -60,11 +60,11 @@ cdef class ReadBuffer:
         self.view_count -= 1
 
     def __len__(self):
-        """Of the free part; asyncio's own loop asks."""
+        """The size of the free part; asyncio's own loop asks for it."""
         return self.capacity - self.end
 
     cdef int make_room(self) except -1:
-        """At least a quarter of the capacity is free afterwards."""
+        """Have at least a quarter of the capacity free."""
         assert self.view_count == 0, "a transport still writes into this buffer"
         cdef Py_ssize_t waiting = self.end - self.start
         if self.start > 0:
@@ -78,7 +78,7 @@ cdef class ReadBuffer:
         return 0
 
     cdef int trim(self) except -1:
-        """Back to the least size, if nothing is in it."""
+        """Shrink to the smallest size if nothing is in it."""
         self.calm_count = 0
         if self.start == self.end and self.view_count == 0 and self.capacity > self.size_min:
             self.start = self.end = 0
@@ -96,16 +96,16 @@ cdef class ReadBuffer:
         return 0
 
     cdef bint is_tight(self) noexcept:
-        """Whether it grows for what comes next."""
+        """Whether it must grow for further input."""
         return self.capacity - (self.end - self.start) < self.capacity // 4
 
     cdef bint claim_room(self) noexcept:
-        """Whether it may grow for what comes next, below the ceiling of memory.
+        """Whether it may grow for further input, below the memory ceiling.
 
-        That is counted from now on: many can be full in one turn of the loop, and all of them grow in the next.
+        The growth is counted at once: many buffers can fill in one turn of the loop, and all of them grow in the next.
         """
         if not self.is_tight():
-            if self.claimed:  # what filled it was parsed after all
+            if self.claimed:  # its content was parsed after all
                 charge(&account, -self.claimed)
                 self.claimed = 0
             return True
@@ -139,29 +139,29 @@ cdef class ReadBuffer:
             self.end = 0
 
     def advance(self, Py_ssize_t size):
-        """`size` bytes were written at the front of the free part."""
+        """Add `size` bytes, which were written to the front of the free part."""
         assert 0 <= size <= self.capacity - self.end
         self.end += size
 
     def discard(self, Py_ssize_t size):
-        """`size` bytes from the front were parsed."""
+        """Drop `size` bytes from the front; they were parsed."""
         assert 0 <= size <= self.end - self.start
         self.consume(size)
 
     def waiting(self):
-        """A copy of what was not parsed yet."""
+        """A copy of the bytes that were not parsed yet."""
         return self.data[self.start:self.end]
 
 
 cdef class WriteBuffer:
-    """Grows by doubling; `take` hands the block over without copying it, and the next byte starts a new one."""
+    """Grows by doubling; `take` hands its block over without copying it, and the next byte starts a new one."""
 
     def __cinit__(self):
         self.block = None
         self.data = NULL
 
     cdef char *reserve(self, Py_ssize_t size) except NULL:
-        """Where the next `size` bytes go; they count as written."""
+        """Return where to write the next `size` bytes; they count as written."""
         cdef Py_ssize_t wanted = self.size + size
         cdef char *place
         if wanted > self.capacity or self.data is NULL:
@@ -171,7 +171,7 @@ cdef class WriteBuffer:
         return place
 
     cdef int grow(self, Py_ssize_t wanted) except -1:
-        # One turn is mostly like the one before.
+        # A turn usually writes about as much as the one before.
         cdef Py_ssize_t capacity = self.capacity * 2 if self.capacity else max(WRITE_SIZE, self.size_before)
         cdef PyObject *block
         cdef object fresh
@@ -192,7 +192,7 @@ cdef class WriteBuffer:
         return 0
 
     cdef bytes take(self):
-        """All that was gathered, as bytes that nobody writes to any more."""
+        """Return everything gathered as bytes that are never written to again."""
         cdef bytes taken
         if self.size == 0:
             return b""
@@ -205,7 +205,7 @@ cdef class WriteBuffer:
         return taken
 
     cdef int clear(self) except -1:
-        """Forget what was gathered, and keep the block for what comes next unless it is a large one."""
+        """Drop everything gathered, and keep the block for later output unless it is large."""
         self.size = 0
         if self.capacity > WRITE_KEPT_SIZE_MAX:
             self.block = None
@@ -222,7 +222,7 @@ cdef class WriteBuffer:
         self.capacity = 0
         block = <PyObject *> held
         keep(block)
-        held = None  # a block with a second owner cannot be cut to size
+        held = None  # a block with a second owner cannot be shrunk
         _PyBytes_Resize(&block, self.size)
         taken = <bytes> block
         drop(block)
@@ -233,5 +233,5 @@ cdef class WriteBuffer:
         self.append(data, len(data))
 
     def taken(self):
-        """What `take` gives."""
+        """Return what `take` returns."""
         return self.take()

@@ -22,23 +22,23 @@ cdef enum CommandKind:
 cdef enum Parse:
     PARSE_MORE = 0     # not whole yet; nothing was consumed
     PARSE_WHOLE = 1
-    PARSE_BROKEN = -1  # cannot become a command any more
+    PARSE_BROKEN = -1  # can no longer become a command
 
 
 ctypedef struct Line:
     CommandKind kind
-    Py_ssize_t size            # of the line with its newline
+    Py_ssize_t size            # of the line, its newline included
     const char *name
     Py_ssize_t name_size
-    int parameter_count        # all of them; only the first two are kept, no command reads more
+    int parameter_count        # all of them; only the first two are kept, as no command reads more
     const char *parameter[2]
     Py_ssize_t parameter_size[2]
 
 
 ctypedef struct MpubScan:
-    Py_ssize_t offset          # where the next size field stands, from the line's first byte
-    uint64_t count             # messages announced; 0 = the count itself was not read yet
-    uint64_t index             # messages whose whole body is there
+    Py_ssize_t offset          # of the next size field, from the line's first byte
+    uint64_t count             # messages announced; 0 = the count was not read yet
+    uint64_t index             # messages whose bodies are complete
 
 
 cdef Parse parse_line(const char *data, Py_ssize_t size, Py_ssize_t scanned, Line *line) noexcept nogil

@@ -1,4 +1,4 @@
-"""Parsing is by offsets and may be taken up again: whole, need more, or broken. No Python object is made."""
+"""Parsing works on offsets and can be resumed: whole, need more, or broken. It creates no Python objects."""
 
 from libc.string cimport memchr, memcmp
 
@@ -6,7 +6,7 @@ from nsqfast._ext.core.limits cimport LINE_SIZE_MAX
 
 
 cdef Parse parse_line(const char *data, Py_ssize_t size, Py_ssize_t scanned, Line *line) noexcept nogil:
-    """The line at the front of `data`; its first `scanned` bytes are known to hold no newline."""
+    """Parse the line at the front of `data`; its first `scanned` bytes are known to contain no newline."""
     cdef const char *newline
     cdef Py_ssize_t searched = size if size < LINE_SIZE_MAX else <Py_ssize_t> LINE_SIZE_MAX
     newline = <const char *> memchr(data + scanned, c"\n", searched - scanned)
@@ -22,7 +22,7 @@ cdef Parse parse_line(const char *data, Py_ssize_t size, Py_ssize_t scanned, Lin
 
 
 cdef void split(const char *text, Py_ssize_t size, Line *line) noexcept nogil:
-    """Every single space separates, so two of them make an empty parameter."""
+    """Split at every single space, so two spaces make an empty parameter."""
     cdef const char *end = text + size
     cdef const char *space = <const char *> memchr(text, c" ", size)
     line.name = text
@@ -68,7 +68,7 @@ cdef CommandKind command_kind(const char *name, Py_ssize_t size) noexcept nogil:
 
 
 cdef bint parse_decimal(const char *text, Py_ssize_t size, uint64_t *value) noexcept nogil:
-    """Digits alone; nothing at all is 0, and 2**64 wraps silently (spec nsqd-tcp §3)."""
+    """Parse digits only; an empty text is 0, and 2**64 wraps silently (spec nsqd-tcp §3)."""
     cdef uint64_t parsed = 0
     cdef Py_ssize_t i
     for i in range(size):

@@ -12,7 +12,7 @@ cdef extern from *:
     #define NSQ_HEARTBEAT "_heartbeat_"
     """
     const char *OK_FRAME "NSQ_OK_FRAME"
-    # What a frame of the type response holds that is no answer.
+    # The data of a response frame that answers nothing.
     const char *HEARTBEAT "NSQ_HEARTBEAT"
 
 

@@ -1,4 +1,4 @@
-"""Encoding for the broker, decoding for clients."""
+"""Encodes frames for the broker and decodes them for clients."""
 
 from libc.stdint cimport uint32_t
 from libc.string cimport memcpy
@@ -32,16 +32,16 @@ cdef int write_ok(WriteBuffer out) except -1:
 
 
 def encode(int frame_type, bytes data):
-    """The bytes of one frame."""
+    """Return the bytes of one frame."""
     cdef WriteBuffer out = WriteBuffer()
     write_frame(out, frame_type, data, len(data))
     return out.take()
 
 
 cdef class FrameDecoder:
-    """Takes a stream in pieces of any size and gives whole frames.
+    """Accepts a stream in pieces of any size and returns whole frames.
 
-    A frame that claims more than `frame_size_max` bytes, or fewer than its type needs, raises ProtocolError.
+    A frame that announces more than `frame_size_max` bytes, or fewer than its type needs, raises ProtocolError.
     """
 
     def __init__(self, Py_ssize_t frame_size_max=64 << 20):
@@ -49,7 +49,7 @@ cdef class FrameDecoder:
         self.frame_size_max = frame_size_max
 
     def feed(self, bytes data):
-        """The frames that `data` completes, as (type, data)."""
+        """Return the frames that `data` completes, as (type, data)."""
         cdef list frames = []
         cdef Py_ssize_t size
         cdef const char *place

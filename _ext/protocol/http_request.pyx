@@ -1,12 +1,13 @@
-"""POST /pub and /mpub as the usual clients write them; everything that is not surely that is left to the full parser.
+"""POST /pub and /mpub as the usual clients write them; everything else is left to the full parser.
 
     POST /pub?topic=NAME[&defer=DIGITS] HTTP/1.1 CRLF
     POST /mpub?topic=NAME[&binary=true|false|1|0] HTTP/1.1 CRLF
-    {Header-Name: value CRLF}        one Host, one Content-Length above 0, nothing that frames or ends otherwise
+    {Header-Name: value CRLF}        one Host, one Content-Length above 0, no other framing, no other end
     CRLF
     body
 
-So no answer is lost by being careful here: what this refuses is only answered less fast. No Python object is made.
+Being careful here is safe: a request that this parser refuses is only answered more slowly. It creates no Python
+objects.
 """
 
 from libc.string cimport memcmp
@@ -19,8 +20,8 @@ cdef extern from "strings.h" nogil:
 
 
 cdef enum:
-    DIGITS_MAX = 18           # fit into 64 bits
-    # What a byte may stand in.
+    DIGITS_MAX = 18           # so many fit into 64 bits
+    # Where a byte may occur.
     IN_NUMBER = 1
     IN_TOPIC = 2
     IN_HEADER_NAME = 4
@@ -46,7 +47,7 @@ fill_uses()
 
 
 cdef Outcome parse_request(const char *data, Py_ssize_t size, PlainRequest *request) noexcept nogil:
-    """The request at the front of `data`; `request` is filled unless it is REQUEST_OTHER."""
+    """Parse the request at the front of `data`; `request` is filled unless the outcome is REQUEST_OTHER."""
     cdef const char *end = data + (size if size < HTTP_HEAD_SIZE_MAX else HTTP_HEAD_SIZE_MAX)
     cdef const char *place = read_target(data, end, request)
     if place is NULL:
@@ -59,7 +60,7 @@ cdef Outcome parse_request(const char *data, Py_ssize_t size, PlainRequest *requ
     return REQUEST_WHOLE if size >= request.size else REQUEST_PART
 
 
-# Each of these returns the place behind what it read, or NULL for what it does not know.
+# Each of these returns the position behind what it parsed, or NULL if it does not know it.
 
 cdef const char *read_target(const char *place, const char *end, PlainRequest *request) noexcept nogil:
     request.defer_ms = 0
@@ -106,7 +107,7 @@ cdef const char *read_headers(const char *place, const char *end, PlainRequest *
 
 
 cdef const char *read_header(const char *place, const char *end, PlainRequest *request) noexcept nogil:
-    """A value that is empty, not ASCII, or goes on in the next line is not known here."""
+    """An empty value, one that is not ASCII, and one that continues in the next line are not known here."""
     cdef const char *name = place
     cdef const char *value
     cdef Py_ssize_t name_size
@@ -118,14 +119,14 @@ cdef const char *read_header(const char *place, const char *end, PlainRequest *r
     while value < end and value[0] == c" ":
         value += 1
     place = span(value, end, IN_HEADER_VALUE)
-    if place == value or not heed(name, name_size, value, place, request):
+    if place == value or not apply_header(name, name_size, value, place, request):
         return NULL
     return skip(place, end, b"\r\n", 2)
 
 
-cdef bint heed(const char *name, Py_ssize_t name_size, const char *value, const char *value_end,
+cdef bint apply_header(const char *name, Py_ssize_t name_size, const char *value, const char *value_end,
                PlainRequest *request) noexcept nogil:
-    """Whether the header changes nothing but what `request` has a place for."""
+    """Whether the header affects nothing but fields of `request`."""
     cdef int64_t body_size = 0
     if name_size == 4 and strncasecmp(name, b"host", 4) == 0:
         if request.has_host:
@@ -164,12 +165,12 @@ cdef const char *read_digits(const char *place, const char *end, int64_t *value)
 
 
 cdef const char *skip(const char *place, const char *end, const char *text, Py_ssize_t size) noexcept nogil:
-    """Behind `text`, if it stands there."""
+    """Return the position behind `text`, or NULL if it is not there."""
     return place + size if place is not NULL and end - place >= size and memcmp(place, text, size) == 0 else NULL
 
 
 cdef const char *span(const char *place, const char *end, unsigned char use) noexcept nogil:
-    """Behind the bytes that may stand in this."""
+    """Return the position behind all bytes that may occur in `use`."""
     while place < end and USES[<unsigned char> place[0]] & use:
         place += 1
     return place

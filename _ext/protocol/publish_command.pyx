@@ -1,4 +1,4 @@
-"""What nsqd would refuse, and with it the connection, is refused here."""
+"""Refuses what nsqd would refuse by closing the connection."""
 
 cimport cython
 from libc.stdint cimport uint32_t
@@ -12,13 +12,13 @@ from nsqfast.errors import PublishError, PublishRefusedError
 
 @cython.final
 cdef class Encoded:
-    """The bodies of one MPUB as they go over the wire, for those who have them in one block anyway."""
+    """The bodies of one MPUB as they are sent, for callers who have them in one block anyway."""
 
     def __len__(self):
         return self.count
 
     def bodies(self):
-        """Each on its own."""
+        """Return the bodies as a list."""
         cdef const char *place = <const char *> self.data + 4
         cdef list found = []
         cdef uint32_t size
@@ -30,7 +30,7 @@ cdef class Encoded:
 
 
 cdef Encoded make_encoded(bytes data, Py_ssize_t count):
-    """`data` is well-formed; whoever made it sees to that."""
+    """The caller guarantees that `data` is well-formed."""
     cdef Encoded made = Encoded.__new__(Encoded)
     made.data = data
     made.count = count
@@ -38,12 +38,12 @@ cdef Encoded make_encoded(bytes data, Py_ssize_t count):
 
 
 cdef Py_ssize_t message_count(object body) except -1:
-    """How many a publish has: `body` is bytes, a list of them, or Encoded."""
+    """How many messages a publish has: `body` is bytes, a list of them, or Encoded."""
     return 1 if type(body) is bytes else len(body)
 
 
 cdef bytes check_body(object body):
-    """What `as_body` cannot say yes to at once."""
+    """The slow path of `as_body`."""
     if type(body) is not bytes:
         if not isinstance(body, (bytes, bytearray, memoryview)):
             raise TypeError(f"a message body is bytes, not {type(body).__name__}")
@@ -56,7 +56,7 @@ cdef bytes check_body(object body):
 
 
 cdef Py_ssize_t as_bodies(list bodies, list kept) except -1:
-    """Append the bodies of an MPUB to `kept`; returns what they take, with the size that stands before each."""
+    """Append the bodies of an MPUB to `kept`; return their size, including the size field of each."""
     cdef Py_ssize_t size = 0
     cdef bytes one
     for body in bodies:
@@ -69,7 +69,7 @@ cdef Py_ssize_t as_bodies(list bodies, list kept) except -1:
 
 
 cdef int write_many(WriteBuffer out, bytes head, object body, Py_ssize_t size) except -1:
-    """MPUB, as `write_publish` has it: a list, or Encoded."""
+    """Write an MPUB as `write_publish` does: a list, or Encoded."""
     cdef Py_ssize_t head_size = len(head)
     cdef char *place
     cdef bytes one
@@ -90,7 +90,7 @@ cdef int write_many(WriteBuffer out, bytes head, object body, Py_ssize_t size) e
 
 
 cdef int write_checked(WriteBuffer out, bytes head, object body) except -1:
-    """The same for what nobody has looked at yet."""
+    """The same for bodies that were not checked yet."""
     cdef list kept
     cdef bytes one
     if isinstance(body, list):
@@ -106,7 +106,7 @@ cdef inline void put_body(char *place, bytes body) noexcept:
 
 
 def encode(bytes head not None, object body):
-    """The bytes of one publish; `body` is bytes, or a list of them."""
+    """Return the bytes of one publish; `body` is bytes, or a list of them."""
     cdef WriteBuffer out = WriteBuffer()
     write_checked(out, head, body)
     return out.take()

@@ -1,7 +1,7 @@
-"""Records that stand in one block of bytes: where each begins and ends, and MPUBs made of them.
+"""Records in one block of bytes: where each begins and ends, and MPUBs made of them.
 
-No record becomes a Python object. A place is an int64 offset into the block; places come and go as blocks of them in
-native byte order, which numpy reads as they are.
+No record becomes a Python object. A position is an int64 offset into the block; positions are passed as blocks of bytes
+in native byte order, which numpy reads directly.
 """
 
 from libc.stdint cimport int64_t

@@ -1,4 +1,4 @@
-"""`split` and `encode` are two passes, so that whoever stands between them may choose among the records of a block."""
+"""`split` and `encode` are two passes, so that a caller can choose among the records of a block in between."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from nsqfast.errors import PublishError
 
 
 class Pieces(NamedTuple):
-    """`rest` is where the last piece begins, which has no delimiter behind it yet."""
+    """`rest` is where the last piece begins, which has no delimiter yet."""
 
     starts: bytes
     ends: bytes
@@ -22,7 +22,7 @@ class Pieces(NamedTuple):
 
 
 def split(const unsigned char[::1] data not None, int delimiter):
-    """The pieces of a block that a delimiter (one byte) ends, without it. Empty ones are left out."""
+    """Split a block at a delimiter (one byte), which is not part of the pieces. Empty pieces are left out."""
     cdef const char *block = NULL
     cdef Py_ssize_t size = data.shape[0]
     cdef Py_ssize_t count, rest
@@ -44,7 +44,7 @@ def split(const unsigned char[::1] data not None, int delimiter):
 
 
 cdef Py_ssize_t count_pieces(const char *data, Py_ssize_t size, int delimiter) noexcept nogil:
-    """Those that are not empty and have their delimiter."""
+    """Count the pieces that are not empty and have their delimiter."""
     cdef const char *start = data
     cdef const char *limit = data + size
     cdef const char *end
@@ -60,7 +60,7 @@ cdef Py_ssize_t count_pieces(const char *data, Py_ssize_t size, int delimiter) n
 
 cdef Py_ssize_t find_pieces(const char *data, Py_ssize_t size, int delimiter, int64_t *starts,
                             int64_t *ends) noexcept nogil:
-    """Their places; returns where what has no delimiter begins."""
+    """Store the positions of the pieces; return where the last one without a delimiter begins."""
     cdef const char *start = data
     cdef const char *limit = data + size
     cdef const char *end
@@ -80,10 +80,10 @@ cdef Py_ssize_t find_pieces(const char *data, Py_ssize_t size, int delimiter, in
 def encode(const unsigned char[::1] data not None, const int64_t[::1] starts not None,
            const int64_t[::1] ends not None, const uint8_t[::1] chosen not None, Py_ssize_t first,
            Py_ssize_t count_max, Py_ssize_t size_max):
-    """The next MPUB of the records from `first` on, and the record to begin the one after it with.
+    """Return the next MPUB of the records from `first` on, and the record with which the MPUB after it begins.
 
-    `chosen` has a 1 for each record that is wanted. `size_max` is that of the MPUB behind its size field; a record that
-    does not fit goes alone. None instead of an MPUB: no further record is wanted.
+    `chosen` has a 1 for each wanted record. `size_max` limits the MPUB behind its size field; a record that does not
+    fit goes alone. None instead of an MPUB: no more records are wanted.
     """
     cdef Py_ssize_t record_count = starts.shape[0]
     cdef Py_ssize_t size = LENGTH_SIZE
@@ -111,7 +111,7 @@ def encode(const unsigned char[::1] data not None, const int64_t[::1] starts not
 
 cdef bytes join(const unsigned char[::1] data, const int64_t[::1] starts, const int64_t[::1] ends,
                 const uint8_t[::1] chosen, Py_ssize_t first, Py_ssize_t limit, Py_ssize_t count, Py_ssize_t size):
-    """As MPUB wants them."""
+    """Join the chosen records as an MPUB has them."""
     cdef bytes joined = PyBytes_FromStringAndSize(NULL, size)
     cdef char *place = PyBytes_AS_STRING(joined)
     cdef Py_ssize_t index, body_size

@@ -1,4 +1,4 @@
-"""What a client may do, where auth servers are asked (spec nsqd-tcp §11)."""
+"""The permissions of a client, if auth servers are configured (spec nsqd-tcp §11)."""
 
 from libc.stdint cimport int64_t
 
@@ -7,12 +7,12 @@ from nsqfast._ext.server.host cimport Host
 
 cdef class Auth:
     cdef Host host
-    cdef bint is_required                     # there are auth servers
-    cdef readonly object grant                # what one of them said (nsqfast.nsqd.auth.Grant); None before AUTH
+    cdef bint is_required                     # auth servers are configured
+    cdef readonly object grant                # the answer of one of them (nsqfast.nsqd.auth.Grant); None before AUTH
     cdef int64_t granted_until_ns
-    cdef int64_t publish_until_ns             # of that, for the last topic published to; 0 = not looked up yet
+    cdef int64_t publish_until_ns             # of the grant, for the last topic published to; 0 = not looked up yet
     cdef bytes secret
-    cdef object question                      # on its way to an auth server; to be cancelled when nobody waits for it
+    cdef object question  # the pending request to an auth server; cancelled when nobody waits for it
     cdef bint is_asked                        # the blocked command is AUTH itself
 
     cdef bint authenticate(self, bytes secret) except -1

@@ -1,7 +1,7 @@
-"""A question to an auth server takes as long as it takes: the command that needs its answer is blocked until then.
+"""A request to an auth server may take any time: the command that needs the answer is blocked until then.
 
-The answer is good for its time to live. When that is over nothing happens until the next command that is checked: then
-the question is asked again, with the secret of AUTH.
+The answer is valid for its time to live. When that has passed, nothing happens until the next command that is checked:
+then the auth servers are asked again, with the secret of AUTH.
 """
 
 from nsqfast._ext.core.clock cimport monotonic_ns
@@ -14,7 +14,7 @@ from nsqfast.names import quote
 
 
 cdef class Auth:
-    """Of one client, who has to say who it is if the registry has somebody who can tell."""
+    """The permissions of one client, which must AUTH if the registry has an authorizer."""
 
     def __init__(self, Host host not None):
         self.host = host
@@ -29,7 +29,7 @@ cdef class Auth:
         return 0
 
     cdef bint authenticate(self, bytes secret) except -1:
-        """AUTH, up to its answer; False = blocked."""
+        """Run AUTH up to its answer; False = blocked."""
         if not self.is_asked:
             if self.grant is not None:
                 raise ProtocolError("E_INVALID", "AUTH already set")
@@ -47,7 +47,8 @@ cdef class Auth:
         return True
 
     cdef bint may(self, str command, str topic, str channel) except -1:
-        """Publish to a topic (channel '') or subscribe to a channel; False = blocked, ProtocolError = it may not."""
+        """Check a publish to a topic (channel '') or a subscription to a channel; False = blocked, ProtocolError =
+        forbidden."""
         if self.grant is None:
             raise ProtocolError("E_AUTH_FIRST", f"AUTH required before {command}")
         if monotonic_ns() >= self.granted_until_ns:
@@ -64,13 +65,14 @@ cdef class Auth:
         return 0
 
     def on_answer(self, grant):
-        """What an auth server granted; None where none could be asked. Called once, not before `ask` returned."""
+        """Take what an auth server granted; None if none could be asked. Called once, and not before `ask` has
+        returned."""
         self.question = None
         if self.host.phase >= PHASE_DRAINING:
             self.host.unblock()
             return
         if grant is None:
-            # The reason stands in the log: clients that nobody knows are not told.
+            # The log has the reason: unidentified clients are not told.
             self.host.fail(ProtocolError("E_AUTH_FAILED", "AUTH failed"))
         else:
             self.grant = grant

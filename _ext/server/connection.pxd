@@ -1,4 +1,4 @@
-"""One TCP client's bytes and clocks: buffers, heartbeats, deadlines, answers that wait for the disk."""
+"""A TCP client's bytes and time limits: buffers, heartbeats, deadlines, answers that wait for the disk."""
 
 from libc.stdint cimport int64_t
 
@@ -10,21 +10,21 @@ from nsqfast._ext.server.session cimport Session
 
 
 cdef class Connection(Host):
-    cdef readonly Session session             # None when it is gone
-    cdef object adapter                       # what packs and unpacks the stream; None = it is plain
-    cdef list upgrades                        # adapters agreed on, put on one by one when all before has left; or None
-    cdef ReadBuffer packed                    # with an adapter: what came and is not unpacked yet
+    cdef readonly Session session             # None after the end
+    cdef object adapter                       # packs and unpacks the stream (TLS, compression); None = it is plain
+    cdef list upgrades  # adapters agreed on, added one by one when all earlier output was sent; or None
+    cdef ReadBuffer packed                    # with an adapter: input that is not unpacked yet
     cdef int64_t handshake_deadline_ns
-    cdef object pieces                        # and what the adapter is making of a part of it
+    cdef object pieces                        # iterator over what the adapter unpacks from a part of it
     cdef object transport
-    cdef bint is_begun                        # a command is not whole; known only where heartbeats are off
-    cdef bint is_stopped                      # its turn had come, but it does not read its answers
+    cdef bint is_begun                        # a command is incomplete; tracked only if heartbeats are off
+    cdef bint is_stopped                      # it has input to process, but does not read its answers
     cdef bint read_paused
-    cdef int64_t unsent_size                  # bytes the transport held when it asked us to pause; 0 = it does not
+    cdef int64_t unsent_size  # bytes in the transport's buffer when it asked us to pause; 0 = it does not
     cdef int64_t next_heartbeat_ns
     cdef int64_t write_paused_since_ns
-    cdef int64_t grace_until_ns               # no limit ends the connection before; 0 = none has come yet
-    cdef LogQuota lines                       # of the log; None = the peer has caused none yet
+    cdef int64_t grace_until_ns               # no time limit ends the connection before; 0 = no limit was reached yet
+    cdef LogQuota lines                       # of the log; None = the peer has caused no line yet
     cdef PendingAnswers pending
 
     cdef int count_unsent(self, int64_t size) except -1

@@ -1,11 +1,11 @@
 """The asyncio seam (a BufferedProtocol), and everything about a client that is not a command.
 
-A fatal error is followed by an orderly end: what is gathered leaves, our side is shut, and the peer's last bytes are
-read and thrown away for a moment, because closing over unread input would turn the error frame into a reset.
+After a fatal error the connection ends in order: gathered output is sent, our side is shut down, and for a moment input
+is read and discarded, because closing with unread input would turn the error frame into a reset.
 
-A command that has to wait for somebody else sets `command_blocked`, uses up nothing and is run again by release().
-Meanwhile the commands behind it wait, input is kept up to a bound, and output leaves as usual. A client that sent more
-than a part of a turn is enough for is blocked in the same way until its next turn.
+A command that has to wait sets `command_blocked`, consumes nothing and is run again by release(). Meanwhile the
+commands behind it wait, input is kept up to a limit, and output is sent as usual. A client that sent more than fits
+into a part of a turn is blocked in the same way until its next turn.
 """
 
 import logging
@@ -34,17 +34,17 @@ from nsqfast.streams.adapter import Stacked, StreamError
 log = logging.getLogger("nsqd")
 
 cdef int64_t SECOND_NS = 1000000000
-cdef int64_t TURN_NS = 1000000   # until the loop has read once more
+cdef int64_t TURN_NS = 1000000   # enough for the loop to read once more
 
 cdef enum:
-    # What a piece that was unpacked counts for: the clock is looked at after each.
+    # Units that an unpacked piece counts for: the clock is read after each.
     PIECE_UNITS = 64
 
 cdef bytes OK = encode(FRAME_RESPONSE, b"OK")
 
 
 cdef class Connection(Host):
-    """Made for each accepted socket; `registry` outlives it."""
+    """Created for each accepted socket; `registry` outlives it."""
 
     def __init__(self, Registry registry not None):
         self.registry = registry
@@ -110,7 +110,7 @@ cdef class Connection(Host):
             self.registry.want_turn(self)
 
     cdef int forget(self) except -1:
-        """What others know of it goes."""
+        """Remove every reference that others have to this client."""
         self.phase = PHASE_CLOSED
         self.leave()
         self.session = None     # it refers to this connection
@@ -138,8 +138,8 @@ cdef class Connection(Host):
     # -- in ------------------------------------------------------------------------------------------------------------
 
     cdef int unpack(self) except -1:
-        """A piece at a time: however much a few bytes unfold to, no more of it is kept than a command may have, and
-        when the part is spent the rest stays packed until the next turn.
+        """Unpack piece by piece: however much a few bytes expand to, no more is kept than a command may have, and when
+        the part is over the rest stays packed until the next turn.
         """
         cdef Budget budget = begin_part()
         try:
@@ -171,7 +171,7 @@ cdef class Connection(Host):
         return self.choose_reading()
 
     cdef int parse(self) except -1:
-        # What a peer says before it knows the answer to IDENTIFY is thrown away, too; kept, it could be any amount.
+        # Input before the peer knows our answer to IDENTIFY is discarded, too; keeping it would have no limit.
         if self.phase >= PHASE_DRAINING or self.upgrades is not None:
             self.input.consume(self.input.end - self.input.start)
             return 0
@@ -190,7 +190,7 @@ cdef class Connection(Host):
         return self.watch_command() if self.heartbeat_ns == 0 else 0
 
     cdef int watch_command(self) except -1:
-        """Without heartbeats nothing has to come, but what has begun has to end."""
+        """Without heartbeats no input is required, but a command that has begun must be completed in time."""
         if self.input.start == self.input.end:
             self.is_begun = False
         elif not self.is_begun:
@@ -240,7 +240,7 @@ cdef class Connection(Host):
 
     cdef int release(self) except -1:
         cdef bint at_eof = self.at_eof
-        self.command_blocked = self.at_eof = False  # the end is not reached before all that came was unpacked
+        self.command_blocked = self.at_eof = False  # eof is handled only after all input was unpacked
         self.command_since_ns = monotonic_ns()
         self.parse()
         if self.adapter is not None:
@@ -253,11 +253,11 @@ cdef class Connection(Host):
         return self.rearm()
 
     cdef int leave(self) except -1:
-        """Stop consuming."""
+        """Unsubscribe."""
         return self.session.leave() if self.session is not None else 0
 
     cdef int count_unsent(self, int64_t size) except -1:
-        """What the transport holds for a peer that does not read."""
+        """Count what the transport buffers for a peer that does not read."""
         charge(&account, size - self.unsent_size)
         self.unsent_size = size
         return 0
@@ -332,7 +332,7 @@ cdef class Connection(Host):
         return 0
 
     cdef int upgrade(self) except -1:
-        """All before it has left; the OK is the first that is packed."""
+        """Add the next adapter. All earlier output was sent; the OK is the first to be packed."""
         layer = self.upgrades.pop(0)
         self.adapter = layer if self.secure is None else Stacked(self.secure, layer)
         if not self.upgrades:
@@ -354,7 +354,7 @@ cdef class Connection(Host):
         return self.rearm()
 
     cdef int check_handshake(self) except -1:
-        """Pass on what the layer has to say, and go on when the peers know their keys."""
+        """Send the adapter's handshake data, and continue with the protocol when the handshake is done."""
         reply = self.adapter.reply()
         if reply and self.phase < PHASE_ENDING:
             self.transport.write(reply)
@@ -367,7 +367,7 @@ cdef class Connection(Host):
         return self.mark_written()
 
     cdef int fail_handshake(self, str reason) except -1:
-        """The alert, if there is one, then an error frame for a peer that does not speak TLS."""
+        """Send the TLS alert, if any, then an error frame for a peer that does not speak TLS."""
         alert = self.adapter.reply()
         if alert:
             self.transport.write(alert)
@@ -376,7 +376,7 @@ cdef class Connection(Host):
         return self.fail(ProtocolError("E_IDENTIFY_FAILED", f"IDENTIFY failed {reason}"))
 
     cdef int end_stream(self) except -1:
-        """A layer that has an end says so."""
+        """Send the adapter's end marker, if it has one."""
         if self.adapter is not None and self.phase != PHASE_HANDSHAKE:
             end = self.adapter.end()
             if end:
@@ -393,7 +393,7 @@ cdef class Connection(Host):
     # -- the end -------------------------------------------------------------------------------------------------------
 
     cdef int fail(self, object error) except -1:
-        # While a disk refuses what is published, health tells of it once a minute.
+        # While a disk refuses publishes, the health check reports that once a minute.
         is_refused = self.registry.syncer.health.is_failing and error.code.endswith("PUB_FAILED")
         log.log(logging.INFO if is_refused else logging.ERROR, "[%s] - %s", self.remote_address, error)
         if self.phase >= PHASE_ENDING:
@@ -409,12 +409,12 @@ cdef class Connection(Host):
     cdef int drain(self) except -1:
         self.phase = PHASE_DRAINING
         self.leave()
-        if self.pending.size == 0:  # else when the answers that wait have left
+        if self.pending.size == 0:  # else on_durable does it after the last answer
             self.shut()
         return 0
 
     cdef int shut(self) except -1:
-        """Our side ends; the peer has a moment to take note."""
+        """Shut our side down; the peer gets a moment to read the rest."""
         self.input.consume(self.input.end - self.input.start)
         self.input.trim()
         self.flush()
@@ -436,7 +436,7 @@ cdef class Connection(Host):
         return self.end()
 
     cdef int end(self) except -1:
-        """Close the transport; where many are closed at once, in a later turn."""
+        """Close the transport, in a later turn if many are closed at once."""
         if not self.registry.may_end():
             return self.registry.want_turn(self)
         self.phase = PHASE_CLOSED
@@ -463,7 +463,7 @@ cdef class Connection(Host):
         return self.rearm()
 
     cdef int64_t deadline(self) noexcept:
-        """The next moment at which something must be looked at; 0 = none."""
+        """The next time at which something must be checked; 0 = none."""
         cdef int64_t deadline_ns = self.next_heartbeat_ns if self.heartbeat_ns else INT64_MAX
         cdef int64_t patience_ns = self.heartbeat_ns or HEARTBEAT_DEFAULT_NS
         if self.phase == PHASE_GREETING:
@@ -477,14 +477,14 @@ cdef class Connection(Host):
         return 0 if deadline_ns == INT64_MAX else deadline_ns
 
     cdef bint is_awaited(self) noexcept:
-        """Whether it is the client's turn to say something, or the rest of it."""
+        """Whether the client must send something, or the rest of it, in time."""
         return not self.command_blocked and (self.heartbeat_ns != 0 or self.is_begun)
 
     cdef bint is_over(self, int64_t limit_ns, int64_t allowed_ns, int64_t now_ns) noexcept:
-        """Whether nothing came until the limit, nor in the grace behind it.
+        """Whether nothing came until the limit, nor in the grace period behind it.
 
-        Timers may be looked at before sockets, so what waits in this one is read first. A loop that stood still listens
-        for as long again as it was late, up to `allowed_ns`, since the peer may have stood still with it.
+        Timers may run before sockets are read, so input that already waits is read first. A loop that was late by some
+        time waits for as long again, up to `allowed_ns`, since the peer may have been stopped with it.
         """
         if now_ns >= limit_ns >= self.grace_until_ns:
             self.grace_until_ns = now_ns + max(TURN_NS, min(now_ns - limit_ns, allowed_ns))
@@ -520,13 +520,13 @@ cdef class Connection(Host):
         return self.rearm()
 
     cdef int beat(self, int64_t now_ns) except -1:
-        """Behind no waiting answer: a heartbeat says that the connection lives, not that the disk does."""
+        """Send a heartbeat ahead of all waiting answers: it says that the connection is alive, not the disk."""
         self.input.trim()
         write_frame(self.output, FRAME_RESPONSE, HEARTBEAT, HEARTBEAT_SIZE)
         self.mark_written()
         self.next_heartbeat_ns += self.heartbeat_ns
         if self.next_heartbeat_ns <= now_ns:
-            self.next_heartbeat_ns = now_ns + self.heartbeat_ns  # one, however many were missed
+            self.next_heartbeat_ns = now_ns + self.heartbeat_ns  # a single one, however many were missed
         return 0
 
     cdef int drop(self, str reason) except -1:
@@ -537,5 +537,5 @@ cdef class Connection(Host):
 
     @property
     def common_name(self):
-        """Of the client's certificate; '' where it showed none."""
+        """The common name in the client's certificate; '' without one."""
         return self.secure.common_name if self.tls else ""

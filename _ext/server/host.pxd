@@ -1,4 +1,4 @@
-"""What a session sees of the connection that owns it: its buffers, its lifecycle, and ways to answer."""
+"""A connection as its session sees it: its buffers, its lifecycle, and ways to answer."""
 
 from libc.stdint cimport int64_t, uint64_t
 
@@ -8,33 +8,33 @@ from nsqfast._ext.protocol.buffer cimport ReadBuffer, WriteBuffer
 
 
 cdef enum Phase:
-    # In this order; a connection skips some and never goes back, but from the handshake to PHASE_OPEN.
-    PHASE_GREETING = 0      # the protocol's magic is awaited
+    # In this order; a connection may skip phases and never goes back, except from the handshake to PHASE_OPEN.
+    PHASE_GREETING = 0      # waits for the protocol's magic
     PHASE_OPEN = 1
     PHASE_HANDSHAKE = 2     # of TLS
-    PHASE_DRAINING = 3      # a fatal error was sent; what still comes is thrown away
-    PHASE_ENDING = 4        # it is to be closed in a later turn: many are at once
+    PHASE_DRAINING = 3      # a fatal error was sent; further input is discarded
+    PHASE_ENDING = 4        # will be closed in a later turn, because many are closed at once
     PHASE_CLOSED = 5        # the transport is closed or closing
-    PHASE_LOST = 6          # the transport is gone, and others still know of it
+    PHASE_LOST = 6          # the transport is gone, but others still refer to the connection
 
 
 cdef class Host(Client):
     cdef Registry registry
     cdef ReadBuffer input
     cdef WriteBuffer output
-    cdef Py_ssize_t output_size_max           # with more in it the client gets no messages
+    cdef Py_ssize_t output_size_max           # with more output than this the client gets no messages
     cdef Phase phase
     cdef bint at_eof                          # the peer sends nothing more
     cdef bint command_blocked                 # the command at the front of the input waits; so do all behind it
-    cdef bint is_written                      # stands in the registry's list for this turn
-    cdef bint write_paused                    # the transport holds more than it likes to
+    cdef bint is_written                      # is in the registry's list for this turn
+    cdef bint write_paused                    # the transport's buffer is full
     cdef readonly object secure               # the TlsStream that packs and unpacks; None = no TLS
-    cdef readonly bint tls                    # and its handshake is done
+    cdef readonly bint tls                    # its handshake is done
     cdef readonly str remote_address
     cdef readonly str remote_host
     cdef readonly int64_t connect_ts          # Unix time, seconds
-    cdef int64_t heartbeat_ns                 # 0 = off, and then a client may be silent between commands
-    cdef int64_t command_since_ns             # since when a next command is awaited
+    cdef int64_t heartbeat_ns                 # 0 = off; then the client may be silent between commands
+    cdef int64_t command_since_ns             # when we began to wait for the next command
     cdef int64_t charged_size                 # bytes counted by charge_bytes
 
     cdef int mark_written(self) except -1

@@ -1,4 +1,4 @@
-"""The connection implements all of it; a session calls nothing else of its connection."""
+"""The connection implements all methods; a session calls no others of its connection."""
 
 from nsqfast._ext.core.memory cimport account, charge
 
@@ -6,68 +6,68 @@ from nsqfast._ext.core.memory cimport account, charge
 cdef class Host(Client):
 
     cdef int mark_written(self) except -1:
-        """There is something in `output`; it leaves at the end of the turn."""
+        """There is output; it is sent at the end of the turn."""
         if not self.is_written:
             self.is_written = True
             self.registry.want_flush(self)
         return 0
 
     cdef int charge_bytes(self, int64_t size) except -1:
-        """So many bytes more for what the client said of itself and for what packs its stream."""
+        """Count so many more bytes for the client's IDENTIFY and for its stream's compressors."""
         charge(&account, size)
         self.charged_size += size
         return 0
 
     cdef int greet(self) except -1:
-        """The magic has come."""
+        """The magic was received."""
         raise AssertionError("a Host without greet")
 
     cdef int keep_time(self, int64_t heartbeat_ns) except -1:
-        """Send heartbeats so often from now on; 0 = none."""
+        """Send heartbeats at this interval from now on; 0 = none."""
         raise AssertionError("a Host without keep_time")
 
     cdef int upgrade_to(self, list upgrades) except -1:
-        """Put these layers on the stream, one by one when all before has left."""
+        """Add these adapters to the stream, one by one when all earlier output was sent."""
         raise AssertionError("a Host without upgrade_to")
 
     cdef int send(self, bytes frame) except -1:
-        """A whole frame, behind the answers that wait."""
+        """Send a whole frame, behind the answers that wait."""
         raise AssertionError("a Host without send")
 
     cdef int answer_ok(self, uint64_t ticket, str command) except -1:
-        """OK to a publish, as soon as the ticket's fsync is done; 0 = now."""
+        """Answer OK to a publish when the ticket's fsync is done; 0 = now."""
         raise AssertionError("a Host without answer_ok")
 
     cdef int await_ticket(self, uint64_t ticket, str command) except -1:
-        """The ticket's fsync has no OK of its own, but its error is the command's."""
+        """Wait for the ticket's fsync without an OK of its own; its error is the command's."""
         raise AssertionError("a Host without await_ticket")
 
     cdef int refuse_oks(self, uint64_t count, str error) except -1:
-        """The error stands where the first of the last `count` OKs stood."""
+        """Replace the last `count` OKs by the error."""
         raise AssertionError("a Host without refuse_oks")
 
     cdef str admit_line(self):
-        """What stands behind a line of the log that the peer can cause again and again; None = no line."""
+        """Return a suffix for a log line that the peer can cause repeatedly; None = log nothing."""
         raise AssertionError("a Host without admit_line")
 
     cdef int fail(self, object error) except -1:
-        """A fatal error: tell the peer, then end in order."""
+        """Send a fatal error, then end the connection in order."""
         raise AssertionError("a Host without fail")
 
     cdef int drain(self) except -1:
-        """End in order, without a word."""
+        """End in order, without an error."""
         raise AssertionError("a Host without drain")
 
     cdef int close(self) except -1:
-        """No error frame; what was written leaves."""
+        """Close without an error frame; written output is sent."""
         raise AssertionError("a Host without close")
 
     cdef int block_for_turn(self) except -1:
-        """The part is spent: what is left goes on in a later turn, behind what others have asked for."""
+        """The part is over: the rest continues in a later turn, behind what other clients asked for before."""
         raise AssertionError("a Host without block_for_turn")
 
     cdef int unblock(self) except -1:
-        """What was blocked is not run any more: the connection is ending."""
+        """The blocked command is not run any more: the connection is ending."""
         raise AssertionError("a Host without unblock")
 
     cdef int release(self) except -1:

@@ -1,4 +1,4 @@
-"""The front of one HTTP connection: plain publishes are answered here, all else is passed on."""
+"""The front of one HTTP connection: it answers plain publishes and passes everything else on."""
 
 from nsqfast._ext.broker.topic cimport Topic
 from nsqfast._ext.core.budget cimport Budget
@@ -7,16 +7,16 @@ from nsqfast._ext.server.http_shortcut cimport Shortcut
 
 
 cdef class HttpFront:
-    cdef public bint at_rest          # nothing is half received, waits, or ends: a request may be answered at once
-    cdef public bint is_part_over     # the part is, and what is left goes on in a later turn
+    cdef public bint at_rest          # nothing is partly received, waits, or ends: a request may be answered at once
+    cdef public bint is_part_over     # the part is over, and the rest continues in a later turn
     cdef Budget budget
-    cdef public object last_active    # when the last request was answered at once, in the loop's time
+    cdef public object last_active    # when the last request was answered here, in the loop's time
     cdef Shortcut shortcut
-    cdef object write                 # the transport's
-    cdef object time                  # the loop's
+    cdef object write                 # the transport's method
+    cdef object time                  # the loop's method
     cdef Topic topic                  # the last one published to
     cdef bytes partial                # a plain head and as much of its body as came with it
-    cdef Py_ssize_t partial_size_due  # what the whole of it has
+    cdef Py_ssize_t partial_size_due  # the size of the whole request
 
     cdef bytes answer(self, bytes data)
     cdef Py_ssize_t publish_all(self, const char *data, Py_ssize_t size, PlainRequest *request,

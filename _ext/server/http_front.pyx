@@ -1,11 +1,11 @@
-"""What is received comes here first. Who inherits from HttpFront hears only of what it leaves:
+"""Input arrives here first. Subclasses of HttpFront get only what it leaves:
 
     receive(data) -> at_rest     bytes for the full parser; whether a request may be answered at once after them
-    begin(body_size)             a request is held back of whose body so many bytes came: its clock starts
+    begin(body_size)             a request is held of whose body so many bytes came: its time limit starts
     end()                        it was answered
     replay(partial)              it will not be answered here after all, and these were its bytes
 
-A client that sends head and body one after the other is why a request is held back at all, and then for one read only.
+A request is held only for a client that sends its head and its body separately, and only for one more read.
 """
 
 from nsqfast._ext.core.budget cimport begin_part, is_spent
@@ -21,7 +21,7 @@ cdef enum:
 
 
 cdef class HttpFront:
-    """Nothing is answered before `attach`."""
+    """Answers nothing before `attach`."""
 
     def __cinit__(self):
         self.last_active = 0.0
@@ -34,17 +34,17 @@ cdef class HttpFront:
         self.at_rest = True
 
     def detach(self):
-        """Answer nothing any more; what was held back is forgotten."""
+        """Answer nothing any more; a held request is dropped."""
         self.at_rest = False
         self.shortcut = self.write = self.time = self.topic = self.partial = None
 
     def begin_part(self):
-        """What is done from here on counts until the next turn."""
+        """Start a part; it lasts until the next turn."""
         self.is_part_over = False
         self.budget = begin_part()
 
     def count(self, Py_ssize_t units):
-        """So much was done of the part."""
+        """Count units of work in the part."""
         self.is_part_over = self.is_part_over or is_spent(&self.budget, units)
 
     def data_received(self, bytes data not None):
@@ -58,7 +58,7 @@ cdef class HttpFront:
             self.at_rest = self.receive(data)
 
     cdef bytes answer(self, bytes data):
-        """Answer the plain publishes at the front; returns what is left, None for nothing."""
+        """Answer the plain publishes at the front; return the rest, None for nothing."""
         cdef PlainRequest request
         cdef Outcome outcome = REQUEST_OTHER
         cdef Py_ssize_t taken = self.publish_all(data, len(data), &request, &outcome)
@@ -74,7 +74,7 @@ cdef class HttpFront:
 
     cdef Py_ssize_t publish_all(self, const char *data, Py_ssize_t size, PlainRequest *request,
                                 Outcome *outcome) except -1:
-        """How many bytes were answered; `request` and `outcome` say what stands behind them."""
+        """Return how many bytes were answered; `request` and `outcome` describe what is behind them."""
         cdef Py_ssize_t offset = 0
         cdef bytes answer
         cdef list answers = []
@@ -92,7 +92,7 @@ cdef class HttpFront:
         return offset
 
     cdef bytes publish(self, PlainRequest *request):
-        """The answer; None if there is none for this request here."""
+        """Return the answer; None if this request is not answered here."""
         if not self.shortcut.admits(request):
             return None
         if not is_named(self.topic, request):
@@ -116,7 +116,7 @@ cdef class HttpFront:
         return None
 
     cdef bytes resume(self, bytes data):
-        """What was held back, together with `data` if that ends it; else the parser gets one after the other."""
+        """Complete the held request with `data`; if that does not complete it, the parser gets both."""
         cdef bytes partial = self.partial
         self.partial = None
         if self.at_rest and len(partial) + len(data) >= self.partial_size_due:

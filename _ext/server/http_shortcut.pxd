@@ -1,4 +1,4 @@
-"""What a broker answers to plain publishes over HTTP; one for all connections of a listener."""
+"""Answers plain publishes over HTTP; one for all connections of a listener."""
 
 from libc.stdint cimport int64_t
 
@@ -10,8 +10,8 @@ from nsqfast._ext.protocol.http_request cimport PlainRequest
 cdef class Shortcut:
     cdef Registry registry
     cdef object reply            # (exception or None) -> the bytes of an answer
-    cdef bytes ok                # the answer to what went well, with its Date
-    cdef int64_t ok_second       # the second that it was made in
+    cdef bytes ok                # the answer to a success, with its Date
+    cdef int64_t ok_second       # the second in which that was made
 
     cdef bint admits(self, PlainRequest *request) noexcept
     cdef Topic find_topic(self, PlainRequest *request)

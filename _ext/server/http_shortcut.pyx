@@ -1,7 +1,7 @@
-"""A plain publish goes from the bytes received to the topic; the answer is the same bytes all through a second.
+"""A plain publish goes from the input buffer to the topic; the same answer bytes are used for a second.
 
-Wherever the answer is not OK for sure, the request is given back, and the handlers in Python have it as if nothing had
-been. Once a topic was asked to take a message there is no way back, so from there on `reply` words what went wrong.
+Unless the answer is certainly OK, the request is returned, and the Python handlers get it as if nothing had happened.
+Once a topic was asked to take a message there is no way back, so from there on `reply` words the errors.
 """
 
 from libc.string cimport memcmp
@@ -18,7 +18,7 @@ cdef int64_t MS = 1000000
 
 
 cdef class Shortcut:
-    """`reply(None)` gives the answer to a publish that went well, `reply(error)` that to one that did not."""
+    """`reply(None)` returns the answer to a success, `reply(error)` the answer to a failure."""
 
     def __init__(self, Registry registry not None, object reply not None):
         if registry.settings.is_durable:
@@ -28,7 +28,7 @@ cdef class Shortcut:
         self.ok_second = -1
 
     cdef bint admits(self, PlainRequest *request) noexcept:
-        """Whether sizes and delay are within what the broker takes, and it takes messages at all."""
+        """Whether sizes and delay are within the broker's limits, and it takes messages at all."""
         if self.registry.is_draining:
             return False
         if request.is_many:
@@ -37,22 +37,22 @@ cdef class Shortcut:
                 and request.defer_ms <= self.registry.settings.max_req_timeout_ns // MS)
 
     cdef Topic find_topic(self, PlainRequest *request):
-        """None unless there is such a topic already."""
+        """Return the topic, or None if it does not exist yet."""
         return self.registry.topic_by_name.get(request.topic[:request.topic_size].decode("ascii"))
 
     cdef bytes publish(self, Topic topic, PlainRequest *request):
-        """The answer; None if nothing was queued and the request is for somebody else to judge."""
+        """Return the answer; None if nothing was queued and the Python handlers must decide."""
         try:
             if not self.put(topic, request):
                 return None
         except ProtocolError:
-            return None  # about the framing of a body, which is checked before the first message is queued
+            return None  # invalid framing of a body, found before the first message is queued
         except Exception as error:
             return self.reply(error)
         return self.answer_ok()
 
     cdef bint put(self, Topic topic, PlainRequest *request) except -1:
-        """False: it takes more than a part of a turn."""
+        """False: it would take more than a part of a turn."""
         cdef Bodies bodies
         cdef Budget budget
         if not request.is_many:
@@ -74,6 +74,6 @@ cdef class Shortcut:
 
 
 cdef bint is_named(Topic topic, PlainRequest *request) noexcept:
-    """Whether the request is for this topic, and the topic is still one."""
+    """Whether the request is for this topic, and the topic still exists."""
     return (topic is not None and not topic.exiting and len(topic.name_bytes) == request.topic_size
             and memcmp(<const char *> topic.name_bytes, request.topic, request.topic_size) == 0)

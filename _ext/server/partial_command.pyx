@@ -1,4 +1,4 @@
-"""A command uses up nothing until all of it is there."""
+"""A command consumes nothing until all of it was received."""
 
 from libc.stdint cimport int32_t
 
@@ -8,13 +8,13 @@ from nsqfast.errors import ProtocolError
 
 
 cdef class PartialCommand:
-    """Of one connection."""
+    """The state of one connection."""
 
     def __init__(self, Host host not None):
         self.host = host
 
     cdef bint more(self, Py_ssize_t need, str code, str detail) except -1:
-        """The command needs so many bytes; where no more can come, that is its error."""
+        """The command needs so many bytes; if no more can come, raise its error."""
         if self.host.at_eof:
             raise ProtocolError(code, detail)
         self.need = need
@@ -22,7 +22,7 @@ cdef class PartialCommand:
 
     cdef Py_ssize_t sized(self, const char *data, Py_ssize_t size, Line *line, str command, str missing,
                           int64_t size_max) except -2:
-        """The size field behind the line, in range; -1 = not there yet."""
+        """Return the size field behind the line, in range; -1 = not received yet."""
         cdef int32_t body_size
         if size < line.size + 4:
             self.more(line.size + 4, "E_BAD_BODY", f"{command} {missing}")

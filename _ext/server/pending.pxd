@@ -17,5 +17,5 @@ cdef class PendingAnswers:
     cdef int clear(self) except -1
 
 
-# Take the last `count` of [ticket, number, ...] away; the entry that held the first of them.
+# Remove the last `count` of [ticket, number, ...]; return the entry that contained the first of them.
 cdef list cut_tail(object entries, uint64_t count)

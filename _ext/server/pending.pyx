@@ -1,13 +1,13 @@
-"""OKs of one command that wait for one ticket are a number, not an object each."""
+"""OKs of one command that wait for one ticket are counted, not one object each."""
 
 from collections import deque
 
 
 cdef class PendingAnswers:
-    """Of one connection."""
+    """The waiting answers of one connection."""
 
     cdef int begin(self, uint64_t ticket, uint64_t count, str command) except -1:
-        """An entry behind all others."""
+        """Add an entry behind all others."""
         if self.entries is None:
             self.entries = deque()
         self.entries.append([ticket, count, command, None])
@@ -15,7 +15,7 @@ cdef class PendingAnswers:
         return 0
 
     cdef int add_ok(self, uint64_t ticket, str command) except -1:
-        """One more OK; none leaves before those in front of it."""
+        """Add one more OK; it is not sent before those ahead of it."""
         cdef list last = self.entries[self.size - 1] if self.size else None
         if last is None:
             return self.begin(ticket, 1, command)
@@ -25,20 +25,20 @@ cdef class PendingAnswers:
         return self.begin(max(ticket, <uint64_t> last[0]), 1, command)
 
     cdef int add_frame(self, bytes frame) except -1:
-        """Another answer, behind those that wait; there are some."""
+        """Add another answer behind those that wait; there are some."""
         cdef list last = self.entries[self.size - 1]
         self.entries.append([last[0], 0, "", frame])
         self.size += 1
         return 0
 
     cdef int add_ticket(self, uint64_t ticket, str command) except -1:
-        """No OK, but the error of its fsync is the command's."""
+        """Add no OK, but let the error of this fsync be the command's."""
         if self.size and <uint64_t> self.entries[self.size - 1][0] >= ticket:
             return 0
         return self.begin(ticket, 0, command)
 
     cdef int refuse_oks(self, uint64_t count, str error) except -1:
-        """The error stands where the first of the last `count` OKs stood."""
+        """Replace the last `count` OKs by the error."""
         cdef list first = cut_tail(self.entries, count)
         cdef Py_ssize_t size = len(self.entries)
         ticket = self.entries[size - 1][0] if size else 0
@@ -47,7 +47,7 @@ cdef class PendingAnswers:
         return 0
 
     cdef list take_done(self, uint64_t done_ticket):
-        """The next entry, if nothing of it has to wait any more; None = there is none."""
+        """Return the next entry that need not wait any more; None = there is none."""
         if self.size == 0 or <uint64_t> self.entries[0][0] > done_ticket:
             return None
         self.size -= 1

@@ -1,4 +1,4 @@
-"""What a client publishes."""
+"""The publish commands of a client."""
 
 from libc.stdint cimport int64_t, uint64_t
 
@@ -18,16 +18,16 @@ cdef class Publisher(Waiter):
     cdef Auth auth
     cdef MpubScan scan
     cdef uint64_t sliced_count                # messages of a large MPUB that were put, while the rest waits for a turn
-    cdef Py_ssize_t sliced_size               # and the bytes before the next one, from the line's first; 0 = none were
-    cdef Topic topic                          # the last one published to, and how often since it became the last
+    cdef Py_ssize_t sliced_size               # bytes before the next one, from the line's first; 0 = none were put
+    cdef Topic topic                          # the last one published to, with its number of publishes since then
     cdef uint64_t topic_count
-    cdef dict counts                          # topic name -> publishes, without the ones above
+    cdef dict counts                          # topic name -> publishes, without those of `topic_count`
     cdef list uncounted                       # [ticket, publishes, topic name] of those whose OK waits, without:
-    cdef uint64_t last_ticket                 # those of the last ticket, as long as they come for one topic
+    cdef uint64_t last_ticket                 # those of the last ticket, as long as all are for one topic
     cdef uint64_t last_count
     cdef Topic last_topic
-    cdef uint64_t open_oks                    # of this turn, whose write was put off
-    cdef uint64_t open_count                  # and how many messages these are
+    cdef uint64_t open_oks                    # of this turn, whose write is postponed
+    cdef uint64_t open_count                  # the number of messages in these
     cdef bint is_refused                      # that write failed; its error ends the connection
 
     cdef Py_ssize_t pub(self, const char *data, Py_ssize_t size, Line *line) except -1

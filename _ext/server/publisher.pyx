@@ -1,4 +1,4 @@
-"""The commands that publish: PUB, DPUB and MPUB (spec nsqd-tcp §5). Bodies are taken from the input buffer in place."""
+"""The commands that publish: PUB, DPUB and MPUB (spec nsqd-tcp §5). Bodies are read from the input buffer in place."""
 
 from libc.stdint cimport int32_t
 from libc.string cimport memcmp
@@ -21,12 +21,12 @@ cdef int64_t MS = 1000000
 cdef str DRAINING = "draining"
 
 cdef enum:
-    # To look for another topic than that of the last command.
+    # Units for looking up another topic than that of the last command.
     TOPIC_UNITS = 4
 
 
 cdef class Publisher(Waiter):
-    """What one client publishes; commands are run once they are whole."""
+    """Publishes for one client; commands run once they are whole."""
 
     def __init__(self, PartialCommand command not None, Auth auth not None):
         self.command = command
@@ -72,7 +72,7 @@ cdef class Publisher(Waiter):
         return line.size + 4 + body_size
 
     cdef Py_ssize_t message_size(self, const char *data, Py_ssize_t size, Line *line, str command) except -1:
-        """The size of a body that is there as a whole; 0 = not yet."""
+        """Return the size of a body that was received in full; 0 = not yet."""
         cdef int32_t body_size
         cdef int64_t size_max = self.registry.settings.max_msg_size
         if size < line.size + 4:
@@ -97,7 +97,7 @@ cdef class Publisher(Waiter):
         return 0
 
     cdef bint may_publish(self, Line *line, str command) except -1:
-        """False = blocked. What was granted for the last topic holds for it until it has run out."""
+        """False = blocked. A grant for the last topic is reused until it expires."""
         if monotonic_ns() < self.auth.publish_until_ns and self.is_last_topic(line):
             return True
         if not self.auth.may(command, text(line.parameter[0], line.parameter_size[0]), ""):
@@ -111,7 +111,7 @@ cdef class Publisher(Waiter):
                 and memcmp(<const char *> self.topic.name_bytes, line.parameter[0], line.parameter_size[0]) == 0)
 
     cdef int choose_topic(self, Line *line) except -1:
-        """Make the topic of this command, created if need be, the last one published to."""
+        """Make this command's topic, created if need be, the last one published to."""
         if self.is_last_topic(line):
             return 0
         self.add_up_counts()
@@ -147,13 +147,13 @@ cdef class Publisher(Waiter):
         return self.host.answer_ok(0, command)
 
     cdef bint was_refused(self) except -1:
-        """An earlier publish of this turn was: what comes behind it is thrown away."""
+        """Whether an earlier publish of this turn was refused: later ones are discarded."""
         if self.topic.has_unwritten:
             self.topic.make_room()
         return self.is_refused
 
     cdef int accept(self, uint64_t ticket, str command, uint64_t count, bint is_put_off) except -1:
-        """What was taken, or will be if its write and its fsync succeed."""
+        """Answer a publish that was taken, or will be if its write and its fsync succeed."""
         if ticket == 0:
             self.topic_count += count
             return self.host.answer_ok(0, command)
@@ -169,7 +169,7 @@ cdef class Publisher(Waiter):
         return self.host.answer_ok(ticket, command)
 
     cdef int close_last(self) except -1:
-        """The publishes that wait for one ticket get an entry of their own."""
+        """Give the publishes that wait for the last ticket an entry of their own."""
         if self.last_count:
             self.uncounted.append([self.last_ticket, self.last_count, self.last_topic.name])
         self.last_ticket = self.last_count = 0
@@ -177,7 +177,7 @@ cdef class Publisher(Waiter):
         return 0
 
     cdef bint refuse(self, str error) except -1:
-        """What was put off is nowhere: its error stands where the first of its OKs stood. False = nothing was."""
+        """The postponed write failed: its error replaces the OKs of this turn. False = there were none."""
         if self.open_oks == 0:
             return False
         self.close_last()
@@ -187,13 +187,13 @@ cdef class Publisher(Waiter):
         self.open_oks = self.open_count = 0
         return True
 
-    cdef int seal(self) except -1:
-        """What was put off is written."""
+    cdef int on_written(self) except -1:
+        """The postponed write succeeded."""
         self.open_oks = self.open_count = 0
         return 0
 
     cdef int on_durable(self, uint64_t done_ticket, str error) except -1:
-        """Counts the publishes whose fsync is done."""
+        """Count the publishes whose fsync is done."""
         if self.last_ticket <= done_ticket:
             self.close_last()
         while self.uncounted and self.uncounted[0][0] <= done_ticket:
@@ -236,8 +236,8 @@ cdef class Publisher(Waiter):
         return size
 
     cdef Py_ssize_t put_slices(self, const char *data, Line *line) except -1:
-        """A large MPUB, as far as a part goes; 0 = the rest of it waits for a later turn, and all behind it. What was
-        put before an error stays where it is, as in NSQ."""
+        """Publish a large MPUB as far as the part goes; 0 = the rest of it, and all behind it, wait for a later turn.
+        Messages put before an error stay, as in NSQ."""
         cdef Budget budget = begin_part()
         cdef Py_ssize_t size = 0
         cdef uint64_t count = 0, ticket = 0
@@ -263,7 +263,7 @@ cdef class Publisher(Waiter):
         return size
 
     cdef bint mpub_head(self, const char *data, Py_ssize_t size, Line *line) except -1:
-        """Total size and count; False = not there yet. The total is checked and then not used (as in NSQ)."""
+        """Parse total size and count; False = not received yet. The total is checked but not used (as in NSQ)."""
         cdef int64_t size_max = self.registry.settings.max_body_size
         cdef int32_t count
         cdef Py_ssize_t body_size = self.command.sized(data, size, line, "MPUB", "failed to read body size", size_max)
@@ -281,7 +281,7 @@ cdef class Publisher(Waiter):
         return True
 
     cdef bint mpub_bodies(self, const char *data, Py_ssize_t size, Py_ssize_t start) except -1:
-        """Whether all messages are there; what was seen once is not looked at again."""
+        """Whether all messages were received; those already checked are not checked again."""
         cdef int64_t size_max = self.registry.settings.max_msg_size
         cdef int64_t total_max = self.registry.settings.max_body_size
         cdef int32_t message_size
@@ -299,7 +299,7 @@ cdef class Publisher(Waiter):
             if message_size > size_max:
                 raise ProtocolError("E_BAD_MESSAGE", f"MPUB message too big {message_size} > {size_max}")
             if offset + 4 + message_size - start > total_max:
-                # Go follows the sizes wherever they lead; here a body has its limit whatever it announced.
+                # Go follows the sizes wherever they lead; here a body is limited whatever it announced.
                 raise ProtocolError(
                     "E_BAD_BODY", f"MPUB body too big {offset + 4 + message_size - start} > {total_max}")
             if size < offset + 4 + message_size:

@@ -15,30 +15,30 @@ from nsqfast._ext.server.publisher cimport Publisher
 
 
 cdef class Session(Consumer):
-    cdef readonly Host host                   # the connection that owns it
+    cdef readonly Host host                   # the connection that owns this session
     cdef Registry registry
     cdef ReadBuffer input                     # the host's
-    cdef WriteBuffer output                   # likewise
+    cdef WriteBuffer output                   # the host's
     cdef PartialCommand command
     cdef Auth auth
     cdef Publisher publisher
     cdef readonly int state
     cdef readonly Channel channel             # None until SUB
     cdef readonly str client_id
-    cdef int64_t identity_size                # bytes of the IDENTIFY that said so
+    cdef int64_t identity_size                # bytes of the IDENTIFY that these strings come from
     cdef readonly str hostname
     cdef readonly str user_agent
     cdef readonly str topology_zone
     cdef readonly str topology_region
-    cdef bint is_located                      # an IDENTIFY has said how near it is
+    cdef bint is_located                      # an IDENTIFY has set `distance`
     cdef readonly bint deflate
     cdef readonly bint snappy
-    cdef bint needs_tls                       # it may say nothing but IDENTIFY before
+    cdef bint needs_tls                       # no command but IDENTIFY is allowed before the handshake
     cdef readonly uint64_t message_count      # deliveries
     cdef readonly uint64_t finish_count
     cdef readonly uint64_t requeue_count
-    cdef bint has_free_slot                   # a slot of the window came free while the input was read
-    cdef bint is_put_off                      # stands in the registry's list of those that take more in a moment
+    cdef bint has_free_slot                   # a slot of the window came free while the input was processed
+    cdef bint is_put_off                      # is in the registry's list of those that take more after a short delay
 
     cdef Py_ssize_t step(self, const char *data, Py_ssize_t size) except -1
     cdef Py_ssize_t run(self, const char *data, Py_ssize_t size, Line *line) except -1
@@ -63,7 +63,7 @@ cdef class Session(Consumer):
     cdef Py_ssize_t run_auth(self, const char *data, Py_ssize_t size, Line *line) except -1
     cdef bint wants(self) noexcept
     cdef int deliver(self, Delivery *delivery) except -1
-    cdef int cut(self) except -1
+    cdef int disconnect(self) except -1
     cdef int begin(self) except -1
     cdef int respond(self, bytes data) except -1
     cdef int on_flushed(self) except -1

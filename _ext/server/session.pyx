@@ -1,5 +1,5 @@
-"""A command is run when it is whole; until then nothing of it is consumed and nothing of it has happened,
-but for MPUB, whose topic exists from its line on (as in NSQ).
+"""A command runs when it is whole; until then nothing of it is consumed and it has no effect, except that the topic of
+an MPUB exists once its line was received (as in NSQ).
 
 State x command (spec nsqd-tcp §4); what is not listed is the fatal `E_INVALID cannot X in current state`:
 
@@ -53,7 +53,7 @@ cdef enum:
 
 
 cdef class Session(Consumer):
-    """One client that speaks V2, on the connection that is its host."""
+    """A client that speaks V2, on the connection that is its host."""
 
     def __init__(self, Host host not None):
         settings = host.registry.settings
@@ -73,7 +73,7 @@ cdef class Session(Consumer):
     # -- from input to commands ----------------------------------------------------------------------------------------
 
     cdef int feed(self) except -1:
-        """Run the commands that are whole, until the part is spent."""
+        """Run the commands that are whole, until the part is over."""
         cdef Budget budget = begin_short_part()
         cdef Host host = self.host
         cdef PartialCommand command = self.command
@@ -106,7 +106,7 @@ cdef class Session(Consumer):
         return 0
 
     cdef int refill_window(self) except -1:
-        """Slots came free; fill them now, or together with more of them in a moment."""
+        """Slots came free; fill them now, or after a short delay together with more of them."""
         if not self.is_crowded():
             return self.take_more()
         if not self.is_put_off:
@@ -115,19 +115,19 @@ cdef class Session(Consumer):
         return 0
 
     cdef bint is_crowded(self) noexcept:
-        """It has plenty to do, and a few more messages would cost it and us a system call each."""
+        """Whether it has enough to do: a few more messages would cost both sides a system call each."""
         return self.in_flight >= CROWD_MIN and self.rdy - self.in_flight < min(self.rdy // 8, FREE_MAX)
 
     cdef int take_more(self) except -1:
         self.is_put_off = False
         if self.channel is not None:
             if self.wants():
-                self.channel.link(self)
+                self.channel.add_ready(self)
             self.channel.pump()
         return 0
 
     cdef Py_ssize_t step(self, const char *data, Py_ssize_t size) except -1:
-        """Bytes used up; 0 = it is not whole yet."""
+        """Return the bytes consumed; 0 = the command is not whole yet."""
         cdef Line line
         cdef Parse outcome
         cdef uint64_t id = 0
@@ -144,7 +144,7 @@ cdef class Session(Consumer):
             self.command.scanned = size
             return 0
         if outcome == PARSE_BROKEN:
-            # NSQ closes without a word; shut() spares the peer the reset that Go gives it.
+            # NSQ closes without an error; shut() spares the peer the reset that Go causes.
             log.error("client(%s) - command line too long", self.host.remote_address)
             self.host.drain()
             return 0
@@ -192,7 +192,7 @@ cdef class Session(Consumer):
         raise invalid(f"invalid command {text(line.name, line.name_size)}")
 
     cdef bint waits_to_be_costly(self) except -1:
-        """Many come at once, and in this turn no more of such commands may run."""
+        """Whether to wait because this turn already had as many of these commands as it may."""
         if self.registry.may_be_costly():
             return False
         self.host.block_for_turn()
@@ -274,7 +274,7 @@ cdef class Session(Consumer):
         return line.size
 
     cdef int64_t clamp(self, uint64_t delay_ms) except -1:
-        """ns; as Go multiplies: what overflows into the negative is no delay at all."""
+        """Return ns; as in Go, a product that overflows into the negative means no delay."""
         cdef int64_t limit_ns = self.registry.settings.max_req_timeout_ns
         cdef int64_t delay_ns = <int64_t> (delay_ms * <uint64_t> MS)
         if 0 <= delay_ns <= limit_ns:
@@ -305,7 +305,7 @@ cdef class Session(Consumer):
         return 0
 
     cdef Py_ssize_t refuse_message_command(self, Line *line, str command, Outcome outcome) except -1:
-        """The only errors that end nothing."""
+        """Send the only errors that do not end the connection."""
         cdef bytes error
         reason = {NOT_IN_FLIGHT: b"ID not in flight", EXITING: b"exiting"}.get(outcome, b"client does not own message")
         name = command.encode()
@@ -328,7 +328,7 @@ cdef class Session(Consumer):
     # -- once per connection -------------------------------------------------------------------------------------------
 
     cdef bytes whole_body(self, const char *data, Py_ssize_t size, Line *line, str command):
-        """The body of IDENTIFY or AUTH; None = not there yet."""
+        """Return the body of IDENTIFY or AUTH; None = not received yet."""
         cdef int64_t size_max = min(self.registry.settings.max_body_size, IDENTITY_SIZE_MAX)
         cdef Py_ssize_t body_size = self.command.sized(data, size, line, command, "failed to read body size", size_max)
         if body_size < 0:
@@ -372,7 +372,7 @@ cdef class Session(Consumer):
         return size
 
     cdef int locate(self) except -1:
-        """How near it is; the first IDENTIFY says so for good (spec nsqd-tcp §14)."""
+        """Set the distance to the client; the first IDENTIFY does so for good (spec nsqd-tcp §14)."""
         options = self.registry.settings.options
         if self.is_located or not self.registry.settings.is_topology_aware:
             return 0
@@ -404,7 +404,7 @@ cdef class Session(Consumer):
         self.message_count += 1
         return self.host.mark_written()
 
-    cdef int cut(self) except -1:
+    cdef int disconnect(self) except -1:
         return self.host.close()
 
     # -- what its connection asks of it --------------------------------------------------------------------------------
@@ -415,17 +415,17 @@ cdef class Session(Consumer):
         return 0
 
     cdef int respond(self, bytes data) except -1:
-        """A response frame, behind the answers that wait."""
+        """Send a response frame, behind the answers that wait."""
         return self.host.send(encode(FRAME_RESPONSE, data))
 
     cdef int on_flushed(self) except -1:
-        """The output has left: there may be room for more messages."""
-        if self.channel is not None and not self.is_linked and self.wants():
+        """The output was sent: there may be room for more messages."""
+        if self.channel is not None and not self.is_in_ring and self.wants():
             return self.registry.hand_out(self)
         return 0
 
     cdef int leave(self) except -1:
-        """Stop consuming."""
+        """Unsubscribe."""
         if self.channel is not None:
             self.channel.leave(self)
         return 0
@@ -438,7 +438,7 @@ cdef class Session(Consumer):
 
     @property
     def grant(self):
-        """What an auth server said of it; None before AUTH."""
+        """What an auth server granted; None before AUTH."""
         return self.auth.grant
 
     @property

@@ -37,7 +37,7 @@ TOPICS = itertools.count(1)
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """nsqfast-nsqd, which is not what is measured."""
+    """Provide nsqfast-nsqd, which is not measured."""
     folder: Path = fresh_folder(tmp_path_factory.mktemp("clients"))
     with Broker(implementations()[0], folder, MEMORY_FLAGS) as broker:
         yield broker

@@ -1,4 +1,4 @@
-"""The client libraries that are here, and one run of one of them: a process of its own, all on the same broker."""
+"""The available client libraries, and one run of one of them: a process of its own, all on the same broker."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ DRIVERS = Path(__file__).resolve().parent / "drivers"
 SIZE = 200
 IN_FLIGHT = 256
 SECONDS_MAX = 120
-# Name and package on PyPI, and the loads that these have no way to do: they all need an event loop.
+# Name and package on PyPI, and the loads that they do not support: they all need an event loop.
 PYTHON_CLIENTS = (("pynsq", "pynsq"), ("ansq", "ansq"), ("asyncnsq", "asyncnsq"))
 CANNOT = ("pub_piped", "consume_arrays", "pub_one_sync", "consume_sync")
-# Go's has no event loop at all: what it does one at a time stands in the rows above.
+# Go's has no event loop: its results one at a time are in the rows above.
 GO_CANNOT = ("consume_arrays", "pub_one_sync", "consume_sync")
 OURS, GO = "nsqfast", "go-nsq"
 
@@ -42,7 +42,7 @@ class Client:
 
 
 def clients() -> tuple[list[Client], list[str]]:
-    """Those that are here, ours first, and a line for each of the others."""
+    """Return the available ones, ours first, and a line for each of the others."""
     ours = (sys.executable, str(DRIVERS / "drive_nsqfast.py"))
     found, missing = [Client(OURS, importlib.metadata.version("nsqfast"), ours)], []
     program = ROOT / ".go-nsq" / "client_driver"
@@ -62,7 +62,7 @@ def clients() -> tuple[list[Client], list[str]]:
 
 
 def go_version() -> str:
-    """That of go-nsq which the Go driver is built with."""
+    """Return the version of go-nsq that the Go driver is built with."""
     text = (DRIVERS.parent / "go" / "go.mod").read_text(encoding="utf-8")
     found = re.search(r"go-nsq v(\S+)", text)
     assert found is not None
@@ -70,7 +70,7 @@ def go_version() -> str:
 
 
 def run(client: Client, broker: Broker, scenario: str, topic: str, count: int) -> Sample:
-    """One run; what a consumer takes is there before."""
+    """Run it once; a consumer's messages are published before."""
     broker.create(topic, ("channel",))
     if scenario.startswith("consume"):
         fill(broker.tcp, topic, count)
@@ -95,18 +95,18 @@ def run(client: Client, broker: Broker, scenario: str, topic: str, count: int) -
 
 
 def fill(address: str, topic: str, count: int) -> None:
-    """A backlog in memory."""
+    """Make a backlog in memory."""
     with Producer(address) as producer:
         for _ in range(count // 100):
             producer.publish_many(topic, [b"x" * SIZE] * 100)
 
 
 def check(broker: Broker, scenario: str, topic: str, count: int) -> None:
-    """Whether it did what it says."""
+    """Check that it did what it reported."""
     if scenario.startswith(("pub", "mpub")):
         broker.wait_queued(topic, count)
         return
-    # Some drivers end before their last FINs have left.
+    # Some drivers end before their last FINs were sent.
     left = ("depth", "in_flight_count", "deferred_count")
     broker.wait_for(
         topic,

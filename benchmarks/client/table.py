@@ -33,7 +33,7 @@ All asyncio clients run under uvloop; pynsq has tornado's loop.
 
 
 def main(arguments: list[str]) -> int:
-    """The result is the exit status."""
+    """Return the exit status."""
     if not 1 <= len(arguments) <= 2:
         print(__doc__, file=sys.stderr)
         return 2
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
 
 
 def compose(races: list[dict[str, Any]], facts: dict[str, str]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     names = list(races[0]["versions"])
     rounds = len(races[0]["samples"][OURS])
     machine = "; ".join(f"{key}: {value}" for key, value in facts.items())
@@ -60,7 +60,7 @@ def compose(races: list[dict[str, Any]], facts: dict[str, str]) -> str:
 
 
 def row(race: dict[str, Any], names: list[str]) -> str:
-    """One load."""
+    """Return the row of one load."""
     rates = {name: middle(race, name, "rate") for name in race["samples"]}
     cells = [
         f"{rates[name]:,.0f} ({middle(race, name, 'cpu_us'):.1f} µs)" if name in rates else "–"
@@ -73,7 +73,7 @@ def row(race: dict[str, Any], names: list[str]) -> str:
 
 
 def middle(race: dict[str, Any], name: str, metric: str) -> float:
-    """The median of the rounds."""
+    """Return the median of the rounds."""
     return statistics.median(sample[metric] for sample in race["samples"][name])
 
 

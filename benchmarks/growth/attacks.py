@@ -1,6 +1,6 @@
-"""What one client or operator can do in one go; the probe says what it was to others.
+"""What one client or operator can do at once; the probe measures the effect on others.
 
-Each returns when it is over, or its time is.
+Each returns when it is done, or its time is over.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ LARGE = ("--max-body-size=5242880",)
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """One row: `prepare` makes what is there before, and is not looked at; `do` is what others have to bear."""
+    """One row: `prepare` sets it up, without a measurement; others are measured during `do`."""
 
     name: str
     do: Do
@@ -63,7 +63,7 @@ class Attack:
 
 
 def wait_until(reached: Callable[[], bool]) -> None:
-    """Or until somebody has waited long enough."""
+    """Wait for that, or until the time is over."""
     deadline_s = time.monotonic() + WAIT_SECONDS_MAX
     while not reached() and time.monotonic() < deadline_s:
         time.sleep(POLL_SECONDS)
@@ -73,7 +73,7 @@ def wait_until(reached: Callable[[], bool]) -> None:
 
 
 def ask_stats(broker: Broker, count: int, _: object) -> None:
-    """In one packet after the other, and the answers are read."""
+    """Send them in consecutive packets, and read the answers."""
     with socket.create_connection(address_of(broker.http), SECONDS_MAX) as one:
         request = b"GET /stats HTTP/1.1\r\nHost: x\r\n\r\n"
         last = b"GET /ping HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
@@ -84,7 +84,7 @@ def ask_stats(broker: Broker, count: int, _: object) -> None:
 
 
 def drain(one: socket.socket) -> None:
-    """To the end, whatever it is."""
+    """Read until the end."""
     try:
         while one.recv(1 << 18):
             pass
@@ -93,7 +93,7 @@ def drain(one: socket.socket) -> None:
 
 
 def send_deflated_fins(broker: Broker, count: int, _: object) -> None:
-    """Of messages that nobody has; each is answered with an error."""
+    """FIN messages that nobody has; each is answered with an error."""
     with socket.create_connection(address_of(broker.tcp), SECONDS_MAX) as one:
         settings = LONG_HEARTBEATS | {"feature_negotiation": True, "deflate": True}
         one.sendall(MAGIC_V2 + identify(settings))
@@ -106,7 +106,7 @@ def send_deflated_fins(broker: Broker, count: int, _: object) -> None:
 
 
 def publish_bytes(broker: Broker, count: int, _: object) -> None:
-    """One MPUB of messages of one byte."""
+    """Publish one MPUB of messages of one byte."""
     with Line(broker.tcp) as line:
         line.ask(mpub(TOPIC, SMALL_BODY, count))
 
@@ -123,13 +123,13 @@ def make_channels(broker: Broker, count: int, _: ExitStack) -> None:
 
 
 def publish_to_channels(broker: Broker, count: int, _: object) -> None:
-    """Twelve messages for each channel there is."""
+    """Publish twelve messages for each channel."""
     with Line(broker.tcp) as line:
         line.ask(mpub(TOPIC, SMALL_BODY, 12 * count))
 
 
 def overflow_channels(broker: Broker, _: int, __: object) -> None:
-    """Their memory queues take a hundred messages, and the next one is their first on disk."""
+    """Their memory queues hold a hundred messages, and the next one is their first on disk."""
     with Line(broker.tcp) as line:
         for _ in range(110):
             line.ask(pub(TOPIC, SMALL_BODY))
@@ -139,7 +139,7 @@ def overflow_channels(broker: Broker, _: int, __: object) -> None:
 
 
 def hold_messages(broker: Broker, consumers: int, stack: ExitStack, **settings: int) -> Crowd:
-    """In flight to so many consumers."""
+    """Have messages in flight to so many consumers."""
     broker.create(TOPIC, ("ch",))
     count = consumers * CONSUMER_SHARE
     add_backlog(broker, 0, count, stack, time.monotonic() + WAIT_SECONDS_MAX)
@@ -156,23 +156,23 @@ def hold_messages_briefly(broker: Broker, consumers: int, stack: ExitStack) -> C
 
 
 def leave_all(broker: Broker, consumers: int, crowd: object) -> None:
-    """At once; what they had is in the queue again."""
+    """All at once; what they had is queued again."""
     assert isinstance(crowd, Crowd)
     crowd.leave()
     count = consumers * CONSUMER_SHARE
-    # Go's messages wait for their timeout, which is none of this.
+    # Go's messages wait for their timeout, which is not measured here.
     wait_until(lambda: channel(broker)["client_count"] == 0)
     if broker.name != "go":
         wait_until(lambda: channel(broker)["depth"] >= count)
 
 
 def time_out_all(broker: Broker, consumers: int, _: object) -> None:
-    """All of them."""
+    """Wait for all of them."""
     wait_until(lambda: channel(broker)["timeout_count"] >= consumers * CONSUMER_SHARE)
 
 
 def connect_and_leave(broker: Broker, count: int, _: object) -> None:
-    """Without a word of farewell."""
+    """Disconnect without any further command."""
     with IdleCrowd(broker.tcp, count, NO_HEARTBEATS):
         pass
 
@@ -181,7 +181,7 @@ def connect_and_leave(broker: Broker, count: int, _: object) -> None:
 
 
 def defer_together(broker: Broker, count: int, _: ExitStack) -> None:
-    """Due at the same moment."""
+    """Make them due at the same moment."""
     broker.create(TOPIC, ("ch",))
     due_s = time.monotonic() + DUE_SECONDS * min(1, count / 100_000)
     with Line(broker.tcp) as line:
@@ -195,7 +195,7 @@ def defer_together(broker: Broker, count: int, _: ExitStack) -> None:
 
 
 def let_fall_due(broker: Broker, _: int, __: object) -> None:
-    """All of them are in the queue."""
+    """Wait until all of them are queued."""
     wait_until(lambda: channel(broker)["deferred_count"] == 0)
 
 
@@ -203,7 +203,7 @@ def let_fall_due(broker: Broker, _: int, __: object) -> None:
 
 
 def publish_new_topics(broker: Broker, count: int, _: object) -> None:
-    """One message for each, all at once."""
+    """Publish one message for each, all at once."""
     commands = b"".join(pub(f"new{number}", SMALL_BODY) for number in range(count))
     with Line(broker.tcp) as line:
         sender = threading.Thread(target=line.socket.sendall, args=(commands,))
@@ -213,30 +213,30 @@ def publish_new_topics(broker: Broker, count: int, _: object) -> None:
 
 
 def have_topics(broker: Broker, count: int, stack: ExitStack) -> None:
-    """A message in each."""
+    """Publish a message to each."""
     add_topics(broker, 0, count, stack, time.monotonic() + WAIT_SECONDS_MAX)
 
 
 def have_backlog(broker: Broker, count: int, stack: ExitStack) -> None:
-    """In the one channel."""
+    """Publish it to the only channel."""
     broker.create(TOPIC, ("ch",))
     add_backlog(broker, 0, count, stack, time.monotonic() + WAIT_SECONDS_MAX)
 
 
 def empty_channel(broker: Broker, _: int, __: object) -> None:
-    """Until nothing is left."""
+    """Wait until nothing is left."""
     with Web(broker.http) as web:
         web.post(f"/channel/empty?topic={TOPIC}&channel=ch")
     wait_until(lambda: channel(broker)["depth"] == 0)
 
 
 def delete_topic(broker: Broker, _: int, __: object) -> None:
-    """With all that is in it."""
+    """Delete it with everything in it."""
     broker.delete(TOPIC)
 
 
 def have_topic_backlog(broker: Broker, count: int, stack: ExitStack) -> None:
-    """Behind a pause."""
+    """Make it while the topic is paused."""
     broker.create(TOPIC, ("ch",))
     with Web(broker.http) as web:
         web.post(f"/topic/pause?topic={TOPIC}")
@@ -244,7 +244,7 @@ def have_topic_backlog(broker: Broker, count: int, stack: ExitStack) -> None:
 
 
 def unpause_under_load(broker: Broker, count: int, _: object) -> None:
-    """As many again are published meanwhile; it ends when nothing waits in the topic."""
+    """Publish as many again meanwhile; it ends when nothing waits in the topic."""
     with Web(broker.http) as web:
         web.post(f"/topic/unpause?topic={TOPIC}")
     with Line(broker.tcp) as line:
@@ -255,7 +255,7 @@ def unpause_under_load(broker: Broker, count: int, _: object) -> None:
 
 
 def scrape_stats(broker: Broker, _: int, __: object) -> None:
-    """Each second, as a collector does."""
+    """Every second, as a collector does."""
     with Web(broker.http) as web:
         for _ in range(SCRAPES):
             begun_s = time.monotonic()
@@ -274,7 +274,7 @@ ATTACKS = (
         (20,),
         (1000,),
         make_channels,
-        ("--mem-queue-size=20000",),  # Go reserves it whole, in each of them
+        ("--mem-queue-size=20000",),  # Go allocates the whole of it for each
     ),
     Attack(
         "channels, first overflow to disk",

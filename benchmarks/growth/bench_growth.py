@@ -1,4 +1,4 @@
-"""What one more costs when there are many, and what one client can do to the others. Fresh brokers for each figure."""
+"""What one more costs when there are many, and what one client can do to the others. New brokers for each figure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from server.loads import Sample
 
 ADD_SECONDS_MAX = 90.0
-MORE = 20  # of what there is, a part of this is made on top
+MORE = 20  # this part of what exists is added
 PROBE_WORST_US = 20_000
 SIZES_SMALL, SIZES = (1000,), (10, 1000, 10_000, 100_000, 1_000_000)
 MESSAGES_MAX, BYTES_MAX = 2000, 100_000_000
@@ -36,13 +36,13 @@ LOOKUPD_TOPICS = {True: 1000, False: 100_000}
 
 
 def row_of(name: str, count: int, more: tuple[Target, ...] = ()) -> Row:
-    """The number stands in `size`, which tables sort by."""
+    """The number is in `size`, by which tables are sorted."""
     return Row(f"{count:,} {name}", name, NOTHING, GROWTH, TARGETS + more, count)
 
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.name)
 def bench_growth(duel: Duel, subject: Subject, is_small: bool) -> None:
-    """Each number with brokers of its own."""
+    """Measure each number with brokers of its own."""
     counts = subject.small if is_small else subject.full
     more = (START_TARGET, STOP_TARGET) if subject.name == "queues on disk" else ()
     rows = {count: row_of(subject.name, count, more) for count in counts}
@@ -52,7 +52,7 @@ def bench_growth(duel: Duel, subject: Subject, is_small: bool) -> None:
 
 
 def grow(start: Start, subject: Subject, count: int) -> Sample:
-    """So many, then some more; then a stop, and a start over what that left."""
+    """Make so many, then some more; then stop the broker, and start it with what that left."""
     broker = start(*subject.flags)
     try:
         if subject.prepare:
@@ -73,7 +73,7 @@ def grow(start: Start, subject: Subject, count: int) -> Sample:
 
 
 def cost_of_more(broker: Broker, subject: Subject, made: int, stack: ExitStack) -> Sample:
-    """Beside so many that are there: time and CPU of the broker for each."""
+    """Return the broker's time and CPU for each additional one."""
     count = max(1, made // MORE)
     begun_s, begun_ns = time.monotonic(), cpu_ns(broker.pid)
     more = subject.add(broker, made, count, stack, begun_s + ADD_SECONDS_MAX)
@@ -84,7 +84,7 @@ def cost_of_more(broker: Broker, subject: Subject, made: int, stack: ExitStack) 
 
 
 def stop_seconds(broker: Broker) -> float:
-    """Until it has ended; it is killed when that takes too long."""
+    """Return how long it takes to end; it is killed if that takes too long."""
     begun_s = time.monotonic()
     try:
         broker.stop()
@@ -94,7 +94,7 @@ def stop_seconds(broker: Broker) -> float:
 
 
 def start_seconds(start: Start, flags: tuple[str, ...]) -> float:
-    """Until /ping is answered."""
+    """Return how long it takes until /ping is answered."""
     try:
         broker = start(*flags)
     except RuntimeError:
@@ -113,7 +113,7 @@ def bench_message_size(duel: Duel, is_small: bool) -> None:
 
 
 def weigh(start: Start, size: int) -> Sample:
-    """A hundred million bytes of them at most."""
+    """Publish at most a hundred million bytes of them."""
     count = min(MESSAGES_MAX, BYTES_MAX // size)
     with start(*MEMORY) as broker:
         with_channel(broker)
@@ -134,7 +134,7 @@ def weigh(start: Start, size: int) -> Sample:
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 def bench_attack(duel: Duel, attack: Attack, is_small: bool) -> None:
-    """Each size on a broker of its own."""
+    """Run each size on a broker of its own."""
     counts = attack.small if is_small else attack.full
     if not counts:
         pytest.skip("takes longer than a smoke test may")
@@ -145,7 +145,7 @@ def bench_attack(duel: Duel, attack: Attack, is_small: bool) -> None:
 
 
 def bear(start: Start, attack: Attack, count: int) -> Sample:
-    """The attack alone is timed and looked at, not what it needs."""
+    """Time and probe only the attack, not its preparation."""
     broker = start(*attack.flags)
     try:
         with ExitStack() as stack:
@@ -158,7 +158,7 @@ def bear(start: Start, attack: Attack, count: int) -> Sample:
 
 
 def bench_lookupd_peer_leaves(duel: Duel, is_small: bool) -> None:
-    """An nsqd with many topics is gone; others PING meanwhile."""
+    """An nsqd with many topics disconnects; others PING meanwhile."""
     count = LOOKUPD_TOPICS[is_small]
     row = row_of("topics of a node that leaves nsqlookupd", count)
 

@@ -1,4 +1,4 @@
-"""An nsqd as an nsqlookupd sees it, with many topics, which leaves."""
+"""An nsqd with many topics that leaves an nsqlookupd."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def leave_lookupd(lookupd: Broker, topics: int) -> Sample:
-    """Until none of its topics has a producer."""
+    """Wait until none of its topics has a producer."""
     one = registered(lookupd.tcp, topics)
     with Probed(lookupd.tcp, "nsqlookupd") as probed:
         one.close()
@@ -29,7 +29,7 @@ def leave_lookupd(lookupd: Broker, topics: int) -> Sample:
 
 
 def registered(tcp: str, topics: int) -> socket.socket:
-    """One connection of a node that has said all its topics."""
+    """Return the connection of a node that has registered all its topics."""
     one = socket.create_connection(address_of(tcp), SECONDS_MAX)
     lines = "".join(f"REGISTER topic{number}\n" for number in range(topics)).encode()
     one.sendall(MAGIC_V1 + identify("10.0.0.1"))

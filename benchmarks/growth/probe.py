@@ -1,8 +1,8 @@
-"""A client of its own that publishes at a steady rate and times each OK: probe.py KIND HOST:PORT
+"""A separate client that publishes at a steady rate and times each OK: probe.py KIND HOST:PORT
 
-KIND is nsqd (PUB to a topic of its own) or nsqlookupd (PING). A time counts from the moment a command was due, so a
-broker that stalls the sender gains nothing by it. It says `ready`, works until its input is closed, and then prints
-its figures.
+KIND is nsqd (PUB to a topic of its own) or nsqlookupd (PING). A time starts when its command was due, so a broker that
+stalls the sender gains nothing by it. The probe prints `ready`, works until its input is closed, and then prints its
+figures.
 """
 
 from __future__ import annotations
@@ -19,16 +19,14 @@ from collections import deque
 INTERVAL_NS = 1_000_000
 PATIENCE_SECONDS = 120.0
 BODY = bytes(100)
-# Nobody subscribes and what does not fit into memory is dropped, so it grows nowhere.
+# Nobody subscribes, and messages that do not fit into memory are dropped, so it does not grow.
 PUB = b"PUB probe#ephemeral\n" + len(BODY).to_bytes(4, "big") + BODY
-# First words, command, answer, what else may come, and what that is answered with.
+# First words, command, answer, what else may come, and the reply to that.
 KINDS = {
     "nsqd": (b"  V2", PUB, b"\0\0\0\6\0\0\0\0OK", b"\0\0\0\x0f\0\0\0\0_heartbeat_", b"NOP\n"),
     "nsqlookupd": (b"  V1", b"PING\n", b"\0\0\0\2OK", b"", b""),
 }
-PRIORITY = (
-    -10
-)  # where that is allowed: what the probe itself waits for a processor is not the broker's
+PRIORITY = -10  # if allowed: the probe's own wait for a processor is not the broker's fault
 
 
 class Probe:
@@ -46,7 +44,7 @@ class Probe:
         self.is_dropped = False
 
     def work(self) -> None:
-        """Until the standard input is closed, and then until the last answer."""
+        """Run until standard input is closed, and then until the last answer."""
         next_ns = time.monotonic_ns()
         while not self.is_dropped:
             now_ns = time.monotonic_ns()
@@ -92,7 +90,7 @@ class Probe:
                 raise AssertionError(f"not an answer: {self._input[:100]!r}")
 
     def figures(self) -> dict[str, float]:
-        """In microseconds; one that was never answered has waited until now."""
+        """Return microseconds; a command never answered counts as waiting until now."""
         now_ns = time.monotonic_ns()
         taken = sorted(self.taken_ns + [now_ns - due_ns for due_ns in self._due_ns])
         return {

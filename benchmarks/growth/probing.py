@@ -1,4 +1,4 @@
-"""The probe beside whatever is done to a broker."""
+"""Runs the probe beside work on a broker."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from server.loads import Sample
 
 PROGRAM = Path(__file__).with_name("probe.py")
-LEAST_SECONDS = 0.3  # some hundred answers, however quickly the work is done
+LEAST_SECONDS = 0.3  # some hundred answers, however short the work is
 
 
 class Probed:
-    """`sample` has the figures when the block is over."""
+    """`sample` has the figures after the block."""
 
     def __init__(self, address: str, kind: str = "nsqd") -> None:
         self.sample: Sample = {}

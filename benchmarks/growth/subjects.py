@@ -1,4 +1,4 @@
-"""What there can be much of: for each, how so many more of it are made. All stop by themselves at the deadline."""
+"""What a broker can have many of, and for each how to add more. All stop by themselves at the deadline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from server.broker import Broker
 
-    # A broker, the number of the first, how many, what holds them, when to stop; returns how many were made.
+    # Arguments: a broker, the number of the first, how many, what keeps them open, when to stop. Returns how many were
+    # made.
     Add = Callable[[Broker, int, int, ExitStack, float], int]
 
 TOPIC = "grown"
@@ -31,7 +32,7 @@ DISK = ("--mem-queue-size=0",)
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One dimension. `small` is for CI; a broker with the first of them is the measure of what one costs."""
+    """One dimension. `small` is for CI; a broker with the smallest number tells what one costs."""
 
     name: str
     add: Add
@@ -42,7 +43,7 @@ class Subject:
 
 
 def add_topics(broker: Broker, first: int, count: int, _: ExitStack, deadline_s: float) -> int:
-    """By the first message for each."""
+    """Create each by its first message."""
     with Line(broker.tcp) as line:
         return line.ask_all(
             (pub(f"t{number:06}", b"x") for number in range(first, first + count)), deadline_s
@@ -50,7 +51,7 @@ def add_topics(broker: Broker, first: int, count: int, _: ExitStack, deadline_s:
 
 
 def add_channels(broker: Broker, first: int, count: int, _: ExitStack, deadline_s: float) -> int:
-    """All in one topic."""
+    """Create all in one topic."""
     with Web(broker.http) as web:
         for number in range(first, first + count):
             web.post(f"/channel/create?topic={TOPIC}&channel=c{number:06}")
@@ -62,13 +63,13 @@ def add_channels(broker: Broker, first: int, count: int, _: ExitStack, deadline_
 def add_connections(
     broker: Broker, _: int, count: int, stack: ExitStack, _deadline_s: float
 ) -> int:
-    """They have said who they are."""
+    """Connect clients that have sent IDENTIFY."""
     stack.enter_context(IdleCrowd(broker.tcp, count, NO_HEARTBEATS))
     return count
 
 
 def add_consumers(broker: Broker, _: int, count: int, stack: ExitStack, _deadline_s: float) -> int:
-    """All of one channel, and ready."""
+    """Subscribe all to one channel, ready."""
     before = channel(broker)["client_count"]
     stack.enter_context(Crowd(broker, TOPIC, count, 1))
     broker.wait_for(TOPIC, lambda found: found["channels"][0]["client_count"] == before + count)
@@ -76,7 +77,7 @@ def add_consumers(broker: Broker, _: int, count: int, stack: ExitStack, _deadlin
 
 
 def add_backlog(broker: Broker, _: int, count: int, __: ExitStack, deadline_s: float) -> int:
-    """Messages that wait for a consumer."""
+    """Publish messages that wait for a consumer."""
     batch = min(BATCH, count)
     whole, rest = divmod(count, batch)
     commands = [mpub(TOPIC, BODY, batch)] * whole + [mpub(TOPIC, BODY, rest)] * bool(rest)
@@ -86,7 +87,7 @@ def add_backlog(broker: Broker, _: int, count: int, __: ExitStack, deadline_s: f
 
 
 def add_deferred(broker: Broker, _: int, count: int, __: ExitStack, deadline_s: float) -> int:
-    """Messages that are due in an hour."""
+    """Publish messages that are due in an hour."""
     with Line(broker.tcp) as line:
         return line.ask_all((dpub(TOPIC, HOUR_MS, BODY) for _ in range(count)), deadline_s)
 
@@ -94,7 +95,7 @@ def add_deferred(broker: Broker, _: int, count: int, __: ExitStack, deadline_s: 
 def add_in_flight(
     broker: Broker, first: int, count: int, stack: ExitStack, deadline_s: float
 ) -> int:
-    """Messages that consumers have and do not settle."""
+    """Deliver messages that consumers do not answer."""
     made = add_backlog(broker, first, count, stack, deadline_s)
     consumers = -(-made // READY_MAX)
     before = channel(broker)["in_flight_count"]
@@ -105,7 +106,7 @@ def add_in_flight(
 
 
 def channel(broker: Broker) -> dict[str, int]:
-    """The counters of the one channel."""
+    """Return the counters of the only channel."""
     found: dict[str, int] = broker.stats(TOPIC)["channels"][0]
     return found
 

@@ -30,7 +30,7 @@ and stand for a start that failed. *Made* is said where the time for making (90 
 probe's worst ≤ 20 ms, a start with queues on disk ≤ 1.5 × Go's, a stop ≤ Go's.
 
 `make bench-growth` made this; `--growth-scale=small` is what `make bench-smoke` runs."""
-# Columns of both: name, metric, how it is written.
+# Columns of both: name, metric, and its format.
 PROBE: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("probe p50, ms", "probe_p50_us", milliseconds),
     ("p99", "probe_p99_us", milliseconds),
@@ -47,7 +47,7 @@ SECONDS: tuple[tuple[str, str, Callable[[float], str]], ...] = (("seconds", "sec
 
 
 def main(arguments: list[str]) -> int:
-    """The result is the exit status."""
+    """Return the exit status."""
     if len(arguments) != 2:
         print(__doc__, file=sys.stderr)
         return 2
@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> int:
 
 
 def compose(run: Run) -> str:
-    """The whole text."""
+    """Return the whole text."""
     rows = run.group("growth")
     grown = [row for row in rows if spread(row, NSQFAST, "bytes_per_item")]
     done = [row for row in rows if row not in grown]
@@ -76,14 +76,14 @@ def compose(run: Run) -> str:
 
 
 def table_of(rows: list[Row], columns: tuple[tuple[str, str, Callable[[float], str]], ...]) -> str:
-    """A line for each number."""
+    """Return a line for each number."""
     heads = [name for name, _, _ in columns]
     lines = [[named(row), *cells(row, columns)] for row in rows]
     return table(["how many"], heads, lines)
 
 
 def named(row: Row) -> str:
-    """Marked where a target is missed, and where not all of them were made."""
+    """Return the name, marked if a target is missed, or if not all of them were made."""
     notes = []
     if any(verdict.is_met is False for verdict in verdicts(row)):
         notes.append("**missed**")
@@ -98,7 +98,7 @@ def named(row: Row) -> str:
 
 
 def cells(row: Row, columns: tuple[tuple[str, str, Callable[[float], str]], ...]) -> Iterator[str]:
-    """Ours, and Go's where there is one."""
+    """Yield our figure, and Go's if there is one."""
     for _, metric, write in columns:
         ours = plain(spread(row, NSQFAST, metric), write)
         theirs = plain(spread(row, GO, metric), write)

@@ -1,4 +1,4 @@
-"""Commands by the thousand over few connections, and few commands over thousands of connections."""
+"""Thousands of commands over few connections, and few commands over thousands of connections."""
 
 from __future__ import annotations
 
@@ -27,38 +27,38 @@ LONG_HEARTBEATS = {"heartbeat_interval": 60_000}
 
 
 def address_of(text: str) -> tuple[str, int]:
-    """Host and port."""
+    """Return host and port."""
     host, port = text.rsplit(":", 1)
     return host, int(port)
 
 
 def sized(body: bytes) -> bytes:
-    """With its size in front."""
+    """Put its size in front."""
     return struct.pack(">i", len(body)) + body
 
 
 def pub(topic: str, body: bytes) -> bytes:
-    """One PUB."""
+    """Return one PUB."""
     return f"PUB {topic}\n".encode() + sized(body)
 
 
 def dpub(topic: str, delay_ms: int, body: bytes) -> bytes:
-    """One DPUB."""
+    """Return one DPUB."""
     return f"DPUB {topic} {delay_ms}\n".encode() + sized(body)
 
 
 def mpub(topic: str, body: bytes, count: int) -> bytes:
-    """One MPUB of so many equal messages."""
+    """Return one MPUB of so many equal messages."""
     return f"MPUB {topic}\n".encode() + sized(struct.pack(">i", count) + sized(body) * count)
 
 
 def identify(settings: dict[str, Any]) -> bytes:
-    """One IDENTIFY."""
+    """Return one IDENTIFY."""
     return b"IDENTIFY\n" + sized(json.dumps(settings).encode())
 
 
 class Line:
-    """One connection that waits for its answers."""
+    """A connection that waits for its answers."""
 
     def __init__(self, tcp: str, settings: dict[str, Any] | None = None) -> None:
         self.socket = socket.create_connection(address_of(tcp), SECONDS_MAX)
@@ -73,18 +73,18 @@ class Line:
         self.socket.close()
 
     def read_ok(self, count: int = 1) -> None:
-        """So many OKs and nothing else."""
+        """Read so many OKs and nothing else."""
         data = read_exactly(self.socket, len(OK) * count)
         if data != OK * count:
             raise AssertionError(f"not {count} OKs: {data[:200]!r}")
 
     def ask(self, command: bytes) -> None:
-        """One command that is answered OK."""
+        """Send one command that is answered OK."""
         self.socket.sendall(command)
         self.read_ok()
 
     def ask_all(self, commands: Iterable[bytes], deadline_s: float, in_air: int = IN_AIR) -> int:
-        """Some at a time, until the deadline; how many there were."""
+        """Send some at a time, until the deadline; return how many there were."""
         count = 0
         for piece in pieces(commands, in_air):
             self.socket.sendall(b"".join(piece))
@@ -96,7 +96,7 @@ class Line:
 
 
 def pieces(commands: Iterable[bytes], size: int) -> Iterator[list[bytes]]:
-    """So many at a time."""
+    """Yield so many at a time."""
     piece: list[bytes] = []
     for command in commands:
         piece.append(command)
@@ -108,7 +108,7 @@ def pieces(commands: Iterable[bytes], size: int) -> Iterator[list[bytes]]:
 
 
 class Web:
-    """One HTTP connection to a broker."""
+    """An HTTP connection to a broker."""
 
     def __init__(self, http_address: str) -> None:
         host, port = address_of(http_address)
@@ -121,11 +121,11 @@ class Web:
         self._connection.close()
 
     def post(self, target: str) -> None:
-        """Answered 200."""
+        """POST; the answer must be 200."""
         self._ask("POST", target)
 
     def get(self, target: str) -> bytes:
-        """Answered 200."""
+        """GET; the answer must be 200."""
         return self._ask("GET", target)
 
     def _ask(self, method: str, target: str) -> bytes:
@@ -137,7 +137,7 @@ class Web:
 
 
 class Crowd:
-    """Consumers of one channel in a thread, which read and settle nothing."""
+    """Consumers of one channel in a thread, which read messages and answer none."""
 
     def __init__(
         self, broker: Broker, topic: str, count: int, ready_count: int, **settings: Any
@@ -180,12 +180,12 @@ class Crowd:
         self.received += len(data)
 
     def say(self, command: bytes) -> None:
-        """The same by all."""
+        """Send the same command from all."""
         for one in self.sockets:
             one.send(command)
 
     def leave(self) -> None:
-        """All at once."""
+        """Disconnect all at once."""
         self._is_over = True
         self._thread.join()
         self._selector.close()

@@ -1,4 +1,4 @@
-"""Lines that clients send. A thousand commands a call: its microseconds are nanoseconds per command."""
+"""Lines as clients send them. A thousand commands a call: its microseconds are nanoseconds per command."""
 
 import pytest
 from nsqfast._ext.dev.loops import parse_commands
@@ -8,7 +8,7 @@ MESSAGES = 1000
 ID = 0x0DBF_25A1_C3C0_1000
 BODY = b"x" * 200
 
-# One command, and the number in it that parsing must have found.
+# One command, and the number in it that parsing must find.
 COMMANDS = {
     "FIN": (b"FIN %016x\n" % ID, ID),
     "PUB": (b"PUB orders\n%s%s" % (len(BODY).to_bytes(4, "big"), BODY), len(BODY)),

@@ -46,7 +46,7 @@ def bench_write(benchmark: BenchmarkFixture, queue: DiskQueue, per_batch: int) -
 
 
 def bench_read_and_ack(benchmark: BenchmarkFixture, queue: DiskQueue) -> None:
-    """Always a hundred are read, then finished; writing them is not timed."""
+    """A hundred at a time are read, then finished; writing them is not timed."""
     benchmark.extra_info["messages"] = MESSAGES
 
     def fill() -> None:

@@ -1,4 +1,4 @@
-"""Frames: what a consumer gets. A thousand messages a call: its microseconds are nanoseconds per message."""
+"""Frames as a consumer gets them. A thousand messages a call: its microseconds are nanoseconds per message."""
 
 import pytest
 from nsqfast._ext.dev.loops import FrameLoop
@@ -6,7 +6,7 @@ from nsqfast._ext.protocol.frame import FrameDecoder
 from pytest_benchmark.fixture import BenchmarkFixture
 
 MESSAGES = 1000
-PER_TURN = 100  # messages that leave in one write
+PER_TURN = 100  # messages per write
 READ_SIZE = 65536
 OVERHEAD_SIZE = 34  # of a frame and of a message's header
 
@@ -20,7 +20,7 @@ def bench_encode(benchmark: BenchmarkFixture, size: int) -> None:
 
 @pytest.mark.parametrize("size", [16, 200, 2000])
 def bench_decode(benchmark: BenchmarkFixture, size: int) -> None:
-    """The client's side, a read of 64 KiB at a time: pairs of Python objects come out."""
+    """The client's side, a read of 64 KiB at a time; it yields pairs of Python objects."""
     benchmark.extra_info["messages"] = MESSAGES
     loop = FrameLoop(MESSAGES, size)
     loop.encode(MESSAGES)

@@ -17,6 +17,6 @@ def bench_ids(benchmark: BenchmarkFixture) -> None:
 
 
 def bench_ids_and_clocks(benchmark: BenchmarkFixture) -> None:
-    """With the look at both clocks that each PUB takes."""
+    """With both clock readings of a PUB."""
     benchmark.extra_info["messages"] = MESSAGES
     assert benchmark(stamp, MESSAGES) == MESSAGES

@@ -10,10 +10,10 @@ BODY_SIZE = 200
 
 @pytest.mark.parametrize("standing", [2500, 50_000], ids=lambda count: f"standing={count}")
 def bench_deferred(benchmark: BenchmarkFixture, standing: int) -> None:
-    """The one that is due is popped, another put in at a random deadline."""
+    """The due one is popped, another is pushed with a random deadline."""
     benchmark.extra_info["messages"] = MESSAGES
     loop = HeapLoop(standing, BODY_SIZE)
-    # Until no deadline is left that was put in at the start, in order.
+    # Until no deadline is left that was pushed at the start, in order.
     assert loop.expire(standing) == standing
     assert benchmark(loop.expire, MESSAGES) == MESSAGES
     assert len(loop.drain()) == standing

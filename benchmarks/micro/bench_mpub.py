@@ -32,7 +32,7 @@ def registry(tmp_path: Path) -> Iterator[Registry]:
 
 
 def bench_scan(benchmark: BenchmarkFixture, registry: Registry) -> None:
-    """Line, sizes and limits: whether all of the command is there."""
+    """Line, sizes and limits: whether all of the command was received."""
     benchmark.extra_info["messages"] = MESSAGES
     assert benchmark(scan_batch, Peer(registry).session, COMMAND, BATCHES) == MESSAGES
     assert registry.topic("t").message_count == 0

@@ -21,7 +21,7 @@ def bench_push_pop(benchmark: BenchmarkFixture, standing: int) -> None:
 
 
 def bench_fill_and_drain(benchmark: BenchmarkFixture) -> None:
-    """From nothing and back: the ring grows and lets go each time."""
+    """From empty and back: the ring grows and is freed each time."""
     benchmark.extra_info["messages"] = MESSAGES
     ring = Ring()
     assert benchmark(pass_through, ring, MESSAGES, MESSAGES) == SUM

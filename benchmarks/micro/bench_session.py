@@ -14,7 +14,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from support.core import Peer, make_registry
 
 MESSAGES = 1000
-PER_TURN = 100  # commands in one buffer where turns of the loop are played
+PER_TURN = 100  # commands in one buffer, if turns of the loop are simulated
 ROUNDS = 200
 BODY = b"x" * 200
 PUB = b"PUB t\n" + len(BODY).to_bytes(4, "big") + BODY
@@ -43,7 +43,7 @@ def channel(registry: Registry) -> Channel:
 
 
 def turn(peer: Peer, data: bytes) -> bytes:
-    """One turn of the loop that brings `data` from that peer; what it got for it."""
+    """Run one turn of the loop that brings `data` from that peer; return its answers."""
     feed(peer.connection, data)
     return written(peer)
 
@@ -72,7 +72,7 @@ def bench_publish(
 
 
 def bench_deliver(benchmark: BenchmarkFixture, registry: Registry, channel: Channel) -> None:
-    """A queue goes out to one consumer as soon as it is ready; nothing is finished."""
+    """A queue is sent to one consumer as soon as it is ready; nothing is finished."""
     benchmark.extra_info["messages"] = MESSAGES
     producer, consumer = Peer(registry), Peer(registry)
     turn(consumer, b"SUB t c\n")

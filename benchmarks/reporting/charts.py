@@ -9,7 +9,7 @@ from matplotlib import pyplot as plt
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
 from reporting.figures import GO, NSQFAST, ratio, spread
-from reporting.words import number, rate_tick
+from reporting.words import number, plain, rate, rate_tick
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from reporting.records import Row, Run
 
-# Drawn into a file, never onto a screen.
+# Draws to a file, without a screen.
 mpl.use("agg")
 
-# Told apart by those who do not see red and green, and in grey.
+# Distinguishable without seeing red and green, and in grey.
 COLOURS = {NSQFAST: "#0072b2", GO: "#e69f00"}
 LABELS = {NSQFAST: "nsqfast", GO: "Go nsqd 1.3.0"}
 BY_GENERATOR = {"nsqfast-bench": "#0072b2", "Go's tools": "#e69f00", "wrk": "#009e73"}
@@ -28,13 +28,31 @@ DPI = 130
 BAR_INCHES = 0.27
 WIDTH_INCHES = 10.0
 ROOM_RIGHT = 2.2  # of the log axis, for the figures behind the bars
+# What README shows, in the words of those who have not read about NSQ yet; the load that costs least.
+SUMMARY = {
+    ("PUB one at a time, 50 connections", "nsqfast-bench"): "publish one by one, 50 clients",
+    ("HTTP /pub, 32 keep-alive connections", "wrk"): "publish by HTTP, 32 clients",
+    ("MPUB 200 × 200 B, 2 connections", "nsqfast-bench"): "publish in batches of 200",
+    (
+        "fan-out to 10 channels, all consumed",
+        "nsqfast-bench",
+    ): "one topic into ten channels",
+    ("publish and consume together", "nsqfast-bench"): "publish and consume at once",
+    ("SUB + FIN of a backlog", "nsqfast-bench"): "consume a backlog",
+    ("disk only, in", "nsqfast-bench"): "publish to disk, not to memory",
+    (
+        "--sync-every=1, PUB one at a time, 50 connections",
+        "nsqfast-bench",
+    ): "durable (--sync-every=1), 50 clients",
+}
 PERCENTILES = {"p50_us": "p50", "p99_us": "p99", "p999_us": "p99.9"}
 
 
 def draw(run: Run, folder: Path) -> dict[str, str]:
-    """All charts that there are figures for: file names by caption."""
+    """Draw all charts that have figures; return file names by caption."""
     main = run.group("throughput")
     drawn = {
+        "Summary: messages a second, nsqfast and Go nsqd": _summary(main, folder / "summary.png"),
         "Throughput, nsqfast : Go nsqd": _ratios(
             main,
             "rate",
@@ -64,8 +82,58 @@ def _plain_numbers(axis: Any) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
+def _summary(rows: Sequence[Row], path: Path) -> Path | None:
+    """A bar for each of a few rows, how often Go's figure it is, and both figures beside it."""
+    by_name = {(row.scenario, row.generator): row for row in rows}
+    found = [
+        (label, by_name[name], value)
+        for name, label in SUMMARY.items()
+        if name in by_name and (value := ratio(by_name[name], "rate"))
+    ]
+    if not found:
+        return None
+    figure, axes = plt.subplots(figsize=(WIDTH_INCHES, 1.1 + 0.42 * len(found)))
+    places = range(len(found))
+    values = [value for _, _, value in found]
+    axes.set_xscale("log")
+    axes.barh(places, [value - 1 for value in values], left=1, color=COLOURS[NSQFAST], height=0.62)
+    for place, (_, row, value) in zip(places, found, strict=True):
+        ours, theirs = (plain(spread(row, name, "rate"), rate) for name in (NSQFAST, GO))
+        axes.annotate(
+            f"× {number(value)}",
+            (max(value, 1), place),
+            xytext=(5, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=11,
+            fontweight="bold",
+        )
+        axes.annotate(
+            f"{ours}/s : {theirs}/s",
+            (1, place),
+            xycoords=("axes fraction", "data"),
+            xytext=(8, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=10,
+            color="0.35",
+        )
+    axes.axvline(1, color=COLOURS[GO], linewidth=3)
+    axes.set_yticks(places, [label for label, _, _ in found], fontsize=11)
+    axes.tick_params(axis="y", length=0)
+    axes.invert_yaxis()
+    axes.set_xlim(min(1, *values) * 0.9, max(1, *values) * ROOM_RIGHT)
+    axes.set_xlabel("log scale; the line at 1 is Go nsqd 1.3.0")
+    axes.set_title("Messages a second, nsqfast-nsqd : Go nsqd", fontsize=13)
+    axes.grid(axis="x", alpha=0.3)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    _plain_numbers(axes.xaxis)
+    return _save(figure, path)
+
+
 def _ratios(rows: Sequence[Row], metric: str, title: str, path: Path) -> Path | None:
-    """One bar for each row from 1, which is as good as Go, on a log axis."""
+    """One bar for each row, from 1, which means as good as Go, on a log axis."""
     found = [(row, value) for row in rows if (value := ratio(row, metric))]
     if not found:
         return None

@@ -1,4 +1,4 @@
-"""REPORT.md."""
+"""Composes REPORT.md."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ nothing by it."""
 
 
 def compose(run: Run, charts: Mapping[str, str]) -> str:
-    """The whole text; `charts` are file names by their caption."""
+    """Return the whole text; `charts` are file names by their caption."""
     parts = [
         "# Benchmark report",
         summary(run),
@@ -75,7 +75,7 @@ def _section(title: str, text: str, shown: Iterable[object]) -> list[str]:
 
 
 def summary(run: Run) -> str:
-    """When, what, and how many targets are met."""
+    """Return when and what was measured, and how many targets are met."""
     found = [verdict.is_met for row in run.rows for verdict in verdicts(row)]
     rounds = max((len(samples) for row in run.rows for samples in row.samples.values()), default=0)
     return (
@@ -86,15 +86,15 @@ def summary(run: Run) -> str:
 
 
 def missing_go(run: Run) -> list[str]:
-    """What to say where nobody was there to be compared with."""
+    """Return a note if Go's nsqd was missing."""
     return [] if any(GO in row.samples for row in run.rows) else [NO_GO]
 
 
 def missing_wrk(run: Run) -> list[str]:
-    """The same for the rows of HTTP."""
+    """Return a note if wrk was missing."""
     return [NO_WRK] if run.machine.get("wrk") == "none" else []
 
 
 def machine_list(run: Run) -> str:
-    """A line for each fact."""
+    """Return a line for each fact."""
     return "\n".join(f"- {name}: {value}" for name, value in run.machine.items())

@@ -1,7 +1,8 @@
-"""Medians, spreads and ratios: how samples become figures.
+"""Medians, spreads and ratios: computed from samples.
 
-A ratio is made of two samples of the same round, nsqfast's and Go's, and the median of those ratios is
-what counts: whatever else the machine did in that round, it did to both.
+
+A ratio compares two samples of the same round, nsqfast's and Go's, and the median of these ratios is reported: whatever
+else the machine did in that round affected both.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A target beside what was measured; `measured` is None where nothing was."""
+    """A target beside what was measured; `measured` is None if nothing was."""
 
     row: Row
     target: Target
@@ -35,7 +36,7 @@ class Verdict:
 
     @property
     def is_met(self) -> bool | None:
-        """None where nothing was measured."""
+        """None if nothing was measured."""
         if self.measured is None:
             return None
         match self.target.relation:
@@ -49,13 +50,13 @@ class Verdict:
 
     @property
     def miss(self) -> float:
-        """The part of the target that is missing, or that is too much: 0.2 for 8 instead of 10."""
+        """By how much the target is missed or exceeded, as a part of it: 0.2 for 8 instead of 10."""
         assert self.measured is not None
         return abs(self.measured - self.target.value) / self.target.value
 
 
 def by_round(row: Row, implementation: str, metric: str) -> list[float | None]:
-    """One entry for each round."""
+    """Return one entry per round."""
     return [
         None if sample is None else sample.get(metric)
         for sample in row.samples.get(implementation, [])
@@ -63,21 +64,21 @@ def by_round(row: Row, implementation: str, metric: str) -> list[float | None]:
 
 
 def spread(row: Row, implementation: str, metric: str) -> Spread | None:
-    """Over the rounds that have a figure; None if none has."""
+    """Return it over the rounds that have a figure; None if none has."""
     values = [value for value in by_round(row, implementation, metric) if value is not None]
     return Spread(median(values), min(values), max(values)) if values else None
 
 
 def ratio(row: Row, metric: str) -> float | None:
-    """nsqfast : Go, the median over the rounds that have both; None if none has."""
-    # Rounds beyond those of the other have no partner, and where one figure is 0 there is no ratio.
+    """Return nsqfast : Go, the median over the rounds that have both; None if none has."""
+    # Rounds beyond those of the other have no partner, and a figure of 0 gives no ratio.
     pairs = zip(by_round(row, NSQFAST, metric), by_round(row, GO, metric), strict=False)
     ratios = [ours / theirs for ours, theirs in pairs if ours is not None and theirs]
     return median(ratios) if ratios else None
 
 
 def verdicts(row: Row) -> list[Verdict]:
-    """One for each target of the row."""
+    """Return one for each target of the row."""
     found = []
     for target in row.targets:
         if target.is_ratio:

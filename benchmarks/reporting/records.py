@@ -1,4 +1,4 @@
-"""What pytest-benchmark's JSON file says, as records."""
+"""Reads pytest-benchmark's JSON file into records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Sample = dict[str, float]
 
 
 class UnreadableError(Exception):
-    """The file is none that these benchmarks wrote; for a person to read."""
+    """These benchmarks did not write the file; the text is for a person to read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Run:
 
 
 def read_run(path: Path) -> Run:
-    """The file that `pytest benchmarks --benchmark-json=PATH` wrote."""
+    """Read the file that `pytest benchmarks --benchmark-json=PATH` wrote."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         benchmarks = document["benchmarks"]

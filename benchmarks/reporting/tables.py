@@ -30,7 +30,7 @@ NS = 1e9
 
 
 def targets(run: Run) -> str:
-    """Every figure to reach beside what was reached."""
+    """Each target beside the measured figure."""
     lines = []
     for row in run.rows:
         for verdict in verdicts(row):
@@ -43,7 +43,7 @@ def targets(run: Run) -> str:
 
 
 def judged(verdict: Verdict) -> str:
-    """In a word, and for a miss by how much."""
+    """A word, and for a miss by how much."""
     if verdict.is_met is None:
         return "not measured"
     return "met" if verdict.is_met else f"**missed by {verdict.miss:.0%}**"
@@ -121,7 +121,7 @@ def latency(rows: Sequence[Row]) -> str:
     return table(words, ["nsqfast, ms", "Go nsqd, ms", "ratio"], lines)
 
 
-# What the rows without a throughput hold.
+# The figures of rows without a throughput.
 _OTHER: dict[str, tuple[str, Callable[[float], str]]] = {
     "cpu_percent": ("CPU, % of a core", number),
     "rss_bytes": ("resident memory, MiB", mebibytes),
@@ -150,7 +150,7 @@ _OTHER: dict[str, tuple[str, Callable[[float], str]]] = {
 
 
 def other(rows: Sequence[Row]) -> str:
-    """Idling, starting, holding."""
+    """Idling, starting, memory."""
     lines = [
         [
             row.scenario,

@@ -1,4 +1,4 @@
-"""How figures are written: three digits that count, units, and a dash for what was not measured."""
+"""How figures are written: three significant digits, units, and a dash for what was not measured."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ RELATIONS = {">=": "≥", "<=": "≤", "<": "<"}
 
 
 def number(value: float) -> str:
-    """Three digits that count, never an exponent: 0.0231, 4.57, 831, 12,345."""
+    """Three significant digits, never an exponent: 0.0231, 4.57, 831, 12,345."""
     if value == 0:
         return "0"
     # Rounded first: 0.9999 is 1.00, with two decimals and not three.
@@ -74,7 +74,7 @@ def milliseconds(value_us: float) -> str:
 
 
 def with_range(found: Spread | None, write: Callable[[float], str]) -> str:
-    """The median, and in brackets the least and the most."""
+    """The median, and in brackets the minimum and the maximum."""
     if found is None:
         return DASH
     return f"{write(found.median)} ({write(found.low)}–{write(found.high)})"
@@ -91,7 +91,7 @@ def times(value: float | None) -> str:
 
 
 def table(words: list[str], figures: list[str], lines: list[list[str]]) -> str:
-    """In Markdown: columns of words on the left, of figures on the right."""
+    """A Markdown table: columns of words on the left, of figures on the right."""
     heads = words + figures
     marks = ["---"] * len(words) + ["---:"] * len(figures)
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, marks, *lines))

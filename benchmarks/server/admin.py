@@ -1,4 +1,4 @@
-"""An nsqadmin under test, and who asks it."""
+"""An nsqadmin under test, and its clients."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ END_OF_CHUNKS = b"\r\n0\r\n\r\n"
 WELL = b'"message":""}'
 TAIL_SIZE = 64  # of an answer: more than the above
 LISTENING = re.compile(rb"HTTP: listening on (\S+:\d+)")
-# A node that is slow because all of them are asked at once shall not make an answer cheap.
+# A node that is slow because all are queried at once must not make an answer cheap.
 PATIENCE = ("--http-client-request-timeout=5m", "--http-client-connect-timeout=1m")
 
 
 class Admin:
-    """Started by its constructor and serving when that returns."""
+    """Started by its constructor, and serving when that returns."""
 
     def __init__(self, implementation: Implementation, flags: Sequence[str]) -> None:
         self.name = implementation.name
@@ -43,7 +43,7 @@ class Admin:
                 break
         else:
             raise RuntimeError(f"{self.name} did not start")
-        # A pipe that nobody reads would stop it at its next lines.
+        # A pipe that nobody reads would block it.
         self._reader = threading.Thread(target=self._process.stderr.read, daemon=True)
         self._reader.start()
 
@@ -58,7 +58,7 @@ class Admin:
         self._process.stderr.close()
 
     def ask(self, path: str, connections: int, seconds: float) -> dict[str, float]:
-        """Requests one after the other on each connection; each is asked once at least."""
+        """Send requests one after the other on each connection, at least once each."""
         taken_ns: list[int] = []
         deadline = time.monotonic() + seconds
 
@@ -87,9 +87,9 @@ class Admin:
 
 
 class Asking:
-    """The same request again and again over one connection.
+    """Sends the same request again and again over one connection.
 
-    Not http.client, which takes 100 µs for each: as long as some of the answers.
+    Not with http.client, which takes 100 µs for each: as long as some of the answers.
     """
 
     def __init__(self, address: str, path: str) -> None:
@@ -107,7 +107,7 @@ class Asking:
         self._socket.close()
 
     def ask(self) -> None:
-        """Reads the whole answer; RuntimeError for one that is not well."""
+        """Read the whole answer; RuntimeError if it is an error."""
         self._socket.sendall(self._request)
         received = b""
         while b"\r\n\r\n" not in received:

@@ -1,6 +1,6 @@
-"""nsqadmin's JSON API on a large cluster, whose nodes are simulated: their answers are ready and cost little.
+"""nsqadmin's JSON API on a large cluster, whose nodes are simulated: their answers are prepared and cheap.
 
-Every answer is asked of the cluster anew: nsqfast, too, keeps none. First sixteen scripts ask, then one alone.
+Every answer queries the cluster again: nsqfast, too, caches none. First sixteen scripts ask, then one alone.
 """
 
 from __future__ import annotations

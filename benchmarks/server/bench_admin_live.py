@@ -1,4 +1,4 @@
-"""nsqadmin with a hundred simulated nsqd and twenty viewers; what a poll costs for clusters of other sizes."""
+"""nsqadmin with a hundred simulated nsqds and twenty viewers; what a poll costs for clusters of other sizes."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ NODES = 100
 TOPICS = 500
 VIEWERS = 20
 SECONDS = 60.0
-WARM_UP_SECONDS = 10.0  # until memory is what it stays
+WARM_UP_SECONDS = 10.0  # until memory is steady
 NS_PER_PERCENT = 1e7  # of CPU time in a second
 TARGETS = (at_most("cpu_percent", 10.0, "<"), at_most("rss_growth_bytes", 16 << 20))
-MIN_MAX_SECONDS = 0.5  # between two looks at the memory
+MIN_MAX_SECONDS = 0.5  # between two checks of the memory
 POLL_CPU = b"\nnsqadmin_poll_cpu_seconds "
 # Nodes, topics, channels of each: nothing may grow with the square of any of them.
 SIZES = (
@@ -52,7 +52,7 @@ PAGES = ("/topics", "/topics?sort=-depth", "/topics?q=topic-00")
 
 @pytest.mark.parametrize("channels", [1, 3])
 def bench_admin_live(benchmark: Any, scale: Scale, channels: int) -> None:
-    """Go's nsqadmin asks the cluster anew for each page, so there is nothing to compare with."""
+    """Go's nsqadmin queries the cluster again for each page, so there is nothing to compare with."""
     nodes, topics = scale.count(NODES), scale.count(TOPICS)
     row = Row(
         f"nsqadmin: {nodes} nsqd with {topics} topics of {channels} channels, {VIEWERS} viewers",
@@ -100,7 +100,7 @@ def bench_admin_live(benchmark: Any, scale: Scale, channels: int) -> None:
 
 
 async def watch_memory(pid: int) -> tuple[int, int]:
-    """The least and the most of it, until it is cancelled."""
+    """Return its minimum and maximum, once cancelled."""
     seen = [resident_bytes(pid)]
     with contextlib.suppress(asyncio.CancelledError):
         while True:
@@ -110,7 +110,7 @@ async def watch_memory(pid: int) -> tuple[int, int]:
 
 
 def poll_cpu_seconds(server: Any) -> float:
-    """Of the last poll, as nsqadmin says."""
+    """Return that of the last poll, as nsqadmin reports it."""
     metrics = get(server.http, "/metrics").body
     return float(metrics.partition(POLL_CPU)[2].split(b"\n", 1)[0])
 
@@ -138,7 +138,7 @@ def bench_admin_poll(benchmark: Any, scale: Scale, nodes: int, topics: int, chan
 
 
 async def poll(lookupds: list[str], times: int) -> dict[str, float]:
-    """In this process, with what a server has beside the pages."""
+    """Poll in this process, with everything that a server runs beside the pages."""
     steps = Steps()
     steps.watch(asyncio.get_running_loop())
     options = Options(nsqlookupd_http_addresses=lookupds, http_address="127.0.0.1:0")

@@ -62,7 +62,7 @@ def bench_admin_pages(benchmark: Any, scale: Scale) -> None:
 
 
 async def wait_for_topics(session: aiohttp.ClientSession, count: int) -> None:
-    """Until nsqadmin knows all of them."""
+    """Wait until nsqadmin knows all of them."""
     async with asyncio.timeout(START_SECONDS_MAX):
         while True:
             async with session.get("/ui/live?view=/topics&since=-") as answer:

@@ -47,7 +47,7 @@ def bench_publish_and_consume(duel: Duel) -> None:
 
 
 def bench_fan_out(duel: Duel) -> None:
-    """Each message goes to ten channels; what counts is every delivery that was finished."""
+    """Each message goes to ten channels; every finished delivery counts."""
     row = Row(
         f"fan-out to {FAN_OUT} channels, all consumed",
         NSQFAST_BENCH,

@@ -1,4 +1,4 @@
-"""Messages that come later: DPUB, and REQ of what was delivered."""
+"""Deferred messages: DPUB, and REQ of delivered ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REQUEUE_MS = 100
 
 
 def bench_dpub(duel: Duel) -> None:
-    """Deferred by an hour, which none of them lives to see; and by a tenth of a second, with consumers waiting."""
+    """Deferred by an hour, longer than the benchmark; and by a tenth of a second, with consumers waiting."""
     late = Row("DPUB, pipelined, due in an hour", NSQFAST_BENCH, MEMORY)
     soon = Row(f"DPUB, pipelined, due in {SOON_MS} ms, and consumed", NSQFAST_BENCH, MEMORY)
     count = duel.scale.count(200_000, multiple=2)

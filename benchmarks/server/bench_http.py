@@ -1,4 +1,4 @@
-"""Messages in over HTTP, with wrk as the judge."""
+"""Messages in over HTTP, measured with wrk."""
 
 from __future__ import annotations
 

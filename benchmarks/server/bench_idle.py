@@ -1,4 +1,4 @@
-"""What it costs to have much and do nothing."""
+"""The cost of a large but idle broker."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 TOPICS = 10_000
 CONNECTIONS = 5_000
 IDLE_SECONDS = 3.0
-SETTLE_SECONDS = 0.5  # for what a broker does when somebody has connected
+SETTLE_SECONDS = 0.5  # for what a broker does after a connect
 NS_PER_PERCENT = 1e7  # of CPU time in a second
 HEARTBEATS = {"no heartbeats": NO_HEARTBEATS, "a heartbeat each second": 1000}
 
 
 def bench_idle_topics(duel: Duel) -> None:
-    """Ten thousand topics with a channel each, and nobody there."""
+    """Ten thousand topics with a channel each, and no clients."""
     topics = duel.scale.count(TOPICS)
     row = Row(
         f"{topics:,} idle topics", "none", NOTHING, OTHER, (at_most("cpu_percent", 1.0, "<"),)
@@ -39,13 +39,13 @@ def bench_idle_topics(duel: Duel) -> None:
 
 @pytest.mark.parametrize("heartbeats", HEARTBEATS)
 def bench_idle_connections(duel: Duel, heartbeats: str) -> None:
-    """Five thousand clients that said who they are. A second is the shortest heartbeat, the default is 30."""
+    """Five thousand clients that sent IDENTIFY. A second is the shortest heartbeat, the default is 30."""
     connections = duel.scale.count(CONNECTIONS)
     row = Row(f"{connections:,} idle connections, {heartbeats}", "none", NOTHING, OTHER)
     seconds = max(duel.scale.seconds(IDLE_SECONDS), HEARTBEATS[heartbeats] / 1000 + 0.5)
 
     def measure(start: Start) -> Samples:
-        # A fresh one each time: memory that an earlier crowd left behind would be used again.
+        # A new one each time: memory that an earlier crowd left behind would be reused.
         with start() as broker:
             before_bytes = resident_bytes(broker.pid)
             with Crowd(broker.tcp, connections, HEARTBEATS[heartbeats]) as crowd:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 RATE = 5000
 SECONDS = 3.0
 TARGETS = (Target("p50_us", "<=", 0.15), Target("p99_us", "<=", 0.15))
-# None: what a client gets that asks for nothing, 250 ms. A broker with NSQ's defaults grants 25 ms at least.
+# None: what a client gets that requests nothing, 250 ms. A broker with NSQ's defaults grants 25 ms at least.
 TIMEOUTS = {"1 ms": (1, ()), "25 ms": (25, TARGETS), "NSQ's default, 250 ms": (None, TARGETS)}
 
 

@@ -1,4 +1,4 @@
-"""A thousand nsqd's at one nsqlookupd."""
+"""A thousand nsqds at one nsqlookupd."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def bench_queued_memory(duel: Duel) -> None:
-    """What half a million messages of 200 bytes add to a broker that had none."""
+    """The memory that half a million messages of 200 bytes add to an empty broker."""
     row = Row(
         "resident memory per queued 200-byte message",
         "none",

@@ -1,4 +1,4 @@
-"""Looking at what waits, and what that costs others. Go's nsqd has no such endpoint."""
+"""Peeking at waiting messages, and what that costs others. Go's nsqd has no such endpoint."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PAUSE_SECONDS = 0.05
 TIMEOUT_MS = 1
 FLAGS = "--min-output-buffer-timeout=1ms"
 TARGETS = (at_most("peek_p99_us", 20_000), at_most("others_p99_us", 5000))
-# Where it stands: messages, flags, what is asked for.
+# Where the messages are: their number, flags, and what is requested.
 QUEUES = {
     "memory": (MESSAGES, "--mem-queue-size=2000000", "ready"),
     "disk": (MESSAGES, "--mem-queue-size=0", "ready"),
@@ -35,7 +35,7 @@ QUEUES = {
 
 @pytest.mark.parametrize("where", QUEUES)
 def bench_peek(duel: Duel, where: str) -> None:
-    """The first messages, those deep in the queue, and a filter; then a steady load with looks beside it."""
+    """The first messages, those deep in the queue, and a filter; then a steady load with peeks beside it."""
     count, memory, state = QUEUES[where]
     count = duel.scale.count(count)
     durability = PAGE_CACHE if where == "disk" else MEMORY
@@ -58,7 +58,7 @@ def bench_peek(duel: Duel, where: str) -> None:
 
 
 def look(broker: Broker, state: str, count: int) -> Sample:
-    """One after the other, with nobody else there."""
+    """Peek at one page after the other, without other clients."""
     taken: dict[str, list[float]] = {page: [] for page in PAGES}
     cancelled = []
     with Viewer(broker, state) as viewer:
@@ -80,7 +80,7 @@ def look(broker: Broker, state: str, count: int) -> Sample:
 
 
 def disturb(broker: Broker, state: str, seconds: float) -> Sample:
-    """What others wait: without looks, and with twenty of them a second."""
+    """Measure how long others wait: without peeks, and with twenty of them a second."""
     calm = latency(broker, RATE, seconds, TIMEOUT_MS)
     with Crowd(broker, state, PAUSE_SECONDS) as crowd:
         others = latency(broker, RATE, seconds, TIMEOUT_MS)
@@ -89,5 +89,5 @@ def disturb(broker: Broker, state: str, seconds: float) -> Sample:
 
 
 def percentile(values: list[float], percent: int) -> float:
-    """The value that so many percent do not exceed."""
+    """Return the value that so many percent do not exceed."""
     return sorted(values)[min(len(values) * percent // 100, len(values) - 1)]

@@ -30,7 +30,7 @@ def bench_mpub(duel: Duel) -> None:
     load = Publish(count=duel.scale.count(1_000_000, multiple=400))
 
     def measure(broker: Broker) -> Samples:
-        # So short that no broker takes more than the memory queue holds.
+        # So short that no broker gets more than the memory queue holds.
         return {
             by_go: publish_go(broker, duel.scale.seconds(0.4)),
             by_us: times(duel.scale.times(3), lambda: publish(broker, load)),
@@ -52,8 +52,8 @@ def bench_pub_one_at_a_time(duel: Duel, connections: int) -> None:
 
     def measure(broker: Broker) -> Samples:
         samples: dict[Row, Sample | None] = {by_us: publish(broker, load)}
-        # bench_writer has no PUB; an MPUB of one message is as close as it comes. The sink, which goes by
-        # the size of a PUB, would miscount those.
+        # bench_writer has no PUB; an MPUB of one message comes closest. The sink, which counts by the size of a PUB,
+        # would miscount those.
         if connections == GO_CONNECTIONS and not broker.is_endless:
             samples[by_go] = publish_go(broker, duel.scale.seconds(1.0), batch_size=1)
         return samples
@@ -62,7 +62,7 @@ def bench_pub_one_at_a_time(duel: Duel, connections: int) -> None:
 
 
 def bench_pub_pipelined(duel: Duel) -> None:
-    """A hundred commands on their way before the first OK has to be back."""
+    """Up to a hundred commands are sent before the first OK has to come back."""
     row = Row(
         "PUB pipelined, 2 connections, 100 in the air",
         NSQFAST_BENCH,

@@ -28,13 +28,13 @@ LOG_FILE = "broker.log"
 
 
 class PortTakenError(Exception):
-    """Somebody else was faster with a port that had been free."""
+    """Another process was faster with a port that had been free."""
 
 
 class Broker:
-    """Started by its constructor and serving when that returns."""
+    """Started by its constructor, and serving when that returns."""
 
-    is_endless = False  # it gives no more messages than it got
+    is_endless = False  # it delivers no more messages than it received
 
     def __init__(
         self, implementation: Implementation, folder: Path, flags: tuple[str, ...]
@@ -74,7 +74,7 @@ class Broker:
         self._wait_until_serving()
 
     def _wait_until_serving(self) -> None:
-        """A quiet log names no port, so the port is knocked at: the connection then waits for its answer."""
+        """Poll the port, because a quiet log does not name one; the connection then waits for its answer."""
         deadline = time.monotonic() + START_SECONDS_MAX
         while time.monotonic() < deadline:
             if self._process.poll() is not None:
@@ -87,7 +87,7 @@ class Broker:
             self.startup_seconds = (time.monotonic_ns() - self._started_ns) / 1e9
             if self._announced() == self._mark:
                 return
-            # Another one has that port and answers; ours is about to find out.
+            # Another process has that port and answers; ours is about to find out.
         self.kill()
         raise RuntimeError(f"{self.name} does not listen after {START_SECONDS_MAX} s")
 
@@ -95,7 +95,7 @@ class Broker:
         return [f"--data-path={self.folder}"]
 
     def _announced(self) -> str:
-        """The broadcast address of whoever serves on our ports."""
+        """Return the broadcast address of the process that serves on our ports."""
         return str(json.loads(self._request("GET", "/info"))["broadcast_address"])
 
     def _complain_of_start(self) -> None:
@@ -114,7 +114,7 @@ class Broker:
             self.kill()
 
     def stop(self) -> None:
-        """As a supervisor does it; what is left in memory goes to disk."""
+        """Stop as a supervisor does; what is left in memory goes to disk."""
         self._process.send_signal(signal.SIGTERM)
         try:
             status = self._process.wait(STOP_SECONDS_MAX)
@@ -126,7 +126,7 @@ class Broker:
             raise RuntimeError(f"{self.name} ended with status {status}:\n{log}")
 
     def kill(self) -> None:
-        """Whatever it does at the moment."""
+        """Kill it in any state."""
         self._process.kill()
         self._process.wait()
 
@@ -146,23 +146,23 @@ class Broker:
         return body
 
     def create(self, topic: str, channels: tuple[str, ...]) -> None:
-        """A topic with channels, all empty."""
+        """Create a topic with channels, all empty."""
         self._request("POST", f"/topic/create?topic={topic}")
         for channel in channels:
             self._request("POST", f"/channel/create?topic={topic}&channel={channel}")
 
     def delete(self, topic: str) -> None:
-        """Whatever the topic holds is forgotten, in memory and on disk."""
+        """Delete the topic with everything in it, in memory and on disk."""
         self._request("POST", f"/topic/delete?topic={topic}")
 
     def stats(self, topic: str) -> dict[str, Any]:
-        """The counters of one topic."""
+        """Return the counters of one topic."""
         target = f"/stats?format=json&include_clients=false&include_mem=false&topic={topic}"
         found: list[dict[str, Any]] = json.loads(self._request("GET", target))["topics"]
         return found[0]
 
     def wait_for(self, topic: str, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """The topic's counters once they are as wanted; Go's reach their channels a little later."""
+        """Return the topic's counters once they are as wanted; Go's reach their channels a little later."""
         deadline = time.monotonic() + ARRIVAL_SECONDS_MAX
         while not wanted(found := self.stats(topic)):
             if time.monotonic() > deadline:
@@ -171,7 +171,7 @@ class Broker:
         return found
 
     def wait_queued(self, topic: str, messages: int) -> None:
-        """Until every channel holds exactly so many messages, whether deferred or not."""
+        """Wait until every channel has exactly so many messages, whether deferred or not."""
         self.wait_for(
             topic,
             lambda found: (
@@ -182,7 +182,7 @@ class Broker:
         )
 
     def wait_taken(self, topic: str) -> int:
-        """Until every channel holds all that was published; returns how many messages that is."""
+        """Wait until every channel has everything that was published; return how many messages that is."""
         found = self.wait_for(
             topic,
             lambda found: all(c["depth"] == found["message_count"] for c in found["channels"]),
@@ -190,7 +190,7 @@ class Broker:
         return int(found["message_count"])
 
     def wait_finished(self, topic: str) -> None:
-        """Until nothing is left: not queued, not in flight, not deferred."""
+        """Wait until nothing is left: not queued, not in flight, not deferred."""
         left = ("depth", "in_flight_count", "deferred_count")
         self.wait_for(
             topic,
@@ -202,13 +202,13 @@ class Broker:
 
 
 def mem_queue_size(flags: tuple[str, ...]) -> int:
-    """What --mem-queue-size says, or NSQ's default."""
+    """Return the value of --mem-queue-size, or NSQ's default."""
     sizes = [flag.partition("=")[2] for flag in flags if flag.startswith("--mem-queue-size=")]
     return int(sizes[-1]) if sizes else MEM_QUEUE_SIZE_DEFAULT
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on at this moment."""
+    """Return ports without a listener at this moment."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for one in sockets:

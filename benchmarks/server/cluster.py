@@ -1,4 +1,4 @@
-"""Many nsqd's as an nsqlookupd sees them: one connection each, with topics, half of which all of them have."""
+"""Many nsqds as an nsqlookupd sees them: one connection each, with topics, half of which all of them have."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECONDS_MAX = 120.0
 
 
 class Cluster:
-    """Its constructor registers everything; `seconds` is what that took."""
+    """Its constructor registers everything; `seconds` is how long that took."""
 
     def __init__(self, lookupd: Lookupd, nodes: int, topics: int) -> None:
         self.shared = [f"shared-{number}" for number in range(topics // 2)]
@@ -51,7 +51,8 @@ class Cluster:
         return MAGIC_V1 + identify(f"10.0.{node >> 8}.{node & 255}") + "".join(lines).encode()
 
     def lookups(self, count: int) -> list[int]:
-        """Microseconds of so many GET /lookup over one connection, every second one for a topic that all have."""
+        """Return the microseconds of so many GET /lookup over one connection, every second one for a topic that all
+        have."""
         host, port = self._http.split(":")
         connection = http.client.HTTPConnection(host, int(port), timeout=SECONDS_MAX)
         found = []
@@ -69,7 +70,7 @@ class Cluster:
         return found
 
     def ask_nodes(self) -> tuple[float, float]:
-        """Seconds of one GET /nodes, and of the longest PING meanwhile."""
+        """Return the seconds of one GET /nodes, and of the longest PING meanwhile."""
         host, port = self._http.split(":")
         asked = socket.create_connection((host, int(port)), SECONDS_MAX)
         pinged = self._sockets[0]
@@ -94,7 +95,7 @@ class Cluster:
 
 
 def _read_all(one: socket.socket, body: bytearray) -> bool:
-    """What has come; whether that was all."""
+    """Read what has come; return whether that was all."""
     while True:
         try:
             data = one.recv(1 << 20)

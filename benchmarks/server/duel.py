@@ -1,7 +1,7 @@
-"""Runs one scenario on every broker there is, in turn: A B, B A, A B.
+"""Runs one scenario on every broker, in turn: A B, B A, A B.
 
-All of them stay up meanwhile, so that memory is warm and the machine's state is the same for all; who
-is not being measured has nothing to do. Samples of one round belong together: ratios are made of them.
+All of them stay up meanwhile, so that memory is warm and the machine's state is the same for all; those not being
+measured are idle. Samples of one round belong together: ratios compare them.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     Samples = Mapping[Row, Sample | None]
     Start = Callable[..., Broker]  # flags, and `prepare` by name
 
-# Of a core; Go's timers alone take half of it when it has ten thousand topics.
+# Of a core; Go's timers alone take half of it with ten thousand topics.
 QUIET_SHARE_MAX = 0.1
 QUIET_WINDOW_SECONDS = 0.05
 QUIET_SECONDS_MAX = 5.0
-# Twice that of NSQ's own bench.sh: a load that is given a time, not a number, shall not run over to disk.
+# Twice that of NSQ's own bench.sh: a load that is limited by time, not number, must not overflow to disk.
 MEMORY_FLAGS = ("--mem-queue-size=2000000",)
 DISK_FLAGS = ("--mem-queue-size=0",)
 
@@ -44,12 +44,12 @@ class Results:
         self._rows: dict[Row, dict[str, list[Sample | None]]] = {}
 
     def add(self, name: str, samples: Samples) -> None:
-        """What one implementation reached in one round."""
+        """Add what one implementation reached in one round."""
         for row, sample in samples.items():
             self._rows.setdefault(row, {}).setdefault(name, []).append(sample)
 
     def as_json(self) -> dict[str, Any]:
-        """For pytest-benchmark's extra_info."""
+        """Return them for pytest-benchmark's extra_info."""
         rows = [row.as_json() | {"samples": samples} for row, samples in self._rows.items()]
         return {"suite": "server", "rows": rows}
 
@@ -69,7 +69,7 @@ class Duel:
         prepare: Callable[[Path], None] | None = None,
         sink_sizes: tuple[int, int] | None = None,
     ) -> None:
-        """Brokers with these flags; `prepare` puts something into their folders first.
+        """Run brokers with these flags; `prepare` puts something into their folders first.
 
         With `sink_sizes` (of a command, of a message) the null limit takes part.
         """
@@ -82,7 +82,7 @@ class Duel:
                     prepare(folder)
                 broker = Broker(implementation, folder, tuple(flags))
                 brokers.append(broker)
-                # Thousands of prepared topics take seconds to save, and nobody wants them.
+                # Thousands of prepared topics would take seconds to save, for nothing.
                 stack.push(broker) if prepare is None else stack.callback(broker.kill)
             if sink_sizes:
                 brokers.append(stack.enter_context(Sink(*sink_sizes)))
@@ -95,11 +95,11 @@ class Duel:
             self._fight(brokers, measure_quietly)
 
     def run_fresh(self, measure: Callable[[Start], Samples]) -> None:
-        """Each measurement starts its broker itself, by calling its argument with flags."""
+        """Let each measurement start its broker itself, by calling its argument with flags."""
         self._fight(implementations(), lambda one: self._start_fresh(one, measure))
 
     def run_fresh_each(self, measures: Mapping[Row, Callable[[Start], Sample]]) -> None:
-        """The same for several rows, each in a folder of its own, one row after the other and once only."""
+        """The same for several rows, each in a folder of its own, one row after the other and only once."""
         results = Results()
 
         def one_round() -> None:
@@ -113,17 +113,17 @@ class Duel:
         self._benchmark.extra_info.update(results.as_json())
 
     def run_lookupd(self, measure: Callable[[Lookupd], Samples]) -> None:
-        """Each measurement has an nsqlookupd of its own, which nobody else uses."""
+        """Give each measurement an nsqlookupd of its own."""
 
         def measure_fresh(implementation: Implementation) -> Samples:
             with Lookupd(implementation, fresh_folder(self._folder), ()) as lookupd:
                 return measure(lookupd)
 
-        # Go's takes most of a minute for each, and there is nothing that could be warm.
+        # Go's takes most of a minute for each, and nothing could be warm.
         self._fight(implementations("nsqlookupd"), measure_fresh, has_warm_up=False)
 
     def run_admins(self, measure: Callable[[Admin], Samples], flags: Sequence[str]) -> None:
-        """An nsqadmin of each kind, with these flags."""
+        """Run an nsqadmin of each kind, with these flags."""
         with ExitStack() as stack:
             admins = [
                 stack.enter_context(Admin(implementation, flags))
@@ -170,7 +170,7 @@ def _prepared(
 
 
 def fresh_folder(parent: Path) -> Path:
-    """An empty one with a number for a name."""
+    """Create an empty one with a number for a name."""
     parent.mkdir(parents=True, exist_ok=True)
     folder = parent / str(len(list(parent.iterdir())))
     folder.mkdir()
@@ -178,7 +178,7 @@ def fresh_folder(parent: Path) -> Path:
 
 
 def wait_until_quiet(pids: Sequence[int]) -> None:
-    """Until what the last round left behind is done: garbage, and pages on their way to the disk."""
+    """Wait until the work left by the last round is done: garbage, and pages on their way to the disk."""
     os.sync()
     deadline = time.monotonic() + QUIET_SECONDS_MAX
     share = 1.0

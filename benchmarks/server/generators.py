@@ -37,7 +37,7 @@ class Run(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A program that has ended well: what it said, and the CPU time it took from its start."""
+    """A program that ended well: its output, and the CPU time it took from its start."""
 
     output: str
     errors: str
@@ -45,7 +45,7 @@ class Ended(NamedTuple):
 
 
 def run_program(command: list[str], environment: dict[str, str] | None = None) -> Ended:
-    """Waits for a program; where it fails, the error has its text."""
+    """Run a program and wait for it; if it fails, the error has its text."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
         command,
@@ -68,7 +68,7 @@ def run_program(command: list[str], environment: dict[str, str] | None = None) -
 
 
 def nsqfast_bench(tcp: str, mode: str, *flags: str) -> dict[str, Any]:
-    """Its report, as it is."""
+    """Run it; return its report unchanged."""
     command = [sys.executable, "-m", "nsqfast.tools.bench.main", mode, "--json"]
     done = run_program([*command, f"--nsqd-tcp-address={tcp}", *flags])
     report: dict[str, Any] = json.loads(done.output)
@@ -78,7 +78,7 @@ def nsqfast_bench(tcp: str, mode: str, *flags: str) -> dict[str, Any]:
 
 
 def read_report(report: dict[str, Any]) -> Run:
-    """The figures of nsqfast-bench that go into a table."""
+    """Return the figures of nsqfast-bench that go into a table."""
     counted = {"pub": "published", "latency": "received"}.get(report["mode"], "finished")
     sample = {
         "rate": report["messages_per_s"],
@@ -94,13 +94,13 @@ def read_report(report: dict[str, Any]) -> Run:
 
 
 def bench_writer(tcp: str, topic: str, size: int, batch_size: int, seconds: float) -> Run | None:
-    """MPUBs over two connections; None where the program is missing."""
+    """Publish MPUBs over two connections; None if the program is missing."""
     flags = [f"--size={size}", f"--batch-size={batch_size}"]
     return _run_go("bench_writer", tcp, topic, seconds, size, flags)
 
 
 def bench_reader(tcp: str, topic: str, channel: str, size: int, seconds: float) -> Run | None:
-    """Two consumers that finish what they get; None where the program is missing."""
+    """Run two consumers that finish what they get; None if the program is missing."""
     flags = [f"--size={size}", f"--channel={channel}"]
     return _run_go("bench_reader", tcp, topic, seconds, size, flags)
 
@@ -117,7 +117,7 @@ def _run_go(
 
 
 def read_go_line(done: Ended, size: int) -> Run:
-    """The line that both tools end with."""
+    """Parse the last line of both tools."""
     found = _GO_RESULT.search(done.errors)
     if not found:
         raise RuntimeError(f"no result in:\n{done.errors}")
@@ -140,7 +140,7 @@ def has_wrk() -> bool:
 
 
 def wrk(url: str, size: int, messages_per_request: int, seconds: float) -> Run:
-    """Keep-alive connections of one thread that POST, for whole seconds."""
+    """POST over keep-alive connections of one thread, for whole seconds."""
     duration = f"-d{max(1, round(seconds))}s"
     command = ["wrk", "-t1", f"-c{WRK_CONNECTIONS}", duration, "-s", str(WRK_SCRIPT), url]
     done = run_program([*command, "--", str(size), str(messages_per_request)])
@@ -148,7 +148,7 @@ def wrk(url: str, size: int, messages_per_request: int, seconds: float) -> Run:
 
 
 def read_wrk(done: Ended, size: int, messages_per_request: int) -> Run:
-    """Requests in time, as messages; an answer that is an error is an error here too."""
+    """Return its requests as messages; an error answer is an error here, too."""
     found, failure = _WRK_RESULT.search(done.output), _WRK_FAILURE.search(done.output)
     if failure or not found:
         raise RuntimeError(f"wrk: {failure[0].strip() if failure else done.output}")

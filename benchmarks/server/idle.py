@@ -1,4 +1,4 @@
-"""Brokers that have much and do nothing: topics made by metadata, connections that only keep alive."""
+"""Large but idle brokers: topics created by metadata, connections that only keep alive."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PERCENT = 100.0
 
 
 def write_metadata(folder: Path, topics: int) -> None:
-    """An nsqd.dat with so many topics of one channel each."""
+    """Write an nsqd.dat with so many topics of one channel each."""
     entries = [
         {
             "name": f"topic{number:05}",
@@ -44,7 +44,7 @@ def write_metadata(folder: Path, topics: int) -> None:
 
 
 def cpu_percent(pid: int, seconds: float) -> float:
-    """The share of one core that a process uses while nobody asks anything of it."""
+    """Return the share of one core that an idle process uses."""
     before_ns, started_ns = cpu_ns(pid), time.monotonic_ns()
     time.sleep(seconds)
     used_ns, passed_ns = cpu_ns(pid) - before_ns, time.monotonic_ns() - started_ns
@@ -75,7 +75,7 @@ class Crowd:
             one.close()
 
     def keep_alive(self, seconds: float) -> None:
-        """Answers every heartbeat for so long; a connection that the broker ended is an error."""
+        """Answer every heartbeat for so long; an error if the broker ends a connection."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
             self._answer_all(left)

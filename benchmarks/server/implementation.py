@@ -1,4 +1,4 @@
-"""The brokers that can be compared: how each is started, and what to say where one is missing."""
+"""The brokers that can be compared: how to start each, and what to report if one is missing."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ NO_GO = (
 
 @dataclass(frozen=True, slots=True)
 class Implementation:
-    """A program that speaks NSQ's protocol and takes the flags of the one it stands for."""
+    """A program that speaks NSQ's protocol and accepts the flags of its Go counterpart."""
 
     name: str
     command: tuple[str, ...]
 
 
 def go_nsqd() -> Path | None:
-    """Go's nsqd: the one that is named, else the one that `make go-nsq` built, else None."""
+    """Return Go's nsqd: the one that was named, else the one that `make go-nsq` built, else None."""
     named = os.environ.get("NSQFAST_GO_NSQD")
     if named:
         path = Path(named)
@@ -37,7 +37,7 @@ def go_nsqd() -> Path | None:
 
 
 def go_tool(name: str) -> Path | None:
-    """Another of Go's programs, which stand beside its nsqd."""
+    """Return another of Go's programs, from the same folder as its nsqd."""
     nsqd = go_nsqd()
     path = nsqd.with_name(name) if nsqd else None
     return path if path and path.is_file() else None
@@ -53,7 +53,7 @@ def implementations(program: str = "nsqd") -> list[Implementation]:
 
 
 def go_version() -> str | None:
-    """What Go's nsqd says of itself, such as "nsqd v1.3.0 (built w/go1.22.2)"."""
+    """Return the version that Go's nsqd prints, such as "nsqd v1.3.0 (built w/go1.22.2)"."""
     nsqd = go_nsqd()
     if nsqd is None:
         return None

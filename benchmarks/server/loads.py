@@ -1,7 +1,7 @@
-"""Loads that scenarios are made of: each fills or empties one topic and says what that took.
+"""Loads for scenarios: each fills or empties one topic and returns what that took.
 
-The counters of the broker are compared with those of the generator every time: a message that did
-not arrive is an error, not a slower round.
+The broker's counters are compared with the generator's every time: a message that did not arrive is an error, not a
+slower round.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ SIZE = 200
 BATCH_SIZE = 200
 RDY = 2500
 FRAME_BYTES = 40_000  # of an MPUB whose messages are larger or smaller than usual
-# The last messages of a run wait for this; with NSQ's default of 250 ms that wait would be a good part of the run.
+# The last messages of a run wait for this; NSQ's default of 250 ms would be a good part of the run.
 FLUSH = "--output-buffer-timeout=25"
-# A run that has a number of messages to do is not to be ended by the clock.
+# The clock must not end a run with a fixed number of messages.
 PATIENCE_SECONDS = 60.0
 
 Sample = dict[str, float]
@@ -45,7 +45,7 @@ class Publish:
     seconds: float = PATIENCE_SECONDS  # after which it ends although some are missing
 
     def flags(self) -> list[str]:
-        """For nsqfast-bench."""
+        """Return those for nsqfast-bench."""
         flags = [
             f"--topic={TOPIC}",
             f"--count={self.count}",
@@ -67,23 +67,23 @@ class Publish:
 
 
 def batch_for(size: int) -> int:
-    """Messages of an MPUB of the usual length."""
+    """Return the messages of an MPUB of the usual length."""
     return max(1, FRAME_BYTES // size)
 
 
 def times(count: int, measure: Callable[[], Sample]) -> Sample:
-    """The same load several times, as if it were one: longer rounds with bounded memory."""
+    """Repeat the same load as if it were one: longer rounds with bounded memory."""
     return combine([measure() for _ in range(count)])
 
 
 def combine(samples: list[Sample]) -> Sample:
-    """Of loads with the same number of messages: over the sum of their time; memory is the largest."""
+    """Combine loads with the same number of messages: over the sum of their times; memory is the maximum."""
     how = {"rate": harmonic_mean, "megabytes_per_s": harmonic_mean, "peak_rss_bytes": max}
     return {name: how.get(name, fmean)([sample[name] for sample in samples]) for name in samples[0]}
 
 
 def publish(broker: Broker, load: Publish) -> Sample:
-    """Into a channel without consumers; the broker's cost includes moving everything to its channel."""
+    """Publish to a channel without consumers; the broker's cost includes moving everything to its channel."""
     broker.create(TOPIC, (CHANNEL,))
     meter = Meter(broker.pid)
     run = read_report(nsqfast_bench(broker.tcp, "pub", *load.flags()))
@@ -91,10 +91,10 @@ def publish(broker: Broker, load: Publish) -> Sample:
 
 
 def publish_go(broker: Broker, seconds: float, batch_size: int = BATCH_SIZE) -> Sample | None:
-    """The same by bench_writer, which has nothing but MPUB; None where it is missing.
+    """The same with bench_writer, which has only MPUB; None if it is missing.
 
-    It knows time, not numbers. Should it be so fast that a broker with a memory queue runs over to disk, then
-    what it measured is something else, and that is None as well.
+    It is limited by time, not number. If it is so fast that a broker's memory queue overflows to disk, it measured
+    something else, and the result is None as well.
     """
     broker.create(TOPIC, (CHANNEL,))
     meter = Meter(broker.pid)
@@ -109,9 +109,9 @@ def publish_go(broker: Broker, seconds: float, batch_size: int = BATCH_SIZE) -> 
 def publish_http(
     broker: Broker, path: str, messages_per_request: int, seconds: float
 ) -> Sample | None:
-    """POSTs by wrk, which knows time only, as bench_writer does: see `publish_go`.
+    """POST with wrk, which is limited by time only, as bench_writer is: see `publish_go`.
 
-    Requests on their way when it stopped are the broker's, but not in its count.
+    Requests in progress when it stopped are in the broker's count, but not in its own.
     """
     broker.create(TOPIC, (CHANNEL,))
     meter = Meter(broker.pid)
@@ -133,7 +133,7 @@ def _filled(broker: Broker, meter: Meter, run: Run, messages: int) -> Sample:
 
 
 def fill(broker: Broker, load: Publish) -> int:
-    """A backlog, not timed; returns how many messages it has."""
+    """Make a backlog, not timed; return how many messages it has."""
     broker.create(TOPIC, (CHANNEL,))
     messages = read_report(nsqfast_bench(broker.tcp, "pub", *load.flags())).messages
     broker.wait_queued(TOPIC, messages)
@@ -141,7 +141,7 @@ def fill(broker: Broker, load: Publish) -> int:
 
 
 def consume(broker: Broker, backlog: int, requeue_ms: int = -1, size: int = SIZE) -> Sample:
-    """Takes and finishes all that `fill` left, over two connections."""
+    """Consume and finish all that `fill` left, over two connections."""
     flags = [f"--topic={TOPIC}", f"--channel={CHANNEL}", f"--rdy={RDY}", f"--count={backlog}"]
     flags += [f"--size={size}", f"--runfor={PATIENCE_SECONDS}s", FLUSH]
     if requeue_ms >= 0:
@@ -158,7 +158,7 @@ def consume(broker: Broker, backlog: int, requeue_ms: int = -1, size: int = SIZE
 
 
 def consume_go(broker: Broker, backlog: int, size: int, seconds: float) -> Sample | None:
-    """bench_reader takes what it can in that time; None where it is missing, or got everything.
+    """Let bench_reader consume for that time; None if it is missing, or got everything.
 
     It divides by the time it was given, so a backlog that ended earlier says nothing about the broker.
     """
@@ -174,7 +174,7 @@ def consume_go(broker: Broker, backlog: int, size: int, seconds: float) -> Sampl
 
 
 def exchange(broker: Broker, load: Publish, channels: int = 1) -> Sample:
-    """Published and consumed at the same time; every channel has its own consumers."""
+    """Publish and consume at the same time; every channel has its own consumers."""
     names = channel_names(channels)
     broker.create(TOPIC, names)
     flags = [f"--channel={CHANNEL}", f"--channels={channels}", f"--rdy={RDY}", FLUSH]
@@ -189,9 +189,9 @@ def exchange(broker: Broker, load: Publish, channels: int = 1) -> Sample:
 
 
 def latency(broker: Broker, rate: int, seconds: float, timeout_ms: int | None) -> Sample:
-    """Messages at a fixed rate, timed from when each was meant to be sent to when it was received.
+    """Publish at a fixed rate; time each message from when it was due until it was received.
 
-    `timeout_ms` is the output buffer timeout that the consumer asks for; None: NSQ's default.
+    `timeout_ms` is the output buffer timeout that the consumer requests; None: NSQ's default.
     """
     broker.create(TOPIC, (CHANNEL,))
     flags = [
@@ -208,7 +208,7 @@ def latency(broker: Broker, rate: int, seconds: float, timeout_ms: int | None) -
     meter = Meter(broker.pid)
     report = nsqfast_bench(broker.tcp, "latency", *flags)
     run = read_report(report)
-    # Those behind the last that counts may still be under way.
+    # Those behind the last that counts may still be in flight.
     assert report["latency_us"]["count"] == report["latency_us"]["intended"], report
     sample = run.sample | meter.spent(run.messages)
     broker.delete(TOPIC)
@@ -216,5 +216,5 @@ def latency(broker: Broker, rate: int, seconds: float, timeout_ms: int | None) -
 
 
 def channel_names(count: int) -> tuple[str, ...]:
-    """As nsqfast-bench calls them: ch, ch2, ch3."""
+    """Return the names that nsqfast-bench uses: ch, ch2, ch3."""
     return (CHANNEL, *(f"{CHANNEL}{number}" for number in range(2, count + 1)))

@@ -10,7 +10,7 @@ from server.lookupd_protocol import identify, read_identity
 
 
 class Lookupd(Broker):
-    """Started like a broker, but it keeps nothing and tells its address over TCP."""
+    """Started like a broker, but it stores nothing and reports its address over TCP."""
 
     def _data_flags(self) -> list[str]:
         return []

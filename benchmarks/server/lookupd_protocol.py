@@ -13,7 +13,7 @@ OK = b"\0\0\0\2OK"
 
 
 def identify(address: str) -> bytes:
-    """The IDENTIFY command of an nsqd at that address."""
+    """Return the IDENTIFY command of an nsqd at that address."""
     who = {
         "broadcast_address": address,
         "hostname": address,
@@ -26,14 +26,14 @@ def identify(address: str) -> bytes:
 
 
 def read_identity(one: socket.socket) -> dict[str, object]:
-    """The answer to IDENTIFY."""
+    """Return the answer to IDENTIFY."""
     (size,) = struct.unpack(">i", read_exactly(one, 4))
     found: dict[str, object] = json.loads(read_exactly(one, size))
     return found
 
 
 def read_exactly(one: socket.socket, size: int) -> bytes:
-    """So many bytes; AssertionError if the other side closes before."""
+    """Return so many bytes; AssertionError if the other side closes before."""
     data = b""
     while len(data) < size:
         piece = one.recv(size - len(data))

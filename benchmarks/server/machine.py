@@ -1,4 +1,4 @@
-"""What a reader has to know of the machine and of the programs that were measured."""
+"""What a reader needs to know about the machine and the measured programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PACKAGES = ("uvloop", "Cython")
 
 
 def describe(data_folder: Path) -> dict[str, str]:
-    """Facts by the name that the report shows."""
+    """Return facts by the name that the report shows."""
     facts = {
         "CPU": cpu_model(),
         "cores": str(len(os.sched_getaffinity(0))),
@@ -43,24 +43,24 @@ def cpu_model() -> str:
 
 
 def memory_bytes() -> int:
-    """Of the whole machine."""
+    """That of the whole machine."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def file_system(folder: Path) -> str:
-    """The type of file system that a folder is on."""
+    """Return the type of the file system that contains a folder."""
     folder = folder.resolve()
     best, kind = "", "unknown"
     for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines():
         _, point, name = line.split()[:3]
-        # The last mount on a point is the one that is seen.
+        # The last mount on a point is the visible one.
         if len(point) >= len(best) and folder.is_relative_to(point):
             best, kind = point, name
     return kind
 
 
 def commit() -> str | None:
-    """The commit of the checkout, marked if there are changes on top."""
+    """Return the commit of the checkout, marked if there are changes on top."""
     git = shutil.which("git")
     if git is None:
         return None
@@ -75,7 +75,7 @@ def commit() -> str | None:
 
 
 def package_version(name: str) -> str | None:
-    """Of an installed package."""
+    """That of an installed package."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -83,7 +83,7 @@ def package_version(name: str) -> str | None:
 
 
 def wrk_version() -> str | None:
-    """wrk --version complains, and says it."""
+    """wrk --version prints it with an error."""
     program = shutil.which("wrk")
     if program is None:
         return None

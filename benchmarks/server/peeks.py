@@ -1,4 +1,4 @@
-"""Looks at a long queue, as many nsqadmin pages would take them: over HTTP, again and again."""
+"""Peeks at a long queue, as many nsqadmin pages would make them: over HTTP, repeatedly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 QUEUE, CHANNEL = "peeked", "ch"
 SIZE = 200
 PAGE = 20
-# Pages that are asked for in turn: the front, as deep as it goes, and a search that finds nothing.
+# Pages requested in turn: the front, as deep as possible, and a search that finds nothing.
 FRONT = ""
 PAGES = (FRONT, "&offset=10000", "&filter=nowhere")
 SECONDS_MAX = 60.0
@@ -24,7 +24,7 @@ HOUR_MS = 3_600_000
 
 
 def fill(broker: Broker, count: int, is_deferred: bool) -> None:
-    """So many messages in a topic of its own."""
+    """Put so many messages into a topic of its own."""
     broker.create(QUEUE, (CHANNEL,))
     flags = [f"--topic={QUEUE}", f"--count={count}", f"--size={SIZE}", "--runfor=60s"]
     flags += ["--batch-size=1", f"--defer-ms={HOUR_MS}", "--in-air=100"] if is_deferred else []
@@ -33,7 +33,7 @@ def fill(broker: Broker, count: int, is_deferred: bool) -> None:
 
 
 class Viewer:
-    """One connection, which asks for pages of that state."""
+    """One connection, which requests pages of that state."""
 
     def __init__(self, broker: Broker, state: str) -> None:
         host, port = broker.http.split(":")
@@ -48,12 +48,12 @@ class Viewer:
         self._connection.close()
 
     def peek(self, page: str) -> tuple[dict[str, Any], float]:
-        """What is shown, and the microseconds until it was there."""
+        """Return what is shown, and the microseconds until it was there."""
         body, taken_us = self._ask("GET", self._target + page)
         return json.loads(body), taken_us
 
     def cancel(self, identity: str) -> float:
-        """Drops a deferred message; microseconds."""
+        """Drop a deferred message; return microseconds."""
         return self._ask("POST", f"/channel/deferred/cancel?{self._query}&id={identity}")[1]
 
     def _ask(self, method: str, target: str) -> tuple[bytes, float]:
@@ -67,7 +67,7 @@ class Viewer:
 
 
 class Crowd:
-    """A thread that looks at every page in turn, at a fixed pace, until the block is over; `count` is how often."""
+    """A thread that requests every page in turn, at a fixed pace, until the block ends; `count` is how often."""
 
     def __init__(self, broker: Broker, state: str, pause_seconds: float) -> None:
         self.count = 0

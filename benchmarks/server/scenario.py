@@ -1,4 +1,4 @@
-"""What a measurement is called, what it promises, and how much of it is run."""
+"""The name and the targets of a measurement, and how much of it is run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOTHING = "–"
 
 # The table that a row belongs to.
 THROUGHPUT, SIZES, LATENCY, OTHER = "throughput", "sizes", "latency", "other"
-GROWTH = "growth"  # of a report of its own
+GROWTH = "growth"  # in a report of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,10 @@ class Row:
     durability: str
     group: str = THROUGHPUT
     targets: tuple[Target, ...] = ()
-    size: int = 0  # of a message, for the rows that a chart draws over sizes; or how many there are
+    size: int = 0  # of a message, in rows that a chart draws over sizes; or how many there are
 
     def as_json(self) -> dict[str, Any]:
-        """For pytest-benchmark's file."""
+        """Return it for pytest-benchmark's file."""
         return asdict(self)
 
 
@@ -48,7 +48,7 @@ def at_least(ratio: float) -> Target:
 
 
 def at_most(metric: str, value: float, relation: str = "<=") -> Target:
-    """A bound for nsqfast alone."""
+    """A limit for nsqfast alone."""
     return Target(metric, relation, value, is_ratio=False)
 
 
@@ -59,23 +59,23 @@ def cpu_at_most(ratio: float) -> Target:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much is run: as declared, or just enough to see that a scenario works."""
+    """How much is run: as declared, or just enough to check that a scenario works."""
 
     rounds: int
     has_warm_up: bool
     divisor: int
 
     def count(self, messages: int, multiple: int = 1) -> int:
-        """So many messages, or a part of them, in whole commands and at least one."""
+        """Return so many messages, or a part of them, in whole commands and at least one."""
         wanted = messages // self.divisor
         return max(1, wanted // multiple) * multiple
 
     def times(self, times: int) -> int:
-        """A load repeated within a round, or done once."""
+        """Return how often a load is repeated within a round, or once."""
         return times if self.divisor == 1 else 1
 
     def seconds(self, seconds: float) -> float:
-        """So long, or a part of it."""
+        """Return so long, or a part of it."""
         return max(0.1, seconds / self.divisor) if self.divisor > 1 else seconds
 
 

@@ -1,6 +1,6 @@
-"""The null limit: a process that answers a generator without looking at what it says.
+"""The null limit: a process that answers a generator without reading its commands.
 
-It stands in for a broker in a round; topics and counters, which it does not have, are as wanted.
+It replaces a broker in a round; it has no topics or counters, so any state counts as reached.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ class Sink:
         self.stop()
 
     def stop(self) -> None:
-        """Ends it; nothing is lost, for it has nothing."""
+        """End it; nothing is lost."""
         self._process.terminate()
         self._process.join()
 
     def create(self, _topic: str, _channels: tuple[str, ...]) -> None:
-        """It takes any topic."""
+        """It accepts any topic."""
 
     def delete(self, _topic: str) -> None:
         """It keeps nothing."""
 
     def wait_queued(self, _topic: str, _messages: int) -> None:
-        """Every OK is all there is to it."""
+        """An OK is all it does for a message."""
 
     def wait_finished(self, _topic: str) -> None:
         """It does not count."""

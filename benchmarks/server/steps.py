@@ -1,4 +1,4 @@
-"""How long the steps of a loop's tasks are, in CPU time: what else runs on the machine does not count."""
+"""The CPU time of each step of a loop's tasks, not affected by what else runs on the machine."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any
 
 
 class Steps:
-    """`longest_s` since the last `reset`, of all tasks that were begun since `watch`."""
+    """`longest_s` since the last `reset`, of all tasks created since `watch`."""
 
     def __init__(self) -> None:
         self.longest_s = 0.0
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """All tasks of this loop from now on."""
+        """Time all tasks of this loop from now on."""
         loop.set_task_factory(self._make)
 
     def reset(self) -> None:
-        """Forget those until now."""
+        """Forget the steps until now."""
         self.longest_s = 0.0
 
     def add(self, began_s: float) -> None:
-        """A step that began at this time.thread_time, and ends now."""
+        """Add a step that began at this time.thread_time, and ends now."""
         self.longest_s = max(self.longest_s, time.thread_time() - began_s)
 
     def _make(

@@ -1,4 +1,4 @@
-"""What the operating system charges a process with: CPU time and resident memory."""
+"""CPU time and resident memory of a process, as the operating system counts them."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ import os
 import time
 from pathlib import Path
 
-# A clock id made of a process id: the CPU time of all threads of that process (see CPUCLOCK_SCHED in
-# Linux' posix-timers.h; clock_getcpuclockid(3) makes the same number).
+# A clock id computed from a process id: the CPU time of all threads of that process (see CPUCLOCK_SCHED in Linux'
+# posix-timers.h; clock_getcpuclockid(3) computes the same number).
 _PROCESS_CLOCK = 2
 _RESET_PEAK = "5"
 
 
 def cpu_ns(pid: int) -> int:
-    """User and system time of all threads since the process began."""
+    """Return user and system time of all threads since the process began."""
     return time.clock_gettime_ns((~pid << 3) | _PROCESS_CLOCK)
 
 
 def resident_bytes(pid: int) -> int:
-    """Memory of the process that is in RAM now."""
+    """Return the memory of the process that is in RAM now."""
     pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def peak_resident_bytes(pid: int) -> int:
-    """The most that was in RAM since `reset_peak`."""
+    """Return the maximum in RAM since `reset_peak`."""
     for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
         name, _, value = line.partition(":")
         if name == "VmHWM":
@@ -34,13 +34,13 @@ def peak_resident_bytes(pid: int) -> int:
 
 
 def reset_peak(pid: int) -> None:
-    """Lets the peak begin anew; where a kernel refuses, the peak stays that of the whole life."""
+    """Start a new peak; if the kernel refuses, the peak remains that of the process's whole life."""
     with contextlib.suppress(PermissionError, FileNotFoundError):
         Path(f"/proc/{pid}/clear_refs").write_text(_RESET_PEAK, encoding="ascii")
 
 
 class Meter:
-    """The cost of one broker from here on."""
+    """Measures the cost of one broker from here on."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -48,7 +48,7 @@ class Meter:
         self._cpu_ns = cpu_ns(pid)
 
     def spent(self, messages: int) -> dict[str, float]:
-        """What was used since the meter was made, per message."""
+        """Return what was used since the meter was created, per message."""
         used_ns = cpu_ns(self._pid) - self._cpu_ns
         return {
             "broker_cpu_us": used_ns / 1000 / messages,

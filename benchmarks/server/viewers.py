@@ -1,4 +1,4 @@
-"""An nsqadmin under test, and people who look at it: each asks as its pages do, when the answer before told it to."""
+"""An nsqadmin under test, and viewers: each requests what its pages would, when the previous answer told it to."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NEXT_MS = "Nsqadmin-Next-Ms"
 
 @contextlib.contextmanager
 def nsqadmin(lookupds: Sequence[str]) -> Iterator[Server]:
-    """Ours, on a free port."""
+    """Run ours, on a free port."""
     flags = [f"--lookupd-http-address={address}" for address in lookupds]
     command = [*program("nsqadmin", "nsqfast"), "--http-address=127.0.0.1:0", *flags]
     with Server(command, ("HTTP",)) as server:
@@ -31,7 +31,7 @@ def nsqadmin(lookupds: Sequence[str]) -> Iterator[Server]:
 
 @dataclass(slots=True)
 class Seen:
-    """By all viewers; seconds."""
+    """What all viewers measured; seconds."""
 
     answers: int = 0
     ticks: set[int] = field(default_factory=set)
@@ -40,14 +40,14 @@ class Seen:
 
 
 class Viewers:
-    """`look` for a while; they keep their connections between two looks."""
+    """`look` for a while; they keep their connections between two calls."""
 
     def __init__(self, server: Server, pages: Sequence[str]) -> None:
         self._base = "http://{}:{}".format(*server.http)
         self._pages = pages
 
     async def wait_for_nodes(self, count: int) -> None:
-        """Until it has asked so many nsqd."""
+        """Wait until it has polled so many nsqds."""
         async with aiohttp.ClientSession() as session, asyncio.timeout(SECONDS_MAX):
             while True:
                 async with session.get(self._base + "/api/nodes") as answer:
@@ -57,7 +57,7 @@ class Viewers:
                 await asyncio.sleep(0.1)
 
     async def look(self, seconds: float) -> Seen:
-        """All of them, and one who measures how long the loop is busy."""
+        """Run all of them, and one that measures how long the loop is busy."""
         seen = Seen()
         ends = time.perf_counter() + seconds
         async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as group:

@@ -17,7 +17,7 @@ GZIP_LEVEL = 6
 
 
 def make_archives(folder: Path, count: int, *, is_packed: bool) -> Path:
-    """Eight files of lines, or one gzip file."""
+    """Write eight files of lines, or one gzip file."""
     if not is_packed:
         return make_lines(folder, count)
     lines = make_lines(folder, count, files=1)
@@ -31,7 +31,7 @@ def make_archives(folder: Path, count: int, *, is_packed: bool) -> Path:
 
 
 def load(session: Any, archives: Path, place: Path, count: int) -> Sample:
-    """The job, in a session that is there already."""
+    """Run the job in an existing session."""
     from nsqfast.spark_jobs import load_archives
 
     output = place / "out"
@@ -47,7 +47,7 @@ def load(session: Any, archives: Path, place: Path, count: int) -> Sample:
 
 
 def load_plainly(session: Any, archives: Path, place: Path, count: int) -> Sample:
-    """Bodies alone, in one folder, each time all of them."""
+    """Write the bodies alone, all into one folder, each time."""
     output = place / "out"
     begun_s = time.monotonic()
     lines = session.read.format("text").option("lineSep", "\n").load(str(archives))

@@ -1,4 +1,4 @@
-"""nsqfast with Spark in local[2], beside how one does without: the same messages, in turn."""
+"""nsqfast with Spark in local[2], beside the way without it: the same messages, in turn."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SECONDS_LEAST = 2
 
 @pytest.fixture(scope="module")
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
-    """nsqfast-nsqd, which is not what is measured, a session, and a folder on the disk."""
+    """Provide nsqfast-nsqd, which is not measured, a session, and a folder on the disk."""
     try:
         find_java()
     except JavaMissingError as error:
@@ -56,7 +56,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.key)
 def bench_spark(benchmark: Any, scale: Scale, place: Place, scenario: Scenario) -> None:
-    """A round to warm the JVM, then rounds of A B, B A, A B."""
+    """One round to warm the JVM, then rounds of A B, B A, A B."""
     least = SECONDS_LEAST if scenario.count < 1000 else 10_000
     counts = {OURS: scale.count(scenario.count, least)}
     if scenario.plain:

@@ -1,4 +1,4 @@
-"""All at once: a load, nsqd, the receiver and `nsqfast-spark ingest`, on the same cores."""
+"""The whole chain: a load, nsqd, the receiver and `nsqfast-spark ingest`, on the same cores."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from server.broker import Broker
     from spark.sample import Sample
 
-RATE_MAX = 150_000  # more than has to be kept up with
+RATE_MAX = 150_000  # more than the required rate
 RATE_CALM = 20_000
 WARM_UPS = 3
 START_TIMEOUT_S = 180.0
@@ -29,7 +29,7 @@ LAG_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 90.0
 POLL_S = 0.02
 WARM_UP_COUNT = 20_000
-TICKS = 100  # a second, at which messages are published
+TICKS = 100  # publishes a second
 
 
 class Ingest:
@@ -51,10 +51,10 @@ class Ingest:
             )
         self._delays: dict[int, list[np.ndarray[tuple[int], np.dtype[np.float64]]]] = {}
         self.count = 0
-        self.last_s = 0.0  # when the last batch was committed, by the clock of the day
+        self.last_s = 0.0  # when the last batch was committed, by the wall clock
 
     def wait(self, count: int, timeout_s: float) -> None:
-        """Until so many messages are in Parquet, and Spark has noted that they are."""
+        """Wait until so many messages are in Parquet and committed by Spark."""
         deadline_s = time.monotonic() + timeout_s
         while self.count < count:
             self._look()
@@ -70,7 +70,7 @@ class Ingest:
                 self._note(int(path.name), path.stat().st_mtime)
 
     def _note(self, batch: int, committed_s: float) -> None:
-        """The delay of a message: from its publishing to the commit of its batch."""
+        """Record the delay of its messages: from publishing to the commit of the batch."""
         self._delays[batch] = []
         for stamps_ns in self._stamps(batch):
             self._delays[batch].append(committed_s - stamps_ns / 1e9)
@@ -83,17 +83,17 @@ class Ingest:
             yield column.to_numpy()
 
     def forget_delays(self) -> None:
-        """What came before does not count."""
+        """Ignore what came before."""
         self._delays = {batch: [] for batch in self._delays}
 
     def median_delay_s(self) -> float:
-        """Of all messages since."""
+        """Return that of all messages since."""
         return float(
             np.median(np.concatenate([part for all_ in self._delays.values() for part in all_]))
         )
 
     def stop(self) -> None:
-        """In order."""
+        """Stop in order."""
         self._process.send_signal(signal.SIGTERM)
         try:
             status = self._process.wait(STOP_TIMEOUT_S)
@@ -104,7 +104,7 @@ class Ingest:
             raise RuntimeError(f"ingest ended with {status}\n{self._log.read_text()}")
 
     def kill(self) -> None:
-        """Whatever it does."""
+        """Kill it in any state."""
         self._process.kill()
         self._process.wait()
 
@@ -112,7 +112,7 @@ class Ingest:
 def flow(
     broker: Broker, topic: str, folder: Path, rate: int, interval: str, seconds: int
 ) -> Sample:
-    """`rate` a second are offered for so long. The time that counts is from the first message to the last commit."""
+    """Publish `rate` a second for so long. The measured time is from the first message to the last commit."""
     broker.create(topic, (CHANNEL,))
     ingest = Ingest(broker, topic, folder, interval)
     try:
@@ -130,7 +130,7 @@ def flow(
 
 
 def warm_up(ingest: Ingest, broker: Broker, topic: str) -> None:
-    """The first batches load classes."""
+    """Let the first batches load classes."""
     with Producer(broker.tcp) as producer:
         for number in range(WARM_UPS):
             for _ in range(WARM_UP_COUNT // len(LINES)):
@@ -140,7 +140,7 @@ def warm_up(ingest: Ingest, broker: Broker, topic: str) -> None:
 
 
 def publish(broker: Broker, topic: str, rate: int, seconds: int) -> int:
-    """At an even rate, so many times a second; a late one does not make the next ones later. How many came."""
+    """Publish at an even rate, so many times a second; a late publish does not delay later ones. Return the count."""
     bodies = (LINES * (rate // TICKS // len(LINES) + 1))[: rate // TICKS]
     begun_s = time.monotonic()
     with Producer(broker.tcp) as producer:

@@ -24,14 +24,14 @@ STOP_TIMEOUT_S = 60.0
 
 
 def receive(broker: Broker, topic: str, folder: Path, count: int) -> Sample:
-    """The receiver as a service has it, with its default flags."""
+    """Run the receiver as a service, with its default flags."""
     flags = [f"--spool={folder / 'spool'}", f"--topic={topic}", f"--channel={CHANNEL}"]
     words = [sys.executable, "-m", "nsqfast.spark.receiver.main", *flags]
     return consume(broker, topic, folder, count, words, count_spooled)
 
 
 def count_spooled(folder: Path) -> int:
-    """Messages in segments."""
+    """Count messages in segments."""
     spool = folder / "spool"
     return sum(
         segment.row_count
@@ -41,7 +41,7 @@ def count_spooled(folder: Path) -> int:
 
 
 def receive_plainly(broker: Broker, topic: str, folder: Path, count: int) -> Sample | None:
-    """None where Go's program is not here."""
+    """None without Go's program."""
     program = go_tool("nsq_to_file")
     if program is None:
         return None
@@ -61,9 +61,9 @@ def consume(
     words: list[str],
     count_stored: Callable[[Path], int],
 ) -> Sample:
-    """From the moment that a paused channel is let go to the one when it has nothing left to give.
+    """Measure from unpausing a channel until it is empty.
 
-    What is on its way when the program is told to end may go back to nsqd, but nothing may be missing.
+    Messages in progress when the program is told to end may go back to nsqd, but none may be missing.
     """
     broker.create(topic, (CHANNEL,))
     post(broker, f"/channel/pause?topic={topic}&channel={CHANNEL}")

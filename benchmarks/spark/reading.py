@@ -27,7 +27,7 @@ TIMEOUT_S = 300.0
 
 
 def make_spool(folder: Path, count: int) -> Path:
-    """A spool as a receiver leaves it; made once, and never read itself."""
+    """Create a spool as a receiver leaves it; done once, and not read itself."""
     spool = folder / f"spool-{count}"
     if spool.exists():
         return spool
@@ -41,7 +41,7 @@ def make_spool(folder: Path, count: int) -> Path:
 
 
 def make_rows(first: int, count: int, begun_ns: int) -> pa.RecordBatch:
-    """Messages of a moment."""
+    """Make messages of one moment."""
     numbers = np.arange(first, first + count)
     stamps_ns = begun_ns + numbers * 1000
     return pa.record_batch(
@@ -60,7 +60,7 @@ def make_rows(first: int, count: int, begun_ns: int) -> pa.RecordBatch:
 
 
 def link_spool(spool: Path, copy: Path) -> Path:
-    """The same segments once more, of which none was released; a second name costs nothing."""
+    """Return a copy of the segments, none of them released; hard links cost nothing."""
     for path in spool.rglob("*"):
         target = copy / path.relative_to(spool)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -72,7 +72,7 @@ def link_spool(spool: Path, copy: Path) -> Path:
 
 
 def make_lines(folder: Path, count: int, files: int = TEXT_FILES) -> Path:
-    """The same messages as nsq_to_file writes them."""
+    """Write the same messages as nsq_to_file does."""
     place = folder / f"lines-{count}-{files}"
     if not place.exists():
         place.mkdir()
@@ -85,7 +85,7 @@ def make_lines(folder: Path, count: int, files: int = TEXT_FILES) -> Path:
 
 
 def read_spool(session: Any, spool: Path, place: Path, sink: str) -> Sample:
-    """One query that takes all there is; from its start to its end."""
+    """Run one query that takes all there is; measure from its start to its end."""
     stream = (
         session.readStream.format("nsq")
         .option("subscribe", TOPIC)
@@ -98,7 +98,7 @@ def read_spool(session: Any, spool: Path, place: Path, sink: str) -> Sample:
 
 
 def read_text(session: Any, lines: Path, place: Path, sink: str) -> Sample:
-    """Spark's own reader, which knows bodies and nothing else of a message."""
+    """Use Spark's own reader, which knows only the bodies of messages."""
     stream = session.readStream.format("text").option("lineSep", "\n").load(str(lines))
     return time_query(stream, place, sink)
 

@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-# Figures by name: "rate" always; "count", "cpu_us" and "latency_s" where the scenario has them.
+# Figures by name: "rate" always; "count", "cpu_us" and "latency_s" if the scenario has them.
 Sample = dict[str, float]

@@ -1,4 +1,4 @@
-"""What is measured of nsqfast with Spark, and the figures to reach."""
+"""The scenarios of nsqfast with Spark, and the figures to reach."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ RATE, CPU, LATENCY = "rate", "cpu_us", "latency_s"
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One row. `goal` is the least rate (messages a second), `limit` the most of `metric`; 0 = none is asked for."""
+    """One row. `goal` is the least rate (messages a second), `limit` the maximum of `metric`; 0 = no target."""
 
     key: str
     words: str
-    plain: str = ""  # how one does without nsqfast; "" = there is no way that loses nothing
+    plain: str = ""  # the way without nsqfast; "" = every other way loses messages
     count: int = 1_000_000
     plain_count: int = 0
     goal: float = 0.0

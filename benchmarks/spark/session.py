@@ -1,4 +1,4 @@
-"""The one session of a run: two cores, as it is set up by nobody in particular."""
+"""The only session of a run: two cores, default settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CORES = 2
 
 
 def open_session(folder: Path) -> Any:
-    """local[2]; what Spark keeps for itself goes into that folder."""
+    """local[2]; Spark's own files go into that folder."""
     from pyspark.sql import SparkSession
 
     import nsqfast.spark

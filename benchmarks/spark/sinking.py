@@ -18,14 +18,14 @@ BATCH = 500
 
 
 def make_frame(session: Any, count: int) -> Any:
-    """Bodies of SIZE bytes; they cost Spark next to nothing."""
+    """Make bodies of SIZE bytes, at hardly any cost to Spark."""
     return session.range(0, count, 1, PARTITIONS).selectExpr(
         f"cast(lpad(cast(id as string), {SIZE}, 'x') as binary) as body"
     )
 
 
 def publish(session: Any, broker: Broker, topic: str, count: int) -> Sample:
-    """With the sink's default options."""
+    """Use the sink's default options."""
 
     def write() -> None:
         (
@@ -41,7 +41,7 @@ def publish(session: Any, broker: Broker, topic: str, count: int) -> Sample:
 
 
 def publish_plainly(session: Any, broker: Broker, topic: str, count: int) -> Sample:
-    """MPUBs of 500, each awaited, as pynsq's documents have it."""
+    """Publish MPUBs of 500 and await each, as pynsq's documentation shows."""
     address = broker.tcp
 
     def write() -> None:
@@ -53,7 +53,7 @@ def publish_plainly(session: Any, broker: Broker, topic: str, count: int) -> Sam
 
 
 def publish_partition(rows: Iterator[Any], address: str, topic: str) -> None:
-    """In a worker of Spark."""
+    """Runs in a worker of Spark."""
     import nsq
     from tornado.ioloop import IOLoop
 

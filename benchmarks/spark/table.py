@@ -28,7 +28,7 @@ UNITS = {CPU: "µs", LATENCY: "s"}
 
 
 def main(arguments: list[str]) -> int:
-    """The result is the exit status."""
+    """Return the exit status."""
     if not 1 <= len(arguments) <= 2:
         print(__doc__, file=sys.stderr)
         return 2
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
 
 
 def compose(races: dict[str, Any], facts: dict[str, str]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     rounds = max(len(race["samples"][OURS]) for race in races.values())
     machine = "; ".join(f"{key}: {value}" for key, value in facts.items())
     lines = ["|  | nsqfast | wanted | the plain way | × its rate |", "|---|---|---|---|---|"]
@@ -57,7 +57,7 @@ def compose(races: dict[str, Any], facts: dict[str, str]) -> str:
 
 
 def row(scenario: Scenario, race: dict[str, Any]) -> str:
-    """One scenario."""
+    """Return the row of one scenario."""
     ours, plain = race["samples"][OURS], race["samples"].get(PLAIN)
     cells = [scenario.words, cell(scenario, ours), wanted(scenario, ours)]
     if plain:
@@ -69,7 +69,7 @@ def row(scenario: Scenario, race: dict[str, Any]) -> str:
 
 
 def cell(scenario: Scenario, samples: list[dict[str, float]]) -> str:
-    """Its rate, and what else is measured of it."""
+    """Return its rate, and its other figures."""
     text = f"{median(samples, RATE):,.0f}"
     if scenario.metric:
         text += f" ({median(samples, scenario.metric):.2f} {UNITS[scenario.metric]})"
@@ -77,7 +77,7 @@ def cell(scenario: Scenario, samples: list[dict[str, float]]) -> str:
 
 
 def wanted(scenario: Scenario, samples: list[dict[str, float]]) -> str:
-    """The goals, each with a word where it was missed."""
+    """Return the goals, each with a word if it was missed."""
     goals = []
     if scenario.goal:
         missed = "" if median(samples, RATE) >= scenario.goal else " **missed**"

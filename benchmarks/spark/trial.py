@@ -31,7 +31,7 @@ class Place:
 
 
 def run(scenario: Scenario, name: str, count: int, place: Place) -> Sample | None:
-    """None where the plain way is not to be had here. What it wrote is removed."""
+    """None if the plain way is not available. The output is removed."""
     number = next(place.numbers)
     trial = place.folder / f"trial-{number}"
     trial.mkdir()

@@ -28,7 +28,7 @@ FLAGS = ("--mem-queue-size=5000000",)
 
 @pytest.fixture
 def place(data_folder: Path) -> Iterator[Place]:
-    """nsqfast-nsqd, which is not what is measured, and a folder on the disk."""
+    """Provide nsqfast-nsqd, which is not measured, and a folder on the disk."""
     with HttpSink() as sink, Broker(implementations()[0], data_folder / "nsqd", FLAGS) as broker:
         yield Place(broker, fresh_folder(data_folder / "tools"), sink)
 

@@ -1,6 +1,7 @@
-"""An HTTP server that takes everything at little cost: python http_sink.py; its port is the first line that it prints.
+"""An HTTP server that accepts everything at little cost: python http_sink.py; its port is the first line that it
+prints.
 
-GET /count answers how many requests with a body came before.
+GET /count returns how many requests with a body it has received.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nOK"
 class Sink(asyncio.Protocol):
     """One connection."""
 
-    count = 0  # of all of them
+    count = 0  # of all connections
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by name
@@ -41,7 +42,7 @@ class Sink(asyncio.Protocol):
 
 
 async def serve() -> None:
-    """Until it is killed."""
+    """Serve until killed."""
     server = await asyncio.get_running_loop().create_server(Sink, "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()

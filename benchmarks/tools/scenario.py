@@ -1,4 +1,4 @@
-"""What is measured of the utilities: our flags, Go's flags for the same work, and the figures to reach."""
+"""The scenarios of the utilities: our flags, Go's flags for the same work, and the figures to reach."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ SIZE = 200
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One row. `rate` is the least ratio of rates, `cpu` the largest of CPU time per message; 0 = none is asked for."""
+    """One row. `rate` is the minimum ratio of rates, `cpu` the maximum of CPU time per message; 0 = no target."""
 
     key: str
     words: str
-    tool: str  # as Go has it; `replay` is ours alone
+    tool: str  # Go's name; only we have `replay`
     flags: tuple[str, ...] = ()
     go_flags: tuple[str, ...] | None = ()  # None: Go has no such tool
     count: int = 1_000_000
     go_count: int = 100_000
     rate: float = 0.0
     cpu: float = 0.0
-    rate_alone: float = 0.0  # messages a second to reach, where there is nothing to compare with
+    rate_alone: float = 0.0  # messages a second to reach, if there is nothing to compare with
 
 
 FLIGHT = "--max-in-flight=2500"

@@ -26,7 +26,7 @@ The number of messages differs, so that each runs for about a second or more. `m
 
 
 def main(arguments: list[str]) -> int:
-    """The result is the exit status."""
+    """Return the exit status."""
     if not 1 <= len(arguments) <= 2:
         print(__doc__, file=sys.stderr)
         return 2
@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
 
 
 def compose(races: dict[str, Any], facts: dict[str, str]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     rounds = max(len(race["samples"][OURS]) for race in races.values())
     machine = "; ".join(f"{key}: {value}" for key, value in facts.items())
     lines = [
@@ -57,7 +57,7 @@ def compose(races: dict[str, Any], facts: dict[str, str]) -> str:
 
 
 def row(scenario: Scenario, race: dict[str, Any]) -> str:
-    """One scenario."""
+    """Return the row of one scenario."""
     samples = race["samples"]
     cells = [scenario.words, cell(samples[OURS])]
     if GO not in samples:
@@ -74,7 +74,7 @@ def row(scenario: Scenario, race: dict[str, Any]) -> str:
 
 
 def ratio(samples: dict[str, list[dict[str, float]]], metric: str) -> float:
-    """The median of the ratios, round by round."""
+    """Return the median of the ratios, round by round."""
     pairs = zip(samples[OURS], samples[GO], strict=True)
     return statistics.median(ours[metric] / theirs[metric] for ours, theirs in pairs)
 

@@ -1,4 +1,4 @@
-"""One run of one tool: a process of its own, on a broker that is not what is measured."""
+"""One run of one tool: a process of its own, on a broker that is not measured."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SEED = 13
 
 
 def make_lines() -> list[bytes]:
-    """JSON of which half is random: more of them than gzip's window of 32 KiB holds."""
+    """Make JSON of which half is random: more than gzip's window of 32 KiB."""
     chance = random.Random(SEED)  # noqa: S311 - no secret
     head = '{"level":"info","service":"checkout","message":"order accepted","order":"%s"'
     lines = []
@@ -51,7 +51,7 @@ Sample = dict[str, float]
 
 
 class HttpSink:
-    """The server that nsq_to_http talks to."""
+    """The server that nsq_to_http sends to."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -72,7 +72,7 @@ class HttpSink:
         self._process.stdout.close()
 
     def count(self) -> int:
-        """Requests that carried something, since the start."""
+        """Return the requests with a body since the start."""
         with urllib.request.urlopen(f"{self.url}/count") as answer:  # noqa: S310 - ours
             return int(answer.read())
 
@@ -87,7 +87,7 @@ class Place:
 
 
 def command(scenario: Scenario, name: str) -> list[str] | None:
-    """The words that begin it; None where it is not here."""
+    """Return the words that begin it; None if it is not available."""
     if name == OURS:
         module = f"nsqfast.tools.{scenario.tool}.main"
         return [sys.executable, "-m", module, *scenario.flags]
@@ -98,7 +98,7 @@ def command(scenario: Scenario, name: str) -> list[str] | None:
 
 
 def run(scenario: Scenario, words: list[str], topic: str, count: int, place: Place) -> Sample:
-    """Messages a second, and microseconds of CPU that the tool spent on each."""
+    """Return messages a second, and microseconds of the tool's CPU time for each."""
     if scenario.tool in {"to_nsq", "replay"}:
         return run_publisher(scenario, words, topic, count, place)
     return run_consumer(scenario, words, topic, count, place)
@@ -110,7 +110,7 @@ def run(scenario: Scenario, words: list[str], topic: str, count: int, place: Pla
 def run_publisher(
     scenario: Scenario, words: list[str], topic: str, count: int, place: Place
 ) -> Sample:
-    """From the start of the process to its end."""
+    """Measure from the start of the process to its end."""
     broker = place.broker
     broker.create(topic, ())
     source = place.folder / f"lines-{count}.log"
@@ -145,7 +145,7 @@ def run_publisher(
 def run_consumer(
     scenario: Scenario, words: list[str], topic: str, count: int, place: Place
 ) -> Sample:
-    """From the moment that a paused channel is let go to the one when it has nothing left to give."""
+    """Measure from unpausing a channel until it is empty."""
     broker = place.broker
     broker.create(topic, (CHANNEL,))
     post(broker, f"/channel/pause?topic={topic}&channel={CHANNEL}")
@@ -185,7 +185,7 @@ def post(broker: Broker, target: str) -> None:
 
 
 def fill(address: str, topic: str, count: int) -> None:
-    """A backlog in memory."""
+    """Make a backlog in memory."""
     with Producer(address) as producer:
         for _ in range(count // BATCH):
             producer.publish_many(topic, LINES)
@@ -194,7 +194,7 @@ def fill(address: str, topic: str, count: int) -> None:
 
 
 def destination(scenario: Scenario, topic: str, place: Place) -> list[str]:
-    """Where the tool is to put it."""
+    """Return the flags for the tool's output."""
     if scenario.tool == "nsq_to_file":
         folder = place.folder / topic
         folder.mkdir()
@@ -206,12 +206,12 @@ def destination(scenario: Scenario, topic: str, place: Place) -> list[str]:
 
 
 def wait_connected(broker: Broker, topic: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Until the tool is subscribed; Go's needs a moment more for its RDY, which an unpaused channel waits for."""
+    """Wait until the tool is subscribed; Go's needs another moment for its RDY before the channel is unpaused."""
     wait(process, log, lambda: broker.stats(topic)["channels"][0]["client_count"])
 
 
 def wait_drained(broker: Broker, topic: str, process: subprocess.Popen[bytes], log: Path) -> int:
-    """Until nothing waits in the channel; returns how many are in flight then, for a file's last batch may wait."""
+    """Wait until the channel is empty; return how many are in flight then, as a file's last batch may wait."""
 
     def is_drained() -> bool:
         found = broker.stats(topic)
@@ -227,7 +227,7 @@ def wait_drained(broker: Broker, topic: str, process: subprocess.Popen[bytes], l
 def wait_handed_back(
     broker: Broker, topic: str, process: subprocess.Popen[bytes], log: Path
 ) -> int:
-    """Until nsqd has seen the end of the tool, which hands back what it had received and not yet begun."""
+    """Wait until nsqd has seen the end of the tool, which requeues what it had received and not yet begun."""
 
     def is_gone() -> bool:
         return not broker.stats(topic)["channels"][0]["client_count"]
@@ -276,7 +276,7 @@ def check(
 
 
 def count_records(folder: Path) -> int:
-    """In all files, whatever their format; the files are removed."""
+    """Count those in all files, whatever their format; remove the files."""
     total = 0
     for path in sorted(folder.rglob("*")):
         if not path.is_file():

@@ -104,7 +104,7 @@ def _fraction(value: object) -> float:
     return float(value)
 
 
-def _switch(value: object) -> bool:
+def _parse_bool(value: object) -> bool:
     if isinstance(value, str):
         try:
             return parse_bool(value)
@@ -125,7 +125,7 @@ _CONVERT = {
     "duration": _duration,
     "number": _number,
     "fraction": _fraction,
-    "switch": _switch,
+    "switch": _parse_bool,
     "text": _text,
 }
 

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 import orjson
 
-from nsqfast import __version__
 from nsqfast._ext.client.connection import ClientConnection
 from nsqfast._ext.client.consume_connection import ConsumeConnection, MessageQueue
 from nsqfast._ext.client.publish_connection import PublishConnection
@@ -27,6 +26,7 @@ from nsqfast.streams import load_snappy
 from nsqfast.streams.adapter import Adapter
 from nsqfast.streams.deflate import Deflate
 from nsqfast.streams.tls import TlsStream
+from nsqfast.version import __version__
 
 L = TypeVar("L", bound=ClientConnection)
 
@@ -198,7 +198,7 @@ async def _introduce(
     connection: ClientConnection, address: str, config: Config, context: ssl.SSLContext | None
 ) -> Features:
     connection.tell(MAGIC_V2)
-    reply = await connection.ask(_sized(b"IDENTIFY\n", identity(config)), hold=True)
+    reply = await connection.ask(_sized(b"IDENTIFY\n", identity(config)), block_after=True)
     if not reply.startswith(b"{"):
         connection.proceed()  # an old broker that negotiates nothing
         if context is not None:
@@ -206,7 +206,7 @@ async def _introduce(
         return Features()
     features = read_features(reply)
     for layer in _layers(features, address, config, context):
-        answer = connection.ask(b"", hold=True)
+        answer = connection.ask(b"", block_after=True)
         connection.put_layer(layer)
         if await answer != b"OK":
             raise ProtocolError("E_BAD_FRAME", f"{answer.result()[:60]!r} instead of OK")

@@ -18,9 +18,9 @@ from typing import Any
 
 import orjson
 
-from nsqfast import __version__
 from nsqfast.client.middleware import Middleware
 from nsqfast.extras import needs
+from nsqfast.version import __version__
 
 with needs("nsqfast.client.opentelemetry", "opentelemetry"):
     from opentelemetry import propagate, trace

@@ -160,7 +160,7 @@ class Producer(Resource):
         timeout_s = self._close_timeout_s
         try:
             async with asyncio.timeout(timeout_s):
-                await self._settle(dispatcher)
+                await self._wait_answers(dispatcher)
         except TimeoutError:
             timeout_s = 0.0
         finally:
@@ -304,7 +304,7 @@ class Producer(Resource):
         try:
             async with asyncio.timeout(timeout_s):
                 while not self._ready().ping():
-                    await self._ready().wait_link()
+                    await self._ready().wait_connection()
         except TimeoutError:
             raise NotConnectedError(
                 f"no connection in {timeout_s:g} s: {self._ready().reason}"
@@ -397,14 +397,14 @@ class Producer(Resource):
         """Return when everything sent has its answer; raise the first failure of a `send` since the last call."""
         self._check_loop()
         dispatcher = self._ready()
-        await self._settle(dispatcher)
+        await self._wait_answers(dispatcher)
         lost = dispatcher.take_lost()
         if failure := dispatcher.take_failure():
             failure.add_note(str(UndeliveredError(lost, "since the last flush")))
             raise failure
 
     @staticmethod
-    async def _settle(dispatcher: Dispatcher) -> None:
+    async def _wait_answers(dispatcher: Dispatcher) -> None:
         waiting = dispatcher.unanswered()
         while waiting:
             await asyncio.wait([waiting[-1]])

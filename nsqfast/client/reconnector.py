@@ -95,7 +95,7 @@ class Reconnector:
                 await self._connect_and_wait()
         except asyncio.CancelledError:
             if not self._is_stopping:
-                self._end_link("its event loop has ended")
+                self._end_connection("its event loop has ended")
                 self._owner.on_cancelled()
             raise
 
@@ -144,14 +144,14 @@ class Reconnector:
         else:
             self.connection.close()
             await asyncio.wait([self._task], timeout=timeout_s)
-            self._end_link("nsqd takes nothing more")
+            self._end_connection("nsqd takes nothing more")
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
         if was_connected:
             self._log.info("%s: closed", self._where)
         _done(self.tried, None)
 
-    def _end_link(self, why: str) -> None:
+    def _end_connection(self, why: str) -> None:
         if self.connection is not None:
             self.connection.fail(ConnectError(why))
 

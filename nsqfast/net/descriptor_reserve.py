@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 RESERVE_COUNT_MAX = 256  # descriptors for files, but at most a quarter of all
 FREE_COUNT = 16  # must be free before accepting resumes, so that it does not stop again at once
-LOOK_S = 0.1  # between checks for free descriptors; only while accepting is stopped
+CHECK_S = 0.1  # between checks for free descriptors; only while accepting is stopped
 TABLE_SIZE_MAX = 65_536  # half a megabyte of the kernel's memory
 
 
@@ -80,7 +80,7 @@ class DescriptorReserve:
         for stop, _ in self._listeners:
             stop()
         if self._timer is None:
-            self._timer = self._loop.call_later(LOOK_S, self._look)
+            self._timer = self._loop.call_later(CHECK_S, self._check)
         if not self._is_troubled:
             self._is_troubled = True
             log.error(
@@ -101,9 +101,9 @@ class DescriptorReserve:
             self._timer.cancel()
             self._timer = None
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         if not self._has_free():
-            self._timer = self._loop.call_later(LOOK_S, self._look)
+            self._timer = self._loop.call_later(CHECK_S, self._check)
             return
         self._timer = None
         for _, start in self._listeners:

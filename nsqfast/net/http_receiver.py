@@ -11,7 +11,7 @@ from typing import Protocol, cast
 import httptools
 
 from nsqfast._ext.core.log_quota import LogQuota
-from nsqfast._ext.core.memory import hold, is_full
+from nsqfast._ext.core.memory import charge_bytes, is_full
 from nsqfast._ext.server.http_shortcut import Shortcut
 from nsqfast.net.http_message import ACTUAL, DECLARED, Request, Response
 
@@ -62,7 +62,7 @@ class HttpReceiver:
         self._head_size = 0
         self._request: Request | None = None  # set when its headers are complete
         self._body: bytes | bytearray = b""
-        self._held_size = 0  # of a body that came in pieces
+        self._charged_size = 0  # of a body that came in pieces
         self._body_size = 0
         self._body_size_max = 0
         self._steps = (
@@ -173,8 +173,8 @@ class HttpReceiver:
             return
         if is_full():
             self._refuse(503, NO_MEMORY)
-        hold(len(body))
-        self._held_size += len(body)
+        charge_bytes(len(body))
+        self._charged_size += len(body)
         if isinstance(self._body, bytearray):
             self._body += body
         else:
@@ -198,9 +198,9 @@ class HttpReceiver:
 
     def _drop_body(self) -> None:
         self._body = b""
-        if self._held_size:
-            hold(-self._held_size)
-            self._held_size = 0
+        if self._charged_size:
+            charge_bytes(-self._charged_size)
+            self._charged_size = 0
 
     # refusing
 

@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any, cast
 
-from nsqfast._ext.core.memory import hold
+from nsqfast._ext.core.memory import charge_bytes
 from nsqfast.gotext import format_address
 from nsqfast.streams.adapter import StreamError
 from nsqfast.streams.tls import NOT_TLS, TlsStream
@@ -45,7 +45,7 @@ class TlsProtocol(asyncio.Protocol):
         self._has_ended = False  # our side; later input is not read
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        hold(self._stream.size)
+        charge_bytes(self._stream.size)
         self._transport = cast("asyncio.Transport", transport)
         self._peer = format_address(transport.get_extra_info("peername"))
         if self._connections is not None:
@@ -104,7 +104,7 @@ class TlsProtocol(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        hold(-self._stream.size)
+        charge_bytes(-self._stream.size)
         if self._connections is not None:
             self._connections.discard(self)
         if self._timer is not None:

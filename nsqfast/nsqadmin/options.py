@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from nsqfast.command_line import parse_options
 from nsqfast.logs import FORMAT, FORMAT_HELP, FORMATS, LEVEL, LEVEL_HELP, LEVELS, LOG_PREFIX_HELP
 from nsqfast.options import BOOL, DURATION, FLOAT, INT, STRING, STRINGS, option
-from nsqfast.versions import nsq_line, own_line
+from nsqfast.version import nsq_line, own_line
 
 PROGRAM = "nsqadmin"
 # Without effect in nsqadmin 1.3.0, and so here.

@@ -22,7 +22,7 @@ from nsqfast.nsqadmin.options import OPEN_ADVICE, VERSION_LINE, Options
 from nsqfast.nsqadmin.upstream.client import Upstream
 from nsqfast.nsqadmin.web.app import make_app
 from nsqfast.nsqadmin.web.urls import Urls
-from nsqfast.versions import own_line
+from nsqfast.version import own_line
 
 log = logging.getLogger("nsqadmin")
 

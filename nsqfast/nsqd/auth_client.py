@@ -17,13 +17,13 @@ from urllib.parse import urlencode
 import aiohttp
 from yarl import URL
 
-from nsqfast import NSQ_VERSION
 from nsqfast.gotext import os_error
 from nsqfast.net.http_reply import encode_json
 from nsqfast.net.masks import place_of
 from nsqfast.net.tls import client_context
 from nsqfast.nsqd.auth import AuthError, Grant, read_grant
 from nsqfast.nsqd.options import Options
+from nsqfast.version import NSQ_VERSION
 
 log = logging.getLogger("nsqd")
 

@@ -4,7 +4,6 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 
-from nsqfast import NSQ_VERSION, __version__
 from nsqfast._ext.broker.channel import Channel
 from nsqfast._ext.broker.topic import Topic
 from nsqfast.names import is_valid_name
@@ -22,6 +21,7 @@ from nsqfast.net.http_reply import (
 from nsqfast.net.http_routes import INTERNAL_ERROR
 from nsqfast.nsqd.broker import Broker
 from nsqfast.nsqd.http_publish import admit
+from nsqfast.version import NSQ_VERSION, __version__
 
 EMPTY = text_answer("")
 

@@ -25,7 +25,7 @@ from nsqfast.nsqd.stats_json import json_pieces
 from nsqfast.nsqd.stats_text import text_pieces
 
 if TYPE_CHECKING:  # importing these would slow down every start
-    from nsqfast.nsqd.http_auth import HttpGuard
+    from nsqfast.nsqd.http_auth import HttpAuth
     from nsqfast.nsqd.metrics import Metrics
 
 log = logging.getLogger("nsqd")
@@ -59,8 +59,8 @@ class HttpApi:
         self._routes = _routes(broker, publisher, self._stats)
         self._refuses_plain = is_plain and broker.options.tls_required == TLS_REQUIRED
         self._serves_admin = serves_admin
-        self._guard = _guard(broker, is_plain)
-        closes = self._refuses_plain or self._guard is not None
+        self._auth = _make_auth(broker, is_plain)
+        closes = self._refuses_plain or self._auth is not None
         self.shortcut = None if closes else publisher.shortcut()
 
     def limit(self, method: str, path: str) -> int:
@@ -78,8 +78,8 @@ class HttpApi:
         if route.is_admin and not self._serves_admin:
             self._routes.log_access(request, ADMIN_ONLY, begun_ns)
             return ADMIN_ONLY
-        if self._guard is not None and route.need:
-            refusal = self._guard.check(request, route.need)
+        if self._auth is not None and route.need:
+            refusal = self._auth.check(request, route.need)
             if refusal is not None and not isinstance(refusal, Response):
                 return self._run_later(route, request, refusal, begun_ns)
         else:
@@ -201,13 +201,13 @@ def _routes(
     return routes
 
 
-def _guard(broker: Broker, is_plain: bool) -> "HttpGuard | None":
+def _make_auth(broker: Broker, is_plain: bool) -> "HttpAuth | None":
     if not broker.options.http_auth_required:
         return None
     assert broker.auth is not None, "validate() wants an auth server"
-    from nsqfast.nsqd.http_auth import HttpGuard
+    from nsqfast.nsqd.http_auth import HttpAuth
 
-    return HttpGuard(broker.auth, is_tls=not is_plain)
+    return HttpAuth(broker.auth, is_tls=not is_plain)
 
 
 def _load_metrics() -> "type[Metrics]":

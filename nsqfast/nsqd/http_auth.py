@@ -49,8 +49,8 @@ class _Kept(NamedTuple):
     until_ns: int
 
 
-class HttpGuard:
-    """The guard of one listener; `is_tls` is reported to the auth servers."""
+class HttpAuth:
+    """Authorizes the requests of one listener; `is_tls` is reported to the auth servers."""
 
     def __init__(self, client: AuthClient, *, is_tls: bool) -> None:
         self._client = client

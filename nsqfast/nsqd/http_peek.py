@@ -161,7 +161,7 @@ async def _encode_messages(snapshot: Snapshot) -> list[bytes]:
         encoded.append(encode_json(_message(snapshot.row(index), snapshot.taken_ns)))
         size += len(encoded[-1])
         if size >= ANSWER_SIZE_MAX and index + 1 < count:
-            snapshot.cut(index + 1)
+            snapshot.keep_first(index + 1)
             break
         if time.perf_counter() >= due_s:
             await asyncio.sleep(0)

@@ -9,7 +9,7 @@ from nsqfast._ext.broker.mpub_bodies import Bodies
 from nsqfast._ext.broker.registry import Registry
 from nsqfast._ext.broker.topic import Topic
 from nsqfast._ext.core.budget import Part
-from nsqfast._ext.core.memory import hold
+from nsqfast._ext.core.memory import charge_bytes
 from nsqfast._ext.server.http_shortcut import Shortcut
 from nsqfast.errors import ProtocolError, PublishError
 from nsqfast.gotext import INT64_MAX
@@ -79,14 +79,14 @@ class Publisher:
 
     async def _put_later(self, bodies: Bodies, topic: Topic, size: int) -> Response:
         """Publish one request at a time, a part in each turn; answers after the last message."""
-        hold(size)
+        charge_bytes(size)
         try:
             async with self._line:
                 answer = await self._put_in_parts(bodies, topic)
         except (ProtocolError, PublishError) as error:
             return _refuse(error)
         finally:
-            hold(-size)
+            charge_bytes(-size)
         return answer if isinstance(answer, Response) else await answer
 
     async def _put_in_parts(self, bodies: Bodies, topic: Topic) -> Response | Awaitable[Response]:

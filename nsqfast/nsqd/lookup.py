@@ -9,7 +9,6 @@ from typing import Any
 
 import orjson
 
-from nsqfast import NSQ_VERSION
 from nsqfast._ext.broker.registry import Registry
 from nsqfast._ext.broker.topic import Topic
 from nsqfast._ext.core.budget import Part
@@ -18,6 +17,7 @@ from nsqfast.names import is_ephemeral, is_valid_name
 from nsqfast.net.masks import masked
 from nsqfast.nsqd.lookup_peer import LookupdError, LookupPeer, Name, register, unregister
 from nsqfast.nsqd.options import Options
+from nsqfast.version import NSQ_VERSION
 
 log = logging.getLogger("nsqd")
 

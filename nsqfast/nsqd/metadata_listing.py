@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from nsqfast import NSQ_VERSION
+from nsqfast.version import NSQ_VERSION
 
 if TYPE_CHECKING:
     from nsqfast._ext.broker.registry import Registry

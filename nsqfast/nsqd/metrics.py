@@ -23,7 +23,6 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from nsqfast import NSQ_VERSION, __version__
 from nsqfast._ext.broker.channel import Channel
 from nsqfast._ext.broker.topic import Topic
 from nsqfast._ext.core.memory import used_bytes
@@ -39,6 +38,7 @@ from nsqfast.stats.prometheus import (
     histogram_metric,
     histogram_series,
 )
+from nsqfast.version import NSQ_VERSION, __version__
 
 # How long the loop may be blocked at a time.
 SLICE_S = 0.001

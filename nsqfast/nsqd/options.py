@@ -22,7 +22,7 @@ from nsqfast.options import (
     option,
     words,
 )
-from nsqfast.versions import nsq_line, own_line
+from nsqfast.version import nsq_line, own_line
 
 PROGRAM = "nsqd"
 # Without effect in nsqd 1.3.0, and so here.
@@ -95,8 +95,8 @@ class Options:
     https_address: str = option(
         STRING, "0.0.0.0:4152", "listen for HTTPS clients on this <addr>:<port>, given a certificate; empty = off")
     http_admin_address: str = option(
-        STRING, "", "serve /config, /debug, delete, empty and pause on this <addr>:<port> or <path>, and nowhere else; "
-        "empty = on the HTTP and HTTPS addresses")
+        STRING, "", "serve /config, /debug, /drain, delete, empty and pause here (<addr>:<port> or <path>) and "
+        "nowhere else; empty = on the HTTP and HTTPS addresses")
 
     nsqlookupd_tcp_addresses: list[str] | None = option(
         STRINGS, None, "TCP <addr>:<port> of an nsqlookupd to register with (repeatable)",

@@ -43,7 +43,7 @@ from nsqfast.nsqd.progress import StopProgress
 from nsqfast.nsqd.refusals import refuse_http, refuse_tcp
 from nsqfast.nsqd.statsd import Statsd
 from nsqfast.nsqd.timers import DeadlineTimer, LagProbe
-from nsqfast.versions import own_line
+from nsqfast.version import own_line
 
 if TYPE_CHECKING:
     import socket

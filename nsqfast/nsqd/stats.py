@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from nsqfast import NSQ_VERSION
 from nsqfast._ext.broker.channel import Channel
 from nsqfast._ext.broker.registry import Registry
 from nsqfast._ext.broker.topic import Topic
 from nsqfast._ext.core.latency import summarize
 from nsqfast._ext.server.session import Session
 from nsqfast.stats.memory import memory_stats
+from nsqfast.version import NSQ_VERSION
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from nsqfast import NSQ_VERSION, __version__
 from nsqfast._ext.server.http_shortcut import Shortcut
 from nsqfast.net.http_message import JSON, Request, Response
 from nsqfast.net.http_reply import (
@@ -32,6 +31,7 @@ from nsqfast.net.parts import Parts
 from nsqfast.nsqlookupd.lookupd import Lookupd
 from nsqfast.nsqlookupd.peer import Peer
 from nsqfast.nsqlookupd.registry import Registry
+from nsqfast.version import NSQ_VERSION, __version__
 
 if TYPE_CHECKING:
     from nsqfast.nsqlookupd.metrics import Metrics

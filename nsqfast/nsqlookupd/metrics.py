@@ -13,12 +13,12 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from nsqfast import NSQ_VERSION, __version__
 from nsqfast.net.http_message import Response
 from nsqfast.nsqlookupd.lookupd import Lookupd
 from nsqfast.stats.connections import connection_metrics
 from nsqfast.stats.process import process_metrics
 from nsqfast.stats.prometheus import Format
+from nsqfast.version import NSQ_VERSION, __version__
 
 
 class Metrics:

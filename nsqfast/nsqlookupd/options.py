@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from nsqfast.command_line import parse_options
 from nsqfast.logs import FORMAT, FORMAT_HELP, FORMATS, LEVEL, LEVEL_HELP, LEVELS, LOG_PREFIX_HELP
 from nsqfast.options import BOOL, DURATION, STRING, option
-from nsqfast.versions import nsq_line, own_line
+from nsqfast.version import nsq_line, own_line
 
 PROGRAM = "nsqlookupd"
 # Without effect in nsqlookupd 1.3.0, and so here.

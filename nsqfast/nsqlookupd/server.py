@@ -10,7 +10,6 @@ from functools import partial
 
 import orjson
 
-from nsqfast import NSQ_VERSION
 from nsqfast.errors import OptionsError
 from nsqfast.net import addresses
 from nsqfast.net.descriptor_reserve import DescriptorReserve
@@ -22,7 +21,7 @@ from nsqfast.nsqlookupd.options import OPEN_ADVICE, VERSION_LINE, Options
 from nsqfast.nsqlookupd.registry import Registry
 from nsqfast.nsqlookupd.session import Desk
 from nsqfast.nsqlookupd.tcp import Connection
-from nsqfast.versions import own_line
+from nsqfast.version import NSQ_VERSION, own_line
 
 log = logging.getLogger("nsqlookupd")
 

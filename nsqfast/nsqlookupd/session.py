@@ -25,11 +25,10 @@ from nsqfast.names import is_valid_name
 from nsqfast.net.turns import Turns
 from nsqfast.nsqlookupd.peer import Peer, identify
 from nsqfast.nsqlookupd.registry import Registry
-from nsqfast.protocol import LINE_SIZE_MAX, MAGIC_V1
+from nsqfast.protocol import LENGTH_SIZE, LINE_SIZE_MAX, MAGIC_V1
 
 log = logging.getLogger("nsqlookupd")
 
-SIZE_SIZE = 4
 # An IDENTIFY has some 300 bytes.
 BODY_SIZE_MAX = 64 * 1024
 
@@ -140,7 +139,7 @@ class Session:
                 magic = self._take(len(MAGIC_V1))
                 return None if magic is None else self._begin(magic)
             case State.SIZE:
-                size = self._take(SIZE_SIZE)
+                size = self._take(LENGTH_SIZE)
                 return None if size is None else self._expect_body(size)
             case State.BODY:
                 body = self._take(self._body_size)
@@ -184,11 +183,11 @@ class Session:
                 return self._ping()
             case b"REGISTER":
                 self._desk.commands["REGISTER"] += 1
-                self._registry.register(*self._named("REGISTER", words))
+                self._registry.register(*self._parse_names("REGISTER", words))
                 return OK
             case b"UNREGISTER":
                 self._desk.commands["UNREGISTER"] += 1
-                self._registry.unregister(*self._named("UNREGISTER", words))
+                self._registry.unregister(*self._parse_names("UNREGISTER", words))
                 return OK
             case b"IDENTIFY":
                 if self._peer is not None:
@@ -231,8 +230,8 @@ class Session:
         self.state = State.LINE
         return encode(self._desk.identity)
 
-    def _named(self, command: str, words: list[bytes]) -> tuple[Peer, str, str]:
-        """The peer, and the topic and the channel (or "") that a command names."""
+    def _parse_names(self, command: str, words: list[bytes]) -> tuple[Peer, str, str]:
+        """Return the peer, and the topic and the channel (or "") that a command names."""
         if self._peer is None:
             raise ProtocolError("E_INVALID", "client must IDENTIFY")
         if not words:

@@ -24,7 +24,7 @@ __all__ = ["PackageMissingError", "register", "release"]
 def release(spool_dir: "str | os.PathLike[str]") -> int:
     """Release what the last spark.read of that spool was given, so that the next one is given what came after.
 
-    The number of messages. SpoolError: a query reads the spool, or it is none.
+    Return the number of messages. SpoolError: a query reads the spool, or it is not one.
     """
     from nsqfast.spark.source.batch import release as release_handout
 
@@ -32,7 +32,7 @@ def release(spool_dir: "str | os.PathLike[str]") -> int:
 
 
 def register(spark: "SparkSession") -> None:
-    """Make format("nsq") known to this session; PackageMissingError: there is no pyspark."""
+    """Make format("nsq") known to this session; PackageMissingError without pyspark."""
     from nsqfast.spark.datasource import NsqDataSource
     from nsqfast.spark.workers import warn_of_other_python
 

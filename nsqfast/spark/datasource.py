@@ -1,7 +1,7 @@
-"""What Spark asks for when it is given format("nsq").
+"""What Spark gets for format("nsq").
 
-Spark imports this module in processes of many kinds, also to look which sources there are. It therefore imports nothing
-but pyspark; what reads and what writes is imported when it is asked for.
+Spark imports this module in processes of many kinds, also to list the available sources. It therefore imports only
+pyspark; readers and writers are imported when they are requested.
 """
 
 import uuid
@@ -26,9 +26,9 @@ NAME = "nsq"
 
 
 class NsqDataSource(DataSource):
-    """The names of the parameters are Spark's, which gives some of them by name.
+    """The names of the parameters are Spark's, which passes some of them by name.
 
-    Spark makes one for each load(), and hands it on to other processes.
+    Spark creates one for each load(), and passes it on to other processes.
     """
 
     def __init__(self, options: dict[str, str]) -> None:
@@ -37,40 +37,40 @@ class NsqDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """For format(...)."""
+        """The name for format(...)."""
         return NAME
 
     @errors_as_lines()
     def schema(self) -> str:
-        """Of what is read."""
+        """The schema of what is read."""
         from nsqfast.spark.source.options import SCHEMA_DDL, SourceOptions
 
-        # What is wrong with the options is said by load(), not only by what reads.
+        # So that load() reports wrong options, not only the reader.
         SourceOptions.parse(self.options)
         return SCHEMA_DDL
 
     @errors_as_lines()
     def reader(self, schema: "StructType") -> DataSourceReader:
-        """For spark.read."""
+        """Return the reader of spark.read."""
         from nsqfast.spark.source.batch import NsqBatchReader
 
         return NsqBatchReader(self.options, schema, self._load)
 
     @errors_as_lines()
     def streamReader(self, schema: "StructType") -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """For spark.readStream."""
+        """Return the reader of spark.readStream."""
         from nsqfast.spark.source.stream import NsqStreamReader
 
         return NsqStreamReader(self.options, schema)
 
     def writer(self, schema: "StructType", overwrite: bool) -> DataSourceWriter:
-        """For df.write; OptionsError says what is wrong with the options or the columns."""
+        """Return the writer of df.write; OptionsError says what is wrong with the options or the columns."""
         from nsqfast.spark.sink.writer import NsqBatchWriter
 
         return NsqBatchWriter(self.options, schema, overwrite)
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
-        """For df.writeStream; likewise."""
+        """Return the writer of df.writeStream; otherwise like `writer`."""
         from nsqfast.spark.sink.writer import make_stream_writer
 
         return make_stream_writer(self.options, schema, overwrite)

@@ -1,4 +1,4 @@
-"""What the operator can mend reaches him as one line, not behind Spark's traceback."""
+"""Reports what the operator can fix as one line, without Spark's traceback."""
 
 import contextlib
 import os
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from nsqfast.errors import NsqfastError
 
-# So begin variables that Spark gives to the processes that it starts for Python, and to nobody else.
+# Variables with this prefix exist only in the Python processes that Spark starts.
 WORKER_PREFIX = "PYTHON_WORKER_FACTORY_"
 HIDE_VARIABLE = "SPARK_HIDE_TRACEBACK"
 
@@ -18,7 +18,7 @@ def is_spark_process() -> bool:
 
 @contextlib.contextmanager
 def errors_as_lines() -> Iterator[None]:
-    """Around what Spark calls in a process of its own, which ends with the error and so hides nobody else's."""
+    """Wrap what Spark calls in a process of its own; the error ends that process, so it hides no other error."""
     try:
         yield
     except NsqfastError:

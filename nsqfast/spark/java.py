@@ -1,4 +1,4 @@
-"""The Java runtime that Spark starts: where it is, and whether it is new enough."""
+"""The Java runtime that Spark starts: its location and version."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from nsqfast.errors import OptionsError
 
-MAJOR_MIN = 17  # of all PySpark 4
+MAJOR_MIN = 17  # required by all PySpark 4
 ANSWER_TIMEOUT_S = 30.0
 CURE = "apt install openjdk-17-jre-headless, or set JAVA_HOME to where one is"
 
@@ -26,14 +26,14 @@ class JavaMissingError(OptionsError):
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """`path` is that of the program."""
+    """`path` is the program's."""
 
     path: str
     major: int
 
 
 def find_java(environ: Mapping[str, str] | None = None) -> Java:
-    """The one that Spark would start: that of JAVA_HOME if it is set, else the first on PATH. JavaMissingError."""
+    """Return the one that Spark would start: that of JAVA_HOME if set, else the first on PATH. JavaMissingError."""
     environ = os.environ if environ is None else environ
     home = environ.get("JAVA_HOME", "")
     if home:
@@ -51,7 +51,7 @@ def find_java(environ: Mapping[str, str] | None = None) -> Java:
 
 
 def _major(path: str) -> int:
-    """What `java -version` says; it does so on stderr."""
+    """Parse the output of `java -version`, which goes to stderr."""
     try:
         answer = subprocess.run(  # noqa: S603 - the operator's own Java
             [path, "-version"],

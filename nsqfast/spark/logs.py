@@ -1,4 +1,4 @@
-"""Log lines of the Python processes that Spark starts; nobody else sets them up."""
+"""Logging in the Python processes that Spark starts, which nobody else configures."""
 
 import logging
 
@@ -6,7 +6,7 @@ log = logging.getLogger("nsqfast.spark")
 
 
 def set_up_worker_log() -> None:
-    """Have what nsqfast says written to stderr, from INFO on, if nobody has asked for something else.
+    """Write nsqfast's log to stderr, from INFO on, unless it is configured already.
 
     A worker's stderr is that of its executor, and with a local master that of the driver.
     """

@@ -1,4 +1,4 @@
-"""Which Python Spark starts for its workers, and for the data source itself."""
+"""The Python that Spark starts for its workers, and for the data source itself."""
 
 import os
 import shutil
@@ -12,11 +12,11 @@ from nsqfast.spark.logs import log
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PLAIN = "python3"  # what Spark starts unless PYSPARK_PYTHON says otherwise
+PLAIN = "python3"  # Spark's default, unless PYSPARK_PYTHON is set
 
 
 def find_other_python(environ: Mapping[str, str], executable: str) -> str | None:
-    """The program of the workers, unless it stands in the same folder as this one: it may lack nsqfast."""
+    """Return the workers' program, unless it is in the same folder as this one: it may lack nsqfast."""
     named = environ.get("PYSPARK_PYTHON") or PLAIN
     found = shutil.which(named, path=environ.get("PATH", ""))
     if found is not None and Path(found).parent == Path(executable).parent:
@@ -25,7 +25,7 @@ def find_other_python(environ: Mapping[str, str], executable: str) -> str | None
 
 
 def warn_of_other_python(spark: "SparkSession") -> None:
-    """Say in one line that Spark's error is going to be a missing module. On a cluster that is for others to know."""
+    """Warn in one line that Spark's error will be a missing module. For a cluster this cannot be checked here."""
     context = getattr(spark, "sparkContext", None)
     if context is None or not str(context.master).startswith("local"):
         return

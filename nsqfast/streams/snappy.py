@@ -28,7 +28,7 @@ class Snappy(Adapter):
         self._skip_size = 0  # remaining bytes of a chunk that is skipped
 
     @property
-    def held(self) -> int:
+    def incomplete_size(self) -> int:
         """Bytes of an incomplete chunk."""
         return len(self._waiting)
 

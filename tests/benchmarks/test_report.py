@@ -6,11 +6,12 @@ import json
 import pytest
 
 import report
-from reporting import words
+from reporting import charts, words
 from reporting.document import NO_GO, NO_WRK, compose
 from reporting.records import UnreadableError, read_run
 from server.implementation import NO_GO as NO_GO_HERE
 from server.scenario import LATENCY, OTHER, SIZES, Row, Target, at_least, at_most, cpu_at_most
+from support.server import ROOT
 
 PNG = b"\x89PNG\r\n"
 
@@ -38,7 +39,12 @@ def benchmark(rows):
 
 
 MPUB = server_row(
-    Row("MPUB", "nsqfast-bench", "memory", targets=(at_least(2), cpu_at_most(0.25))),
+    Row(
+        "MPUB 200 × 200 B, 2 connections",
+        "nsqfast-bench",
+        "memory",
+        targets=(at_least(2), cpu_at_most(0.25)),
+    ),
     nsqfast=[load(4e6, 0.2), load(5e6, 0.3, 0.4), load(6e6, 0.3, 0.4)],
     go=[load(1e6, 0.8), load(1e6, 0.8), load(1e6, 0.8)],
     null=[load(9e6, 0.1)],
@@ -160,12 +166,22 @@ def test_writes_text_and_charts(write, tmp_path, capsys):
     folder = tmp_path / "results"
     assert report.main([str(tmp_path / "bench.json"), str(folder)]) == 0
     assert capsys.readouterr().out.strip() == str(folder / "REPORT.md")
-    charts = {"throughput.png", "cpu.png", "sizes.png", "latency.png"}
-    assert {path.name for path in folder.iterdir()} == {"REPORT.md", *charts}
+    names = {"summary.png", "throughput.png", "cpu.png", "sizes.png", "latency.png"}
+    assert {path.name for path in folder.iterdir()} == {"REPORT.md", *names}
     text = (folder / "REPORT.md").read_text()
-    for name in charts:
+    for name in names:
         assert (folder / name).read_bytes().startswith(PNG)
         assert f"({name})" in text
+
+
+def test_the_summary_is_of_rows_that_there_are():
+    text = (ROOT / "benchmarks" / "results" / "REPORT.md").read_text(encoding="utf-8")
+    rows = {
+        (cells[0], cells[2])
+        for cells in (line.strip("| ").split(" | ") for line in text.splitlines())
+        if len(cells) > 2
+    }
+    assert charts.SUMMARY.keys() <= rows
 
 
 def test_no_charts_of_nothing(write, tmp_path):

@@ -147,6 +147,7 @@ Producer(sys.argv[1], config=Config(snappy=True)).start()
 """
 FEATURES = {
     "from nsqfast.client import ArrayBatch": ("ArrayBatch", "numpy", "arrays"),
+    "from nsqfast import ArrayBatch": ("ArrayBatch", "numpy", "arrays"),
     ARRAYS: ("arrays()", "numpy", "arrays"),
     SNAPPY: ("snappy", "cramjam", "snappy"),
     "import nsqfast.client.opentelemetry": (
@@ -169,10 +170,19 @@ def test_a_feature_without_its_extra_says_so_in_one_line(plain, broker, text):
 
 
 def test_a_star_needs_nothing(plain):
-    done = run_with(
-        plain, "-", text="from nsqfast.client import *\nfrom nsqfast.client.sync import *"
-    )
+    modules = ("nsqfast", "nsqfast.client", "nsqfast.client.sync")
+    done = run_with(plain, "-", text="\n".join(f"from {each} import *" for each in modules))
     assert done.returncode == 0, done.stderr
+
+
+def test_the_overview_says_what_each_program_lacks(plain):
+    done = run_with(plain, "-m", "nsqfast.__main__")
+    assert (done.returncode, done.stderr) == (0, "")
+    programs = [line for line in done.stdout.splitlines() if line.startswith("  nsqfast-")]
+    assert len(programs) == len(read_project()["scripts"])
+    assert all(" lacks " in line for line in programs)
+    assert re.search(r"^  uvloop +not installed$", done.stdout, re.MULTILINE)
+    assert re.search(r"^  aiohttp +\d", done.stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

@@ -130,9 +130,9 @@ def test_heap(standing):
 def test_line(standing, scattered, is_mixed):
     before = loops.InFlightQueueLoop(standing, 0, is_mixed).drain()
     line = loops.InFlightQueueLoop(standing, 0, is_mixed)
-    grown_ns = line.settle(3 * standing, scattered)
+    grown_ns = line.remove_and_push(3 * standing, scattered)
     after = line.drain()
-    assert line.settle(1, scattered) == 0
+    assert line.remove_and_push(1, scattered) == 0
     assert len(before) == len(after) == standing
     assert after == sorted(after)
     assert grown_ns == sum(after) - sum(before) > 0
@@ -148,7 +148,7 @@ def test_line(standing, scattered, is_mixed):
 def test_table(standing, scattered):
     table = loops.TableLoop(standing, 10)
     assert table.find(2000, scattered) == 2000
-    assert table.settle(2000, scattered) == 2000
+    assert table.find_remove_insert(2000, scattered) == 2000
     # All of them are there, the new ids included.
     assert table.find(standing, False) == len(table) == standing
 

@@ -4,7 +4,7 @@ import json
 import os
 
 import pytest
-from nsqfast._ext.core.memory import hold, set_ceiling, used_bytes
+from nsqfast._ext.core.memory import charge_bytes, set_ceiling, used_bytes
 from nsqfast._ext.dev.probes import let_pass, pool_slabs
 from nsqfast._ext.protocol.frame import FrameDecoder
 
@@ -430,9 +430,9 @@ def test_what_compresses_counts_as_memory_while_the_client_is_connected(registry
 @pytest.fixture
 def no_memory(registry):
     set_ceiling(1 << 30)
-    hold(1 << 30)
+    charge_bytes(1 << 30)
     yield
-    hold(-(1 << 30))
+    charge_bytes(-(1 << 30))
     set_ceiling(0)
 
 

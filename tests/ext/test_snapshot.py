@@ -365,7 +365,7 @@ def test_what_is_cut_off_a_snapshot_is_in_the_next(open_registry, memory):
             while offset is not None:
                 snapshot = complete(channel, limit=10, offset=offset, needle=needle)
                 if len(snapshot) > count:
-                    snapshot.cut(count)
+                    snapshot.keep_first(count)
                     assert not snapshot.is_complete
                     assert snapshot.remark == "no more bodies fit into one answer"
                     assert snapshot.next_offset == offset + snapshot.scanned

@@ -47,7 +47,7 @@ def turn(registry):
 def end_batch(registry):
     """What the end of all fsyncs brings in its turn."""
     for _ in range(2):  # one may be on its way, and ours starts when that one is done
-        registry.syncer.kick()
+        registry.syncer.start_batch()
         registry.syncer.wait(registry.syncer.open_ticket - 1)
     registry.on_synced()
 

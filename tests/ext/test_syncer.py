@@ -38,7 +38,7 @@ def test_one_batch(syncer, data_fd):
 
 def test_next_batch_gathers_and_is_started_by_the_result(syncer, data_fd):
     first = syncer.request_fd(data_fd)
-    syncer.kick()
+    syncer.start_batch()
     second = syncer.request_fd(data_fd)
     assert second == first + 1
     while syncer.done_ticket < second:
@@ -52,7 +52,7 @@ def test_pending_is_told_once_per_batch(syncer, data_fd):
     syncer.on_pending = lambda: told.append(syncer.open_ticket)
     for _ in range(3):
         syncer.request_fd(data_fd)
-    syncer.kick()
+    syncer.start_batch()
     syncer.request_fd(data_fd)
     assert told == [1, 2]
 

@@ -23,7 +23,7 @@ SIZE_MAX = 40_000_000
 NSQFAST_SIZE = 14_000_000  # of the wheel of nsqfast itself, unpacked, and compiled Python with it
 # Where each part begins; what is behind `needs(...)` counts for the extra that it names.
 PARTS = {
-    PLAIN: ("nsqfast.client", "nsqfast.client.sync"),
+    PLAIN: ("nsqfast.__main__", "nsqfast.client", "nsqfast.client.sync"),
     "opentelemetry": ("nsqfast.client.opentelemetry",),
     "admin": ("nsqfast.nsqadmin.main",),
     "spark": (

@@ -32,8 +32,9 @@ def read_map(text: str) -> list[str]:
     return names
 
 
-# Left of another means below it. A package (nsqfast.net) is one entry; inside it imports are free.
-LAYERS = ["nsqfast", *read_map(MAP.read_text(encoding="utf-8"))]
+# Left of another means below it. A package (nsqfast.net) is one entry; inside it imports are free. The package itself
+# stands above all: it exports what the client has.
+LAYERS = [*read_map(MAP.read_text(encoding="utf-8")), "nsqfast"]
 RANKS = {name: rank for rank, name in enumerate(LAYERS)}
 
 
@@ -50,13 +51,13 @@ def layer_of(module: str) -> str | None:
 
 def targets(module: str, names: list[str]) -> set[str]:
     """What `from module import names` reaches: a name may be a module of its own."""
+    whole = layer_of(module)
     layers = {
         layer_of(f"{module}.{name}")
         for name in names
         if module == "nsqfast" or module.startswith("nsqfast._ext.")
-    }
-    known = {layer for layer in layers if layer in RANKS}
-    return known or {layer for layer in [layer_of(module)] if layer}
+    } or {whole}
+    return {layer if layer in RANKS else whole for layer in layers} - {None}
 
 
 def find_layers(imports: Iterable[Import]) -> set[str]:
@@ -91,6 +92,8 @@ def test_imports_point_down(path):
             ["nsqfast._ext.core.ring"],
         ),
         ("nsqfast.nsqd", "from nsqfast._ext.server import session\nimport asyncio", []),
+        ("nsqfast.client", "from nsqfast import errors, NSQ_VERSION", ["nsqfast"]),
+        ("nsqfast", "def f():\n    from nsqfast.client import Producer", []),
     ],
 )
 def test_finds_upward_imports_of_python(own, text, expected):

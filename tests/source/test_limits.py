@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from nsqfast import protocol
+from nsqfast import identify, protocol
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMITS = (ROOT / "_ext" / "core" / "limits.pxd").read_text(encoding="utf-8")
@@ -27,6 +27,11 @@ def test_python_has_the_same_numbers():
     assert ours
     assert ours == {name: limits[name] for name in ours}
     assert {len(protocol.MAGIC_V1), len(protocol.MAGIC_V2)} == {limits["MAGIC_SIZE"]}
+
+
+def test_python_has_the_same_heartbeat():
+    found = re.search(r"NSQ_HEARTBEAT_DEFAULT_NS \((\d+) \* NSQ_SECOND_NS\)", LIMITS)
+    assert int(found[1]) * 10**9 == identify.HEARTBEAT_NS
 
 
 def test_relations():

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from nsqfast.spark.sink.options import SinkOptions
-from nsqfast.spark.sink.rows import RowError, cut, read_rows
+from nsqfast.spark.sink.rows import RowError, cut_publishes, read_rows
 
 OPTIONS = SinkOptions(addresses=("a:1",), topic="t", message_size_max=100, defer_ms_max=1000)
 
@@ -21,7 +21,7 @@ def make_batch(bodies, kind=None, **columns):
 def published(batch, options=OPTIONS):
     """(topic, body, delay) of each message, by publish."""
     found = []
-    for publish in cut(read_rows(batch, options), options):
+    for publish in cut_publishes(read_rows(batch, options), options):
         bodies = publish.bodies.bodies()
         delays = publish.delays_ms or [0] * len(bodies)
         assert publish.count == len(bodies)
@@ -157,4 +157,4 @@ def test_many_topics_are_cut_in_one_pass():
     rows = read_rows(batch, OPTIONS)
     assert len(rows.topics) == count
     assert np.array_equal(rows.numbers, np.arange(count))
-    assert sum(publish.count for publish in cut(rows, OPTIONS)) == count
+    assert sum(publish.count for publish in cut_publishes(rows, OPTIONS)) == count

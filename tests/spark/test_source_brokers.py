@@ -11,7 +11,7 @@ import pytest
 from nsqfast.client.sync import Producer
 from nsqfast.spark import release
 from nsqfast.spark.receiver.child import MODULE, ReceiverSettings
-from nsqfast.spark.source.intake import PAUSES_S, RESTARTS_MAX, SOUND_S, Intake
+from nsqfast.spark.source.own_receiver import PAUSES_S, RESTARTS_MAX, SOUND_S, OwnReceiver
 from nsqfast.spark.spool.identity import SpoolError
 from nsqfast.spark.spool.segments import list_segments
 from support.segments import CHANNEL, TOPIC
@@ -148,8 +148,8 @@ class Clock:
         return self.now_s
 
 
-def await_death(intake):
-    await_true(lambda: not intake._child.is_alive, "a receiver without a name lives")
+def await_death(receiver):
+    await_true(lambda: not receiver._child.is_alive, "a receiver without a name lives")
 
 
 def test_a_receiver_that_never_works(tmp_path, caplog):
@@ -157,28 +157,28 @@ def test_a_receiver_that_never_works(tmp_path, caplog):
         spool=tmp_path, channel=CHANNEL, topics=("no topic",), nsqd_tcp_addresses=("127.0.0.1:1",)
     )
     clock = Clock()
-    intake = Intake(settings, clock)
-    intake.check()
-    intake.start()
+    receiver = OwnReceiver(settings, clock)
+    receiver.check()
+    receiver.start()
     for pause_s in PAUSES_S:
-        await_death(intake)
-        pid = intake._child.pid
-        intake.check()
+        await_death(receiver)
+        pid = receiver._child.pid
+        receiver.check()
         clock.now_s += pause_s / 2
-        intake.check()
-        assert intake._child.pid == pid
+        receiver.check()
+        assert receiver._child.pid == pid
         clock.now_s += pause_s / 2
-        intake.check()
-        assert intake._child.pid != pid
-    await_death(intake)
+        receiver.check()
+        assert receiver._child.pid != pid
+    await_death(receiver)
     with pytest.raises(SpoolError, match=f"it was started {RESTARTS_MAX + 1} times") as caught:
-        intake.check()
+        receiver.check()
     first, *lines = str(caught.value).splitlines()
     assert first.startswith("receiver r0 ended (")
     assert "'no topic' is not a valid topic name" in lines[0]
     assert len(caplog.records) == RESTARTS_MAX
-    intake.stop()
-    intake.stop()
+    receiver.stop()
+    receiver.stop()
 
 
 def test_a_receiver_that_died_after_a_long_life_begins_anew(tmp_path):
@@ -186,15 +186,15 @@ def test_a_receiver_that_died_after_a_long_life_begins_anew(tmp_path):
         spool=tmp_path, channel=CHANNEL, topics=("no topic",), nsqd_tcp_addresses=("127.0.0.1:1",)
     )
     clock = Clock()
-    intake = Intake(settings, clock)
-    intake.start()
+    receiver = OwnReceiver(settings, clock)
+    receiver.start()
     for _ in range(RESTARTS_MAX + 2):
-        await_death(intake)
+        await_death(receiver)
         clock.now_s += SOUND_S
-        intake.check()
+        receiver.check()
         clock.now_s += PAUSES_S[0]
-        intake.check()
-    intake.stop()
+        receiver.check()
+    receiver.stop()
 
 
 def test_a_drain_that_fails(tmp_path):
@@ -202,7 +202,7 @@ def test_a_drain_that_fails(tmp_path):
         spool=tmp_path, channel=CHANNEL, topics=("no topic",), nsqd_tcp_addresses=("127.0.0.1:1",)
     )
     with pytest.raises(SpoolError, match="receiver r0 ended .*no topic"):
-        Intake(settings).drain()
+        OwnReceiver(settings).drain()
 
 
 def test_a_drain_that_is_killed_begins_anew(broker, tmp_path, caplog):
@@ -223,7 +223,7 @@ def test_a_drain_that_is_killed_begins_anew(broker, tmp_path, caplog):
 
     killer = threading.Thread(target=kill_once)
     killer.start()
-    Intake(settings).drain()
+    OwnReceiver(settings).drain()
     killer.join()
     assert len(killed) == 1
     assert "was killed by signal 9" in caplog.text

@@ -21,7 +21,7 @@ CHANNEL = "channel"
 
 
 class Load(NamedTuple):
-    """What is to be done."""
+    """The load to run."""
 
     scenario: str
     host: str
@@ -36,14 +36,14 @@ class Load(NamedTuple):
 
 
 def arguments() -> Load:
-    """Those of the command line."""
+    """Parse the command line."""
     scenario, address, topic, count, size = sys.argv[1:]
     host, port = address.split(":")
     return Load(scenario, host, int(port), topic, int(count), b"x" * int(size))
 
 
 class Watch:
-    """From here to `stop`."""
+    """Measures from here to `stop`."""
 
     def __init__(self, load: Load) -> None:
         self._load = load
@@ -67,7 +67,7 @@ class Watch:
 async def publish_many(
     publish: Callable[[], Awaitable[object]], count: int, outstanding: int
 ) -> None:
-    """So many publishes on their way, each by a task that waits for its answer."""
+    """Keep so many publishes in progress, each in a task that waits for its answer."""
     left = count
 
     async def work() -> None:

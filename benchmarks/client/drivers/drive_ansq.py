@@ -10,7 +10,7 @@ from common import BATCH, CHANNEL, IN_FLIGHT, OUTSTANDING, Load, Watch, argument
 
 
 async def publish(load: Load) -> None:
-    """One of the loads of a producer."""
+    """Run one of a producer's loads."""
     writer = await ansq.create_writer(nsqd_tcp_addresses=[load.address])
     watch = Watch(load)
     if load.scenario == "pub_one":
@@ -26,7 +26,7 @@ async def publish(load: Load) -> None:
 
 
 async def consume(load: Load) -> None:
-    """One message after the other; a writer beside it for the round trip."""
+    """Consume one message after the other; a writer beside it for the round trip."""
     watch = Watch(load)
     reader = await ansq.create_reader(
         topic=load.topic, channel=CHANNEL, nsqd_tcp_addresses=[load.address]
@@ -51,7 +51,7 @@ async def consume(load: Load) -> None:
 
 
 def main() -> None:
-    """Runs what the command line says."""
+    """Run the load of the command line."""
     load = arguments()
     uvloop.run((consume if load.scenario in {"consume", "round_trip"} else publish)(load))
 

@@ -10,7 +10,7 @@ from common import BATCH, CHANNEL, IN_FLIGHT, OUTSTANDING, Load, Watch, argument
 
 
 async def publish(load: Load) -> None:
-    """One of the loads of a producer."""
+    """Run one of a producer's loads."""
     writer = await create_writer(host=load.host, port=load.port)
     watch = Watch(load)
     if load.scenario == "pub_one":
@@ -25,7 +25,7 @@ async def publish(load: Load) -> None:
 
 
 async def consume(load: Load) -> None:
-    """One message after the other; a writer beside it for the round trip."""
+    """Consume one message after the other; a writer beside it for the round trip."""
     watch = Watch(load)
     reader = await create_reader(nsqd_tcp_addresses=[load.address], max_in_flight=IN_FLIGHT)
     await reader.subscribe(load.topic, CHANNEL)
@@ -47,7 +47,7 @@ async def consume(load: Load) -> None:
 
 
 def main() -> None:
-    """Runs what the command line says."""
+    """Run the load of the command line."""
     load = arguments()
     uvloop.run((consume if load.scenario in {"consume", "round_trip"} else publish)(load))
 

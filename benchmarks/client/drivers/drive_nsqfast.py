@@ -1,4 +1,4 @@
-"""nsqfast.client. Under uvloop like an application that cares, or under asyncio's loop if NSQFAST_LOOP says so."""
+"""nsqfast.client, with uvloop as in an application that needs speed, or with asyncio's loop if NSQFAST_LOOP says so."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nsqfast.client import BufferFullError, Config, Consumer, Producer, sync
 
 
 async def publish(load: Load) -> None:
-    """One of the loads of a producer."""
+    """Run one of a producer's loads."""
     async with Producer(load.address) as producer:
         watch = Watch(load)
         if load.scenario == "pub_one":
@@ -32,7 +32,7 @@ async def publish(load: Load) -> None:
 
 
 async def pipe(producer: Producer, load: Load) -> None:
-    """As fast as it goes."""
+    """As fast as possible."""
     for _ in range(load.count):
         try:
             producer.send(load.topic, load.body)
@@ -43,7 +43,7 @@ async def pipe(producer: Producer, load: Load) -> None:
 
 
 async def consume(load: Load) -> None:
-    """One message after the other, each finished."""
+    """Consume one message after the other, finishing each."""
     watch = Watch(load)
     config = Config(max_in_flight=IN_FLIGHT)
     async with Consumer(load.topic, CHANNEL, nsqd=load.address, config=config) as consumer:
@@ -57,8 +57,8 @@ async def consume(load: Load) -> None:
 
 
 async def consume_arrays(load: Load) -> None:
-    """Whatever has come, at once."""
-    import nsqfast.client.batch  # noqa: F401 - with numpy, and its threads, not while the watch runs
+    """Take whatever has come, at once."""
+    import nsqfast.client.batch  # noqa: F401 - loads numpy and its threads before the watch runs
 
     watch = Watch(load)
     config = Config(max_in_flight=IN_FLIGHT)
@@ -72,7 +72,7 @@ async def consume_arrays(load: Load) -> None:
 
 
 async def round_trip(load: Load) -> None:
-    """Publishing and consuming in one program."""
+    """Publish and consume in one program."""
     config = Config(max_in_flight=IN_FLIGHT)
     async with (
         Producer(load.address) as producer,
@@ -114,7 +114,7 @@ def without_a_loop(load: Load) -> None:
 
 
 def main() -> None:
-    """Runs what the command line says."""
+    """Run the load of the command line."""
     load = arguments()
     if load.scenario.endswith("_sync"):
         without_a_loop(load)

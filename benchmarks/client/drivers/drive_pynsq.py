@@ -10,7 +10,7 @@ from tornado.ioloop import IOLoop
 
 
 class Publishing:
-    """So many answers awaited at a time."""
+    """Awaits so many answers at a time."""
 
     def __init__(self, load: Load, watch: Watch | None = None) -> None:
         self._load = load
@@ -19,7 +19,7 @@ class Publishing:
         self._commands = load.count // (BATCH if load.scenario == "mpub" else 1)
         self._sent = self._answered = 0
         self._outstanding = 1 if load.scenario in {"pub_one", "mpub"} else OUTSTANDING
-        # A writer connects as soon as the loop runs, and says so to nobody.
+        # A writer connects as soon as the loop runs, without a callback.
         IOLoop.current().call_later(0.2, self._start)
 
     def _start(self) -> None:
@@ -52,7 +52,7 @@ class Publishing:
 
 
 def consume(load: Load, watch: Watch | None) -> None:
-    """A handler that says yes."""
+    """Use a handler that returns True."""
     left = load.count
     running = watch or Watch(load)
 
@@ -74,7 +74,7 @@ def consume(load: Load, watch: Watch | None) -> None:
 
 
 def main() -> None:
-    """Runs what the command line says."""
+    """Run the load of the command line."""
     load = arguments()
     if load.scenario == "consume":
         consume(load, None)

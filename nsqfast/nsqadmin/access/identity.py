@@ -1,8 +1,8 @@
 """Identify the sender of a request, depending on the configuration:
 
-nothing        everybody is an admin, as in NSQ --admin-user   listed users that a proxy names in --acl-http-header are
-admins; everybody else is a viewer --auth-file    our own login: a cookie for browsers, HTTP Basic for scripts; without
-it nobody reads anything
+nothing        everybody is an admin, as in NSQ
+--admin-user   listed users that a proxy names in --acl-http-header are admins; everybody else is a viewer
+--auth-file    our own login: a cookie for browsers, HTTP Basic for scripts; without it nobody reads anything
 """
 
 import asyncio

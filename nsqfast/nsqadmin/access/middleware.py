@@ -1,8 +1,9 @@
 """Add all of access to an application. A request passes, from the outside in:
 
-answers       an id, a line in the log, an answer even for errors know_user     identifies the sender; one who has to
-log in first gets no further check_origin  refuses requests that another site made a browser send a handler     checks
-the user's permission with access.permissions
+answers       an id, a line in the log, an answer even for errors
+know_user     identifies the sender; one who has to log in first gets no further
+check_origin  refuses requests that another site made a browser send
+a handler     checks the user's permission with access.permissions
 """
 
 from typing import Final
@@ -39,8 +40,8 @@ def add_access(app: web.Application, context: Context) -> Access:
     app[ACCESS] = access
     app[PAGES] = PlainPages()
     answers = Answers(access.proxies)
-    guard = Guard(access, context)
-    app.middlewares.extend((answers.answer, guard.know_user, guard.check_origin))
+    checks = RequestChecks(access, context)
+    app.middlewares.extend((answers.answer, checks.know_user, checks.check_origin))
     app.on_response_prepare.append(SecurityHeaders(context.options).on_prepare)
     app.on_response_prepare.append(answers.on_prepare)
 
@@ -55,7 +56,7 @@ def add_access(app: web.Application, context: Context) -> Access:
     return access
 
 
-class Guard:
+class RequestChecks:
     """The checks before every handler."""
 
     def __init__(self, access: Access, context: Context) -> None:

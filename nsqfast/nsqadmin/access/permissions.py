@@ -30,27 +30,27 @@ def may_export(request: web.Request) -> bool:
 
 def admin_only(handler: Handler) -> Handler:
     """403 for everybody else, audited; every handler that changes something is registered through this."""
-    return _guard(handler, lambda request: user_of(request).is_admin)
+    return _require(handler, lambda request: user_of(request).is_admin)
 
 
 def bodies_only(handler: Handler) -> Handler:
     """Like admin_only, for users who may see the bodies of messages."""
-    return _guard(handler, may_see_bodies)
+    return _require(handler, may_see_bodies)
 
 
 def export_only(handler: Handler) -> Handler:
     """Like admin_only, for users who may export."""
-    return _guard(handler, may_export)
+    return _require(handler, may_export)
 
 
-def _guard(handler: Handler, is_allowed: Callable[[web.Request], bool]) -> Handler:
+def _require(handler: Handler, is_allowed: Callable[[web.Request], bool]) -> Handler:
     @functools.wraps(handler)
-    async def guarded(request: web.Request) -> web.StreamResponse:
+    async def checked(request: web.Request) -> web.StreamResponse:
         if not is_allowed(request):
             await refuse(request)
         return await handler(request)
 
-    return guarded
+    return checked
 
 
 async def refuse(request: web.Request) -> NoReturn:

@@ -22,7 +22,7 @@ class Teller:
 
     upstream: Upstream
     silent: dict[str, str] = field(default_factory=dict)
-    gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(NODES_AT_ONCE))
+    slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(NODES_AT_ONCE))
 
     async def perform(self, action: Action, target: Target) -> list[Result]:
         """One result per address, nsqlookupd first: that of the failed step, if one failed."""
@@ -39,7 +39,7 @@ class Teller:
         return list(results.values())
 
     async def _tell(self, address: str, step: Step) -> Result:
-        async with self.gate:
+        async with self.slots:
             if address in self.silent:
                 return Result(address, ok=False, text=f"not asked again: {self.silent[address]}")
             try:

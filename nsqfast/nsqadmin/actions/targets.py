@@ -113,7 +113,7 @@ class Targets:
 
     async def ask(self, nodes: Iterable[str], item: Item, *, is_whole: bool) -> list[Holding]:
         """Holdings in the same order. A topic as a whole counts with its channels."""
-        gate = asyncio.Semaphore(NODES_AT_ONCE)
+        slots = asyncio.Semaphore(NODES_AT_ONCE)
         query = (
             {"topic": item.topic, "channel": item.channel}
             if item.channel
@@ -122,7 +122,7 @@ class Targets:
         path = "/stats?format=json&include_clients=false&include_mem=false&" + urlencode(query)
 
         async def ask_one(node: str) -> Holding:
-            async with gate:
+            async with slots:
                 holding = Holding(node, self._hostname(node))
                 try:
                     async with asyncio.timeout(ANSWER_S):

@@ -18,11 +18,11 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from nsqfast import NSQ_VERSION, __version__
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.live.model import NodeState
 from nsqfast.stats.process import process_metrics
 from nsqfast.stats.prometheus import Format
+from nsqfast.version import NSQ_VERSION, __version__
 
 OTHER = "other"
 PROBLEM_LABELS = ("rule", "severity", "topic", "channel", "node")

@@ -96,7 +96,7 @@ class Case:
 
 
 class Cases:
-    """All cases of one nsqadmin. For each tick: `begin`, `add` for each finding, `settle`."""
+    """All cases of one nsqadmin. For each tick: `begin`, `add` for each finding, `end_tick`."""
 
     def __init__(self, gap_s_max: float) -> None:
         # If the clock was set, or the machine slept, that is not time under observation.
@@ -147,7 +147,7 @@ class Cases:
         if case is not None:
             self._wait(case)
 
-    def settle(self, rules: dict[str, Rule], look: Callable[[Key], Known]) -> Iterator[None]:
+    def end_tick(self, rules: dict[str, Rule], look: Callable[[Key], Known]) -> Iterator[None]:
         """Settle all cases without a finding, one per step."""
         for key, case in list(self._cases.items()):
             if case.round == self._round:

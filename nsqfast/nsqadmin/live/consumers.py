@@ -64,7 +64,7 @@ class ChannelWatch:
         self._path = f"/stats?format=json&{name}&include_clients=true&include_mem=false"
         self._names = (topic, channel)
         self._upstream = upstream
-        self._gate = asyncio.Semaphore(NODES_AT_ONCE)
+        self._slots = asyncio.Semaphore(NODES_AT_ONCE)
         self._answers: dict[str, NodeAnswer] = {}
         self._errors: dict[str, str] = {}
         self._asking: dict[str, asyncio.Task[None]] = {}
@@ -101,7 +101,7 @@ class ChannelWatch:
 
     async def _read(self, key: str) -> None:
         try:
-            async with self._gate, asyncio.timeout(NODE_TIMEOUT_S):
+            async with self._slots, asyncio.timeout(NODE_TIMEOUT_S):
                 stats = await self._upstream.read(key, self._path, NsqdStats)
         except UpstreamError as error:
             self._errors[key] = str(error)

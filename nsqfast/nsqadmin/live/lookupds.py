@@ -83,11 +83,11 @@ class LookupdWatch:
             for topic in sorted(self.inactive)
             if topic not in self._channels or now - self._channels[topic][0] > CHANNELS_KEPT_S
         ]
-        gate = asyncio.Semaphore(CHANNELS_AT_ONCE)
-        await asyncio.gather(*(self._ask_topic(topic, gate) for topic in old[:CHANNELS_ASKED_MAX]))
+        slots = asyncio.Semaphore(CHANNELS_AT_ONCE)
+        await asyncio.gather(*(self._ask_topic(topic, slots) for topic in old[:CHANNELS_ASKED_MAX]))
 
-    async def _ask_topic(self, topic: str, gate: asyncio.Semaphore) -> None:
-        async with gate:
+    async def _ask_topic(self, topic: str, slots: asyncio.Semaphore) -> None:
+        async with slots:
             path = "/channels?topic=" + quote(topic, safe="")
             found = await self._upstream.read(self.address, path, Channels)
         self._channels[topic] = (time.monotonic(), sorted(set(found.channels or ())))

@@ -145,9 +145,9 @@ class NodeWatch:
         self._emptied = [n for n in self._emptied if n[0] >= sampled_s - EMPTIED_MARGIN_S]
         return found
 
-    def settle(self, now: float) -> None:
+    def note_result(self, now: float) -> None:
         """At the end of a tick."""
-        if self.question.settle(now) or self.question.state is not NodeState.DOWN:
+        if self.question.note_result(now) or self.question.state is not NodeState.DOWN:
             return
         if self.rates is not None:
             self.sample, self.rates = self.sample.without_rates(), None

@@ -64,8 +64,8 @@ class Poller:
         self._wanted = asyncio.Event()
         self._seen_s = time.monotonic()
         self._task: asyncio.Task[None] | None = None
-        self._gate = asyncio.Semaphore(NODES_AT_ONCE)
-        self._suspect_gate = asyncio.Semaphore(SUSPECTS_AT_ONCE)
+        self._slots = asyncio.Semaphore(NODES_AT_ONCE)
+        self._suspect_slots = asyncio.Semaphore(SUSPECTS_AT_ONCE)
 
     def listen(self, listener: Listener) -> None:
         """Call it with each new tick, on the loop, in the order of registration; see Listener."""
@@ -154,7 +154,7 @@ class Poller:
         await _wait(asked)
         now = time.time()
         for node in members.nodes.values():
-            node.settle(now)
+            node.note_result(now)
         lookupds = list(members.lookupds.values())
         tick = self.cluster.tick + 1
         return await aggregate(self._arrangement, tick, now, members.nodes.values(), lookupds)
@@ -173,13 +173,13 @@ class Poller:
         await _wait([(w.question.ask(w.ask), w.question in suspects) for w in watches])
         now = time.time()
         for watch in watches:
-            watch.question.settle(now)
+            watch.question.note_result(now)
 
     def _ask_node(self, node: NodeWatch) -> Callable[[], Coroutine[Any, Any, str]]:
-        gate = self._suspect_gate if node.question.is_suspect else self._gate
+        slots = self._suspect_slots if node.question.is_suspect else self._slots
 
         async def ask() -> str:
-            async with gate:
+            async with slots:
                 return await node.ask()
 
         return ask

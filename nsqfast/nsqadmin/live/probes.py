@@ -1,7 +1,7 @@
 """Queries too expensive for the poll: a few at a time, beside it.
 
-RDY of consumers    of channels with waiting messages whose consumers have nothing in flight free disk space     of each
-nsqd that reports it on /metrics, as ours do; once a minute
+RDY of consumers    of channels with waiting messages whose consumers have nothing in flight
+free disk space     of each nsqd that reports it on /metrics, as ours do; once a minute
 """
 
 import asyncio

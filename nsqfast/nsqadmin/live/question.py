@@ -16,7 +16,7 @@ MISSES_MAX = 3
 
 
 class Question:
-    """`ask` handles the answer itself and raises only what `Trouble` names; see `settle`."""
+    """`ask` handles the answer itself and raises only what `Trouble` names; see `note_result`."""
 
     def __init__(self) -> None:
         self.state = NodeState.DOWN
@@ -39,7 +39,7 @@ class Question:
             self._task = asyncio.get_running_loop().create_task(coroutine())
         return self._task
 
-    def settle(self, now: float) -> bool:
+    def note_result(self, now: float) -> bool:
         """At the end of a tick: whether an answer came since the last one."""
         task = self._task
         if task is None:

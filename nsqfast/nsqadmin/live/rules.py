@@ -52,7 +52,7 @@ class Rules:
         for topic in cluster.topics.values():
             if topic.parts and not topic.is_ephemeral:
                 yield from self._judge_topic(moment, topic)
-        yield from self.cases.settle(self.by_name, lambda key: self._look(moment, key))
+        yield from self.cases.end_tick(self.by_name, lambda key: self._look(moment, key))
         yield from self._channels.forget(moment)
         yield from self._topics.forget(moment)
 

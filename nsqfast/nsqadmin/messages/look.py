@@ -110,7 +110,7 @@ class Looker:
         self, look: Look, nodes: Sequence[Node], *, may_see: bool, is_admin: bool
     ) -> list[Picture]:
         """Look, in the order of `nodes`."""
-        gate = asyncio.Semaphore(NODES_AT_ONCE)
+        slots = asyncio.Semaphore(NODES_AT_ONCE)
         target = look.target(look.piece_max(len(nodes)) if may_see else 0)
 
         async def ask(node: Node) -> Picture:
@@ -119,7 +119,7 @@ class Looker:
                 picture.sentence, picture.is_failed = down_text(node), True
                 return picture
             time_max_s = LATE_ANSWER_S if node.state is NodeState.STALE else None
-            async with gate:
+            async with slots:
                 try:
                     async with asyncio.timeout(time_max_s):
                         found = await self._upstream.read(node.key, target, Peeked)

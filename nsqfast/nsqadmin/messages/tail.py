@@ -169,12 +169,12 @@ class Tails:
         if found is None:
             raise web.HTTPNotFound(text="no such topic")
         nodes = nodes_of(found.parts, cluster.nodes, "")
-        gate = asyncio.Semaphore(NODES_AT_ONCE)
+        slots = asyncio.Semaphore(NODES_AT_ONCE)
 
         async def ask(node: Node) -> Result:
             if node.state is NodeState.DOWN:
                 return Result(node.key, ok=False, text=node.error or "it is down")
-            async with gate:
+            async with slots:
                 return await self._ask(node, topic)
 
         results = list(await asyncio.gather(*map(ask, nodes)))

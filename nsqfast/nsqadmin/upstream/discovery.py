@@ -130,10 +130,10 @@ class Discovery:
         known = await self.topics()
         if not self.lookupds:
             return Found({}, known.failures)
-        gate = asyncio.Semaphore(INACTIVE_AT_ONCE)
+        slots = asyncio.Semaphore(INACTIVE_AT_ONCE)
 
         async def look(topic: str) -> tuple[str, tuple[str, ...]] | None:
-            async with gate:
+            async with slots:
                 try:
                     return (
                         None if (await self.producers(topic)).value else await with_channels(topic)

@@ -8,10 +8,10 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from nsqfast import NSQ_VERSION, __version__
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web.assets import Assets
+from nsqfast.version import NSQ_VERSION, __version__
 
 FOLDER = Path(__file__).resolve().parent.parent / "templates"
 SLICE_S = 0.002

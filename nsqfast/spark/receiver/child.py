@@ -1,11 +1,11 @@
-"""A receiver as a child process: it ends when its standard input does, and so never outlives whoever started it.
+"""A receiver as a child process: it ends with its standard input, so it never outlives its parent.
 
 child = ReceiverChild(ReceiverSettings(spool=Path("/spool"), channel="spark", topics=("orders",),
                                        nsqd_tcp_addresses=("127.0.0.1:4150",)))
 child.start()
 ...
 child.check()           # ReceiverError, if it has ended
-child.stop()            # what it has taken is sealed and finished
+child.stop()            # seals and finishes what it has received
 """
 
 import collections
@@ -20,22 +20,22 @@ from pathlib import Path
 from nsqfast.errors import NsqfastError
 
 MODULE = "nsqfast.spark.receiver.main"
-# Where a child reads the settings of its client: a command line is there for all to see, and they hold secrets.
+# A child reads its client's settings from here: command lines are visible to everybody, and these contain secrets.
 CLIENT_OPTIONS_VARIABLE = "NSQFAST_CONSUMER_OPT"
 LINES_MAX = 50
 LINE_SIZE_MAX = 10_000
 STOP_TIMEOUT_S = 15.0
-KILL_TIMEOUT_S = 5.0  # for the kernel to end a process that was killed
+KILL_TIMEOUT_S = 5.0  # for the kernel to end a killed process
 DRAIN_GRACE_S = 30.0  # to start, and to end in order
 
 
 class ReceiverError(NsqfastError):
-    """The receiver could not begin, or has ended; the line says why."""
+    """The receiver could not start, or has ended; the line says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiverSettings:
-    """What nsqfast-nsq-spool is to do. None: its own default.
+    """The settings of nsqfast-nsq-spool. None: its own default.
 
     `topics` or `topic_pattern`; `nsqd_tcp_addresses` or `lookupd_http_addresses`. `consumer_options` are `key,value` of
     the client's settings.
@@ -57,7 +57,7 @@ class ReceiverSettings:
     metrics_address: str = ""
 
     def words(self) -> list[str]:
-        """The flags; those that may hold secrets are in `environment`."""
+        """The flags, except those that may contain secrets: see `environment`."""
         words = [
             f"--spool={self.spool}",
             f"--channel={self.channel}",
@@ -80,7 +80,7 @@ class ReceiverSettings:
         return words
 
     def environment(self) -> dict[str, str]:
-        """Of the child: what this process has, its paths of modules, and the settings of the client."""
+        """The child's: this process's, with its module paths and the client's settings."""
         paths = [str(Path(path).absolute()) for path in sys.path if path]
         return os.environ | {
             "PYTHONPATH": os.pathsep.join(paths),
@@ -99,7 +99,7 @@ def _print_line(line: str) -> None:
 class ReceiverChild:
     """One process at a time, from `start` to `stop`, or from `drain` to its end. Any thread may use it, one at a time.
 
-    `on_line` is called with each line that the child logs, in another thread; as a rule it goes to this process's
+    `on_line` is called in another thread with each line that the child logs; by default lines go to this process's
     standard error.
     """
 
@@ -121,7 +121,7 @@ class ReceiverChild:
 
     @property
     def pid(self) -> int | None:
-        """Of the process, also when it has ended; None before the first start."""
+        """The process id, even after its end; None before the first start."""
         return None if self._process is None else self._process.pid
 
     @property
@@ -131,7 +131,7 @@ class ReceiverChild:
 
     @property
     def last_lines(self) -> list[str]:
-        """What it logged last, oldest first."""
+        """Its last log lines, oldest first."""
         return list(self._lines)
 
     def check(self) -> None:
@@ -152,7 +152,7 @@ class ReceiverChild:
     # -- beginning and end
 
     def start(self) -> None:
-        """Have one run until `stop`. What stops it from working is found out by `check`, a little later."""
+        """Run one until `stop`. `check` reports, a little later, what prevents it from working."""
         self._spawn([])
 
     def restart(self) -> None:
@@ -161,7 +161,7 @@ class ReceiverChild:
         self.start()
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int | None:
-        """Let it seal and finish what it took; killed after so long. Returns how it ended, None if it never began."""
+        """Let it seal and finish what it received; kill it after so long. Return how it ended, None if never begun."""
         process = self._process
         if process is None:
             return None
@@ -169,16 +169,16 @@ class ReceiverChild:
         try:
             process.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            # What is not finished comes again after its timeout.
+            # Unfinished messages come again after their timeout.
             process.kill()
             process.wait(KILL_TIMEOUT_S)
         self._join_reader()
         return process.returncode
 
     def drain(self, idle_s: float = 2.0, timeout_s: float = 600.0) -> None:
-        """Run one until it has taken what was published before the start; ReceiverError if it fails.
+        """Run one until it has received what was published before the start; ReceiverError if it fails.
 
-        It ends when for `idle_s` nothing of that came, when the spool is full, and at the latest after `timeout_s`.
+        It ends when none of that came for `idle_s`, when the spool is full, and at the latest after `timeout_s`.
         """
         words = ["--drain", f"--drain-idle={_duration(idle_s)}"]
         self._spawn([*words, f"--drain-timeout={_duration(timeout_s)}"])
@@ -197,7 +197,7 @@ class ReceiverChild:
             raise ReceiverError(f"receiver {self.settings.receiver} runs already")
         self.stop()
         self._lines.clear()
-        # -P: no module is taken from the folder that this happens to run in.
+        # -P: import no module from the current folder.
         command = [sys.executable, "-P", "-m", MODULE, "--until-eof", *self.settings.words(), *more]
         self._process = subprocess.Popen(  # noqa: S603 - our own program
             command,
@@ -205,7 +205,7 @@ class ReceiverChild:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             env=self.settings.environment(),
-            # Ctrl-C in a terminal is for whoever started it, who then stops it in order.
+            # The parent handles Ctrl-C in a terminal, and then stops it in order.
             process_group=0,
         )
         self._reader = threading.Thread(

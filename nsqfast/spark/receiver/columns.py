@@ -1,4 +1,4 @@
-"""What was read from nsqd, as batches of the spool's schema; the bodies are the memory that they were read into."""
+"""Converts what was read from nsqd to batches of the spool's schema; bodies share the memory they were read into."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,13 +12,13 @@ from nsqfast.spark.spool.schema import SCHEMA
 
 PART_SIZE_MAX = (
     64 << 20
-)  # bytes of bodies in one batch, unless one alone has more; its offsets are 32-bit numbers
-_KEPT_ROWS = 16_384  # of a column that holds one text again and again
+)  # bytes of bodies in a batch, unless a single one is larger; its offsets are 32-bit numbers
+_KEPT_ROWS = 16_384  # of a column that repeats one text
 _NS_PER_US = 1000
 
 
 class ColumnMaker:
-    """Of one topic and channel; used by one thread at a time."""
+    """For one topic and channel; used by one thread at a time."""
 
     def __init__(self, topic: str, channel: str) -> None:
         self._topics = RepeatedText(topic)
@@ -26,7 +26,7 @@ class ColumnMaker:
         self._nsqds: dict[str, RepeatedText] = {}
 
     def make(self, batch: ArrayBatch) -> Iterator[pa.RecordBatch]:
-        """All its rows, in parts of PART_SIZE_MAX; they are valid as long as the batch's own memory is."""
+        """Yield all its rows, in parts of PART_SIZE_MAX; they are valid as long as the batch's own memory is."""
         offsets = batch.offsets
         first = 0
         while first < len(batch):
@@ -60,14 +60,14 @@ class ColumnMaker:
 
 
 class RepeatedText:
-    """A column that holds the same text in every row."""
+    """A column with the same text in every row."""
 
     def __init__(self, text: str) -> None:
         self._scalar = pa.scalar(text, pa.string())
         self._kept = pa.repeat(self._scalar, 0)
 
     def repeat(self, count: int) -> pa.Array:
-        """So many rows."""
+        """Return so many rows."""
         if count > _KEPT_ROWS:
             return pa.repeat(self._scalar, count)
         if count > len(self._kept):
@@ -82,7 +82,7 @@ def _fixed(kind: pa.DataType, numbers: "NDArray[np.generic]") -> pa.Array:
 
 
 def _ids(identities: bytes, count: int) -> pa.Array:
-    """nsqd's are hex digits; what another peer made of them is shown in hex, if it is not ASCII."""
+    """nsqd's are hex digits; another peer's non-ASCII ids are converted to hex."""
     if not identities.isascii():
         ids = [
             identities[row : row + MESSAGE_ID_SIZE]

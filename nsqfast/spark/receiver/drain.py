@@ -1,27 +1,27 @@
-"""--drain: take what was published before the start, and end."""
+"""--drain: receive what was published before the start, and end."""
 
 import asyncio
 
-from nsqfast.spark.receiver.intake import TopicIntake
 from nsqfast.spark.receiver.options import NS, Options
 from nsqfast.spark.receiver.room import Room
 from nsqfast.spark.receiver.sealer import Sealer
+from nsqfast.spark.receiver.topic import TopicReceiver
 from nsqfast.tools.shared.discovery import base_url, list_topics
 from nsqfast.tools.shared.program import ToolError, log
 from nsqfast.tools.shared.topics import Topics
 
-LOOK_S = 0.05
-CONNECT_TIMEOUT_S = 30.0  # for each nsqd that was given
+CHECK_S = 0.05
+CONNECT_TIMEOUT_S = 30.0  # for each configured nsqd
 
 
 class Drain:
-    """From `run` until nothing comes any more that was published before that time."""
+    """Runs until nothing comes any more that was published before that time."""
 
     def __init__(
         self,
         options: Options,
         following: Topics,
-        topics: dict[str, TopicIntake],
+        topics: dict[str, TopicReceiver],
         sealer: Sealer,
         room: Room,
         before_ns: int,
@@ -34,7 +34,7 @@ class Drain:
         self._before_ns = before_ns
 
     async def run(self, is_over: asyncio.Event) -> None:
-        """ToolError if there is nobody to drain."""
+        """ToolError if there is no nsqd to drain."""
         await self._begin_topics()
         loop = asyncio.get_running_loop()
         began_s = idle_since_s = loop.time()
@@ -51,7 +51,7 @@ class Drain:
             if now_s - began_s >= self._options.drain_timeout_ns / NS:
                 log.warning("the drain ends before all has come: its time is over")
                 return
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(CHECK_S)
 
     async def _begin_topics(self) -> None:
         following = self._following
@@ -74,12 +74,12 @@ class Drain:
             raise errors[0]
 
     def _is_busy(self) -> bool:
-        """Whether something of that is not finished: then nsqd may give no more of it."""
+        """Whether such messages are unfinished: then nsqd may send no more of them."""
         oldest_ns = self._sealer.oldest_ns()
         return oldest_ns is not None and oldest_ns < self._before_ns
 
     def _is_connected(self, waited_s: float) -> bool:
-        """Whether each nsqd that was given is; ToolError if it takes too long."""
+        """Whether each configured nsqd is connected; ToolError if it takes too long."""
         for topic in self._topics.values():
             for consumer in topic.consumers:
                 for address, state in consumer.stats().connections.items():

@@ -20,14 +20,14 @@ COUNTERS = (
 
 
 class ServiceFigures(Collector):
-    """As they are when somebody asks."""
+    """The figures at the time of the request."""
 
     def __init__(self, service: Service, start_time: float) -> None:
         self._service = service
         self._start_time = start_time
 
     def collect(self) -> Iterator[Metric]:
-        """What came by topic, what was done with all of it, and the spool."""
+        """Yield what came by topic, what was done with all of it, and the spool."""
         service = self._service
         messages = CounterMetricFamily(f"{PREFIX}messages", "Messages that came.", labels=["topic"])
         size = CounterMetricFamily(f"{PREFIX}bytes", "Bytes of their bodies.", labels=["topic"])

@@ -1,4 +1,4 @@
-"""Messages on their way into a segment: taken from nsqd, not finished, and not on disk."""
+"""Messages on their way into a segment: received from nsqd, not finished, and not on disk."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,12 +10,12 @@ from nsqfast.spark.receiver.columns import ColumnMaker
 from nsqfast.spark.receiver.known import KnownMessages
 from nsqfast.spark.receiver.pulse import now_s
 
-FEW_ROWS = 500  # batches of fewer rows on the average are put together, which copies them
+FEW_ROWS = 500  # batches with fewer rows on average are concatenated, which copies them
 
 
 @dataclass(frozen=True, slots=True)
-class Intake:
-    """One batch of a topic; what was published before `unsure_before_ns` may have come already, with one attempt."""
+class TakenBatch:
+    """A batch of a topic; messages published before `unsure_before_ns` may be repeated, although attempts is 1."""
 
     batch: ArrayBatch
     columns: ColumnMaker
@@ -30,45 +30,45 @@ class Intake:
 
 @dataclass(slots=True)
 class Group:
-    """What becomes one segment; `size` are bytes of bodies."""
+    """The content of one segment; `size` is the bytes of bodies."""
 
-    intakes: list[Intake] = field(default_factory=list)
+    taken: list[TakenBatch] = field(default_factory=list)
     row_count: int = 0
     size: int = 0
     begun_s: float = field(default_factory=now_s)  # by the clock of the pulse
 
-    def add(self, intake: Intake) -> None:
-        self.intakes.append(intake)
-        self.row_count += len(intake.batch)
-        self.size += len(intake.batch.bodies)
+    def add(self, taken: TakenBatch) -> None:
+        self.taken.append(taken)
+        self.row_count += len(taken.batch)
+        self.size += len(taken.batch.bodies)
 
     @property
     def is_unsure(self) -> bool:
         """Whether any of its messages may have come before."""
-        return any(intake.is_unsure for intake in self.intakes)
+        return any(taken.is_unsure for taken in self.taken)
 
     def rows(self, known: KnownMessages | None) -> list[pa.RecordBatch]:
-        """As batches of the spool's schema; with `known`, without what came before."""
+        """Return batches of the spool's schema; with `known`, without what came before."""
         batches = [rows for rows in self._rows(known) if rows.num_rows]
         if len(batches) > 1 and sum(rows.num_rows for rows in batches) < FEW_ROWS * len(batches):
             return [pa.concat_batches(batches)]
         return batches
 
     def _rows(self, known: KnownMessages | None) -> Iterator[pa.RecordBatch]:
-        for intake in self.intakes:
-            for rows in intake.columns.make(intake.batch):
-                yield rows if known is None else known.drop_known(rows, intake.unsure_before_ns)
+        for taken in self.taken:
+            for rows in taken.columns.make(taken.batch):
+                yield rows if known is None else known.drop_known(rows, taken.unsure_before_ns)
 
     def oldest_ns(self) -> int | None:
         """When the oldest of its messages was published; None: it has none."""
-        return min((int(intake.batch.timestamps.min()) for intake in self.intakes), default=None)
+        return min((int(taken.batch.timestamps.min()) for taken in self.taken), default=None)
 
     def finish(self) -> None:
-        """FIN to all."""
-        for intake in self.intakes:
-            intake.batch.finish()
+        """Send FIN for all."""
+        for taken in self.taken:
+            taken.batch.finish()
 
     def requeue(self) -> None:
-        """REQ to all."""
-        for intake in self.intakes:
-            intake.batch.requeue()
+        """Send REQ for all."""
+        for taken in self.taken:
+            taken.batch.requeue()

@@ -1,11 +1,11 @@
-"""Which messages the segments of a spool hold, so that one that comes a second time is not sealed again.
+"""Remembers which messages the segments of a spool contain, so that a redelivered one is not sealed again.
 
-nsqd delivers a message again whose FIN it did not see: `attempts` is then more than 1, and if nsqd itself was killed it
-may be 1 once more. The same message has the same topic, id and timestamp; two nsqd on one host may give equal ids, at
-different times.
+nsqd delivers a message again if it did not get the FIN: `attempts` is then more than 1, or 1 again if nsqd itself was
+killed. The same message has the same topic, id and timestamp; two nsqds on one host may use equal ids, but at different
+times.
 
-Nothing is read as long as nothing comes again. From then on each new segment is read once, and what a receiver seals
-itself is remembered as it is sealed. The memory is bounded; the newest segments count.
+Nothing is read until a message comes again. From then on each new segment is read once, and what a receiver seals
+itself is remembered as it is sealed. The memory is limited; the newest segments count.
 """
 
 import time
@@ -30,22 +30,22 @@ from nsqfast.spark.spool.segments import (
 from nsqfast.tools.shared.program import log
 
 KEYS = ["topic", "id", "timestamp_ns"]
-LISTING_REST = 10.0  # times as long as a listing took, until the next one
-MTIME_TICK_NS = 100_000_000  # a folder's time of change may stand still for so long
+LISTING_REST = 10.0  # the pause before the next listing, in multiples of the last one's duration
+MTIME_TICK_NS = 100_000_000  # a folder's modification time may lag by so much
 
 
 @dataclass(slots=True)
 class _Folder:
-    """Of one receiver: what of it is known."""
+    """The folder of one receiver: what is known about it."""
 
     path: Path
     last_number: int = 0  # no segment up to this one is new
-    times_ns: tuple[int, int] = (0, 0)  # of change, when it was listed last; 0: not to be relied on
+    times_ns: tuple[int, int] = (0, 0)  # modification time at the last listing; 0: not reliable
     listed_s: float = 0.0
     cost_s: float = 0.0  # of that listing
 
     def list_new(self) -> list[Segment]:
-        """Segments that were sealed since the last call."""
+        """Return the segments sealed since the last call."""
         began_s = time.monotonic()
         if began_s - self.listed_s < self.cost_s * LISTING_REST:
             return []
@@ -72,7 +72,7 @@ def _mtime_ns(folder: Path) -> int:
 
 
 class KnownMessages:
-    """Of the spool of the receiver `own`, which says itself what it seals. Used by one thread at a time."""
+    """For the spool of the receiver `own`, which reports what it seals. Used by one thread at a time."""
 
     def __init__(self, spool: Path, own: str, memory_size: int) -> None:
         self._spool = spool
@@ -84,13 +84,13 @@ class KnownMessages:
         self.segments_read = 0
 
     def forget(self) -> None:
-        """What was remembered is not on disk: begin anew, from what is."""
+        """What was remembered is not on disk: start again, from what is."""
         self._seen = None
         self._own_new.clear()
         self._folders.clear()
 
     def note_sealed(self, segment: Segment, *, is_remembered: bool) -> None:
-        """This receiver sealed it; whether its messages went through `drop_known`."""
+        """This receiver sealed it; `is_remembered` if its messages went through `drop_known`."""
         if self._seen is None:
             return
         folder = self._folders.get(self._own)
@@ -100,7 +100,7 @@ class KnownMessages:
             self._own_new.append(segment)
 
     def refresh(self) -> None:
-        """Read what was sealed since; to be called before `drop_known`."""
+        """Read what was sealed since; call it before `drop_known`."""
         if self._seen is None:
             self._seen = Seen(self._memory_size)
             new = self._list_all()
@@ -111,9 +111,9 @@ class KnownMessages:
             self._remember_segment(segment)
 
     def drop_known(self, rows: pa.RecordBatch, unsure_before_ns: int) -> pa.RecordBatch:
-        """Without those that came before; the others are remembered.
+        """Return the rows without those that came before; remember the others.
 
-        Asked for are those with more than one attempt, and those that were published before that time.
+        Only those with more than one attempt, or published before that time, are looked up.
         """
         assert self._seen is not None
         attempts = rows.column("attempts").to_numpy()
@@ -138,7 +138,7 @@ class KnownMessages:
         return [segment for name in others for segment in self._folder(name).list_new()]
 
     def _newest(self, segments: list[Segment]) -> Iterable[Segment]:
-        """Those of the last messages that there is memory for, oldest first."""
+        """Yield those of the latest messages that fit into memory, oldest first."""
         assert self._seen is not None
         if sum(segment.row_count for segment in segments) <= self._seen.count_sure:
             return segments
@@ -159,7 +159,7 @@ class KnownMessages:
     # -- messages
 
     def _unmark(self, rows: pa.RecordBatch) -> NDArray[np.uint8]:
-        """A byte for each row of KEYS: 0 if it was there before. It is from here on."""
+        """Return a byte for each row of KEYS: 0 if it was there before. All are remembered from here on."""
         assert self._seen is not None
         chosen = np.ones(rows.num_rows, np.uint8)
         ids = rows.column("id")
@@ -186,12 +186,12 @@ def _sealed_ns(segment: Segment) -> int:
     path = segment.find()
     try:
         return 0 if path is None else path.stat().st_mtime_ns
-    except FileNotFoundError:  # removed meanwhile, or moved; it is old
+    except FileNotFoundError:  # removed or moved meanwhile; it is old
         return 0
 
 
 def last_sealed_ns(spool: Path) -> int:
-    """When a receiver of that spool sealed last; 0: none ever did."""
+    """When a receiver of that spool last sealed; 0: never."""
     last: list[Segment] = []
     for name in list_receivers(spool):
         last += list_segments(spool / name)[-1:] + list_done(spool / name)[-1:]
@@ -199,7 +199,7 @@ def last_sealed_ns(spool: Path) -> int:
 
 
 def _by_topic(topics: pa.Array) -> "Iterator[tuple[str, slice | NDArray[np.int64]]]":
-    """Each topic with the rows that it has."""
+    """Yield each topic with its rows."""
     if len(topics) == 0:
         return
     first = topics[0].as_py()

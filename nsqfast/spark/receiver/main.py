@@ -20,7 +20,7 @@ READ_SIZE = 1 << 12
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Receive until it is told to stop; returns the exit status."""
+    """Receive until told to stop; return the exit status."""
     words = sys.argv[1:] if argv is None else argv
     return program.run(lambda: parse(words), _live)
 
@@ -36,7 +36,7 @@ async def _live(options: Options) -> int:
 
 
 async def _receive(options: Options) -> None:
-    # Loaded late, so that --help and a wrong flag answer at once.
+    # Late, so that --help and a wrong flag answer at once.
     with needs("the spool", "arrow"):
         from nsqfast.spark.receiver.figures import ServiceFigures
         from nsqfast.spark.receiver.service import Service

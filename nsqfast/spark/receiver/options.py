@@ -24,13 +24,13 @@ from nsqfast.tools.shared.topics import check_topics
 PROGRAM = "nsq_spool"
 ABOUT = "Consumes a channel into a spool on disk, from which Spark reads."
 NS = 1_000_000_000
-FREE_SIZE = 1 << 30  # bytes that are left to others, where the disk is large
+FREE_SIZE = 1 << 30  # bytes left to others, if the disk is large
 FREE_PART = 0.05  # of a small one
 
 
 @dataclass(slots=True)
 class Options(ClientOptions):
-    """Durations are in nanoseconds, with `_ns` behind the name."""
+    """Durations are in nanoseconds, with the suffix `_ns`."""
 
     # fmt: off
     max_in_flight: int = option(INT, 10_000, "most messages of a topic in flight at a time")
@@ -73,7 +73,7 @@ class Options(ClientOptions):
 
 
 def parse(argv: list[str]) -> Options:
-    """From the words behind the program's name; OptionsError if they do not go together."""
+    """Parse the words behind the program's name; OptionsError if they contradict each other."""
     options = parse_tool(Options, argv, PROGRAM, ABOUT, on_words=_refuse_words)
     options.log_level = options.log_level.lower()
     if options.log_level not in LEVELS:
@@ -129,7 +129,7 @@ def _check_numbers(options: Options) -> None:
 
 
 def make_config(options: Options, max_in_flight: int) -> Config:
-    """Of each consumer. No message is ever given up: that would be finishing it without having it on disk."""
+    """Return each consumer's settings. No message is given up: that would finish it before it is on disk."""
     fixed: dict[str, Any] = {"max_in_flight": max_in_flight, "max_attempts": 0}
     if not {"msg_timeout", "msg_timeout_s"} & set(map(_key, options.consumer_opt)):
         fixed["msg_timeout_s"] = options.msg_timeout_ns / NS
@@ -141,7 +141,7 @@ def _key(item: str) -> str:
 
 
 def _check_client(options: Options) -> None:
-    """A wrong address or --consumer-opt is said before anything begins."""
+    """Report a wrong address or --consumer-opt before anything starts."""
     for item in options.consumer_opt:
         if _key(item) == "max_attempts":
             raise PlainError("--consumer-opt: max_attempts: a receiver gives up no message")

@@ -1,6 +1,6 @@
 """Whether there is room for more: in the spool, whose segments wait for Spark, and on its disk.
 
-The bytes of live segments are counted by listing the spool now and then; what is sealed in between is added.
+The bytes of live segments are counted by listing the spool now and then; segments sealed in between are added.
 """
 
 import os
@@ -12,23 +12,23 @@ from pathlib import Path
 from nsqfast.spark.spool.segments import Segment, list_receivers, list_segments
 from nsqfast.tools.shared.program import log
 
-RESUME_PART = 0.8  # of what is allowed: below that it goes on
-FREE_RESUME_PART = 1.2  # of what has to be free
-LISTING_REST = 20.0  # times as long as a count took, until the next one
+RESUME_PART = 0.8  # of the limit: below that receiving continues
+FREE_RESUME_PART = 1.2  # of the required free space
+LISTING_REST = 20.0  # the pause before the next count, in multiples of the last one's duration
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Of a spool, at one moment; sizes in bytes."""
+    """The count of a spool at one moment; sizes in bytes."""
 
     segments: int
     size: int
     free_size: int
-    cost_s: float  # of the processor, to count
+    cost_s: float  # processor time of the count
 
 
 def count_spool(spool: Path) -> Count:
-    """All receivers' live segments, and what the disk has left; OSError if that cannot be told."""
+    """Return all receivers' live segments, and the free space of the disk; OSError if that is unknown."""
     began_s = time.thread_time()
     live = [segment for name in list_receivers(spool) for segment in list_segments(spool / name)]
     disk = os.statvfs(spool)
@@ -37,7 +37,8 @@ def count_spool(spool: Path) -> Count:
 
 
 def free_floor(spool: Path, wanted_size: int, most_size: int, part: float) -> int:
-    """Bytes of the disk that stay free: as many as were asked for, or a part of it, but not more than `most_size`."""
+    """Return how many bytes of the disk stay free: the requested number, or a part of it, but not more than
+    `most_size`."""
     if wanted_size:
         return wanted_size
     disk = os.statvfs(spool)
@@ -45,7 +46,7 @@ def free_floor(spool: Path, wanted_size: int, most_size: int, part: float) -> in
 
 
 class Room:
-    """`on_change` is called with True when nothing more is to be taken, and with False when there is room again."""
+    """`on_change` is called with True when nothing more must be received, and with False when there is room again."""
 
     def __init__(
         self, size_max: int, free_size_min: int, on_change: Callable[[bool], object]
@@ -58,31 +59,31 @@ class Room:
         self.is_full = False
         self._on_change = on_change
         self._failure: str | None = None
-        self._sealed_segments = self._sealed_size = 0  # since the count that is under way began
+        self._sealed_segments = self._sealed_size = 0  # since the current count began
 
     @property
     def is_failing(self) -> bool:
-        """Whether the disk did not take what was to be sealed."""
+        """Whether the disk failed to store a segment."""
         return self._failure is not None
 
     @property
     def is_disk_low(self) -> bool:
-        """Whether the disk has less left than it should."""
+        """Whether the disk has less free space than required."""
         return self.free_size < self.free_size_min
 
     def begin_count(self) -> None:
-        """A count begins; what is sealed from here on is added to it, though it may have seen some of that."""
+        """A count begins; segments sealed from here on are added to it, although it may have seen some of them."""
         self._sealed_segments = self._sealed_size = 0
 
     def note_count(self, count: Count) -> None:
-        """It is as it was counted."""
+        """A count has ended."""
         self.segments = count.segments + self._sealed_segments
         self.size = count.size + self._sealed_size
         self.free_size = count.free_size - self._sealed_size
         self._decide()
 
     def note_sealed(self, segment: Segment) -> None:
-        """One more."""
+        """One more was sealed."""
         for name in ("size", "_sealed_size"):
             setattr(self, name, getattr(self, name) + segment.size)
         self.segments += 1
@@ -91,7 +92,7 @@ class Room:
         self._decide()
 
     def note_failure(self, failure: str | None) -> None:
-        """What the disk says to what was to be sealed; None: it took it."""
+        """The disk's error while sealing; None: it succeeded."""
         self._failure = failure
         self._decide()
 
@@ -107,7 +108,7 @@ class Room:
         self._on_change(self.is_full)
 
     def _reason(self) -> str:
-        """Why nothing more is to be taken; "" = there is room. What is full has to become emptier than it need be."""
+        """Why nothing more must be received; "" = there is room. A full spool must fall below the limit by a margin."""
         size_max = self.size_max * (RESUME_PART if self.is_full else 1.0)
         free_size_min = self.free_size_min * (FREE_RESUME_PART if self.is_full else 1.0)
         if self._failure is not None:

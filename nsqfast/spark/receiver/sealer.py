@@ -1,8 +1,8 @@
-"""Sealing: what the topics take from nsqd becomes segments, and is finished once they are on disk.
+"""Sealing: writes what the topics take from nsqd as segments, and finishes it once it is on disk.
 
-A group of messages is sealed in a thread while the next one gathers. It is due when it is large, when its time is over,
-or when a connection has little more to give. If the disk fails, the group is tried again and again, and its messages
-stay in flight; after a while they are requeued, and nothing is remembered of them.
+A thread seals a group of messages while the next one gathers. A group is due when it is large, when its time is over,
+or when a connection has little more to give. If the disk fails, the group is retried and its messages stay in flight;
+after a while they are requeued and forgotten.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from nsqfast.gotext import os_error
-from nsqfast.spark.receiver.group import Group, Intake
+from nsqfast.spark.receiver.group import Group, TakenBatch
 from nsqfast.spark.receiver.known import KnownMessages
 from nsqfast.spark.spool.segments import Segment
 from nsqfast.spark.spool.writer import NotSyncedError, SegmentWriter
@@ -26,7 +26,7 @@ RETRY_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a group is due, and how long one that cannot be sealed is held."""
+    """When a group is due, and how long one that cannot be sealed is retried."""
 
     rows_max: int
     size_max: int
@@ -36,24 +36,24 @@ class Limits:
 
 @dataclass(slots=True)
 class Figures:
-    """Since the start; `size` and `stored_size` are bytes of bodies and of segments."""
+    """Counts since the start; `size` and `stored_size` are bytes of bodies and of segments."""
 
     messages: int = 0
     size: int = 0
     segments: int = 0
     stored_size: int = 0
     seal_s: float = 0.0
-    dropped: int = 0  # they had come before
+    dropped: int = 0  # received before
     failures: int = 0  # of attempts to seal
     requeued: int = 0  # messages that could not be sealed
 
 
 class StaleError(Exception):
-    """The process stood still for so long that nsqd has given the messages to others."""
+    """The process stood still for so long that nsqd has requeued the messages."""
 
 
 class Sealer:
-    """`on_sealed` is called with each segment, `on_failure` with what the disk says or, when it works again, None."""
+    """`on_sealed` is called with each segment, `on_failure` with the disk's error or, once it works again, None."""
 
     def __init__(
         self,
@@ -82,12 +82,12 @@ class Sealer:
 
     @property
     def waiting_count(self) -> int:
-        """Messages that are not finished."""
+        """Unfinished messages."""
         sealing = self._sealing.row_count if self._sealing else 0
         return self._open.row_count + sealing
 
     def oldest_ns(self) -> int | None:
-        """When the oldest message was published that is not finished; None: there is none."""
+        """When the oldest unfinished message was published; None: there is none."""
         groups = [self._open, *([self._sealing] if self._sealing else [])]
         times_ns = [group.oldest_ns() for group in groups]
         return min((time_ns for time_ns in times_ns if time_ns is not None), default=None)
@@ -99,29 +99,29 @@ class Sealer:
 
     # -- on the loop
 
-    def add(self, intake: Intake, *, is_last: bool) -> None:
-        """It is sealed and finished, or requeued, in time; `is_last`: no more comes before it is finished."""
-        if not self._open.intakes:
+    def add(self, taken: TakenBatch, *, is_last: bool) -> None:
+        """Seal and finish it in time, or requeue it; `is_last`: no more comes before it is finished."""
+        if not self._open.taken:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._limits.interval_s, self._due.set)
-        self._open.add(intake)
+        self._open.add(taken)
         limits = self._limits
         if is_last or self._open.row_count >= limits.rows_max or self._open.size >= limits.size_max:
             self._due.set()
 
     def end(self) -> None:
-        """Have `run` return once all is sealed, or could not be."""
+        """Let `run` return once everything was sealed, or could not be."""
         self._is_over.set()
         self._due.set()
 
     async def run(self) -> None:
-        """Until `end`; what is raised is a defect."""
+        """Run until `end`; an exception is a bug."""
         try:
             while True:
                 await self._due.wait()
                 self._due.clear()
                 group = self._take_group()
-                if group.intakes:
+                if group.taken:
                     self._sealing = group
                     await self._seal(group)
                     self._sealing = None
@@ -140,7 +140,7 @@ class Sealer:
         return group
 
     async def _seal(self, group: Group) -> None:
-        """Finish it once it is on disk, or hand it back."""
+        """Finish it once it is on disk, or requeue it."""
         loop = asyncio.get_running_loop()
         job = _Job(self._writer, self._known, group, self._is_stale)
         began_s = loop.time()
@@ -171,7 +171,7 @@ class Sealer:
         self._on_failure(os_error(error))
 
     def _give_back(self, group: Group, why: str) -> None:
-        """Requeue it and all behind it: what is dropped there may be in here."""
+        """Requeue it and all behind it: messages dropped there as duplicates may be in this one."""
         self._known.forget()
         groups = [group, self._take_group()]
         count = sum(one.row_count for one in groups)
@@ -194,7 +194,7 @@ class Sealer:
 
 
 class _Job:
-    """One group in the thread; `seal` may be called again after an OSError."""
+    """A group in the thread; `seal` may be called again after an OSError."""
 
     def __init__(
         self,
@@ -204,7 +204,7 @@ class _Job:
         is_stale: Callable[[float], bool],
     ) -> None:
         self.group = group
-        self.segment: Segment | None = None  # None: all of it came before
+        self.segment: Segment | None = None  # None: all of it was received before
         self.has_failed = False
         self._writer = writer
         self._known = known
@@ -239,7 +239,7 @@ class _Job:
         self._known.note_sealed(segment, is_remembered=self.group.is_unsure)
 
     def _make_rows(self) -> list[pa.RecordBatch]:
-        """Once: what was asked for is remembered, and would be dropped the second time."""
+        """Runs once: looked-up messages are remembered, and would be dropped the second time."""
         if not self.group.is_unsure:
             return self.group.rows(None)
         self._known.refresh()

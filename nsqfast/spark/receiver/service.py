@@ -11,12 +11,12 @@ from nsqfast.client.config import seconds
 from nsqfast.errors import NsqfastError
 from nsqfast.gotext import os_error
 from nsqfast.spark.receiver.drain import Drain
-from nsqfast.spark.receiver.intake import CLOCKS_APART_NS, TopicIntake, unsure_now_ns
 from nsqfast.spark.receiver.known import KnownMessages, last_sealed_ns
 from nsqfast.spark.receiver.options import FREE_PART, FREE_SIZE, NS, Options, make_config
 from nsqfast.spark.receiver.pulse import Pulse
 from nsqfast.spark.receiver.room import LISTING_REST, Room, count_spool, free_floor
 from nsqfast.spark.receiver.sealer import Limits, Sealer
+from nsqfast.spark.receiver.topic import CLOCKS_APART_NS, TopicReceiver, unsure_now_ns
 from nsqfast.spark.spool.identity import SpoolError, list_subscription, open_spool, read_identity
 from nsqfast.spark.spool.release import remove_done
 from nsqfast.spark.spool.segments import check_receiver
@@ -27,12 +27,12 @@ from nsqfast.tools.shared.topics import Topics
 
 COUNT_INTERVAL_S = 1.0
 REMOVE_INTERVAL_S = 15.0
-MANY_TOPICS = 16  # each one behind these has one connection to each nsqd: it is one of many
-FRESH_S = 60.0  # for so long after the start others have sealed nothing to speak of
+MANY_TOPICS = 16  # with more topics, each has only one connection to each nsqd
+FRESH_S = 60.0  # within this time after the start, other receivers have sealed hardly anything
 
 
 class Service:
-    """Runs once; `stop` is for signals. SpoolError: the spool cannot be had."""
+    """Runs once; signals call `stop`. SpoolError: the spool is not available."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -63,7 +63,7 @@ class Service:
             self.room.note_failure,
             self._pulse.is_stale,
         )
-        self.topics: dict[str, TopicIntake] = {}
+        self.topics: dict[str, TopicReceiver] = {}
         self._begun_s = time.monotonic()
         self._drain_before_ns = time.time_ns() if options.drain else 0
         self._house = ThreadPoolExecutor(1, "nsq_spool: house")
@@ -75,7 +75,7 @@ class Service:
     # -- beginning and end
 
     async def run(self) -> None:
-        """Return after `stop`, or at the end of a drain; raise what ended it before."""
+        """Return after `stop`, or at the end of a drain; raise an earlier error."""
         sealing = self._spawn(self.sealer.run(), "seal")
         self._spawn(self._pulse.beat_on(), "pulse")
         self._spawn(self._keep_house(), "house")
@@ -96,7 +96,7 @@ class Service:
             raise self._failure
 
     def stop(self) -> None:
-        """Take nothing more; what was taken is sealed and finished."""
+        """Receive nothing more; seal and finish what was received."""
         self._is_over.set()
         for topic in self.topics.values():
             for consumer in topic.consumers:
@@ -138,9 +138,9 @@ class Service:
     # -- topics
 
     async def _begin(self, name: str) -> None:
-        """Receive this one, too; an NsqfastError says why that cannot be."""
+        """Receive this topic, too; an NsqfastError says why that is impossible."""
         is_one_of_many = len(self.topics) >= MANY_TOPICS
-        topic = TopicIntake(
+        topic = TopicReceiver(
             name,
             self._options,
             1 if is_one_of_many else self._options.connections,
@@ -158,7 +158,7 @@ class Service:
             raise
 
     def _first_unsure_ns(self) -> int:
-        """What came before was sealed before the start, unless that is long ago."""
+        """Earlier messages were sealed before the start, unless that is long ago."""
         if time.monotonic() - self._begun_s >= FRESH_S:
             return unsure_now_ns()
         return self._sealed_ns + CLOCKS_APART_NS if self._sealed_ns else 0
@@ -170,7 +170,7 @@ class Service:
     # -- the spool
 
     async def _keep_house(self) -> None:
-        """Count what waits for Spark, remove what it took long ago, see whether a failing disk works again."""
+        """Count what waits for Spark, remove what it processed long ago, check whether a failing disk works again."""
         loop = asyncio.get_running_loop()
         removed_s = -REMOVE_INTERVAL_S
         while True:
@@ -198,7 +198,7 @@ class Service:
     def _remove_done(self) -> None:
         retention_s = self._options.retention_ns / NS
         if self.room.is_disk_low:
-            # What may come again is still looked up.
+            # Messages that may come again are still looked up.
             retention_s = min(retention_s, 2 * self._msg_timeout_s)
         remove_done(self._writer.folder, retention_s, self._options.max_spool_bytes)
 

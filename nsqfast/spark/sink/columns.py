@@ -1,4 +1,4 @@
-"""What a DataFrame has to look like, checked on the driver before any task runs."""
+"""Checks the columns of a DataFrame on the driver, before any task runs."""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ BODY = "body"
 TOPIC = "topic"
 DEFER_MS = "defer_ms"
 
-# Spark's names for the types, as `simpleString` has them.
+# Spark's names for the types, as in `simpleString`.
 _TYPES = {
     BODY: ("string", "binary"),
     TOPIC: ("string",),

@@ -1,4 +1,4 @@
-"""Connections of a worker process. They outlive a task: Spark uses the process for the next one, and the next batch.
+"""Connections of a worker process. They outlive a task: Spark reuses the process for the next task and batch.
 
 An event loop in a thread of its own answers heartbeats while Spark has nothing to publish.
 """
@@ -16,9 +16,9 @@ KEPT_MAX = 4  # with different options, in one process
 
 
 class Connection:
-    """To all nsqd of the options; `producer` belongs to the loop thread's thread.
+    """Connects to all nsqds of the options; `producer` belongs to the loop thread.
 
-    RefusedError: no nsqd will have us. One that cannot be reached is tried again and again.
+    RefusedError: every nsqd refuses us. An unreachable one is tried again and again.
     """
 
     def __init__(self, options: SinkOptions) -> None:
@@ -30,7 +30,7 @@ class Connection:
             raise
 
     def close(self) -> None:
-        """Hang up; what has no answer yet is not waited for."""
+        """Disconnect, without waiting for answers."""
         try:
             self.loop_thread.call(self.producer.finish())
         finally:
@@ -41,11 +41,11 @@ async def _connect(options: SinkOptions) -> Producer:
     producer = Producer(
         *options.addresses,
         config=options.client_config(),
-        # The publisher sends again, and counts what it does.
+        # The publisher retries, and counts that.
         retries=0,
         timeout_s=options.timeout_ms / 1000,
         close_timeout_s=0.0,
-        # Its window bounds what waits for an answer.
+        # Its window limits what waits for an answer.
         buffer_count_max=sys.maxsize,
         buffer_bytes_max=sys.maxsize,
     )
@@ -60,7 +60,7 @@ _kept: dict[SinkOptions, Connection] = {}
 
 
 def borrow_connection(options: SinkOptions) -> Connection:
-    """The one that this process has, or a new one. Whoever has trouble with it drops it."""
+    """Return the process's connection, or a new one. After an error, call drop_connection."""
     found = _kept.pop(options, None)
     if found is None or not found.loop_thread.is_ours:
         found = Connection(options)
@@ -71,7 +71,7 @@ def borrow_connection(options: SinkOptions) -> Connection:
 
 
 def drop_connection(options: SinkOptions) -> None:
-    """Hang up, if there is one."""
+    """Disconnect, if there is one."""
     found = _kept.pop(options, None)
     if found is not None and found.loop_thread.is_ours:
         try:
@@ -82,6 +82,6 @@ def drop_connection(options: SinkOptions) -> None:
 
 @atexit.register
 def _close_all() -> None:
-    """A process that Spark does not just kill hangs up."""
+    """Disconnect when a process ends without being killed."""
     for options in list(_kept):
         drop_connection(options)

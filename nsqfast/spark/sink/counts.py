@@ -1,4 +1,4 @@
-"""What was published, for log lines and for the driver."""
+"""Counts of published messages, for log lines and for the driver."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -8,11 +8,11 @@ from typing import Self
 
 @dataclass(slots=True)
 class Counts:
-    """`rows` and `size` (bytes of bodies) have an nsqd's OK; `publishes` is how many MPUBs, PUBs and DPUBs that took.
+    """`rows` and `size` (bytes of bodies) have an nsqd's OK; `publishes` counts their MPUBs, PUBs and DPUBs.
 
-    `resent_rows` were sent again because a connection broke before the answer, and may be there twice.
-    `retried_rows` were published by an attempt of a task that was not its first: those may be, too.
-    `unknown_rows` were sent and never answered: they may be there although the task failed.
+    `resent_rows` were sent again because a connection broke before the answer, and may be duplicates. `retried_rows`
+    were published by an attempt of a task that was not its first, and may be duplicates, too. `unknown_rows` were sent
+    and never answered: they may be there although the task failed.
     """
 
     rows: int = 0
@@ -24,7 +24,7 @@ class Counts:
 
     @classmethod
     def total(cls, parts: Iterable[Self]) -> Self:
-        """Of several."""
+        """Return the sum of several."""
         found = cls()
         for part in parts:
             for field in dataclasses.fields(cls):

@@ -1,21 +1,20 @@
-"""The options of the sink, as texts whose names Spark has put into lower case."""
+"""The options of the sink, as strings whose names Spark has put into lower case."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nsqfast import __version__
 from nsqfast.client import Config
 from nsqfast.client.connection import check_address
 from nsqfast.errors import OptionsError
 from nsqfast.gotext import parse_duration_ns, parse_int
 from nsqfast.names import is_valid_name
+from nsqfast.version import __version__
 
 CLIENT_PREFIX = "nsq."
 INT_MAX = (1 << 31) - 1
-SIZE_SIZE = 4  # of the count of an MPUB, and before each of its bodies
-SPARKS_OWN = frozenset(["checkpointlocation"])  # comes along with a stream's
+SPARKS_OWN = frozenset(["checkpointlocation"])  # Spark passes it with a stream's options
 USER_AGENT = f"spark nsqfast/{__version__}"
 
 
@@ -68,7 +67,7 @@ def _option(name: str, parse: Callable[[str], Any], default: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """`client` holds keys and values for Config.parse: texts, so that this can be sent to executors and compared."""
+    """`client` has keys and values for Config.parse: strings, so that this can be sent to executors and compared."""
 
     # fmt: off
     addresses: tuple[str, ...] = _option("nsqdTcpAddresses", _addresses, ())
@@ -78,11 +77,11 @@ class SinkOptions:
     window: int = _option("window", _count, 8)
     retries: int = _option("retries", _count_or_zero, 3)
     timeout_ms: int = _option("timeout", _milliseconds, 30_000)
-    # nsqd tells these to nobody who publishes: the defaults are its own.
+    # nsqd does not tell these to publishers: the defaults are nsqd's.
     message_size_max: int = _option("maxMsgSize", _count, 1 << 20)
     body_size_max: int = _option("maxBodySize", _count, 5 << 20)
     defer_ms_max: int = _option("maxReqTimeout", _milliseconds, 3_600_000)
-    client: tuple[str, ...] = dataclasses.field(default=(), repr=False)  # it may have an auth_secret
+    client: tuple[str, ...] = dataclasses.field(default=(), repr=False)  # it may contain an auth_secret
     # fmt: on
 
     def client_config(self) -> Config:
@@ -94,7 +93,7 @@ class SinkOptions:
 
 
 def parse_options(given: Mapping[str, str]) -> SinkOptions:
-    """OptionsError names what is unknown, missing, wrong or contradicts something else."""
+    """OptionsError names what is unknown, missing, wrong or contradictory."""
     fields = {
         field.metadata["name"].lower(): field
         for field in dataclasses.fields(SinkOptions)

@@ -1,6 +1,6 @@
-"""Publishes of one task on their way to nsqd: a window of them without an answer, each sent again where that helps.
+"""Sends the publishes of one task to nsqd: a window of them without an answer, each retried if that may help.
 
-The task's thread puts them in; the loop thread sends, waits for answers, and counts. The counts may be read when
+The task's thread adds them; the loop thread sends them, waits for answers, and counts. The counts may be read once
 `finish` has returned or raised.
 """
 
@@ -20,12 +20,12 @@ from nsqfast.spark.sink.counts import Counts
 from nsqfast.spark.sink.options import SinkOptions
 from nsqfast.spark.sink.rows import Publish
 
-FIRST_PAUSE_S = 0.2  # after a refusal that may pass; each further pause is four times as long
+FIRST_PAUSE_S = 0.2  # after a temporary refusal; each further pause is four times as long
 PAUSE_FACTOR = 4
 PAUSE_S_MAX = 5.0
 ANSWER_MARGIN_S = 30.0
 
-# What nsqd says against a limit that the options do not know: its code, words of it, and the option.
+# What nsqd says about a limit that the options do not match: its code, words in it, and the option.
 _LIMITS = (
     ("E_BAD_MESSAGE", "too big", "maxMsgSize"),
     ("E_BAD_BODY", "too big", "maxBodySize and maxBatchBytes"),
@@ -34,11 +34,11 @@ _LIMITS = (
 
 
 class Publisher:
-    """`put` all, then `finish`; after an error there is nothing more to put."""
+    """Call `put` for all, then `finish`; after an error call nothing more."""
 
     def __init__(self, connection: Connection, options: SinkOptions) -> None:
         self.counts = Counts()
-        self._engine = connection.loop_thread
+        self._loop_thread = connection.loop_thread
         self._producer = connection.producer
         self._options = options
         self._room = threading.BoundedSemaphore(options.window)
@@ -48,28 +48,28 @@ class Publisher:
         self._wait_s_max = attempts * (options.timeout_ms / 1000 + PAUSE_S_MAX) + ANSWER_MARGIN_S
 
     def put(self, publish: Publish) -> None:
-        """Send it behind all that came before; wait while the window is full. Raises what went wrong before."""
+        """Send it after all earlier ones; wait while the window is full. Raises an earlier error."""
         self._take_room()
         if self._error is not None:
             self._room.release()
             self.finish()
-        self._engine.post(self._begin, publish)
+        self._loop_thread.post(self._begin, publish)
 
     def finish(self) -> None:
-        """Return when all that was put is published; raise the first thing that went wrong."""
-        self.settle()
+        """Return when everything was published; raise the first error."""
+        self.wait_answers()
         if self._error is not None:
             raise self._error
 
-    def settle(self) -> None:
-        """Return when all that was put has an answer, or was given up."""
+    def wait_answers(self) -> None:
+        """Return when every publish has an answer, or was given up."""
         for _ in range(self._options.window):
             self._take_room()
         for _ in range(self._options.window):
             self._room.release()
 
     def _take_room(self) -> None:
-        """Every publish ends by itself; a thread that has died must not be waited for all the same."""
+        """Every publish ends by itself, but a thread that has died must not be waited for."""
         if not self._room.acquire(timeout=self._wait_s_max):
             raise RuntimeError(f"a publish did not end in {self._wait_s_max:g} s")
 
@@ -102,7 +102,7 @@ class Publisher:
         )
 
     async def _publish_later(self, publish: Publish, delays_ms: list[int]) -> None:
-        """NSQ has no command for several messages with a delay: a DPUB for each, and all of them at once."""
+        """Send one DPUB per row, all at once: NSQ has no command for several messages with a delay."""
         results = await asyncio.gather(
             *[
                 self._deliver_later(publish.topic, body, delay_ms)
@@ -123,7 +123,7 @@ class Publisher:
     async def _deliver(
         self, send: Callable[[], Awaitable[None]], topic: str, rows: int, size: int
     ) -> None:
-        """Until an nsqd has taken it; a PublishError in one line if none does."""
+        """Retry until an nsqd has taken it; raise PublishError in one line if none does."""
         pause_s = FIRST_PAUSE_S
         sent_again = 0
         while True:
@@ -132,7 +132,7 @@ class Publisher:
                 break
             except PublishError as error:
                 is_passing = isinstance(error, PublishRefusedError) and error.is_passing
-                # A disk that is full may have taken a part of it.
+                # If its disk is full it may have taken a part.
                 may_be_there = is_passing or isinstance(error, OutcomeUnknownError)
                 if not may_be_there or sent_again == self._options.retries:
                     self.counts.unknown_rows += rows if may_be_there or sent_again else 0
@@ -147,7 +147,7 @@ class Publisher:
         self.counts.publishes += 1
 
     def _explain(self, error: PublishError, topic: str) -> PublishError:
-        """The same, with what the operator wants to know."""
+        """Return the same error with what the operator needs to know."""
         where = ", ".join(self._options.addresses)
         text = f"topic {topic}: {error.reason}"
         if isinstance(error, PublishRefusedError):
@@ -156,7 +156,7 @@ class Publisher:
                 for code, words, option in _LIMITS
                 if error.code == code and words in error.reason
             )
-            # Its code stands first in the text.
+            # Its code comes first in the text.
             return PublishRefusedError(f"{error.reason} (topic {topic}, {where}{advice})")
         if isinstance(error, OutcomeUnknownError):
             return OutcomeUnknownError(f"{text} ({where}, tried {self._options.retries + 1} times)")
@@ -167,7 +167,7 @@ class Publisher:
     def _errors(self) -> str:
         timeout_s = self._options.timeout_ms / 1000
         errors = self._producer.stats().errors
-        # One may be back by now.
+        # One may be available again by now.
         listed = [
             f"{address}: {errors.get(address, 'connected again')}"
             for address in self._options.addresses

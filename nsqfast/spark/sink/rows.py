@@ -1,6 +1,6 @@
-"""Arrow batches cut into publishes: bodies stay one block of bytes, and no row becomes a Python object.
+"""Cuts Arrow batches into publishes: bodies stay one block of bytes, and no row becomes a Python object.
 
-Rows are grouped by topic, and those with a delay apart from those without, in the order in which they stand.
+Rows are grouped by topic, those with a delay separately, and keep their order within a group.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,8 +15,9 @@ from nsqfast._ext.protocol.records import encode
 from nsqfast.errors import NsqfastError
 from nsqfast.extras import needs
 from nsqfast.names import is_valid_name
+from nsqfast.protocol import LENGTH_SIZE
 from nsqfast.spark.sink.columns import BODY, DEFER_MS, TOPIC
-from nsqfast.spark.sink.options import SIZE_SIZE, SinkOptions
+from nsqfast.spark.sink.options import SinkOptions
 
 with needs("nsqfast.spark", "spark"):
     import pyarrow as pa
@@ -34,7 +35,7 @@ class RowError(NsqfastError):
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """One MPUB, or with delays so many DPUBs."""
+    """One MPUB, or with delays one DPUB per message."""
 
     topic: str
     bodies: Encoded
@@ -42,18 +43,18 @@ class Publish:
 
     @property
     def count(self) -> int:
-        """Of messages."""
+        """The number of messages."""
         return self.bodies.count
 
     @property
     def size(self) -> int:
-        """Of the bodies alone."""
-        return len(self.bodies.data) - SIZE_SIZE * (1 + self.bodies.count)
+        """The size of the bodies alone."""
+        return len(self.bodies.data) - LENGTH_SIZE * (1 + self.bodies.count)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """Of one batch: where each body begins and ends in `data`, which of `topics` it goes to, and its delay."""
+    """The rows of a batch: where each body begins and ends in `data`, its index in `topics`, and its delay."""
 
     data: NDArray[np.uint8]
     starts: Ints
@@ -64,7 +65,7 @@ class Rows:
 
 
 def read_rows(batch: Any, options: SinkOptions, first: int = 0) -> Rows:
-    """From a pyarrow.RecordBatch; RowError names the first that cannot be published.
+    """Read a pyarrow.RecordBatch; RowError names the first row that cannot be published.
 
     `first` is the number of its first row within the partition.
     """
@@ -92,14 +93,14 @@ def read_rows(batch: Any, options: SinkOptions, first: int = 0) -> Rows:
 
 
 class _Check:
-    """Raises for the first of those that are wrong."""
+    """Raises for the first invalid row."""
 
     def __init__(self, first: int, count: int) -> None:
         self._first = first
         self._count = count
 
     def refuse(self, wrong: Mask, reason: Callable[[int], str]) -> None:
-        """`reason` makes the text for a row of the batch."""
+        """`reason` returns the text for a row of the batch."""
         if not wrong.any():
             return
         row = int(wrong.argmax())
@@ -117,7 +118,7 @@ def _nulls(column: Any) -> Mask:
 
 
 def _texts(column: Any) -> tuple[NDArray[np.uint8], Ints, Ints]:
-    """The block of a column of texts or bytes, and where each begins and ends in it."""
+    """Return the data block of a column of strings or bytes, and where each value begins and ends in it."""
     kind = column.type
     if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
         width: np.dtype[Any] = np.dtype(np.int64)
@@ -135,7 +136,7 @@ def _texts(column: Any) -> tuple[NDArray[np.uint8], Ints, Ints]:
 
 
 def _topics(column: Any, default: str, check: _Check) -> tuple[list[str], Ints]:
-    """The names, and the number of each row's."""
+    """Return the names, and each row's index into them."""
     known = column.dictionary_encode()
     topics: list[str] = known.dictionary.to_pylist()
     numbers: Ints = known.indices.fill_null(NO_TOPIC).to_numpy(zero_copy_only=False)
@@ -159,7 +160,7 @@ def _topics(column: Any, default: str, check: _Check) -> tuple[list[str], Ints]:
 
 
 def _delays(column: Any, limit_ms: int, check: _Check) -> Ints:
-    """Milliseconds; null is 0, which is none."""
+    """Return milliseconds; null is 0, which means no delay."""
     delays_ms: Ints = column.fill_null(0).to_numpy(zero_copy_only=False)
     delays_ms = delays_ms.astype(np.int64, copy=False)
     check.refuse(
@@ -172,8 +173,8 @@ def _delays(column: Any, limit_ms: int, check: _Check) -> Ints:
     return delays_ms
 
 
-def cut(rows: Rows, options: SinkOptions) -> Iterator[Publish]:
-    """As few publishes as hold all rows; a body that is too large for an MPUB goes alone."""
+def cut_publishes(rows: Rows, options: SinkOptions) -> Iterator[Publish]:
+    """Yield as few publishes as contain all rows; a body that is too large for an MPUB goes alone."""
     if not len(rows.starts):
         return
     is_deferred = rows.delays_ms > 0
@@ -185,7 +186,7 @@ def cut(rows: Rows, options: SinkOptions) -> Iterator[Publish]:
 
 
 def _groups(numbers: Ints, is_deferred: Mask) -> Iterator[tuple[int, bool, Ints]]:
-    """Topic, whether deferred, and the rows, in their order."""
+    """Yield topic, whether deferred, and the rows, in their order."""
     keys = numbers * 2 + is_deferred
     order = np.argsort(keys, kind="stable")
     borders = np.flatnonzero(np.diff(keys[order])) + 1

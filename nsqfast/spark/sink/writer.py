@@ -1,6 +1,6 @@
-"""What Spark calls: a writer is made on the driver, `write` runs in each task, `commit` or `abort` on the driver again.
+"""What Spark calls: the driver creates a writer, each task runs `write`, and the driver runs `commit` or `abort`.
 
-Spark pickles a writer in between, so it holds nothing but the options.
+Spark pickles a writer in between, so it contains only the options.
 """
 
 import itertools
@@ -24,19 +24,17 @@ from nsqfast.spark.sink.connection import borrow_connection, drop_connection
 from nsqfast.spark.sink.counts import Counts
 from nsqfast.spark.sink.options import SinkOptions, parse_options
 from nsqfast.spark.sink.publisher import Publisher
-from nsqfast.spark.sink.rows import cut, read_rows
+from nsqfast.spark.sink.rows import cut_publishes, read_rows
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-ROWS_PER_BATCH = (
-    10_000  # of PySpark 4.0, which hands over single rows; the same as Spark's own batches
-)
+ROWS_PER_BATCH = 10_000  # of PySpark 4.0, which passes single rows; the same as Spark's own batches
 
 
 @dataclass(frozen=True, slots=True)
 class NsqCommitMessage(WriterCommitMessage):
-    """What a task has published. With `attempt` > 0 all of that may be there twice, and `counts` says so."""
+    """What a task has published. With `attempt` > 0 all of it may be duplicates, and `counts` says so."""
 
     partition: int
     attempt: int
@@ -44,20 +42,20 @@ class NsqCommitMessage(WriterCommitMessage):
 
 
 class _Writer:
-    """What both kinds of jobs have in common."""
+    """The common part of both kinds of jobs."""
 
     def __init__(self, given: Mapping[str, str], schema: "StructType") -> None:
         self._options = parse_options(given)
         check_columns(schema, self._options)
 
     def write(self, iterator: Iterator[Any]) -> NsqCommitMessage:
-        """In a worker; the iterator's items are Arrow batches."""
+        """Runs in a worker; the iterator's items are Arrow batches."""
         return publish_partition(iterator, self._options)
 
     def _report(
         self, messages: Iterable[NsqCommitMessage | None], batch: str, *, is_whole: bool
     ) -> None:
-        """On the driver: what all tasks together have published."""
+        """Log on the driver what all tasks together have published."""
         set_up_worker_log()
         known = [message for message in messages if message is not None]
         counts = Counts.total(message.counts for message in known)
@@ -84,11 +82,11 @@ class NsqBatchWriter(_Writer, DataSourceArrowWriter):
         super().__init__(given, schema)
 
     def commit(self, messages: list[NsqCommitMessage | None]) -> None:
-        """Say what was published."""
+        """Log what was published."""
         self._report(messages, "", is_whole=True)
 
     def abort(self, messages: list[NsqCommitMessage | None]) -> None:
-        """Say what was published all the same."""
+        """Log what was published before the failure."""
         self._report(messages, "", is_whole=False)
 
 
@@ -101,23 +99,23 @@ class _StreamWriter(_Writer):
         super().__init__(given, schema)
 
     def commit(self, messages: list[NsqCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Say what was published of this batch."""
+        """Log what was published of this batch."""
         self._report(messages, f"batch {batchId}: ", is_whole=True)
 
     def abort(self, messages: list[NsqCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Say what was published all the same; the batch comes again."""
+        """Log what was published before the failure; the batch is repeated."""
         self._report(messages, f"batch {batchId}: ", is_whole=False)
 
 
 class NsqStreamRowWriter(_StreamWriter, DataSourceStreamWriter):
-    """For df.writeStream of PySpark 4.0, which gives rows."""
+    """For df.writeStream of PySpark 4.0, which passes rows."""
 
     def __init__(self, given: Mapping[str, str], schema: "StructType", overwrite: bool) -> None:
         super().__init__(given, schema, overwrite)
         self._schema = schema
 
     def write(self, iterator: Iterator[Any]) -> NsqCommitMessage:
-        """In a worker; the iterator's items are rows."""
+        """Runs in a worker; the iterator's items are rows."""
         return publish_partition(gather_rows(iterator, self._schema), self._options)
 
 
@@ -126,20 +124,20 @@ _StreamArrowBase: Any = getattr(spark_datasource, "DataSourceStreamArrowWriter",
 if _StreamArrowBase is not None:
 
     class NsqStreamWriter(_StreamWriter, _StreamArrowBase):
-        """For df.writeStream since PySpark 4.1, which gives Arrow batches."""
+        """For df.writeStream since PySpark 4.1, which passes Arrow batches."""
 
 
 def make_stream_writer(
     given: Mapping[str, str], schema: "StructType", overwrite: bool
 ) -> DataSourceStreamWriter:
-    """The fastest that this PySpark has."""
+    """Return the fastest writer that this PySpark supports."""
     if _StreamArrowBase is None:
         return NsqStreamRowWriter(given, schema, overwrite)
     return NsqStreamWriter(given, schema, overwrite)
 
 
 def gather_rows(rows: Iterator[Any], schema: "StructType") -> Iterator[Any]:
-    """Arrow batches of so many rows."""
+    """Yield Arrow batches of so many rows."""
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -153,7 +151,7 @@ def gather_rows(rows: Iterator[Any], schema: "StructType") -> Iterator[Any]:
 
 
 def publish_partition(batches: Iterable[Any], options: SinkOptions) -> NsqCommitMessage:
-    """All rows of a task, and a log line about them whatever comes of it."""
+    """Publish all rows of a task, and log the result even after an error."""
     set_up_worker_log()
     context = TaskContext.get()
     partition, attempt = (context.partitionId(), context.attemptNumber()) if context else (0, 0)
@@ -175,14 +173,14 @@ def publish_partition(batches: Iterable[Any], options: SinkOptions) -> NsqCommit
 
 
 def publish_batches(batches: Iterable[Any], publisher: Publisher, options: SinkOptions) -> None:
-    """All of them; after an error what was sent before has its answer, too, so that the counts are right."""
+    """Publish all of them; after an error still wait for earlier answers, so that the counts are right."""
     row = 0
     try:
         for batch in batches:
-            for publish in cut(read_rows(batch, options, row), options):
+            for publish in cut_publishes(read_rows(batch, options, row), options):
                 publisher.put(publish)
             row += len(batch)
     except Exception:
-        publisher.settle()
+        publisher.wait_answers()
         raise
     publisher.finish()

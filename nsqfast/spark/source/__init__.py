@@ -7,7 +7,7 @@
     planning.py     which segments are between two offsets, and how they are divided into tasks
     partition.py    a task: segments become batches
     loss.py         what becomes of messages that are not there
-    intake.py       the receiver that a query has of its own
+    own_receiver.py the receiver that a query has of its own
     query.py        what the one query of a spool holds: its lock, its receiver
     stream.py       spark.readStream.format("nsq")
     batch.py        spark.read.format("nsq")

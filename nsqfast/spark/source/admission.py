@@ -1,4 +1,4 @@
-"""What one batch of a stream takes: whole segments, oldest first over all receivers, up to a limit."""
+"""Chooses what one batch of a stream takes: whole segments, oldest first over all receivers, up to a limit."""
 
 import contextlib
 import heapq
@@ -10,7 +10,7 @@ from nsqfast.spark.spool.segments import Segment
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """None: no limit. A segment is never divided, and one is always taken."""
+    """None: no limit. A segment is never divided, and at least one is taken."""
 
     row_count: int | None = None
     size: int | None = None
@@ -23,7 +23,7 @@ class Limit:
 
 
 def admit(waiting: Mapping[str, Sequence[Segment]], limit: Limit) -> dict[str, int]:
-    """The numbers of the last segments to take, by receiver; one that is not named gives nothing."""
+    """Return the numbers of the last segments to take, by receiver; receivers not named provide none."""
     filled = {receiver: segments for receiver, segments in waiting.items() if segments}
     row_count = sum(segment.row_count for segments in filled.values() for segment in segments)
     size = sum(segment.size for segments in filled.values() for segment in segments)
@@ -56,7 +56,7 @@ def _admit_oldest(
 
 
 def _sealed_ns(segment: Segment) -> int:
-    """When it was written; one that is gone, of which the planning will speak, is in nobody's way."""
+    """When it was written; a missing one, which the planning reports, comes first so that it delays none."""
     for path in (segment.path, segment.done_path):
         with contextlib.suppress(FileNotFoundError):
             return path.stat().st_mtime_ns
@@ -64,5 +64,5 @@ def _sealed_ns(segment: Segment) -> int:
 
 
 def _never(_segment: Segment) -> int:
-    """A receiver that is alone has nobody to be compared with."""
+    """A single receiver needs no order."""
     return 0

@@ -1,7 +1,7 @@
-"""spark.read.format("nsq"): all that waits now, and then its end.
+"""spark.read.format("nsq"): everything that waits now, and then the end.
 
-The planner of the query takes what waits in nsqd into the spool, and hands out what is in there. A job that fails finds
-all of it again, since nothing is released by being read: `release` does that, when the job has succeeded.
+The planner of the query moves what waits in nsqd into the spool, and hands out its content. A failed job finds all of
+it again, since reading releases nothing: `release` does that, once the job has succeeded.
 """
 
 import json
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 FILE = "BATCH.json"
 VERSION = 1
-HANDOUTS_MAX = 16  # that are remembered
+HANDOUTS_MAX = 16  # so many are remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class NsqBatchReader(DataSourceReader):
 
     @errors_as_lines()
     def partitions(self) -> list[InputPartition]:
-        """SpoolError: another query reads the spool, or the messages cannot be had."""
+        """SpoolError: another query reads the spool, or the messages cannot be read."""
         loss = LossPolicy(is_strict=self._options.fail_on_data_loss)
         query = SpoolQuery.open(self._options, loss)
         try:
@@ -69,16 +69,16 @@ class NsqBatchReader(DataSourceReader):
         return [*make_partitions(self._options, segments)]
 
     def _find(self, query: SpoolQuery) -> Handout | None:
-        """What this load() was given before. Spark 4.0 plans anew for each action."""
+        """Return what this load() was given before. Spark 4.0 plans again for each action."""
         for handout in read_handouts(self._options.spool):
             if (handout.load, handout.epoch) == (self._load, query.identity.epoch):
                 return handout
         return None
 
     def _hand_out(self, query: SpoolQuery) -> Handout:
-        """Take what waits, and write down what is there."""
-        if query.intake is not None:
-            query.intake.drain()
+        """Receive what waits, and record what is there."""
+        if query.receiver is not None:
+            query.receiver.drain()
         query.remove_done()
         spool = self._options.spool
         _, waiting = find_waiting(spool, query.listing, Offset(query.identity, {}), query.loss)
@@ -93,16 +93,17 @@ class NsqBatchReader(DataSourceReader):
         return handout
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
-        """In a task, on any machine."""
-        if not isinstance(partition, SpoolPartition):  # Spark makes one where there is none
+        """Runs in a task, on any machine."""
+        if not isinstance(partition, SpoolPartition):  # Spark creates one if there is none
             partition = SpoolPartition(self._options.spool, (), is_strict=True)
         return read_partition(partition, self._schema)
 
 
 def release(spool_dir: str | os.PathLike[str]) -> int:
-    """Release what the last batch read of that spool was given; the number of messages, 0 if there is nothing to do.
+    """Release what the last batch read of that spool was given; return the number of messages, 0 if there is nothing to
+    do.
 
-    SpoolError: a query reads the spool, or it is none. Without this the next batch read is given the same again.
+    SpoolError: a query reads the spool, or it is not one. Without this the next batch read is given the same again.
     """
     spool = Path(spool_dir)
     if read_identity(spool) is None:
@@ -132,7 +133,7 @@ def _waiting_of(spool: Path, handout: Handout) -> Iterator[Segment]:
 
 
 def read_handouts(spool: Path) -> list[Handout]:
-    """What the last batch reads were given, released or not; the newest is the last one."""
+    """Return what the last batch reads were given, released or not; the newest comes last."""
     path = spool / FILE
     try:
         fields = json.loads(path.read_bytes())

@@ -1,4 +1,4 @@
-"""Which segments there are: asked for in every trigger, and read from the disk only where something changed."""
+"""Lists the segments: in every trigger, but reads from the disk only what has changed."""
 
 import os
 import time
@@ -19,7 +19,7 @@ from nsqfast.spark.spool.segments import (
     parse_segment,
 )
 
-# A folder's time of change has a coarse clock: what changed in the same tick as it was read is not seen by it.
+# A folder's modification time has a coarse clock: it misses changes in the tick in which the folder was read.
 CLOCK_TICK_NS = 2_000_000_000
 
 _number = attrgetter("number")
@@ -27,15 +27,15 @@ _number = attrgetter("number")
 
 @dataclass(slots=True)
 class _Folder:
-    """Of one receiver, as it was read last; `changed_ns` is -1 while that cannot be relied on."""
+    """The folder of one receiver when it was last read; `changed_ns` is -1 while it is not reliable."""
 
     changed_ns: int = -1
-    by_name: dict[str, Segment | None] = field(default_factory=dict)  # None: of what is no segment
+    by_name: dict[str, Segment | None] = field(default_factory=dict)  # None: not a segment
     live: list[Segment] = field(default_factory=list)
     released: int = 0
 
     def take_names(self, path: Path, names: set[str]) -> None:
-        """It has these now. The ones that it had are not looked at again."""
+        """Set its names; those that it had before are not parsed again."""
         gone = self.by_name.keys() - names
         fresh = names - self.by_name.keys()
         for name in gone:
@@ -47,14 +47,14 @@ class _Folder:
 
 
 class Listing:
-    """Of one spool, as it was at the last `refresh`. SpoolError if its folders cannot be read."""
+    """The segments of a spool at the last `refresh`. SpoolError if its folders cannot be read."""
 
     def __init__(self, spool: Path) -> None:
         self._spool = spool
         self._folders: dict[str, _Folder] = {}
 
     def refresh(self) -> None:
-        """Look at what changed."""
+        """Read what has changed."""
         try:
             receivers = list_receivers(self._spool)
         except OSError as error:
@@ -65,22 +65,22 @@ class Listing:
             self._refresh(receiver)
 
     def receivers(self) -> list[str]:
-        """In order of their names."""
+        """Sorted by name."""
         return sorted(self._folders)
 
     def released(self, receiver: str) -> int:
-        """The number of the last segment of it that was released; 0 if none was."""
+        """The number of its last released segment; 0 if there is none."""
         return self._folders[receiver].released if receiver in self._folders else 0
 
     def last(self, receiver: str) -> int:
-        """The number of the last segment that it sealed, as far as it is still known; 0 if none is."""
+        """The number of its last sealed segment, if that is still known; 0 if there is none."""
         if receiver not in self._folders:
             return 0
         found = self._folders[receiver]
         return max(found.released, found.live[-1].number if found.live else 0)
 
     def segments_after(self, receiver: str, number: int) -> Sequence[Segment]:
-        """Those behind that number, in order. One that is missing among them is nowhere."""
+        """Return those behind that number, in order. One that is missing among them does not exist."""
         if receiver not in self._folders:
             return []
         found = self._folders[receiver].live
@@ -90,10 +90,9 @@ class Listing:
         return self._search_after(receiver, number)
 
     def _search_after(self, receiver: str, number: int) -> list[Segment]:
-        """With what was released, which a checkpoint that was set back finds, and what a listing can pass over.
+        """Also find released ones, for a checkpoint that was set back, and those that a listing may miss.
 
-        A listing that goes on while segments are sealed may name a segment and not the one before. That one is there
-        when the next listing begins.
+        A listing while segments are sealed may contain a segment but not the one before. The next listing has that one.
         """
         folder = self._spool / receiver
         try:
@@ -115,7 +114,7 @@ class Listing:
                 known.take_names(path, {entry.name for entry in entries})
             known.released = read_released(path)
         except FileNotFoundError:
-            del self._folders[receiver]  # what was in it will be missed by whoever asks for it
+            del self._folders[receiver]  # whoever needs its content reports it as missing
             return
         except OSError as error:
             raise SpoolError(f"{path}: {os_error(error)}") from None

@@ -38,7 +38,7 @@ class Offset:
         return cls(identity, numbers)
 
     def to_json(self) -> dict[str, Any]:
-        """Two equal offsets give the same text: Spark compares it."""
+        """Equal offsets must give equal texts: Spark compares them."""
         return {
             "v": VERSION,
             "epoch": self.identity.epoch,
@@ -48,7 +48,7 @@ class Offset:
         }
 
     def check_subscription(self, subscription: str, channel: str) -> None:
-        """SpoolError if it is of another query's checkpoint."""
+        """SpoolError if it is from another query's checkpoint."""
         own = self.identity
         if (own.subscription, own.channel) != (subscription, channel):
             raise SpoolError(

@@ -1,4 +1,4 @@
-"""What the user says of the source: options, and the columns."""
+"""The user's options of the source, and its columns."""
 
 import difflib
 import re
@@ -27,7 +27,7 @@ COLUMNS = (
     "topic string, channel string, id string, timestamp timestamp, timestamp_ns bigint, attempts int, nsqd string,"
     " body binary"
 )
-# The same, whatever spark.sql.timestampType says that a timestamp is.
+# The same, whatever type spark.sql.timestampType gives to timestamps.
 SCHEMA_DDL = COLUMNS.replace(" timestamp timestamp,", " timestamp timestamp_ltz,")
 EMBEDDED = "embedded"
 EXTERNAL = "external"
@@ -41,7 +41,7 @@ _NS_PER_S = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """`topics` or `topic_pattern`, nsqd's or nsqlookupd's addresses; None: as much as there is."""
+    """`topics` or `topic_pattern`, nsqd's or nsqlookupd's addresses; None: no limit."""
 
     topics: tuple[str, ...] = ()
     topic_pattern: str = ""
@@ -56,11 +56,11 @@ class SourceOptions:
     retention_s: float = 3600.0
     fail_on_data_loss: bool = True
     is_embedded: bool = True
-    client_options: tuple[str, ...] = field(default=(), repr=False)  # may hold secrets
+    client_options: tuple[str, ...] = field(default=(), repr=False)  # may contain secrets
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Self:
-        """OptionsError names all that is wrong, in one line. Upper and lower case of the names are alike."""
+        """OptionsError names all errors, in one line. The names are case-insensitive."""
         parsed = _Parsed({name.lower(): value for name, value in given.items()})
         _check_together(parsed)
         if parsed.problems:
@@ -69,13 +69,13 @@ class SourceOptions:
 
     @property
     def subscription(self) -> str:
-        """As the spool's identity has it."""
+        """As in the spool's identity."""
         return (
             f"/{self.topic_pattern}/" if self.topic_pattern else list_subscription([*self.topics])
         )
 
     def receiver_settings(self) -> "ReceiverSettings":
-        """Of the receiver that a query has of its own."""
+        """Return the settings of a query's own receiver."""
         from nsqfast.spark.receiver.child import ReceiverSettings
 
         return ReceiverSettings(
@@ -92,7 +92,7 @@ class SourceOptions:
 
 
 def check_schema(schema: "StructType") -> pa.Schema:
-    """The Arrow schema of the columns that a query has: some of ours, in any order."""
+    """Return the Arrow schema of a query's columns: some of ours, in any order."""
     fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
     wrong = [f"{name} {type_}" for name, type_ in fields if _TYPES.get(name) != type_]
     wrong += [f"{field.name} NOT NULL" for field in schema.fields if not field.nullable]
@@ -104,7 +104,7 @@ def check_schema(schema: "StructType") -> pa.Schema:
 
 
 class _Parsed:
-    """Fields of SourceOptions by name, and what is wrong with the others."""
+    """Parsed fields of SourceOptions by name, and the errors in the others."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self.given = given
@@ -144,7 +144,7 @@ class _Parsed:
         self.problems += wrong
 
     def has(self, name: str) -> bool:
-        """Whether it was given, also wrongly."""
+        """Whether it was given, even wrongly."""
         return name.lower() in self.given
 
 
@@ -159,7 +159,7 @@ def _check_together(parsed: _Parsed) -> None:
     if parsed.fields.get("is_embedded", True):
         _check_addresses(parsed, is_pattern=is_pattern)
         return
-    # They would have no effect: what takes the messages has been started by somebody else.
+    # They would have no effect: another process receives the messages.
     named = [name for name in ("nsqdTcpAddresses", "lookupdHttpAddresses") if parsed.has(name)]
     named += [name for name in parsed.given if name.startswith(CLIENT_PREFIX)]
     if named:
@@ -186,7 +186,7 @@ def _suggestion(name: str) -> str:
 
 
 def _without_list(key: str, error: str) -> str:
-    """A key that is not known is answered with the nearest one, not with all."""
+    """The error for an unknown key suggests the nearest one, without a list of all."""
     if "unknown option" not in error:
         return error
     known = error.partition("known are ")[2].split(", ")
@@ -280,7 +280,7 @@ def _duration_s(value: str) -> float:
     return duration_ns / _NS_PER_S
 
 
-def _switch(value: str) -> bool:
+def _parse_bool(value: str) -> bool:
     try:
         return parse_bool(value.lower())
     except ValueError:
@@ -293,7 +293,7 @@ def _is_embedded(value: str) -> bool:
     return value.lower() == EMBEDDED
 
 
-# As the user writes it, the field of SourceOptions, and how it is read. The keys are as Spark hands them on.
+# The user's key, the field of SourceOptions, and its parser. Spark passes keys in lower case.
 _KNOWN: dict[str, tuple[str, str, Callable[[str], Any]]] = {
     shown.lower(): (shown, attribute, read)
     for shown, attribute, read in (
@@ -308,7 +308,7 @@ _KNOWN: dict[str, tuple[str, str, Callable[[str], Any]]] = {
         ("maxBytesPerTrigger", "max_bytes", _size),
         ("numPartitions", "partition_count", _count),
         ("retention", "retention_s", _duration_s),
-        ("failOnDataLoss", "fail_on_data_loss", _switch),
+        ("failOnDataLoss", "fail_on_data_loss", _parse_bool),
         ("receiver", "is_embedded", _is_embedded),
     )
 }

@@ -1,4 +1,4 @@
-"""A task: the segments of one partition become batches for Spark."""
+"""A task: converts the segments of one partition to batches for Spark."""
 
 import socket
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,13 +16,13 @@ from nsqfast.spark.spool.reading import read_batches
 from nsqfast.spark.spool.schema import SCHEMA
 from nsqfast.spark.spool.segments import Segment
 
-# A batch costs Spark as much as some thousand rows; one that is as large as this is not worth a copy.
+# A batch costs Spark as much as some thousand rows; larger ones are not worth a copy.
 ROWS_MIN = 2_000
 SIZE_MIN = 1 << 20
 
 
 class SpoolPartition(InputPartition):
-    """Segments of one spool, by receiver: their numbers, rows and bytes. It goes to the executors as it is."""
+    """Segments of a spool, by receiver: their numbers, rows and bytes. It is pickled to the executors."""
 
     def __init__(self, spool: Path, segments: Iterable[Segment], *, is_strict: bool) -> None:
         self.spool = str(spool)
@@ -33,7 +33,7 @@ class SpoolPartition(InputPartition):
             known.append((segment.number, segment.row_count, segment.size))
 
     def segments(self) -> Iterator[Segment]:
-        """In the order in which they were given, receiver by receiver."""
+        """Yield them as given, receiver by receiver."""
         for receiver, numbers in self.numbers_by_receiver.items():
             folder = Path(self.spool, receiver)
             for number, row_count, size in numbers:
@@ -45,7 +45,7 @@ class SpoolPartition(InputPartition):
 
 
 def make_partitions(options: SourceOptions, segments: Sequence[Segment]) -> list[SpoolPartition]:
-    """One for each task."""
+    """Return one partition per task."""
     return [
         SpoolPartition(options.spool, task, is_strict=options.fail_on_data_loss)
         for task in divide(segments, options.partition_count)
@@ -53,9 +53,9 @@ def make_partitions(options: SourceOptions, segments: Sequence[Segment]) -> list
 
 
 def read_partition(partition: SpoolPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Batches of exactly that schema, which has some columns of SCHEMA; one at least, if it is empty.
+    """Yield batches of exactly that schema, a subset of SCHEMA's columns; at least one, perhaps empty.
 
-    SpoolError names what cannot be read, unless the partition says to go on.
+    SpoolError names what cannot be read, unless the partition says to continue.
     """
     with errors_as_lines():
         is_empty = True
@@ -68,7 +68,7 @@ def read_partition(partition: SpoolPartition, schema: pa.Schema) -> Iterator[pa.
 
 def _read_segments(partition: SpoolPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     spool = Path(partition.spool)
-    # Not a loss, even where losses are accepted: all of it may be there, on the machine that planned this.
+    # Not a loss, even if losses are accepted: everything may exist on the machine that planned this.
     if read_identity(spool) is None:
         raise SpoolError(
             f"spool {spool} is not there on {socket.gethostname()}: every executor needs the folder under this path"
@@ -80,7 +80,7 @@ def _read_segments(partition: SpoolPartition, schema: pa.Schema) -> Iterator[pa.
 
 
 def merge_small(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in the same order. Small batches become one; large ones are given on as they are."""
+    """Yield the same rows in the same order. Small batches are merged; large ones are passed on unchanged."""
     small: list[pa.RecordBatch] = []
     row_count = size = 0
     for batch in batches:

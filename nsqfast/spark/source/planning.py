@@ -1,4 +1,4 @@
-"""Which segments are between two offsets, and how they are divided into tasks."""
+"""Lists the segments between two offsets, and divides them into tasks."""
 
 import heapq
 import itertools
@@ -11,7 +11,7 @@ from nsqfast.spark.source.loss import LossPolicy
 from nsqfast.spark.source.offset import Offset
 from nsqfast.spark.spool.segments import Segment
 
-# A task costs Spark some 30 ms. It reads this much in less, so that smaller ones are not worth having.
+# A task costs Spark some 30 ms. Reading this much takes less, so smaller tasks are not worth it.
 TASK_SIZE_MIN = 1 << 20
 RANGES_NAMED_MAX = 10  # in one line of text
 
@@ -19,7 +19,7 @@ RANGES_NAMED_MAX = 10  # in one line of text
 def segments_between(
     spool: Path, listing: Listing, start: Offset, end: Offset, loss: LossPolicy
 ) -> list[Segment]:
-    """Those behind `start`, to `end` inclusive; `loss` is told which are not there."""
+    """Return those behind `start`, to `end` inclusive; `loss` is told which are missing."""
     listing.refresh()
     found: list[Segment] = []
     for receiver, last in end.numbers.items():
@@ -39,14 +39,14 @@ def _number_before(listing: Listing, start: Offset, receiver: str, last: int) ->
     released = listing.released(receiver)
     if last > released:
         return released
-    # It was released. If this is the first batch, somebody set the checkpoint back to it.
+    # It was released. If this is the first batch, someone set the checkpoint back to it.
     return last if start.numbers else 0
 
 
 def report_missing(
     folder: Path, first: int, last: int, found: Iterable[Segment], loss: LossPolicy
 ) -> None:
-    """Of the segments behind `first`, to `last` inclusive, only these are there."""
+    """Report gaps: of the segments behind `first`, to `last` inclusive, only these exist."""
     numbers = {segment.number for segment in found}
     missing = [number for number in range(first + 1, last + 1) if number not in numbers]
     if missing:
@@ -58,7 +58,7 @@ def report_missing(
 
 
 def _name_segments(numbers: Sequence[int]) -> str:
-    """`segments 3, 7 to 9`."""
+    """Return `segments 3, 7 to 9`."""
     ranges = list(_ranges(numbers))
     named = ", ".join(
         str(low) if low == high else f"{low} to {high}" for low, high in ranges[:RANGES_NAMED_MAX]
@@ -75,7 +75,7 @@ def _ranges(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def divide(segments: Sequence[Segment], task_count: int | None) -> list[list[Segment]]:
-    """Into at most so many tasks of about the same size; None: as many as this machine has cores, if it is worth it."""
+    """Divide into at most so many tasks of about the same size; None: this machine's number of cores, if worth it."""
     if not segments:
         return []
     if task_count is None:
@@ -93,5 +93,5 @@ def divide(segments: Sequence[Segment], task_count: int | None) -> list[list[Seg
 
 
 def count_cores() -> int:
-    """Of this process's machine: Spark tells a source nothing of its executors."""
+    """Count those of this process's machine: Spark tells a source nothing about its executors."""
     return len(os.sched_getaffinity(0))

@@ -1,4 +1,4 @@
-"""What the one query of a spool holds, in the one process that plans it: its lock, and its receiver."""
+"""The resources of a spool's only query, in the process that plans it: its lock, and its receiver."""
 
 import time
 from pathlib import Path
@@ -16,9 +16,9 @@ from nsqfast.spark.spool.release import release_segments, remove_done
 from nsqfast.spark.spool.segments import list_segments
 
 if TYPE_CHECKING:
-    from nsqfast.spark.source.intake import Intake
+    from nsqfast.spark.source.own_receiver import OwnReceiver
 
-# Spark does not wait for the process of a query that was stopped, which still has its receiver to stop.
+# Spark does not wait for the process of a stopped query, which still has to stop its receiver.
 LOCK_TIMEOUT_S = 5.0
 LOCK_POLL_S = 0.1
 REMOVE_INTERVAL_S = 60.0
@@ -27,7 +27,7 @@ log = logger("nsqfast.spark.source")
 
 
 def take_lock(spool: Path) -> Lock:
-    """SpoolError if another query keeps it."""
+    """SpoolError if another query has it."""
     deadline_s = time.monotonic() + LOCK_TIMEOUT_S
     while True:
         try:
@@ -39,7 +39,7 @@ def take_lock(spool: Path) -> Lock:
 
 
 class SpoolQuery:
-    """From `open` to `close`."""
+    """Lasts from `open` to `close`."""
 
     def __init__(
         self, options: SourceOptions, loss: LossPolicy, identity: Identity, lock: Lock
@@ -48,7 +48,7 @@ class SpoolQuery:
         self.loss = loss
         self.identity = identity
         self.listing = Listing(options.spool)
-        self.intake = _make_intake(options)
+        self.receiver = _make_receiver(options)
         self._lock = lock
         self._removed_at_s = time.monotonic()
 
@@ -56,7 +56,7 @@ class SpoolQuery:
     def open(
         cls, options: SourceOptions, loss: LossPolicy, checkpoint: Offset | None = None
     ) -> Self:
-        """The spool is made if it is not there. SpoolError: it is another's, in use, or not that of the checkpoint."""
+        """Create the spool if it does not exist. SpoolError: it is another's, in use, or not that of the checkpoint."""
         if checkpoint is not None:
             checkpoint.check_subscription(options.subscription, options.channel)
             check_epoch(options.spool, read_identity(options.spool), checkpoint, loss)
@@ -74,7 +74,7 @@ class SpoolQuery:
         return False
 
     def release(self, end: Offset) -> None:
-        """Spark has all up to there. Once a minute, what is kept after that is looked through."""
+        """Spark has everything up to there. Once a minute, also remove old released segments."""
         spool = self.options.spool
         try:
             for receiver, number in end.numbers.items():
@@ -86,7 +86,7 @@ class SpoolQuery:
             raise SpoolError(f"spool {spool}: {os_error(error)}") from None
 
     def remove_done(self) -> None:
-        """Released segments go when their time is over, or the spool has more bytes than it may."""
+        """Remove released segments whose retention is over, or if the spool exceeds its size."""
         self._removed_at_s = time.monotonic()
         self.listing.refresh()
         folders = [self.options.spool / receiver for receiver in self.listing.receivers()]
@@ -96,26 +96,26 @@ class SpoolQuery:
             remove_done(folder, self.options.retention_s, size_max)
 
     def close(self) -> None:
-        """The receiver ends in order, then another query may begin. A second time does nothing."""
+        """Stop the receiver in order; then another query may begin. A second call does nothing."""
         try:
-            if self.intake is not None:
-                self.intake.stop()
+            if self.receiver is not None:
+                self.receiver.stop()
         finally:
             self._lock.release()
 
 
-def _make_intake(options: SourceOptions) -> "Intake | None":
+def _make_receiver(options: SourceOptions) -> "OwnReceiver | None":
     if not options.is_embedded:
         return None
-    from nsqfast.spark.source.intake import Intake
+    from nsqfast.spark.source.own_receiver import OwnReceiver
 
-    return Intake(options.receiver_settings())
+    return OwnReceiver(options.receiver_settings())
 
 
 def check_epoch(
     spool: Path, identity: Identity | None, checkpoint: Offset, loss: LossPolicy
 ) -> None:
-    """`loss` is told if the spool is not the one that the checkpoint was written for."""
+    """Tell `loss` if the spool is not the one that the checkpoint was written for."""
     own = checkpoint.identity.epoch
     if identity is not None and identity.epoch == own:
         return

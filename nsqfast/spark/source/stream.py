@@ -1,7 +1,7 @@
 """spark.readStream.format("nsq").
 
-One process of Spark, the runner of the query, calls all of this but `read`, from the start of the query to its end.
-Other processes make a reader only to hand `read` on to the tasks.
+One process of Spark, the runner of the query, calls everything except `read`, from the start of the query to its end.
+Other processes create a reader only to pass `read` on to the tasks.
 """
 
 import signal
@@ -36,7 +36,7 @@ try:
     )
 
     HAS_ADMISSION = True
-except ImportError:  # PySpark 4.0 and 4.1 ask for all there is, without saying what for
+except ImportError:  # PySpark 4.0 and 4.1 request everything, without saying what for
     HAS_ADMISSION = False
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
@@ -63,20 +63,20 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._schema = check_schema(schema)
             self._loss = LossPolicy(is_strict=self._options.fail_on_data_loss)
         except OptionsError as error:
-            # Of what is raised here Spark's runner shows nothing; the first call comes soon enough.
+            # Spark's runner does not show exceptions from here; the first call comes soon.
             self._refusal = error
-        # From here on: of the runner alone.
+        # From here on: used by the runner only.
         self._query: SpoolQuery | None = None
         self._target: dict[str, int] | None = None
         self._was_drained = False
         self._given: Offset | None = None  # the end of what Spark was offered last
-        self._waiting: Mapping[str, Sequence[Segment]] = {}  # when it was offered that
+        self._waiting: Mapping[str, Sequence[Segment]] = {}  # at the time of that offer
 
     # -- offsets
 
     @errors_as_lines()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name, as all below
-        """The same each time: Spark asks again when the first batch has to be repeated."""
+        """Always the same: Spark asks again when the first batch has to be repeated."""
         query = self._open()
         self._given = self._given or Offset(query.identity, {})
         return Offset(query.identity, {}).to_json()
@@ -85,7 +85,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(  # noqa: N802
         self, start: dict[str, Any] | None = None, limit: "ReadLimit | None" = None
     ) -> dict[str, Any]:
-        """Where the next batch ends; `start` itself if nothing waits. Before PySpark 4.2 it is not given."""
+        """Return where the next batch ends; `start` itself if nothing waits. Before PySpark 4.2 it is not passed."""
         begin = None if start is None else Offset.from_json(start)
         query = self._open(begin)
         self._take_in(query)
@@ -98,7 +98,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except SpoolError:
             if query.is_intact():
                 raise
-            return begin.to_json()  # it is being deleted, and that is accepted
+            return begin.to_json()  # the spool is being deleted, and that is accepted
         self._waiting = waiting
         if self._target is not None:
             waiting = {name: self._to_target(name, found) for name, found in waiting.items()}
@@ -108,7 +108,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @errors_as_lines()
     def getDefaultReadLimit(self) -> "ReadLimit":  # noqa: N802
-        """As the options say. Spark takes one limit; the other one is added in `latestOffset`."""
+        """Return the limit of the options. Spark takes only one; `latestOffset` adds the other."""
         self._check()
         options = self._options
         if options.max_rows is not None:
@@ -119,7 +119,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @errors_as_lines()
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """For the query's progress: the last segments, and how much waits behind what Spark was offered."""
+        """For the query's progress: the last segments, and how much waits behind Spark's last offer."""
         if self._given is None:
             return None
         given = self._given.numbers
@@ -140,10 +140,10 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @errors_as_lines()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """All that waits in nsqd now comes into the spool; what comes later is for the next run."""
+        """Move all that waits in nsqd now into the spool; what comes later is left to the next run."""
         query = self._open()
-        if query.intake is not None:
-            query.intake.drain()
+        if query.receiver is not None:
+            query.receiver.drain()
         query.listing.refresh()
         self._target = {name: query.listing.last(name) for name in query.listing.receivers()}
 
@@ -151,7 +151,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @errors_as_lines()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[SpoolPartition]:
-        """Of the segments between the two, divided by bytes; none if they are equal."""
+        """Return the segments between the two, divided by bytes; none if they are equal."""
         if start == end:
             return []
         first, last = Offset.from_json(start), Offset.from_json(end)
@@ -159,7 +159,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if last.identity != query.identity:
             return []  # they are gone, and that was accepted
         if first.identity != query.identity:
-            # Before PySpark 4.2 this is the first that is heard of where the checkpoint is.
+            # Before PySpark 4.2 the position of the checkpoint is not known earlier.
             first.check_subscription(query.identity.subscription, query.identity.channel)
             check_epoch(query.options.spool, query.identity, first, self._loss)
             first = Offset(query.identity, {})
@@ -167,19 +167,19 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return make_partitions(self._options, segments)
 
     def read(self, partition: SpoolPartition) -> Iterator["pa.RecordBatch"]:
-        """In a task, on any machine."""
+        """Runs in a task, on any machine."""
         return read_partition(partition, self._schema)
 
     @errors_as_lines()
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark has all up to there, and what it did with that is done."""
+        """Spark has processed everything up to there."""
         offset = Offset.from_json(end)
         query = self._open(offset)
         if offset.identity == query.identity:
             query.release(offset)
 
     def stop(self) -> None:
-        """What the receiver has is sealed and finished; then another query may read the spool."""
+        """Seal and finish what the receiver has; then another query may read the spool."""
         if self._query is not None:
             _heed_sigterm(signal.SIG_IGN)
             query, self._query = self._query, None
@@ -192,7 +192,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise self._refusal
 
     def _open(self, checkpoint: Offset | None = None) -> SpoolQuery:
-        """The query, from the first call of the runner on; it is opened anew if its spool was replaced."""
+        """Return the query, opened by the runner's first call, and again if its spool was replaced."""
         self._check()
         if self._query is not None and not self._query.is_intact():
             self._query.close()
@@ -207,7 +207,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._query
 
     def _adopted(self, query: SpoolQuery, begin: Offset) -> Offset | None:
-        """`begin` as an offset of this spool. None: it is another's, and in this one nothing waits yet."""
+        """Return `begin` as an offset of this spool. None: it is another's, and nothing waits in this one yet."""
         begin.check_subscription(query.identity.subscription, query.identity.channel)
         if begin.identity == query.identity:
             return begin
@@ -218,15 +218,15 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return own if any(waiting.values()) else None
 
     def _take_in(self, query: SpoolQuery) -> None:
-        """The receiver runs, if this query has one and is not one that ends with what was there."""
-        if query.intake is None or self._target is not None:
+        """Run the receiver, if this query has one and does not end with what was there."""
+        if query.receiver is None or self._target is not None:
             return
         if not HAS_ADMISSION and not self._was_drained:
-            # It may be a query that takes what is there and ends: that one asks just once.
-            query.intake.drain()
+            # The query may take only what is there and end: then it asks just once.
+            query.receiver.drain()
             self._was_drained = True
-        query.intake.start()
-        query.intake.check()
+        query.receiver.start()
+        query.receiver.check()
 
     def _to_target(self, receiver: str, segments: Sequence[Segment]) -> Sequence[Segment]:
         assert self._target is not None
@@ -234,7 +234,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [segment for segment in segments if segment.number <= last]
 
     def _limit(self, given: "ReadLimit | None") -> Limit:
-        """What Spark says, which is one of the two, and the other one of the options."""
+        """Return Spark's limit, which is one of the two, and the other one from the options."""
         if given is None or isinstance(given, ReadAllAvailable):
             return Limit()
         row_count, size = self._options.max_rows, self._options.max_bytes
@@ -246,7 +246,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _set_up_runner() -> None:
-    """Its log goes to the driver's. Spark ends the process with a signal, which is to be no sudden end."""
+    """Send its log to the driver's. Spark ends the process with a signal, which must end it in order."""
     if is_spark_process():
         logs.set_up(PROGRAM, f"[{PROGRAM}] ", logs.LEVELS["info"])
     _heed_sigterm(_leave)

@@ -1,4 +1,4 @@
-"""Which segments wait behind an offset, and whether all of them are there."""
+"""Finds the segments that wait behind an offset, and checks whether all of them are there."""
 
 from collections.abc import Sequence
 from itertools import takewhile
@@ -14,7 +14,7 @@ from nsqfast.spark.spool.segments import Segment
 def find_waiting(
     spool: Path, listing: Listing, start: Offset, loss: LossPolicy
 ) -> tuple[Offset, dict[str, Sequence[Segment]]]:
-    """Where to begin, which is `start` unless something was lost, and the segments behind it by receiver.
+    """Return where to begin, which is `start` unless something was lost, and the segments behind it by receiver.
 
     `loss` is told what is missing. Segments before a gap are taken first.
     """
@@ -44,7 +44,7 @@ def find_waiting(
 def _before_gap(
     folder: Path, number: int, last: int, segments: Sequence[Segment], loss: LossPolicy
 ) -> Sequence[Segment]:
-    """Those that follow one another; all, if there are none of these and `loss` accepts that."""
+    """Return the consecutive ones; all, if there are none and `loss` accepts that."""
     whole = [
         segment
         for _, segment in takewhile(

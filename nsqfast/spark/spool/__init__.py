@@ -1,10 +1,10 @@
 """The spool: messages on disk between a receiver, which takes them from nsqd, and Spark, which reads them.
 
     SPOOL/
-        SPOOL.json                              what it holds, and its epoch            (identity.py)
-        QUERY.lock                              held by the one query that reads it     (locks.py)
-        <receiver>/                             of one receiver
-            LOCK                                held by it
+        SPOOL.json                              its subscription, and its epoch     (identity.py)
+        QUERY.lock                              locked by the only query reading it (locks.py)
+        <receiver>/                             one receiver's folder
+            LOCK                                locked by the receiver
             RELEASED                            the number of the last released segment (release.py)
             0000000000000042-r10000-b2600000.arrow   a segment                          (segments.py)
             .tmp-42                             one that is being written               (writer.py)

@@ -1,7 +1,7 @@
-"""What a spool holds: the subscription that filled it, and an epoch that no other spool has.
+"""The identity of a spool: the subscription that filled it, and a unique epoch.
 
-A checkpoint names the epoch. One that belongs to another spool, or to a spool that was deleted and made anew, is
-thereby found out before its numbers are taken for those of other messages.
+A checkpoint names the epoch. So a checkpoint of another spool, or of one that was deleted and created again, is
+detected before its numbers are taken for those of other messages.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ class SpoolError(NsqfastError):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """`subscription` is what was subscribed to: topics in order with commas between, or /pattern/."""
+    """`subscription` is either topics, sorted and separated by commas, or /pattern/."""
 
     subscription: str
     channel: str
@@ -33,7 +33,7 @@ class Identity:
 
 
 def list_subscription(topics: list[str]) -> str:
-    """The subscription to those topics."""
+    """Return the subscription to those topics."""
     return ",".join(sorted(set(topics)))
 
 
@@ -54,7 +54,7 @@ def read_identity(spool: Path) -> Identity | None:
 
 
 def open_spool(spool: Path, subscription: str, channel: str) -> Identity:
-    """The identity of that spool, which is made if it is not there; SpoolError if it is another subscription's."""
+    """Return the identity of that spool, created if need be; SpoolError if it is another subscription's."""
     try:
         spool.mkdir(parents=True, exist_ok=True)
         identity = read_identity(spool) or _create(spool, subscription, channel)
@@ -69,7 +69,7 @@ def open_spool(spool: Path, subscription: str, channel: str) -> Identity:
 
 
 def _create(spool: Path, subscription: str, channel: str) -> Identity:
-    """A new one, or that of whoever was faster."""
+    """Return a new one, or that of a concurrent process that was faster."""
     identity = Identity(subscription, channel, str(uuid.uuid4()))
     draft = spool / f".{FILE}.{identity.epoch}"
     try:

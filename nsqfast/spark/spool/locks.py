@@ -15,14 +15,14 @@ _HOLDER_SIZE = 200
 
 
 class Lock:
-    """Held from `take` until `release` or the end of the process."""
+    """Locked from `take` until `release` or the end of the process."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
     @classmethod
     def take(cls, path: Path, what: str) -> Self:
-        """SpoolError if a living process has it; `what` begins that line, the holder ends it."""
+        """SpoolError if a living process has it; `what` begins that line, the owner's process ends it."""
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError as error:
@@ -38,7 +38,7 @@ class Lock:
         return cls(fd)
 
     def release(self) -> None:
-        """Let others have it; a second time does nothing."""
+        """Unlock; a second call does nothing."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -1,4 +1,4 @@
-"""Reading a segment: mapped, checked batch by batch, and given on without a copy."""
+"""Reads a segment: maps it, checks it batch by batch, and passes it on without copying."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,9 +16,10 @@ OnDamage = Callable[[str], object]
 def read_batches(
     segment: Segment, on_damage: OnDamage, columns: list[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The batches of a segment, of SCHEMA or of those columns of it.
+    """Yield the batches of a segment, with SCHEMA or those columns of it.
 
-    `on_damage` is told in one line what cannot be read, and of how many messages; if it returns, the rest is read.
+    `on_damage` is told in one line what cannot be read, and how many messages that affects; if it returns, the rest is
+    read.
     """
     found = _open(segment, on_damage)
     if found is None:
@@ -35,7 +36,7 @@ def read_batches(
 
 
 def _open(segment: Segment, on_damage: OnDamage) -> tuple[Path, pa.Buffer] | None:
-    """Where it is and what it holds; None if `on_damage` was told why it cannot be read."""
+    """Return its path and content; None if `on_damage` was told why it cannot be read."""
     # In this order: it moves from the first to the second, and never back.
     for path in (segment.path, segment.done_path):
         try:
@@ -68,7 +69,7 @@ def _checked(
 def _unchecked(
     path: Path, data: pa.Buffer, segment: Segment, on_damage: OnDamage
 ) -> Iterator[pa.RecordBatch]:
-    """Without its end there are no checksums; what Arrow finds sound is taken."""
+    """Without the trailer there are no checksums; accept whatever Arrow can decode."""
     row_count = 0
     try:
         for batch in pa.ipc.open_stream(pa.BufferReader(data)):

@@ -1,7 +1,7 @@
-"""Releasing: Spark has what a segment held, and will not ask for it again.
+"""Releasing: Spark has processed a segment and will not need it again.
 
-A released segment is kept for a while: a receiver looks into it when a message comes a second time, and a checkpoint
-that is set back by hand finds it.
+A released segment is kept for a while: a receiver reads it when a message comes a second time, and a checkpoint that
+was set back by hand needs it.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ FILE = "RELEASED"
 
 
 def read_released(folder: Path) -> int:
-    """The number of the last segment of that receiver that was released; 0 if none was."""
+    """The number of that receiver's last released segment; 0 if there is none."""
     path = folder / FILE
     try:
         return int(path.read_bytes())
@@ -30,7 +30,7 @@ def read_released(folder: Path) -> int:
 
 
 def release_segments(folder: Path, number: int) -> None:
-    """All up to that one. What an earlier call that was killed left undone is done, too."""
+    """Release all up to that one, and complete an earlier call that was killed."""
     released = read_released(folder)
     if number > released:
         _write_released(folder, number)
@@ -50,16 +50,16 @@ def _write_released(folder: Path, number: int) -> None:
 
 
 def remove_done(folder: Path, retention_s: float, size_max: int) -> int:
-    """Remove released segments that are older than that, and the oldest ones if all have more bytes; returns how many.
+    """Remove released segments older than that, and the oldest ones if all have more bytes; return how many.
 
-    The last one always stays: its number is never used again.
+    The last one always stays: its number must never be used again.
     """
     done = list_done(folder)
     oldest_kept_s = time.time() - retention_s
     excess = sum(segment.size for segment in done) - size_max
     count = 0
     for segment in done[:-1]:
-        # A receiver and a query may both be at it.
+        # A receiver and a query may do this at the same time.
         with contextlib.suppress(FileNotFoundError):
             if excess <= 0 and segment.done_path.stat().st_mtime >= oldest_kept_s:
                 break

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-# Just what Spark makes of the columns of the source, so that it takes batches as they are.
+# Exactly what Spark makes of the source's columns, so that it accepts batches as they are.
 SCHEMA = pa.schema(
     [
         ("topic", pa.string()),

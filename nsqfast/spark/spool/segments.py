@@ -1,9 +1,9 @@
-"""Segments: what their names say, and which there are.
+"""Segments: their names, and lists of them.
 
     0000000000000042-r10000-b2600000.arrow
 
-is the 42nd segment of its receiver: 10,000 messages in a file of 2,600,000 bytes. So what a query may take at once is
-known from the names alone.
+is the 42nd segment of its receiver: 10,000 messages in a file of 2,600,000 bytes. So the names alone tell what a query
+may take at once.
 """
 
 import os
@@ -39,17 +39,17 @@ class Segment:
 
     @property
     def done_path(self) -> Path:
-        """Where it is from then on, until its time is over."""
+        """Where it is from then on, until its retention ends."""
         return self.folder / DONE / self.name
 
     def find(self) -> Path | None:
-        """Where it is now; None if nowhere."""
+        """Where it is now; None if it does not exist."""
         # In this order: it moves from the first to the second, and never back.
         return next((path for path in (self.path, self.done_path) if path.exists()), None)
 
 
 def check_receiver(name: str) -> str:
-    """A name for a receiver, and its folder; SpoolError unless it is one."""
+    """Return the name of a receiver and its folder if it is valid, else SpoolError."""
     if not _RECEIVER.fullmatch(name):
         raise SpoolError(
             f"{name!r} is no name for a receiver: 1 to 64 letters, digits, - _ . (a letter or digit first)"
@@ -58,7 +58,7 @@ def check_receiver(name: str) -> str:
 
 
 def list_receivers(spool: Path) -> list[str]:
-    """The receivers that ever wrote into it, in order of their names."""
+    """Return the receivers that ever wrote into it, sorted by name."""
     with os.scandir(spool) as entries:
         return sorted(
             entry.name for entry in entries if entry.is_dir() and _RECEIVER.fullmatch(entry.name)
@@ -66,17 +66,17 @@ def list_receivers(spool: Path) -> list[str]:
 
 
 def list_segments(folder: Path) -> list[Segment]:
-    """The segments of one receiver that were not released, in order of their numbers."""
+    """Return the segments of one receiver that were not released, in order of their numbers."""
     return sorted(_segments(folder, folder), key=lambda segment: segment.number)
 
 
 def list_done(folder: Path) -> list[Segment]:
-    """Those that were released and are still there."""
+    """Return the released ones that still exist."""
     return sorted(_segments(folder / DONE, folder), key=lambda segment: segment.number)
 
 
 def parse_segment(folder: Path, name: str) -> Segment | None:
-    """The segment of that name in a receiver's folder; None if it is no segment's."""
+    """Return the segment of that name in a receiver's folder; None if it is not a segment's name."""
     if found := _NAME.fullmatch(name):
         number, row_count, size = map(int, found.groups())
         return Segment(folder, number, row_count, size)

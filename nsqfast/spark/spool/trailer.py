@@ -1,9 +1,9 @@
-"""What stands behind the Arrow stream of a segment: where its batches are, and their checksums.
+"""The trailer behind the Arrow stream of a segment: where its batches are, and their checksums.
 
     per batch   offset (u64), size (u64), rows (u64), crc32 (u32), 4 bytes of 0
     number of batches (u64), crc32 of all before (u32), "nsqS"
 
-All numbers are little-endian. The size is a multiple of 8, as all in an Arrow stream is.
+All numbers are little-endian. The size is a multiple of 8, as everything in an Arrow stream.
 """
 
 import struct
@@ -29,13 +29,13 @@ class Part:
 
 
 def pack(parts: list[Part]) -> bytes:
-    """The trailer."""
+    """Return the trailer."""
     data = b"".join(_PART.pack(*astuple(part)) for part in parts) + _COUNT.pack(len(parts))
     return data + _END.pack(zlib_ng.crc32(data), _MAGIC)
 
 
 def unpack(data: pa.Buffer) -> list[Part] | None:
-    """The parts of a file; None if the trailer is not whole, or lies."""
+    """Return the parts of a file; None if the trailer is incomplete or inconsistent."""
     view = memoryview(data)
     fixed = _COUNT.size + _END.size
     if len(view) < fixed:

@@ -1,7 +1,7 @@
-"""Sealing: messages become a segment, which is on disk when its name is.
+"""Sealing: writes messages as a segment, which is on disk once it has its name.
 
-A segment is an Arrow stream that any reader of Arrow takes. Behind the stream's end stands what a reader of ours looks
-at first: for each batch where it begins, its size, the number of its rows and a checksum, and a checksum of all that.
+A segment is an Arrow stream that any Arrow reader can read. Behind it is a trailer for our reader: for each batch where
+it begins, its size, the number of its rows and a checksum, and a checksum of all that.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
 class NotSyncedError(OSError):
-    """A reader may see the segment already; a power failure may take its name away."""
+    """A reader may see the segment already; a power failure may remove its name."""
 
     def __init__(self, segment: Segment, error: OSError) -> None:
         super().__init__(error.errno, error.strerror, str(segment.folder))
@@ -41,7 +41,7 @@ class NotSyncedError(OSError):
 
 
 class SegmentWriter:
-    """The one writer of a receiver's folder, from `open` to `close`."""
+    """The only writer of a receiver's folder, from `open` to `close`."""
 
     def __init__(self, folder: Path, lock: Lock, number: int) -> None:
         self.folder = folder
@@ -50,7 +50,7 @@ class SegmentWriter:
 
     @classmethod
     def open(cls, spool: Path, receiver: str) -> Self:
-        """SpoolError if another process has that receiver's folder; OSError if it cannot be written to."""
+        """SpoolError if another process has that receiver's folder; OSError if it is not writable."""
         folder = spool / check_receiver(receiver)
         folder.mkdir(exist_ok=True)
         (folder / DONE).mkdir(exist_ok=True)
@@ -67,9 +67,9 @@ class SegmentWriter:
             raise
 
     def seal(self, batches: Sequence[pa.RecordBatch]) -> Segment:
-        """Those batches, of SCHEMA, as the next segment; it is on disk when this returns.
+        """Write those batches, of SCHEMA, as the next segment; it is on disk when this returns.
 
-        NotSyncedError: there is one, but its name may not be on disk yet; call `sync`. Another OSError: there is none.
+        NotSyncedError: it exists, but its name may not be on disk yet; call `sync`. Another OSError: it does not exist.
         """
         draft = self.folder / f"{_DRAFT}{self.next_number}"
         try:
@@ -81,7 +81,7 @@ class SegmentWriter:
             with contextlib.suppress(OSError):
                 draft.unlink(missing_ok=True)
             raise
-        # From here on a reader may have seen it: the number is used, and the messages are in it, whatever comes.
+        # From here on a reader may have seen it: whatever happens, the number is used and the messages are in it.
         self.next_number += 1
         try:
             self.sync()
@@ -90,7 +90,7 @@ class SegmentWriter:
         return segment
 
     def sync(self) -> None:
-        """The names of all that was sealed are on disk when this returns; OSError: it has to be called again."""
+        """Sync the names of all sealed segments; OSError: call it again."""
         sync_folder(self.folder)
 
     def check(self) -> None:
@@ -105,23 +105,23 @@ class SegmentWriter:
                 draft.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Another process may write from here on."""
+        """Let another process write from here on."""
         self._lock.release()
 
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """What a receiver that was killed left behind."""
+    """The unnamed file of a receiver that was killed."""
 
     path: Path
     folder: Path
     number: int
 
     def take_over(self) -> None:
-        """Give it its name if it is whole, and remove it if not.
+        """Give it its name if it is complete, else remove it.
 
-        After a power failure a whole one may have had its name, and a reader may have seen it: then this number must
-        not stand for other messages.
+        After a power failure a complete one may have had its name, and a reader may have seen it: then other messages
+        must not get this number.
         """
         parts = _read_whole(self.path) if self.number else None
         if parts is None:
@@ -144,7 +144,7 @@ def _drafts(folder: Path) -> list[_Draft]:
 
 
 def _read_whole(path: Path) -> list[trailer.Part] | None:
-    """The parts of a file; None unless all that was to be in it is there."""
+    """Return the parts of a file; None unless it is complete."""
     data = pa.py_buffer(path.read_bytes())
     parts = trailer.unpack(data)
     if parts is None:
@@ -154,7 +154,7 @@ def _read_whole(path: Path) -> list[trailer.Part] | None:
 
 
 def _write(path: Path, batches: Sequence[pa.RecordBatch]) -> int:
-    """The file's size, in bytes; it is on disk."""
+    """Return the file's size in bytes; it is on disk."""
     parts: list[trailer.Part] = []
     with path.open("wb", buffering=0) as file:
         end = _store(file.fileno(), SCHEMA.serialize())

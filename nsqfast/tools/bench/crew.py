@@ -72,25 +72,25 @@ class Crew:
         size = len(plan.workers)
         self._totals = context.RawArray("q", ROW_SIZE * (size + 1))
         # Kept, because its semaphores are freed with the parent's object, and processes drop their arguments.
-        self._gate = context.Barrier(size)
+        self._barrier = context.Barrier(size)
         pipes = [context.Pipe(duplex=False) for _ in plan.workers]
         self._inboxes = [inbox for inbox, _ in pipes]
-        self._outboxes = [outbox for _, outbox in pipes]
+        self._report_pipes = [report_pipe for _, report_pipe in pipes]
         self._processes = [
             context.Process(
-                target=work, args=(worker, self._totals, self._gate, outbox), daemon=True
+                target=work, args=(worker, self._totals, self._barrier, report_pipe), daemon=True
             )
-            for worker, outbox in zip(plan.workers, self._outboxes, strict=True)
+            for worker, report_pipe in zip(plan.workers, self._report_pipes, strict=True)
         ]
         self.is_stopped = False
 
     def start(self) -> None:
         """Start all; they wait for each other before the first message."""
         with _without_sigint():
-            for process, outbox in zip(self._processes, self._outboxes, strict=True):
+            for process, report_pipe in zip(self._processes, self._report_pipes, strict=True):
                 process.start()
                 # Close our copy of the worker's end, so that its death ends the pipe.
-                outbox.close()
+                report_pipe.close()
 
     def stop(self) -> None:
         """Make all of them finish; callable from a signal handler."""

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, cast
 
-from nsqfast import __version__
 from nsqfast.command_line import HelpRequested, read_flags
 from nsqfast.errors import OptionsError
 from nsqfast.gotext import format_duration, parse_duration_ns
@@ -16,6 +15,7 @@ from nsqfast.net.addresses import PORT_MAX, Inet, parse_address
 from nsqfast.options import BOOL, INT, STRING, Kind, Option, declared, option
 from nsqfast.protocol import MPUB_SIZE_MAX
 from nsqfast.usage import usage
+from nsqfast.version import __version__
 
 PROGRAM = "nsqfast-bench"
 NS_PER_MS, NS_PER_S = 1_000_000, 1_000_000_000

@@ -28,7 +28,7 @@ PUBLISHED, RECEIVED, FINISHED, REQUEUED, STARTED_NS, RECEIVED_BYTES = range(6)
 CONNECT_TIMEOUT_S = 5.0
 HANG_UP_TIMEOUT_S = 5.0
 # How long the other workers may need to connect; only a dead parent makes us wait longer.
-GATE_TIMEOUT_S = 120.0
+BARRIER_TIMEOUT_S = 120.0
 
 READ_SIZE = 1 << 18
 SAMPLE_SIZE = 8
@@ -66,11 +66,13 @@ class RefusedError(NsqfastError):
     """The broker does not allow what was requested; the text says what to change."""
 
 
-def work(plan: WorkerPlan, totals: MutableSequence[int], gate: Barrier, outbox: Pipe) -> None:
+def work(
+    plan: WorkerPlan, totals: MutableSequence[int], barrier: Barrier, report_pipe: Pipe
+) -> None:
     """The whole life of a worker process."""
     place = join_host_port(*plan.options.address)
     try:
-        report = _measure(plan, totals, gate)
+        report = _measure(plan, totals, barrier)
     except threading.BrokenBarrierError:
         report = Report(error="the other workers did not get ready")
     except ConnectionRefusedError:
@@ -84,17 +86,17 @@ def work(plan: WorkerPlan, totals: MutableSequence[int], gate: Barrier, outbox: 
     except MemoryError:
         report = Report(error="out of memory: lower --size, --batch-size or --connections")
     # The parent is gone.
-    with contextlib.suppress(BrokenPipeError), outbox:
-        outbox.send(report)
+    with contextlib.suppress(BrokenPipeError), report_pipe:
+        report_pipe.send(report)
 
 
-def _measure(plan: WorkerPlan, totals: MutableSequence[int], gate: Barrier) -> Report:
+def _measure(plan: WorkerPlan, totals: MutableSequence[int], barrier: Barrier) -> Report:
     load = Load(totals, plan.index)
     with _connected(plan, load):
         samples = _sample_room(plan.options)
         if samples is not None:
             load.record(samples)
-        gate.wait(GATE_TIMEOUT_S)
+        barrier.wait(BARRIER_TIMEOUT_S)
         started_ns = time.monotonic_ns()
         totals[ROW_SIZE * plan.index + STARTED_NS] = started_ns
         before = resource.getrusage(resource.RUSAGE_SELF)

@@ -16,13 +16,13 @@ from nsqfast._ext.protocol.records import encode
 from nsqfast.archives import Archive, Column, Damage, Records, open_archive
 from nsqfast.archives.records import NO_TIME, Ints, OnDamage, join_texts
 from nsqfast.gotext import os_error
+from nsqfast.protocol import LENGTH_SIZE
 from nsqfast.tools.replay.options import ID, NONE, PUBLISH, Options
 from nsqfast.tools.shared.program import log
 
 Mask = NDArray[np.uint8]
 
 COUNT_MAX = 1 << 31
-SIZE_SIZE = 4  # of an MPUB's count, and before each of its bodies
 PACE_HZ = 10  # batches per second, at least, with --rate
 
 
@@ -43,7 +43,7 @@ class Limits:
     @property
     def record_size_max(self) -> int:
         """A message has to fit into an MPUB of its own, too."""
-        return min(self.message_size_max, self.body_size_max - 2 * SIZE_SIZE)
+        return min(self.message_size_max, self.body_size_max - 2 * LENGTH_SIZE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,7 +58,7 @@ class Publish:
     @property
     def size(self) -> int:
         """Size of the bodies alone."""
-        return len(self.bodies.data) - SIZE_SIZE * (1 + self.bodies.count)
+        return len(self.bodies.data) - LENGTH_SIZE * (1 + self.bodies.count)
 
 
 @dataclass(slots=True)
@@ -254,8 +254,8 @@ def part_of(column: Column, part: slice) -> Column:
 
 def next_cut(sizes: Ints, chosen: Mask, first: int, limits: Limits) -> int:
     """The end of the batch that begins at `first`; a record too large for any batch gets its own."""
-    costs = np.where(chosen[first:] > 0, sizes[first:] + SIZE_SIZE, 0).cumsum()
-    limit = int(costs.searchsorted(limits.size_max - SIZE_SIZE, "right"))
+    costs = np.where(chosen[first:] > 0, sizes[first:] + LENGTH_SIZE, 0).cumsum()
+    limit = int(costs.searchsorted(limits.size_max - LENGTH_SIZE, "right"))
     if limits.count_max < COUNT_MAX:
         counts = chosen[first:].cumsum(dtype=np.int64)
         limit = min(limit, int(counts.searchsorted(limits.count_max, "right")))

@@ -50,15 +50,15 @@ class Publisher:
     async def put(self, batch: Batch) -> None:
         """Return when the batch was sent; ToolError: no nsqd takes it, or an earlier one."""
         if not self._is_proven(batch):
-            await self.settle()
+            await self.wait_answers()
             self._send(batch)
-            await self.settle()
+            await self.wait_answers()
             return
         while len(self._waiting) >= self._window:
             await self._finish_oldest()
         self._send(batch)
 
-    async def settle(self) -> None:
+    async def wait_answers(self) -> None:
         """Return when everything that was put has its answer."""
         while self._waiting:
             await self._finish_oldest()

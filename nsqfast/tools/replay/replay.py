@@ -132,12 +132,12 @@ class Replay:
                 while batch := await feeder.next():
                     await self._pace(batch)
                     await publisher.put(batch)
-                await publisher.settle()
+                await publisher.wait_answers()
             except asyncio.CancelledError:
                 # Wait for publishes under way, and count them; send nothing more.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(STOP_TIMEOUT_S):
-                        await publisher.settle()
+                        await publisher.wait_answers()
                 raise
             finally:
                 self._resent = producer.stats().resent

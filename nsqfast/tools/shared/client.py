@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from nsqfast import NSQ_VERSION, __version__
 from nsqfast.client import Config, Consumer
 from nsqfast.tools.shared.options import SourceOptions
 from nsqfast.tools.shared.program import log
+from nsqfast.version import NSQ_VERSION, __version__
 
 STOP_TIMEOUT_S = 3.0  # for an nsqd that may be frozen
 

@@ -1,8 +1,9 @@
 """--on-give-up: what a tool does with a message that has used up its attempts.
 
-finish      FIN, as Go's tools do requeue     it comes again and again, after default_requeue_delay times its attempts
-exit        it is requeued, and the tool ends with status 1 topic:NAME  it is published there, and finished once the
-publish has its OK
+finish      FIN, as Go's tools do
+requeue     it comes again and again, after default_requeue_delay times its attempts
+exit        it is requeued, and the tool ends with status 1
+topic:NAME  it is published there, and finished once the publish has its OK
 """
 
 from collections.abc import Callable

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from nsqfast import NSQ_VERSION
 from nsqfast.client.config import Config
 from nsqfast.command_line import flags_or_help, refuse_words
 from nsqfast.errors import OptionsError
@@ -29,7 +28,7 @@ from nsqfast.options import (
     option,
     text_such_as,
 )
-from nsqfast.versions import own_line
+from nsqfast.version import NSQ_VERSION, own_line
 
 T = TypeVar("T")
 

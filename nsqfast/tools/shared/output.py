@@ -56,7 +56,7 @@ class Output:
             except OSError as reason:
                 error = reason
             with contextlib.suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(_settle, done, error)
+                self._loop.call_soon_threadsafe(_set_outcome, done, error)
 
 
 def _write_all(data: bytes) -> None:
@@ -70,7 +70,7 @@ def _write_all(data: bytes) -> None:
             wait.poll()
 
 
-def _settle(done: "asyncio.Future[None]", error: OSError | None) -> None:
+def _set_outcome(done: "asyncio.Future[None]", error: OSError | None) -> None:
     if done.done():
         return
     if error is None:

@@ -109,12 +109,12 @@ class Feed:
 
     # -- answers
 
-    async def settle_on(self) -> NoReturn:
+    async def handle_answers(self) -> NoReturn:
         """Handle the answers, for ever; raises the error that ends the tool, after which nothing is sent."""
         while True:
             group = await self._groups.get()
             try:
-                await self._settle(group)
+                await self._await_group(group)
             except PublishError as error:
                 await self.close()
                 self._report_unknown(error)
@@ -131,9 +131,9 @@ class Feed:
                 self.put_count - self.published_count,
             )
 
-    async def _settle(self, group: Group) -> None:
+    async def _await_group(self, group: Group) -> None:
         if self._delay_s is not None:
-            return await self._settle_deferred(group)
+            return await self._await_deferred(group)
         try:
             for answer in group.answers:
                 await answer
@@ -148,7 +148,7 @@ class Feed:
         self.published_count += len(group.bodies)
         return None
 
-    async def _settle_deferred(self, group: Group) -> None:
+    async def _await_deferred(self, group: Group) -> None:
         for body, answer in zip(group.bodies.bodies(), group.answers, strict=True):
             try:
                 await answer

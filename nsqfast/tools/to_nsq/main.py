@@ -89,23 +89,23 @@ class Program:
 
     async def run(self) -> None:
         """Run until the end of the input, or `request_stop`; raises errors."""
-        settling = [asyncio.create_task(feed.settle_on()) for feed in self._feeds]
+        handling = [asyncio.create_task(feed.handle_answers()) for feed in self._feeds]
         publishing = asyncio.create_task(self._publish_all())
         try:
-            everything: list[asyncio.Future[Any]] = [publishing, *settling]
+            everything: list[asyncio.Future[Any]] = [publishing, *handling]
             await asyncio.wait([self.stop, *everything], return_when=asyncio.FIRST_COMPLETED)
             if self.stop.done():
                 await asyncio.wait(
                     everything, timeout=STOP_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED
                 )
             # Raise the error of a feed first: the rest is its consequence.
-            for task in (*settling, publishing):
+            for task in (*handling, publishing):
                 if task.done():
                     task.result()
         finally:
-            for task in (publishing, *settling):
+            for task in (publishing, *handling):
                 task.cancel()
-            await asyncio.gather(publishing, *settling, return_exceptions=True)
+            await asyncio.gather(publishing, *handling, return_exceptions=True)
             await asyncio.gather(*[feed.close() for feed in self._feeds])
         if self.stop.done():
             self._report_rest()

@@ -10,7 +10,7 @@ import logging
 import signal
 import sys
 
-from nsqfast.client import Config, Consumer, Message, NsqfastError, Producer
+from nsqfast import Config, Consumer, Message, NsqfastError, Producer
 
 logger = logging.getLogger("mail_worker")
 

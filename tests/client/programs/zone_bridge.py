@@ -14,7 +14,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from nsqfast.client import Config, Consumer, Message, Middleware, NsqfastError, Producer
+from nsqfast import Config, Consumer, Message, Middleware, NsqfastError, Producer
 
 logger = logging.getLogger("zone_bridge")
 

@@ -38,7 +38,7 @@ def unpack(adapter, data):
                 size += len(unpacked)
                 if size > OUT_SIZE_MAX:
                     return b"".join(out), False, True
-            assert not isinstance(adapter, Snappy) or adapter.held < CHUNK_SIZE_MAX + 4
+            assert not isinstance(adapter, Snappy) or adapter.incomplete_size < CHUNK_SIZE_MAX + 4
     except StreamError:
         return b"".join(out), True, False
     return b"".join(out), False, False
@@ -62,7 +62,7 @@ def check_deflate(data, whole):
 
 def check_snappy(adapter, data, whole):
     out, failed, stopped = whole
-    if stopped or failed or adapter.held or adapter._skip_size or not data:
+    if stopped or failed or adapter.incomplete_size or adapter._skip_size or not data:
         return
     assert bytes(cramjam.snappy.decompress(data)) == out
 

@@ -1,4 +1,4 @@
-"""One topic: its connections to nsqd, and what comes over them, on the way to the sealer."""
+"""One topic: its connections to nsqd, and its messages on the way to the sealer."""
 
 import asyncio
 import logging
@@ -9,24 +9,24 @@ from collections.abc import Callable
 from nsqfast.client import Consumer
 from nsqfast.client.batch import ArrayBatch
 from nsqfast.spark.receiver.columns import ColumnMaker
-from nsqfast.spark.receiver.group import Intake
+from nsqfast.spark.receiver.group import TakenBatch
 from nsqfast.spark.receiver.options import Options, make_config
 from nsqfast.spark.receiver.sealer import Sealer
 
-# Messages that come one by one are taken a few at a time.
+# Messages that arrive singly are gathered for this long.
 GATHER_S = 0.001
-FIRST_IN_FLIGHT = 256  # until it is known how large messages are
+FIRST_IN_FLIGHT = 256  # until the size of messages is known
 IN_FLIGHT_SIZE_MAX = (
     64 << 20
 )  # bytes of bodies that may be in flight, for a connection of each kind
-CLOCKS_APART_NS = 60_000_000_000  # nsqd's clock and ours
+CLOCKS_APART_NS = 60_000_000_000  # nsqd's clock and ours may differ by so much
 REPEAT_S = 60.0
 
 client_log = logging.getLogger("nsqfast.client.spool")
 
 
 class RepeatFilter(logging.Filter):
-    """The same thing is said once in a minute: of each of several connections, and of each attempt."""
+    """Lets the same log line pass once a minute, whichever connection or attempt it is about."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class RepeatFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether it is new."""
         where, *rest = record.args if isinstance(record.args, tuple) and record.args else ("",)
-        # Ids, and seconds until the next attempt, make no difference.
+        # Ids, and seconds until the next attempt, do not matter.
         text = re.sub(r"[0-9a-f]*\d[0-9a-f.]*", "", " ".join(map(str, rest)))
         key = (record.msg, str(where), text)
         now_s = time.monotonic()
@@ -51,8 +51,8 @@ class RepeatFilter(logging.Filter):
 client_log.addFilter(RepeatFilter())
 
 
-class TopicIntake:
-    """From `start` until its consumers are told to stop; then `wait` returns."""
+class TopicReceiver:
+    """Runs from `start` until its consumers are told to stop; then `wait` returns."""
 
     def __init__(
         self,
@@ -65,8 +65,8 @@ class TopicIntake:
     ) -> None:
         """`connections` to each nsqd.
 
-        `first_unsure_ns`: what was published until then may have come before, over connections of earlier receivers.
-        `drain_before_ns`: 0, or `newest_old_s` is to tell when something came last that was published before.
+        `first_unsure_ns`: messages published until then may have come before, over connections of earlier receivers.
+        `drain_before_ns`: 0, or `newest_old_s` is the time when a message published before that last came.
         """
         self.topic = topic
         self.first_unsure_ns = first_unsure_ns
@@ -101,7 +101,7 @@ class TopicIntake:
             task.add_done_callback(on_end)
 
     def pause(self, *, is_paused: bool) -> None:
-        """RDY 0, or as before; also before the start."""
+        """Set RDY 0, or restore it; also before the start."""
         for consumer in self.consumers:
             if is_paused:
                 consumer.pause()
@@ -109,48 +109,48 @@ class TopicIntake:
                 consumer.resume()
 
     async def wait(self) -> None:
-        """Return when all has been handed to the sealer."""
+        """Return when everything was passed to the sealer."""
         await asyncio.gather(*self._tasks)
 
     def take(self, feed: "Feed", batch: ArrayBatch) -> None:
-        """One more batch."""
+        """Pass on one more batch."""
         self.received += len(batch)
         self.size += len(batch.bodies)
         if self._drain_before_ns and batch.timestamps.min() < self._drain_before_ns:
             self.newest_old_s = asyncio.get_running_loop().time()
-        intake = Intake(batch, self._columns, feed.unsure_before_ns)
-        self._sealer.add(intake, is_last=feed.consumer.is_starved)
+        taken = TakenBatch(batch, self._columns, feed.unsure_before_ns)
+        self._sealer.add(taken, is_last=feed.consumer.is_starved)
 
 
 class Feed:
     """One consumer of the topic."""
 
-    def __init__(self, topic: TopicIntake, consumer: Consumer, in_flight_max: int) -> None:
+    def __init__(self, topic: TopicReceiver, consumer: Consumer, in_flight_max: int) -> None:
         self.consumer = consumer
-        self.unsure_before_ns = 0  # what was published before may come again with one attempt
+        self.unsure_before_ns = 0  # messages published before may come again with attempts = 1
         self._topic = topic
         self._in_flight_max = in_flight_max
         self._in_flight = min(in_flight_max, FIRST_IN_FLIGHT)
-        self._links: dict[str, object] = {}  # the last connection to each nsqd
+        self._connections: dict[str, object] = {}  # the last connection to each nsqd
 
     async def run(self) -> None:
-        """Until the consumer is told to stop."""
+        """Run until the consumer is told to stop."""
         async for batch in self.consumer.arrays(self._in_flight_max, GATHER_S):
-            self._note_links(batch)
+            self._note_connections(batch)
             self._choose_in_flight(batch)
             self._topic.take(self, batch)
 
-    def _note_links(self, batch: ArrayBatch) -> None:
+    def _note_connections(self, batch: ArrayBatch) -> None:
         """An nsqd that was killed may have forgotten that it had delivered a message."""
-        for address, link in zip(batch.nsqd, batch.taken.connections, strict=True):
-            if self._links.get(address) is not link:
-                is_first = address not in self._links
-                self._links[address] = link
+        for address, connection in zip(batch.nsqd, batch.taken.connections, strict=True):
+            if self._connections.get(address) is not connection:
+                is_first = address not in self._connections
+                self._connections[address] = connection
                 since_ns = self._topic.first_unsure_ns() if is_first else unsure_now_ns()
                 self.unsure_before_ns = max(self.unsure_before_ns, since_ns)
 
     def _choose_in_flight(self, batch: ArrayBatch) -> None:
-        """As many as may be, unless they are so large that they would take much memory."""
+        """Use the maximum, unless messages are so large that they would take much memory."""
         fitting = IN_FLIGHT_SIZE_MAX * len(batch) // max(1, len(batch.bodies))
         wanted = max(1, min(self._in_flight_max, fitting))
         is_little_more = self._in_flight <= wanted < min(2 * self._in_flight, self._in_flight_max)
@@ -160,12 +160,12 @@ class Feed:
 
 
 def unsure_now_ns() -> int:
-    """What was published until now may have come before, whatever its attempts."""
+    """Messages published until now may have come before, whatever their attempts."""
     return time.time_ns() + CLOCKS_APART_NS
 
 
 def make_consumer(topic: str, options: Options, max_in_flight: int) -> Consumer:
-    """What is in flight for long is touched."""
+    """Its messages are touched while they are in flight for long."""
     return Consumer(
         topic,
         options.channel,

@@ -1,4 +1,4 @@
-"""The receiver that a query has of its own: a child process, started again when it dies."""
+"""A query's own receiver: a child process that is restarted when it dies."""
 
 import time
 from collections.abc import Callable
@@ -8,16 +8,16 @@ from nsqfast.spark.receiver.child import ReceiverChild, ReceiverError, ReceiverS
 from nsqfast.spark.spool.identity import SpoolError
 
 RESTARTS_MAX = 4
-PAUSES_S = (0.5, 1.0, 2.0, 4.0)  # before each of them
-SOUND_S = 60.0  # a receiver that lived so long has nothing wrong with it
-DRAIN_IDLE_S = 1.0  # nsqd sends what waits as soon as it is asked
+PAUSES_S = (0.5, 1.0, 2.0, 4.0)  # before each restart
+SOUND_S = 60.0  # a receiver that lived so long is healthy
+DRAIN_IDLE_S = 1.0  # nsqd sends waiting messages at once
 DRAIN_TIMEOUT_S = 3600.0
 
 log = logger("nsqfast.spark.source")
 
 
-class Intake:
-    """From `start` to `stop`; `check` keeps it alive."""
+class OwnReceiver:
+    """Runs from `start` to `stop`; `check` keeps it alive."""
 
     def __init__(
         self, settings: ReceiverSettings, clock: Callable[[], float] = time.monotonic
@@ -30,7 +30,7 @@ class Intake:
         self._restarts = 0
 
     def start(self) -> None:
-        """Take messages from now on; a second time does nothing."""
+        """Receive messages from now on; a second call does nothing."""
         if not self._is_started:
             self._is_started = True
             self._begin()
@@ -41,7 +41,7 @@ class Intake:
         self._child.start()
 
     def check(self) -> None:
-        """Start a receiver that died again, after a pause; SpoolError if that was done too often."""
+        """Restart a receiver that died, after a pause; SpoolError after too many restarts."""
         if not self._is_started or self._child.is_alive:
             return
         now_s = self._clock()
@@ -81,7 +81,7 @@ class Intake:
                 return
 
     def stop(self) -> None:
-        """Have it seal and finish what it has; a second time does nothing."""
+        """Let it seal and finish what it has; a second call does nothing."""
         self._is_started = False
         self._child.stop()
 

@@ -1,0 +1,91 @@
+"""What `python -m nsqfast` prints: versions, programs, packages, and where the documents are."""
+
+import platform
+from collections.abc import Iterable, Iterator
+from importlib import metadata
+from pathlib import Path
+
+from nsqfast import extras
+from nsqfast.programs import PROGRAMS
+from nsqfast.version import NSQ_VERSION, __version__
+
+DOCUMENTS_URL = "https://github.com/nsqfast/nsqfast/tree/HEAD/docs"
+FOLDER = Path(__file__).resolve().parent
+# Those whose version a report of a fault should name.
+PACKAGES = (
+    "aiohttp",
+    "orjson",
+    "uvloop",
+    "numpy",
+    "httptools",
+    "cramjam",
+    "pyOpenSSL",
+    "pyarrow",
+    "pyspark",
+)
+
+VERSION_LINES = f"nsqfast {__version__}\ncompatible with NSQ {NSQ_VERSION}"
+TEXT = """\
+{versions}
+{python}, {folder}
+
+Programs, and the extra that each needs (pip install 'nsqfast[server]'):
+{programs}
+
+  python -m nsqfast nsqd --help is the same as nsqfast-nsqd --help; --help lists the flags of any of them
+
+In Python, for which pip install nsqfast is enough:
+  from nsqfast import Consumer, Producer                # asyncio
+  from nsqfast.client.sync import Consumer, Producer    # without an event loop
+
+Packages:
+{packages}
+
+Documents: {documents}"""
+
+
+def compose_overview() -> str:
+    """Return the whole text."""
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    return TEXT.format(
+        versions=VERSION_LINES,
+        python=f"{python} on {platform.system()} {platform.machine()}",
+        folder=FOLDER,
+        programs=_align(_list_programs()),
+        packages=_align(_list_packages()),
+        documents=find_documents(),
+    )
+
+
+def _align(rows: Iterable[tuple[str, ...]]) -> str:
+    """Return a table: two spaces before each column, as wide as its longest cell."""
+    table = list(rows)
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = (
+        "".join(f"  {cell:{width}}" for cell, width in zip(row, widths, strict=True))
+        for row in table
+    )
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _list_programs() -> Iterator[tuple[str, ...]]:
+    for each in PROGRAMS:
+        missing = dict.fromkeys(
+            name for extra in each.extras for name in extras.find_missing(extra)
+        )
+        state = f"lacks {', '.join(missing)}" if missing else "installed"
+        yield each.name, each.purpose, f"[{','.join(each.extras)}]", state
+
+
+def _list_packages() -> Iterator[tuple[str, ...]]:
+    for name in PACKAGES:
+        try:
+            yield name, metadata.version(name)
+        except metadata.PackageNotFoundError:
+            yield name, "not installed"
+
+
+def find_documents() -> str:
+    """Return the folder in a checkout, else the address."""
+    folder = FOLDER.parent / "docs"
+    return str(folder) if (folder / "CLIENT.md").exists() else DOCUMENTS_URL
