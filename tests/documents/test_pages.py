@@ -88,6 +88,13 @@ def test_what_is_not_run_has_a_reason(name):
                 assert len(block.marks[mark].split()) >= 2, f"{name}:{block.line}"
 
 
+def test_most_of_it_is_run():
+    blocks = [block for name in PAGES for block in blocks_of(name) if block.is_run]
+    left_out = [block for block in blocks if "not run" in block.marks]
+    print(f"{len(left_out)} of {len(blocks)} blocks are not run")
+    assert len(left_out) < len(blocks) / 5
+
+
 @pytest.mark.parametrize(("name", "test"), ELSEWHERE.items())
 def test_the_others_are_run_elsewhere(name, test):
     assert Path(name).name in (ROOT / test).read_text(encoding="utf-8")

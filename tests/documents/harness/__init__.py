@@ -21,7 +21,7 @@ HTML comments before a block say what a reader does without being told; `run` ma
     <!-- port: 4180 -->         wait afterwards until something listens there; nsqd, nsqlookupd and nsqadmin are
                                 waited for anyway
     <!-- needs: go -->          left out where this command is missing, and so is all up to the next heading
-    <!-- run: COMMANDS -->      run as if it were an `sh` block
+    <!-- run: COMMANDS -->      run as if it were an `sh` block; $CHECKOUT is the project's folder
 
 `documents/run.py PAGE` runs a page; it needs nothing but Python, bash and what the page uses.
 """

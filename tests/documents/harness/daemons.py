@@ -20,7 +20,7 @@ _STARTED = re.compile(
     rf"(?:^|[;&|(]|\bnohup|\bexec|\bdo|\bthen)\s*(?:\w+=\S*\s+)*({'|'.join(SOCKETS)})(?=\s|$)(?P<flags>[^;&|#\n]*)",
     re.MULTILINE,
 )
-_ENDS_AT_ONCE = re.compile(r"--?(?:version|help|check)\b")
+_ENDS_AT_ONCE = re.compile(r"--?(?:version|help|check|hash-password)\b")
 
 
 def list_started(commands: str) -> list[str]:

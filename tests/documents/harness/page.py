@@ -129,6 +129,7 @@ class Page:
         programs = str(Path(sys.executable).parent)
         return {
             **{key: value for key, value in kept.items() if Path(value).exists()},
+            "CHECKOUT": str(Path(__file__).resolve().parents[3]),  # for `run` comments
             "HOME": str(self.folder),
             "LANG": "C.UTF-8",
             "PATH": f"{programs}:{os.environ['PATH']}",
