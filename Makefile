@@ -89,7 +89,7 @@ IF_GO = if test ! -x .go-nsq/nsqd && command -v go >/dev/null 2>&1; then \
 
 # Each takes minutes; ARGS may name anything.
 CLIENT_TESTS := tests/client tests/cluster tests/fuzz
-PROGRAM_TESTS := $(addprefix tests/client/test_,examples.py spark_examples.py integrations.py programs.py)
+PROGRAM_TESTS := $(addprefix tests/client/test_,examples.py other_languages.py spark_examples.py integrations.py programs.py)
 TOOL_TESTS := tests/tools tests/archives tests/spool
 ADMIN_TESTS := tests/nsqadmin tests/admin_ui
 DOCUMENT_TESTS := tests/documents
@@ -161,17 +161,22 @@ trust: ext
 	@$(IF_GO)
 	@$(IN_VENV) $(BIN)/pytest tests/durability -m trust -s $(ARGS)
 
+# docs/performance.md has tables of the reports.
+QUOTE = $(BIN)/python benchmarks/quotes.py
+
 bench: ext
 	@$(IF_GO)
 	@mkdir -p build
 	@$(IN_VENV) $(BIN)/pytest benchmarks --ignore=benchmarks/client --ignore=benchmarks/tools --ignore=benchmarks/spark --ignore=benchmarks/growth --benchmark-json=build/bench.json --benchmark-columns=median,iqr,rounds $(ARGS)
 	@$(BIN)/python benchmarks/report.py build/bench.json benchmarks/results
+	@$(QUOTE)
 
 bench-growth: ext
 	@$(IF_GO)
 	@mkdir -p build
 	@$(IN_VENV) $(BIN)/pytest benchmarks/growth -q --growth-scale=full -o faulthandler_timeout=0 --benchmark-json=build/growth.json --benchmark-columns=rounds $(ARGS)
 	@$(BIN)/python benchmarks/growth/table.py build/growth.json benchmarks/results/GROWTH.md
+	@$(QUOTE)
 
 # The other clients are worth a try, not a failure.
 bench-clients: ext
@@ -180,6 +185,7 @@ bench-clients: ext
 	@mkdir -p build
 	@$(IN_VENV) $(BIN)/pytest benchmarks/client -q --benchmark-json=build/clients.json --benchmark-columns=rounds $(ARGS)
 	@$(BIN)/python benchmarks/client/table.py build/clients.json benchmarks/results/CLIENTS.md
+	@$(QUOTE)
 	@cat benchmarks/results/CLIENTS.md
 
 bench-tools: ext
@@ -187,6 +193,7 @@ bench-tools: ext
 	@mkdir -p build
 	@$(IN_VENV) $(BIN)/pytest benchmarks/tools -q --benchmark-json=build/tools.json --benchmark-columns=rounds $(ARGS)
 	@$(BIN)/python benchmarks/tools/table.py build/tools.json benchmarks/results/TOOLS.md
+	@$(QUOTE)
 	@cat benchmarks/results/TOOLS.md
 
 bench-spark: ext
@@ -195,6 +202,7 @@ bench-spark: ext
 	@mkdir -p build
 	@$(IN_VENV) $(BIN)/pytest benchmarks/spark -q --benchmark-json=build/spark.json --benchmark-columns=rounds $(ARGS)
 	@$(BIN)/python benchmarks/spark/table.py build/spark.json benchmarks/results/SPARK.md
+	@$(QUOTE)
 	@cat benchmarks/results/SPARK.md
 
 bench-smoke: ext

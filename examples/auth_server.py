@@ -1,4 +1,6 @@
-"""An auth server for nsqd: `python examples/auth_server.py SECRETS.toml [HOST [PORT]]`.
+"""An auth server for nsqd, until Ctrl-C.
+
+python examples/auth_server.py [SECRETS.toml [HOST [PORT]]]
 
 It answers GET and POST /auth as nsqd asks (docs/AUTH.md). The file is read anew for every question, so that a change
 counts from the next one on:
@@ -15,6 +17,7 @@ counts from the next one on:
 """
 
 import argparse
+import contextlib
 import json
 import tomllib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,6 +25,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+SECRETS = Path(__file__).with_name("auth_secrets.toml")
 BODY_SIZE_MAX = 65536
 TTL_S = 60
 
@@ -90,8 +94,10 @@ class AuthServer(ThreadingHTTPServer):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="An auth server for nsqd.")
-    parser.add_argument("secrets", type=Path, help="TOML file of secrets, as auth_secrets.toml")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("secrets", nargs="?", type=Path, default=SECRETS)
     parser.add_argument("host", nargs="?", default="127.0.0.1")
     parser.add_argument("port", nargs="?", type=int, default=4180)
     given = parser.parse_args()
@@ -105,4 +111,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with contextlib.suppress(KeyboardInterrupt):
+        main()

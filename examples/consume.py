@@ -1,21 +1,36 @@
-"""Print and finish messages until Ctrl-C: `python examples/consume.py TOPIC CHANNEL [HOST [PORT]]`."""
+"""Print messages and finish them, until Ctrl-C.
 
-import contextlib
+python examples/consume.py [TOPIC [CHANNEL]] [--nsqd HOST:PORT] [--nsqlookupd HOST:PORT] [--count N]
+"""
+
 import sys
 
+import arguments
 from nsqfast.client import Config
 from nsqfast.client.sync import Consumer
 
 
-def main(topic: str, channel: str, host: str = "127.0.0.1", port: str = "4150") -> None:
-    config = Config(max_in_flight=100)
-    with Consumer(topic, channel, nsqd=f"{host}:{port}", config=config) as consumer:
-        for message in consumer:
+def main() -> None:
+    parser = arguments.Parser(__doc__, topic="test", channel="printer")
+    parser.add_count()
+    given = parser.parse()
+    consumer = Consumer(
+        given.topic,
+        given.channel,
+        nsqd=given.nsqd,
+        nsqlookupd=given.nsqlookupd,
+        config=Config(max_in_flight=100),
+    )
+    arguments.stop_at_signals(consumer)
+    with consumer:
+        for number, message in enumerate(consumer, 1):
             print(message.body.decode(errors="replace"), flush=True)
             # Only now: a message whose work broke off is delivered again.
             message.finish()
+            if number == given.count:
+                break
+    print("messages finished:", consumer.stats().finished, file=sys.stderr)
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(KeyboardInterrupt):
-        main(*sys.argv[1:])
+    main()

@@ -1,9 +1,13 @@
-"""Django publishes orders once they are stored: `python examples/django_orders.py runserver --noreload 8000`.
+"""Django publishes orders once they are stored, until Ctrl-C.
 
-Then `curl -d item=tea -d quantity=2 127.0.0.1:8000`. The environment may have NSQD=HOST:PORT, TOPIC and DATABASE=FILE.
+python examples/django_orders.py    (the same as: python examples/django_orders.py runserver --noreload 8000)
+
+Then `curl -d item=tea -d quantity=2 127.0.0.1:8000`. The environment may have NSQD=HOST:PORT (127.0.0.1:4150), TOPIC
+(orders) and DATABASE=FILE (orders.sqlite3).
 """
 
 import os
+import sys
 
 import django
 import orjson
@@ -56,4 +60,5 @@ if __name__ == "__main__":
     if "orders" not in connection.introspection.table_names():
         with connection.schema_editor() as editor:
             editor.create_model(Order)
-    execute_from_command_line()
+    words = sys.argv[1:] or ["runserver", "--noreload", "8000"]
+    execute_from_command_line([sys.argv[0], *words])

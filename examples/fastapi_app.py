@@ -1,6 +1,9 @@
-"""An HTTP service that publishes and consumes: `uvicorn --app-dir examples fastapi_app:app`.
+"""An HTTP service that publishes and consumes, until Ctrl-C.
 
-Then `curl --json '{"user": 7, "kind": "login"}' 127.0.0.1:8000/events`. The environment may have NSQD=HOST:PORT, TOPIC.
+python examples/fastapi_app.py    (or as any FastAPI application: uvicorn --app-dir examples fastapi_app:app)
+
+Then `curl --json '{"user": 7, "kind": "login"}' 127.0.0.1:8000/events`. The environment may have NSQD=HOST:PORT
+(127.0.0.1:4150) and TOPIC (events).
 """
 
 import asyncio
@@ -8,6 +11,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
@@ -57,3 +61,7 @@ async def create_event(event: Event) -> None:
 @app.get("/health")
 async def check_health() -> None:
     await app.state.producer.ping(timeout_s=1.0)
+
+
+if __name__ == "__main__":
+    uvicorn.run(app)

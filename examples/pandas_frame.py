@@ -1,21 +1,23 @@
-"""Messages as pandas.DataFrame: `python examples/pandas_frame.py TOPIC CHANNEL HOST:PORT COUNT FILE.csv`.
+"""Sums per minute with pandas, until Ctrl-C.
 
-A body is JSON, {"amount": 12.5}. Each batch adds its sums per minute to FILE.csv; after COUNT messages the totals of
-the file are printed. Needs `pip install 'nsqfast[arrays]' pandas`.
+python examples/pandas_frame.py [TOPIC [CHANNEL]] [--nsqd HOST:PORT] [--nsqlookupd HOST:PORT] [--count N]
+
+A body is JSON, {"amount": 12.5}. Each batch adds its sums to --output; the totals of that file are printed at the end.
+Needs `pip install 'nsqfast[arrays]' pandas`.
 """
 
 import asyncio
 import itertools
 import math
 import os
-import sys
 from pathlib import Path
 
 import numpy as np
 import orjson
 import pandas as pd
 
-from nsqfast.client import Consumer
+import arguments
+from nsqfast.client import ArrayBatch, Consumer
 
 
 def parse(body: bytes) -> float:
@@ -26,6 +28,22 @@ def parse(body: bytes) -> float:
         return math.nan
 
 
+def sum_up(batch: ArrayBatch) -> pd.DataFrame:
+    """By the minute in which they were published."""
+    bounds = itertools.pairwise(batch.offsets.tolist())
+    frame = pd.DataFrame(
+        {
+            "minute": pd.to_datetime(batch.timestamps, unit="ns", utc=True).floor("min"),
+            "messages": 1,
+            "retries": batch.attempts - 1,
+            "bytes": np.diff(batch.offsets),
+            "amount": [parse(batch.bodies[start:end]) for start, end in bounds],
+        }
+    )
+    frame["broken"] = frame["amount"].isna()
+    return frame.groupby("minute").sum()
+
+
 def append(sums: pd.DataFrame, path: Path) -> None:
     with path.open("a", newline="", encoding="utf-8") as file:
         sums.to_csv(file, header=file.tell() == 0)
@@ -33,27 +51,25 @@ def append(sums: pd.DataFrame, path: Path) -> None:
         os.fsync(file.fileno())
 
 
-async def main(topic: str, channel: str, address: str, count: str, path: str) -> None:
-    left = int(count)
-    async with Consumer(topic, channel, nsqd=address) as consumer:
+async def main() -> None:
+    parser = arguments.Parser(__doc__, topic="test", channel="pandas")
+    parser.add_count()
+    parser.add_argument("--output", type=Path, default=Path("sums.csv"), help="default: sums.csv")
+    given = parser.parse()
+    taken = 0
+    consumer = Consumer(given.topic, given.channel, nsqd=given.nsqd, nsqlookupd=given.nsqlookupd)
+    arguments.stop_at_signals(consumer)
+    async with consumer:
         async for batch in consumer.arrays(max_messages=2500, max_wait_s=0.2):
-            bounds = itertools.pairwise(batch.offsets.tolist())
-            frame = pd.DataFrame(
-                {
-                    "minute": pd.to_datetime(batch.timestamps, unit="ns", utc=True).floor("min"),
-                    "messages": 1,
-                    "retries": batch.attempts - 1,
-                    "bytes": np.diff(batch.offsets),
-                    "amount": [parse(batch.bodies[start:end]) for start, end in bounds],
-                }
-            )
-            frame["broken"] = frame["amount"].isna()
-            append(frame.groupby("minute").sum(), Path(path))
+            append(sum_up(batch), given.output)
             batch.finish()  # only now: a crash may have a batch counted twice, but loses none
-            if (left := left - len(batch)) <= 0:
+            taken += len(batch)
+            if given.count and taken >= given.count:
                 break
-    print(pd.read_csv(path).groupby("minute").sum().to_string())
+    if taken:
+        print(pd.read_csv(given.output).groupby("minute").sum().to_string())
+    print(f"messages added to {given.output}: {taken}")
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    asyncio.run(main())

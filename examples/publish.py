@@ -1,17 +1,23 @@
-"""Publish the lines of standard input: `python examples/publish.py TOPIC [HOST [PORT]] < file`."""
+"""Publish the lines of standard input, until its end or Ctrl-D.
+
+python examples/publish.py [TOPIC] [--nsqd HOST:PORT] < FILE
+"""
 
 import sys
 
+import arguments
 from nsqfast.client.sync import Producer
 
 
-def main(topic: str, host: str = "127.0.0.1", port: str = "4150") -> None:
-    with Producer(f"{host}:{port}") as producer:
+def main() -> None:
+    given = arguments.Parser(__doc__, topic="test").parse()
+    with Producer(*given.nsqd) as producer:
         for line in sys.stdin.buffer:
             if body := line.rstrip(b"\r\n"):
-                # On its way; leaving the `with` waits until nsqd has all of them, and raises if it has not.
-                producer.send(topic, body)
+                producer.send(given.topic, body)  # on its way
+        producer.flush()  # nsqd has all of them, or this raises
+        print(f"messages published to {given.topic}: {producer.stats().published}")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -1,17 +1,20 @@
-"""Functions that workers call, as with Celery: `python examples/tasks.py worker math`, until SIGTERM or Ctrl-C.
+"""Functions that workers call, as with Celery.
 
-A program says `from tasks import add` and `add.delay(2, 3)`; a shell, `python examples/tasks.py add 2 3`. The
-environment has NSQD=HOST:PORT if it is not 127.0.0.1:4150.
+python examples/tasks.py [worker [TOPIC]]    runs a worker, until SIGTERM or Ctrl-C
+python examples/tasks.py add 2 3             has a worker add two numbers
+
+A program says `from tasks import add` and `add.delay(2, 3)`. As it has no command line for us, the address of nsqd is
+in the environment: NSQD=HOST:PORT, if it is not 127.0.0.1:4150.
 """
 
+import argparse
 import json
 import logging
 import os
-import signal
-import sys
 from collections.abc import Callable
 from typing import Generic, ParamSpec
 
+import arguments
 from nsqfast.client.sync import Consumer, Message, Producer
 
 P = ParamSpec("P")
@@ -46,13 +49,23 @@ def perform(message: Message) -> None:
     functions[call["task"]](*call["args"], **call["kwargs"])
 
 
+def work(topic: str = "math") -> None:
+    with Consumer(topic, "workers", nsqd=NSQD) as consumer:
+        arguments.stop_at_signals(consumer)
+        consumer.run(perform)  # the call that runs ends, what waits is handed back
+    print("calls finished:", consumer.stats().finished)
+
+
 if __name__ == "__main__":
-    logging.basicConfig()
-    name, *given = sys.argv[1:]
-    if name == "worker":
-        with Consumer(given[0], "workers", nsqd=NSQD) as consumer:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, lambda *_: consumer.request_stop())
-            consumer.run(perform)  # the call that runs ends, what waits is handed back
-    elif name == "add":
-        add.delay(*map(float, given))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("command", nargs="?", choices=["worker", "add"], default="worker")
+    parser.add_argument("given", nargs="*", metavar="TOPIC or numbers")
+    asked = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    if asked.command == "worker":
+        work(*asked.given)
+    else:
+        add.delay(*map(float, asked.given))
+        print(f"published to {add.topic}: add({', '.join(asked.given)})")

@@ -1,17 +1,18 @@
-"""One trace from the publisher to the handler: `python examples/tracing.py TOPIC CHANNEL HOST:PORT`.
+"""One trace from the publisher to the handler: publishes an order, handles it, and prints the four spans.
 
-Needs `pip install 'nsqfast[opentelemetry]' opentelemetry-sdk`. Spans are printed; a real program has an
-exporter instead.
+python examples/tracing.py [TOPIC [CHANNEL]] [--nsqd HOST:PORT] [--nsqlookupd HOST:PORT]
+
+Needs `pip install 'nsqfast[opentelemetry]' opentelemetry-sdk`. A real program has an exporter in place of the printer.
 """
 
 import asyncio
-import sys
 
 import orjson
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
 
+import arguments
 from nsqfast.client import Consumer, Message, Producer
 from nsqfast.client.opentelemetry import Tracing, extract_from_json, inject_into_json
 
@@ -23,17 +24,25 @@ def line(span: ReadableSpan) -> str:
     return f"{trace_id} {span.name} {span.status.status_code.name}\n"
 
 
-async def main(topic: str, channel: str, address: str) -> None:
+async def main() -> None:
+    given = arguments.Parser(__doc__, "traced", "tracing", publishes=True).parse()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(ConsoleSpanExporter(formatter=line)))
     trace.set_tracer_provider(provider)
     tracing = Tracing(inject=inject_into_json, extract=extract_from_json)
 
-    async with Producer(address, middleware=[tracing]) as producer:
+    async with Producer(*given.nsqd, middleware=[tracing]) as producer:
         with trace.get_tracer("shop").start_as_current_span("checkout"):
-            await producer.publish(topic, orjson.dumps({"order": 7}))
+            await producer.publish(given.topic, orjson.dumps({"order": 7}))
 
-    consumer = Consumer(topic, channel, nsqd=address, middleware=[tracing])
+    consumer = Consumer(
+        given.topic,
+        given.channel,
+        nsqd=given.nsqd,
+        nsqlookupd=given.nsqlookupd,
+        middleware=[tracing],
+    )
+    arguments.stop_at_signals(consumer)
 
     async def ship(message: Message) -> None:
         order = orjson.loads(message.body)["order"]
@@ -45,4 +54,4 @@ async def main(topic: str, channel: str, address: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    asyncio.run(main())

@@ -1,16 +1,16 @@
-"""A worker: `python examples/worker.py TOPIC CHANNEL HOST:PORT [KEY,VALUE ...]`, until SIGTERM or Ctrl-C.
+"""A worker, until SIGTERM or Ctrl-C.
+
+python examples/worker.py [TOPIC [CHANNEL]] [--nsqd HOST:PORT] [--nsqlookupd HOST:PORT] [--consumer-opt KEY,VALUE]
 
 A job is JSON, {"name": "report", "seconds": 0.5}; sixteen run at a time. One that fails is tried again after 5 s, then
 after 10 s, and so on; after four attempts it goes to TOPIC-dead. While jobs fail, backoff lets fewer of all begin.
-Further arguments change SETTINGS: max_attempts,2.
+--consumer-opt changes a setting of the client: max_attempts,2.
 """
 
 import asyncio
 import json
-import logging
-import signal
-import sys
 
+import arguments
 from nsqfast.client import Config, Consumer, Message, Producer
 
 CONCURRENCY = 16
@@ -25,29 +25,32 @@ async def handle(message: Message) -> None:
     print("done:", job["name"], flush=True)
 
 
-async def main(topic: str, channel: str, address: str, *settings: str) -> None:
-    async with Producer(address) as producer:
+async def main() -> None:
+    parser = arguments.Parser(__doc__, "jobs", "workers", publishes=True)
+    parser.add_argument("--consumer-opt", action="append", default=[], metavar="KEY,VALUE")
+    given = parser.parse()
+    async with Producer(*given.nsqd) as producer:
 
         async def bury(message: Message) -> None:
             """If this fails, the message is requeued once more, not lost."""
-            await producer.publish(f"{topic}-dead", message.body)
+            await producer.publish(f"{given.topic}-dead", message.body)
             print("dead:", message.body.decode(errors="replace"), flush=True)
 
         consumer = Consumer(
-            topic,
-            channel,
-            nsqd=address,
-            config=Config.parse([*SETTINGS, *settings]),
+            given.topic,
+            given.channel,
+            nsqd=given.nsqd,
+            nsqlookupd=given.nsqlookupd,
+            config=Config.parse([*SETTINGS, *given.consumer_opt]),
             auto_touch=True,  # a job may take longer than nsqd's message timeout
             giving_up=bury,
         )
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, consumer.request_stop)
+        arguments.stop_at_signals(consumer)
         # After a signal, jobs that run have half a minute to end; all others are handed back at once.
         await consumer.run(handle, concurrency=CONCURRENCY, grace_s=30)
+    figures = consumer.stats()
+    print(f"jobs finished: {figures.finished}, of which given up: {figures.given_up}")
 
 
 if __name__ == "__main__":
-    logging.basicConfig()
-    asyncio.run(main(*sys.argv[1:]))
+    asyncio.run(main())

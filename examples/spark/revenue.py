@@ -1,13 +1,14 @@
 """Orders from NSQ, revenue by country and ten seconds, and back to NSQ. The cells are those of a notebook.
 
-    python examples/spark/revenue.py NSQD_TCP_ADDRESS [FOLDER]
+python examples/spark/revenue.py [TOPIC [CHANNEL]] [--nsqd HOST:PORT] [--nsqlookupd HOST:PORT] [--state FOLDER]
 
-It reads the topic `orders`, whose messages are JSON as {"order": 1, "country": "DE", "cents": 1250}, and publishes a
-message to the topic `revenue` whenever a sum changes. FOLDER (default: revenue-state) keeps what must survive a
-restart; the program goes on where it ended. Ctrl-C ends it.
+Messages of TOPIC (orders) are JSON as {"order": 1, "country": "DE", "cents": 1250}. Whenever a sum changes, it is
+published to the topic revenue. FOLDER (revenue-state) keeps what must survive a restart; the program goes on where it
+ended. Ctrl-C ends it.
 """
 
 # %% What it needs: pip install 'nsqfast[spark]', and Java 17 (apt install openjdk-17-jre-headless)
+import argparse
 import contextlib
 import os
 import sys
@@ -18,12 +19,22 @@ from pyspark.sql import functions as sql
 
 import nsqfast.spark
 
-if len(sys.argv) not in {2, 3}:
-    sys.exit(__doc__)
+parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+)
+parser.add_argument("topic", nargs="?", default="orders")
+parser.add_argument("channel", nargs="?", default="revenue")
+parser.add_argument("--nsqd", action="append", default=[], metavar="HOST:PORT")
+parser.add_argument("--nsqlookupd", action="append", default=[], metavar="HOST:PORT")
+parser.add_argument("--state", type=Path, default=Path("revenue-state"), metavar="FOLDER")
+given = parser.parse_args()
+nsqd = ",".join(given.nsqd or ["127.0.0.1:4150"])  # publishes; and delivers, without nsqlookupd
+source = {"nsqdTcpAddresses": nsqd}
+if given.nsqlookupd:
+    source = {"lookupdHttpAddresses": ",".join(given.nsqlookupd)}
+folder = given.state.absolute()
 # Spark's workers are to be this Python, with nsqfast in it, and not whatever python3 is on PATH.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-address = sys.argv[1]
-folder = Path(sys.argv[2] if len(sys.argv) == 3 else "revenue-state").absolute()
 
 spark = (
     SparkSession.builder.master("local[2]")
@@ -39,9 +50,9 @@ nsqfast.spark.register(spark)
 # %% From NSQ: messages are on disk in `spool` before nsqd is told that they are finished
 messages = (
     spark.readStream.format("nsq")
-    .option("subscribe", "orders")
-    .option("channel", "revenue")
-    .option("nsqdTcpAddresses", address)
+    .option("subscribe", given.topic)
+    .option("channel", given.channel)
+    .options(**source)
     .option("spoolDir", str(folder / "spool"))
     .load()
 )
@@ -66,7 +77,7 @@ def publish(changed: DataFrame, _batch: int) -> None:
     """One batch."""
     sums = changed.select(sql.to_json(window).alias("body"))
     sums.write.format("nsq").mode("append").option("topic", "revenue").option(
-        "nsqdTcpAddresses", address
+        "nsqdTcpAddresses", nsqd
     ).save()
 
 
@@ -79,7 +90,7 @@ query = (
 )
 
 # %% Until Ctrl-C
-print("running: publish to the topic orders, and look at the topic revenue", flush=True)
+print(f"running: publish to the topic {given.topic}, and look at the topic revenue", flush=True)
 with contextlib.suppress(KeyboardInterrupt):
     query.awaitTermination()
 query.stop()

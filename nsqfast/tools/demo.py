@@ -33,7 +33,7 @@ HELP = """
 nsqfast-nsqd is running: TCP on port {TCP}, HTTP on port {HTTP}. Ctrl-C stops it.
 
   publish   curl -d 'hello' 'http://127.0.0.1:{HTTP}/pub?topic=test'
-  consume   .venv/bin/python examples/consume.py test printer 127.0.0.1 {TCP}
+  consume   .venv/bin/python examples/consume.py test printer --nsqd=127.0.0.1:{TCP}
   look      curl 'http://127.0.0.1:{HTTP}/stats'
 """
 # Listening addresses of nsqlookupd and nsqadmin with --free-ports, which tests use: any free port.

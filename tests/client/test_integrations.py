@@ -171,14 +171,14 @@ def test_worker_ends_in_order(broker, address, topic, number):
     waiting = 4
     names = {f"job-{n}" for n in range(WORKER_CONCURRENCY + waiting)}
     publish(address, topic, *[job(name, 1.0) for name in names])
-    with Program(*command("worker.py", topic, "c", address)) as worker:
+    with Program(*command("worker.py", topic, "c", "--nsqd", address)) as worker:
         begun = {worker.read_until(r"begun: (\S+)")[1] for _ in range(WORKER_CONCURRENCY)}
         assert "done" not in worker.text
         assert worker.end(number) == 0, worker.text
         done = {line.removeprefix("done: ") for line in worker.lines if line.startswith("done: ")}
     assert done == begun
     eventually(lambda: left(broker, topic) == waiting)
-    with Program(*command("worker.py", topic, "c", address)) as worker:
+    with Program(*command("worker.py", topic, "c", "--nsqd", address)) as worker:
         rest = {worker.read_until(r"done: (\S+)")[1] for _ in range(waiting)}
         assert worker.end(number) == 0, worker.text
     assert rest == names - done
@@ -187,10 +187,11 @@ def test_worker_ends_in_order(broker, address, topic, number):
 def test_worker_tries_again_and_gives_up(broker, address, topic):
     """worker.py: each delay is longer than the one before, and the dead message is kept elsewhere."""
     delay_s, attempts = 0.1, 3
-    settings = [f"max_attempts,{attempts}", "default_requeue_delay,100ms", "backoff_multiplier,1ms"]
+    keys = [f"max_attempts,{attempts}", "default_requeue_delay,100ms", "backoff_multiplier,1ms"]
+    settings = [f"--consumer-opt={key}" for key in keys]
     begun_s = time.monotonic()
     publish(address, topic, b"no JSON", job("good"))
-    with Program(*command("worker.py", topic, "c", address, *settings)) as worker:
+    with Program(*command("worker.py", topic, "c", "--nsqd", address, *settings)) as worker:
         worker.read_until("dead: no JSON")
         took_s = time.monotonic() - begun_s
         assert worker.end() == 0, worker.text
@@ -211,7 +212,8 @@ def test_tasks(broker, address):
         assert worker.read_until(r"^2 \+")[0]
         assert worker.read_until(r"^40 \+")[0]
         assert worker.end(signal.SIGINT) == 0, worker.text
-    assert worker.lines == ["2 + 3 = 5", "40 + 1 = 41"]
+    assert [line for line in worker.lines if "=" in line] == ["2 + 3 = 5", "40 + 1 = 41"]
+    assert worker.lines[-1] == "calls finished: 2"
     with Program(*command("tasks.py", "add", 1, 2), **here) as calling:
         assert calling.end(None) == 0, calling.text
     publish(address, "math", b'{"task": "unheard-of", "args": [], "kwargs": {}}')
@@ -224,25 +226,25 @@ def test_tasks(broker, address):
 
 def test_task_group_ends_when_one_fails(broker, address, topic):
     """task_group.py: the message that ended it, and whatever else was in flight, is nsqd's again."""
-    with Program(*command("task_group.py", topic, address)) as program:
+    with Program(*command("task_group.py", topic, "--nsqd", address)) as program:
         publish(address, topic, b"20", b"-40")
         assert [program.read_until(r"^(\S+)$")[1] for _ in range(2)] == ["68.0", "-40.0"]
         publish(address, topic, b"warm")
         assert program.end(None) == 1, program.text
-    assert program.lines[2:] == ["ended: could not convert string to float: b'warm'"]
+    assert program.lines[-1:] == ["ended: could not convert string to float: b'warm'"]
     assert left(broker, topic, "task-group") == 1
     assert in_flight(broker, topic, "task-group") == 0
     eventually(lambda: left(broker, f"{topic}-fahrenheit", "task-group") == 0)
 
 
 def test_task_group_ends_at_ctrl_c(broker, address, topic):
-    with Program(*command("task_group.py", topic, address)) as program:
+    with Program(*command("task_group.py", topic, "--nsqd", address)) as program:
         publish(address, topic, b"20")
         program.read_until("68.0")
         for name in (topic, f"{topic}-fahrenheit"):
             eventually(lambda name=name: left(broker, name, "task-group") == 0)
         assert program.end(signal.SIGINT) == 0, program.text
-    assert program.lines == ["68.0"]
+    assert "Traceback" not in program.text
 
 
 # -- pandas
@@ -262,7 +264,8 @@ def test_pandas_frame(broker, address, topic, tmp_path):
     for start in range(0, len(bodies), 1000):
         publish(address, topic, *bodies[start : start + 1000])
     requeue_one(address, topic)
-    with Program(*command("pandas_frame.py", topic, "c", address, len(bodies), path)) as program:
+    words = [topic, "c", "--nsqd", address, "--count", len(bodies), "--output", path]
+    with Program(*command("pandas_frame.py", *words)) as program:
         assert program.end(None) == 0, program.text
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -275,14 +278,15 @@ def test_pandas_frame(broker, address, topic, tmp_path):
         "amount": sum(number + 0.5 for number in range(3000)),
         "broken": 3,
     }
-    assert len(program.lines) == 2 + len({row["minute"] for row in rows})
+    assert program.lines[-1] == f"messages added to {path}: {len(bodies)}"
     eventually(lambda: left(broker, topic) == 0)
 
 
 def test_pandas_frame_that_cannot_be_stored(broker, address, topic, tmp_path):
     """Nothing is finished then."""
     publish(address, topic, b'{"amount": 1}', b'{"amount": 2}')
-    with Program(*command("pandas_frame.py", topic, "c", address, 2, tmp_path)) as program:
+    words = [topic, "c", "--nsqd", address, "--count", 2, "--output", tmp_path]
+    with Program(*command("pandas_frame.py", *words)) as program:
         assert program.end(None) == 1
     assert "IsADirectoryError" in program.text
     assert left(broker, topic) == 2

@@ -27,10 +27,10 @@ def test_revenue(tmp_path):
     """The example, as a user starts it."""
     with start_nsqd("nsqfast", tmp_path) as server:
         address = "{}:{}".format(*server.tcp)
-        words = [sys.executable, str(ROOT / "examples" / "spark" / "revenue.py"), address]
+        words = [sys.executable, str(ROOT / "examples" / "spark" / "revenue.py"), "--nsqd", address]
         with (
             Consumer("revenue", "test", nsqd=address) as sums,
-            Tool([*words, str(tmp_path / "state")]) as tool,
+            Tool([*words, "--state", str(tmp_path / "state")]) as tool,
             Producer(address) as producer,
         ):
             bodies = [

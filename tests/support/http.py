@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from nsqfast._ext.broker.registry import Registry
 
 from nsqfast.net.http_server import HttpProtocol
+from nsqfast.nsqd.drain import Drain
 from nsqfast.nsqd.http_api import HttpApi
 from nsqfast.nsqd.options import Options
 from support.core import Peer
@@ -81,6 +82,7 @@ class HttpBroker:
         server.lookup = SimpleNamespace(
             configure=lambda: None, forget_channel=lambda _topic, _channel: None
         )
+        server.drain = Drain(self.registry, server.lookup)
         server.persist_metadata = persist_nothing
         server.health = self.registry.health
         self.api = HttpApi(server)
