@@ -85,6 +85,7 @@ class Server:
         await runner.setup()
         self._stack.push_async_callback(runner.cleanup)
         bound = self._stack.enter_context(addresses.listen(self.options.http_address))
+        self._status = addresses.format_listeners({"HTTP": bound})
         address = addresses.format_bound(addresses.bound_address(bound))
         await self._stack.enter_async_context(serve(runner, bound, self.options))
         self._stack.callback(log.info, "HTTP: closing %s", address)
@@ -93,6 +94,10 @@ class Server:
     def reload(self) -> None:
         """SIGHUP."""
         self._app[ACCESS].reload()
+
+    def status(self) -> str:
+        """Where it listens."""
+        return self._status
 
     async def stop(self) -> None:
         """Stop answering, then stop asking."""
