@@ -9,7 +9,7 @@ BUILD_EXT := $(BIN)/python setup.py -q build_ext --inplace
 # Some tests call tools by name: cython-lint calls pycodestyle, say.
 IN_VENV := PATH="$(BIN):$$PATH"
 
-.PHONY: help up ext test test-spark spark-matrix test-client test-tools test-admin screenshots test-programs soak trust bench bench-growth bench-smoke bench-clients bench-tools bench-spark debug-test asan-test fuzz fuzz-smoke fuzz-states cov html lint go-nsq completions \
+.PHONY: help up ext test test-spark spark-matrix test-client test-tools test-admin screenshots test-programs soak trust bench bench-growth bench-smoke bench-clients bench-tools bench-spark debug-test asan-test fuzz fuzz-smoke fuzz-states cov html lint go-nsq completions man samples \
     go-client wheel clean
 
 help:
@@ -45,6 +45,8 @@ help:
 	@echo "make html              _ext/*.html: which lines touch the Python C API"
 	@echo "make go-nsq            build the NSQ programs in Go that compatibility tests talk to"
 	@echo "make completions       completions/ for bash and zsh, from the options of every program"
+	@echo "make man               man/: a page for every program, from its options"
+	@echo "make samples           deploy/config/: a config file with every setting of each daemon, from its options"
 	@echo "make wheel             sdist and wheel in dist/"
 	@echo "make clean             remove everything built, .venv too"
 
@@ -247,6 +249,12 @@ lint: ext
 completions: ext
 	@$(BIN)/python -m nsqfast.tools.completion.main bash > completions/nsqfast.bash
 	@$(BIN)/python -m nsqfast.tools.completion.main zsh > completions/_nsqfast
+
+man: ext
+	@$(BIN)/python -m nsqfast.tools.manual.main man man
+
+samples: ext
+	@$(BIN)/python -m nsqfast.tools.manual.main samples deploy/config
 
 # build/lib keeps the modules of yesterday, and whatever lies there goes into a wheel.
 wheel: $(READY)
