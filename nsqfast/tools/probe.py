@@ -1,7 +1,8 @@
 """Ask a daemon how it is, in containers that have no curl:
 
     python -m nsqfast.tools.probe 127.0.0.1:4151                GET /ping: nsqd's address, nsqlookupd's or nsqadmin's
-    python -m nsqfast.tools.probe --drain=300 127.0.0.1:4151    POST /drain, then wait 300 s at most for the end of nsqd
+    python -m nsqfast.tools.probe --drain=300 127.0.0.1:4151    POST /drain with this deadline in seconds, then wait for
+                                                                the end of nsqd
 
 Exit status 0 if it answers 200 (and has ended), 1 with a line on stderr otherwise, 2 for other words.
 """
@@ -13,6 +14,7 @@ import time
 from nsqfast.net.addresses import Inet, parse_address
 
 TIMEOUT_S = 4.0
+END_S = 5.0  # after the deadline, for nsqd to close its listeners
 LOOK_S = 0.5  # between two looks at a broker that drains
 USAGE = "Usage: python -m nsqfast.tools.probe [--drain=<seconds>] <addr>:<port>\n"
 DRAIN = "--drain="
@@ -27,8 +29,8 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     try:
         if wait:
-            _expect_ok(words[0], "POST /drain")
-            _await_end(words[0], int(wait))
+            _expect_ok(words[0], f"POST /drain?deadline={wait}s")
+            _await_end(words[0], int(wait) + END_S)
         else:
             _expect_ok(words[0], "GET /ping")
     except OSError as error:
@@ -70,7 +72,7 @@ def _connect(address: str) -> socket.socket:
     return connection
 
 
-def _await_end(address: str, wait_s: int) -> None:
+def _await_end(address: str, wait_s: float) -> None:
     """Return when nobody listens there any more."""
     deadline_s = time.monotonic() + wait_s
     try:
@@ -79,7 +81,7 @@ def _await_end(address: str, wait_s: int) -> None:
             time.sleep(LOOK_S)
     except (ConnectionRefusedError, FileNotFoundError):
         return
-    raise TimeoutError(f"it still drains after {wait_s} s")
+    raise TimeoutError(f"it still listens after {wait_s:g} s")
 
 
 if __name__ == "__main__":

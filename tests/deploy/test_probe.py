@@ -96,7 +96,7 @@ def test_a_drain_is_over_when_nobody_listens_any_more(capsys, monkeypatch):
     # Two looks find it alive.
     with Answering("HTTP/1.1 200 OK\r\n\r\n", "", "") as server:
         assert run(capsys, "--drain=20", server.address) == (0, "")
-    assert server.requests == ["POST /drain HTTP/1.1"]
+    assert server.requests == ["POST /drain?deadline=20s HTTP/1.1"]
 
 
 def test_a_drain_that_is_refused(capsys):
@@ -104,10 +104,11 @@ def test_a_drain_that_is_refused(capsys):
         assert run(capsys, "--drain=20", server.address)[0] == 1
 
 
-def test_a_drain_that_takes_too_long(capsys):
+def test_a_drain_that_takes_too_long(capsys, monkeypatch):
+    monkeypatch.setattr(probe, "END_S", 0.0)
     with Answering("HTTP/1.1 200 OK\r\n\r\n") as server:
         status, said = run(capsys, "--drain=0", server.address)
-    assert (status, said) == (1, f"{server.address}: it still drains after 0 s\n")
+    assert (status, said) == (1, f"{server.address}: it still listens after 0 s\n")
 
 
 @pytest.mark.parametrize(
@@ -115,3 +116,12 @@ def test_a_drain_that_takes_too_long(capsys):
 )
 def test_other_words(words, capsys):
     assert run(capsys, *words) == (2, probe.USAGE)
+
+
+@pytest.mark.slow
+def test_a_broker_that_drains(tmp_path, capsys):
+    pytest.importorskip("nsqfast.nsqd.drain", reason="this nsqd has no POST /drain")
+    with start_nsqd("nsqfast", tmp_path) as nsqd:
+        host, port = nsqd.http
+        assert run(capsys, "--drain=20", f"{host}:{port}") == (0, "")
+        assert nsqd.process.wait(20) == 0
