@@ -9,7 +9,7 @@ BUILD_EXT := $(BIN)/python setup.py -q build_ext --inplace
 # Some tests call tools by name: cython-lint calls pycodestyle, say.
 IN_VENV := PATH="$(BIN):$$PATH"
 
-.PHONY: help up ext test test-spark spark-matrix test-client test-tools test-admin screenshots test-programs test-documents docs configuration soak trust bench bench-growth bench-smoke bench-clients bench-tools bench-spark debug-test asan-test fuzz fuzz-smoke fuzz-states cov html lint go-nsq completions \
+.PHONY: help up ext test test-spark spark-matrix test-client test-tools test-admin screenshots test-programs test-documents docs configuration soak trust bench bench-growth bench-smoke bench-clients bench-tools bench-spark debug-test asan-test fuzz fuzz-smoke fuzz-states cov html lint go-nsq completions man samples \
     go-client wheel wheels wheel-test wheel-extras chroot-test test-pythons check-workflows clean
 
 help:
@@ -47,6 +47,8 @@ help:
 	@echo "make html              _ext/*.html: which lines touch the Python C API"
 	@echo "make go-nsq            build the NSQ programs in Go that compatibility tests talk to"
 	@echo "make completions       completions/ for bash and zsh, from the options of every program"
+	@echo "make man               man/: a page for every program, from its options"
+	@echo "make samples           deploy/config/: a config file with every setting of each daemon, from its options"
 	@echo "make wheel             sdist in dist/, and a wheel for this Python and this machine's glibc"
 	@echo "make wheels            wheels for glibc 2.28 and every Python from 3.11 that is here (PYTHONS='python3.12 ...' names them)"
 	@echo "make wheel-test        install each of them without a compiler, and run tests against it, as root and as nobody"
@@ -274,6 +276,12 @@ lint: ext
 completions: ext
 	@$(BIN)/python -m nsqfast.tools.completion.main bash > completions/nsqfast.bash
 	@$(BIN)/python -m nsqfast.tools.completion.main zsh > completions/_nsqfast
+
+man: ext
+	@$(BIN)/python -m nsqfast.tools.manual.main man man
+
+samples: ext
+	@$(BIN)/python -m nsqfast.tools.manual.main samples deploy/config
 
 # In a copy of the sources: build/lib keeps the modules of yesterday, and the build that is running stays as it is.
 WITH_GROUP = $(BIN)/python -m pip install -q --disable-pip-version-check --group

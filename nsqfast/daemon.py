@@ -4,6 +4,8 @@
     SIGHUP            reload, if the daemon has something to reload
     SIGUSR1           ignored
 
+Under systemd it says when it serves, reloads and stops, and that it is alive (`service_manager`).
+
 Exit status 2 for a command line that cannot be read, 1 for everything else that prevents the start and for a stop that
 could not save everything.
 """
@@ -20,6 +22,7 @@ from nsqfast import extras, logs
 from nsqfast.config_file import UnknownKeysError
 from nsqfast.errors import NsqfastError, OptionsError
 from nsqfast.options import CoercionError, FlagError, PlainError
+from nsqfast.service_manager import Service, Watchdog
 from nsqfast.signals import watch_signals
 
 # Partial collections, of about 7,000 new objects each, between two full ones.
@@ -53,6 +56,9 @@ class Server(Protocol):
 
     def reload(self) -> None:
         """Handle SIGHUP."""
+
+    def status(self) -> str:
+        """What it does, in a few words for the service manager."""
 
 
 def run(
@@ -122,15 +128,26 @@ async def serve(program: str, server: Server) -> None:
 
     loop.set_exception_handler(report)
     told_to_stop = asyncio.Event()
-    watch_signals(loop, told_to_stop.set, server.reload)
+    service, watchdog = Service(), Watchdog(loop)
+
+    def reload() -> None:
+        with service.reloading():
+            server.reload()
+
+    watch_signals(loop, told_to_stop.set, reload)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     await server.start()
     # Everything made so far stays, so the collector need not examine it again.
     gc.collect()
     gc.freeze()
+    service.ready(server.status())
+    watchdog.start()
     await told_to_stop.wait()
+    service.stopping()
     try:
         await server.stop()
     except OSError as error:
         logs.logger(program).error("stopped, but %s", error.strerror or error)
         raise StopFailedError from None
+    finally:
+        watchdog.stop()

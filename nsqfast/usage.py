@@ -46,7 +46,7 @@ def usage(options: Iterable[Option], defaults: dict[str, Any], program: str, abo
     for title, items in groups.items():
         lines += ["", f"{title}:"]
         for item in items:
-            lines += _entry(item, _describe(item, defaults, has_config), width)
+            lines += _entry(item, describe(item, defaults, has_config), width)
     for text in (SYNTAX, KEYS) if has_config else (SYNTAX,):
         lines += ["", *textwrap.wrap(text, width, break_on_hyphens=False)]
     return "\n".join(lines)
@@ -68,7 +68,8 @@ def _entry(item: Option, text: str, width: int) -> list[str]:
     return [head.ljust(TEXT_COLUMN) + wrapped[0].lstrip(), *wrapped[1:]]
 
 
-def _describe(item: Option, defaults: dict[str, Any], has_config: bool) -> str:
+def describe(item: Option, defaults: dict[str, Any], has_config: bool) -> str:
+    """What an option does, with its default and its key in the config file in brackets."""
     notes = []
     if default := defaults.get(item.attribute):
         notes.append(f"default {item.kind.show(default)}")

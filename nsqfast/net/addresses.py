@@ -9,6 +9,7 @@ IPv6 with one socket where the machine has both, so an IPv4 peer may look like `
 import contextlib
 import os
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +59,12 @@ def bound_address(listener: socket.socket) -> Bound:
     """The address that was really bound: the port is known even if 0 was requested."""
     name = listener.getsockname()
     return str(name) if listener.family == socket.AF_UNIX else (str(name[0]), int(name[1]))
+
+
+def format_listeners(sockets: Mapping[str, socket.socket]) -> str:
+    """Sockets by name as a sentence of a status: "listening on TCP [::]:4150, HTTP [::]:4151"."""
+    found = [f"{name} {format_bound(bound_address(each))}" for name, each in sockets.items()]
+    return f"listening on {', '.join(found)}"
 
 
 def port_number(address: Bound | None) -> int:

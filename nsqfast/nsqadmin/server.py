@@ -90,6 +90,7 @@ class Server:
         if not self.options.auth_file:
             flags = [("--http-address", self.options.http_address)]
             warn_if_open(log, flags, OPEN_ADVICE)
+        self._status = addresses.format_listeners({"HTTP": bound})
         address = addresses.format_bound(addresses.bound_address(bound))
         await self._stack.enter_async_context(serve(runner, bound, self.options))
         self._stack.callback(log.info, "HTTP: closing %s", address)
@@ -98,6 +99,10 @@ class Server:
     def reload(self) -> None:
         """SIGHUP."""
         self._app[ACCESS].reload()
+
+    def status(self) -> str:
+        """Where it listens."""
+        return self._status
 
     async def stop(self) -> None:
         """Stop answering, then stop asking."""

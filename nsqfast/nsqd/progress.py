@@ -1,8 +1,10 @@
-"""Log lines during a long start or stop."""
+"""Lines during a long start or stop, for the log and for systemd, which waits longer for whoever reports."""
 
 import logging
 import time
 from collections.abc import Callable
+
+from nsqfast.service_manager import notify_progress
 
 INTERVAL_S = 5.0  # between two lines
 DEADLINE_S = 60.0  # for a stop: supervisors that kill mostly do so after 90 s
@@ -21,7 +23,7 @@ class StartProgress:
         now_s = self._clock()
         if now_s >= self._next_s:
             self._next_s = now_s + INTERVAL_S
-            log.info("NSQ: starting, %d of %d queues are open", opened, count)
+            _report(f"starting, {opened} of {count} queues are open")
 
 
 class StopProgress:
@@ -38,9 +40,7 @@ class StopProgress:
         now_s = self._clock()
         if now_s >= self._next_s:
             self._next_s = now_s + INTERVAL_S
-            log.info(
-                "NSQ: stopping, %d of %d queues are synced, %d are closed", synced, count, closed
-            )
+            _report(f"stopping, {synced} of {count} queues are synced, {closed} are closed")
         if now_s >= self._deadline_s:
             self._deadline_s = now_s + DEADLINE_S
             log.warning(
@@ -50,3 +50,8 @@ class StopProgress:
                 count - synced,
                 count,
             )
+
+
+def _report(text: str) -> None:
+    log.info("NSQ: %s", text)
+    notify_progress(text)

@@ -163,6 +163,10 @@ class Server:
                 "nothing to reload" if self.tls_context is None else "certificates reloaded",
             )
 
+    def status(self) -> str:
+        """Where it listens."""
+        return addresses.format_listeners(self._sockets)
+
     def _listen(self, name: str, text: str) -> addresses.Bound:
         listener = addresses.listen(text)
         self._sockets[name] = listener

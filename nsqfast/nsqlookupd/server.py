@@ -109,6 +109,10 @@ class Server:
         """Do nothing: there is nothing to reload. NSQ's nsqlookupd dies of the signal."""
         log.info("SIGHUP: nothing to reload")
 
+    def status(self) -> str:
+        """Where it listens."""
+        return addresses.format_listeners(self._sockets)
+
     async def stop(self) -> None:
         """Stop listening to nsqd first, then stop answering requests."""
         self._close_listener("TCP")

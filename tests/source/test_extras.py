@@ -33,8 +33,15 @@ PARTS = {
         "nsqfast.spark.receiver.main",
     ),
 }
-# Not by a program's main: what `make up` and Spark start by name.
-MORE = {"server": ("nsqfast.tools.demo", "nsqfast.tools.demo_cluster")}
+# Not by a program's main: what `make up`, `make man`, containers and Spark start by name.
+MORE = {
+    "server": (
+        "nsqfast.tools.demo",
+        "nsqfast.tools.demo_cluster",
+        "nsqfast.tools.manual.main",
+        "nsqfast.tools.probe",
+    )
+}
 # What comes with something else that is declared.
 BROUGHT = {
     "yarl": "aiohttp",

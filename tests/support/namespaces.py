@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import subprocess
 import threading
 from pathlib import Path
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 PREFIX = "10.213.77."
+NAMES = Path("/etc/netns")
 CLONE_NEWNET = 0x40000000
 
 
@@ -51,6 +53,7 @@ class Network:
     def __exit__(self, *_: object) -> None:
         for name in [*self._hosts, "hub"]:
             _ip("netns", "del", self._prefix + name)
+            shutil.rmtree(NAMES / f"{self._prefix}{name}", ignore_errors=True)
 
     def add(self, host: str) -> str:
         """The address of a new host."""
@@ -77,6 +80,15 @@ class Network:
         _ip("-n", space, "link", "set", "eth0", "up")
         _ip("-n", space, "link", "set", "lo", "up")
         return address
+
+    def name_hosts(self) -> None:
+        """Commands that are run on one of these hosts from now on know all of them by name."""
+        lines = [f"{PREFIX}{number} {host}" for number, host in enumerate(self._hosts, 1)]
+        for host in self._hosts:
+            folder = NAMES / f"{self._prefix}{host}"
+            folder.mkdir(parents=True)
+            # `ip netns exec` has it stand in for /etc/hosts.
+            (folder / "hosts").write_text("\n".join(["127.0.0.1 localhost", *lines, ""]))
 
     def cut(self, host: str) -> None:
         """Nothing gets there, and nothing says so."""

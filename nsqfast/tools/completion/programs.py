@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from nsqfast.options import STRING, STRINGS, Common, Option, declared
 
 # Command, module of its settings, and words that may precede the flags.
-_DAEMONS = {
+DAEMONS = {
     "nsqfast-nsqd": "nsqfast.nsqd.options",
     "nsqfast-nsqlookupd": "nsqfast.nsqlookupd.options",
     "nsqfast-nsqadmin": "nsqfast.nsqadmin.options",
@@ -23,11 +23,11 @@ _TOOLS = {
     "nsqfast-replay": "nsqfast.tools.replay.options",
     "nsqfast-to-nsq": "nsqfast.tools.to_nsq.main",
 }
-MODULES = {**_DAEMONS, **_TOOLS}
+MODULES = {**DAEMONS, **_TOOLS}
 # A word chooses what to run, and all of them take their flags after it.
-_JOBS = {"nsqfast-spark": "nsqfast.spark_jobs.main"}
+JOBS = {"nsqfast-spark": "nsqfast.spark_jobs.main"}
 _WORDS = {"nsqfast-bench": ("pub", "sub", "pubsub", "latency")}
-_WITHOUT_VERSION = frozenset({"nsqfast-to-nsq"})  # as in Go
+WITHOUT_VERSION = frozenset({"nsqfast-to-nsq"})  # as in Go
 _READ_FILES = frozenset({"nsqfast-replay"})
 
 _FILE_ENDINGS = ("-file", "-cert", "-key", "config", "state", "json-schema", "html")
@@ -59,16 +59,16 @@ class Program:
 
 def programs() -> Iterator[Program]:
     """All of them, by name."""
-    for name, module in sorted({**MODULES, **_JOBS}.items()):
+    for name, module in sorted({**MODULES, **JOBS}.items()):
         words: tuple[str, ...] = _WORDS.get(name, ())
-        if name in _JOBS:
+        if name in JOBS:
             jobs: dict[str, str] = importlib.import_module(module).JOBS
             words, options = tuple(jobs), _options_of_all(jobs.values())
         else:
             options = declared(importlib.import_module(module).Options)
-        if name in _DAEMONS:
+        if name in DAEMONS:
             options += declared(Common)
-        elif name not in _WITHOUT_VERSION:
+        elif name not in WITHOUT_VERSION:
             options += [option for option in declared(Common) if option.flag == "version"]
         flags = tuple(sorted(map(_flag, options), key=lambda flag: flag.name))
         yield Program(name, flags, words, name in _READ_FILES)

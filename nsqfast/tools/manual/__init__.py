@@ -1,0 +1,1 @@
+"""Man pages and sample config files, made from the options of every program."""

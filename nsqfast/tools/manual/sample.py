@@ -1,0 +1,63 @@
+"""A sample of a daemon's config file: every setting with its help and its default, all of them commented out."""
+
+import json
+import textwrap
+from typing import Any
+
+from nsqfast.gotext import format_duration
+from nsqfast.options import DURATION, Option, by_group
+from nsqfast.tools.manual.settings import OF_HOST, settings_of
+
+WIDTH = 100
+
+
+def sample(program: str) -> str:
+    """The text of the file."""
+    (settings,) = settings_of(program)
+    head = (
+        f"Settings of {program}, for --config. A line that begins with # and a name is a setting with its default: "
+        f"remove the # to change it. A flag on the command line overrides this file. See {program}(1)."
+    )
+    lines = _comment(head)
+    for title, items in by_group(settings.options).items():
+        items = [item for item in items if item.key]  # noqa: PLW2901 - those that a file can set
+        if items:
+            lines += ["", "", f"# ---- {title}"]
+        for item in items:
+            lines += [
+                "",
+                *_comment(_help(item)),
+                f"#{item.key} = {_value(item, settings.defaults)}",
+            ]
+    return "\n".join(lines) + "\n"
+
+
+def _comment(text: str) -> list[str]:
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent="# ",
+        subsequent_indent="# ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _help(item: Option) -> str:
+    words = OF_HOST.get(item.attribute)
+    return f"{item.help} (default {words[0]})" if words else item.help
+
+
+def _value(item: Option, defaults: dict[str, Any]) -> str:
+    """The default as TOML writes it."""
+    value: Any = defaults[item.attribute]
+    if item.attribute in OF_HOST:
+        value = OF_HOST[item.attribute][1]
+    elif item.kind.is_list:
+        value = value or []
+    elif item.kind.go_type == DURATION.go_type:
+        value = format_duration(value)
+    elif item.kind.is_word:
+        value = item.kind.show(value)
+    # Booleans, numbers, texts and lists of them are the same in JSON.
+    return json.dumps(value, ensure_ascii=False)

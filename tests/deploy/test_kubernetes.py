@@ -1,0 +1,171 @@
+"""Kubernetes manifests: valid in several versions, and consistent in themselves and with the daemons."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+import yaml
+
+from support.deployed import FOLDER, ports_of, read_command
+
+MANIFESTS = FOLDER / "kubernetes"
+VERSIONS = ("1.28", "1.31", "1.34")
+UNITS = {"Mi": 1 << 20, "Gi": 1 << 30}
+
+
+def load(path):
+    return list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+
+
+KUSTOMIZATION = load(MANIFESTS / "kustomization.yaml")[0]
+RESOURCES = [each for name in KUSTOMIZATION["resources"] for each in load(MANIFESTS / name)]
+WORKLOADS = {
+    each["metadata"]["name"]: each
+    for each in RESOURCES
+    if each["kind"] in {"StatefulSet", "Deployment"}
+}
+of_each_workload = pytest.mark.parametrize("name", WORKLOADS)
+
+
+def of_kind(kind):
+    return {each["metadata"]["name"]: each["spec"] for each in RESOURCES if each["kind"] == kind}
+
+
+def pod_of(name):
+    return WORKLOADS[name]["spec"]["template"]["spec"]
+
+
+def container_of(name):
+    (container,) = pod_of(name)["containers"]
+    return container
+
+
+def labels_of(name):
+    return WORKLOADS[name]["spec"]["template"]["metadata"]["labels"]
+
+
+def in_bytes(text):
+    number, unit = re.fullmatch(r"(\d+)(\w+)", text).groups()
+    return int(number) * UNITS[unit]
+
+
+def test_every_file_is_part_of_it():
+    found = {path.name for path in MANIFESTS.glob("*.yaml")} - {"kustomization.yaml"}
+    assert set(KUSTOMIZATION["resources"]) == found
+    assert set(WORKLOADS) == {"nsqd", "nsqlookupd", "nsqadmin"}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_kubernetes_knows_every_field(version):
+    reason = "it is missing: pip install --group deploy"
+    validator = pytest.importorskip("kubernetes_validate", reason=reason)
+    for each in RESOURCES:
+        validator.validate(each, version, strict=True)
+
+
+@pytest.mark.skipif(shutil.which("kustomize") is None, reason="kustomize is missing")
+def test_kustomize_builds_all_of_it():
+    command = ["kustomize", "build", str(MANIFESTS)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    built = list(yaml.safe_load_all(done.stdout))
+    assert len(built) == len(RESOURCES)
+    placed = {each["metadata"].get("namespace") for each in built if each["kind"] != "Namespace"}
+    assert placed == {"nsq"}
+
+
+@of_each_workload
+def test_a_container_runs_a_daemon_on_its_ports(name):
+    container = container_of(name)
+    program, settings = read_command(container["command"])
+    assert program == f"nsqfast-{name}"
+    assert {each["containerPort"] for each in container["ports"]} == ports_of(settings)
+    ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+    for service, spec in of_kind("Service").items():
+        if service.startswith(name):
+            assert {each["name"]: each["port"] for each in spec["ports"]} == ports
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        if probe in container:
+            assert container[probe]["httpGet"]["port"] == "http"
+
+
+@of_each_workload
+def test_every_selector_finds_its_pods(name):
+    labels = labels_of(name).items()
+    spec = WORKLOADS[name]["spec"]
+    assert spec["selector"]["matchLabels"].items() <= labels
+    for service, found in of_kind("Service").items():
+        if service.startswith(name):
+            assert found["selector"].items() <= labels
+    for budget, found in of_kind("PodDisruptionBudget").items():
+        if budget == name:
+            assert found["selector"]["matchLabels"].items() <= labels
+    for constraint in pod_of(name).get("topologySpreadConstraints", []):
+        assert constraint["labelSelector"]["matchLabels"].items() <= labels
+
+
+@of_each_workload
+def test_a_pod_is_confined(name):
+    """As the standard `restricted` of the namespace demands, and no more than that."""
+    pod, container = pod_of(name), container_of(name)
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not pod["automountServiceAccountToken"]
+    wanted = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    assert container["securityContext"] == {**wanted, "readOnlyRootFilesystem": True}
+
+
+@pytest.mark.parametrize("name", ["nsqd", "nsqlookupd"])
+def test_pods_announce_a_name_that_resolves(name):
+    spec = WORKLOADS[name]["spec"]
+    service = of_kind("Service")[spec["serviceName"]]
+    # Without a name of its own while it is not ready, a broker that drains would lose its consumers.
+    assert (service["clusterIP"], service["publishNotReadyAddresses"]) == ("None", True)
+    _, settings = read_command(container_of(name)["command"])
+    assert settings["broadcast_address"].startswith(f"$(POD_NAME).{spec['serviceName']}")
+    variables = {each["name"] for each in container_of(name)["env"]}
+    assert set(re.findall(r"\$\((\w+)\)", settings["broadcast_address"])) == variables
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "port"),
+    [
+        ("nsqd", "nsqlookupd_tcp_addresses", 4160),
+        ("nsqadmin", "nsqlookupd_http_addresses", 4161),
+    ],
+)
+def test_every_nsqlookupd_is_known(name, key, port):
+    _, settings = read_command(container_of(name)["command"])
+    count = WORKLOADS["nsqlookupd"]["spec"]["replicas"]
+    assert settings[key] == [f"nsqlookupd-{i}.nsqlookupd:{port}" for i in range(count)]
+
+
+def test_the_data_is_on_the_volume():
+    _, settings = read_command(container_of("nsqd")["command"])
+    (mount,) = container_of("nsqd")["volumeMounts"]
+    (claim,) = WORKLOADS["nsqd"]["spec"]["volumeClaimTemplates"]
+    assert mount == {"name": claim["metadata"]["name"], "mountPath": settings["data_path"]}
+    group = pod_of("nsqd")["securityContext"]["fsGroup"]
+    dockerfile = (FOLDER / "docker" / "Dockerfile").read_text(encoding="utf-8")
+    assert f"\nUSER {group}:{group}\n" in dockerfile
+
+
+def test_messages_go_to_disk_before_the_kernel_kills():
+    _, settings = read_command(container_of("nsqd")["command"])
+    limit = in_bytes(container_of("nsqd")["resources"]["limits"]["memory"])
+    assert limit / 2 < settings["max_memory"] <= limit * 0.8
+
+
+def test_a_drain_leaves_time_for_the_stop():
+    command = container_of("nsqd")["lifecycle"]["preStop"]["exec"]["command"]
+    (drain_s,) = (int(found[1]) for word in command if (found := re.match(r"--drain=(\d+)", word)))
+    assert pod_of("nsqd")["terminationGracePeriodSeconds"] >= drain_s + 300
+    assert command[-1] == "127.0.0.1:4151"
+
+
+def test_no_restart_because_the_disk_is_full():
+    """/ping says NOK then, and while it drains; a restart would lose what is only in memory."""
+    container = container_of("nsqd")
+    assert container["readinessProbe"]["httpGet"]["path"] == "/ping"
+    assert container["livenessProbe"]["httpGet"]["path"] == "/info"

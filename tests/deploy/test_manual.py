@@ -1,0 +1,84 @@
+"""Man pages: those of today's options, for every program, without a warning, and with examples that are accepted."""
+
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+from nsqfast.command_line import split_flags
+from nsqfast.tools.manual.facts import FACTS
+from nsqfast.tools.manual.main import files
+from nsqfast.tools.manual.settings import settings_of
+from support.server import ROOT
+
+FOLDER = ROOT / "man"
+PAGES = sorted(FACTS)
+WITH_FLAGS = [name for name in PAGES if settings_of(name)]
+TEXTS = files("man")
+
+
+def test_there_is_one_for_every_program():
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        assert set(tomllib.load(file)["project"]["scripts"]) == set(PAGES)
+
+
+def test_the_files_are_those_of_todays_options():
+    found = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.iterdir()}
+    assert found == TEXTS, "run `make man`"
+
+
+def shown(name):
+    """The page as `man` shows it, unfolded, and what it complains about."""
+    command = ["man", "--warnings", "--nj", "--nh", "-E", "UTF-8", "-l", FOLDER / f"{name}.1"]
+    environment = {"PATH": "/usr/bin:/bin", "MANWIDTH": "500", "LC_ALL": "C.UTF-8"}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    return done.stdout, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("man") is None, reason="man is missing: apt install man-db")
+def test_man_shows_every_flag_and_complains_about_nothing():
+    for name in WITH_FLAGS:
+        text, complaints = shown(name)
+        assert complaints == ""
+        for settings in settings_of(name):
+            for item in settings.options:
+                assert f"       --{item.flag}" in text
+                assert item.help in " ".join(text.split())
+
+
+@pytest.mark.skipif(shutil.which("mandoc") is None, reason="mandoc is missing: apt install mandoc")
+def test_mandoc_complains_about_nothing():
+    command = ["mandoc", "-Tlint", "-Wwarning", *sorted(FOLDER.glob("*.1"))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("", 0)
+
+
+@pytest.mark.parametrize("name", WITH_FLAGS)
+def test_the_flags_of_the_examples_exist(name):
+    jobs = {settings.job: settings for settings in settings_of(name)}
+    lines = "\n".join(FACTS[name].examples.values()).replace("\\\n", "").splitlines()
+    for line in [line for line in lines if line.startswith(name)]:
+        words = shlex.split(line)
+        words = words[: words.index("<")] if "<" in words else words
+        assert words.pop(0) == name
+        settings = jobs[words.pop(0) if name == "nsqfast-spark" else ""]
+        words = words[1:] if name == "nsqfast-bench" else words
+        _, rest = split_flags(settings.options, words)
+        assert all(not word.startswith("-") for word in rest)
+
+
+def test_a_host_is_in_no_page(monkeypatch):
+    monkeypatch.setattr("socket.gethostname", lambda: "some-host-of-mine")
+    assert files("man") == TEXTS
+    assert "some-host-of-mine" not in "".join(TEXTS.values())
+
+
+def test_main_writes_them(tmp_path):
+    command = [sys.executable, "-m", "nsqfast.tools.manual.main"]
+    subprocess.run([*command, "man", tmp_path / "man"], check=True)
+    assert {path.name for path in (tmp_path / "man").iterdir()} == set(TEXTS)
+    assert subprocess.run([*command, "fish", tmp_path], check=False).returncode == 2

@@ -1,0 +1,57 @@
+"""Sample config files: every setting of today with its default, and readable by the daemon itself."""
+
+import re
+import tomllib
+
+import pytest
+
+from nsqfast.config_file import read_config
+from nsqfast.tools.completion.programs import DAEMONS
+from nsqfast.tools.manual.main import files
+from nsqfast.tools.manual.settings import OF_HOST, settings_of
+from support.server import ROOT
+
+FOLDER = ROOT / "deploy" / "config"
+# A setting that is commented out; a comment has a blank behind its sign.
+SETTING = re.compile(r"^#(?=\w+ = )", re.MULTILINE)
+
+
+def test_the_files_are_those_of_todays_options():
+    found = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.iterdir()}
+    assert found == files("samples"), "run `make samples`"
+
+
+@pytest.mark.parametrize("program", DAEMONS)
+def test_they_change_nothing(program):
+    text = files("samples")[f"{program.removeprefix('nsqfast-')}.toml"]
+    assert tomllib.loads(text) == {}
+
+
+@pytest.mark.parametrize("program", DAEMONS)
+def test_every_setting_can_be_enabled_and_has_its_default(program, tmp_path):
+    (settings,) = settings_of(program)
+    text = files("samples")[f"{program.removeprefix('nsqfast-')}.toml"]
+    enabled = tmp_path / "enabled.toml"
+    enabled.write_text(SETTING.sub("", text), encoding="utf-8")
+    items = [item for item in settings.options if item.key]
+    values = read_config(items, str(enabled), settings.defaults)
+    assert set(values) == {item.attribute for item in items}
+    for attribute, value in values.items():
+        if attribute in OF_HOST:
+            assert value == OF_HOST[attribute][1]
+        else:
+            assert value == (settings.defaults[attribute] or type(value)()), attribute
+
+
+@pytest.mark.parametrize("program", DAEMONS)
+def test_every_setting_has_its_help_above_it(program):
+    (settings,) = settings_of(program)
+    text = files("samples")[f"{program.removeprefix('nsqfast-')}.toml"]
+    paragraphs = {part.rpartition("\n")[2]: part for part in text.strip().split("\n\n")}
+    for item in settings.options:
+        if item.key:
+            (part,) = (
+                each for line, each in paragraphs.items() if line.startswith(f"#{item.key} =")
+            )
+            words = " ".join(line.removeprefix("# ") for line in part.strip().splitlines()[:-1])
+            assert words.startswith(item.help)
