@@ -1,0 +1,62 @@
+"""How all tests are divided: suites that run side by side, each in a process of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Those that take longest come first, so that all processes end at about the same time. A path belongs to the suite
+# that names it most closely; what none of them names is `others`.
+SUITES: dict[str, tuple[str, ...]] = {
+    "spark": ("tests/spark",),  # one JVM for all of them
+    "tools": ("tests/tools",),
+    "client": ("tests/client",),
+    "programs": (
+        "tests/client/test_examples.py",
+        "tests/client/test_spark_examples.py",
+        "tests/client/test_integrations.py",
+        "tests/client/test_programs.py",
+    ),
+    "compat": ("tests/compat",),
+    "nsqadmin": ("tests/nsqadmin",),
+    # A browser's driver runs an event loop for as long as its process lives, so no other test of asyncio can.
+    "admin_ui": ("tests/admin_ui",),
+    "durability": ("tests/durability",),
+    "nsqd": ("tests/nsqd",),
+    "spool": ("tests/spool", "tests/archives"),
+    "fuzz": ("tests/fuzz",),
+    "ext": ("tests/ext",),
+    "source": ("tests/source",),
+    "others": ("tests",),
+}
+# With nothing beside them.
+ALONE: tuple[str, ...] = ()
+
+
+def list_files() -> list[str]:
+    """All files of tests, as paths from the root."""
+    return sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py"))
+
+
+def is_within(path: str, place: str) -> bool:
+    return path == place or path.startswith(place + "/")
+
+
+def name_suite(path: str) -> str:
+    """Whose file it is: "alone", or a name in SUITES."""
+    if any(is_within(path, place) for place in ALONE):
+        return "alone"
+    closeness = {
+        name: max((len(place) for place in places if is_within(path, place)), default=0)
+        for name, places in SUITES.items()
+    }
+    return max(closeness, key=lambda name: closeness[name])
+
+
+def divide(paths: list[str]) -> dict[str, list[str]]:
+    """The files of each suite that has any; "alone" is the last one."""
+    found: dict[str, list[str]] = {name: [] for name in [*SUITES, "alone"]}
+    for path in paths:
+        found[name_suite(path)].append(path)
+    return {name: files for name, files in found.items() if files}
