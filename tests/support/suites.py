@@ -10,25 +10,48 @@ ROOT = Path(__file__).resolve().parents[2]
 # that names it most closely; what none of them names is `others`.
 SUITES: dict[str, tuple[str, ...]] = {
     "spark": ("tests/spark",),  # one JVM for all of them
-    "tools": ("tests/tools",),
     "client": ("tests/client",),
-    "programs": (
-        "tests/client/test_examples.py",
-        "tests/client/test_spark_examples.py",
-        "tests/client/test_integrations.py",
-        "tests/client/test_programs.py",
+    # A browser's driver runs an event loop for as long as its process lives, so no other test of asyncio can.
+    "pages": ("tests/admin_ui",),
+    "actions": tuple(
+        f"tests/admin_ui/test_{name}.py"
+        for name in ("actions", "charts", "live", "many_topics", "messages", "overview", "trouble")
+    ),
+    # They wait for what a cluster does in its own time.
+    "cluster": tuple(
+        f"tests/nsqadmin/test_{name}.py"
+        for name in ("actions_trouble", "api_trouble", "messages", "poller", "problems", "rates")
+    ),
+    "nsqadmin": ("tests/nsqadmin",),
+    "transfer": tuple(
+        f"tests/tools/test_{name}.py"
+        for name in (
+            "nsq_to_http",
+            "nsq_to_http_client",
+            "nsq_to_http_go",
+            "nsq_to_http_parts",
+            "nsq_to_nsq",
+            "nsq_to_nsq_json",
+            "nsq_to_nsq_trouble",
+        )
     ),
     "compat": ("tests/compat",),
-    "nsqadmin": ("tests/nsqadmin",),
-    # A browser's driver runs an event loop for as long as its process lives, so no other test of asyncio can.
-    "admin_ui": ("tests/admin_ui",),
-    "durability": ("tests/durability",),
+    "nsq_to_file": ("tests/tools/nsq_to_file",),
+    "replay": tuple(
+        f"tests/tools/test_{name}.py" for name in ("replay", "replay_trouble", "backup")
+    ),
     "nsqd": ("tests/nsqd",),
+    "programs": tuple(
+        f"tests/client/test_{name}.py"
+        for name in ("examples", "integrations", "programs", "spark_examples")
+    ),
     "spool": ("tests/spool", "tests/archives"),
-    "fuzz": ("tests/fuzz",),
+    "tools": ("tests/tools",),
+    "durability": ("tests/durability",),
     "ext": ("tests/ext",),
-    "source": ("tests/source",),
     "others": ("tests",),
+    "source": ("tests/source",),
+    "fuzz": ("tests/fuzz",),
 }
 # With nothing beside them.
 ALONE: tuple[str, ...] = ()
