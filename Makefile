@@ -77,7 +77,7 @@ spark-matrix: ext ## tests/spark on every PySpark that is supported: 4.0, 4.2, 4
 screenshots: ext ## docs/screenshots: every page and dialog of nsqadmin
 	@TZ=UTC $(BIN)/python tests/admin_ui/screenshots.py $(ARGS)
 
-soak: ext ## the tests that take long: a quarter of an hour
+soak: ext ## the tests that make test leaves out because they take long, CI runs both: Go's nsqd once more, kills, leaks
 	@$(IF_GO)
 	@$(IF_SPARK)
 	@$(IN_VENV) $(BIN)/python tests/run_suites.py -m soak $(ARGS)
