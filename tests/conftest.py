@@ -4,7 +4,6 @@ import pytest
 
 from support.server import NO_GO, ROOT, go_folder
 
-
 # Once more with Go's nsqd, or Go's utility: as long again, and tests/compat has what nsqd and the client do.
 AGAIN_WITH_GO = ROOT / "tests" / "tools"
 

@@ -152,7 +152,8 @@ def choose_files(arguments):
 
 
 def names_tests(arguments):
-    return any((ROOT / one.partition("::")[0]).exists() for one in arguments if one[:1] != "-")
+    paths = [(ROOT / one.partition("::")[0]).resolve() for one in arguments]
+    return any(path.is_relative_to(ROOT / "tests") and path.exists() for path in paths)
 
 
 def count_processes():
