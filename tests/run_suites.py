@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from support.suites import ROOT, divide, is_within, list_files
+from support.suites import ALONE, ROOT, divide, is_within, list_files
 
 PYTEST = str(Path(sys.executable).with_name("pytest"))
 PASSED, FAILED, INTERRUPTED, NO_TESTS = 0, 1, 2, 5
@@ -73,19 +73,23 @@ class Runner:
     is_over: bool = False
     is_interrupted: bool = False
 
-    def run_beside(self, suites, count):
-        """So many at a time, in that order."""
+    def run_beside(self, suites, count, more=()):
+        """So many at a time, in that order, with more arguments of pytest."""
         self.logs.mkdir(parents=True, exist_ok=True)
         with ThreadPoolExecutor(count) as pool:
-            for _ in pool.map(self.run_suite, suites, suites.values()):
-                pass
+            running = [
+                pool.submit(self.run_suite, name, [*self.arguments, *more, *files])
+                for name, files in suites.items()
+            ]
+            for one in running:
+                one.result()
 
-    def run_suite(self, name, files):
+    def run_suite(self, name, arguments):
         if self.is_over:
             return
         log = self.logs / f"{name}.log"
         began_s = time.monotonic()
-        command = [PYTEST, "-o", f"cache_dir={self.logs}/cache-{name}", *self.arguments, *files]
+        command = [PYTEST, "-o", f"cache_dir={self.logs}/cache-{name}", *arguments]
         with log.open("wb") as out:
             # A session of its own: Ctrl-C reaches it once, from here.
             process = subprocess.Popen(
@@ -166,14 +170,13 @@ def main(arguments):
     if names_tests(arguments):
         os.execv(PYTEST, [PYTEST, *arguments])
     files, arguments = choose_files(arguments)
-    suites = divide(files)
-    alone = {"alone": suites.pop("alone")} if "alone" in suites else {}
+    alone = [one for one in ALONE if one.partition("::")[0] in files]
     runner = Runner(arguments)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: runner.interrupt())
     began_s = time.monotonic()
-    runner.run_beside(suites, count_processes())
-    runner.run_beside(alone, 1)
+    runner.run_beside(divide(files), count_processes(), [f"--deselect={one}" for one in alone])
+    runner.run_beside({"alone": alone} if alone else {}, 1)
     print(f"{runner.sum_up()} in {time.monotonic() - began_s:.2f}s")
     return INTERRUPTED if runner.is_interrupted else runner.status
 

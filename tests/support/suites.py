@@ -53,8 +53,12 @@ SUITES: dict[str, tuple[str, ...]] = {
     "source": ("tests/source",),
     "fuzz": ("tests/fuzz",),
 }
-# With nothing beside them.
-ALONE: tuple[str, ...] = ()
+# Behind all others, with nothing beside them: they look at the clock, and bear no loaded machine.
+ALONE: tuple[str, ...] = (
+    "tests/admin_ui/test_overview.py::test_the_first_page_of_a_large_cluster_is_there_within_a_second",
+    "tests/nsqadmin/test_pages_cluster.py::test_a_frozen_node_delays_no_page_and_is_named",
+    "tests/nsqadmin/test_poller.py::test_the_loop_goes_on_while_a_large_cluster_is_summed",
+)
 
 
 def list_files() -> list[str]:
@@ -67,9 +71,7 @@ def is_within(path: str, place: str) -> bool:
 
 
 def name_suite(path: str) -> str:
-    """Whose file it is: "alone", or a name in SUITES."""
-    if any(is_within(path, place) for place in ALONE):
-        return "alone"
+    """Whose file it is: a name in SUITES."""
     closeness = {
         name: max((len(place) for place in places if is_within(path, place)), default=0)
         for name, places in SUITES.items()
@@ -78,8 +80,8 @@ def name_suite(path: str) -> str:
 
 
 def divide(paths: list[str]) -> dict[str, list[str]]:
-    """The files of each suite that has any; "alone" is the last one."""
-    found: dict[str, list[str]] = {name: [] for name in [*SUITES, "alone"]}
+    """The files of each suite that has any, in the order of SUITES."""
+    found: dict[str, list[str]] = {name: [] for name in SUITES}
     for path in paths:
         found[name_suite(path)].append(path)
     return {name: files for name, files in found.items() if files}
