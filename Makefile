@@ -56,7 +56,7 @@ IF_GO = if test ! -x .go-nsq/nsqd && command -v go >/dev/null 2>&1; then \
 # Whoever names other tests does not wait for it.
 NEEDS_SPARK = $(if $(findstring tests/,$(ARGS)),$(findstring spark,$(ARGS)),yes)
 
-test: ext ## every test, several suites side by side (ARGS=... goes to pytest: ARGS='-k name -x', ARGS=tests/client)
+test: ext ## every suite, a few side by side (ARGS=... goes to pytest: ARGS='-k name -x', ARGS=tests/client)
 	@$(IF_GO)
 	@$(if $(NEEDS_SPARK),$(IF_SPARK))
 	@$(IN_VENV) $(BIN)/python tests/run_suites.py $(ARGS)
