@@ -29,7 +29,7 @@ def test_a_file_belongs_to_the_suite_that_names_it_most_closely():
     paths = ["tests/client/test_examples.py", "tests/client/test_link.py", "tests/test_logs.py"]
     assert divide(paths) == {
         "client": ["tests/client/test_link.py"],
-        "programs": ["tests/client/test_examples.py"],
+        "examples": ["tests/client/test_examples.py"],
         "others": ["tests/test_logs.py"],
     }
 
