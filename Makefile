@@ -9,54 +9,15 @@ BUILD_EXT := $(BIN)/python setup.py -q build_ext --inplace
 # Some tests call tools by name: cython-lint calls pycodestyle, say.
 IN_VENV := PATH="$(BIN):$$PATH"
 
-.PHONY: help up ext test test-spark spark-matrix test-client test-tools test-admin screenshots test-programs test-documents docs configuration soak trust bench bench-growth bench-smoke bench-clients bench-tools bench-spark debug-test asan-test fuzz fuzz-smoke fuzz-states cov html lint go-nsq completions man samples \
-    go-client wheel wheels wheel-test wheel-extras chroot-test test-pythons check-workflows clean
+.PHONY: help up ext test spark-matrix screenshots soak trust bench bench-growth bench-smoke bench-clients bench-tools bench-spark \
+    debug-test asan-test fuzz fuzz-smoke fuzz-states cov html lint go-nsq go-client completions man samples docs configuration \
+    wheel wheels wheel-test wheel-extras chroot-test test-pythons check-workflows clean
 
-help:
-	@echo "make up                start nsqlookupd, nsqd (ports 4150 and 4151, data in ./data) and nsqadmin, whose page is on port 4171"
-	@echo "make up ARGS=--nsqd-only    the broker alone"
-	@echo "make up ARGS=--demo-cluster    a cluster to look at in the page: two nsqd, topics that are well and others that are not"
-	@echo "make up ARGS=--demo    send messages through a broker of its own and show them, then stop"
-	@echo "make up ARGS=--demo-spark    the same with Spark: a load, an ingest, the table of what arrived; needs Java 17"
-	@echo "make test              all tests but those of the next four (ARGS=... goes to pytest)"
-	@echo "make test-client       tests of the client library, of clusters, and the fuzzer's known inputs"
-	@echo "make test-tools        tests of the utilities, of archives, and of the spool and its receiver"
-	@echo "make test-admin        tests of nsqadmin, those in a browser (apt install chromium) among them"
-	@echo "make screenshots       docs/screenshots: every page and dialog of nsqadmin"
-	@echo "make test-programs     the examples, and other whole programs that use the client library"
-	@echo "make test-documents    every command and program in the documents, and the site"
-	@echo "make docs              the documents as a site, in build/site; a warning is an error"
-	@echo "make test-spark        those of make test that need PySpark and Java 17 or newer"
-	@echo "make spark-matrix      the same on every PySpark that is supported: 4.0, 4.2, 4.3 (SPARKS=4.1 for another)"
-	@echo "make soak              the tests that take long"
-	@echo "make trust             crashes by the thousand: power cuts between any two calls, and what survives them (ten minutes)"
-	@echo "make bench             measure nsqfast beside Go's nsqd: benchmarks/results/REPORT.md (a quarter of an hour)"
-	@echo "make bench-smoke       every benchmark briefly: whether it works, not how fast"
-	@echo "make bench-growth      what one more costs when there are many, and what others have to bear: benchmarks/results/GROWTH.md (an hour or two)"
-	@echo "make bench-clients     the client library beside pynsq, ansq, asyncnsq and go-nsq (a few minutes)"
-	@echo "make bench-tools       the utilities beside Go's: benchmarks/results/TOOLS.md (a few minutes)"
-	@echo "make bench-spark       receiver, source, sink and jobs in local[2]: benchmarks/results/SPARK.md (ten minutes)"
-	@echo "make ext               build what changed in _ext/"
-	@echo "make lint              style, types, stubs, layers, lengths"
-	@echo "make debug-test        tests on the build with checks compiled in"
-	@echo "make asan-test         tests/ext under the address and undefined-behaviour sanitizers"
-	@echo "make fuzz              libFuzzer on all that reads foreign bytes (ARGS='--seconds 600 session'); needs clang"
-	@echo "make fuzz-smoke        every target briefly, with the same inputs each time; skipped without clang or atheris"
-	@echo "make fuzz-states       many clients and operators do what they like for ten minutes, and no message is lost (ARGS='--seconds 60 --seed 1')"
-	@echo "make cov               line coverage, .pyx included"
-	@echo "make html              _ext/*.html: which lines touch the Python C API"
-	@echo "make go-nsq            build the NSQ programs in Go that compatibility tests talk to"
-	@echo "make completions       completions/ for bash and zsh, from the options of every program"
-	@echo "make man               man/: a page for every program, from its options"
-	@echo "make samples           deploy/config/: a config file with every setting of each daemon, from its options"
-	@echo "make wheel             sdist in dist/, and a wheel for this Python and this machine's glibc"
-	@echo "make wheels            wheels for glibc 2.28 and every Python from 3.11 that is here (PYTHONS='python3.12 ...' names them)"
-	@echo "make wheel-test        install each of them without a compiler, and run tests against it, as root and as nobody"
-	@echo "make wheel-extras      install each extra alone: its size, and that its programs start"
-	@echo "make chroot-test       the tutorial, word by word, on a bare Debian with the wheel (apt install debootstrap; as root)"
-	@echo "make test-pythons      tests on every Python from 3.11 that is here"
-	@echo "make check-workflows   .github/workflows, by actionlint and cibuildwheel; needs go"
-	@echo "make clean             remove everything built, .venv too"
+# What stands behind ## beside a target, and in lines of its own for a target with ARGS.
+help: ## say what there is to make
+	@awk '/^[a-z-]+:.* ## / { name = $$0; sub(/:.*/, "", name); text = $$0; sub(/^.* ## /, "", text); said = 1 } \
+	    /^## [a-z-]+ .*: / { name = $$0; sub(/^## /, "", name); sub(/: .*/, "", name); text = $$0; sub(/^[^:]*: /, "", text); said = 1 } \
+	    said { printf "make %-23s%s\n", name, text; said = 0 }' Makefile
 
 # All but spark: see IF_SPARK.
 EXTRAS := admin,arrays,arrow,bench,opentelemetry,server,snappy
@@ -70,7 +31,7 @@ $(READY): pyproject.toml
 	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install -q --no-build-isolation -e '.[$(EXTRAS)]'
 	@touch $@
 
-ext: $(READY)
+ext: $(READY) ## build what changed in _ext/
 	@$(BUILD_EXT)
 
 # PySpark is half a gigabyte, so it is installed where it can run; what else needs it says that Java is missing.
@@ -80,7 +41,11 @@ IF_SPARK = if $(HAS_JAVA) && ! $(BIN)/python -c 'import pyspark' 2>/dev/null; th
 	    $(BIN)/python -m pip install -q --disable-pip-version-check 'nsqfast[spark]'; \
 	fi
 
-up: ext
+up: ext ## start nsqlookupd, nsqd (ports 4150 and 4151, data in ./data) and nsqadmin, whose page is on port 4171
+## up ARGS=--nsqd-only: the broker alone
+## up ARGS=--demo-cluster: a cluster to look at in the page: two nsqd, topics that are well and others that are not
+## up ARGS=--demo: send messages through a broker of its own and show them, then stop
+## up ARGS=--demo-spark: the same with Spark: a load, an ingest, the table of what arrived; needs Java 17
 	@$(if $(findstring --demo-spark,$(ARGS)),$(IF_SPARK))
 	@$(BIN)/python -m $(if $(findstring --demo-spark,$(ARGS)),nsqfast.spark_jobs.demo,nsqfast.tools.demo) $(ARGS)
 
@@ -89,31 +54,17 @@ IF_GO = if test ! -x .go-nsq/nsqd && command -v go >/dev/null 2>&1; then \
 	    $(MAKE) --no-print-directory go-nsq || echo "nsqfast: go-nsq was not built, what needs it is skipped"; \
 	fi
 
-# Each takes minutes; ARGS may name anything.
-CLIENT_TESTS := tests/client tests/cluster tests/fuzz
-PROGRAM_TESTS := $(addprefix tests/client/test_,examples.py other_languages.py spark_examples.py integrations.py programs.py)
-TOOL_TESTS := tests/tools tests/archives tests/spool
-ADMIN_TESTS := tests/nsqadmin tests/admin_ui
-DOCUMENT_TESTS := tests/documents
-SPARK_TESTS := tests/spark
-IS_NAMED := $(findstring tests/,$(ARGS))
-NOT_HERE = $(if $(IS_NAMED),,$(patsubst %,--ignore=%,$(CLIENT_TESTS) $(TOOL_TESTS) $(ADMIN_TESTS) $(DOCUMENT_TESTS) $(SPARK_TESTS)))
+# Whoever names other tests does not wait for it.
+NEEDS_SPARK = $(if $(findstring tests/,$(ARGS)),$(findstring spark,$(ARGS)),yes)
 
-# Those of Spark in a process of their own, whose JVM is no child of the others' process.
-test: ext
+test: ext ## every suite, a few side by side (ARGS=... goes to pytest: ARGS='-k name -x', ARGS=tests/client)
 	@$(IF_GO)
-	@$(if $(findstring $(SPARK_TESTS),$(ARGS)),$(IF_SPARK))
-	@status=0; $(IN_VENV) $(BIN)/pytest $(NOT_HERE) $(ARGS) || status=$$?; \
-	$(if $(IS_NAMED),,$(MAKE) --no-print-directory test-spark || status=$$?;) exit $$status
-
-test-spark: ext
-	@$(IF_GO)
-	@$(IF_SPARK)
-	@$(IN_VENV) $(BIN)/pytest $(SPARK_TESTS) $(ARGS)
+	@$(if $(NEEDS_SPARK),$(IF_SPARK))
+	@$(IN_VENV) $(BIN)/python tests/run_suites.py $(ARGS)
 
 # Each in a folder of its own before that of .venv; a version whose install fails is a failure.
 SPARKS ?= 4.0 4.2 4.3
-spark-matrix: ext
+spark-matrix: ext ## tests/spark on every PySpark that is supported: 4.0, 4.2, 4.3 (SPARKS=4.1 for another)
 	@$(IF_GO)
 	@$(IF_SPARK)
 	@status=0; for version in $(SPARKS); do \
@@ -121,59 +72,40 @@ spark-matrix: ext
 	    test -e "$$place/.ready" || { rm -rf "$$place"; $(BIN)/python -m pip install -q --disable-pip-version-check \
 	        --target "$$place" "pyspark==$$version.*" && touch "$$place/.ready"; } || { status=1; continue; }; \
 	    echo "nsqfast: PySpark $$version"; \
-	    PYTHONPATH="$$place" $(IN_VENV) $(BIN)/pytest $(SPARK_TESTS) $(ARGS) || status=$$?; \
+	    PYTHONPATH="$$place" $(IN_VENV) $(BIN)/pytest tests/spark $(ARGS) || status=$$?; \
 	done; exit $$status
 
-test-client: ext
-	@$(IF_GO)
-	@$(IN_VENV) $(BIN)/pytest $(CLIENT_TESTS) $(PROGRAM_TESTS:%=--ignore=%) $(ARGS)
-
-test-tools: ext
-	@$(IF_GO)
-	@$(IN_VENV) $(BIN)/pytest $(TOOL_TESTS) $(ARGS)
-
-test-admin: ext
-	@$(IF_GO)
-	@$(IN_VENV) $(BIN)/pytest $(ADMIN_TESTS) $(ARGS)
-
-screenshots: ext
+screenshots: ext ## docs/screenshots: every page and dialog of nsqadmin
 	@TZ=UTC $(BIN)/python tests/admin_ui/screenshots.py $(ARGS)
 
-test-programs: ext
+soak: ext ## the tests that make test leaves out because they take long, CI runs both: Go's nsqd once more, kills, leaks
 	@$(IF_GO)
 	@$(IF_SPARK)
-	@$(IN_VENV) $(BIN)/pytest $(PROGRAM_TESTS) $(ARGS)
+	@$(IN_VENV) $(BIN)/python tests/run_suites.py -m soak $(ARGS)
 
-test-documents: ext
-	@$(IN_VENV) $(BIN)/pytest $(DOCUMENT_TESTS) $(ARGS)
-
-docs: configuration
+docs: configuration ## the documents as a site, in build/site; a warning is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build -q --strict
 	@echo "nsqfast: build/site/index.html"
 
-configuration: ext
+configuration: ext ## docs/reference/configuration.md, from the options of every program
 	@$(BIN)/python website/configuration.py docs/reference/configuration.md
 
-soak: ext
-	@$(IF_GO)
-	@$(IN_VENV) $(BIN)/pytest -m soak $(ARGS)
-
 # One line per workload: boundaries, crash states, and what was missing in them.
-trust: ext
+trust: ext ## crashes by the thousand: power cuts between any two calls, and what survives them (ten minutes)
 	@$(IF_GO)
 	@$(IN_VENV) $(BIN)/pytest tests/durability -m trust -s $(ARGS)
 
 # docs/performance.md has tables of the reports.
 QUOTE = $(BIN)/python benchmarks/quotes.py
 
-bench: ext
+bench: ext ## measure nsqfast beside Go's nsqd: benchmarks/results/REPORT.md (a quarter of an hour)
 	@$(IF_GO)
 	@mkdir -p build
 	@$(IN_VENV) $(BIN)/pytest benchmarks --ignore=benchmarks/client --ignore=benchmarks/tools --ignore=benchmarks/spark --ignore=benchmarks/growth --benchmark-json=build/bench.json --benchmark-columns=median,iqr,rounds $(ARGS)
 	@$(BIN)/python benchmarks/report.py build/bench.json benchmarks/results
 	@$(QUOTE)
 
-bench-growth: ext
+bench-growth: ext ## what one more costs when there are many, and what others have to bear: benchmarks/results/GROWTH.md (an hour or two)
 	@$(IF_GO)
 	@mkdir -p build
 	@$(IN_VENV) $(BIN)/pytest benchmarks/growth -q --growth-scale=full -o faulthandler_timeout=0 --benchmark-json=build/growth.json --benchmark-columns=rounds $(ARGS)
@@ -181,7 +113,7 @@ bench-growth: ext
 	@$(QUOTE)
 
 # The other clients are worth a try, not a failure.
-bench-clients: ext
+bench-clients: ext ## the client library beside pynsq, ansq, asyncnsq and go-nsq (a few minutes)
 	@$(BIN)/python -m pip install -q --group bench-clients || echo "nsqfast: some clients cannot be installed and are left out"
 	@if command -v go >/dev/null 2>&1; then $(MAKE) --no-print-directory go-client || true; fi
 	@mkdir -p build
@@ -190,7 +122,7 @@ bench-clients: ext
 	@$(QUOTE)
 	@cat benchmarks/results/CLIENTS.md
 
-bench-tools: ext
+bench-tools: ext ## the utilities beside Go's: benchmarks/results/TOOLS.md (a few minutes)
 	@$(IF_GO)
 	@mkdir -p build
 	@$(IN_VENV) $(BIN)/pytest benchmarks/tools -q --benchmark-json=build/tools.json --benchmark-columns=rounds $(ARGS)
@@ -198,7 +130,7 @@ bench-tools: ext
 	@$(QUOTE)
 	@cat benchmarks/results/TOOLS.md
 
-bench-spark: ext
+bench-spark: ext ## receiver, source, sink and jobs in local[2]: benchmarks/results/SPARK.md (ten minutes)
 	@$(IF_GO)
 	@$(IF_SPARK)
 	@mkdir -p build
@@ -207,32 +139,29 @@ bench-spark: ext
 	@$(QUOTE)
 	@cat benchmarks/results/SPARK.md
 
-bench-smoke: ext
+bench-smoke: ext ## every benchmark briefly: whether it works, not how fast
 	@$(IF_GO)
 	@$(IF_SPARK)
 	@$(IN_VENV) $(BIN)/pytest benchmarks --smoke --benchmark-disable -q $(ARGS)
 
-go-nsq:
+go-nsq: ## build the NSQ programs in Go that compatibility tests talk to
 	@if test ! -f tests/compat/go/build.sh; then echo "nsqfast: no tests/compat/go here" >&2; exit 1; fi
 	@command -v go >/dev/null 2>&1 || { echo "nsqfast: go is missing: apt install golang-go" >&2; exit 1; }
 	@sh tests/compat/go/build.sh .go-nsq
 
-go-client:
+go-client: ## build the Go client that bench-clients measures
 	@command -v go >/dev/null 2>&1 || { echo "nsqfast: go is missing: apt install golang-go" >&2; exit 1; }
 	@mkdir -p .go-nsq
 	@cd benchmarks/client/go && GOFLAGS="$$GOFLAGS -mod=readonly" go build -o "$(CURDIR)/.go-nsq/client_driver" .
 
-# A browser's driver runs an event loop for as long as the process lives, so its tests have one of their own.
-IN_PROCESS = $(if $(IS_NAMED),,--ignore=tests/admin_ui)
-
 # Each of these leaves the release build behind, whatever the tests said; should it be interrupted,
 # the next `make ext` sees that the settings differ and builds all of it anew.
-debug-test: $(READY)
+debug-test: $(READY) ## tests on the build with checks compiled in
 	@NSQFAST_DEBUG=1 $(BUILD_EXT)
-	@status=0; $(IN_VENV) NSQFAST_DEBUG=1 $(BIN)/pytest --deselect tests/source $(IN_PROCESS) $(ARGS) || status=$$?; \
+	@status=0; $(IN_VENV) NSQFAST_DEBUG=1 $(BIN)/python tests/run_suites.py --ignore=tests/source --ignore=tests/admin_ui $(ARGS) || status=$$?; \
 	$(BUILD_EXT) && exit $$status
 
-asan-test: $(READY)
+asan-test: $(READY) ## tests/ext under the address and undefined-behaviour sanitizers
 	@NSQFAST_SANITIZE=1 $(BUILD_EXT)
 	@status=0; $(IN_VENV) NSQFAST_SANITIZE=1 PYTHONMALLOC=malloc \
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \
@@ -246,41 +175,42 @@ IF_FUZZ = lacks=""; command -v clang >/dev/null 2>&1 || lacks="clang: apt instal
 	test -n "$$lacks" || $(BIN)/python -c "import atheris" 2>/dev/null \
 	|| $(BIN)/python -m pip install -q --group fuzz >/dev/null 2>&1 || lacks="atheris: pip install --group fuzz"
 
-fuzz: $(READY)
+fuzz: $(READY) ## libFuzzer on all that reads foreign bytes (ARGS='--seconds 600 session'); needs clang
 	@$(IF_FUZZ); if test -n "$$lacks"; then echo "nsqfast: fuzzing needs $$lacks" >&2; exit 1; fi
 	@$(FUZZ_BUILD) >/dev/null
 	@$(BIN)/python tests/fuzz/run.py $(ARGS)
 
-fuzz-smoke: $(READY)
+fuzz-smoke: $(READY) ## every target briefly, with the same inputs each time; skipped without clang or atheris
 	@$(IF_FUZZ); if test -n "$$lacks"; then echo "nsqfast: fuzz-smoke is skipped, it needs $$lacks"; exit 0; fi; \
 	$(FUZZ_BUILD) >/dev/null && $(BIN)/python tests/fuzz/run.py --smoke $(ARGS)
 
 # The broker of the same build; where clang or atheris is missing, the release build.
-fuzz-states: ext
+fuzz-states: ext ## many clients and operators do what they like for ten minutes, and no message is lost (ARGS='--seconds 60 --seed 1')
 	@$(IF_FUZZ); if test -n "$$lacks"; then \
 	    echo "nsqfast: no sanitizers, they need $$lacks"; $(BIN)/python tests/fuzz/states/run.py $(ARGS); \
 	else $(FUZZ_BUILD) >/dev/null && $(BIN)/python tests/fuzz/states/run.py --sanitized $(ARGS); fi
 
-cov: $(READY)
+# In one process, which a browser's driver would not share: it runs an event loop for as long as the process lives.
+cov: $(READY) ## line coverage, .pyx included
 	@NSQFAST_TRACE=1 $(BUILD_EXT)
-	@status=0; $(IN_VENV) $(BIN)/coverage run -m pytest --deselect tests/source $(IN_PROCESS) $(ARGS) || status=$$?; \
+	@status=0; $(IN_VENV) $(BIN)/coverage run -m pytest --deselect tests/source --ignore=tests/admin_ui $(ARGS) || status=$$?; \
 	$(BIN)/coverage report || status=$$?; $(BUILD_EXT) && exit $$status
 
-html: $(READY)
+html: $(READY) ## _ext/*.html: which lines touch the Python C API
 	@NSQFAST_ANNOTATE=1 $(BUILD_EXT)
 	@ls _ext/*/*.html
 
-lint: ext
+lint: ext ## style, types, stubs, layers, lengths
 	@$(IN_VENV) $(BIN)/pytest -q tests/source $(ARGS)
 
-completions: ext
+completions: ext ## completions/ for bash and zsh, from the options of every program
 	@$(BIN)/python -m nsqfast.tools.completion.main bash > completions/nsqfast.bash
 	@$(BIN)/python -m nsqfast.tools.completion.main zsh > completions/_nsqfast
 
-man: ext
+man: ext ## man/: a page for every program, from its options
 	@$(BIN)/python -m nsqfast.tools.manual.main man man
 
-samples: ext
+samples: ext ## deploy/config/: a config file with every setting of each daemon, from its options
 	@$(BIN)/python -m nsqfast.tools.manual.main samples deploy/config
 
 # In a copy of the sources: build/lib keeps the modules of yesterday, and the build that is running stays as it is.
@@ -289,35 +219,35 @@ CHECK_WHEELS = $(BIN)/twine check --strict dist/* && $(BIN)/check-wheel-contents
 	&& for wheel in dist/*.whl; do $(BIN)/auditwheel show $$wheel | grep 'platform tag:'; done \
 	&& $(IN_VENV) NSQFAST_WHEELS=dist $(BIN)/pytest -q tests/packaging/test_wheel.py
 
-wheel: $(READY)
+wheel: $(READY) ## sdist in dist/, and a wheel for this Python and this machine's glibc
 	@$(WITH_GROUP) wheels
 	@$(BIN)/python -m wheels.build --native
 	@$(CHECK_WHEELS)
 
-wheels: $(READY)
+wheels: $(READY) ## wheels for glibc 2.28 and every Python from 3.11 that is here (PYTHONS='python3.12 ...' names them)
 	@$(WITH_GROUP) wheels
 	@PYTHONS="$(PYTHONS)" $(BIN)/python -m wheels.build
 	@$(CHECK_WHEELS)
 
-wheel-test: $(READY)
+wheel-test: $(READY) ## install each of them without a compiler, and run tests against it, as root and as nobody
 	@PYTHONS="$(PYTHONS)" $(BIN)/python -m wheels.installed $(ARGS)
 
-wheel-extras: $(READY)
+wheel-extras: $(READY) ## install each extra alone: its size, and that its programs start
 	@$(IN_VENV) NSQFAST_WHEELS=dist NSQFAST_EXTRAS=1 $(BIN)/pytest -q -rP tests/packaging/test_installed.py $(ARGS)
 
-chroot-test: $(READY)
+chroot-test: $(READY) ## the tutorial, word by word, on a bare Debian with the wheel (apt install debootstrap; as root)
 	@$(BIN)/python -m wheels.chroot $(ARGS)
 
-test-pythons: $(READY)
+test-pythons: $(READY) ## tests on every Python from 3.11 that is here
 	@PYTHONS="$(PYTHONS)" $(BIN)/python -m wheels.pythons $(ARGS)
 
 # actionlint is a program in Go.
-check-workflows: $(READY)
+check-workflows: $(READY) ## .github/workflows, by actionlint and cibuildwheel; needs go
 	@command -v go >/dev/null 2>&1 || { echo "nsqfast: go is missing: apt install golang-go" >&2; exit 1; }
 	@go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.7 .github/workflows/*.yml
 	@$(WITH_GROUP) workflows
 	@for arch in x86_64 aarch64; do $(BIN)/cibuildwheel --platform linux --archs $$arch --print-build-identifiers; done
 
-clean:
+clean: ## remove everything built, .venv too
 	@rm -rf build dist .venv .go-nsq .coverage htmlcov *.egg-info
 	@rm -f _ext/*/*.so _ext/*/*.c _ext/*/*.html

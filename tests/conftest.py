@@ -2,7 +2,17 @@
 
 import pytest
 
-from support.server import NO_GO, go_folder
+from support.server import NO_GO, ROOT, go_folder
+
+# Once more with Go's nsqd, or Go's utility: as long again, and tests/compat has what nsqd and the client do.
+AGAIN_WITH_GO = ROOT / "tests" / "tools"
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if AGAIN_WITH_GO in item.path.parents and item.get_closest_marker("go"):
+            item.add_marker("soak")
 
 
 def pytest_runtest_setup(item):

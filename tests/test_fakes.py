@@ -1,6 +1,7 @@
 """The servers that say what a test wants fail that test when it did not happen."""
 
 import asyncio
+import socket
 
 import pytest
 
@@ -8,6 +9,8 @@ from support import fake_nsqd
 from support.fake_lookup import Lookupd
 from support.fake_nsqd import FakeNsqd, until
 from support.fake_stats import FakeStats
+from support.ports import hold_port, hold_ports_left
+from support.server import start_nsqd
 from support.web import get
 
 
@@ -112,3 +115,35 @@ def test_what_an_answer_of_nsqlookupd_raises():
 
     with pytest.raises(AssertionError, match="not this"):
         asyncio.run(ask())
+
+
+def test_a_held_port_refuses_until_a_server_takes_it():
+    port = hold_port()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(("127.0.0.1", port))
+    for _ in range(2):
+        with (
+            socket.create_server(("127.0.0.1", port)) as listener,
+            socket.create_connection(("127.0.0.1", port)),
+        ):
+            listener.accept()[0].close()
+            hold_ports_left([port])  # it has a listener
+        hold_ports_left([port])
+
+
+@pytest.mark.go
+@pytest.mark.parametrize("implementation", ["nsqfast", "go"])
+def test_a_broker_comes_back_at_its_ports(implementation, tmp_path):
+    server = start_nsqd(implementation, tmp_path)
+    places = [f"--{name}-address=127.0.0.1:{port}" for name, (_, port) in (
+        ("tcp", server.tcp), ("http", server.http))]  # fmt: skip
+    for _ in range(2):
+        server.kill()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(server.tcp)
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(server.tcp)
+        server = start_nsqd(implementation, tmp_path, *places)
+    server.stop()

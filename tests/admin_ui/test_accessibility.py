@@ -8,7 +8,7 @@ from support.admin_pages import AdminPages
 from support.admin_ui_pages import DIALOGS, PAGES
 from support.admin_ui_sites import SITES
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.soak
 
 WIDTHS = (1300, 375)
 # Themes differ in colours alone.

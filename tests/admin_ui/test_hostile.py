@@ -133,7 +133,7 @@ def test_what_is_injected_is_blocked(hostile, page, watch, script):
         page.evaluate(script)
     except Exception as error:
         assert "Trusted" in str(error)
-    page.wait_for_timeout(50)
+    page.evaluate("() => new Promise((done) => setTimeout(done))")  # after what was to run later
     assert page.evaluate("() => window.ran") is None
     assert page.evaluate("() => document.body.style.color") == ""
     assert watch.take_faults() != []

@@ -37,7 +37,7 @@ def test_rows_are_reached_and_opened_by_keyboard_alone(topics):
 def test_g_and_a_letter_go_to_a_page(site, topics, key, path):
     topics.keyboard.press("g")
     topics.keyboard.press(key)
-    topics.wait_for_url(site.url + path)
+    expect(topics).to_have_url(site.url + path)
 
 
 def test_the_dialog_lists_every_key_and_gives_the_focus_back(topics):

@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
+from playwright.sync_api import expect
 
 from nsqfast.client.sync import Config, Consumer
 from nsqfast.nsqadmin.messages import routes
@@ -283,8 +284,8 @@ def test_tail_that_cannot_be_says_why(cluster, url, page, watch):
 def test_tabs_of_a_channel_lead_to_its_messages_and_back(url, page):
     page.goto(f"{url}/topics/bodies/c")
     page.locator(".tabs").get_by_role("link", name="Messages").click()
-    page.wait_for_url("**/c/messages")
+    expect(page).to_have_url(f"{url}/topics/bodies/c/messages")
     page.get_by_role("link", name="Deferred 0", exact=True).click()
-    page.wait_for_url("**/c/deferred")
+    expect(page).to_have_url(f"{url}/topics/bodies/c/deferred")
     page.get_by_role("link", name="Clients 0").click()
-    page.wait_for_url("**/c?tab=clients")
+    expect(page).to_have_url(f"{url}/topics/bodies/c?tab=clients")

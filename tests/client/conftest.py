@@ -3,12 +3,12 @@
 import asyncio
 import gc
 import itertools
-import socket
 from contextlib import contextmanager
 
 import pytest
 import uvloop
 
+from support.ports import hold_port
 from support.server import start_nsqd
 
 TOPIC_NUMBERS = itertools.count(1)
@@ -41,8 +41,7 @@ def topic():
 @pytest.fixture
 def dead():
     """An address where nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return "{}:{}".format(*listener.getsockname())
+    return f"127.0.0.1:{hold_port()}"
 
 
 @contextmanager

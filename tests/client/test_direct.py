@@ -7,6 +7,7 @@ import pytest
 from nsqfast._ext.client.direct import Direct
 
 from nsqfast.errors import ConnectError, OutcomeUnknownError, PublishRefusedError
+from support.fake_nsqd import eventually
 from support.server import start_nsqd
 from support.wire import Client
 
@@ -106,7 +107,12 @@ def test_a_broker_that_dies_while_it_is_waited_for(implementation, tmp_path, top
     with start_nsqd(implementation, tmp_path) as server:
         direct = connect(server)
         server.freeze()
-        killing = threading.Timer(0.05, server.kill)
+
+        def kill():
+            eventually(lambda: direct.is_busy)
+            server.kill()
+
+        killing = threading.Thread(target=kill)
         killing.start()
         with pytest.raises(OutcomeUnknownError):
             direct.ask(b"PUB %s\n" % topic.encode(), b"y", FAR_S)

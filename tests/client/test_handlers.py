@@ -25,7 +25,7 @@ def test_a_handler_that_waits_for_a_cancelled_task(run_anywhere, broker, address
     async def handler(message):
         if int(message.body) % 4 == 0 and message.body not in met:
             met.add(message.body)
-            other = asyncio.create_task(asyncio.sleep(3600))
+            other = asyncio.create_task(asyncio.Event().wait())
             asyncio.get_running_loop().call_soon(other.cancel)
             await other
         handled.add(message.body)
@@ -55,7 +55,7 @@ def test_a_worker_that_is_cancelled(run, broker, address, topic, way):
             asyncio.current_task().cancel()
         else:
             started.set_result(asyncio.current_task())
-        await asyncio.sleep(3600)
+        await asyncio.Event().wait()
 
     async def main():
         nonlocal started
@@ -83,7 +83,7 @@ def test_a_run_that_is_cancelled(run, address, topic):
         async def handler(_message):
             started.set()
             try:
-                await asyncio.sleep(3600)
+                await asyncio.Event().wait()
             except asyncio.CancelledError:
                 ended.append(True)
                 raise
@@ -105,7 +105,7 @@ def test_callbacks_that_wait_for_a_cancelled_task(run, address, topic, caplog):
     """giving_up: the message is requeued. choose_nodes: the answer does not count, and the next poll is made."""
 
     async def cancelled(_):
-        other = asyncio.create_task(asyncio.sleep(3600))
+        other = asyncio.create_task(asyncio.Event().wait())
         asyncio.get_running_loop().call_soon(other.cancel)
         await other
 
@@ -199,17 +199,23 @@ def test_a_stop_that_comes_early(run, topic, when):
 
 
 class Crowd:
-    """How many handlers are at work at the same moment, at most."""
+    """How many handlers are at work at the same moment, at most; all wait for as many as are `expected`."""
 
-    def __init__(self, consumer_of, until_count):
+    def __init__(self, consumer_of, until_count, expected):
         self.most = self.now = self.done = 0
         self.until_count = until_count
         self.consumer_of = consumer_of
+        self.expected = expected
+        self.is_full = asyncio.Event()
 
     async def __call__(self, _message):
         self.now += 1
         self.most = max(self.most, self.now)
-        await asyncio.sleep(0.005)  # a moment's work
+        if self.now == self.expected:
+            self.is_full.set()
+        await self.is_full.wait()
+        for _ in range(20):  # one more that may begin does so in these turns
+            await asyncio.sleep(0)
         self.now -= 1
         self.done += 1
         if self.done == self.until_count:
@@ -222,7 +228,7 @@ class Crowd:
 )
 def test_as_many_at_a_time_as_asked_for(run, address, topic, caplog, given, most, warns):
     """Nobody has to know that max_in_flight is 1 if it is not given."""
-    crowd = Crowd(lambda: consumer, 256)
+    crowd = Crowd(lambda: consumer, 256, most)
     consumer = Consumer(topic, "c", nsqd=address, config=Config(**given))
 
     async def main():

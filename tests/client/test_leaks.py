@@ -27,7 +27,7 @@ async def measure(fake, thing, rounds):
     return sockets(), len(asyncio.all_tasks()), tracemalloc.get_traced_memory()[0]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("role", ["consumer", "producer"])
 def test_reconnects(run, monkeypatch, caplog, role):

@@ -1,7 +1,6 @@
 """Publishing to real brokers, and to one that refuses, is silent, or goes away."""
 
 import asyncio
-import socket
 
 import numpy as np
 import pytest
@@ -21,6 +20,7 @@ from nsqfast.client import (
     UndeliveredError,
 )
 from support.fake_nsqd import FakeNsqd, until
+from support.ports import hold_port
 from support.server import start_nsqd
 from support.web import topic_stats
 from support.wire import Client
@@ -489,8 +489,7 @@ def test_what_waits_for_a_connection_can_be_failed(run, topic):
     """None of it was sent, and what comes later waits again."""
 
     async def main():
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            address = "{}:{}".format(*listener.getsockname())
+        address = f"127.0.0.1:{hold_port()}"
         async with Producer(address, close_timeout_s=0) as producer:
             waiting = [asyncio.ensure_future(producer.publish(topic, b"x")) for _ in range(3)]
             await until(lambda: producer.stats().waiting == 3)

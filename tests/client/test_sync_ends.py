@@ -77,10 +77,10 @@ def test_a_call_while_the_loop_ends():
     async def hold_up():
         begun.set()
         try:
-            await asyncio.sleep(3600)
+            await asyncio.Event().wait()
         finally:
             loop.called.clear()
-            callers.append(Caller(lambda: loop_thread.call(asyncio.sleep(3600))))
+            callers.append(Caller(lambda: loop_thread.call(asyncio.Event().wait())))
             assert loop.called.wait(WAIT_S)
 
     loop = Watched(loop_thread)

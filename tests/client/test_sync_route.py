@@ -383,7 +383,14 @@ INTERRUPTED = """
 import os, signal, sys, threading
 from nsqfast.client.sync import Producer
 
-signal.signal(signal.SIGINT, signal.default_int_handler)
+handled = threading.Event()
+
+def on_interrupt(*_):
+    if not handled.is_set():
+        handled.set()
+        raise KeyboardInterrupt
+
+signal.signal(signal.SIGINT, on_interrupt)
 producer = Producer(sys.argv[1])
 while not producer._route.published:
     producer.publish("t", b"x")
@@ -391,7 +398,15 @@ nsqd = int(sys.argv[2])
 os.kill(nsqd, signal.SIGSTOP)
 while "T (stopped)" not in open(f"/proc/{nsqd}/status").read():
     pass
-threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+(direct,) = producer._route._directs.values()
+
+def interrupt():
+    while not direct.is_busy:
+        pass
+    while not handled.wait(0.02):  # one may come in the moment before a system call
+        os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupt).start()
 try:
     producer.publish("t", b"hangs")
 except KeyboardInterrupt:

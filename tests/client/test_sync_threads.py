@@ -423,11 +423,12 @@ def test_one_that_nobody_closes(broker, address, topic, kind, caplog):
 
 
 def test_one_that_was_never_used_is_nobodys_business(topic):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         for make in (lambda: Producer("127.0.0.1:1"), lambda: Consumer(topic, "c", nsqd="h:1")):
             make()
             gc.collect()
+    assert [one for one in caught if issubclass(one.category, ResourceWarning)] == []
 
 
 NOTEBOOK = """
@@ -565,17 +566,23 @@ def test_interrupted(address, topic):
     """Ctrl-C ends a run over threads, and waits for what they are at."""
     publish(address, topic, 4)
     ended = []
+    is_told = threading.Event()
 
     def handler(_message):
         if not ended:
             ended.append("begun")
             os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(0.05)  # a moment's work that is not to be cut off
+        assert is_told.wait(WAIT_S)
         ended.append("done")
 
-    with (
-        Consumer(topic, "c", nsqd=address, config=CONFIG) as consumer,
-        pytest.raises(KeyboardInterrupt),
-    ):
-        consumer.run(handler, concurrency=2)
+    with Consumer(topic, "c", nsqd=address, config=CONFIG) as consumer:
+        request_stop = consumer.request_stop
+
+        def note_stop():
+            request_stop()
+            is_told.set()
+
+        consumer.request_stop = note_stop
+        with pytest.raises(KeyboardInterrupt):
+            consumer.run(handler, concurrency=2)
     assert "done" in ended

@@ -14,6 +14,7 @@ import pytest
 
 from support.authd import AuthServer, Reply, grant, permit
 from support.certificates import Certificates, TlsSocket
+from support.ports import hold_port
 from support.server import go_program, start_nsqd
 from support.web import get, post, stats, topic_stats
 from support.wire import Client, encode_command, encode_messages
@@ -461,8 +462,7 @@ def exchange(implementation, folder, secret, *flags):
 
 
 def unused_address():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return f"127.0.0.1:{listener.getsockname()[1]}"
+    return f"127.0.0.1:{hold_port()}"
 
 
 @pytest.mark.slow

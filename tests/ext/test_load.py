@@ -11,6 +11,8 @@ import pytest
 from nsqfast._ext.bench.load import Load
 from nsqfast._ext.dev.null_peer import serve
 
+from support.fake_nsqd import eventually
+
 OK = struct.pack(">iI", 6, 0) + b"OK"
 HEARTBEAT = struct.pack(">iI", 15, 0) + b"_heartbeat_"
 FAR_NS = 20_000_000_000
@@ -184,11 +186,12 @@ def test_the_deadline_ends_a_run_with_every_answer(pair, totals):
     ours, theirs = pair
     load = Load(totals, 0)
     load.add_publisher(ours.fileno(), PUB, 1, 4)
-    thread = threading.Thread(target=load.run, args=(1 << 61, 0, time.monotonic_ns() + 50_000_000))
+    deadline_ns = time.monotonic_ns() + 50_000_000
+    thread = threading.Thread(target=load.run, args=(1 << 61, 0, deadline_ns))
     thread.start()
     # Nobody answers until the time is over.
     assert read_exactly(theirs, 4 * len(PUB)) == PUB * 4
-    threading.Event().wait(0.1)
+    eventually(lambda: time.monotonic_ns() > deadline_ns)
     theirs.sendall(OK * 4)
     thread.join()
     assert load.error is None

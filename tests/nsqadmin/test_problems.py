@@ -49,13 +49,13 @@ def nsqd(tmp_path):
 
 
 @contextlib.contextmanager
-def at_work(work):
+def at_work(work, pause_s=0.0):
     """A thread that calls it again and again during the block; what it raises fails the test."""
     is_over, failures = threading.Event(), []
 
     def run():
         try:
-            while not is_over.is_set():
+            while not is_over.wait(pause_s):
                 work()
         except Exception as error:
             failures.append(error)
@@ -151,9 +151,8 @@ def test_a_producer_that_is_faster_than_its_consumer(nsqd):
         def work():
             post(nsqd.http, "/mpub?topic=orders", b"1\n2")
             consumer.fin(consumer.read_message())
-            time.sleep(0.02)  # fifty messages a second more
 
-        with at_work(work):
+        with at_work(work, pause_s=0.02):  # fifty messages a second more
             found = wait_for(admin, "backlog_grows", seconds_max=60)
             assert found["severity"] == "warn"
             assert re.search(r"messages wait.*; [\d.]+/s more over the last 5 min", found["text"])

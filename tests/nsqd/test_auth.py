@@ -19,6 +19,7 @@ from nsqfast.nsqd.http_publish import Publisher
 from nsqfast.nsqd.options import Options
 from support.authd import AuthServer, Gate, Reply, grant, permit, send
 from support.certificates import Certificates
+from support.ports import hold_port
 from support.server import ROOT, start_nsqd
 from support.web import get, post, request, stats, topic_stats
 from support.wire import Client, encode_command
@@ -275,9 +276,7 @@ def test_secrets_stay_out_of_the_log(authd, tmp_path):
     """Whatever goes wrong. Of an address its password, path and query stay out, too."""
     word = "swordfish"
     authd.answers[word] = Reply(b"", 302, {"Location": f"http://[/{word}"})
-    closed = socket.create_server(("127.0.0.1", 0))
-    port = closed.getsockname()[1]
-    closed.close()
+    port = hold_port()
     addresses = [
         authd.address,
         f"http://{authd.address}/else?{word}",

@@ -110,6 +110,7 @@ def reader(tmp_path, spark):
     one.close()
 
 
+@pytest.mark.soak
 def test_the_page_from_top_to_bottom(reader):
     blocks = BLOCK.findall(TEXT)
     assert len(blocks) > 10

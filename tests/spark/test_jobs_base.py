@@ -107,10 +107,24 @@ def test_an_error_in_a_worker_is_what_was_raised_there(spark):
     assert not is_permanent(RuntimeError("Connection reset"))
 
 
-def test_a_job_of_spark_is_cancelled_by_a_signal(spark, run):
+def test_a_job_of_spark_is_cancelled_by_a_signal(spark, run, tmp_path):
+    from support.fake_nsqd import (
+        eventually,
+    )  # Spark's workers import this module, without tests/ in their path
+
+    has_begun = tmp_path / "has begun"
+
+    def work(_):
+        has_begun.touch()
+        threading.Event().wait(60)
+
+    def stop():
+        eventually(has_begun.exists, 50)
+        os.kill(os.getpid(), signal.SIGTERM)
+
     def live(job):
-        threading.Timer(1.0, os.kill, [os.getpid(), signal.SIGTERM]).start()
-        job.spark.sparkContext.parallelize([0], 1).foreach(lambda _: time.sleep(60))
+        threading.Thread(target=stop, daemon=True).start()
+        job.spark.sparkContext.parallelize([0], 1).foreach(work)
 
     before = signal.getsignal(signal.SIGTERM)
     begun_s = time.monotonic()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.timeout(280)
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(280)]
 
 TOPIC, CHANNEL = "orders", "lake"
 PART = 40_000
@@ -146,10 +146,7 @@ def check(ingest: Ingest, server: Server, count: int) -> None:
     assert (left["depth"], left["in_flight_count"]) == (0, 0)
 
 
-@pytest.mark.parametrize(
-    "implementation",
-    ["nsqfast", pytest.param("go", marks=[pytest.mark.go, pytest.mark.soak])],
-)
+@pytest.mark.parametrize("implementation", ["nsqfast", pytest.param("go", marks=pytest.mark.go)])
 def test_everything_is_killed_in_turn(implementation: str, tmp_path: Path) -> None:
     """Receiver, worker, executor, nsqd, driver: each while a part of 200,000 messages is on its way.
 

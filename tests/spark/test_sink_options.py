@@ -99,6 +99,15 @@ def test_a_secret_is_not_shown():
     assert "abracadabra" not in repr(parse_options({**GIVEN, "nsq.auth_secret": "abracadabra"}))
 
 
+def why_refused(schema):
+    """Of these columns; '' if they can be published."""
+    try:
+        check_columns(make_schema(schema), parse_options(GIVEN))
+    except OptionsError as error:
+        return str(error)
+    return ""
+
+
 @pytest.mark.parametrize(
     ("schema", "words"),
     [
@@ -112,10 +121,9 @@ def test_a_secret_is_not_shown():
     ],
 )
 def test_columns_that_cannot_be_published(schema, words):
-    with pytest.raises(OptionsError) as caught:
-        check_columns(make_schema(schema), parse_options(GIVEN))
-    assert words in str(caught.value)
-    assert "\n" not in str(caught.value)
+    reason = why_refused(schema)
+    assert words in reason
+    assert "\n" not in reason
 
 
 @pytest.mark.parametrize(
@@ -123,7 +131,7 @@ def test_columns_that_cannot_be_published(schema, words):
     ["body string", "defer_ms long, topic string, body binary", "body binary, defer_ms int"],
 )
 def test_columns_that_can(schema):
-    check_columns(make_schema(schema), parse_options(GIVEN))
+    assert why_refused(schema) == ""
 
 
 def test_without_a_topic():

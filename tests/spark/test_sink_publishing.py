@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -27,6 +26,7 @@ from support.authd import AuthServer, grant, permit
 from support.certificates import Certificates
 from support.drain import address_of, drain, drain_until_still, message_count
 from support.fake_nsqd import FakeNsqd
+from support.ports import hold_port
 from support.server import start_nsqd
 from support.wire import Client
 
@@ -49,8 +49,7 @@ def drop_connections():
 @pytest.fixture
 def dead():
     """An address where nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return "{}:{}".format(*listener.getsockname())
+    return f"127.0.0.1:{hold_port()}"
 
 
 def make_options(addresses, topic, **more):

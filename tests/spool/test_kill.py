@@ -19,7 +19,7 @@ from support.spool import (
     start_receiver,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.soak
 
 COUNT = 200_000
 SOON = ("--msg-timeout=1s",)

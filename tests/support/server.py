@@ -16,6 +16,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from support.ports import hold_ports_left
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -186,6 +188,8 @@ class Server:
             self.process.wait()
             self._reader.join()
             raise AssertionError("did not stop when asked:\n" + self.stderr) from None
+        # It may be started again at these addresses, or has to be missed at them.
+        hold_ports_left([port for _, port in self.addresses.values()])
         self._reader.join()
 
     def __enter__(self) -> Self:

@@ -3,13 +3,13 @@
 import asyncio
 import collections
 import itertools
-import socket
 import time
 
 import pytest
 
 from support.drain import address_of, drain, drain_until_still, message_count
 from support.fake_nsqd import FakeNsqd, eventually, until
+from support.ports import hold_port
 from support.programs import left, publish
 from support.server import start_nsqd
 from support.tools import Tool, tool_command
@@ -64,11 +64,6 @@ def fill(source, topic, count):
         publish(address_of(source), topic, *[b"%d" % n for n in range(first, first + 1000)])
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
-
-
 def held(broker, topic):
     """What the source's channel holds, by its place."""
     return topic_stats(broker.http, topic)["channels"][CHANNEL]
@@ -86,7 +81,7 @@ def check_all_there(bodies, count):
 
 def test_death_of_the_destination(implementation, tmp_path, topic):
     """kill -9 under load, and back at the same address: nothing is lost, in order but for what came twice."""
-    port, count = free_port(), 2000
+    port, count = hold_port(), 2000
     words = (*ON_DISK, f"--tcp-address=127.0.0.1:{port}")
     folder = make(tmp_path, "b")
     with start_nsqd(implementation, make(tmp_path, "a")) as source:
@@ -167,7 +162,7 @@ def test_death_of_one_of_several(tmp_path, topic):
 
 def test_a_destination_that_is_away(implementation, tmp_path, topic):
     """Held for as long as read_timeout says, then requeued with backoff; and nothing is lost."""
-    port = free_port()
+    port = hold_port()
     flags = (
         "--producer-opt=read_timeout,300ms",
         "--producer-opt=heartbeat_interval,300ms",
@@ -215,7 +210,7 @@ def test_one_that_is_away_is_passed_over(tmp_path, topic):
         for number in range(3):
             create(source, topic, f"c{number}")
         fill(source, topic, 2000)
-        both = [f"127.0.0.1:{free_port()}", address_of(destination)]
+        both = [f"127.0.0.1:{hold_port()}", address_of(destination)]
         for number, mode in enumerate(["round-robin", "hostpool", "epsilon-greedy"]):
             channel = f"c{number}"
             with start(source, topic, both, f"--mode={mode}", channel=channel) as running:
@@ -233,7 +228,7 @@ def held_by(broker, topic, channel):
 def test_none_of_several_is_there(tmp_path, topic):
     with start_nsqd("nsqfast", make(tmp_path, "a")) as source:
         publish(address_of(source), topic, b"1", b"2")
-        both = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+        both = [f"127.0.0.1:{hold_port()}" for _ in range(2)]
         with start(source, topic, both) as running:
             eventually(lambda: held(source, topic)["deferred_count"] == 2)
             assert running.end() == 0
@@ -272,7 +267,7 @@ def test_a_frozen_nsqd_at_the_end(implementation, tmp_path, topic, frozen):
 
 def test_a_source_that_comes_later(tmp_path, topic):
     """The first attempt may fail; Go's tool gives up then."""
-    port = free_port()
+    port = hold_port()
     with (
         start_nsqd("nsqfast", make(tmp_path, "b")) as destination,
         start(f"127.0.0.1:{port}", topic, [address_of(destination)]) as running,

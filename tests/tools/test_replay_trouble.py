@@ -9,7 +9,6 @@ import os
 import re
 import resource
 import signal
-import socket
 import sqlite3
 import time
 
@@ -18,6 +17,7 @@ import pytest
 from support.archives import json_line, lines, members, write_parquet
 from support.drain import address_of, message_count
 from support.fake_nsqd import FakeNsqd
+from support.ports import hold_port
 from support.server import start_nsqd
 from support.tools import Tool, run_tool, tool_command
 from support.topics import await_published, take
@@ -156,14 +156,8 @@ def test_batches_that_nsqd_does_not_take_are_made_smaller(broker, topic, archive
 # -- nsqd that are not there, die, refuse, or hang
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def test_nsqd_comes_later(implementation, topic, archive, tmp_path):
-    port = free_port()
+    port = hold_port()
     with begin(f"127.0.0.1:{port}", topic, archive) as tool:
         tool.wait_for(lambda tool: b"connection refused" in tool.err)
         with start_nsqd(implementation, tmp_path, f"--tcp-address=127.0.0.1:{port}") as broker:
@@ -173,7 +167,7 @@ def test_nsqd_comes_later(implementation, topic, archive, tmp_path):
 
 def test_nsqd_never_comes(topic, archive):
     began_s = time.monotonic()
-    with begin(f"127.0.0.1:{free_port()}", topic, "--retry-for=1s", archive) as tool:
+    with begin(f"127.0.0.1:{hold_port()}", topic, "--retry-for=1s", archive) as tool:
         assert tool.end(None) == 1
         assert time.monotonic() - began_s < SECONDS_MAX
         assert b"no connection in time" in tool.err
@@ -183,7 +177,7 @@ def test_nsqd_never_comes(topic, archive):
 
 def test_nsqd_is_killed_and_comes_back(implementation, topic, archive, tmp_path):
     """What it has answered is on its disk; what it has not is sent again."""
-    port = free_port()
+    port = hold_port()
     flags = (f"--tcp-address=127.0.0.1:{port}", "--mem-queue-size=0", "--sync-every=1")
     broker = start_nsqd(implementation, tmp_path, *flags)
     archive.write_bytes(lines(BODIES[:400]))  # an fsync each
@@ -272,6 +266,7 @@ def test_sigterm_in_the_middle_then_on_from_there(broker, topic, archive, tmp_pa
     assert "1 files were published before" in out
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", ["log", "log.gz", "jsonl", "parquet"])
 def test_kill_9_again_and_again_with_state(broker, topic, tmp_path, kind):
     """Everything is there, and after each kill at most one batch twice."""

@@ -163,7 +163,7 @@ def test_rotation_by_time(start, broker, address, topic, tmp_path):
         for number in range(3):
             publish(address, topic, b"%d" % number)
             eventually(drained(broker, topic))
-            time.sleep(0.2)  # until the file is older than that
+            running.wait_for(lambda tool, n=number: tool.err.count(b"since last open") > n)
         ends_well(running)
     assert contents(tmp_path / "out") == {
         f"{topic}-{number:06}.log": b"%d\n" % number for number in range(3)

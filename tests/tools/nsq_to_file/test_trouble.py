@@ -17,6 +17,7 @@ from nsqfast.tools.nsq_to_file.column_file import RowsFile
 from support.archived import CHANNEL, bodies_in, is_drained, records_in, unfinished
 from support.fake_lookup import Lookupd
 from support.fake_nsqd import eventually, until
+from support.ports import hold_port
 from support.programs import publish
 from support.server import freeze, start_nsqd
 from support.tools import Tool, tool_command
@@ -101,6 +102,7 @@ def hold_back(broker, topic):
     eventually(lambda: not topic_stats(broker.http, topic)["channels"][CHANNEL]["clients"])
 
 
+@pytest.mark.soak
 @formats(*FORMATS, go=("lines", "parquet"))
 def test_killed(broker, address, topic, tmp_path, flags):
     """After kill -9 under load, and another start, all are there; what was in flight may be there twice."""
@@ -237,8 +239,7 @@ def test_a_folder_that_is_read_only(broker, address, topic, tmp_path):
 
 def test_an_nsqd_that_comes_back(implementation, tmp_path):
     """Not there at the start, then killed and started again: nothing is lost."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = hold_port()
     data = tmp_path / "data"
     data.mkdir()
     at = f"--tcp-address=127.0.0.1:{port}"
@@ -312,8 +313,7 @@ NONSENSE = ["{", "[]", '{"topics": 5}', '{"topics": [null, 7, "a b", "../x"]}', 
 
 def test_an_nsqlookupd_that_answers_nonsense(implementation, tmp_path):
     """Beside one that is dead and one that works, whose topic is archived."""
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        dead = "{}:{}".format(*closed.getsockname())
+    dead = f"127.0.0.1:{hold_port()}"
 
     async def main():
         (tmp_path / "data").mkdir()
