@@ -64,15 +64,42 @@ def test_kubernetes_knows_every_field(version):
         validator.validate(each, version, strict=True)
 
 
-@pytest.mark.skipif(shutil.which("kustomize") is None, reason="kustomize is missing")
-def test_kustomize_builds_all_of_it():
-    command = ["kustomize", "build", str(MANIFESTS)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def build(folder):
+    """What kustomize makes of it."""
+    commands = [["kustomize", "build"], ["kubectl", "kustomize"]]
+    command = next((each for each in commands if shutil.which(each[0])), None)
+    if command is None:
+        pytest.skip("kustomize is missing, and so is kubectl")
+    done = subprocess.run([*command, str(folder)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    built = list(yaml.safe_load_all(done.stdout))
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def test_kustomize_builds_all_of_it():
+    built = build(MANIFESTS)
     assert len(built) == len(RESOURCES)
     placed = {each["metadata"].get("namespace") for each in built if each["kind"] != "Namespace"}
     assert placed == {"nsq"}
+
+
+def test_kustomize_builds_the_overlay_of_the_page(tmp_path):
+    page = (FOLDER.parent / "docs" / "howto" / "deploy.md").read_text(encoding="utf-8")
+    text = re.search(r"```yaml.*?\n(.*?)```", page, re.DOTALL)[1]
+    # A base stands beside or above its overlay, as it does on the page.
+    (tmp_path / "nsqfast" / "deploy").mkdir(parents=True)
+    shutil.copytree(MANIFESTS, tmp_path / "nsqfast" / "deploy" / "kubernetes")
+    overlay = tmp_path / "overlay"
+    overlay.mkdir()
+    (overlay / "kustomization.yaml").write_text(text, encoding="utf-8")
+    built = build(overlay)
+    (nsqd,) = (
+        each
+        for each in built
+        if each["kind"] == "StatefulSet" and each["metadata"]["name"] == "nsqd"
+    )
+    assert nsqd["spec"]["replicas"] == 3
+    (container,) = nsqd["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "registry.example.com/nsqfast:0.2.0"
 
 
 @of_each_workload
