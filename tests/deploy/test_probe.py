@@ -120,7 +120,6 @@ def test_other_words(words, capsys):
 
 @pytest.mark.slow
 def test_a_broker_that_drains(tmp_path, capsys):
-    pytest.importorskip("nsqfast.nsqd.drain", reason="this nsqd has no POST /drain")
     with start_nsqd("nsqfast", tmp_path) as nsqd:
         host, port = nsqd.http
         assert run(capsys, "--drain=20", f"{host}:{port}") == (0, "")
