@@ -80,7 +80,7 @@ def test_the_search_works_from_the_disk_and_without_a_network(site):
         page.on("pageerror", lambda error: errors.append(error))
         page.goto((site / "howto" / "tls.html").as_uri())
         page.fill("input.md-search__input", "tombstone")
-        page.wait_for_selector(".md-search-result__item a[href*=COMPATIBILITY]")
+        page.wait_for_selector(".md-search-result__item a")
         browser.close()
     assert errors == []
 
