@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
 from support.server import ROOT
 
@@ -79,8 +79,13 @@ def test_the_search_works_from_the_disk_and_without_a_network(site):
         errors = []
         page.on("pageerror", lambda error: errors.append(error))
         page.goto((site / "howto" / "tls.html").as_uri())
-        page.fill("input.md-search__input", "tombstone")
-        page.wait_for_selector(".md-search-result__item a")
+        # What is typed before is lost, as its script does not listen yet.
+        page.wait_for_function("document.documentElement.classList.contains('js')")
+        page.click("input.md-search__input")
+        told = page.locator(".md-search-result__meta")
+        expect(told).to_contain_text("Type to start", timeout=30_000)
+        page.keyboard.type("requeue", delay=50)
+        expect(told).to_contain_text("matching documents", timeout=30_000)
         browser.close()
     assert errors == []
 
