@@ -16,7 +16,15 @@ FLAGS = {
     "nsqfast-nsq-stat": ["--topic=t", "--channel=c", "--nsqd-http-address=127.0.0.1:1"],
     "nsqfast-nsq-to-nsq": ["--topic=t", NOWHERE, "--destination-nsqd-tcp-address=127.0.0.1:1"],
     "nsqfast-to-nsq": ["--topic=t", NOWHERE],
-    "nsqfast-spark": ["ingest", "--topic=t"],
+    "nsqfast-spark": [
+        "ingest",
+        "--topic=t",
+        "--channel=c",
+        "--output=o",
+        "--checkpoint=p",
+        "--spool=s",
+        NOWHERE,
+    ],
 }
 # The extra of each that is no `server` program.
 EXTRAS = {"nsqfast-nsqadmin": "admin", "nsqfast-spark": "spark"}
