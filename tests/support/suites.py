@@ -58,6 +58,7 @@ SUITES: dict[str, tuple[str, ...]] = {
 }
 # Behind all others, with nothing beside them: they look at the clock, and bear no loaded machine.
 ALONE: tuple[str, ...] = (
+    "tests/admin_ui/test_many_topics.py::test_each_column_sorts_both_ways_and_the_last_page_is_a_click_away",
     "tests/admin_ui/test_overview.py::test_the_first_page_of_a_large_cluster_is_there_within_a_second",
     "tests/nsqadmin/test_pages_cluster.py::test_a_frozen_node_delays_no_page_and_is_named",
     "tests/nsqadmin/test_poller.py::test_the_loop_goes_on_while_a_large_cluster_is_summed",
