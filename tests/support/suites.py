@@ -43,7 +43,8 @@ SUITES: dict[str, tuple[str, ...]] = {
     ),
     "nsqd": ("tests/nsqd",),
     "examples": tuple(
-        f"tests/client/test_{name}.py" for name in ("examples", "integrations", "other_languages", "spark_examples")
+        f"tests/client/test_{name}.py"
+        for name in ("examples", "integrations", "other_languages", "spark_examples")
     ),
     "spool": ("tests/spool", "tests/archives"),
     "tools": ("tests/tools",),
