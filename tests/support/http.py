@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from nsqfast._ext.broker.registry import Registry
 
 from nsqfast.net.http_server import HttpProtocol
-from nsqfast.nsqd.drain import Drain
 from nsqfast.nsqd.http_api import HttpApi
 from nsqfast.nsqd.options import Options
 from support.core import Peer
@@ -69,6 +68,21 @@ class Wire:
         self.is_reading = True
 
 
+class NoDrain:
+    """Is asked for and does nothing: its end would be that of the test's process."""
+
+    is_on = False
+
+    def begin(self, after_ns):
+        pass
+
+    def cancel(self):
+        pass
+
+    async def count_left(self):
+        return 0
+
+
 class HttpBroker:
     """nsqd's HTTP side alone; `asked` are the requests that reached a handler."""
 
@@ -82,7 +96,7 @@ class HttpBroker:
         server.lookup = SimpleNamespace(
             configure=lambda: None, forget_channel=lambda _topic, _channel: None
         )
-        server.drain = Drain(self.registry, server.lookup)
+        server.drain = NoDrain()
         server.persist_metadata = persist_nothing
         server.health = self.registry.health
         self.api = HttpApi(server)
