@@ -167,9 +167,10 @@ def test_nobody_asks_while_hidden_or_paused(page, visiting):
         page.clock.install()
         page.goto(site.url + "/")
         drawn(page, "rates")
+        page.evaluate(HIDE, True)
+        # What was asked before it was hidden does not count, and on a busy machine there may be something.
         asked = []
         page.on("request", lambda request: asked.append(request.url))
-        page.evaluate(HIDE, True)
         later = copy.deepcopy(site.context.poller.cluster)
         later.tick, later.at = 2, AT + 10
         site.publish(later)

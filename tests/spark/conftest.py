@@ -5,6 +5,7 @@ import logging
 import os
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,11 @@ from support.server import start_nsqd
 
 # A JVM that lives for minutes gains nothing from the second compiler or a collector with threads of its own.
 JVM_FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+
+FOLDER = Path(__file__).parent
+# The first jobs of a JVM are slow, beside other suites on two cores above all; and a test that is interrupted takes those
+# behind it along, whose session it leaves broken.
+TIMEOUT_S = 240
 
 TOPIC_NUMBERS = itertools.count(1)
 
@@ -37,6 +43,12 @@ def pytest_configure(config):
     if not WHY_SKIPPED and version("pyspark").startswith(("4.0.", "4.1.")):
         for warning in ("ResourceWarning", "pytest.PytestUnraisableExceptionWarning"):
             config.addinivalue_line("filterwarnings", f"ignore::{warning}")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.path.is_relative_to(FOLDER):
+            item.add_marker(pytest.mark.timeout(TIMEOUT_S), append=False)
 
 
 class SkippedModule(pytest.Module):
