@@ -47,8 +47,8 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if item.path.is_relative_to(FOLDER):
-            item.add_marker(pytest.mark.timeout(TIMEOUT_S), append=False)
+        if item.path.is_relative_to(FOLDER) and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
 
 
 class SkippedModule(pytest.Module):
