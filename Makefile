@@ -88,7 +88,7 @@ docs: configuration ## the documents as a site, in build/site; a warning is an e
 	@echo "nsqfast: build/site/index.html"
 
 configuration: ext ## docs/reference/configuration.md, from the options of every program
-	@$(BIN)/python website/configuration.py docs/reference/configuration.md
+	@$(BIN)/python docs/site/configuration.py docs/reference/configuration.md
 
 # One line per workload: boundaries, crash states, and what was missing in them.
 trust: ext ## crashes by the thousand: power cuts between any two calls, and what survives them (ten minutes)
@@ -207,8 +207,8 @@ completions: ext ## completions/ for bash and zsh, from the options of every pro
 	@$(BIN)/python -m nsqfast.tools.completion.main bash > completions/nsqfast.bash
 	@$(BIN)/python -m nsqfast.tools.completion.main zsh > completions/_nsqfast
 
-man: ext ## man/: a page for every program, from its options
-	@$(BIN)/python -m nsqfast.tools.manual.main man man
+man: ext ## deploy/man/: a page for every program, from its options
+	@$(BIN)/python -m nsqfast.tools.manual.main man deploy/man
 
 samples: ext ## deploy/config/: a config file with every setting of each daemon, from its options
 	@$(BIN)/python -m nsqfast.tools.manual.main samples deploy/config
@@ -221,25 +221,25 @@ CHECK_WHEELS = $(BIN)/twine check --strict dist/* && $(BIN)/check-wheel-contents
 
 wheel: $(READY) ## sdist in dist/, and a wheel for this Python and this machine's glibc
 	@$(WITH_GROUP) wheels
-	@$(BIN)/python -m wheels.build --native
+	@PYTHONPATH=.ci $(BIN)/python -m wheels.build --native
 	@$(CHECK_WHEELS)
 
 wheels: $(READY) ## wheels for glibc 2.28 and every Python from 3.11 that is here (PYTHONS='python3.12 ...' names them)
 	@$(WITH_GROUP) wheels
-	@PYTHONS="$(PYTHONS)" $(BIN)/python -m wheels.build
+	@PYTHONS="$(PYTHONS)" PYTHONPATH=.ci $(BIN)/python -m wheels.build
 	@$(CHECK_WHEELS)
 
 wheel-test: $(READY) ## install each of them without a compiler, and run tests against it, as root and as nobody
-	@PYTHONS="$(PYTHONS)" $(BIN)/python -m wheels.installed $(ARGS)
+	@PYTHONS="$(PYTHONS)" PYTHONPATH=.ci $(BIN)/python -m wheels.installed $(ARGS)
 
 wheel-extras: $(READY) ## install each extra alone: its size, and that its programs start
 	@$(IN_VENV) NSQFAST_WHEELS=dist NSQFAST_EXTRAS=1 $(BIN)/pytest -q -rP tests/packaging/test_installed.py $(ARGS)
 
 chroot-test: $(READY) ## the tutorial, word by word, on a bare Debian with the wheel (apt install debootstrap; as root)
-	@$(BIN)/python -m wheels.chroot $(ARGS)
+	@PYTHONPATH=.ci $(BIN)/python -m wheels.chroot $(ARGS)
 
 test-pythons: $(READY) ## tests on every Python from 3.11 that is here
-	@PYTHONS="$(PYTHONS)" $(BIN)/python -m wheels.pythons $(ARGS)
+	@PYTHONS="$(PYTHONS)" PYTHONPATH=.ci $(BIN)/python -m wheels.pythons $(ARGS)
 
 # actionlint is a program in Go.
 check-workflows: $(READY) ## .github/workflows, by actionlint and cibuildwheel; needs go

@@ -14,7 +14,7 @@ from nsqfast.tools.manual.main import files
 from nsqfast.tools.manual.settings import settings_of
 from support.server import ROOT
 
-FOLDER = ROOT / "man"
+FOLDER = ROOT / "deploy" / "man"
 PAGES = sorted(FACTS)
 WITH_FLAGS = [name for name in PAGES if settings_of(name)]
 TEXTS = files("man")

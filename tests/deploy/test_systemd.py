@@ -46,7 +46,7 @@ def test_what_a_unit_refers_to_exists(unit):
     users = (FOLDER / "systemd" / "sysusers.conf").read_text(encoding="utf-8")
     assert re.search(rf"^u {values(unit, 'User')[0]} ", users, re.MULTILINE)
     (page,) = re.findall(r"man:([\w-]+)\(1\)", values(unit, "Documentation")[0])
-    assert (FOLDER.parent / "man" / f"{page}.1").exists()
+    assert (FOLDER / "man" / f"{page}.1").exists()
     assert values(unit, "Type") == ["notify"]
 
 

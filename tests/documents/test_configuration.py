@@ -17,7 +17,9 @@ PAGE = ROOT / "docs" / "reference" / "configuration.md"
 
 
 def load_writer():
-    spec = importlib.util.spec_from_file_location("writer", ROOT / "website" / "configuration.py")
+    spec = importlib.util.spec_from_file_location(
+        "writer", ROOT / "docs" / "site" / "configuration.py"
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -100,7 +100,7 @@ def test_a_wrong_link_is_an_error(tmp_path, link):
     (docs / "wrong.md").write_text(f"# Wrong\n\n[link]({link})\n", encoding="utf-8")
     config = tmp_path / "mkdocs.yml"
     text = CONFIG.replace("docs_dir: docs", f"docs_dir: {docs}")
-    for folder in ("website/hooks.py", "website/theme"):
+    for folder in ("docs/site/hooks.py", "docs/site/theme"):
         text = text.replace(folder, f"{ROOT}/{folder}")
     config.write_text(text.replace("nav:\n", "nav:\n  - wrong.md\n", 1), encoding="utf-8")
     done = build(tmp_path / "site", config)

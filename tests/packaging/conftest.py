@@ -8,7 +8,7 @@ from support.server import ROOT
 from support.wheels import WHEELS
 
 # The programs that make wheels are in no package.
-sys.path.append(str(ROOT))
+sys.path.append(str(ROOT / ".ci"))
 
 
 def pytest_generate_tests(metafunc):

@@ -18,8 +18,9 @@ from support.server import start_nsqd
 JVM_FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 
 FOLDER = Path(__file__).parent
-# The first jobs of a JVM are slow, beside other suites on two cores above all; and a test that is interrupted takes those
-# behind it along, whose session it leaves broken.
+
+# The first jobs of a JVM are slow, above all beside other suites on two cores. A test that is interrupted leaves a
+# broken session to all behind it.
 TIMEOUT_S = 240
 
 TOPIC_NUMBERS = itertools.count(1)

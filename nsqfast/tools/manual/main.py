@@ -1,6 +1,6 @@
 """Writes man pages or sample config files into a folder, for `make man` and `make samples`.
 
-python -m nsqfast.tools.manual.main man man
+python -m nsqfast.tools.manual.main man deploy/man
 python -m nsqfast.tools.manual.main samples deploy/config
 """
 

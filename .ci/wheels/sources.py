@@ -4,7 +4,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 LIST = ".copied"  # in a copy: what was copied
 # Where there is no git to ask: in an unpacked sdist.
 NOT_SOURCES = shutil.ignore_patterns(
