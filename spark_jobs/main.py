@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from nsqfast.errors import PackageMissingError
-from nsqfast.extras import needs
+from nsqfast.extras import check, needs
 from nsqfast.spark_jobs.options import ABOUTS, PROGRAM
 from nsqfast.version import NSQ_VERSION, own_line
 
@@ -34,6 +34,9 @@ def main(argv: list[str] | None = None, spark: "SparkSession | None" = None) -> 
         try:
             with needs(PROGRAM, "spark"):
                 job = importlib.import_module(JOBS[words[0]])
+            # Checking the options needs more of it than their help does.
+            if not any(word in _HELP for word in words[1:]):
+                check(PROGRAM, "spark")
         except PackageMissingError as error:
             sys.stderr.write(f"{error}\n")
             return 1
