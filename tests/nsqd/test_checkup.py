@@ -54,17 +54,15 @@ def test_a_good_folder(tmp_path, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
+def run_nsqd(*flags):
+    """In a process of its own, since a program sets up the log of whatever process it runs in."""
+    command = [sys.executable, "-m", "nsqfast.nsqd.main", *flags]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+
+
 def test_the_program(tmp_path):
     """As it is called, with what it does not say on standard error."""
-    command = [
-        sys.executable,
-        "-m",
-        "nsqfast.nsqd.main",
-        "--check",
-        f"--data-path={tmp_path}/no",
-        *FREE,
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    done = run_nsqd("--check", f"--data-path={tmp_path}/no", *FREE)
     assert (done.returncode, done.stderr) == (1, "")
     assert (
         f"\nerror    data path: failed to lock data-path: open {tmp_path}/no: no such file"
@@ -72,11 +70,12 @@ def test_the_program(tmp_path):
     )
 
 
-def test_a_wrong_file_of_settings_is_said_as_at_a_start(tmp_path, capfd):
+def test_a_wrong_file_of_settings_is_said_as_at_a_start(tmp_path):
     path = tmp_path / "nsqd.toml"
     path.write_text("mem_queue_sise = 1")
-    assert main(["--check", f"--config={path}"]) == 1
-    assert 'unknown key "mem_queue_sise", did you mean mem_queue_size?' in capfd.readouterr().err
+    done = run_nsqd("--check", f"--config={path}")
+    assert done.returncode == 1
+    assert 'unknown key "mem_queue_sise", did you mean mem_queue_size?' in done.stderr
 
 
 def test_settings_that_do_not_go_together(tmp_path):
