@@ -176,7 +176,8 @@ def main(arguments):
         signal.signal(number, lambda *_: runner.interrupt())
     began_s = time.monotonic()
     runner.run_beside(divide(files), count_processes(), [f"--deselect={one}" for one in alone])
-    runner.run_beside({"alone": alone} if alone else {}, 1)
+    # A process for each, since those of a browser leave an event loop behind.
+    runner.run_beside({f"alone-{number}": [one] for number, one in enumerate(alone, 1)}, 1)
     print(f"{runner.sum_up()} in {time.monotonic() - began_s:.2f}s")
     return INTERRUPTED if runner.is_interrupted else runner.status
 

@@ -143,7 +143,11 @@ def test_help_names_every_target():
     text = (ROOT / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ")
     targets = re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE)[1].split()
     done = subprocess.run(
-        [shutil.which("make"), "help"], cwd=ROOT, capture_output=True, text=True, check=True
+        [shutil.which("make"), "--no-print-directory", "help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     lines = done.stdout.splitlines()
     assert all(re.match(r"make .{22} \S", line) for line in lines), "one column"
