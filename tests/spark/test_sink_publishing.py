@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -22,6 +23,7 @@ from nsqfast.spark.sink.counts import Counts
 from nsqfast.spark.sink.options import parse_options
 from nsqfast.spark.sink.rows import RowError
 from nsqfast.spark.sink.writer import NsqBatchWriter, NsqCommitMessage, publish_partition
+from support.admin import wait_until
 from support.authd import AuthServer, grant, permit
 from support.certificates import Certificates
 from support.drain import address_of, drain, drain_until_still, message_count
@@ -257,6 +259,15 @@ def test_an_nsqd_that_is_back_in_time(tmp_path, topic):
         assert sorted(map(int, drain(server, topic))) == list(range(20))
 
 
+def unread_size(address):
+    """Bytes that have reached the sockets of a daemon, which has not read them (proc(5), net/tcp)."""
+    local = f"{int(address.rpartition(':')[2]):04X}"
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(
+        int(fields[4].partition(":")[2], 16) for fields in lines if fields[1].endswith(f":{local}")
+    )
+
+
 def test_one_of_two_nsqd_dies_by_sigkill(implementation, tmp_path, topic):
     """Nothing is missing; what it had not answered is sent again, and counted."""
     # What is in memory goes with a daemon, so nothing is.
@@ -280,6 +291,7 @@ def test_one_of_two_nsqd_dies_by_sigkill(implementation, tmp_path, topic):
                     assert message_count(first, topic) > 0
                     first.process.send_signal(signal.SIGSTOP)
                 if number == count // 2 + 1:
+                    wait_until(lambda: unread_size(address_of(first)) > 0, "a publish on its way")
                     first.kill()
                 yield batch_of(number_bodies(number * size, size))
 
