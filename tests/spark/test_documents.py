@@ -92,7 +92,13 @@ class Reader:
     def end_archive(self):
         """Its file has its name once it is ended; on the page an hour passes."""
         http = ("127.0.0.1", self.places["4151"])
-        eventually(lambda: not topic_stats(http, "orders")["channels"]["archive"]["depth"])
+
+        def is_written():
+            # What is on its way to the tool at its end goes back to the queue, so an empty queue does not suffice.
+            channel = topic_stats(http, "orders")["channels"]["archive"]
+            return channel["depth"] + channel["in_flight_count"] == 0
+
+        eventually(is_written, 60)  # it syncs every 30 s
         (tool,) = [
             one for one in self.running if "nsqfast.tools.nsq_to_file.main" in one.process.args
         ]
