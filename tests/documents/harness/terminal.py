@@ -66,6 +66,8 @@ class Terminal:
                 env=environment,
                 pass_fds=(blocks, done),
                 start_new_session=True,
+                # Background jobs of a script ignore it, and bash could not change that.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no threads
             )
         os.close(blocks)
         os.close(done)
