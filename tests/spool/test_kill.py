@@ -22,6 +22,7 @@ from support.spool import (
 pytestmark = pytest.mark.soak
 
 COUNT = 200_000
+MESSAGE_HEADER_SIZE = 26  # timestamp, attempts and id, before the body
 SOON = ("--msg-timeout=1s",)
 
 
@@ -117,6 +118,22 @@ def test_nsqd_is_killed(topic, folder, tmp_path):
     check_all(folder, COUNT // 4)
 
 
+def kept_numbers(data):
+    """What a stopped nsqd has yet to deliver, in its queues on disk."""
+    found = set()
+    for meta in data.glob("*.diskqueue.meta.dat"):
+        _, reads, _ = meta.read_text().splitlines()[:3]
+        number, position = map(int, reads.split(","))
+        while (path := data / meta.name.replace("meta", f"{number:06d}")).exists():
+            content = path.read_bytes()
+            while position < len(content):
+                end = position + 4 + int.from_bytes(content[position : position + 4], "big")
+                found.add(int(content[position + 4 + MESSAGE_HEADER_SIZE : end]))
+                position = end
+            number, position = number + 1, 0
+    return found
+
+
 def test_nsqd_is_restarted(implementation, topic, folder, tmp_path):
     data = tmp_path / "data"
     data.mkdir()
@@ -125,11 +142,12 @@ def test_nsqd_is_restarted(implementation, topic, folder, tmp_path):
         publish(address, topic, range(COUNT // 4))
         tool = start_receiver(*receiver_flags(folder, address, *SOON, topic=topic))
         eventually(lambda: row_count(folder) > COUNT // 16)
+    # What is not sealed was not finished, so nsqd has to have it. Go's may lose what it was about to send at its stop.
+    lost = set(range(COUNT // 4)) - set(numbers(folder)) - kept_numbers(data)
+    print(f"lost at its stop: {len(lost)}")
+    assert implementation == "go" or not lost
     with tool, start_nsqd(implementation, data, f"--tcp-address={address}") as second:
-        if implementation == "go":
-            # At its stop it may lose what it has taken from a queue and not yet noted as in flight.
-            eventually(lambda: is_empty(second, topic), 30)
-            publish(address, topic, sorted(set(range(COUNT // 4)) - set(numbers(folder))))
+        publish(address, topic, sorted(lost))
         eventually(lambda: row_count(folder) >= COUNT // 4, 30)
         eventually(lambda: is_empty(second, topic))
         assert tool.end() == 0, tool.text
