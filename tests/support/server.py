@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -63,6 +64,15 @@ def freeze(process: subprocess.Popen[bytes]) -> None:
     assert changed.si_code == os.CLD_STOPPED
 
 
+def is_asleep(pid: int) -> bool:
+    """Whether each of its threads waits for something other than a disk: proc(5), the third field of `stat`."""
+    try:
+        stats = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except (FileNotFoundError, ProcessLookupError):  # one has ended meanwhile
+        return False
+    return all(stat.rpartition(")")[2].split()[0] == "S" for stat in stats)
+
+
 class Server:
     """One running broker; `tcp` and `http` are the addresses that it really bound."""
 
@@ -93,6 +103,8 @@ class Server:
         if not self._wait(lambda: all(name in self.addresses for name in listeners), seconds_max):
             self.kill()
             raise AssertionError(f"{program} did not start:\n" + "\n".join(self.lines))
+        if self._is_go:
+            self._wait_until_signals_count()
 
     @property
     def tcp(self) -> Address:
@@ -141,6 +153,16 @@ class Server:
             self._changed.wait_for(lambda: self._ended or reached(), seconds_max)
             return reached()
 
+    def _wait_until_signals_count(self) -> None:
+        """Go's programs listen a moment before they heed signals, and die of one that comes in between.
+
+        Nothing shows that they have got there but that all of their threads sleep.
+        """
+        deadline_s = time.monotonic() + self._seconds_max
+        while self.process.poll() is None and not is_asleep(self.process.pid):
+            assert time.monotonic() < deadline_s, "it is never at rest:\n" + self.stderr
+            os.sched_yield()
+
     def wait_for_line(self, text: str, seconds_max: float = START_SECONDS_MAX) -> None:
         if not self._wait(lambda: any(text in line for line in self.lines), seconds_max):
             raise AssertionError(f"no line with {text!r} in:\n{self.stderr}")
@@ -152,9 +174,7 @@ class Server:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         self._join()
-        # Go's begin to listen a moment before they heed signals.
-        allowed = (0, -signal.SIGTERM) if self._is_go else (0,)
-        assert self.process.returncode in allowed, self.stderr
+        assert self.process.returncode == 0, self.stderr
 
     def kill(self) -> None:
         """Death without warning."""
