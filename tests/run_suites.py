@@ -2,7 +2,7 @@
 
     python tests/run_suites.py [ARGS of pytest]
 
-ARGS that name files or folders of tests/ are one pytest as usual. NSQFAST_TEST_PROCESSES says how many run at a time.
+ARGS that name files or folders of tests/ are one pytest as usual; a file has all its tests then, those of soak too. NSQFAST_TEST_PROCESSES says how many run at a time.
 What each suite said stands in build/tests/NAME.log.
 """
 
@@ -155,20 +155,28 @@ def choose_files(arguments):
     return files, [one for one in arguments if not one.startswith("--ignore=")]
 
 
-def names_tests(arguments):
+def list_named(arguments):
+    """Files and folders of tests among these arguments of pytest."""
     paths = [(ROOT / one.partition("::")[0]).resolve() for one in arguments]
-    return any(path.is_relative_to(ROOT / "tests") and path.exists() for path in paths)
+    return [path for path in paths if path.is_relative_to(ROOT / "tests") and path.exists()]
+
+
+def complete(arguments, named):
+    """Whoever names a file wants its tests, whatever time they take."""
+    wants_all = any(path.is_file() for path in named) and "-m" not in arguments
+    return ["-m", "not trust", *arguments] if wants_all else arguments
 
 
 def count_processes():
     """More than cores: much of a test is waiting for a process or a disk."""
     given = os.environ.get("NSQFAST_TEST_PROCESSES", "")
-    return int(given) if given else 2 * (os.cpu_count() or 1)
+    return int(given) if given else 2 * (os.cpu_count() or 1) + 1
 
 
 def main(arguments):
-    if names_tests(arguments):
-        os.execv(PYTEST, [PYTEST, *arguments])
+    named = list_named(arguments)
+    if named:
+        os.execv(PYTEST, [PYTEST, *complete(arguments, named)])
     files, arguments = choose_files(arguments)
     alone = [one for one in ALONE if one.partition("::")[0] in files]
     runner = Runner(arguments)

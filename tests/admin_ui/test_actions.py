@@ -112,6 +112,7 @@ def test_a_node_can_be_left_out_and_the_loss_follows(cluster, page, go, name):
     assert depths(cluster, name, "billing") == [7, 0, 0]
 
 
+@pytest.mark.soak
 def test_delete_with_a_node_down_then_retry(cluster, page, go, watch, name):
     go(f"/topics/{name}")
     down = cluster.nsqds[1]
@@ -137,6 +138,7 @@ def test_delete_with_a_node_down_then_retry(cluster, page, go, watch, name):
     assert all("404" in fault for fault in watch.take_faults())
 
 
+@pytest.mark.soak
 def test_total_failure_is_red_and_no_success(cluster, page, go, watch, tmp_path, visiting):
     with LiveCluster(tmp_path, ("nsqfast",), ("nsqfast",)) as small:
         small.make("lonely", "c")
@@ -212,6 +214,7 @@ def ask_to_pause_all_4(page):
     expect(page.locator("#action").get_by_role("heading")).to_have_text("Pause 4 topics")
 
 
+@pytest.mark.soak
 def test_all_matching_then_a_changed_set_asks_again(cluster, admin, page, go, watch):
     for number in range(18):
         cluster.make(f"b-{number}" + ("-few" if number % 5 == 0 else ""), on=[number % 3])
@@ -266,6 +269,7 @@ def test_a_set_is_deleted_when_its_number_is_typed(cluster, admin, page, go):
     assert not any(name.startswith("gone-") for names in topics_of(cluster) for name in names)
 
 
+@pytest.mark.soak
 def test_a_long_set_shows_progress_and_stops(cluster, admin, page, go):
     names = [f"slow-{number:02}" for number in range(40)]
     for name in names:
@@ -335,6 +339,7 @@ def test_create_topic_and_channel_on_a_node(cluster, page, go):
     assert depths(cluster, "made-here", "first") == [0, -1, -1]
 
 
+@pytest.mark.soak
 def test_keyboard_alone_opens_empty_cancels_and_comes_back(page, go, name):
     go(f"/topics?q={name}")
     page.keyboard.press("j")
@@ -357,6 +362,7 @@ def test_keyboard_alone_opens_empty_cancels_and_comes_back(page, go, name):
     expect(more).to_be_focused()
 
 
+@pytest.mark.soak
 def test_publish_keeps_the_text_when_it_fails(cluster, page, go, name, watch):
     go(f"/topics/{name}")
     page.get_by_role("button", name="Publish…").click()
@@ -444,6 +450,7 @@ def test_names_and_errors_with_markup_stay_text(page, go, name):
     expect(page.locator("img, dialog script")).to_have_count(0)
 
 
+@pytest.mark.soak
 def test_viewer_has_no_action_in_the_page(cluster, watch, name, visiting):
     with visiting(cluster.admin("nsqfast", "--admin-user=ana", OFTEN)) as server:
         Acting(server, {"X-Forwarded-User": "ana"}).wait_for_nodes(name, 3)

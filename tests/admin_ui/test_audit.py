@@ -36,6 +36,7 @@ def test_what_was_done_comes_first_and_without_a_reload(site, page, watch):
     expect(cells(page, "ip").first).to_have_text("127.0.0.1")
 
 
+@pytest.mark.soak
 def test_it_is_searched_filtered_and_sorted_by_its_address(site, page, watch):
     page.goto(site.url + "/audit")
     page.get_by_role("link", name="refused").click()

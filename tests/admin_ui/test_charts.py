@@ -42,7 +42,7 @@ COUNT_COLOUR = """([id, colour]) => {
 }"""
 LIGHT, DARK = "#0067a5", "#56b4e9"
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 
 def drawn(page, chart):

@@ -17,7 +17,7 @@ from support.admin_cluster import (
 )
 from support.admin_pages import AdminPages
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 BAD = "<img src=x onerror=alert(1)>"
 WORSE = '"><script>alert(2)</script>'

@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 from support.admin_cluster import AT, make_channel, make_cluster, make_topic
 from support.admin_pages import AdminPages
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 HIDE = """(hidden) => {
     Object.defineProperty(document, "hidden", { value: hidden, configurable: true });

@@ -43,6 +43,7 @@ def least_s(page, url):
     return min(durations)
 
 
+@pytest.mark.soak
 def test_each_column_sorts_both_ways_and_the_last_page_is_a_click_away(many, page, watch):
     page.goto(many.url + "/topics")
     expect(page.locator("[data-text='topics.total']")).to_have_text("5,000")
@@ -78,6 +79,7 @@ def test_each_column_sorts_both_ways_and_the_last_page_is_a_click_away(many, pag
     assert 0 < len(rows(page)) <= 100
 
 
+@pytest.mark.soak
 def test_an_address_shows_everybody_the_same(many, page, watch):
     page.goto(many.url + "/topics?q=no%3Aconsumers&sort=-oldest&page=3")
     fresh = watch.page()

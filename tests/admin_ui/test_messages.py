@@ -101,6 +101,7 @@ def test_large_branches_open_when_they_are_asked_to(cluster, url, page):
     assert "199: {1}" in tree.inner_text()
 
 
+@pytest.mark.soak
 def test_the_view_stands_in_the_address(url, page, watch):
     open_page(page, f"{url}/topics/bodies/c/messages")
     page.get_by_role("link", name="Hex").click()
@@ -281,6 +282,7 @@ def test_tail_that_cannot_be_says_why(cluster, url, page, watch):
     assert all("409" in fault or "404" in fault for fault in watch.take_faults())
 
 
+@pytest.mark.soak
 def test_tabs_of_a_channel_lead_to_its_messages_and_back(url, page):
     page.goto(f"{url}/topics/bodies/c")
     page.locator(".tabs").get_by_role("link", name="Messages").click()

@@ -52,6 +52,7 @@ def test_publishing_changes_the_totals_of_an_open_page(cluster, page, visiting):
         assert page.evaluate("() => window.sameDocument")
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("working")
 def test_a_node_that_dies_is_named_and_its_chart_has_a_gap(cluster, page, visiting):
     cluster.make("orders", "billing")
@@ -180,6 +181,7 @@ def worked(working):
     return Worked(admin, rate, out_s)
 
 
+@pytest.mark.soak
 def test_out_is_what_consumers_finish(worked, page):
     assert worked.rate > 20
     assert abs(worked.out_s - worked.rate) <= 0.05 * worked.rate
@@ -203,6 +205,7 @@ def test_the_oldest_age_is_that_of_what_waits(working, page):
     assert abs(int(number) * unit_s - truth) <= STEP_S + POLL_S + unit_s
 
 
+@pytest.mark.soak
 def test_neither_an_empty_nor_a_restart_is_a_spike(working, worked, page):
     admin, nsqd = worked.admin, working.nsqd
     page.goto(url_of(admin) + "/topics/orders/billing")
@@ -229,6 +232,7 @@ def test_neither_an_empty_nor_a_restart_is_a_spike(working, worked, page):
         assert int(SHOWN.search(plot.get_attribute("aria-label"))[1]) < 2 * worked.rate
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(120)
 def test_the_first_page_of_a_large_cluster_is_there_within_a_second(page, visiting):
     with SimulatedCluster(nodes=100, topics=500) as large:

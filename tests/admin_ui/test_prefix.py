@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 from support.admin_cluster import AT, example_cluster
 from support.admin_pages import AdminPages
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 PREFIX = "/nsq/admin"
 LONG_TOPIC, LONG_CHANNEL = "n" * 64, "c" * 64
@@ -147,6 +147,7 @@ def test_the_prefix_without_a_slash_leads_to_the_overview(site, page):
     assert page.url == site.root + PREFIX + "/"
 
 
+@pytest.mark.soak
 def test_a_prefix_may_hold_letters_that_addresses_quote(page):
     with AdminPages(example_cluster(), "--base-path=/nsq ä!") as site:
         page.goto(site.root + "/nsq ä!/")

@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 from support.admin_cluster import example_cluster, example_problems
 from support.admin_pages import AdminPages
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 PASSWORD = "correct horse battery"
 

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 from support.admin import LiveCluster, text_of, wait_until
 from support.web import request
 
-pytestmark = [pytest.mark.go, pytest.mark.slow]
+pytestmark = [pytest.mark.go, pytest.mark.slow, pytest.mark.soak]
 
 ANSWER_S_MAX = 0.3
 TRIES = 5
@@ -70,6 +70,7 @@ def least_s(admin, path):
     return min(durations)
 
 
+@pytest.mark.soak
 def test_a_frozen_node_delays_no_page_and_its_numbers_are_marked_stale(cluster, admin, page):
     node = cluster.nsqds[1]
     key = text_of(node.http)

@@ -12,6 +12,7 @@ from server.implementation import implementations
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_from_a_scenario_to_a_report(tmp_path):
     source = tmp_path / "bench.json"
@@ -37,6 +38,7 @@ def test_from_a_scenario_to_a_report(tmp_path):
     assert "MPUB 200 × 200 B" in (tmp_path / "results" / "REPORT.md").read_text()
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_from_a_race_of_clients_to_its_table(tmp_path):
     """With those clients that are here; ours is."""
@@ -51,6 +53,7 @@ def test_from_a_race_of_clients_to_its_table(tmp_path):
     assert "| the same as numpy arrays |" in printed
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_from_growth_to_its_page(tmp_path):
     """A number of things and an attack, each beside the probe."""

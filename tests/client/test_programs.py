@@ -452,6 +452,7 @@ def read_pyright(installed, folder, *files):
     return found
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_pyright(installed, tmp_path):
     """Each program asks for the strict rules in its first line."""

@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 SECONDS_MAX = 120
 
 
+@pytest.mark.soak
 def test_revenue(tmp_path):
     """The example, as a user starts it."""
     with start_nsqd("nsqfast", tmp_path) as server:

@@ -13,7 +13,11 @@ from support.namespaces import Network, why_not
 from support.server import Server, program
 from support.web import get
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=why_not())]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(why_not()), reason=why_not()),
+    pytest.mark.soak,
+]
 
 WORKER = str(Path(__file__).parent / "worker.py")
 NODES = ("nsqd-a", "nsqd-b", "nsqd-c")
@@ -191,7 +195,7 @@ def test_an_nsqlookupd_is_killed_and_comes_back(cluster, workers):
     finish(producer, consumer)
 
 
-@pytest.mark.parametrize("seconds", [4, pytest.param(20, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("seconds", [4, 20])
 def test_a_link_is_cut_and_restored(cluster, workers, seconds):
     producer, consumer = workers
     cluster.network.cut("nsqd-c")

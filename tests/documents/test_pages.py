@@ -63,6 +63,7 @@ RUN_PAGES = [
 ]
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)

@@ -90,6 +90,7 @@ def test_the_search_works_from_the_disk_and_without_a_network(site):
     assert errors == []
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("link", ["nothing.md", "CLIENT.md#nothing", "../nothing.py", "/CLIENT.md"])
 def test_a_wrong_link_is_an_error(tmp_path, link):
     """Of a site of one more page, whose folder of documents is a copy."""

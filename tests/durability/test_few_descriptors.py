@@ -42,6 +42,7 @@ def take(server, number):
     return [message.body for message in messages]
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", [(), ("--sync-every=1",)])
 def test_more_queues_than_descriptors(tmp_path, flags):

@@ -14,7 +14,7 @@ FLAGS = ("--mem-queue-size=0", "--sync-every=1")
 BEFORE = 50
 REFUSED = 20
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 
 def body(number):

@@ -205,6 +205,7 @@ def drain(server, ledger, channel):
     return wanted
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.timeout(150)
 def test_nothing_accepted_is_lost_and_nothing_finished_returns(tmp_path):

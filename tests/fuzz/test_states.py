@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 6
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("seed", seeds("states", 1))

@@ -8,7 +8,7 @@ from support.admin import LiveCluster, text_of
 from support.admin_actions import Acting, depths, paused, publish, results, start_again, topics_of
 from support.lookup import topics
 
-pytestmark = [pytest.mark.go, pytest.mark.slow]
+pytestmark = [pytest.mark.go, pytest.mark.slow, pytest.mark.soak]
 
 OFTEN = "--poll-interval=300ms"  # so that nobody waits for it
 SOON = ("--http-client-request-timeout=1s", "--http-client-connect-timeout=1s")
@@ -97,6 +97,7 @@ def test_both_nsqlookupd_down_leaves_pause_possible(cluster, admin):
     assert paused(cluster, "orders") == [True, True, True]
 
 
+@pytest.mark.soak
 def test_a_set_does_not_wait_for_a_frozen_node_each_time_and_can_be_stopped(cluster, admin):
     names = [f"set-{number:02}" for number in range(40)]
     for name in names:

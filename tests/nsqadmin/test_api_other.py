@@ -107,6 +107,7 @@ def test_new_addresses_count_at_once(cluster):
         assert ours.status == 200
 
 
+@pytest.mark.soak
 def test_only_these_networks_may_configure(cluster):
     for network, status in (("127.0.0.0/8", 200), ("10.0.0.0/8", 403), ("", 200), ("::1/128", 403)):
         with cluster.admins(f"--allow-config-from-cidr={network}") as pair:

@@ -15,7 +15,7 @@ from support.fake_stats import FakeStats
 from support.server import start_nsqd
 from support.web import get, post, request, stats
 
-pytestmark = [pytest.mark.go, pytest.mark.slow]
+pytestmark = [pytest.mark.go, pytest.mark.slow, pytest.mark.soak]
 
 SOON = ("--http-client-request-timeout=1s", "--http-client-connect-timeout=1s")
 LATE = "(Client.Timeout exceeded while awaiting headers)"  # Go has more than one text before it
@@ -234,6 +234,7 @@ def test_one_that_talks_nonsense_beside_one_that_does_not(cluster):
                 assert is_same(pair.get(path), path)["message"] == wrong
 
 
+@pytest.mark.soak
 def test_seventeen_megabytes_of_numbers():
     """Neither refused nor a reason to keep others waiting."""
     one = (

@@ -168,6 +168,7 @@ def test_the_oldest_age_of_a_stopped_consumer_is_within_one_step():
         assert not last.oldest_is_minimum
 
 
+@pytest.mark.soak
 def test_the_oldest_age_beyond_the_fine_ring_comes_from_the_coarse_one():
     history = History(Options(history_ns=4 * 3600 * 10**9))
 

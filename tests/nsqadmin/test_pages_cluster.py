@@ -142,6 +142,7 @@ def test_unknown_names_are_404_with_those_that_are_like_them(cluster, admin):
         assert near in html.links.values()
 
 
+@pytest.mark.soak
 def test_a_frozen_node_delays_no_page_and_is_named(cluster, admin):
     import time
 

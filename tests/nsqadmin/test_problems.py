@@ -79,6 +79,7 @@ def test_an_idle_cluster_has_none(nsqd):
         assert rules(admin) == []
 
 
+@pytest.mark.soak
 def test_consumers_that_stop_are_missed_until_they_return(nsqd):
     with start_nsqadmin("nsqfast", QUICK, "--problem-no-consumers=1s", nsqds=[nsqd]) as admin:
         with Client(nsqd.tcp) as consumer:
@@ -118,6 +119,7 @@ def test_a_consumer_that_takes_and_never_finishes_is_stuck(nsqd):
         wait_for(admin)
 
 
+@pytest.mark.soak
 def test_a_consumer_that_requeues_all_it_gets(nsqd):
     flags = ["--problem-window=2s", "--problem-stuck=1h"]
     with (
@@ -138,6 +140,7 @@ def test_a_consumer_that_requeues_all_it_gets(nsqd):
         wait_for(admin)
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(120)
 def test_a_producer_that_is_faster_than_its_consumer(nsqd):
     """Half of what comes is finished; how fast a backlog grows is known after some tens of seconds."""
@@ -158,6 +161,7 @@ def test_a_producer_that_is_faster_than_its_consumer(nsqd):
             assert re.search(r"messages wait.*; [\d.]+/s more over the last 5 min", found["text"])
 
 
+@pytest.mark.soak
 def test_messages_that_time_out(tmp_path):
     flags = ["--problem-window=2s", "--problem-stuck=1h"]
     with (
@@ -192,6 +196,7 @@ def test_consumers_that_are_not_ready_are_asked_about(nsqd):
         wait_for(admin)
 
 
+@pytest.mark.soak
 def test_what_is_paused_on_one_of_two_nodes(tmp_path):
     flags = ["--problem-paused=1s"]
     with contextlib.ExitStack() as stack:
@@ -218,6 +223,7 @@ def test_what_is_paused_on_one_of_two_nodes(tmp_path):
         wait_for(admin, "paused_on_some_nodes")
 
 
+@pytest.mark.soak
 def test_a_topic_that_nobody_reads(nsqd):
     with start_nsqadmin("nsqfast", QUICK, "--problem-no-channel=500ms", nsqds=[nsqd]) as admin:
         post(nsqd.http, "/pub?topic=orders", b"1")
@@ -238,6 +244,7 @@ def test_dead_letters(nsqd):
         wait_for(admin)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("through", ["nsqd", "nsqlookupd"])
 def test_a_node_that_is_killed_is_down_within_ten_seconds(tmp_path, through):
     with start_nsqlookupd("nsqfast") as lookupd:

@@ -12,7 +12,7 @@ from support.certificates import Certificates
 from support.server import start_nsqd
 from support.web import get
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 REASONS = {
     "TLS": "nsqd wants TLS, and a tail comes without (E_INVALID cannot SUB in current state (TLS required))",

@@ -45,6 +45,7 @@ def register_topics(server):
         assert answers.read(6 * REGISTER_COUNT) == b"\0\0\0\2OK" * REGISTER_COUNT
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", ["nsqd", "nsqlookupd"])
 def test_it_does_not_look_at_everything_while_clients_are_served(name, tmp_path):
     flags = [f"--data-path={tmp_path}"] if name == "nsqd" else []

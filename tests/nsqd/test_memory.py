@@ -40,6 +40,7 @@ def fill(server, topic, size, total):
     return count
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("size", [4000, 100_000, 1_000_000])
 def test_five_times_the_ceiling_comes_back_in_order(tmp_path, size):
     with start(tmp_path) as server:

@@ -221,6 +221,7 @@ def test_who_reads_no_answers():
     serve(talk, command_timeout_s=0.1)
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_who_reads_its_answers_late_gets_all():
     async def talk(_desk, connections, connect):

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from run_suites import Ended, Runner, choose_files, names_tests
+from run_suites import Ended, Runner, choose_files, complete, list_named
 from support.fake_nsqd import eventually
 from support.suites import ALONE, ROOT, SUITES, divide, list_files
 
@@ -35,9 +35,13 @@ def test_a_file_belongs_to_the_suite_that_names_it_most_closely():
 
 
 def test_arguments():
-    assert names_tests(["-k", "x", "tests/client"])
-    assert names_tests(["tests/test_logs.py::test_text_line"])
-    assert not names_tests(["-k", "docs", "-m", ""])
+    assert list_named(["-k", "x", "tests/client"]) == [ROOT / "tests" / "client"]
+    one = ["tests/test_logs.py::test_text_line"]
+    assert list_named(one) == [ROOT / "tests" / "test_logs.py"]
+    assert list_named(["-k", "docs", "-m", ""]) == []
+    assert complete(one, list_named(one)) == ["-m", "not trust", *one]
+    for chosen in (["tests/client"], ["-m", "soak", *one]):
+        assert complete(chosen, list_named(chosen)) == chosen
     files, arguments = choose_files(["--ignore=tests/source", "-x"])
     assert arguments == ["-x"]
     assert files == [path for path in list_files() if not path.startswith("tests/source/")]
@@ -74,6 +78,7 @@ def make_runner(tmp_path, capsys):
     return make
 
 
+@pytest.mark.soak
 def test_suites_beside_each_other(make_runner, capsys):
     runner, suites = make_runner(
         good="def test_a(): pass\ndef test_b(): pass\n",
@@ -91,6 +96,7 @@ def test_suites_beside_each_other(make_runner, capsys):
     assert "def test_a()" not in said
 
 
+@pytest.mark.soak
 def test_nothing_chosen_is_no_failure_where_others_have_tests(make_runner):
     runner, suites = make_runner(
         ["-k", "test_a"], good="def test_a(): pass\n", none="def test_b(): pass\n"

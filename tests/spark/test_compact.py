@@ -53,6 +53,7 @@ def lake(tmp_path):
     return folder
 
 
+@pytest.mark.soak
 def test_every_message_is_in_fewer_files_by_time(spark, lake, tmp_path, capsys):
     output = tmp_path / "out [1]"
     before = {path: path.read_bytes() for path in lake.rglob("*") if path.is_file()}
@@ -83,6 +84,7 @@ def test_every_message_is_in_fewer_files_by_time(spark, lake, tmp_path, capsys):
     assert "has what compact made at 20" in capsys.readouterr().err
 
 
+@pytest.mark.soak
 def test_duplicates_are_left_out_and_an_unfinished_run_is_begun_again(
     spark, lake, tmp_path, capsys, monkeypatch
 ):

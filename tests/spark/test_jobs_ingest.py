@@ -148,6 +148,7 @@ def test_more_bad_bodies_than_allowed_are_status_3_and_all_is_written(
     assert len(bodies(spark, tmp_path / "out")) == 3
 
 
+@pytest.mark.soak
 def test_a_batch_that_is_written_again_replaces_itself(spark, arrivals, run, tmp_path):
     (tmp_path / "schema").write_text(SCHEMA)
     flags = [f"--json-schema={tmp_path}/schema", f"--dead-letter={tmp_path}/dead"]
@@ -179,6 +180,7 @@ def test_bodies_are_not_judged_anew_in_a_batch_that_was_begun(arrivals, run, tmp
     assert run(*flags)[0] == 0
 
 
+@pytest.mark.soak
 def test_an_output_and_a_checkpoint_belong_together(spark, arrivals, run, tmp_path):
     arrivals.add(b"one")
     assert run()[0] == 0

@@ -50,6 +50,7 @@ def ingested(folder):
     return sorted(int(body[:-2]) for body in table["body"].to_pylist())
 
 
+@pytest.mark.soak
 def test_backup_loss_and_replay(spark, broker, tmp_path, request, capfd, quiet_log):
     count = 3000
     publish(broker, "orders", range(count))
@@ -75,6 +76,7 @@ def test_backup_loss_and_replay(spark, broker, tmp_path, request, capfd, quiet_l
         )
 
 
+@pytest.mark.soak
 def test_what_the_operator_has_to_change_is_one_line(spark, tmp_path, capfd, quiet_log):
     (tmp_path / "nsqd").mkdir()
     with start_nsqd("nsqfast", tmp_path / "nsqd") as broker:

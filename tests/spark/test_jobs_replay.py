@@ -68,6 +68,7 @@ def test_every_message_comes_back_and_duplicates_do_not(spark, broker, run, tmp_
     assert sorted(drain(broker, "mapped")) == sorted(body for _, _, body in rows[:10])
 
 
+@pytest.mark.soak
 def test_with_a_state_a_killed_run_goes_on(spark, broker, run, tmp_path, monkeypatch):
     # As many files as there would be of millions of messages.
     monkeypatch.setattr(replay_state, "FILE_ROWS", 20)
@@ -115,6 +116,7 @@ def test_with_a_state_a_killed_run_goes_on(spark, broker, run, tmp_path, monkeyp
     assert sum(published) == 200
 
 
+@pytest.mark.soak
 def test_the_rate_is_that_of_the_whole_run(spark, broker, run, tmp_path):
     fill(spark, tmp_path / "in", "rate", [("", 0, b"%d" % number) for number in range(300)])
     begun_s = time.monotonic()
@@ -127,6 +129,7 @@ def test_the_rate_is_that_of_the_whole_run(spark, broker, run, tmp_path):
     assert len(drain(broker, "rate")) == 300
 
 
+@pytest.mark.soak
 def test_a_time_range_and_topics_are_chosen(spark, run, tmp_path):
     rows = [("", hour, b"%g" % hour) for hour in (0, 1.25, 1.5, 1.75, 2)]
     for topic in ("a", "b", "ab"):
@@ -143,6 +146,7 @@ def test_a_time_range_and_topics_are_chosen(spark, run, tmp_path):
     ]
 
 
+@pytest.mark.soak
 def test_files_of_nsq_to_file(broker, run, tmp_path):
     (tmp_path / "lines.host.2026-11-20_01.log").write_bytes(b"one\ntwo\n\ntorn")
     records = [json_line(number, b"%d" % number, "json") for number in range(5)]

@@ -200,6 +200,7 @@ def test_damaged_files_are_named_and_left_out_until_they_are_salvaged(load):
     ] * 2
 
 
+@pytest.mark.soak
 def test_files_that_are_written_to_are_not_taken_half(load, monkeypatch):
     path = load.source / NAME
     path.write_bytes(b"one\ntw")
@@ -307,6 +308,7 @@ load_archives.main(sys.argv[1:])
 """
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_a_killed_run_is_finished_by_the_next(load, tmp_path):
     for number in range(4):

@@ -220,6 +220,7 @@ def test_mode_and_path(spark, one_broker, topic):
         frame.write.format("nsq").mode("append").options(**given).save("/somewhere")
 
 
+@pytest.mark.soak
 def test_workers_keep_their_connections(spark, tmp_path, topic):
     """Two workers, several jobs of several tasks."""
     with start_nsqd("nsqfast", tmp_path) as server:

@@ -101,6 +101,7 @@ def test_a_batch_takes_what_waits(source):
     assert frame.count() == 30
 
 
+@pytest.mark.soak
 def test_stop_seals_and_finishes(source, broker):
     publish(source, 0)
     query = source.start(maxSpoolBytes="1g")
@@ -118,6 +119,7 @@ def test_stop_seals_and_finishes(source, broker):
     assert source.bodies() == list(range(2000))
 
 
+@pytest.mark.soak
 def test_receiver_and_runner_are_killed(source):
     publish(source, *range(100))
     query = source.start()

@@ -60,6 +60,7 @@ def test_a_query_goes_on_where_its_checkpoint_is(source):
     assert [segment.number for segment in list_segments(source.spool / "r0")] == [4, 5]
 
 
+@pytest.mark.soak
 def test_a_batch_that_was_not_committed_comes_again_as_it_was(source):
     seal(source.spool, [50] * 3)
     source.run()
@@ -78,6 +79,7 @@ def test_a_batch_that_was_not_committed_comes_again_as_it_was(source):
 # -- trouble
 
 
+@pytest.mark.soak
 def test_a_second_query_of_a_spool_is_refused(source):
     seal(source.spool, [10])
     first = source.start()
@@ -106,6 +108,7 @@ def test_options_are_found_wrong_when_a_query_begins(source):
     assert "OptionsError: nsq source: chanel: unknown option, did you mean channel?" in first
 
 
+@pytest.mark.soak
 def test_a_spool_that_is_deleted_while_it_is_read(source):
     seal(source.spool, [10] * 2)
     query = source.start()

@@ -123,11 +123,13 @@ def test_sizes_of_all_kinds_become_segments_of_bounded_size(ours, topic, folder)
     address = address_of(ours)
     publish(address, topic, range(2000))
     publish(address, topic, range(2000, 2040), size=900_000)
-    flags = receiver_flags(folder, address, *QUICK, topic=topic)
+    # What is in flight is finished when it is sealed, so no segment has more than this.
+    flags = receiver_flags(folder, address, *QUICK, "--max-in-flight=1500", topic=topic)
     status, said = run_receiver(*flags)
     assert status == 0, said
     assert numbers(folder) == list(range(2040))
     assert len(segments(folder)) > 1
+    assert max(segment.row_count for segment in segments(folder)) <= 1500
 
 
 # -- topics

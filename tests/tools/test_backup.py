@@ -132,6 +132,7 @@ def publish_and_wait(machines, messages):
         machines.wait_left(port, "archive", lambda depth, _in_flight: depth == 0)
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_both_machines_are_lost_and_every_message_comes_back(machines):

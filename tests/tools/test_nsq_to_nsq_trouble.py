@@ -15,6 +15,8 @@ from support.server import start_nsqd
 from support.tools import Tool, tool_command
 from support.web import post, topic_stats
 
+pytestmark = pytest.mark.soak
+
 TOPICS = (f"topic-{number}" for number in itertools.count(1))
 GO = pytest.param("go", marks=pytest.mark.go)
 CHANNEL = "nsq_to_nsq"

@@ -22,6 +22,8 @@ from support.server import start_nsqd
 from support.tools import Tool, run_tool, tool_command
 from support.topics import await_published, take
 
+pytestmark = pytest.mark.soak
+
 NUMBERS = itertools.count(1)
 BODIES = [b"%d " % i + b"x" * (i % 150) for i in range(2000)]
 BATCH_BYTES = 3000

@@ -16,6 +16,8 @@ from support.server import start_nsqlookupd
 from support.tools import Tool, tool_command
 from support.web import topic_stats
 
+pytestmark = pytest.mark.soak
+
 SOON = "--sync-interval=50ms"
 NEVER = "--sync-interval=1h"
 NAME = "--filename-format=<TOPIC><REV>.log"

@@ -23,6 +23,8 @@ from support.server import freeze, start_nsqd
 from support.tools import Tool, tool_command
 from support.web import get, topic_stats
 
+pytestmark = pytest.mark.soak
+
 FORMATS = {
     "lines": [],
     "gzip": ["--gzip"],
