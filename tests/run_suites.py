@@ -2,7 +2,8 @@
 
     python tests/run_suites.py [ARGS of pytest]
 
-ARGS that name files or folders of tests/ are one pytest as usual; a file has all its tests then, those of soak too. NSQFAST_TEST_PROCESSES says how many run at a time.
+ARGS that name files or folders of tests/ are one pytest as usual; a file has all its tests then, those of soak too.
+NSQFAST_TEST_PROCESSES says how many run at a time.
 What each suite said stands in build/tests/NAME.log.
 """
 
