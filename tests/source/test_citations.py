@@ -95,3 +95,32 @@ def test_the_index_lists_every_page():
 )
 def test_finds_citations(text, found):
     assert list(find_citations(text)) == found
+
+
+# `Registry.write_deferred` and `disk.ackfile`, as the pages for those who read the code write them.
+METHOD = re.compile(r"`([A-Z][a-z]\w*)\.([a-z]\w*)(?:\(\))?`")
+MODULE = re.compile(r"`(core|protocol|disk|broker|server|client|bench|dev)\.([a-z]\w*)`")
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/ARCHITECTURE.md", "docs/GUARANTEES.md"])
+def test_methods_and_modules_that_a_page_names_exist(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    code = [
+        path.read_text(encoding="utf-8")
+        for path in list_sources()
+        if path.suffix in {".py", ".pyx"} and not path.is_relative_to(ROOT / "tests")
+    ]
+    missing = [
+        f"{owner}.{name}"
+        for owner, name in METHOD.findall(text)
+        if not any(
+            re.search(rf"\bclass {owner}\b", source) and re.search(rf"\b{name}\b", source)
+            for source in code
+        )
+    ]
+    missing += [
+        f"{room}.{name}"
+        for room, name in MODULE.findall(text)
+        if not any((ROOT / "_ext" / room).glob(f"{name}.*"))
+    ]
+    assert missing == []

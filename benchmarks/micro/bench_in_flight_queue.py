@@ -13,7 +13,7 @@ STEP_NS = 1000  # between two deliveries
 @pytest.mark.parametrize("standing", [2500, 50_000], ids=lambda count: f"standing={count}")
 @pytest.mark.parametrize("scattered", [False, True], ids=["in-order", "scattered"])
 @pytest.mark.parametrize("is_mixed", [False, True], ids=["one-timeout", "two-timeouts"])
-def bench_settle(
+def bench_remove_and_push(
     benchmark: BenchmarkFixture, standing: int, *, scattered: bool, is_mixed: bool
 ) -> None:
     """One is removed as by FIN, one pushed as by a delivery; of two timeouts the shorter goes through a heap."""
