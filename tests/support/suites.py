@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Those that take longest, with their tests of soak, come first: all processes end at about the same time. A path belongs
+# Those that take longest, with soak, come first: so all processes end at about the same time. A path belongs
 # to the suite that names it most closely; what none of them names is `others`.
 SUITES: dict[str, tuple[str, ...]] = {
     "spark": ("tests/spark",),  # one JVM for all of them
