@@ -147,7 +147,6 @@ def test_the_prefix_without_a_slash_leads_to_the_overview(site, page):
     assert page.url == site.root + PREFIX + "/"
 
 
-@pytest.mark.soak
 def test_a_prefix_may_hold_letters_that_addresses_quote(page):
     with AdminPages(example_cluster(), "--base-path=/nsq ä!") as site:
         page.goto(site.root + "/nsq ä!/")

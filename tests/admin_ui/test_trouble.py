@@ -70,7 +70,6 @@ def least_s(admin, path):
     return min(durations)
 
 
-@pytest.mark.soak
 def test_a_frozen_node_delays_no_page_and_its_numbers_are_marked_stale(cluster, admin, page):
     node = cluster.nsqds[1]
     key = text_of(node.http)

@@ -97,7 +97,6 @@ def test_both_nsqlookupd_down_leaves_pause_possible(cluster, admin):
     assert paused(cluster, "orders") == [True, True, True]
 
 
-@pytest.mark.soak
 def test_a_set_does_not_wait_for_a_frozen_node_each_time_and_can_be_stopped(cluster, admin):
     names = [f"set-{number:02}" for number in range(40)]
     for name in names:

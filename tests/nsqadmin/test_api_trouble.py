@@ -234,7 +234,6 @@ def test_one_that_talks_nonsense_beside_one_that_does_not(cluster):
                 assert is_same(pair.get(path), path)["message"] == wrong
 
 
-@pytest.mark.soak
 def test_seventeen_megabytes_of_numbers():
     """Neither refused nor a reason to keep others waiting."""
     one = (

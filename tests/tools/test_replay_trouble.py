@@ -268,7 +268,6 @@ def test_sigterm_in_the_middle_then_on_from_there(broker, topic, archive, tmp_pa
     assert "1 files were published before" in out
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("kind", ["log", "log.gz", "jsonl", "parquet"])
 def test_kill_9_again_and_again_with_state(broker, topic, tmp_path, kind):
     """Everything is there, and after each kill at most one batch twice."""

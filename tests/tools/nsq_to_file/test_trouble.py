@@ -104,7 +104,6 @@ def hold_back(broker, topic):
     eventually(lambda: not topic_stats(broker.http, topic)["channels"][CHANNEL]["clients"])
 
 
-@pytest.mark.soak
 @formats(*FORMATS, go=("lines", "parquet"))
 def test_killed(broker, address, topic, tmp_path, flags):
     """After kill -9 under load, and another start, all are there; what was in flight may be there twice."""
