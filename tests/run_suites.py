@@ -40,8 +40,8 @@ WORDS = ("failed", "passed", "skipped", "deselected", "xfailed", "xpassed", "war
 UNSTEADY_MAX = 3
 # With more failures something is broken, and a look at each of them would only take time.
 LOOKS_MAX = 10
-# A test has five minutes at the most; one that stands in compiled code does not heed that limit.
-SILENCE_S_MAX = 400
+# More than a test may take by its own limit, which one that stands in compiled code does not heed.
+SILENCE_S_MAX = 600
 # What was interrupted has so long to end all that it started.
 END_S_MAX = 30
 

@@ -20,7 +20,7 @@ from support.programs import EXAMPLES, Program, left, publish
 from support.server import ROOT, Server, program, start_nsqd, start_nsqlookupd
 from support.web import get, post, topic_stats
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
 
 BUILT = ROOT / "build" / "examples"
 UNREACHABLE = re.compile(

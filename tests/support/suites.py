@@ -105,6 +105,6 @@ def divide(paths: list[str]) -> dict[str, list[str]]:
 
 
 def guards_messages(test: str) -> bool:
-    """Whether its failure may mean a lost message; in a build with checks or sanitizers any may. `test` is a node id."""
+    """Whether a failure of this node id may mean a lost message; with checks or sanitizers compiled in any may."""
     is_checked = any(os.environ.get(f"NSQFAST_{one}", "0") != "0" for one in ("DEBUG", "SANITIZE"))
     return is_checked or "kill" in test or any(is_within(test, place) for place in GUARDS)
