@@ -143,7 +143,7 @@ cdef class Storage:
         self.disposal = Disposal(timers, syncer)
 
     cdef int write_batch(self) except -1:
-        """Do the postponed writes, before a write that must not fail together with them. Whoever postpones overrides it."""
+        """Do the writes that a subclass postponed, before one that must not fail together with them."""
         return 0
 
 

@@ -20,7 +20,6 @@ LONG_MODULES = {
     "_ext/dev/loops.pyx": 452,
     "nsqfast/client/consumer.py": 458,
     "_ext/disk/ackfile.pyx": 513,
-    "_ext/disk/backlog.pyx": 454,
     "_ext/server/session.pyx": 458,
     "_ext/server/connection.pyx": 541,
     "_ext/broker/topic.pyx": 467,
@@ -127,10 +126,8 @@ def test_sizes(path):
 
 def list_compiled_imports(path):
     """The compiled modules that a .py or .pyi imports."""
-    text = path.read_text(encoding="utf-8")
-    for module, names in read_python_imports(text, ""):
-        if module.startswith("nsqfast._ext"):
-            yield from {module, *(f"{module}.{name}" for name in names)}
+    for name in read_python_imports(path.read_text(encoding="utf-8"), ""):
+        yield from {name, name.rpartition(".")[0]}
 
 
 def name_compiled(path):
