@@ -75,7 +75,7 @@ spark-matrix: ext ## tests/spark on every PySpark that is supported: 4.0, 4.2, 4
 	    PYTHONPATH="$$place" $(IN_VENV) $(BIN)/pytest tests/spark $(ARGS) || status=$$?; \
 	done; exit $$status
 
-screenshots: ext ## docs/screenshots: every page and dialog of nsqadmin
+screenshots: ext ## every page and dialog of nsqadmin: build/screenshots, what documents show in docs/screenshots
 	@TZ=UTC $(BIN)/python tests/admin_ui/screenshots.py $(ARGS)
 
 soak: ext ## the tests that make test leaves out because they take long, CI runs both: Go's nsqd once more, kills, leaks

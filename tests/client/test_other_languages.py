@@ -1,7 +1,7 @@
 """The consumers in Go, Node and Rust in examples/: built as their first lines say, and run against nsqfast-nsqd.
 
-What is built stays in build/examples. A language is skipped where its programs are missing, or its packages cannot be
-reached.
+What is built stays in build/examples. A language is skipped where its programs (go, npm, cargo) are missing, or its
+packages cannot be reached.
 """
 
 import os
