@@ -4,6 +4,8 @@
 PYTHON ?= python3
 ARGS ?=
 BIN := $(CURDIR)/.venv/bin
+# What `make up` needs is installed, and what everything else does.
+RUNS := .venv/.runs
 READY := .venv/.ready
 BUILD_EXT := $(BIN)/python setup.py -q build_ext --inplace
 # Some tests call tools by name: cython-lint calls pycodestyle, say.
@@ -21,14 +23,30 @@ help: ## say what there is to make
 
 # All but spark: see IF_SPARK.
 EXTRAS := admin,arrays,arrow,bench,opentelemetry,server,snappy
+RUN_EXTRAS := admin,server
+# Without a network pip writes pages about it.
+define INSTALL
+$(BIN)/python -m pip install -q --disable-pip-version-check $(1) 2>.venv/pip.log || { status=$$?; \
+	if grep -qi 'connection\|timed out' .venv/pip.log; then \
+	    echo "nsqfast: the package index cannot be reached: .venv/pip.log has what pip says"; \
+	else cat .venv/pip.log; fi >&2; exit $$status; }
+endef
+BUILD_NEEDS = sed -n '/^requires = /{s/.*\[//; s/[]"]//g; s/, /\n/g; p}' pyproject.toml
 
-$(READY): pyproject.toml
+# Python compiles what is run, which is a part of what is installed; make ext compiles the rooms.
+$(RUNS): pyproject.toml
 	@test ! -f .ci/check-tools || sh .ci/check-tools "$(PYTHON)"
-	@echo "nsqfast: preparing .venv (once; a minute or two)"
+	@echo "nsqfast: preparing .venv (once)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -U "pip>=25.1"
-	@$(BIN)/python -m pip install -q --group dev --group docs
-	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install -q --no-build-isolation -e '.[$(EXTRAS)]'
+	@$(BUILD_NEEDS) > .venv/build-needs
+	@$(call INSTALL,--no-compile -r .venv/build-needs)
+	@export NSQFAST_ROOMS=none; $(call INSTALL,--no-compile --no-build-isolation -e '.[$(RUN_EXTRAS)]')
+	@touch $@
+
+$(READY): $(RUNS)
+	@echo "nsqfast: installing what tests need (once)"
+	@$(call INSTALL,-U "pip>=25.1")
+	@$(call INSTALL,--group dev --group docs 'nsqfast[$(EXTRAS)]')
 	@touch $@
 
 ext: $(READY) ## build what changed in _ext/
@@ -41,11 +59,13 @@ IF_SPARK = if $(HAS_JAVA) && ! $(BIN)/python -c 'import pyspark' 2>/dev/null; th
 	    $(BIN)/python -m pip install -q --disable-pip-version-check 'nsqfast[spark]'; \
 	fi
 
-up: ext ## start nsqlookupd, nsqd (ports 4150 and 4151, data in ./data) and nsqadmin, whose page is on port 4171
+# All but dev, which is for tests.
+up: $(RUNS) ## start nsqlookupd, nsqd (ports 4150 and 4151, data in ./data) and nsqadmin, whose page is on port 4171
 ## up ARGS=--nsqd-only: the broker alone
 ## up ARGS=--demo-cluster: a cluster to look at in the page: two nsqd, topics that are well and others that are not
 ## up ARGS=--demo: send messages through a broker of its own and show them, then stop
 ## up ARGS=--demo-spark: the same with Spark: a load, an ingest, the table of what arrived; needs Java 17
+	@NSQFAST_ROOMS="core protocol disk broker server client bench" $(BUILD_EXT)
 	@$(if $(findstring --demo-spark,$(ARGS)),$(IF_SPARK))
 	@$(BIN)/python -m $(if $(findstring --demo-spark,$(ARGS)),nsqfast.spark_jobs.demo,nsqfast.tools.demo) $(ARGS)
 
@@ -224,12 +244,12 @@ CHECK_WHEELS = $(BIN)/twine check --strict dist/* && $(BIN)/check-wheel-contents
 	&& for wheel in dist/*.whl; do $(BIN)/auditwheel show $$wheel | grep 'platform tag:'; done \
 	&& $(IN_VENV) NSQFAST_WHEELS=dist $(BIN)/pytest -q tests/packaging/test_wheel.py
 
-wheel: $(READY) ## sdist in dist/, and a wheel for this Python and this machine's glibc
+wheel: ext ## sdist in dist/, and a wheel for this Python and this machine's glibc
 	@$(WITH_GROUP) wheels
 	@PYTHONPATH=.ci $(BIN)/python -m wheels.build --native
 	@$(CHECK_WHEELS)
 
-wheels: $(READY) ## wheels for glibc 2.28 and every Python from 3.11 that is here (PYTHONS='python3.12 ...' names them)
+wheels: ext ## wheels for glibc 2.28 and every Python from 3.11 that is here (PYTHONS='python3.12 ...' names them)
 	@$(WITH_GROUP) wheels
 	@PYTHONS="$(PYTHONS)" PYTHONPATH=.ci $(BIN)/python -m wheels.build
 	@$(CHECK_WHEELS)

@@ -1,7 +1,8 @@
 """Makes the sdist and wheels in dist/: `python -m wheels.build`, or with --native for this environment's Python alone.
 
 Everything happens in build/wheels, in a copy of the sources: the build that is running stays as it is. Wheels are made
-from the unpacked sdist, so that a file which it lacks is missed at once. All interpreters share the translation to C.
+from the unpacked sdist, so that a file which it lacks is missed at once. All interpreters share the translation to C,
+and have it from the build in _ext/, which `make` renews before: the sources are the same.
 `interpreters` says which they are, `toolchain` what compiles and links (ziglang, from PyPI, so that no container is
 needed). auditwheel repairs and names the result; tests/packaging says what may be in it. abi3audit has nothing to do:
 the modules use CPython's own ABI, one wheel for each version. `.github/workflows/wheels.yml` makes those for other
@@ -69,6 +70,17 @@ def unpack(sdist: Path) -> Path:
     return source
 
 
+def take_translation(source: Path) -> None:
+    """setup.py removes it again where it was made with other settings, or by another Cython."""
+    # pip unpacks a Cython for each build, and its files are younger than whatever was translated before.
+    later = time.time() + 24 * 60 * 60
+    for path in [*ROOT.glob("_ext/*/*.c"), ROOT / "build" / "ext-settings"]:
+        copy = source / path.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copy)
+        os.utime(copy, (later, later))
+
+
 def make_wheel(source: Path, interpreter: Interpreter, toolchain: Toolchain, target: Path) -> None:
     started = time.monotonic()
     raw = PLACE / "raw"
@@ -109,6 +121,7 @@ def main() -> None:
     sdist = make_sdist(flags.target)
     print(f"nsqfast: {sdist.name}, {sdist.stat().st_size / 1e6:.1f} MB")
     source = unpack(sdist)
+    take_translation(source)
     for each in found:
         if each.has_header:
             make_wheel(source, each, toolchain, flags.target)

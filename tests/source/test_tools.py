@@ -48,18 +48,43 @@ def test_what_is_missing(tmp_path, programs, compiler, said):
     assert result.returncode == bool(said)
 
 
-def test_make_stops_at_what_is_missing(tmp_path):
+def make(folder, *words):
+    """What make says in a folder that has its files alone."""
     for name in ("Makefile", "pyproject.toml", ".ci/check-tools"):
-        copy = tmp_path / name
+        copy = folder / name
         copy.parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, copy)
-    result = subprocess.run(
-        [shutil.which("make"), "ext", "PYTHON=no-such-python"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
+    return subprocess.run(
+        [shutil.which("make"), *words], cwd=folder, capture_output=True, text=True, check=False
     )
+
+
+def test_make_stops_at_what_is_missing(tmp_path):
+    result = make(tmp_path, "up", "PYTHON=no-such-python")
     assert result.returncode != 0
     assert result.stderr.startswith("nsqfast: no-such-python is missing: apt install python3\n")
     assert not (tmp_path / ".venv").exists()
+
+
+@pytest.mark.parametrize("target", ["up", "ext"])
+@pytest.mark.parametrize(
+    ("pip_says", "make_says"),
+    [
+        (
+            "WARNING: Retrying after connection broken by 'NewConnectionError(...)'",
+            "nsqfast: the package index cannot be reached: .venv/pip.log has what pip says",
+        ),
+        ("ERROR: No space left on device", "ERROR: No space left on device"),
+    ],
+)
+def test_make_stops_where_pip_does(tmp_path, target, pip_says, make_says):
+    python = tmp_path / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\necho "{pip_says}" >&2\nexit 1\n')
+    python.chmod(0o755)
+    result = make(tmp_path, target, f"PYTHON={sys.executable}")
+    assert result.returncode != 0
+    first, *others = result.stderr.splitlines()
+    assert first == make_says
+    assert all(line.startswith("make: ***") for line in others)
+    assert not (tmp_path / ".venv/.runs").exists()
