@@ -225,8 +225,10 @@ html: $(READY) ## _ext/*.html: which lines touch the Python C API
 	@NSQFAST_ANNOTATE=1 $(BUILD_EXT)
 	@ls _ext/*/*.html
 
-lint: ext ## style, types, stubs, layers, lengths
-	@$(IN_VENV) $(BIN)/pytest -q tests/source $(ARGS)
+# Without a compiled module, so that it can come before the build.
+lint: $(READY) ## style, types, layers, citations, lengths
+	@NSQFAST_ROOMS=none $(BUILD_EXT)
+	@$(IN_VENV) $(BIN)/pytest -q tests/source -m "not built and not soak" $(ARGS)
 
 completions: ext ## completions/ for bash and zsh, from the options of every program
 	@$(BIN)/python -m nsqfast.tools.completion.main bash > completions/nsqfast.bash

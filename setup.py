@@ -122,6 +122,7 @@ class BuildExt(build_ext):
     """Runs Cython when extensions are built, not whenever setup.py is."""
 
     def run(self):
+        link_mirror()
         # What only benchmarks and tests use is for those who build in place, and in no wheel.
         rooms = ROOMS if self.inplace or self.editable_mode or FUZZ else ROOMS - {"dev"}
         rooms = rooms & set(os.environ.get("NSQFAST_ROOMS", " ".join(ROOMS)).split())
@@ -145,7 +146,6 @@ class BuildExt(build_ext):
     def build_extensions(self):
         from Cython.Build import cythonize
 
-        link_mirror()
         # Neither Cython nor the compiler step rebuilds on a changed flag by itself.
         if not has_settings():
             remove_built()
