@@ -93,6 +93,7 @@ def test_mypy():
     run(sys.executable, "-m", "mypy")
 
 
+@pytest.mark.built
 @pytest.mark.slow
 def test_stubs_say_what_modules_hold():
     allowed = ROOT / "tests" / "source" / "stubtest-allowlist.txt"

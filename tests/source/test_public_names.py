@@ -12,6 +12,8 @@ from support import public_names
 from support.imports import ROOT
 from support.public_names import describe_members, list_public_names
 
+pytestmark = pytest.mark.built
+
 LIST = ROOT / "tests" / "source" / "public_names.txt"
 WHAT_TO_DO = """
 The public names of the client library have changed. docs/STABILITY.md says in which release that may be.
