@@ -26,15 +26,11 @@ from support.core import SECOND_NS, Peer, make_registry
 from support.peek import bodies, complete, look_at_all, rows
 from support.seeds import seeds
 
+pytestmark = pytest.mark.usefixtures("quick_disk")
+
 SEEDS = seeds("snapshot", 3)
 HOUR_MS = 3_600_000
 MEMORY_SIZES = [0, 3, 10000]
-
-
-@pytest.fixture(autouse=True)
-def quick_disk(monkeypatch):
-    """Metadata need not reach the disk here."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 @pytest.fixture

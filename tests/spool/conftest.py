@@ -1,23 +1,8 @@
-"""Brokers of both implementations, a topic and a spool of their own for each test."""
-
-import itertools
+"""A broker of ours, and a spool of its own for each test."""
 
 import pytest
 
 from support.server import start_nsqd
-
-TOPIC_NUMBERS = itertools.count(1)
-
-
-@pytest.fixture(scope="module", params=["nsqfast", pytest.param("go", marks=pytest.mark.go)])
-def implementation(request):
-    return request.param
-
-
-@pytest.fixture(scope="module")
-def broker(implementation, tmp_path_factory):
-    with start_nsqd(implementation, tmp_path_factory.mktemp(implementation)) as server:
-        yield server
 
 
 @pytest.fixture(scope="module")
@@ -25,12 +10,6 @@ def ours(tmp_path_factory):
     """One of ours, for what the broker has no part in."""
     with start_nsqd("nsqfast", tmp_path_factory.mktemp("ours")) as server:
         yield server
-
-
-@pytest.fixture
-def topic():
-    """A topic that no other test has."""
-    return f"topic-{next(TOPIC_NUMBERS)}"
 
 
 @pytest.fixture

@@ -1,12 +1,7 @@
-"""Completion files: made from the options, and understood by real shells."""
+"""Completion files: made from the options, and understood by bash."""
 
-import os
-import pty
-import select
-import shutil
 import subprocess
 import sys
-import time
 import tomllib
 
 import pytest
@@ -15,7 +10,6 @@ from nsqfast.tools.completion import bash, zsh
 from nsqfast.tools.completion.programs import programs
 from support.server import ROOT
 
-SECONDS_MAX = 20
 FILES = {"bash": ROOT / "completions" / "nsqfast.bash", "zsh": ROOT / "completions" / "_nsqfast"}
 # What takes words of its own and no flags.
 PLAIN = {"nsqfast-completion"}
@@ -73,44 +67,6 @@ def test_bash_offers_files_and_folders(tmp_path):
     (tmp_path / "date.toml").touch()
     assert complete("nsqfast-nsqd", "--data-path", "=", "da", cwd=tmp_path) == ["data"]
     assert set(complete("nsqfast-nsqd", "--config", "dat", cwd=tmp_path)) == {"data", "date.toml"}
-
-
-@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is missing: apt install zsh")
-@pytest.mark.parametrize(
-    ("typed", "wanted"),
-    [
-        ("nsqfast-nsqd --tls-min", "--tls-min-version="),
-        ("nsqfast-nsqd --log-level=w", "--log-level=warn"),
-        ("nsqfast-bench lat", "nsqfast-bench latency"),
-    ],
-)
-def test_zsh(typed, wanted, tmp_path):
-    (tmp_path / ".zshrc").write_text(
-        f"fpath=({FILES['zsh'].parent} $fpath)\nautoload -U compinit\ncompinit -u -D\nPS1='ready> '\n",
-        encoding="utf-8",
-    )
-    child, terminal = pty.fork()
-    if child == 0:
-        os.execvpe("zsh", ["zsh", "-i"], os.environ | {"ZDOTDIR": str(tmp_path), "TERM": "dumb"})
-    try:
-        read_until(terminal, b"ready> ")
-        os.write(terminal, typed.encode() + b"\t")
-        read_until(terminal, wanted.encode())
-    finally:
-        os.kill(child, 9)
-        os.waitpid(child, 0)
-        os.close(terminal)
-
-
-def read_until(terminal, wanted):
-    """Everything so far, as soon as it contains that."""
-    deadline_s = time.monotonic() + SECONDS_MAX
-    said = b""
-    while wanted not in said:
-        rest_s = deadline_s - time.monotonic()
-        assert rest_s > 0 and select.select([terminal], [], [], rest_s)[0], said  # noqa: PT018
-        said += os.read(terminal, 4096)
-    return said
 
 
 def test_another_word_is_an_error():

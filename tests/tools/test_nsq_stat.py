@@ -33,7 +33,7 @@ from nsqfast.tools.shared import output
 from support.fake_nsqd import eventually
 from support.fake_stats import FakeStats, channel, stats, topic
 from support.server import ROOT, start_nsqd, start_nsqlookupd
-from support.tools import Tool, run_tool, tool_command
+from support.tools import Tool, check_command_line, run_tool, tool_command
 from support.web import get, post
 
 GO = pytest.param("go", marks=pytest.mark.go)
@@ -161,17 +161,7 @@ WRONG = [
 @pytest.mark.parametrize("implementation", ["nsqfast", GO])
 @pytest.mark.parametrize(("words", "status"), WRONG, ids=lambda value: " ".join(map(str, [value])))
 def test_command_lines(implementation, words, status):
-    done = run_tool("nsq_stat", implementation, *words)
-    assert done.returncode == status, done.stderr
-    assert b"Traceback" not in done.stderr
-    if status == 0:
-        ours = implementation == "nsqfast"
-        assert (b"Usage: " in done.stdout) == ours
-        assert (b"Usage of" in done.stderr) == (not ours)
-        return
-    assert done.stdout == b""
-    hint = b"see nsqfast-nsq-stat --help" if implementation == "nsqfast" else b"Usage of"
-    assert (hint in done.stderr) == (status == 2)
+    done = check_command_line("nsq_stat", implementation, words, status)
     assert status != 1 or done.stderr.count(b"\n") == 1
 
 
@@ -486,46 +476,49 @@ def test_all_nsqd_fail(implementation):
     assert b"Traceback" not in done.stderr
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"garbage",
-        b"[]",
-        b"null",
-        b'{"topics":[null]}',
-        b'{"topics":7}',
-        b'{"topics":[{"topic_name":"t","channels":[{"channel_name":"c","depth":"x"}]}]}',
-        b'{"topics":[{"topic_name":7,"channels":[]}],"start_time":1}',
-        b"[" * 100_000,
-    ],
-)
-def test_an_nsqd_that_answers_garbage(body):
-    with FakeStats(lambda *_: body) as node:
-        done = report("nsqfast", [node], *CHANNEL, *FAST)
-        assert (done.returncode, done.stdout) == (1, b"")
-        assert done.stderr.count(b"\n") == 1
-        assert node.address.encode() in done.stderr
-        with FakeStats(Script({"depth": 3})) as good:
-            done = report("nsqfast", [node, good], *CHANNEL, *FAST, "--count=2")
-    assert done.returncode == 0
-    assert [(line[2], line[-1]) for line in lines_of(done.stdout)] == [("3", "*")] * 2
+GARBAGE = [
+    b"garbage",
+    b"[]",
+    b"null",
+    b'{"topics":[null]}',
+    b'{"topics":7}',
+    b'{"topics":[{"topic_name":"t","channels":[{"channel_name":"c","depth":"x"}]}]}',
+    b'{"topics":[{"topic_name":7,"channels":[]}],"start_time":1}',
+    b"[" * 100_000,
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("body", [b"garbage", b'{"producers":[null]}', b'{"producers":[{}]}'])
-def test_an_nsqlookupd_that_answers_garbage(body):
-    with FakeStats(lambda *_: body) as bad:
-        done = report("nsqfast", [bad], *CHANNEL, *FAST, kind="lookupd")
-        assert (done.returncode, done.stdout) == (1, b"")
-        assert done.stderr.count(b"\n") == 1
-        with FakeStats(Script({"depth": 3})) as node:
-            lists = {"producers": [producer(node)]}
-            with FakeStats(lambda *_: lists) as good:
-                flags = [*CHANNEL, *FAST, "--count=2"]
-                done = report("nsqfast", [bad, good], *flags, kind="lookupd")
+def test_nsqd_that_answer_garbage():
+    with contextlib.ExitStack() as stack:
+        bad = [stack.enter_context(FakeStats(lambda *_, body=body: body)) for body in GARBAGE]
+        good = stack.enter_context(FakeStats(Script({"depth": 3})))
+        failed = report("nsqfast", bad, *CHANNEL, *FAST)
+        done = report("nsqfast", [*bad, good], *CHANNEL, *FAST, "--count=2")
+    assert (failed.returncode, failed.stdout) == (1, b"")
+    said = failed.stderr.decode()
     assert done.returncode == 0
     assert [(line[2], line[-1]) for line in lines_of(done.stdout)] == [("3", "*")] * 2
+    for node in bad:
+        assert node.address in said
+        assert node.address in done.stderr.decode()
+
+
+@pytest.mark.slow
+def test_nsqlookupd_that_answer_garbage():
+    bodies = [b"garbage", b'{"producers":[null]}', b'{"producers":[{}]}']
+    with contextlib.ExitStack() as stack:
+        bad = [stack.enter_context(FakeStats(lambda *_, body=body: body)) for body in bodies]
+        node = stack.enter_context(FakeStats(Script({"depth": 3})))
+        good = stack.enter_context(FakeStats(lambda *_: {"producers": [producer(node)]}))
+        failed = report("nsqfast", bad, *CHANNEL, *FAST, kind="lookupd")
+        flags = [*CHANNEL, *FAST, "--count=2"]
+        done = report("nsqfast", [*bad, good], *flags, kind="lookupd")
+    assert (failed.returncode, failed.stdout) == (1, b"")
+    assert done.returncode == 0
+    assert [(line[2], line[-1]) for line in lines_of(done.stdout)] == [("3", "*")] * 2
+    for lookupd in bad:
+        assert lookupd.address in failed.stderr.decode()
 
 
 @pytest.mark.slow

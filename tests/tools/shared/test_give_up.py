@@ -7,18 +7,11 @@ import pytest
 
 from nsqfast.client import Config, Consumer, Producer
 from nsqfast.tools.shared.give_up import GiveUp
-from support.server import start_nsqd
 from support.web import topic_stats
 
 NAMES = (f"topic-{number}" for number in itertools.count(1))
 SECONDS_MAX = 20
 CONFIG = Config(max_attempts=1, default_requeue_delay_s=0)
-
-
-@pytest.fixture(scope="module", params=["nsqfast", pytest.param("go", marks=pytest.mark.go)])
-def broker(request, tmp_path_factory):
-    with start_nsqd(request.param, tmp_path_factory.mktemp(request.param)) as server:
-        yield server
 
 
 async def give_up_one(broker, topic, action):
