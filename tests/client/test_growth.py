@@ -45,11 +45,7 @@ with sync.Producer(address) as producer, sync.Consumer(
         look()
 """
 
-# Go's nsqd keeps messages that do not fill its output buffer of 16 KiB for output_buffer_timeout, 250 ms: twice in each
-# round, that would be most of the time.
 OPENS = """
-config = Config(max_in_flight=2500, output_buffer_size=-1)
-
 async def main():
     async with Producer(address) as producer:
         await producer.publish(topic, b"x")
@@ -94,6 +90,7 @@ def measure(program, address, topic, count):
     return seen
 
 
+@pytest.mark.parametrize("implementation", ["nsqfast"], indirect=True)
 @pytest.mark.parametrize(("program", "count"), [(MESSAGES_IN_THREADS, 1_000_000), (OPENS, 1000)])
 def test_nothing_grows(address, topic, program, count):
     """From the first quarter, when pools and buffers have their sizes, to the end."""

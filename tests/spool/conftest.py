@@ -2,6 +2,7 @@
 
 import pytest
 
+from nsqfast.spark.spool.identity import open_spool
 from support.server import start_nsqd
 
 
@@ -16,3 +17,10 @@ def ours(tmp_path_factory):
 def folder(tmp_path):
     """Of a spool, which is not there yet."""
     return tmp_path / "spool"
+
+
+@pytest.fixture
+def spool(tmp_path):
+    """One of channel c of topic t."""
+    open_spool(tmp_path, "t", "c")
+    return tmp_path

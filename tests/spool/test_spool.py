@@ -29,12 +29,6 @@ MUCH = 1 << 40
 
 
 @pytest.fixture
-def spool(tmp_path):
-    open_spool(tmp_path, "t", "c")
-    return tmp_path
-
-
-@pytest.fixture
 def writer(spool):
     made = SegmentWriter.open(spool, "r0")
     yield made
