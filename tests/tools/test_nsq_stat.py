@@ -44,7 +44,7 @@ HEAD = (
 )
 FAST = ["--interval=20ms"]
 FAST_S = 0.02
-SKIPPED_MAX = 100  # samples that are left out on a machine that is busy
+LATE_S = 40  # for a sample on a machine that is busy, which leaves out as many as come meanwhile
 CHANNEL = ["--topic=t", "--channel=c"]
 
 
@@ -249,7 +249,7 @@ def check_lines(implementation, out, steps):
     lines = out.decode().removeprefix(HEAD).splitlines(keepends=True)
     assert len(lines) == len(steps) - 1
     for found, (before, now) in zip(lines, itertools.pairwise(steps), strict=True):
-        intervals = range(1, SKIPPED_MAX)
+        intervals = range(1, int(LATE_S / FAST_S))
         assert found in [line(before, now, count * FAST_S) for count in intervals]
 
 
@@ -309,7 +309,7 @@ def test_a_real_nsqd(broker, implementation):
         tool.wait_for(lambda tool: b" 30 " in tool.out and tool.out.endswith(b"\n"))
         assert tool.end() == 0
         found = next(words for words in lines_of(tool.out) if words[9] == "30")
-    assert int(found[0]) in [100 // intervals for intervals in range(1, SKIPPED_MAX)]
+    assert int(found[0]) in [100 // intervals for intervals in range(1, 100)]
     assert found[1:] == "0 30 30 0 0 0 0 0 30 0".split()
 
 

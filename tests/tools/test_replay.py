@@ -377,7 +377,7 @@ def test_sigint_is_heeded_as_sigterm_is(broker, topic, folder):
 # -- what nsq_to_file writes
 
 
-def archived(broker, topic, bodies, folder, implementation, *flags, number=signal.SIGTERM):
+def archived(broker, topic, bodies, folder, tool, *flags, number=signal.SIGTERM):
     """They are published, go to files, and are finished; then the tool ends by that signal."""
     with Producer(address_of(broker)) as producer:
         producer.publish_many(topic, bodies)
@@ -391,13 +391,13 @@ def archived(broker, topic, bodies, folder, implementation, *flags, number=signa
             and not (channel["depth"] or channel["in_flight_count"])
         )
 
-    with Tool(tool_command("nsq_to_file", implementation, *words, *flags)) as tool:
+    with Tool(tool_command("nsq_to_file", tool, *words, *flags)) as running:
         eventually(is_done, 20)
-        tool.end(number)
+        running.end(number)
 
 
 @pytest.mark.parametrize(
-    ("implementation", "flags"),
+    ("tool", "flags"),
     [
         ("nsqfast", ()),
         ("nsqfast", ("--gzip",)),
@@ -409,8 +409,8 @@ def archived(broker, topic, bodies, folder, implementation, *flags, number=signa
         pytest.param("go", ("--gzip", "--rotate-size=20000"), marks=pytest.mark.go),
     ],
 )
-def test_files_of_nsq_to_file(broker, topic, folder, implementation, flags):
-    archived(broker, topic, BODIES, folder / "d", implementation, *flags)
+def test_files_of_nsq_to_file(broker, topic, folder, tool, flags):
+    archived(broker, topic, BODIES, folder / "d", tool, *flags)
     out, err = replay(broker, f"--topic-map={topic}:{topic}-b", folder / "d")
     assert err == ""
     assert sorted(take(broker, f"{topic}-b")) == sorted(BODIES), out
