@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -61,15 +62,16 @@ def check_command_line(
     return done
 
 
-def read_terminal(fd: int) -> bytes:
-    """All that is drawn on a terminal until its other end is closed; then this one is, too."""
+def read_terminal(fd: int, until: bytes | None = None) -> bytes:
+    """What is drawn on a terminal until that is, or its other end is closed."""
     data = b""
-    try:
-        while piece := os.read(fd, 1 << 16):
-            data += piece
-    except OSError:  # Linux's word for the end of a terminal
-        pass
-    os.close(fd)
+    deadline_s = time.monotonic() + SECONDS_MAX
+    while until is None or until not in data:
+        assert select.select([fd], [], [], deadline_s - time.monotonic())[0], data
+        try:
+            data += os.read(fd, 1 << 16)
+        except OSError:  # Linux's word for the end of a terminal
+            break
     return data
 
 

@@ -411,6 +411,7 @@ def test_table_and_progress_bar_for_a_person(own_broker, topic):
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, text=True) as process:
         os.close(theirs)
         drawn = read_terminal(own)
+        os.close(own)
         head, figures = lines_of(process.stdout.read())[:2]
     assert process.returncode == 0
     assert head.split()[:2] == ["mode", "published"]

@@ -1,5 +1,8 @@
-"""Completion files: made from the options, and understood by bash."""
+"""Completion files: made from the options, and understood by real shells."""
 
+import os
+import pty
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -9,6 +12,7 @@ import pytest
 from nsqfast.tools.completion import bash, zsh
 from nsqfast.tools.completion.programs import programs
 from support.server import ROOT
+from support.tools import read_terminal
 
 FILES = {"bash": ROOT / "completions" / "nsqfast.bash", "zsh": ROOT / "completions" / "_nsqfast"}
 # What takes words of its own and no flags.
@@ -67,6 +71,33 @@ def test_bash_offers_files_and_folders(tmp_path):
     (tmp_path / "date.toml").touch()
     assert complete("nsqfast-nsqd", "--data-path", "=", "da", cwd=tmp_path) == ["data"]
     assert set(complete("nsqfast-nsqd", "--config", "dat", cwd=tmp_path)) == {"data", "date.toml"}
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is missing: apt install zsh")
+@pytest.mark.parametrize(
+    ("typed", "wanted"),
+    [
+        ("nsqfast-nsqd --tls-min", "--tls-min-version="),
+        ("nsqfast-nsqd --log-level=w", "--log-level=warn"),
+        ("nsqfast-bench lat", "nsqfast-bench latency"),
+    ],
+)
+def test_zsh(typed, wanted, tmp_path):
+    (tmp_path / ".zshrc").write_text(
+        f"fpath=({FILES['zsh'].parent} $fpath)\nautoload -U compinit\ncompinit -u -D\nPS1='ready> '\n",
+        encoding="utf-8",
+    )
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execvpe("zsh", ["zsh", "-i"], os.environ | {"ZDOTDIR": str(tmp_path), "TERM": "dumb"})
+    try:
+        read_terminal(terminal, b"ready> ")
+        os.write(terminal, typed.encode() + b"\t")
+        assert wanted.encode() in read_terminal(terminal, wanted.encode())
+    finally:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+        os.close(terminal)
 
 
 def test_another_word_is_an_error():

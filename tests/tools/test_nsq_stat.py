@@ -9,7 +9,6 @@ import json
 import os
 import pty
 import re
-import select
 import signal
 import struct
 import subprocess
@@ -33,7 +32,7 @@ from nsqfast.tools.shared import output
 from support.fake_nsqd import eventually
 from support.fake_stats import FakeStats, channel, stats, topic
 from support.server import ROOT, start_nsqd, start_nsqlookupd
-from support.tools import Tool, check_command_line, run_tool, tool_command
+from support.tools import Tool, check_command_line, read_terminal, run_tool, tool_command
 from support.web import get, post
 
 GO = pytest.param("go", marks=pytest.mark.go)
@@ -599,18 +598,9 @@ def terminal(node, *flags, lines, width=120):
         process.stderr.close()
 
 
-def read_terminal(own, until=None):
-    """To the end, or until that was drawn."""
-    data = b""
-    deadline = time.monotonic() + 20
-    while until is None or until not in data:
-        assert select.select([own], [], [], deadline - time.monotonic())[0], data
-        try:
-            piece = os.read(own, 1 << 16)
-        except OSError:  # Linux's word for the end of a terminal
-            break
-        data += piece
-    return re.sub(rb"\x1b\[[0-9;?]*[a-zA-Z]", b"", data).decode()
+def read_text(own, until=None):
+    """To the end, or until that was drawn; without what moves the cursor."""
+    return re.sub(rb"\x1b\[[0-9;?]*[a-zA-Z]", b"", read_terminal(own, until)).decode()
 
 
 @pytest.mark.slow
@@ -618,9 +608,9 @@ def test_a_table_on_a_terminal():
     many = [channel(f"c{number}", depth=number, message_count=number) for number in range(2000)]
     found = stats(topic("t", *many, channel("c#ephemeral", depth=5000)))
     with FakeStats(lambda *_: found) as node, terminal(node, *FAST, lines=30) as (own, process):
-        first = read_terminal(own, b"more")
+        first = read_text(own, b"more")
         process.send_signal(signal.SIGINT)
-        last = read_terminal(own)
+        last = read_text(own)
         assert (process.wait(20), process.stderr.read()) == (0, b"")
     assert "1 nsqd, 1 topic, 2,001 channels" in first
     drawn = last[last.rindex(" nsqd, ") :].splitlines()
@@ -637,15 +627,15 @@ def test_a_table_goes_on_without_any_nsqd():
     found = stats(topic("t", channel("c", depth=1)))
     node = FakeStats(lambda *_: found)
     with terminal(node, "--topic=t", *FAST, lines=20) as (own, process):
-        read_terminal(own, b"sum")
+        read_text(own, b"sum")
         node.close()
         # A question that was under way may end in another way; the next one is refused.
-        assert "1 did not answer" in read_terminal(own, b"connection refused")
-        read_terminal(own, b"sum")
+        assert "1 did not answer" in read_text(own, b"connection refused")
+        read_text(own, b"sum")
         with FakeStats(lambda *_: found, port=node.port):
-            read_terminal(own, b"1 nsqd, ")
+            read_text(own, b"1 nsqd, ")
         process.send_signal(signal.SIGTERM)
-        read_terminal(own)
+        read_text(own)
         assert process.wait(20) == 0
 
 
@@ -655,7 +645,7 @@ def test_one_channel_on_a_terminal_is_lines():
         FakeStats(Script({"depth": 3})) as node,
         terminal(node, *CHANNEL, *FAST, "--count=2", lines=20) as (own, process),
     ):
-        drawn = read_terminal(own).replace("\r\n", "\n")
+        drawn = read_text(own).replace("\r\n", "\n")
         assert process.wait(20) == 0
     assert drawn.startswith(HEAD)
     assert drawn.count("\n") == 4

@@ -284,6 +284,7 @@ def test_progress_is_shown_on_a_terminal(broker, topic, folder):
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=other) as process:
         os.close(other)
         seen = read_terminal(main)
+        os.close(main)
         assert process.wait(30) == 0
     assert re.search(rb"[0-9,]+ messages, [0-9,]+/s", seen), seen
 

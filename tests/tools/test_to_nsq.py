@@ -407,6 +407,7 @@ def run_watched(words, stdin):
     with Tool(words, stdin=stdin, stderr=theirs) as running:
         os.close(theirs)
         seen = read_terminal(ours)
+        os.close(ours)
         assert running.end(None) == 0
     return seen
 
