@@ -1,7 +1,6 @@
 """nsqfast-nsq-tail beside Go's nsq_tail: the same output and exit status with both brokers."""
 
 import asyncio
-import itertools
 import json
 import os
 import signal
@@ -19,7 +18,6 @@ from support.web import post, stats, topic_stats
 from support.wire import Client
 
 GO = pytest.param("go", marks=pytest.mark.go)
-NAMES = (f"topic-{number}" for number in itertools.count(1))
 END_SECONDS_MAX = 5.0
 BODIES = [
     b"one",
@@ -129,11 +127,9 @@ def test_prints_bodies_byte_for_byte(broker, topic, implementation, extra):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("implementation", ["nsqfast", GO])
-def test_several_topics_until_told_to_end(broker, implementation):
-    topics = [next(NAMES), next(NAMES)]
-    bodies = {
-        topic: [b"%s %d" % (topic.encode(), number) for number in range(3)] for topic in topics
-    }
+def test_several_topics_until_told_to_end(broker, topic, implementation):
+    topics = [topic, f"{topic}-b"]
+    bodies = {each: [b"%s %d" % (each.encode(), number) for number in range(3)] for each in topics}
     publish(broker, topics[0], bodies[topics[0]])
     # Go's writes a line in four parts, in which another topic's may fall.
     if implementation == "nsqfast":
@@ -144,11 +140,10 @@ def test_several_topics_until_told_to_end(broker, implementation):
             tool.wait_for(lambda tool: tool.out.count(b"\n") == 3)
             publish(broker, topics[1], bodies[topics[1]])
         tool.wait_for(lambda tool: tool.out.count(b"\n") == 6)
-        for topic in topics:
-            eventually(lambda topic=topic: left(broker, topic) == (0, 0, 0))
+        eventually(lambda: [left(broker, each) for each in topics] == [(0, 0, 0)] * 2)
         assert tool.end(signal.SIGINT) == 0
         lines = sorted(tool.out.decode().splitlines())
-    assert lines == sorted(f"{topic} | {topic} {number}" for topic in topics for number in range(3))
+    assert lines == sorted(f"{each} | {each} {number}" for each in topics for number in range(3))
 
 
 @pytest.mark.slow
@@ -407,8 +402,8 @@ def test_through_nsqlookupd(tmp_path, implementation, topic):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("implementation", ["nsqfast", GO])
-def test_the_first_topic_that_has_shown_n_ends_it(broker, implementation):
-    topics = [next(NAMES), next(NAMES)]
+def test_the_first_topic_that_has_shown_n_ends_it(broker, topic, implementation):
+    topics = [topic, f"{topic}-b"]
     publish(broker, topics[0], [b"m"])
     publish(broker, topics[1], [b"m"] * 3)
     more = ["--channel=c", "-n=2", "--print-topic"]

@@ -1,7 +1,6 @@
 """What becomes of messages that had all their attempts."""
 
 import asyncio
-import itertools
 
 import pytest
 
@@ -9,7 +8,6 @@ from nsqfast.client import Config, Consumer, Producer
 from nsqfast.tools.shared.give_up import GiveUp
 from support.web import topic_stats
 
-NAMES = (f"topic-{number}" for number in itertools.count(1))
 SECONDS_MAX = 20
 CONFIG = Config(max_attempts=1, default_requeue_delay_s=0)
 
@@ -44,8 +42,7 @@ def count_left(broker, topic):
 
 
 @pytest.mark.parametrize("action", ["finish", "requeue", "exit", "topic:dead"])
-def test_each_action(broker, action, caplog):
-    topic = next(NAMES)
+def test_each_action(broker, topic, action, caplog):
     dead = f"{topic}-dead"
     action = action.replace("dead", dead)
     error, count = asyncio.run(give_up_one(broker, topic, action))
