@@ -9,7 +9,7 @@ BUILD_EXT := $(BIN)/python setup.py -q build_ext --inplace
 # Some tests call tools by name: cython-lint calls pycodestyle, say.
 IN_VENV := PATH="$(BIN):$$PATH"
 
-.PHONY: help up ext test spark-matrix screenshots soak trust bench bench-growth bench-smoke bench-clients bench-tools bench-spark \
+.PHONY: help up ext test spark-matrix screenshots soak unsteady trust bench bench-growth bench-smoke bench-clients bench-tools bench-spark \
     debug-test asan-test fuzz fuzz-smoke fuzz-states cov html lint go-nsq go-client completions man samples docs configuration \
     wheel wheels wheel-test wheel-extras chroot-test test-pythons check-workflows clean
 
@@ -75,13 +75,18 @@ spark-matrix: ext ## tests/spark on every PySpark that is supported: 4.0, 4.2, 4
 	    PYTHONPATH="$$place" $(IN_VENV) $(BIN)/pytest tests/spark $(ARGS) || status=$$?; \
 	done; exit $$status
 
-screenshots: ext ## docs/screenshots: every page and dialog of nsqadmin
+screenshots: ext ## every page and dialog of nsqadmin: build/screenshots, what documents show in docs/screenshots
 	@TZ=UTC $(BIN)/python tests/admin_ui/screenshots.py $(ARGS)
 
 soak: ext ## the tests that make test leaves out because they take long, CI runs both: Go's nsqd once more, kills, leaks
 	@$(IF_GO)
 	@$(IF_SPARK)
 	@$(IN_VENV) $(BIN)/python tests/run_suites.py -m soak $(ARGS)
+
+unsteady: ext ## tests that fail by luck: what make test runs, ROUNDS times (5), on a machine that is kept busy
+	@$(IF_GO)
+	@$(IF_SPARK)
+	@$(IN_VENV) ROUNDS="$(ROUNDS)" $(BIN)/python tests/unsteady.py $(ARGS)
 
 docs: configuration ## the documents as a site, in build/site; a warning is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build -q --strict
@@ -142,7 +147,7 @@ bench-spark: ext ## receiver, source, sink and jobs in local[2]: benchmarks/resu
 bench-smoke: ext ## every benchmark briefly: whether it works, not how fast
 	@$(IF_GO)
 	@$(IF_SPARK)
-	@$(IN_VENV) $(BIN)/pytest benchmarks --smoke --benchmark-disable -q $(ARGS)
+	@$(IN_VENV) $(BIN)/python tests/run_suites.py benchmarks $(ARGS)
 
 go-nsq: ## build the NSQ programs in Go that compatibility tests talk to
 	@if test ! -f tests/compat/go/build.sh; then echo "nsqfast: no tests/compat/go here" >&2; exit 1; fi

@@ -1,4 +1,14 @@
-"""Fixtures for every folder of tests.
+"""Markers and fixtures of every folder of tests, each of which says itself what it needs.
+
+`soak` is what `make test` leaves out to end in six minutes on two cores, and CI runs: what is run once more with Go's
+nsqd (compat runs both always), and what takes more than two seconds of processor time or ten of waiting: nodes and
+utilities in trouble, kills again and again, leaks by the thousand, clusters in network namespaces, the commands of the
+documents, a browser with the charts, the keyboard, roles, prefixes and hostile names. `make soak` runs it,
+`make test ARGS="-m 'not trust'"` both. `trust` is for `make trust` only (tests/durability). `go` needs the Go programs,
+which `make go-nsq` builds into .go-nsq/.
+
+pytest-xdist does not fit: each of its workers collects all tests, gets a JVM and a browser, and no test of asyncio runs
+in a process that Playwright was in.
 
 A module may set NSQD_FLAGS (more flags) and NSQD_METADATA (the nsqd.dat it starts with) for its broker.
 """

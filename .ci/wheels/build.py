@@ -2,6 +2,10 @@
 
 Everything happens in build/wheels, in a copy of the sources: the build that is running stays as it is. Wheels are made
 from the unpacked sdist, so that a file which it lacks is missed at once. All interpreters share the translation to C.
+`interpreters` says which they are, `toolchain` what compiles and links (ziglang, from PyPI, so that no container is
+needed). auditwheel repairs and names the result; tests/packaging says what may be in it. abi3audit has nothing to do:
+the modules use CPython's own ABI, one wheel for each version. `.github/workflows/wheels.yml` makes those for other
+platforms with cibuildwheel (`make check-workflows` looks at it).
 """
 
 import argparse

@@ -7,6 +7,8 @@ from nsqfast._ext.core.clock cimport monotonic_ns
 from nsqfast._ext.core.limits cimport SLABS_KEPT_MIN
 from nsqfast._ext.core.memory cimport SLAB_SIZE, account
 from nsqfast._ext.core.message cimport release_slabs, slabs_kept
+from nsqfast._ext.core.settings cimport Settings
+from nsqfast._ext.disk.syncer cimport Syncer
 
 cdef enum:
     # Each step gives back one in so many of the empty slabs beyond SLABS_KEPT_MIN: half of them in 11 s.
@@ -80,3 +82,28 @@ cdef class Release(Timed):
         if kept > SLABS_KEPT_MIN:
             release_slabs(min(RELEASE_MAX, (kept - SLABS_KEPT_MIN + RELEASE_SHARE - 1) // RELEASE_SHARE))
         return self.check()
+
+
+cdef class TopicStorage(Storage):
+    """What all topics of a broker share."""
+
+    def __init__(self, Settings settings, Syncer syncer, Timers timers):
+        super().__init__(settings, syncer, timers)
+        self.unwritten = []
+        self.uncounted = []
+        self.deleting = {}
+
+    cdef int begin_deletion(self, str name, object topic) except -1:
+        self.deleting[name] = topic
+        self.disposal.deletion_count += 1
+        return 0
+
+    cdef int end_deletion(self, str name) except -1:
+        """All its channels are deleted."""
+        del self.deleting[name]
+        return self.disposal.end_deletion()
+
+    cdef int write_batch(self) except -1:
+        if self.unwritten and self.on_mixed is not None:
+            self.on_mixed()
+        return 0

@@ -18,7 +18,7 @@ cdef enum:
 
 cdef class Fanout:
     cdef Backlog backlog
-    cdef list channels           # the topic's own list
+    cdef list channels           # Channel; the topic's own list
     cdef uint64_t fresh_count    # messages whose write is postponed and that are not counted yet
     cdef uint64_t fresh_bytes
     cdef uint64_t fresh_spread   # those of these messages that went to all channels

@@ -3,13 +3,12 @@
 from libc.stdint cimport int64_t, uint64_t
 
 from nsqfast._ext.broker.consumer cimport Client, Consumer
-from nsqfast._ext.broker.end_of_turn cimport PutOff, Release
+from nsqfast._ext.broker.end_of_turn cimport PutOff, Release, TopicStorage
 from nsqfast._ext.broker.topic cimport Topic
 from nsqfast._ext.core.budget cimport Budget
 from nsqfast._ext.core.busy_poll cimport BusyPoll
 from nsqfast._ext.core.heap cimport Timers
 from nsqfast._ext.core.settings cimport Settings
-from nsqfast._ext.disk.backlog cimport Storage
 from nsqfast._ext.disk.syncer cimport Syncer
 
 
@@ -20,11 +19,11 @@ cdef class Registry:
     cdef readonly bint closing
     cdef public bint is_draining     # new messages are refused, as nsqfast.nsqd.drain wants
     cdef public object on_change     # ("topic+", "topic-", "channel+" or "channel-", topic, channel or None)
-    cdef public object tls_context   # for later upgrades of connections; None = no TLS
-    cdef public object authorizer    # (session, secret, callback): asks the auth servers; None = there are none
+    cdef public object tls_context   # for later upgrades to TLS; None = there are none
+    cdef public object authorizer    # (client, secret, callback): asks for its permissions; None = nobody needs any
     cdef public object on_turn       # asks the loop to call flush() at the end of this turn
-    cdef Storage storage
-    cdef dict topic_by_name
+    cdef TopicStorage storage
+    cdef dict topic_by_name          # name -> Topic
     cdef list names                  # of the topics, sorted
     cdef set connected               # clients
     cdef list written                # those with output from this turn

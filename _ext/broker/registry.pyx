@@ -34,7 +34,7 @@ cdef class Registry:
         self.timers = Timers()
         self.syncer = Syncer()
         self.syncer.on_pending = self.ask_sync
-        self.storage = Storage(self.settings, self.syncer, self.timers)
+        self.storage = TopicStorage(self.settings, self.syncer, self.timers)
         self.storage.on_mixed = self.write_batch
         self.topic_by_name = {}
         self.names = []
@@ -57,8 +57,8 @@ cdef class Registry:
         """Return the topic of that (valid) name, created if need be."""
         cdef Topic topic = self.topic_by_name.get(name)
         if topic is None:
-            if name in self.storage.disposal.deleting:
-                self.storage.disposal.deleting[name].finish_deletion()
+            if name in self.storage.deleting:
+                (<Topic> self.storage.deleting[name]).finish_deletion()
             topic = Topic(name, self.storage, self.changed, self.last_left)
             topic.exiting = self.closing
             self.topic_by_name[name] = topic
@@ -436,6 +436,8 @@ cdef class Registry:
         failed_before = self.syncer.failed_ticket
         shutdown = Shutdown(self.storage, self.topics(), on_progress)
         lost = shutdown.run()
+        for topic in list(self.storage.deleting.values()):
+            (<Topic> topic).finish_deletion()
         self.storage.disposal.finish()
         self.syncer.close()
         forget_folder()

@@ -7,7 +7,7 @@ from nsqfast._ext.disk.backlog cimport Storage
 
 cdef class Shutdown:
     cdef Storage storage
-    cdef list topics
+    cdef list topics                # Topic
     cdef object on_progress         # (number of queues, those synced, those closed), called often; or None
     cdef Py_ssize_t count           # number of queues
     cdef Py_ssize_t synced_count    # those whose content is on disk

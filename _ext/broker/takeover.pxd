@@ -18,7 +18,7 @@ cdef enum Progress:
 cdef class Takeover:
     cdef Backlog backlog         # the topic's own, as are the next two
     cdef Ring deferred
-    cdef list channels
+    cdef list channels           # Channel; the topic's own list
     cdef Delivery **batch        # NULL = nothing is left
     cdef int count               # of the batch; 0 = there is none
     cdef Py_ssize_t place        # the channels before this one have the batch

@@ -3,12 +3,13 @@
 from libc.stdint cimport int64_t, uint64_t
 
 from nsqfast._ext.broker.consumer cimport Waiter
+from nsqfast._ext.broker.end_of_turn cimport TopicStorage
 from nsqfast._ext.broker.fanout cimport Fanout
 from nsqfast._ext.broker.takeover cimport Takeover
 from nsqfast._ext.core.guid cimport GuidFactory
 from nsqfast._ext.core.message cimport Message
 from nsqfast._ext.core.ring cimport Ring
-from nsqfast._ext.disk.backlog cimport Queue, Storage
+from nsqfast._ext.disk.backlog cimport Queue
 from nsqfast._ext.disk.flush cimport Flush
 
 
@@ -29,15 +30,15 @@ cdef class Topic(Queue):
     cdef readonly uint64_t message_count
     cdef readonly uint64_t message_bytes
     cdef bytes name_bytes
-    cdef Storage storage
+    cdef TopicStorage storage
     cdef GuidFactory guid
     cdef Ring deferred           # Delivery * of deferred messages that wait for a first channel
-    cdef list channel_list
+    cdef list channel_list       # Channel, in the order of creation
     cdef Fanout fanout
     cdef Takeover takeover       # of the backlog, by the channels
     cdef bint has_unwritten      # a write was postponed; the topic is in the storage's list
-    cdef list waiters            # publishers of these messages
-    cdef dict channel_by_name
+    cdef list waiters            # Waiter: those who published these messages
+    cdef dict channel_by_name    # name -> Channel
     cdef object on_change        # ("channel+" or "channel-", topic name, channel name)
     cdef object on_last_left     # called with the name when an ephemeral topic lost its last channel
 
@@ -48,6 +49,7 @@ cdef class Topic(Queue):
     cdef int delete(self) except -1
     cdef int delete_some(self) except -1
     cdef int delete_last(self) except -1
+    cdef int finish_deletion(self) except -1
     cdef int refuse_if_exiting(self) except -1
     cdef bint add(self, const char *body, Py_ssize_t size, int64_t defer_ms, int64_t wall, int64_t monotonic,
                  bint is_spread, bint is_alone) except -1

@@ -1,7 +1,8 @@
 from collections.abc import Callable
 
 from nsqfast._ext.broker.channel import Channel
-from nsqfast._ext.disk.backlog import Queue, Storage
+from nsqfast._ext.broker.end_of_turn import TopicStorage
+from nsqfast._ext.disk.backlog import Queue
 
 class Topic(Queue):
     name: str
@@ -15,7 +16,7 @@ class Topic(Queue):
     def __init__(
         self,
         name: str,
-        storage: Storage,
+        storage: TopicStorage,
         on_change: Callable[[str, str, str | None], None],
         on_last_left: Callable[[str], None],
     ) -> None: ...
@@ -24,7 +25,6 @@ class Topic(Queue):
     def find_channel(self, name: str) -> Channel | None: ...
     def channels(self) -> list[Channel]: ...
     def delete_channel(self, name: str) -> None: ...
-    def finish_deletion(self) -> None: ...
     def await_channels(self) -> None: ...
     def have_channels(self) -> None: ...
     def pause(self) -> None: ...

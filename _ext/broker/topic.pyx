@@ -34,7 +34,7 @@ cdef enum:
 cdef class Topic(Queue):
     """The registry creates it and learns of changes through the two callables."""
 
-    def __init__(self, str name, Storage storage, object on_change, object on_last_left):
+    def __init__(self, str name, TopicStorage storage, object on_change, object on_last_left):
         self.name = name
         self.name_bytes = name.encode()
         self.ephemeral = is_ephemeral(name)
@@ -412,7 +412,7 @@ cdef class Topic(Queue):
         self.storage.disposal.add_ring(self.deferred.take_all())
         self.takeover.drop()
         self.backlog.delete_files()
-        self.storage.disposal.deleting[self.name] = self
+        self.storage.begin_deletion(self.name, self)
         return self.delete_some()
 
     cdef int delete_some(self) except -1:
@@ -421,7 +421,7 @@ cdef class Topic(Queue):
             self.delete_last()
             if is_spent(&budget, DELETE_UNITS) and self.channel_list:
                 return self.storage.timers.arm(self, monotonic_ns())
-        return self.storage.disposal.note_deleted(self.name)
+        return self.storage.end_deletion(self.name)
 
     cdef int delete_last(self) except -1:
         cdef Channel channel = self.channel_list.pop()
@@ -430,12 +430,12 @@ cdef class Topic(Queue):
         self.on_change("channel-", self.name, channel.name)
         return 0
 
-    def finish_deletion(self):
+    cdef int finish_deletion(self) except -1:
         """Delete the rest, before another topic gets the name or the process ends."""
         self.storage.timers.disarm(self)
         while self.channel_list:
             self.delete_last()
-        self.storage.disposal.note_deleted(self.name)
+        return self.storage.end_deletion(self.name)
 
     # -- figures -------------------------------------------------------------------------------------------------------
 

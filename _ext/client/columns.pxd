@@ -14,7 +14,7 @@ cdef class Columns:
     cdef WriteBuffer attempts       # uint16
     cdef WriteBuffer identities     # 16 bytes
     cdef WriteBuffer sources        # uint16, index into `connections`
-    cdef readonly list connections
+    cdef readonly list connections  # that these messages came over, each once
     cdef object last_connection
     cdef uint16_t source            # index of `last_connection`
 

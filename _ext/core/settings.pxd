@@ -21,4 +21,4 @@ cdef class Settings:
     cdef readonly bint has_histogram    # the time from publish to FIN is counted since the start
     cdef readonly bint is_topology_aware
     cdef readonly bint is_durable       # an OK promises that the message is on disk
-    cdef readonly object options        # all of them, for what happens once per connection
+    cdef readonly object options        # all of them; slower, so not for what is done per message

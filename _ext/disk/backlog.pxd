@@ -48,9 +48,6 @@ cdef class Storage:
     cdef SyncTick tick
     cdef SyncEnd sync_end
     cdef Disposal disposal
-    cdef list unwritten          # topics that postponed a write in this turn
-    cdef list uncounted          # (ticket, topic, its counts) of messages that wait for an fsync
-    cdef object on_mixed         # does the postponed writes; None without a registry
 
     cdef int write_batch(self) except -1
 

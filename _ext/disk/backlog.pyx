@@ -141,13 +141,9 @@ cdef class Storage:
         self.sync_end = SyncEnd(timers, syncer)
         self.tick = SyncTick(timers, settings.sync_timeout_ns, self.sync_end)
         self.disposal = Disposal(timers, syncer)
-        self.unwritten = []
-        self.uncounted = []
 
     cdef int write_batch(self) except -1:
-        """Do the postponed writes, before a write that must not fail together with them."""
-        if self.unwritten and self.on_mixed is not None:
-            self.on_mixed()
+        """Do the writes that a subclass postponed, before one that must not fail together with them."""
         return 0
 
 

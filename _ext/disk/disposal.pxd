@@ -16,12 +16,12 @@ cdef class Disposal(Timed):
     cdef list queues             # of messages in flight
     cdef list heaps              # of deferred messages
     cdef list callbacks          # for the moment when no file is left to be removed
-    cdef dict deleting           # name -> topic whose channels are still being deleted
+    cdef Py_ssize_t deletion_count   # deletions that go on in later turns, and then have files to be removed
 
     cdef int add_ring(self, Ring ring) except -1
     cdef int add_queue(self, InFlightQueue queue) except -1
     cdef int add_heap(self, DeadlineHeap heap) except -1
-    cdef int note_deleted(self, str topic) except -1
+    cdef int end_deletion(self) except -1
     cpdef int begin(self) except -1
     cdef int when_removed(self, object callback) except -1
     cdef bint remove_some(self, Budget *budget) except -1

@@ -19,7 +19,6 @@ cdef class Disposal(Timed):
         self.queues = []
         self.heaps = []
         self.callbacks = []
-        self.deleting = {}
         syncer.on_removable = self.begin
 
     cdef int add_ring(self, Ring ring) except -1:
@@ -42,9 +41,9 @@ cdef class Disposal(Timed):
             self.begin()
         return 0
 
-    cdef int note_deleted(self, str topic) except -1:
-        """All its channels are deleted."""
-        del self.deleting[topic]
+    cdef int end_deletion(self) except -1:
+        """All files of one of them were added."""
+        self.deletion_count -= 1
         return self.begin()
 
     cpdef int begin(self) except -1:
@@ -61,7 +60,7 @@ cdef class Disposal(Timed):
 
     cdef int when_removed(self, object callback) except -1:
         """Call callback() once the files of everything emptied or deleted so far are gone."""
-        if self.syncer.removable or self.deleting:
+        if self.syncer.removable or self.deletion_count:
             self.callbacks.append(callback)
         else:
             callback()
@@ -77,7 +76,7 @@ cdef class Disposal(Timed):
             if not self.syncer.remove_some(prefix, paths, budget):
                 removable[prefix] = paths
                 return False
-        if self.deleting:
+        if self.deletion_count:
             return True     # their files will be added
         callbacks, self.callbacks = self.callbacks, []
         for callback in callbacks:
@@ -103,8 +102,6 @@ cdef class Disposal(Timed):
     cdef int finish(self) except -1:
         """Free what is left, at the end of the process."""
         cdef Budget endless = Budget(0, INT64_MAX)
-        for topic in list(self.deleting.values()):
-            topic.finish_deletion()
         self.timers.disarm(self)
         for prefix in list(self.syncer.removable):
             self.syncer.remove_now(prefix)

@@ -40,7 +40,7 @@ _MARK = re.compile(
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    """Add what stands elsewhere, and leave out pictures that no page shows."""
+    """Add what stands elsewhere."""
     for name in PAGES:
         if (ROOT / name).exists():
             files.append(File.generated(config, name, abs_src_path=str(ROOT / name)))
@@ -49,9 +49,6 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     for path in sorted(linked):
         if not path.startswith("docs/") and is_copied(path):
             files.append(File.generated(config, path, abs_src_path=str(ROOT / path)))
-    for file in list(files.media_files()):
-        if file.src_uri.startswith("screenshots/") and f"docs/{file.src_uri}" not in linked:
-            files.remove(file)
     return files
 
 

@@ -278,8 +278,9 @@ class Server:
             await self._statsd.stop()
         await self.lookup.stop()
         self._close_listener("TCP", self.tcp_address)
-        for client in self.registry.clients():
-            client.abort()
+        connection: Connection
+        for connection in self.registry.clients():
+            connection.abort()
         if self.auth is not None:
             await self.auth.close()
         self._close_listener("HTTP", self.http_address)

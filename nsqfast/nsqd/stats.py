@@ -133,8 +133,8 @@ def _producers(registry: Registry, wanted: Filter) -> Iterator[dict[str, Any] | 
 
 def _each_producer(registry: Registry, wanted: Filter) -> Iterator[dict[str, Any] | None]:
     """Yields None now and then, if many connections publish nothing: a part of a turn may end there."""
-    for number, client in enumerate(registry.clients()):
-        session = client.session
+    for number, connection in enumerate(registry.clients()):
+        session: Session | None = connection.session
         if session is not None and session.pub_counts():
             yield client_stats(session, wanted.topic)
         elif number % SMALL_COUNT == 0:

@@ -1,5 +1,7 @@
 """A real Chromium for each session, and a page of its own for each test that fails when something is amiss in it.
 
+Without Chromium (`apt install chromium`) all are skipped.
+
 What fails a test: an error in the console, an exception of a script, a violation of the content security policy, a
 request to another host.
 """

@@ -1,6 +1,9 @@
-"""`make screenshots`: every page and dialog of nsqadmin at two widths in two themes, into docs/screenshots.
+"""`make screenshots`: every page and dialog of nsqadmin at two widths in two themes.
 
     python tests/admin_ui/screenshots.py [NAME ...]
+
+Those that a document shows go to docs/screenshots, which has no others; all others go to build/screenshots. Each says
+in itself which version it is of (tests/source/test_screenshots.py). It needs Chromium: `apt install chromium`.
 
 What is taken is listed in tests/support/admin_ui_pages.py and admin_ui_sites.py; clusters are made up by
 tests/support/admin_cluster.py.
@@ -15,19 +18,22 @@ from collections.abc import Collection
 from pathlib import Path
 
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 from playwright.sync_api import Browser, Page, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
+from nsqfast import __version__  # noqa: E402
 from support.access import write_users  # noqa: E402
 from support.admin_cluster import AT, example_cluster, example_entries, example_problems  # noqa: E402
 from support.admin_history import fill_history  # noqa: E402
 from support.admin_pages import AdminPages  # noqa: E402
 from support.admin_ui_pages import DIALOGS, PAGES  # noqa: E402
 from support.admin_ui_sites import SITES  # noqa: E402
+from support.screenshots import FOLDER, list_shown  # noqa: E402
 
-FOLDER = ROOT / "docs" / "screenshots"
+OTHERS = ROOT / "build" / "screenshots"
 WIDTHS = (1300, 375)
 THEMES = ("light", "dark")
 CONTEXT = {"reduced_motion": "reduce", "timezone_id": "UTC", "locale": "en-GB"}
@@ -61,13 +67,18 @@ def pick_colours(picture: Image.Image) -> list[tuple[int, int, int]]:
     return list(found.values())[:COLOURS]
 
 
-def save(picture: bytes, path: Path) -> None:
+def save(picture: bytes, name: str) -> None:
     """With a palette of the most frequent colours, which is a fifth of the size."""
     with Image.open(io.BytesIO(picture)) as whole:
         cut = whole.convert("RGB").crop((0, 0, whole.width, min(whole.height, HEIGHT_MAX)))
     palette = Image.new("P", (1, 1))
     palette.putpalette([part for colour in pick_colours(cut) for part in colour])
-    cut.quantize(palette=palette, dither=Image.Dither.NONE).save(path, optimize=True)
+    info = PngInfo()
+    info.add_text("Software", f"nsqfast {__version__}")
+    folder = FOLDER if name in list_shown() else OTHERS
+    cut.quantize(palette=palette, dither=Image.Dither.NONE).save(
+        folder / name, optimize=True, pnginfo=info
+    )
 
 
 def shoot(page: Page, name: str, *, full_page: bool = True, is_odd: bool = False) -> None:
@@ -79,7 +90,7 @@ def shoot(page: Page, name: str, *, full_page: bool = True, is_odd: bool = False
                 continue
             page.emulate_media(color_scheme=theme)
             picture = page.screenshot(full_page=full_page, animations="disabled")
-            save(picture, FOLDER / f"{name}-{width}-{theme}.png")
+            save(picture, f"{name}-{width}-{theme}.png")
 
 
 def take(page: Page, url: str, name: str) -> None:
@@ -151,7 +162,7 @@ def main(given: list[str]) -> int:
     if program is None:
         print("no Chromium: apt install chromium", file=sys.stderr)
         return 1
-    FOLDER.mkdir(parents=True, exist_ok=True)
+    OTHERS.mkdir(parents=True, exist_ok=True)
     names = given or ALL
     example = AdminPages(
         example_cluster(),
@@ -171,7 +182,7 @@ def main(given: list[str]) -> int:
         if "login" in names:
             take_login(browser)
         browser.close()
-    print(f"{len(names)} pages and dialogs in {FOLDER}")
+    print(f"{len(names)} pages and dialogs in {OTHERS}, what documents show in {FOLDER}")
     return 0
 
 

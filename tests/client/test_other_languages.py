@@ -1,7 +1,7 @@
 """The consumers in Go, Node and Rust in examples/: built as their first lines say, and run against nsqfast-nsqd.
 
-What is built stays in build/examples. A language is skipped where its programs are missing, or its packages cannot be
-reached.
+What is built stays in build/examples. A language is skipped where its programs (go, npm, cargo) are missing, or its
+packages cannot be reached.
 """
 
 import os
@@ -20,7 +20,7 @@ from support.programs import EXAMPLES, Program, left, publish
 from support.server import ROOT, Server, program, start_nsqd, start_nsqlookupd
 from support.web import get, post, topic_stats
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
 
 BUILT = ROOT / "build" / "examples"
 UNREACHABLE = re.compile(

@@ -1,4 +1,8 @@
-"""Whole programs as users write them, in `programs/`: they get real requests and signals, and have exact types."""
+"""Whole programs as users write them, in `programs/`: they get real requests and signals, and have exact types.
+
+They were written against docs/CLIENT.md alone. pyright checks their types as users do; it needs `node`, and is skipped
+without it.
+"""
 
 import json
 import os

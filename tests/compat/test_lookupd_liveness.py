@@ -11,7 +11,7 @@ from support.web import get, post
 pytestmark = pytest.mark.slow
 
 SHORT_S = 0.5
-SECONDS_MAX = 10.0
+SECONDS_MAX = 20.0  # the defaults are 45 s and more
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_inactive(start):
         node.register("t", "c")
         assert producers(lookupd.http, "t") == [node.remote]
         wait_until(lambda: producers(lookupd.http, "t") == [])
-        assert SHORT_S * 0.95 <= time.monotonic() - begun < SHORT_S + 4
+        assert SHORT_S * 0.95 <= time.monotonic() - begun < SECONDS_MAX
         # Hidden, not forgotten: names stay, REGISTER does not bring it back, PING does.
         assert nodes(lookupd.http) == []
         assert topics(lookupd.http) == ["t"]
@@ -66,6 +66,6 @@ def test_a_tombstone_expires(start):
         assert producers(lookupd.http, "t") == []
         assert nodes(lookupd.http)[0]["topics"] == {"t": True}
         wait_until(lambda: producers(lookupd.http, "t") == [node.remote])
-        assert SHORT_S * 0.95 <= time.monotonic() - begun < SHORT_S + 4
+        assert SHORT_S * 0.95 <= time.monotonic() - begun < SECONDS_MAX
         assert nodes(lookupd.http)[0]["topics"] == {"t": False}
         assert get(lookupd.http, "/debug").json()["topic:t:"][0]["tombstoned"] is True

@@ -1,4 +1,9 @@
-"""The image and the compose file: what linters say, and that the cluster which they describe works."""
+"""The image and the compose file: what linters say, and that the cluster which they describe works.
+
+Linters that are missing are skipped, in the other files of this folder, too. `pip install --group deploy`,
+`apt install systemd man-db mandoc logrotate` and kustomize (`go install sigs.k8s.io/kustomize/kustomize/v5@latest`, or
+kubectl) bring them all.
+"""
 
 import json
 import re

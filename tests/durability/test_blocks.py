@@ -2,6 +2,10 @@
 
 Every block write and flush of a workload is logged; then the disk is rebuilt as a power cut might have left it, mounted
 as after a reboot, and opened by the broker. `make trust` has all workloads on all file systems.
+
+They need root, loop devices, /dev/fuse, a C compiler and `apt install fuse3 libfuse3-dev pkg-config xfsprogs
+btrfs-progs`; where something is missing they are skipped with one line. NSQFAST_BLOCK_STATES=100 has more states per
+workload, NSQFAST_SEED repeats a run.
 """
 
 import os

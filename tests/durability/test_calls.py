@@ -2,6 +2,11 @@
 
 Every workload is run under a recorder of the calls that change files. For each boundary between two calls the folder
 is rebuilt as kill -9 or a power cut may leave it (crash/states.py), opened by the broker, and emptied.
+
+Here and in the other files of this folder `make trust` runs all (marker trust), and all other runs a few;
+docs/GUARANTEES.md says what they are. These need a C compiler and mount namespaces, the control also strace and Go's
+nsqd; where something is missing they are skipped with one line. NSQFAST_SEED repeats a run, NSQFAST_CRASH_STATES says
+how many states per workload.
 """
 
 import os

@@ -5,7 +5,17 @@
     run.py --replay TARGET FILE ...                    once each, in the release build
     run.py --again TARGET FILE ...                     once each, under the sanitizers
 
-A folder has corpus/TARGET, which the next run goes on with, findings/TARGET-*, and logs/TARGET.log.
+A folder (build/fuzz) has corpus/TARGET, which the next run goes on with, findings/TARGET-*, and logs/TARGET.log.
+
+`make fuzz ARGS='--seconds 600 session diskqueue'` needs clang (`apt install clang`) and installs atheris. It compiles
+_ext/ with coverage, both sanitizers and the debug assertions into build/fuzz, beside the release build.
+`make fuzz-smoke`, which CI runs, has the same sanitizers but not libFuzzer: its inputs go by coverage, which differs
+with threads and addresses, and a commit that passed would fail another time by luck. Looking for the new is the part of
+`make fuzz`. RESULTS.md says what the long runs gave.
+
+A finding: `.venv/bin/python tests/fuzz/run.py --replay TARGET FILE`, or for a sanitizer's report
+`make fuzz ARGS='--again TARGET FILE'`. Then a test that fails in the folder of what is wrong, the fix, and the input
+among FOUND of test_targets.py if it is short.
 """
 
 import argparse

@@ -1,4 +1,9 @@
-"""What the fuzzer begins with, and what it found once, on this build."""
+"""What the fuzzer begins with, and what it found once, on this build.
+
+A target is a module of targets/: `check(data)` raises for any input that shows a fault, `seeds()` are where a fuzzer
+begins, `WORDS` its dictionary. A check holds a property (any cut gives the same, a naive reading in tests/models gives
+the same, nothing vanishes, no traceback in the log), not just that nothing crashes.
+"""
 
 from importlib import import_module
 from pathlib import Path

@@ -1,4 +1,9 @@
-"""Tests of wheels run for each wheel, and are skipped where none was made."""
+"""Tests of wheels run for each wheel, and are skipped where none was made (`make wheels`, `.ci/wheels/build.py`).
+
+They say what may be in one, and which file is missing: one that is no source needs a place in MANIFEST.in (sdist) or
+`[tool.setuptools.package-data]` (wheel). `make wheel-test` runs others against the wheels in dist/, without compiler
+and checkout, `make wheel-extras` installs each extra alone.
+"""
 
 import sys
 

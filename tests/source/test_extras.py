@@ -116,20 +116,15 @@ class Reader(ast.NodeVisitor):
         self._add(node)
 
     def _add(self, node):
-        for module, names in read_python_imports(ast.unparse(node), self.package):
-            for name in [module, *(f"{module}.{each}" for each in names)]:
-                self.edges.append(Edge(name, self._extra, self._is_optional))
+        for name in sorted(read_python_imports(ast.unparse(node), self.package)):
+            self.edges.append(Edge(name, self._extra, self._is_optional))
 
 
 def read_edges(path):
     text = path.read_text(encoding="utf-8")
     package, module = name_package_and_module(path)
     if path.suffix != ".py":
-        return [
-            Edge(name, "", is_optional=False)
-            for source, names in read_cython_imports(text)
-            for name in [source, *(f"{source}.{each}" for each in names)]
-        ]
+        return [Edge(name, "", is_optional=False) for name in sorted(read_cython_imports(text))]
     reader = Reader(module if path.name == "__init__.py" else package)
     reader.visit(ast.parse(text))
     return reader.edges

@@ -1,158 +1,136 @@
-"""Imports point downwards: a module may use only what stands before it in docs/ARCHITECTURE.md."""
+"""Imports point one way: along docs/ARCHITECTURE.md from package to package, and nowhere in a circle."""
 
 import re
-from collections.abc import Iterable
+from graphlib import CycleError, TopologicalSorter
 
 import pytest
 
-from support.imports import (
-    ROOT,
-    Import,
-    list_package_sources,
-    name_package_and_module,
-    read_cython_imports,
-    read_imports,
-    read_python_imports,
+from support import imports
+from support.imports import ROOT
+
+# Rooms of a broker. What stands in those above has names of plain words, such as Next and Loop; no broker has it.
+ROOMS = ("core", "protocol", "disk", "broker", "server")
+CLASS = re.compile(r"^cdef class (\w+)", re.MULTILINE)
+UNTYPED = re.compile(
+    r"^    cdef (?:public |readonly )?(list|dict|set|tuple|object) (\w+) *(#.*)?$", re.MULTILINE
 )
-
-MAP = ROOT / "docs" / "ARCHITECTURE.md"
-PACKAGE_LAYERS = ROOT / "docs" / "LAYERS.md"
+NO_CODE = re.compile(r'"""[\s\S]*?"""|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|#.*')
 
 
-def read_map(text: str) -> list[str]:
-    """The dotted names of the first indented block, in its order: a package, then what it holds."""
-    block = re.search(r"(?:^ {4}.*\n)+", text, re.MULTILINE)
-    assert block, "no list of layers"
-    names, package = [], ""
-    for line in block[0].splitlines():
-        words = line.split()
-        if line[4] != " ":
-            package = words.pop(0)
-        names += [f"{package}.{word}" for word in words]
-    return names
+def read_order():
+    """The packages of the map's first block: a line has what they are in, then their names."""
+    text = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    lines = re.search(r"(?:^ {4}.*\n)+", text, re.MULTILINE)[0].splitlines()
+    return [f"{parent}.{name}" for parent, *names in map(str.split, lines) for name in names]
 
 
-# Left of another means below it. A package (nsqfast.net) is one entry; inside it imports are free. The package itself
-# stands above all: it exports what the client has.
-LAYERS = [*read_map(MAP.read_text(encoding="utf-8")), "nsqfast"]
-RANKS = {name: rank for rank, name in enumerate(LAYERS)}
+def make_graph(used):
+    """Which of these modules each of them imports."""
+    graph = {}
+    for importer, names in used.items():
+        targets = {name if name in used else name.rpartition(".")[0] for name in names}
+        graph[importer] = (targets & used.keys()) - {importer}
+    return graph
 
 
-def layer_of(module: str) -> str | None:
-    """The entry of LAYERS a dotted module name belongs to; None for somebody else's module."""
-    parts = module.split(".")
-    if parts[0] != "nsqfast":
-        return None
-    if parts[1:2] == ["_ext"]:
-        # A room itself holds nothing to import.
-        return ".".join(parts[:4]) if len(parts) > 3 else None
-    return ".".join(parts[:2])
+def name_package(module):
+    """nsqfast.net, or nsqfast._ext.core; nsqfast.errors for a module that stands in none."""
+    return ".".join(module.split(".")[: 3 if module.startswith("nsqfast._ext.") else 2])
 
 
-def targets(module: str, names: list[str]) -> set[str]:
-    """What `from module import names` reaches: a name may be a module of its own."""
-    whole = layer_of(module)
-    layers = {
-        layer_of(f"{module}.{name}")
-        for name in names
-        if module == "nsqfast" or module.startswith("nsqfast._ext.")
-    } or {whole}
-    return {layer if layer in RANKS else whole for layer in layers} - {None}
-
-
-def find_layers(imports: Iterable[Import]) -> set[str]:
-    """Return the entries of LAYERS that these imports reach."""
-    return {layer for module, names in imports for layer in targets(module, names)}
-
-
-def upward(own: str, used: set[str]) -> list[str]:
-    unknown = ({own} | used) - RANKS.keys()
-    assert not unknown, f"{sorted(unknown)} (seen in {own}) has no place in {MAP.name} yet"
-    return sorted(name for name in used if RANKS[name] > RANKS[own])
-
-
-@pytest.mark.parametrize(
-    "path", list_package_sources(), ids=lambda path: str(path.relative_to(ROOT))
-)
-def test_imports_point_down(path):
-    own = layer_of(name_package_and_module(path)[1])
-    assert upward(own, find_layers(read_imports(path))) == []
-
-
-@pytest.mark.parametrize(
-    ("own", "text", "expected"),
-    [
-        ("nsqfast.net", "from nsqfast.nsqd.server import Server", ["nsqfast.nsqd"]),
-        ("nsqfast.net", "from nsqfast import nsqd, errors", ["nsqfast.nsqd"]),
-        ("nsqfast.net", "def f():\n    import nsqfast.tools.demo", ["nsqfast.tools"]),
-        ("nsqfast.net", "from ..nsqd import server", ["nsqfast.nsqd"]),
-        (
-            "nsqfast.errors",
-            "from nsqfast._ext.core.ring import Ring",
-            ["nsqfast._ext.core.ring"],
-        ),
-        ("nsqfast.nsqd", "from nsqfast._ext.server import session\nimport asyncio", []),
-        ("nsqfast.client", "from nsqfast import errors, NSQ_VERSION", ["nsqfast"]),
-        ("nsqfast", "def f():\n    from nsqfast.client import Producer", []),
-    ],
-)
-def test_finds_upward_imports_of_python(own, text, expected):
-    assert upward(own, find_layers(read_python_imports(text, own))) == expected
-
-
-CHANNEL, TOPIC = "nsqfast._ext.broker.channel", "nsqfast._ext.broker.topic"
-RING, HEAP = "nsqfast._ext.core.ring", "nsqfast._ext.core.heap"
-BACKLOG = "nsqfast._ext.disk.backlog"
-
-
-@pytest.mark.parametrize(
-    ("own", "text", "expected"),
-    [
-        (RING, f"from {CHANNEL} cimport Channel, nsq_x", [CHANNEL]),
-        (RING, "from nsqfast._ext.broker cimport topic", [TOPIC]),
-        (RING, "from nsqfast._ext.core cimport (\n    heap,\n    ring,\n)", [HEAP]),
-        (RING, "cdef f():\n    from nsqfast.logs import log", ["nsqfast.logs"]),
-        (RING, f"cimport {BACKLOG} as b\nimport os", [BACKLOG]),
-        (TOPIC, f"from {CHANNEL} cimport Channel\nfrom libc.stdint cimport *", []),
-    ],
-)
-def test_finds_upward_imports_of_cython(own, text, expected):
-    assert upward(own, find_layers(read_cython_imports(text))) == expected
-
-
-def test_a_module_without_a_layer_is_an_error():
-    with pytest.raises(AssertionError, match="no place in"):
-        upward("nsqfast.novelty", set())
-
-
-def test_the_map_names_what_there_is():
-    compiled = {
-        f"nsqfast._ext.{path.parent.name}.{path.stem}" for path in ROOT.glob("_ext/*/*.pxd")
+def find_upward(graph, order):
+    """What a package reaches above it: directly, or through modules that stand in none."""
+    places = {
+        name: order.index(name_package(name)) for name in graph if name_package(name) in order
     }
-    assert {name for name in LAYERS if name.startswith("nsqfast._ext.")} == compiled
+    found = []
+    for module, place in places.items():
+        reached, waiting = set(), [module]
+        while waiting:
+            new = graph[waiting.pop()] - reached
+            reached |= new
+            waiting += new - places.keys()
+        found += [f"{module}: {name}" for name in sorted(reached) if places.get(name, -1) > place]
+    return found
 
 
-def test_inside_a_package_imports_point_left():
-    layers = read_map(PACKAGE_LAYERS.read_text(encoding="utf-8"))
-    ranks = {module: rank for rank, module in enumerate(layers)}
-    modules, wrong = set(), []
-    for path in list_package_sources():
-        package, module = name_package_and_module(path)
-        if path.suffix != ".py" or path.name == "__init__.py":
-            continue
-        modules.add(module)
-        reached = {
-            name
-            for source, names in read_imports(path)
-            for name in [source, *(f"{source}.{name}" for name in names)]
-        }
-        wrong += [
-            f"{module} imports {other}"
-            for other in sorted(reached & ranks.keys())
-            if other.rpartition(".")[0] == package and ranks[other] >= ranks.get(module, -1)
-        ]
-    assert wrong == []
-    packages = [module.rpartition(".")[0] for module in modules]
-    assert {module for module in modules if packages.count(module.rpartition(".")[0]) > 1} == set(
-        layers
+def find_types(text, types):
+    """Which of these the code names, or an untyped field: it says in its name or its comment what it holds."""
+    fields = " ".join(f"{name} {comment}" for _, name, comment in UNTYPED.findall(text))
+    said = set(re.findall(r"[a-z]+", fields.lower()))
+    code = set(re.findall(r"\w+", NO_CODE.sub("", text)))
+    return {name for name in types if name in code or said & {name.lower(), f"{name.lower()}s"}}
+
+
+@pytest.fixture(scope="module")
+def graph():
+    """A .pyx, its .pxd and its .pyi are one module."""
+    used = {}
+    others = [*ROOT.glob("_ext/*/*.pyi"), *(ROOT / "benchmarks").rglob("*.py")]
+    for path in [*imports.list_package_sources(), *others]:
+        _, module = imports.name_package_and_module(path)
+        used.setdefault(module, set()).update(imports.read_imports(path))
+    return make_graph(used)
+
+
+def test_packages_import_what_stands_before_them(graph):
+    assert find_upward(graph, read_order()) == []
+    inside = [name for name in graph if name.startswith("nsqfast.") and name.count(".") > 1]
+    assert sorted({name_package(name) for name in inside}) == sorted(read_order())
+    # The package itself stands above all, although Python runs it first.
+    own = [name for name in graph if name.startswith("nsqfast.")]
+    assert [name for name in own if "nsqfast" in graph[name]] == []
+
+
+def test_imports_make_no_circle(graph):
+    TopologicalSorter(graph).prepare()  # CycleError names one
+
+
+def test_no_room_of_a_broker_has_objects_of_a_room_above():
+    above, found = set(), []
+    for room in reversed(ROOMS):
+        texts = {path: path.read_text() for path in (ROOT / "_ext" / room).glob("*.p[yx][xd]")}
+        found += [(path.name, types) for path in texts if (types := find_types(texts[path], above))]
+        above |= {name for text in texts.values() for name in CLASS.findall(text)}
+    assert found == []
+
+
+def test_fields_say_what_they_hold():
+    texts = {path.name: path.read_text() for path in ROOT.glob("_ext/*/*.pxd")}
+    fields = [(name, *field) for name, text in texts.items() for field in UNTYPED.findall(text)]
+    assert [field for field in fields if field[1] != "object" and not field[3]] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("    cdef list late  # topics that postponed a write", {"Topic"}),
+        ("    cdef public object last_channel", {"Channel"}),
+        ("    (<Topic> other).write()", {"Topic"}),
+        ('    """A Topic."""\n    cdef int count  # of topics\n    name = "Topic"', set()),
+    ],
+)
+def test_finds_types(text, found):
+    assert find_types(text, {"Topic", "Channel"}) == found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import p.b.c as other",
+        "from ..b import c",
+        "if TYPE_CHECKING:\n    from p.b.c import Thing",
+        "from ..b.c import Thing",
+        "cimport p.b.c as other",
+        "from p.b cimport (\n    c,\n    d,\n)",
+    ],
+)
+def test_finds_imports_and_what_is_reached_through_them(text):
+    is_cython = "cimport" in text
+    found = (
+        imports.read_cython_imports(text) if is_cython else imports.read_python_imports(text, "p.a")
     )
+    graph = make_graph({"p.a.x": found, "p.b.c": {"p.top.y"}, "p.top.y": {"p.b.c.Thing"}})
+    assert find_upward(graph, ["p.a", "p.top"]) == ["p.a.x: p.top.y"]
+    with pytest.raises(CycleError):
+        TopologicalSorter(graph).prepare()

@@ -3,71 +3,49 @@
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from support.imports import ROOT
+
+TOO_OLD = (
+    "python3 is Python 3.9.2, 3.11 or newer is needed: apt install python3.11 python3.11-dev python3.11-venv,"
+    " then make PYTHON=python3.11 ..."
+)
+OLD = 'case "$2" in *version_info*) exit 1 ;; *) echo 3.9.2 ;; esac'
+BARE = 'case "$2" in *Python.h* | *ensurepip*) exit 1 ;; esac'
 
 
-@pytest.fixture
-def tools(tmp_path):
-    """A PATH that holds nothing but a shell; `add` puts programs on it."""
-
-    class Tools:
-        def add(self, name, script):
-            program = tmp_path / name
-            program.write_text(f"#!/bin/sh\n{script}\n")
-            program.chmod(0o755)
-
-        def check(self, python="python3", **environment):
-            result = subprocess.run(
-                [shutil.which("sh"), str(ROOT / ".ci" / "check-tools"), python],
-                env={"PATH": str(tmp_path), **environment},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            return result.returncode, result.stderr.splitlines()
-
-    return Tools()
-
-
-def test_no_python(tools):
-    assert tools.check() == (1, ["nsqfast: python3 is missing: apt install python3"])
-
-
-def test_old_python(tools):
-    # Fails the comparison, then prints its version.
-    tools.add("python3", 'case "$2" in *version_info*) exit 1 ;; *) echo 3.9.2 ;; esac')
-    status, lines = tools.check()
-    assert status == 1
-    assert len(lines) == 1
-    assert "Python 3.9.2, 3.11 or newer is needed: apt install python3.11" in lines[0]
-
-
-def test_no_compiler(tools):
-    status, lines = tools.check(sys.executable, CC="no-such-cc -pthread")
-    assert status == 1
-    assert lines == ["nsqfast: no C compiler (no-such-cc): apt install gcc"]
-
-
-def test_no_header_and_no_venv(tools):
-    tools.add("cc", "")
-    tools.add("python3", 'case "$2" in *Python.h* | *ensurepip*) exit 1 ;; esac')
-    assert tools.check(CC="cc") == (
-        1,
-        [
-            "nsqfast: Python.h is missing: apt install python3-dev",
-            "nsqfast: the venv module is missing: apt install python3-venv",
-        ],
+@pytest.mark.parametrize(
+    ("programs", "compiler", "said"),
+    [
+        ({}, "cc", ["python3 is missing: apt install python3"]),
+        ({"python3": OLD}, "cc", [TOO_OLD]),
+        ({"python3": ""}, "cc -pthread", ["no C compiler (cc): apt install gcc"]),
+        (
+            {"python3": BARE, "cc": ""},
+            "cc",
+            [
+                "Python.h is missing: apt install python3-dev",
+                "the venv module is missing: apt install python3-venv",
+            ],
+        ),
+        ({"python3": f'exec {sys.executable} "$@"', "cc": ""}, "cc", []),
+    ],
+)
+def test_what_is_missing(tmp_path, programs, compiler, said):
+    for name, script in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    result = subprocess.run(
+        [shutil.which("sh"), str(ROOT / ".ci" / "check-tools"), "python3"],
+        env={"PATH": str(tmp_path), "CC": compiler},
+        capture_output=True,
+        text=True,
+        check=False,
     )
-
-
-def test_all_there(tools):
-    tools.add("cc", "")
-    tools.add("python3", "")
-    assert tools.check(CC="cc") == (0, [])
+    assert result.stderr.splitlines() == [f"nsqfast: {line}" for line in said]
+    assert result.returncode == bool(said)
 
 
 def test_make_stops_at_what_is_missing(tmp_path):

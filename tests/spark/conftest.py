@@ -1,4 +1,6 @@
-"""One Spark session for all tests; without Java 17 or pyspark the whole folder is skipped."""
+"""One Spark session for all tests; without Java 17 or pyspark the whole folder is skipped. `make test` installs pyspark
+where there is Java, `make spark-matrix` runs this on every PySpark that is supported.
+"""
 
 import logging
 import os

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
+from nsqfast import __version__
 from nsqfast.nsqadmin.access.audit import Entry
 from nsqfast.nsqadmin.live.model import (
     Channel,
@@ -58,7 +59,7 @@ def make_client(number: int = 0, **changes) -> Client:
         "client_id": f"worker-{number}",
         "hostname": f"worker-{number}.example",
         "remote_address": f"10.0.2.{number + 1}:51000",
-        "user_agent": "nsqfast/0.1.0",
+        "user_agent": f"nsqfast/{__version__}",
         "ready_count": 25,
         "in_flight_count": 13,
         "message_count": 120_000,

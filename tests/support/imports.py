@@ -1,15 +1,13 @@
-"""Reads what source files import, in Python and Cython, also under TYPE_CHECKING and inside functions."""
+"""Reads what source files import, in Python and Cython, also under TYPE_CHECKING and inside functions.
+
+`from a import b` is read as a.b: the module a.b, or what is called b in the module a.
+"""
 
 import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-
-# `from a import b, c` is ("a", ["b", "c"]), `import a` is ("a", []).
-Import = tuple[str, list[str]]
-
 CYTHON_IMPORT = re.compile(
     r"^\s*(?:from\s+([\w.]+)\s+c?import\s+(.+)|c?import\s+(.+))", re.MULTILINE
 )
@@ -24,12 +22,8 @@ PACKAGES = {
 
 def list_package_sources() -> list[Path]:
     """Return every source file of the package nsqfast."""
-    files = [
-        *(ROOT / "nsqfast").rglob("*.py"),
-        *(ROOT / "spark_jobs").rglob("*.py"),
-        *ROOT.glob("_ext/*/*.p[yx][xd]"),
-    ]
-    return sorted(files)
+    python = [path for name in ("nsqfast", "spark_jobs") for path in (ROOT / name).rglob("*.py")]
+    return sorted([*python, *ROOT.glob("_ext/*/*.p[yx][xd]")])
 
 
 def name_package_and_module(path: Path) -> tuple[str, str]:
@@ -40,33 +34,33 @@ def name_package_and_module(path: Path) -> tuple[str, str]:
     return package, package if parts[-1] == "__init__" else ".".join(parts)
 
 
-def read_imports(path: Path) -> list[Import]:
-    """Return what a .py, .pyx or .pxd imports."""
+def read_imports(path: Path) -> set[str]:
+    """Return what a .py, .pyi, .pyx or .pxd imports."""
     text = path.read_text(encoding="utf-8")
-    if path.suffix == ".py":
-        return list(read_python_imports(text, name_package_and_module(path)[0]))
-    return list(read_cython_imports(text))
+    if path.suffix in {".py", ".pyi"}:
+        return read_python_imports(text, name_package_and_module(path)[0])
+    return read_cython_imports(text)
 
 
-def read_python_imports(text: str, package: str) -> Iterator[Import]:
-    """Yield what the text of a module imports; relative names are resolved against its package."""
+def read_python_imports(text: str, package: str) -> set[str]:
+    """Return what the text of a module imports; relative names are resolved against its package."""
+    found = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
-            yield from ((name.name, []) for name in node.names)
+            found |= {name.name for name in node.names}
         elif isinstance(node, ast.ImportFrom):
-            above = (
-                package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            )
-            module = ".".join([*above, *([node.module] if node.module else [])])
-            yield module, [name.name for name in node.names]
+            above = package.rsplit(".", node.level - 1)[:1] if node.level else []
+            module = ".".join(filter(None, [*above, node.module]))
+            found |= {f"{module}.{name.name}" for name in node.names}
+    return found
 
 
-def read_cython_imports(text: str) -> Iterator[Import]:
-    """Yield what the text of a .pyx or .pxd imports or cimports."""
+def read_cython_imports(text: str) -> set[str]:
+    """Return what the text of a .pyx or .pxd imports or cimports."""
     # A list in parentheses may run over several lines.
     text = re.sub(r"import\s*\(([^)]*)\)", lambda m: "import " + " ".join(m[1].split()), text)
+    found = set()
     for module, names, plain in CYTHON_IMPORT.findall(text):
-        if module:
-            yield module, re.findall(r"\w+", names)
-        else:
-            yield from ((name, []) for name in re.findall(r"[\w.]+", plain))
+        found |= {f"{module}.{name}" for name in re.findall(r"\w+|\*", names)}
+        found |= set(re.findall(r"[\w.]+", plain))
+    return found

@@ -1,5 +1,9 @@
 """Runs a page of docs/: its commands and programs in their order, and compares what they print with what the page says.
 
+The tests do that in namespaces of their own, which needs root and `unshare`; elsewhere they are skipped with one line.
+What cannot be run has a mark with the reason. docs/migrate/from-redis.md runs its side of Redis where there is a
+redis-server (`apt install redis-server`).
+
 A page is Markdown with fenced blocks. What each does:
 
 | block | |
