@@ -1,4 +1,4 @@
-"""Markers of every folder of tests, each of which says itself what it needs.
+"""Markers and fixtures of every folder of tests, each of which says itself what it needs.
 
 `soak` is what `make test` leaves out to end in six minutes on two cores, and CI runs: what is run once more with Go's
 nsqd (compat runs both always), and what takes more than two seconds of processor time or ten of waiting: nodes and
@@ -9,11 +9,20 @@ which `make go-nsq` builds into .go-nsq/.
 
 pytest-xdist does not fit: each of its workers collects all tests, gets a JVM and a browser, and no test of asyncio runs
 in a process that Playwright was in.
+
+A module may set NSQD_FLAGS (more flags) and NSQD_METADATA (the nsqd.dat it starts with) for its broker.
 """
+
+import itertools
+import json
 
 import pytest
 
-from support.server import NO_GO, ROOT, go_folder
+from support.certificates import Certificates
+from support.ports import hold_port
+from support.server import NO_GO, ROOT, go_folder, start_nsqd
+
+TOPIC_NUMBERS = itertools.count(1)
 
 # Once more with Go's nsqd, or Go's utility: as long again, and tests/compat has what nsqd and the client do.
 AGAIN_WITH_GO = [ROOT / "tests" / name for name in ("client", "spark", "spool", "tools")]
@@ -30,3 +39,43 @@ def pytest_collection_modifyitems(items):
 def pytest_runtest_setup(item):
     if item.get_closest_marker("go") and go_folder() is None:
         pytest.skip(NO_GO)
+
+
+@pytest.fixture(scope="module", params=["nsqfast", pytest.param("go", marks=pytest.mark.go)])
+def implementation(request):
+    """Whose daemons a test talks to."""
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def broker(request, implementation, tmp_path_factory):
+    """One for all tests of a module, and for each implementation."""
+    folder = tmp_path_factory.mktemp(implementation)
+    metadata = getattr(request.module, "NSQD_METADATA", None)
+    if metadata is not None:
+        (folder / "nsqd.dat").write_text(json.dumps(metadata))
+    flags = getattr(request.module, "NSQD_FLAGS", ())
+    with start_nsqd(implementation, folder, *flags) as server:
+        yield server
+
+
+@pytest.fixture
+def address(broker):
+    return "{}:{}".format(*broker.tcp)
+
+
+@pytest.fixture
+def topic():
+    """A topic that no other test has."""
+    return f"topic-{next(TOPIC_NUMBERS)}"
+
+
+@pytest.fixture
+def dead():
+    """An address where nobody listens."""
+    return f"127.0.0.1:{hold_port()}"
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    return Certificates(tmp_path_factory.mktemp("certificates"))

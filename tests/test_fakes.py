@@ -6,12 +6,8 @@ import socket
 import pytest
 
 from support import fake_nsqd
-from support.fake_lookup import Lookupd
 from support.fake_nsqd import FakeNsqd, until
-from support.fake_stats import FakeStats
 from support.ports import hold_port, hold_ports_left
-from support.server import start_nsqd
-from support.web import get
 
 
 @pytest.fixture(autouse=True)
@@ -39,36 +35,15 @@ async def expect_two(peer):
     await peer.expect("FIN")
 
 
-def test_a_script_that_is_finished():
-    asyncio.run(talk(expect_two, b"RDY 1\nFIN x\n"))
-
-
 @pytest.mark.parametrize("said", [b"", b"RDY 1\n", b"RDY 1\nFIN"])
 def test_steps_left_over_when_the_client_is_gone(said):
     with pytest.raises(AssertionError, match="connection 1 was not finished: the client hung up"):
         asyncio.run(talk(expect_two, said))
 
 
-def test_steps_left_over_while_the_client_stays():
-    with pytest.raises(AssertionError, match="connection 1 was not finished: what it waits for"):
-        asyncio.run(talk(expect_two, b"RDY 1\n", stays=True))
-
-
 def test_a_step_that_is_another_one():
     with pytest.raises(AssertionError, match="CLS"):
         asyncio.run(talk(expect_two, b"RDY 1\nCLS\n"))
-
-
-def test_a_client_that_may_leave_between_commands_only():
-    said = []
-
-    async def listen(peer):
-        said.extend([name async for name, _, _ in peer.commands()])
-
-    asyncio.run(talk(listen, b"RDY 1\nFIN x\n"))
-    assert said == ["RDY", "FIN"]
-    with pytest.raises(AssertionError, match="hung up within a command: b'FI'"):
-        asyncio.run(talk(listen, b"RDY 1\nFI"))
 
 
 def test_nobody_connects():
@@ -81,40 +56,6 @@ def test_nobody_connects():
     asyncio.run(main(None))
     with pytest.raises(AssertionError, match="somebody connected"):
         asyncio.run(talk(None, b"", stays=True))
-
-
-def test_an_error_of_the_test_comes_first():
-    async def main():
-        async with FakeNsqd(expect_two):
-            raise KeyError("mine")
-
-    with pytest.raises(KeyError):
-        asyncio.run(main())
-
-
-def fail(*_):
-    raise AssertionError("not this")
-
-
-def test_what_an_answer_over_http_raises():
-    def ask():
-        with FakeStats(fail) as fake:
-            get(("127.0.0.1", fake.port), "/stats")
-
-    with pytest.raises(AssertionError, match="not this"):
-        ask()
-
-
-def test_what_an_answer_of_nsqlookupd_raises():
-    async def ask():
-        async with Lookupd() as lookupd:
-            lookupd.answer = fail
-            host, port = lookupd.address.split(":")
-            found = await asyncio.to_thread(get, (host, int(port)), "/lookup")
-            assert found.status == 500
-
-    with pytest.raises(AssertionError, match="not this"):
-        asyncio.run(ask())
 
 
 def test_a_held_port_refuses_until_a_server_takes_it():
@@ -131,19 +72,3 @@ def test_a_held_port_refuses_until_a_server_takes_it():
             listener.accept()[0].close()
             hold_ports_left([port])  # it has a listener
         hold_ports_left([port])
-
-
-@pytest.mark.go
-@pytest.mark.parametrize("implementation", ["nsqfast", "go"])
-def test_a_broker_comes_back_at_its_ports(implementation, tmp_path):
-    server = start_nsqd(implementation, tmp_path)
-    places = [f"--{name}-address=127.0.0.1:{port}" for name, (_, port) in (
-        ("tcp", server.tcp), ("http", server.http))]  # fmt: skip
-    for _ in range(2):
-        server.kill()
-        with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(server.tcp)
-        with socket.socket() as other, pytest.raises(OSError, match="in use"):
-            other.bind(server.tcp)
-        server = start_nsqd(implementation, tmp_path, *places)
-    server.stop()

@@ -8,9 +8,6 @@ from nsqfast.archives import FileFinder, FileNames
 from nsqfast.errors import OptionsError
 from support.archives import members, write_arrow, write_parquet
 
-AT_EIGHT = "t.h.2026-11-22_08.log"
-AT_NINE = "t.h.2026-11-22_09.log"
-
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):

@@ -1,7 +1,6 @@
 """Lines, JSON lines, Parquet and Arrow: what comes back, from where, and what is told of what does not."""
 
 import builtins
-import json
 import os
 import random
 import threading
@@ -17,7 +16,6 @@ from support.archives import (
     json_line,
     lines,
     members,
-    row,
     write_arrow,
     write_parquet,
 )
@@ -351,7 +349,3 @@ def test_a_disk_that_cannot_be_read_on_is_damage(tmp_path, monkeypatch):
     assert (
         reading.told == f"{path}: byte 2000 of the file: input/output error; the rest was not read"
     )
-
-
-def test_rows_say_all_that_json_lines_say():
-    assert json.loads(json_line(3, b"a")) == {**row(3, b""), "body": "a"}

@@ -78,14 +78,13 @@ def test_torn_at_the_end(packer, path):
 
 
 def test_cut_anywhere_nothing_torn_comes_back_as_whole(packer, path):
-    data = b"".join(packed(packer, BLOCKS[:2]))
-    expected = flat(*BLOCKS[:2])
+    parts = packed(packer, BLOCKS[:2])
+    data, expected = b"".join(parts), flat(*BLOCKS[:2])
     for size in range(0, len(data), 7):
         path.write_bytes(data[:size])
         reading = Reading(path, block_size=1 << 16)
         assert reading.bodies == expected[: len(reading.bodies)]
-        is_at_edge = size in (0, len(packed(packer)[0]))
-        assert bool(reading.damages) != is_at_edge
+        assert bool(reading.damages) != (size in (0, len(parts[0])))
 
 
 def test_a_member_that_is_damaged_does_not_hide_those_behind_it(packer, path):

@@ -14,11 +14,6 @@ def rates(*values):
     return [None if value is None else {"rate": value} for value in values]
 
 
-def test_spread():
-    found = spread(make_row(nsqfast=rates(3, 10, 5)), NSQFAST, "rate")
-    assert (found.median, found.low, found.high) == (5, 3, 10)
-
-
 def test_spread_of_an_even_number_of_rounds():
     assert spread(make_row(nsqfast=rates(3, 10)), NSQFAST, "rate").median == 6.5
 

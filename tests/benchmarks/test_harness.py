@@ -7,14 +7,14 @@ import time
 import pytest
 
 from server import broker as broker_module
-from server import generators, implementation, loads
-from server.broker import Broker, free_ports
+from server import generators, loads
+from server.broker import Broker
 from server.duel import Duel, Results
 from server.generators import Ended
-from server.idle import NO_HEARTBEATS, Crowd, cpu_percent, write_metadata
+from server.idle import NO_HEARTBEATS, Crowd
 from server.implementation import Implementation, implementations
 from server.loads import Publish, combine
-from server.scenario import FULL, MEMORY, SMOKE, Row
+from server.scenario import FULL, MEMORY, Row
 from server.usage import Meter, cpu_ns, peak_resident_bytes, reset_peak, resident_bytes
 from support.wire import Client
 
@@ -55,13 +55,6 @@ def test_cpu_of_a_process():
     used_ns = cpu_ns(os.getpid()) - before_ns
     own_ns = time.process_time_ns() - own_before_ns
     assert 20_000_000 <= used_ns <= own_ns
-
-
-def test_cpu_of_a_process_that_has_ended():
-    pid = os.posix_spawn("/bin/true", ["true"], {})
-    os.waitpid(pid, 0)
-    with pytest.raises(OSError):
-        cpu_ns(pid)
 
 
 def test_peak_begins_anew():
@@ -108,14 +101,6 @@ def test_rounds_swap_their_order(tmp_path):
     }
 
 
-def test_smoke_is_one_round(tmp_path):
-    seen = []
-    Duel(Benchmark(), SMOKE, tmp_path)._fight(
-        [Implementation("nsqfast", ())], lambda one: seen.append(one.name) or {}
-    )
-    assert seen == ["nsqfast"]
-
-
 def test_a_round_without_a_sample_keeps_its_place():
     results = Results()
     for rate in (None, 5.0):
@@ -124,20 +109,6 @@ def test_a_round_without_a_sample_keeps_its_place():
     assert document["suite"] == "server"
     assert document["rows"][0]["scenario"] == "a scenario"
     assert document["rows"][0]["samples"] == {"go": [None, {"rate": 5.0}]}
-
-
-@pytest.mark.parametrize(
-    ("messages", "multiple", "full", "smoke"),
-    [(1_000_000, 400, 1_000_000, 20_000), (999, 200, 800, 200), (30, 1, 30, 1)],
-)
-def test_scale_counts_whole_commands(messages, multiple, full, smoke):
-    assert FULL.count(messages, multiple) == full
-    assert SMOKE.count(messages, multiple) == smoke
-
-
-def test_scale_of_time():
-    assert (FULL.seconds(0.5), SMOKE.seconds(3.0), SMOKE.seconds(50.0)) == (0.5, 0.1, 1.0)
-    assert (FULL.times(3), SMOKE.times(3)) == (3, 1)
 
 
 # ---- samples
@@ -152,11 +123,6 @@ def test_loads_of_a_round_count_as_one():
         "broker_cpu_us": 2.0,
         "peak_rss_bytes": 5.0,
     }
-
-
-def test_command_size():
-    assert Publish(1, size=5, batch_size=1).command_size() == len(b"PUB bench\n") + 4 + 5
-    assert Publish(1, size=5, batch_size=3).command_size() == len(b"MPUB bench\n") + 8 + 3 * 9
 
 
 def test_go_line():
@@ -196,26 +162,6 @@ def test_wrk_that_met_errors_is_an_error(failure):
         generators.read_wrk(Ended(WRK + failure, "", 1.0), 200, 1)
 
 
-def test_a_generator_that_fails_says_why():
-    with pytest.raises(RuntimeError, match="ended with 1"):
-        generators.nsqfast_bench(f"127.0.0.1:{free_ports(1)[0]}", "pub", "--topic=t", "--count=1")
-
-
-# ---- what is there and what is not
-
-
-def test_go_where_it_is_named(monkeypatch, tmp_path):
-    monkeypatch.setenv("NSQFAST_GO_NSQD", str(tmp_path / "nsqd"))
-    assert implementation.go_nsqd() is None
-    assert [one.name for one in implementations()] == ["nsqfast"]
-    assert generators.bench_writer("127.0.0.1:1", "t", 200, 200, 1.0) is None
-    assert implementation.go_version() is None
-    (tmp_path / "nsqd").write_text("#!/bin/sh\necho 'nsqd v1.3.0  (built w/go1)'\n")
-    (tmp_path / "nsqd").chmod(0o755)
-    assert [one.name for one in implementations()] == ["nsqfast", "go"]
-    assert implementation.go_version() == "nsqd v1.3.0 (built w/go1)"
-
-
 # ---- brokers
 
 
@@ -240,22 +186,6 @@ def test_broker_counts(broker, monkeypatch):
 
 
 @pytest.mark.slow
-def test_broker_that_cannot_start(tmp_path):
-    with pytest.raises(RuntimeError, match="flag provided but not defined: -no-such-flag"):
-        Broker(NSQFAST, tmp_path, ("--no-such-flag",))
-
-
-@pytest.mark.slow
-def test_broker_takes_other_ports_when_its_own_are_taken(tmp_path, broker, monkeypatch):
-    taken = [int(address.split(":")[1]) for address in (broker.tcp, broker.http)]
-    answers = [taken, free_ports(2)]
-    monkeypatch.setattr(broker_module, "free_ports", lambda _count: answers.pop(0))
-    with Broker(NSQFAST, tmp_path / "second", ()) as second:
-        assert second.tcp != broker.tcp
-    assert not answers
-
-
-@pytest.mark.slow
 def test_loads_account_for_every_message(broker):
     sample = loads.publish(broker, Publish(count=800))
     assert set(sample) == {
@@ -274,24 +204,6 @@ def test_loads_account_for_every_message(broker):
 
 
 # ---- idling
-
-
-@pytest.mark.slow
-def test_topics_made_by_metadata(tmp_path):
-    write_metadata(tmp_path, 3)
-    with Broker(NSQFAST, tmp_path, ()) as broker:
-        assert broker.stats("topic00002")["channels"][0]["channel_name"] == "ch"
-        assert 0 <= cpu_percent(broker.pid, 0.05) < 100
-
-
-@pytest.mark.slow
-def test_crowd_stays_connected(broker):
-    with Crowd(broker.tcp, 5, 1000) as crowd:
-        crowd.keep_alive(1.2)
-        assert crowd.heartbeats >= 5
-    with Crowd(broker.tcp, 5, NO_HEARTBEATS) as crowd:
-        crowd.keep_alive(0.05)
-        assert crowd.heartbeats == 0
 
 
 @pytest.mark.slow

@@ -5,15 +5,12 @@ import json
 
 import pytest
 
-import report
 from reporting import charts, words
 from reporting.document import NO_GO, NO_WRK, compose
-from reporting.records import UnreadableError, read_run
+from reporting.records import read_run
 from server.implementation import NO_GO as NO_GO_HERE
 from server.scenario import LATENCY, OTHER, SIZES, Row, Target, at_least, at_most, cpu_at_most
 from support.server import ROOT
-
-PNG = b"\x89PNG\r\n"
 
 
 def load(rate, cpu_us, own_us=0.1):
@@ -143,15 +140,6 @@ def test_without_go_its_columns_are_empty_and_one_line_says_what_to_do(write):
     assert "not measured: 3." in text
 
 
-def test_without_wrk_one_line_says_what_to_do(write):
-    def remove_wrk(document):
-        document["machine_info"]["nsqfast"]["wrk"] = "none"
-
-    text = compose(write(remove_wrk), {})
-    assert NO_WRK in text
-    assert NO_GO not in text
-
-
 def test_a_row_without_any_sample(write):
     def empty(document):
         row = document["benchmarks"][0]["extra_info"]["rows"][0]
@@ -159,19 +147,6 @@ def test_a_row_without_any_sample(write):
 
     text = compose(write(empty), {})
     assert line(text, "MPUB", "throughput, ratio").endswith("| – | not measured |")
-
-
-def test_writes_text_and_charts(write, tmp_path, capsys):
-    write()
-    folder = tmp_path / "results"
-    assert report.main([str(tmp_path / "bench.json"), str(folder)]) == 0
-    assert capsys.readouterr().out.strip() == str(folder / "REPORT.md")
-    names = {"summary.png", "throughput.png", "cpu.png", "sizes.png", "latency.png"}
-    assert {path.name for path in folder.iterdir()} == {"REPORT.md", *names}
-    text = (folder / "REPORT.md").read_text()
-    for name in names:
-        assert (folder / name).read_bytes().startswith(PNG)
-        assert f"({name})" in text
 
 
 def test_the_summary_is_of_rows_that_there_are():
@@ -182,39 +157,6 @@ def test_the_summary_is_of_rows_that_there_are():
         if len(cells) > 2
     }
     assert charts.SUMMARY.keys() <= rows
-
-
-def test_no_charts_of_nothing(write, tmp_path):
-    write(lambda document: document["benchmarks"].pop(0))
-    folder = tmp_path / "results"
-    assert report.main([str(tmp_path / "bench.json"), str(folder)]) == 0
-    assert [path.name for path in folder.iterdir()] == ["REPORT.md"]
-
-
-@pytest.mark.parametrize(
-    ("content", "told"),
-    [
-        (None, "No such file or directory: run `make bench` first"),
-        ("[1, 2", "is no file of these benchmarks"),
-        ("{}", "is no file of these benchmarks"),
-        ('{"benchmarks": [{}], "datetime": "x", "machine_info": {}}', "is no file of these"),
-    ],
-)
-def test_a_file_that_is_none_of_ours(tmp_path, capsys, content, told):
-    path = tmp_path / "bench.json"
-    if content is not None:
-        path.write_text(content)
-    with pytest.raises(UnreadableError):
-        read_run(path)
-    assert report.main([str(path), str(tmp_path)]) == 1
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert told in said
-
-
-def test_usage(capsys):
-    assert report.main([]) == 2
-    assert "usage: python benchmarks/report.py" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

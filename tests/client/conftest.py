@@ -1,47 +1,11 @@
-"""Brokers of both implementations, and event loops that are strict about what a test leaves behind."""
+"""Event loops that are strict about what a test leaves behind."""
 
 import asyncio
 import gc
-import itertools
 from contextlib import contextmanager
 
 import pytest
 import uvloop
-
-from support.ports import hold_port
-from support.server import start_nsqd
-
-TOPIC_NUMBERS = itertools.count(1)
-
-
-@pytest.fixture(scope="module", params=["nsqfast", pytest.param("go", marks=pytest.mark.go)])
-def implementation(request):
-    return request.param
-
-
-@pytest.fixture(scope="module")
-def broker(request, implementation, tmp_path_factory):
-    flags = getattr(request.module, "NSQD_FLAGS", ())
-    folder = tmp_path_factory.mktemp(implementation)
-    with start_nsqd(implementation, folder, *flags) as server:
-        yield server
-
-
-@pytest.fixture
-def address(broker):
-    return "{}:{}".format(*broker.tcp)
-
-
-@pytest.fixture
-def topic():
-    """A topic that no other test has."""
-    return f"topic-{next(TOPIC_NUMBERS)}"
-
-
-@pytest.fixture
-def dead():
-    """An address where nobody listens."""
-    return f"127.0.0.1:{hold_port()}"
 
 
 @contextmanager

@@ -209,18 +209,6 @@ def test_backoff(run, broker, address, topic):
     run(main())
 
 
-def test_requeue_without_backoff(run, broker, address, topic):
-    async def main():
-        await publish(address, topic, [b"x"] * 10)
-        async with Consumer(topic, "c", nsqd=address, config=CONFIG) as consumer:
-            async for batch in consumer.arrays(max_messages=10, max_wait_s=3600):
-                assert batch.requeue(delay_s=60) == 10
-                assert consumer.stats().backoff_level == 0
-                break
-
-    run(main())
-
-
 def test_default_requeue_delay(run, topic):
     """It goes by the attempts of each row."""
     told = []

@@ -135,22 +135,6 @@ def test_batches(run, broker, address, topic):
     run(main())
 
 
-def test_a_batch_is_as_large_as_what_may_be_in_flight(run, address, topic):
-    """It does not wait for messages that cannot come before it is finished."""
-
-    async def main():
-        await publish(address, topic, 20)
-        config = Config(max_in_flight=5)
-        async with Consumer(topic, "c", nsqd=address, config=config) as consumer:
-            async for batch in consumer.batches(max_messages=100, max_wait_s=3600):
-                assert len(batch) == 5
-                assert consumer.is_starved
-                batch.requeue(0, backoff=False)
-                break
-
-    run(main())
-
-
 def test_requeue_with_and_without_delay(run, broker, address, topic):
     async def main():
         await publish(address, topic, 1)
@@ -378,19 +362,6 @@ def test_a_cancelled_waiter_leaves_its_message_to_others(run, address, topic):
         message = await anext(aiter(consumer))
         message.finish()
         return message.body
-
-    run(main())
-
-
-def test_pause_and_go_on(run, broker, address, topic):
-    async def main():
-        await publish(address, topic, 5)
-        async with Consumer(topic, "c", nsqd=address, config=Config(max_in_flight=0)) as consumer:
-            assert consumer.stats().connections[address].rdy == 0
-            consumer.set_max_in_flight(3)
-            bodies = [await anext(aiter(consumer)) for _ in range(3)]
-            assert len(bodies) == 3
-            assert consumer.is_starved
 
     run(main())
 

@@ -1,14 +1,11 @@
 """Direct against real brokers of both implementations (tests/ext/test_direct.py has every way it can end)."""
 
-import threading
 import time
 
 import pytest
 from nsqfast._ext.client.direct import Direct
 
-from nsqfast.errors import ConnectError, OutcomeUnknownError, PublishRefusedError
-from support.fake_nsqd import eventually
-from support.server import start_nsqd
+from nsqfast.errors import PublishRefusedError
 from support.wire import Client
 
 NSQD_FLAGS = ("--max-msg-size=1000000", "--max-body-size=5000000")
@@ -90,38 +87,3 @@ def test_refused(direct, head, body, code):
     assert caught.value.code == code
     assert not direct.is_open
     assert code in str(direct.error)
-
-
-def test_a_broker_that_died(implementation, tmp_path, topic):
-    with start_nsqd(implementation, tmp_path) as server:
-        direct = connect(server)
-        head = b"PUB %s\n" % topic.encode()
-        assert direct.ask(head, b"x", FAR_S) == b"OK"
-        server.kill()
-        with pytest.raises(ConnectError):
-            direct.ask(head, b"y", FAR_S)
-        assert not direct.is_open
-
-
-def test_a_broker_that_dies_while_it_is_waited_for(implementation, tmp_path, topic):
-    with start_nsqd(implementation, tmp_path) as server:
-        direct = connect(server)
-        server.freeze()
-
-        def kill():
-            eventually(lambda: direct.is_busy)
-            server.kill()
-
-        killing = threading.Thread(target=kill)
-        killing.start()
-        with pytest.raises(OutcomeUnknownError):
-            direct.ask(b"PUB %s\n" % topic.encode(), b"y", FAR_S)
-        killing.join()
-
-
-@pytest.mark.parametrize("size", [1, 50_000_000])
-def test_a_broker_that_does_nothing(implementation, tmp_path, topic, size):
-    with start_nsqd(implementation, tmp_path) as server:
-        direct = connect(server)
-        with server.frozen(), pytest.raises(OutcomeUnknownError, match="in time"):
-            direct.ask(b"PUB %s\n" % topic.encode(), b"x" * size, 0.05)

@@ -1,4 +1,4 @@
-"""The Python in README.md and docs/CLIENT.md: it compiles, and what can be run here runs."""
+"""The Python in docs/CLIENT.md: it compiles, and what can be run here runs."""
 
 import ast
 import asyncio
@@ -14,18 +14,12 @@ import pytest
 from nsqfast.client import Config
 from support.server import ROOT
 
-TEXTS = {
-    name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/CLIENT.md")
-}
-BLOCKS = [
-    (name, block)
-    for name, text in TEXTS.items()
-    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-]
+TEXT = (ROOT / "docs" / "CLIENT.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
 
-def block_with(name, words):
-    (found,) = [block for where, block in BLOCKS if where == name and words in block]
+def block_with(words):
+    (found,) = [block for block in BLOCKS if words in block]
     return found
 
 
@@ -33,27 +27,15 @@ def top_level(block):
     return compile(block, "block", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
-@pytest.mark.parametrize(("name", "block"), BLOCKS, ids=lambda value: value.partition("\n")[0])
-def test_it_compiles_and_names_what_there_is(name, block):
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda value: value.partition("\n")[0])
+def test_it_compiles_and_names_what_there_is(block):
     top_level(block)
     for module, imported in re.findall(r"from (nsqfast[\w.]*) import (.*)", block):
         assert all(hasattr(importlib.import_module(module), word) for word in imported.split(", "))
 
 
-@pytest.mark.slow
-def test_the_synchronous_part_of_the_readme(address, topic):
-    block = block_with("README.md", "client.sync").replace("127.0.0.1:4150", address)
-    block = block.replace('"test"', f'"{topic}"').replace(
-        "print(message.body)", "print(message.body, flush=True)"
-    )
-    program = [sys.executable, "-c", block]
-    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as running:
-        assert running.stdout.readline() == "b'hello'\n"
-        running.kill()
-
-
 def test_the_same_in_asyncio(run, address, topic):
-    block = block_with("docs/CLIENT.md", "from nsqfast import Consumer, Producer")
+    block = block_with("from nsqfast import Consumer, Producer")
     for before, after in (
         ('"127.0.0.1:4150"', f'"{address}"'),
         ('nsqlookupd="127.0.0.1:4161"', f'nsqd="{address}"'),
@@ -73,7 +55,7 @@ def test_the_same_in_asyncio(run, address, topic):
 
 
 def test_publishing_as_documented(run, address):
-    block = block_with("docs/CLIENT.md", "publish_later")
+    block = block_with("publish_later")
     block = block.replace('"127.0.0.1:4150", "10.0.0.2:4150"', f'"{address}"')
 
     async def main():
@@ -86,7 +68,7 @@ def test_publishing_as_documented(run, address):
 
 def test_the_first_lines(address, topic):
     """What most programs need, run as it stands."""
-    block = block_with("docs/CLIENT.md", "consumer.run(ship, concurrency=8)")
+    block = block_with("consumer.run(ship, concurrency=8)")
     block = block.replace("127.0.0.1:4150", address).replace('"orders"', f'"{topic}"')
     block = block.replace("print(message.body)", "print(message.body, flush=True)")
     with subprocess.Popen(
@@ -102,7 +84,7 @@ def test_the_first_lines(address, topic):
 
 
 def test_the_configuration():
-    block = block_with("docs/CLIENT.md", "Config.parse")
+    block = block_with("Config.parse")
     names = {}
     exec(block, names)
     assert "Config(msg_timeout" in block

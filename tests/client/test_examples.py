@@ -10,12 +10,9 @@ from support.fake_nsqd import eventually
 from support.namespaces import Network, why_not
 from support.programs import EXAMPLES, SECONDS_MAX, Program, command, left, publish
 from support.server import ROOT, Server, program
-from support.web import post, topic_stats
+from support.web import post
 
 NAMES = sorted(path.name for path in EXAMPLES.glob("*.py"))
-# These are started by uvicorn and Django, or by programs that import them, and have a module beside them.
-WITHOUT_FLAGS = {"arguments.py", "auth_server.py", "django_orders.py", "fastapi_app.py", "tasks.py"}
-PUBLISHERS = {"publish.py", "async_publish.py"}
 
 
 def run(name, *arguments, lines=b""):
@@ -36,25 +33,6 @@ def test_each_has_a_test():
     assert [name for name in NAMES if name not in tests] == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in WITHOUT_FLAGS])
-def test_all_have_the_same_arguments(name):
-    shown = run(name, "--help")
-    usage = shown[: shown.index("\n\n")]
-    assert "[topic]" in usage
-    assert "[--nsqd HOST:PORT]" in usage
-    if name not in PUBLISHERS:
-        assert "[channel]" in usage
-        assert "[--nsqlookupd HOST:PORT]" in usage
-    assert f"python examples/{name}" in shown
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["auth_server.py", "tasks.py"])
-def test_the_others_say_theirs(name):
-    assert f"python examples/{name}" in run(name, "--help")
-
-
 # -- with arguments
 
 
@@ -71,20 +49,6 @@ def test_lines_in_and_out(broker, address, topic):
 
 
 @pytest.mark.slow
-def test_consume_ends_after_the_count(broker, address, topic):
-    publish(address, topic, b"one", b"two", b"three")
-    assert run("consume.py", topic, "c", "--nsqd", address, "--count", 2) == "one\ntwo\n"
-    eventually(lambda: left(broker, topic) == 1)
-
-
-@pytest.mark.slow
-def test_async_publish(broker, address, topic):
-    said = run("async_publish.py", topic, "--nsqd", address)
-    assert said == f"messages published to {topic}: 100003\n"
-    assert topic_stats(broker.http, topic)["message_count"] == 100_004
-
-
-@pytest.mark.slow
 def test_async_consume(broker, address, topic):
     publish(address, topic, b"one", b"later", b"two")
     printed = run("async_consume.py", topic, "c", "--nsqd", address, "--count", 3)
@@ -94,22 +58,6 @@ def test_async_consume(broker, address, topic):
         "two attempt 1",
         "later attempt 2",
     ]
-    eventually(lambda: left(broker, topic) == 0)
-
-
-@pytest.mark.slow
-def test_batches(broker, address, topic):
-    publish(address, topic, *[b"%d" % number for number in range(1200)])
-    printed = run("batches.py", topic, "c", "--nsqd", address, "--count", 1200)
-    assert printed == "messages: 1200, rows: 1200\n"
-    eventually(lambda: left(broker, topic) == 0)
-
-
-@pytest.mark.slow
-def test_arrays(broker, address, topic):
-    publish(address, topic, *[b"x" * 10] * 5000)
-    printed = run("arrays.py", topic, "c", "--nsqd", address, "--count", 5000)
-    assert re.fullmatch(r"messages: 5000, bytes: 50000, the oldest was \d+\.\d{3} s old\n", printed)
     eventually(lambda: left(broker, topic) == 0)
 
 

@@ -242,18 +242,6 @@ def test_as_many_at_a_time_as_asked_for(run, address, topic, caplog, given, most
     assert (said in caplog.text) is warns
 
 
-def test_batches_as_large_as_asked_for(run, address, topic):
-    async def main():
-        await publish(address, topic, 300)
-        async with Consumer(topic, "c", nsqd=address) as consumer:
-            async for batch in consumer.batches(max_messages=300, max_wait_s=10):
-                assert len(batch) == 300
-                batch.finish()
-                break
-
-    run(main())
-
-
 def test_what_was_set_at_run_time_counts_as_given(run, address, topic):
     async def main():
         await publish(address, topic, 30)

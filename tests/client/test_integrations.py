@@ -3,10 +3,8 @@
 import csv
 import json
 import signal
-import socket
 import sqlite3
 import sys
-import time
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from urllib.parse import urlencode
@@ -16,21 +14,12 @@ import pytest
 from nsqfast.client.sync import Consumer
 from support.fake_nsqd import eventually
 from support.programs import EXAMPLES, Program, command, left, publish
-from support.server import start_nsqd
-from support.web import get, request, topic_stats
+from support.web import request, topic_stats
 
 pytestmark = pytest.mark.slow
 
 BOTH_SIGNALS = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 WORKER_CONCURRENCY = 16  # as the example has it
-
-
-@pytest.fixture
-def nobody():
-    """An address that refuses connections for as long as the test lasts."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        yield "{}:{}".format(*bound.getsockname())
 
 
 def take_bodies(address, topic, count):
@@ -94,27 +83,6 @@ def test_fastapi_publishes_and_consumes(broker, address, topic):
     eventually(lambda: left(broker, topic, "app") == 0)
 
 
-def test_fastapi_without_nsqd(nobody, topic):
-    with start_fastapi(nobody, topic) as web:
-        answer = post_event(web, user=1, kind="login")
-        assert answer.status == 503
-        assert nobody in answer.json()["detail"]
-        assert web.end() == -signal.SIGTERM, web.text
-        assert "Traceback" not in web.text
-
-
-def test_fastapi_health(implementation, tmp_path, topic):
-    with (
-        start_nsqd(implementation, tmp_path) as own,
-        start_fastapi("{}:{}".format(*own.tcp), topic) as web,
-    ):
-        assert get(web.address, "/health").status == 200
-        own.kill()
-        eventually(lambda: get(web.address, "/health").status == 503)
-        assert web.end() == -signal.SIGTERM, web.text
-        assert "Traceback" not in web.text
-
-
 # -- Django
 
 
@@ -148,16 +116,6 @@ def test_django_publishes_what_is_committed(broker, address, topic, tmp_path):
     assert (jam["item"], jam["quantity"]) == ("jam", 10)
 
 
-def test_django_without_nsqd(nobody, topic, tmp_path):
-    """What was committed stays so, and the log says what was not published."""
-    database = tmp_path / "orders.sqlite3"
-    with start_django(nobody, topic, database) as web:
-        assert post_order(web, item="tea", quantity=2).status == 201
-        assert web.end(signal.SIGINT) == 0, web.text
-        assert "NotConnectedError" in web.text
-    assert stored_orders(database) == [("tea", 2)]
-
-
 # -- services
 
 
@@ -182,24 +140,6 @@ def test_worker_ends_in_order(broker, address, topic, number):
         rest = {worker.read_until(r"done: (\S+)")[1] for _ in range(waiting)}
         assert worker.end(number) == 0, worker.text
     assert rest == names - done
-
-
-def test_worker_tries_again_and_gives_up(broker, address, topic):
-    """worker.py: each delay is longer than the one before, and the dead message is kept elsewhere."""
-    delay_s, attempts = 0.1, 3
-    keys = [f"max_attempts,{attempts}", "default_requeue_delay,100ms", "backoff_multiplier,1ms"]
-    settings = [f"--consumer-opt={key}" for key in keys]
-    begun_s = time.monotonic()
-    publish(address, topic, b"no JSON", job("good"))
-    with Program(*command("worker.py", topic, "c", "--nsqd", address, *settings)) as worker:
-        worker.read_until("dead: no JSON")
-        took_s = time.monotonic() - begun_s
-        assert worker.end() == 0, worker.text
-    assert took_s > delay_s * sum(range(1, attempts + 1))
-    assert worker.text.count("the handler failed\nTraceback") == attempts
-    assert worker.lines.count("done: good") == 1
-    assert take_bodies(address, f"{topic}-dead", 1) == [b"no JSON"]
-    eventually(lambda: left(broker, topic) == 0)
 
 
 def test_tasks(broker, address):
@@ -237,16 +177,6 @@ def test_task_group_ends_when_one_fails(broker, address, topic):
     eventually(lambda: left(broker, f"{topic}-fahrenheit", "task-group") == 0)
 
 
-def test_task_group_ends_at_ctrl_c(broker, address, topic):
-    with Program(*command("task_group.py", topic, "--nsqd", address)) as program:
-        publish(address, topic, b"20")
-        program.read_until("68.0")
-        for name in (topic, f"{topic}-fahrenheit"):
-            eventually(lambda name=name: left(broker, name, "task-group") == 0)
-        assert program.end(signal.SIGINT) == 0, program.text
-    assert "Traceback" not in program.text
-
-
 # -- pandas
 
 
@@ -280,13 +210,3 @@ def test_pandas_frame(broker, address, topic, tmp_path):
     }
     assert program.lines[-1] == f"messages added to {path}: {len(bodies)}"
     eventually(lambda: left(broker, topic) == 0)
-
-
-def test_pandas_frame_that_cannot_be_stored(broker, address, topic, tmp_path):
-    """Nothing is finished then."""
-    publish(address, topic, b'{"amount": 1}', b'{"amount": 2}')
-    words = [topic, "c", "--nsqd", address, "--count", 2, "--output", tmp_path]
-    with Program(*command("pandas_frame.py", *words)) as program:
-        assert program.end(None) == 1
-    assert "IsADirectoryError" in program.text
-    assert left(broker, topic) == 2

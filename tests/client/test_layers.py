@@ -1,22 +1,13 @@
 """TLS, snappy, deflate and AUTH with real brokers, alone and together."""
 
-import asyncio
-import json
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
-
 import pytest
 
 from nsqfast.client import Config, Consumer, Producer, RefusedError
-from support.certificates import Certificates
+from support.authd import AuthServer, grant, permit
+from support.drain import address_of
 from support.server import start_nsqd
 
 SECRET = "secret-of-joe"
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory):
-    return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture(scope="module")
@@ -98,46 +89,17 @@ def test_no_tls_where_it_was_asked_for(run, implementation, tmp_path, certificat
                 pass
 
     with start_nsqd(implementation, tmp_path) as server:
-        run(main("{}:{}".format(*server.tcp)))
-
-
-class Authority(BaseHTTPRequestHandler):
-    """Knows one secret; joe may publish and subscribe to topics that begin with 'mine'."""
-
-    def do_GET(self):
-        granted = f"secret={SECRET}" in self.path
-        answer = {
-            "ttl": 3600,
-            "identity": "joe",
-            "authorizations": [
-                {"topic": "^mine", "channels": [".*"], "permissions": ["subscribe", "publish"]}
-            ]
-            if granted
-            else [],
-        }
-        body = json.dumps(answer).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
+        run(main(address_of(server)))
 
 
 @pytest.fixture(scope="module")
 def guarded(implementation, tmp_path_factory):
-    """The address of a broker that asks an authority."""
-    with HTTPServer(("127.0.0.1", 0), Authority) as authority:
-        thread = threading.Thread(target=authority.serve_forever)
-        thread.start()
-        try:
-            flag = "--auth-http-address={}:{}".format(*authority.server_address)
-            with start_nsqd(implementation, tmp_path_factory.mktemp("auth"), flag) as server:
-                yield "{}:{}".format(*server.tcp)
-        finally:
-            authority.shutdown()
-            thread.join()
+    """The address of a broker whose authority knows a secret for topics that begin with 'mine'."""
+    with AuthServer() as authority:
+        authority.answers = {SECRET: grant(permit("^mine")), "wrong": grant()}
+        flag = f"--auth-http-address={authority.address}"
+        with start_nsqd(implementation, tmp_path_factory.mktemp("auth"), flag) as server:
+            yield address_of(server)
 
 
 def test_auth(run, guarded, topic):
@@ -158,33 +120,5 @@ def test_auth_refused(run, guarded, secret, where, code):
             async with Consumer(where, "c", nsqd=guarded, config=Config(auth_secret=secret)):
                 pass
         assert refused.value.code == code
-
-    run(main())
-
-
-def test_many_at_once_under_tls(run, certificates, address, topic):
-    """Publishing while consuming over the same kind of connection, with back pressure on both."""
-    config = Config(
-        max_in_flight=50, tls_v1=True, tls_root_ca_file=certificates.path("ca.crt"), snappy=True
-    )
-
-    async def main():
-        async with (
-            Producer(address, config=config, buffer_count_max=500) as producer,
-            Consumer(topic, "c", nsqd=address, config=config) as consumer,
-        ):
-
-            async def publish():
-                for number in range(3000):
-                    if number % 250 == 0:
-                        await producer.drain()
-                    producer.send(topic, b"%d" % number * 50)
-
-            publishing = asyncio.create_task(publish())
-            async for message in consumer:
-                message.finish()
-                if consumer.stats().finished == 3000:
-                    break
-            await publishing
 
     run(main())

@@ -346,18 +346,7 @@ def test_from_where(run):
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "nonsense",
-        "host:",
-        ":4150",
-        "host:port",
-        "",
-        "h:65536",
-        "h:0",
-        "h:²",
-        "h:+1",
-        "h:" + "9" * 5000,
-    ],
+    ["", "h:65536", "h:0", "h:²", "h:+1", "h:" + "9" * 5000],
 )
 def test_addresses_that_are_none(text):
     with pytest.raises(OptionsError, match="host:port"):

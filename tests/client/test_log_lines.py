@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import re
 
 import pytest
 from aiohttp import web
@@ -11,56 +10,6 @@ from nsqfast.client import Config, Consumer, Producer
 from nsqfast.client import nodes as nodes_module
 from support.fake_lookup import Lookupd
 from support.fake_nsqd import FakeNsqd, until
-from support.server import start_nsqd
-
-
-def lines(caplog, *levels):
-    return [record.message for record in caplog.records if record.levelname in levels]
-
-
-def test_connected_lost_and_back(run, implementation, tmp_path, topic, caplog):
-    async def main():
-        server = start_nsqd(implementation, tmp_path)
-        address = "{}:{}".format(*server.tcp)
-        try:
-            async with (
-                Producer(address) as producer,
-                Consumer(topic, "c", nsqd=address) as consumer,
-            ):
-                server.kill()
-                await until(lambda: not producer.is_connected)
-                await until(lambda: not consumer.stats().connections[address].is_connected)
-                server = await asyncio.to_thread(
-                    start_nsqd, implementation, tmp_path, f"--tcp-address={address}"
-                )
-                await until(lambda: producer.is_connected)
-                await until(lambda: consumer.stats().connections[address].is_connected)
-        finally:
-            server.kill()
-        return address
-
-    with caplog.at_level(logging.INFO):
-        address = run(main())
-    said = "\n".join(lines(caplog, "INFO", "WARNING"))
-    version = r"nsqd \S+"
-    for where, end in ((address, ""), (f"{topic}/c {address}", ", subscribed")):
-        own = "\n".join(line for line in said.splitlines() if line.startswith(f"{where}: "))
-        assert re.search(
-            rf"(?s)^{re.escape(where)}: connected, {version}{end}\n"
-            rf"{re.escape(where)}: lost: [^\n]+; again in [0-9.]+ s\n.*"
-            rf"{re.escape(where)}: connected again after [0-9.]+ s, {version}{end}\n"
-            rf"{re.escape(where)}: closed$",
-            own,
-        ), own
-
-
-def test_a_first_connection_that_fails(run, dead, topic, caplog):
-    async def main():
-        async with Consumer(topic, "c", nsqd=dead):
-            pass
-
-    run(main())
-    assert f"{topic}/c {dead}: no connection: connection refused; again in 0.1 s" in caplog.text
 
 
 class Clock:

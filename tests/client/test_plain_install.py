@@ -4,7 +4,6 @@ import re
 
 import pytest
 
-from support.certificates import Certificates
 from support.extras import EXTRAS, FLAGS
 from support.plain_install import link_installed, read_project, run_with
 from support.server import start_nsqd, start_nsqlookupd
@@ -59,11 +58,6 @@ def plain(tmp_path_factory):
     folder = tmp_path_factory.mktemp("plain")
     link_installed(folder)
     return folder
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory):
-    return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture(scope="module")

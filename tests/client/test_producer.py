@@ -17,7 +17,6 @@ from nsqfast.client import (
     PublishError,
     PublishRefusedError,
     RefusedError,
-    UndeliveredError,
 )
 from support.fake_nsqd import FakeNsqd, until
 from support.ports import hold_port
@@ -286,22 +285,6 @@ def test_no_answer_in_time(run):
             assert producer.stats().waiting == 1
             with pytest.raises(OutcomeUnknownError):
                 await producer.flush()
-
-    run(main())
-
-
-def test_no_connection_in_time(run, dead):
-    async def main():
-        producer = Producer(dead, timeout_s=0.01)
-        await producer.start()
-        sent = producer.send("t", b"x")
-        producer._dispatcher.expire(asyncio.get_running_loop().time() * 1e9 + 1e9)
-        with pytest.raises(NotConnectedError, match=f"no connection in time: {dead}: .*refused"):
-            await sent
-        with pytest.raises(UndeliveredError) as undelivered:
-            await producer.close()
-        assert undelivered.value.topics == {"t": 1}
-        assert isinstance(undelivered.value.__cause__, NotConnectedError)
 
     run(main())
 

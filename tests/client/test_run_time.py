@@ -493,24 +493,6 @@ def test_an_nsqlookupd_that_is_added_during_a_poll(run, address, topic):
     run(main())
 
 
-def test_a_request_to_stop_before_the_start(run, broker, address, topic):
-    """Nothing is delivered to a consumer that gives out nothing."""
-
-    async def main():
-        await publish(address, topic, 3)
-        consumer = Consumer(topic, "c", nsqd=address, config=CONFIG)
-        consumer.request_stop()
-        async with consumer:
-            assert [message async for message in consumer] == []
-            async with Consumer(topic, "c", nsqd=address, config=CONFIG) as other:
-                for _ in range(3):
-                    (await anext(aiter(other))).finish()
-            assert consumer.stats().connections == {}
-            assert consumer.stats().received == 0
-
-    run(main())
-
-
 def test_an_answer_to_sub_that_is_none(run, topic, caplog):
     """No connection, and not said to be one."""
     caplog.set_level("INFO")

@@ -130,28 +130,6 @@ def test_a_loop_left_early_gives_back_what_it_had_taken(broker, address, topic):
     eventually(lambda: channel(broker, topic)["depth"] == 49)
 
 
-def test_handler(broker, address, topic):
-    seen = []
-
-    def handler(message):
-        seen.append(message.body)
-        if message.body == b"1" and message.attempts == 1:
-            raise ValueError
-        if message.body == b"2":
-            message.finish()
-        if len(seen) == 4:
-            consumer.request_stop()
-
-    with Producer(address) as producer:
-        producer.publish_many(topic, [b"0", b"1", b"2"])
-    with Consumer(
-        topic, "c", nsqd=address, config=Config(default_requeue_delay_s=0, max_backoff_duration_s=0)
-    ) as consumer:
-        consumer.run(handler)
-        assert consumer.stats().finished == 3
-    assert sorted(seen) == [b"0", b"1", b"1", b"2"]
-
-
 def test_batches(broker, address, topic):
     with Producer(address) as producer:
         producer.publish_many(topic, [b"%d" % number for number in range(150)])

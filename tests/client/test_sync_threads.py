@@ -17,7 +17,7 @@ import warnings
 import pytest
 
 from nsqfast import client as asynchronous
-from nsqfast.client import ClosedError, Config, NotConnectedError, OptionsError
+from nsqfast.client import ClosedError, Config, NotConnectedError
 from nsqfast.client import sync as sync_module
 from nsqfast.client.sync import Consumer, Producer
 from support.fake_nsqd import eventually
@@ -261,17 +261,6 @@ def test_run(broker, address, topic, concurrency):
     assert all(not thread.name.startswith("nsqfast handler") for thread in threading.enumerate())
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error"), [((None,), "not None"), ((print, 0), "concurrency is 0")]
-)
-def test_wrong_arguments(address, topic, arguments, error):
-    with (
-        Consumer(topic, "c", nsqd=address) as consumer,
-        pytest.raises(OptionsError, match=error),
-    ):
-        consumer.run(*arguments)
-
-
 @pytest.mark.parametrize("concurrency", [1, 3])
 def test_a_handler_that_ends_the_program(address, topic, concurrency):
     """SystemExit comes out of run, from a thread as well."""
@@ -285,26 +274,6 @@ def test_a_handler_that_ends_the_program(address, topic, concurrency):
         pytest.raises(SystemExit, match="4"),
     ):
         consumer.run(handler, concurrency=concurrency)
-
-
-def test_messages_that_are_kept(broker, address, topic):
-    kept = []
-
-    def handler(message):
-        message.keep()
-        kept.append(message)
-        if len(kept) == 10:
-            consumer.request_stop()
-
-    publish(address, topic, 10)
-    with Consumer(topic, "c", nsqd=address, config=CONFIG) as consumer:
-        consumer.run(handler, concurrency=2)
-        assert consumer.stats().finished == 0
-        assert not kept[0].is_answered
-        for message in kept:
-            message.finish()
-        assert consumer.stats().finished == 10
-    eventually(lambda: channel(broker, topic)["depth"] == 0)
 
 
 def test_pause_and_what_may_be_in_flight(address, topic):
@@ -360,18 +329,6 @@ def test_figures_after_the_end(address, topic):
     assert consumer.stats().finished == 1
     with pytest.raises(ClosedError, match="the consumer is closed"):
         consumer.get()
-
-
-def test_one_that_begins_paused(address, topic):
-    publish(address, topic, 2)
-    consumer = Consumer(topic, "c", nsqd=address)
-    consumer.pause()
-    with consumer:
-        assert consumer.is_paused
-        assert consumer.get(timeout_s=0.05) is None
-        assert consumer.stats().received == 0
-        consumer.resume()
-        consumer.get(WAIT_S).finish()
 
 
 def test_a_peer_that_says_nothing(topic):

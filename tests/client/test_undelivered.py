@@ -12,7 +12,6 @@ import pytest
 from nsqfast.client import (
     ClosedError,
     NotConnectedError,
-    OptionsError,
     OutcomeUnknownError,
     Producer,
     PublishRefusedError,
@@ -55,13 +54,6 @@ def test_nobody_there(run_anywhere, dead, caplog):
 
     said = run_anywhere(main())
     assert errors(caplog) == [said]
-
-
-def test_the_default_is_five_seconds(dead):
-    assert Producer(dead)._close_timeout_s == 5.0
-    assert threaded.Producer(dead)._close_timeout_s == 5.0
-    with pytest.raises(OptionsError, match="close_timeout_s is 0 or more"):
-        Producer(dead, close_timeout_s=-1)
 
 
 def test_an_exception_in_the_block_comes_first(run, dead, caplog):
@@ -145,20 +137,6 @@ def test_awaited_publishes_are_told_to_who_awaits_them(run, dead, caplog):
     assert errors(caplog) == []
 
 
-def test_topics_named_are_few(run, dead):
-    async def main():
-        producer = Producer(dead, close_timeout_s=0)
-        await producer.start()
-        for number in range(1000):
-            producer.send(f"topic-{number:03}", b"x")
-        with pytest.raises(UndeliveredError) as undelivered:
-            await producer.close()
-        assert len(undelivered.value.topics) == 1000
-        assert "topic-009 and 990 other topics; " in str(undelivered.value)
-
-    run(main())
-
-
 @pytest.mark.filterwarnings("ignore:unclosed producer:ResourceWarning")
 def test_a_loop_that_ends(dead, caplog):
     """asyncio.run ends, nobody closed: said at once, and later uses are told what is wrong."""
@@ -194,17 +172,6 @@ def test_the_synchronous_one(dead, caplog):
     assert time.monotonic() - began_s < SLACK_S
     assert undelivered.value.topics == {"a": 5, "b": 50}
     assert errors(caplog) == [str(undelivered.value)]
-
-
-def test_the_synchronous_one_in_a_block(dead, caplog):
-    def work():
-        with threaded.Producer(dead, close_timeout_s=0.05) as producer:
-            producer.send("t", b"x")
-            raise KeyError("mine")
-
-    with pytest.raises(KeyError):
-        work()
-    assert len(errors(caplog)) == 1
 
 
 PROGRAM = """

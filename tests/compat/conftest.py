@@ -1,31 +1,8 @@
-"""One broker per module and implementation; one set of connections per test.
-
-A module may set NSQD_FLAGS (more flags) and NSQD_METADATA (the nsqd.dat it starts with).
-"""
-
-import itertools
-import json
+"""One set of connections per test."""
 
 import pytest
 
-from support.server import start_nsqd
 from support.wire import MAGIC, SECONDS_MAX, Client
-
-
-@pytest.fixture(scope="module", params=["nsqfast", pytest.param("go", marks=pytest.mark.go)])
-def implementation(request):
-    return request.param
-
-
-@pytest.fixture(scope="module")
-def broker(request, implementation, tmp_path_factory):
-    folder = tmp_path_factory.mktemp(implementation)
-    metadata = getattr(request.module, "NSQD_METADATA", None)
-    if metadata is not None:
-        (folder / "nsqd.dat").write_text(json.dumps(metadata))
-    flags = getattr(request.module, "NSQD_FLAGS", ())
-    with start_nsqd(implementation, folder, *flags) as server:
-        yield server
 
 
 @pytest.fixture
@@ -46,12 +23,3 @@ def connect(broker):
 @pytest.fixture
 def client(connect):
     return connect()
-
-
-TOPIC_NUMBERS = itertools.count(1)
-
-
-@pytest.fixture
-def topic():
-    """A topic that no other test has."""
-    return f"topic-{next(TOPIC_NUMBERS)}"

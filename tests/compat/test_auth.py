@@ -13,8 +13,7 @@ from urllib.parse import quote_plus
 import pytest
 
 from support.authd import AuthServer, Reply, grant, permit
-from support.certificates import Certificates, TlsSocket
-from support.ports import hold_port
+from support.certificates import TlsSocket
 from support.server import go_program, start_nsqd
 from support.web import get, post, stats, topic_stats
 from support.wire import Client, encode_command, encode_messages
@@ -36,11 +35,6 @@ def broker(implementation, authd, tmp_path_factory):
     flags = (f"--auth-http-address={authd.address}", "--http-client-request-timeout=1s")
     with start_nsqd(implementation, folder, *flags) as server:
         yield server
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory):
-    return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture
@@ -461,13 +455,9 @@ def exchange(implementation, folder, secret, *flags):
         return client.read_frame().data
 
 
-def unused_address():
-    return f"127.0.0.1:{hold_port()}"
-
-
 @pytest.mark.slow
-def test_a_server_that_is_gone(implementation, authd, secret, tmp_path):
-    flags = [f"--auth-http-address={address}" for address in (unused_address(), authd.address)]
+def test_a_server_that_is_gone(implementation, authd, secret, dead, tmp_path):
+    flags = [f"--auth-http-address={address}" for address in (dead, authd.address)]
     with start_nsqd(implementation, tmp_path, *flags) as server:
         for _ in range(10):
             with Client(server.tcp) as client:

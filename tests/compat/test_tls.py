@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support.certificates import Certificates, TlsSocket
+from support.certificates import TlsSocket
 from support.packed import change_over
 from support.server import go_program, start_nsqd
 from support.web import get, request, topic_stats
@@ -18,11 +18,6 @@ from support.wire import ERROR, HEARTBEAT, RESPONSE, Client, encode_command, enc
 
 SECONDS_MAX = 30
 V12, V13 = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory):
-    return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture(scope="module")

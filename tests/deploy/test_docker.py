@@ -24,7 +24,6 @@ from support.tools import Tool
 DOCKERFILE = FOLDER / "docker" / "Dockerfile"
 COMPOSE = FOLDER / "docker" / "compose.yaml"
 SERVICES = yaml.safe_load(COMPOSE.read_text(encoding="utf-8"))["services"]
-of_each_service = pytest.mark.parametrize("name", SERVICES)
 PROBE = ["python", "-m", probe.__name__]
 
 
@@ -77,37 +76,6 @@ def test_the_build_gets_what_it_names():
     named = [line[1:] for line in lines if line.startswith("!")]
     assert [name for name in named if not (ROOT / name).exists()] == []
     assert {"pyproject.toml", "setup.py", "nsqfast", "_ext", "spark_jobs"} <= set(named)
-
-
-@of_each_service
-def test_a_service_is_a_daemon_and_its_ports_are_those_published(name):
-    service = SERVICES[name]
-    _program, settings = read_command(service["command"])
-    ports = ports_of(settings)
-    assert {int(each.rpartition(":")[2]) for each in service.get("ports", [])} <= ports
-    _cmd, *command, address = service["healthcheck"]["test"]
-    assert (_cmd, command) == ("CMD", PROBE)
-    assert address.rpartition(":")[2] == settings["http_address"].rpartition(":")[2]
-    if "broadcast_address" in settings:
-        assert settings["broadcast_address"] == name
-    mounts = dict(each.split(":") for each in service.get("volumes", []))
-    assert (
-        list(mounts.values()) == [settings["data_path"]] if "data_path" in settings else not mounts
-    )
-
-
-@of_each_service
-def test_a_service_knows_every_nsqlookupd(name):
-    program, settings = read_command(SERVICES[name]["command"])
-    lookupds = {each for each in SERVICES if each.startswith("nsqlookupd")}
-    found = set(SERVICES[name].get("depends_on", {}))
-    if program == "nsqfast-nsqlookupd":
-        assert found == set()
-        return
-    assert found == lookupds
-    key = "nsqlookupd_tcp_addresses" if program == "nsqfast-nsqd" else "nsqlookupd_http_addresses"
-    port = 4160 if program == "nsqfast-nsqd" else 4161
-    assert set(settings[key]) == {f"{each}:{port}" for each in lookupds}
 
 
 def on_this_machine(command, data):

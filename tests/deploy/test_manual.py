@@ -30,26 +30,6 @@ def test_the_files_are_those_of_todays_options():
     assert found == TEXTS, "run `make man`"
 
 
-def shown(name):
-    """The page as `man` shows it, unfolded, and what it complains about."""
-    command = ["man", "--warnings", "--nj", "--nh", "-E", "UTF-8", "-l", FOLDER / f"{name}.1"]
-    environment = {"PATH": "/usr/bin:/bin", "MANWIDTH": "500", "LC_ALL": "C.UTF-8"}
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    return done.stdout, done.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("man") is None, reason="man is missing: apt install man-db")
-def test_man_shows_every_flag_and_complains_about_nothing():
-    for name in WITH_FLAGS:
-        text, complaints = shown(name)
-        assert complaints == ""
-        for settings in settings_of(name):
-            for item in settings.options:
-                assert f"       --{item.flag}" in text
-                assert item.help in " ".join(text.split())
-
-
 @pytest.mark.skipif(shutil.which("mandoc") is None, reason="mandoc is missing: apt install mandoc")
 def test_mandoc_complains_about_nothing():
     command = ["mandoc", "-Tlint", "-Wwarning", *sorted(FOLDER.glob("*.1"))]

@@ -4,8 +4,6 @@ import re
 import shlex
 import tomllib
 
-import yaml
-
 from nsqfast.options import declared
 from nsqfast.tools.completion.programs import DAEMONS
 from support.deployed import FOLDER, read_command
@@ -64,32 +62,3 @@ def test_the_settings_that_are_changed_are_in_the_samples():
         keys = {item.key for item in declared(__import__(daemon, fromlist=["Options"]).Options)}
         assert set(tomllib.loads(text)) <= keys
         assert tomllib.loads(text)
-
-
-def test_units_that_are_started_exist():
-    started = {
-        word
-        for words in COMMANDS
-        if words[0] == "systemctl"
-        for word in words
-        if word.startswith("nsqfast-")
-    }
-    assert started == {"nsqfast-nsqd", "nsqfast-nsqlookupd", "nsqfast-nsqadmin"}
-    for name in started:
-        assert (FOLDER / "systemd" / f"{name}.service").exists()
-
-
-def test_the_overlay_changes_what_there_is():
-    (text,) = (text for kind, text in BLOCKS if kind == "yaml")
-    overlay = yaml.safe_load(text)
-    base = [
-        each
-        for path in sorted((FOLDER / "kubernetes").glob("n*.yaml"))
-        for each in yaml.safe_load_all(path.read_text(encoding="utf-8"))
-    ]
-    names = {each["metadata"]["name"] for each in base if each["kind"] == "StatefulSet"}
-    assert {each["name"] for each in overlay["replicas"]} <= names
-    assert [each["name"] for each in overlay["images"]] == ["nsqfast"]
-    assert overlay["resources"][0].endswith("deploy/kubernetes")
-    services = {each["metadata"]["name"] for each in base if each["kind"] == "Service"}
-    assert set(re.findall(r"service/([\w-]+)", PAGE)) <= services

@@ -1,7 +1,10 @@
 """Parts end after what they have done, not with the time it took: a loaded machine must change no result."""
 
+import os
+
 import pytest
 from nsqfast._ext.dev.probes import fix_parts
+from nsqfast._ext.disk.syncer import Syncer
 
 ENDLESS = 1 << 40
 
@@ -12,3 +15,16 @@ def endless_parts():
     fix_parts(ENDLESS)
     yield
     fix_parts(0)
+
+
+@pytest.fixture
+def quick_disk(monkeypatch):
+    """What survives a power failure is not tested here, so the metadata need not reach the disk."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+@pytest.fixture
+def syncer():
+    syncer = Syncer()
+    yield syncer
+    syncer.close()

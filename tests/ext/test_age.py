@@ -9,27 +9,15 @@ from nsqfast._ext.dev.probes import let_pass, shift_wall
 from nsqfast._ext.dev.structures import put_all
 from nsqfast._ext.disk.oldest_record import OldestRecord
 from nsqfast._ext.disk.queue import DiskQueue
-from nsqfast._ext.disk.syncer import Syncer
 
 from support.core import SECOND_NS, Peer, make_registry
 from support.seeds import seeds
 
+pytestmark = pytest.mark.usefixtures("quick_disk")
+
 UNREADABLE = -1
 RECORD_SIZE = 31  # with one byte of body
 [SEED] = seeds("age", 1)
-
-
-@pytest.fixture(autouse=True)
-def quick_disk(monkeypatch):
-    """Metadata need not reach the disk here."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)
-
-
-@pytest.fixture
-def syncer():
-    syncer = Syncer()
-    yield syncer
-    syncer.close()
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import shutil
 
 import pytest
 from nsqfast._ext.disk.queue import DiskQueue
-from nsqfast._ext.disk.syncer import Syncer
 
 from support.bad_sectors import BadSectors
 from support.server import start_nsqd
@@ -85,13 +84,6 @@ def folder(tmp_path):
     path = tmp_path / "data"
     path.mkdir()
     return path
-
-
-@pytest.fixture
-def syncer():
-    syncer = Syncer()
-    yield syncer
-    syncer.close()
 
 
 @pytest.mark.parametrize(

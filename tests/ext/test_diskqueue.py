@@ -18,6 +18,8 @@ from models.diskqueue import DiskQueueModel
 from support.core import counted_bytes
 from support.seeds import seeds
 
+pytestmark = pytest.mark.usefixtures("quick_disk")
+
 # The worked example of the format's description, to the byte.
 EXAMPLE_RECORDS = [
     (0x18E9EA03547948A8, 0x18A284CCBDC05000, b"hello"),
@@ -36,24 +38,11 @@ BIG = 1 << 30
 
 
 @pytest.fixture
-def syncer():
-    syncer = Syncer()
-    yield syncer
-    syncer.close()
-
-
-@pytest.fixture
 def queue_at(tmp_path, syncer):
     def make(file_size_max=BIG, sync_every=2500, name="orders"):
         return DiskQueue(str(tmp_path), name, syncer, file_size_max, sync_every)
 
     return make
-
-
-@pytest.fixture(autouse=True)
-def quick_disk(monkeypatch):
-    """What survives a power failure is not tested here, so the metadata need not reach the disk."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 def data_path(folder, number=0, name="orders"):

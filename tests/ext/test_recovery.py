@@ -10,22 +10,10 @@ from nsqfast._ext.dev.structures import seal_record
 from nsqfast._ext.disk.ackfile import AckFile
 from nsqfast._ext.disk.queue import DiskQueue
 from nsqfast._ext.disk.recovery import parse_meta
-from nsqfast._ext.disk.syncer import Syncer
+
+pytestmark = pytest.mark.usefixtures("quick_disk")
 
 BIG = 1 << 30
-
-
-@pytest.fixture
-def syncer():
-    syncer = Syncer()
-    yield syncer
-    syncer.close()
-
-
-@pytest.fixture(autouse=True)
-def quick_disk(monkeypatch):
-    """What survives a power failure is not tested here, so the metadata need not reach the disk."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 @pytest.fixture

@@ -16,13 +16,6 @@ COUNT = 20
 PERIOD_NS = 2_000_000_000
 
 
-@pytest.fixture(autouse=True)
-def parts():
-    """They end by the clock again."""
-    yield
-    fix_parts(0)
-
-
 def make_registry(data_path, **flags):
     """Parts that end after one file."""
     registry = make_whole(data_path, **{"mem_queue_size": 0} | flags)

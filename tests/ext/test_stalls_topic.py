@@ -17,13 +17,6 @@ SECOND_NS = 1_000_000_000
 PART = 10  # units
 
 
-@pytest.fixture(autouse=True)
-def parts():
-    """They end by the clock again."""
-    yield
-    fix_parts(0)
-
-
 def make_registry(data_path, part=PART, **flags):
     """Parts that end after so many units, however long they take."""
     registry = make_whole(data_path, **flags)

@@ -10,13 +10,6 @@ from nsqfast._ext.disk.syncer import Syncer
 
 
 @pytest.fixture
-def syncer():
-    syncer = Syncer()
-    yield syncer
-    syncer.close()
-
-
-@pytest.fixture
 def data_fd(tmp_path):
     fd = os.open(tmp_path / "data", os.O_RDWR | os.O_CREAT)
     yield fd

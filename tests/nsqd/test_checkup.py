@@ -2,7 +2,6 @@
 
 import datetime as dt
 import os
-import socket
 import subprocess
 import sys
 
@@ -14,9 +13,7 @@ from nsqfast.net import checkup as limits
 from nsqfast.nsqd import checkup
 from nsqfast.nsqd.main import main
 from nsqfast.nsqd.options import parse
-from support.certificates import Certificates
 from support.server import start_nsqd
-from support.web import post
 
 FREE = ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0", "--broadcast-address=127.0.0.1"]
 
@@ -70,18 +67,6 @@ def test_the_program(tmp_path):
     )
 
 
-def test_a_wrong_file_of_settings_is_said_as_at_a_start(tmp_path):
-    path = tmp_path / "nsqd.toml"
-    path.write_text("mem_queue_sise = 1")
-    done = run_nsqd("--check", f"--config={path}")
-    assert done.returncode == 1
-    assert 'unknown key "mem_queue_sise", did you mean mem_queue_size?' in done.stderr
-
-
-def test_settings_that_do_not_go_together(tmp_path):
-    assert check(tmp_path, "--node-id=1024")["settings"] == [(ERROR, "--node-id must be [0,1024)")]
-
-
 def test_a_broker_that_runs(tmp_path):
     with start_nsqd("nsqfast", tmp_path) as broker:
         before = names_and_contents(tmp_path)
@@ -93,15 +78,6 @@ def test_a_broker_that_runs(tmp_path):
         assert found["--tcp-address"] == [(ERROR, f"{address}: address already in use")]
         assert found["nsqd.dat"] == [(OK, "0 topics, 0 channels")]
         assert names_and_contents(tmp_path) == before
-
-
-def test_the_port_is_free_after_the_check(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    found = check(tmp_path, f"--tcp-address=127.0.0.1:{port}")
-    assert found["--tcp-address"] == [(OK, f"127.0.0.1:{port} is free")]
-    with socket.create_server(("127.0.0.1", port)):
-        pass
 
 
 @pytest.mark.parametrize(
@@ -160,12 +136,6 @@ def test_a_folder_that_is_not_writable(tmp_path):
     assert check(tmp_path)["data path"][0][0] == ERROR
 
 
-def test_a_file_in_place_of_the_folder(tmp_path):
-    (tmp_path / "file").touch()
-    ((level, text),) = check(tmp_path / "file")["data path"]
-    assert (level, "not a directory" in text) == (ERROR, True)
-
-
 @pytest.mark.parametrize(
     ("content", "level", "text"),
     [
@@ -183,13 +153,6 @@ def test_the_list_of_topics(tmp_path, content, level, text):
     assert names_and_contents(tmp_path) == {"nsqd.dat": content}
 
 
-def test_queues_without_a_list(tmp_path):
-    (tmp_path / "t.diskqueue.meta.dat").write_text("1\n0,0\n0,30\n")
-    found = check(tmp_path)
-    assert found["nsqd.dat"][0][0] == WARNING
-    assert found["queues on disk"] == [(OK, "1")]
-
-
 def test_damaged_positions_and_bad_files(tmp_path):
     (tmp_path / "a.diskqueue.meta.dat").write_text("1\n0,0\n0,30\nsealed 0,0\n")
     (tmp_path / "b.diskqueue.meta.dat").write_text("somebody else's")
@@ -199,16 +162,6 @@ def test_damaged_positions_and_bad_files(tmp_path):
     assert (level, text.partition(" ")[0]) == (WARNING, "b.diskqueue.meta.dat")
     ((level, text),) = found[".bad files"]
     assert (level, text.partition(" ")[0]) == (WARNING, "c.diskqueue.000000.dat.bad")
-
-
-def test_what_a_broker_leaves_is_in_order(tmp_path):
-    with start_nsqd("nsqfast", tmp_path, "--mem-queue-size=0") as broker:
-        for topic in ("t", "u"):
-            assert post(broker.http, f"/pub?topic={topic}", b"x").status == 200
-    found = check(tmp_path)
-    assert found["nsqd.dat"] == [(OK, "2 topics, 0 channels")]
-    assert found["queues on disk"] == [(OK, "2")]
-    assert ".bad files" not in found
 
 
 def test_file_systems(tmp_path, monkeypatch):
@@ -222,11 +175,6 @@ def test_file_systems(tmp_path, monkeypatch):
 # -- certificates
 
 
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory):
-    return Certificates(tmp_path_factory.mktemp("certificates"))
-
-
 def test_good_certificates(tmp_path, certificates):
     flags = [*certificates.flags(), f"--tls-root-ca-file={certificates.path('ca.crt')}"]
     found = check(tmp_path, *flags)
@@ -234,26 +182,6 @@ def test_good_certificates(tmp_path, certificates):
     assert found["--tls-cert"][0][0] == OK
     assert found["--tls-root-ca-file"][0][0] == OK
     assert "--https-address" in found
-
-
-@pytest.mark.parametrize(
-    ("cert", "key", "words"),
-    [
-        ("server.crt", "client.key", "private key does not match public key"),
-        ("nowhere.crt", "server.key", "no such file or directory"),
-        ("server.key", "server.key", "failed to find any PEM data in certificate input"),
-    ],
-)
-def test_bad_certificates(tmp_path, certificates, cert, key, words):
-    found = check(
-        tmp_path,
-        f"--tls-cert={certificates.path(cert)}",
-        f"--tls-key={certificates.path(key)}",
-        "--https-address=127.0.0.1:0",
-    )
-    ((level, text),) = found["certificate"]
-    assert level == ERROR
-    assert words in text
 
 
 @pytest.mark.parametrize(("days", "level"), [(-1, ERROR), (10, WARNING), (200, OK)])

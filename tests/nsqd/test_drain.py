@@ -1,10 +1,8 @@
 """POST /drain: new messages are refused, consumers finish what is there, and then the broker stops."""
 
 import asyncio
-import importlib.util
 import json
 import subprocess
-import sys
 import time
 
 import pytest
@@ -13,12 +11,11 @@ from nsqfast.client import Consumer, Producer
 from support.lookup import nodes, topics
 from support.lookupd import FakeLookupd
 from support.prometheus import scrape
-from support.server import ROOT, go_program, start_nsqd, start_nsqlookupd
+from support.server import go_program, start_nsqd, start_nsqlookupd
 from support.web import get, post, request, stats, topic_stats
 from support.wire import Client, encode_messages
 
 SECONDS_MAX = 20
-PYNSQ_SCRIPT = ROOT / "tests" / "compat" / "scripts" / "pynsq_drain.py"
 
 
 @pytest.fixture
@@ -179,11 +176,6 @@ def test_it_stops_when_all_is_delivered(broker):
     broker.wait_for_line("DRAIN: all messages are delivered; stopping")
 
 
-def test_an_empty_broker_stops_at_once(broker):
-    begin(broker)
-    wait_for_end(broker)
-
-
 def test_messages_in_flight_and_deferred_are_waited_for(broker):
     make_queue(broker, 1)
     with Client(broker.tcp) as client:
@@ -314,19 +306,6 @@ def test_our_client_publishes_elsewhere_and_consumes_the_rest(broker, other):
 
     asyncio.run(run())
     wait_for_end(broker)
-
-
-@pytest.mark.skipif(importlib.util.find_spec("nsq") is None, reason="pynsq is not installed")
-@pytest.mark.slow
-def test_pynsq_publishes_elsewhere(broker, other):
-    make_queue(broker, 1)
-    begin(broker)
-    addresses = f"{text_of(broker.tcp)},{text_of(other.tcp)}"
-    command = [sys.executable, str(PYNSQ_SCRIPT), addresses, "t", "50"]
-    done = subprocess.run(command, capture_output=True, timeout=60, check=False)
-    assert done.stdout.strip() == b"left 0, refused some", done.stderr.decode()
-    assert topic_stats(other.http, "t")["message_count"] >= 50
-    assert topic_stats(broker.http, "t")["channels"]["c"]["depth"] == 1
 
 
 @pytest.mark.go

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from nsqfast.nsqd.stats_text import format_latency, format_stats
+from nsqfast.nsqd.stats_text import format_latency
 from support.server import Server, program, start_nsqd
 from support.web import get, post, request, stats, topic_stats
 
@@ -140,87 +140,6 @@ def test_stats_filters(broker):
     assert text.endswith(b"\n\nTopics: None\n\nProducers: None\n")
 
 
-CLIENT = {
-    "hostname": "conshost",
-    "remote_address": "127.0.0.1:37576",
-    "user_agent": "ua2/1",
-    "state": 3,
-    "in_flight_count": 1,
-    "ready_count": 2,
-    "finish_count": 1,
-    "requeue_count": 1,
-    "message_count": 3,
-    "connect_ts": 935,
-}
-LATENCY = {"count": 3, "percentiles": [{"quantile": 0.99, "value": 3.3e6}] * 3}
-NO_LATENCY = {"count": 0, "percentiles": None}
-CHANNEL = {
-    "channel_name": "ch1",
-    "depth": 0,
-    "backend_depth": 0,
-    "in_flight_count": 1,
-    "deferred_count": 1,
-    "requeue_count": 1,
-    "timeout_count": 0,
-    "message_count": 3,
-    "paused": False,
-    "e2e_processing_latency": LATENCY,
-}
-TOPIC = {"depth": 1, "backend_depth": 0, "message_count": 1}
-SCENARIO = {
-    "health": "OK",
-    "memory": {"heap_objects": 2950},
-    "topics": [
-        {
-            "topic_name": "s0",
-            "paused": True,
-            "channels": [],
-            "e2e_processing_latency": NO_LATENCY,
-            **TOPIC,
-        },
-        {
-            "topic_name": "s1",
-            "paused": False,
-            "e2e_processing_latency": LATENCY,
-            **TOPIC,
-            "channels": [
-                {**CHANNEL, "clients": [CLIENT]},
-                {**CHANNEL, "channel_name": "ch2", "paused": True, "clients": None},
-            ],
-        },
-    ],
-    "producers": [{**CLIENT, "user_agent": "ua<&>/1", "pub_counts": [{"topic": "s1", "count": 3}]}],
-}
-CLIENT_COUNTS = "inflt: 1    rdy: 2    fin: 1        re-q: 1        msgs: 3       "
-COUNTS = "inflt: 1    def: 1    re-q: 1     timeout: 0     msgs: 3        e2e%: 3.3ms, 3.3ms, 3.3ms"
-LAYOUT = f"""
-Health: OK
-
-Memory:
-   heap_objects             \t2950
-
-Topics:
-*P [s0             ] depth: 1     be-depth: 0     msgs: 1        e2e%:\x20
-
-   [s1             ] depth: 1     be-depth: 0     msgs: 1        e2e%: 3.3ms, 3.3ms, 3.3ms
-      [ch1                      ] depth: 0     be-depth: 0     {COUNTS}
-        [V2 conshost:37576 ua2/1 ] state: 3 {CLIENT_COUNTS} connected: 1m5s
-   *P [ch2                      ] depth: 0     be-depth: 0     {COUNTS}
-
-Producers:
-   [V2 conshost:37576 ua<&>/1] msgs: 3        topics: s1=3 connected: 1m5s
-"""
-
-
-def test_text_layout():
-    text = format_stats(SCENARIO, start_time=999.5, now=1000.75)
-    first, second, third, rest = text.split("\n", 3)
-    assert re.fullmatch(r"nsqd v1\.3\.0 \(built w/python3\.\d+\.\d+\S*\)", first)
-    assert re.fullmatch(r"start_time 19\d\d-\d\d-\d\dT\d\d:\d\d:39(Z|[+-]\d\d:\d\d)", second)
-    assert third == "uptime 1.25s"
-    assert rest == LAYOUT
-
-
 def test_latency_units():
     values = [0, 1000, 1001, 1e6, 1.5e6, 1e9, 2.5e9]
     shown = format_latency({"percentiles": [{"value": value} for value in values]})
@@ -237,28 +156,6 @@ def test_access_log(broker):
         r"INFO: 404 GET /nothing\?quiet=1 \(127\.0\.0\.1:\d+\) [0-9.]+(ns|µs|ms|s)$", lines[0]
     )
     assert not [line for line in broker.lines if "POST /pub" in line or "POST /mpub" in line]
-
-
-def test_unusual_binary_word_is_logged(broker):
-    assert post(broker.http, "/mpub?topic=word&binary=yes", b"\0\0\0\1\0\0\0\1x").body == b"OK"
-    broker.wait_for_line("WARNING: /mpub: binary='yes'")
-
-
-def test_debug(broker):
-    assert b"goroutine" in get(broker.http, "/debug/pprof/").body
-    assert b"threads:" in get(broker.http, "/debug/pprof/goroutine").body
-    assert b"resident_bytes" in get(broker.http, "/debug/pprof/heap").body
-    assert b"nsqfast" in get(broker.http, "/debug/pprof/cmdline").body
-    for name in ("profile", "symbol", "block", "threadcreate", "trace", "allocs", "mutex"):
-        assert get(broker.http, f"/debug/pprof/{name}").status == 404
-    assert post(broker.http, "/debug/freememory").status == 200
-    rate = "/debug/setblockrate"
-    assert request(broker.http, "PUT", rate + "?rate=5").status == 200
-    assert request(broker.http, "PUT", rate, b"rate=5").status == 200
-    answer = request(broker.http, "PUT", rate + "?rate=abc")
-    expected = b'invalid block rate : strconv.Atoi: parsing "abc": invalid syntax'
-    assert (answer.status, answer.body) == (400, expected)
-    assert "X-Nsq-Content-Type" not in answer.headers
 
 
 def test_redirect_body(broker):

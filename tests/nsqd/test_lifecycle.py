@@ -119,28 +119,6 @@ def test_second_broker_on_the_same_folder(tmp_path):
 # ---- a life
 
 
-def test_lines_of_a_life(tmp_path):
-    with start(tmp_path, "--node-id=9") as server:
-        host, port = server.tcp
-        http = server.http
-        server.stop()
-    lines = [re.sub(rf"^\[nsqd\] {STAMP} ", "", line) for line in server.lines]
-    persisting = f"INFO: NSQ: persisting topic/channel metadata to {tmp_path}/nsqd.dat"
-    assert re.fullmatch(r"INFO: nsqd v1\.3\.0 \(built w/\S+\), nsqfast \S+ \(.+\)", lines[0])
-    assert lines[1:] == [
-        "INFO: ID: 9",
-        persisting,
-        f"INFO: TCP: listening on {host}:{port}",
-        f"INFO: HTTP: listening on {http[0]}:{http[1]}",
-        f"INFO: TCP: closing {host}:{port}",
-        f"INFO: HTTP: closing {http[0]}:{http[1]}",
-        persisting,
-        "INFO: NSQ: bye",
-    ]
-    assert sum("listening on" in line for line in lines) == 2
-    assert (tmp_path / "nsqd.dat").read_bytes() == b'{"topics":null,"version":"1.3.0"}'
-
-
 def test_killed_and_started_again_on_the_same_ports(tmp_path):
     with start(tmp_path) as server:
         client = Client(server.tcp)

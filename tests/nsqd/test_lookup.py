@@ -1,23 +1,17 @@
 """nsqlookupd slow, dead or wrong: nothing of the broker waits for it."""
 
 import asyncio
+import contextlib
 import json
 import socket
 import struct
-import sys
-import threading
 import time
 
 import pytest
 from nsqfast._ext.dev.probes import fix_parts
 
 from nsqfast.nsqd import lookup_peer
-from nsqfast.nsqd.http_api import HttpApi
-from nsqfast.nsqd.lookup import Lookup
 from nsqfast.nsqd.lookup_peer import NAME_UNITS, LookupPeer, register
-from nsqfast.nsqd.options import Options
-from nsqfast.nsqd.server import Server
-from support.core import make_registry
 from support.lookupd import FakeLookupd, framed
 from support.server import start_nsqd
 from support.web import get, post, request, topic_stats
@@ -82,34 +76,33 @@ def test_who_hears_much_is_pinged_all_the_same(lookupd, monkeypatch):
     assert lookupd.told.queue.count(b"REGISTER t") > 3
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        *(
-            None,
-            b"\xff\xff\xff\xff",
-            struct.pack(">i", 1 << 30),
-            framed(b"E_INVALID no"),
-            framed(b"{}"),
-        ),
+def test_peers_that_are_no_nsqlookupd_are_tried_again(tmp_path):
+    answers = [
+        None,
+        b"\xff\xff\xff\xff",
+        struct.pack(">i", 1 << 30),
+        framed(b"E_INVALID no"),
+        framed(b"{}"),
         framed(b'{"broadcast_address":"a","http_port":-1}'),
         framed(b'{"broadcast_address":["a"],"http_port":1}'),
         framed(b"two\nlines"),
-    ],
-)
-def test_a_peer_that_is_no_nsqlookupd_is_tried_again(tmp_path, answer):
-    with FakeLookupd() as wrong, FakeLookupd() as right:
-        wrong.answer = lambda _line: answer
-        flags = [f"--lookupd-tcp-address={peer.address}" for peer in (wrong, right)]
+    ]
+    with FakeLookupd() as right, contextlib.ExitStack() as stack:
+        wrong = [stack.enter_context(FakeLookupd()) for _ in answers]
+        for peer, answer in zip(wrong, answers, strict=True):
+            peer.answer = lambda _line, answer=answer: answer
+        flags = [f"--lookupd-tcp-address={peer.address}" for peer in (*wrong, right)]
         with start_nsqd("nsqfast", tmp_path, *flags) as broker:
-            right.identity()
-            wrong.identity()
-            assert wrong.commands(1) == [None]
-            broker.wait_for_line(f"LOOKUPD({wrong.address}): ")
+            for peer in (right, *wrong):
+                peer.identity()
+            for peer in wrong:
+                assert peer.commands(1) == [None]
+                broker.wait_for_line(f"LOOKUPD({peer.address}): ")
             with Client(broker.tcp) as client:
                 client.pub("t", b"x")
             assert right.commands(1) == [b"REGISTER t"]
-            wrong.identity()
+            for peer in wrong:
+                peer.identity()
             assert (tmp_path / "nsqd.dat").exists()
 
 
@@ -232,19 +225,6 @@ def test_a_stop_while_topics_wait_loses_nothing(tmp_path, lookupd):
         assert client.read_message().body == b"kept"
 
 
-@pytest.mark.slow
-def test_ten_thousand_names(tmp_path, lookupd):
-    topics = [
-        {"name": f"t{number}", "paused": False, "channels": [{"name": "c", "paused": False}]}
-        for number in range(10_000)
-    ]
-    (tmp_path / "nsqd.dat").write_text(json.dumps({"version": "1.3.0", "topics": topics}))
-    with start_nsqd("nsqfast", tmp_path, f"--lookupd-tcp-address={lookupd.address}"):
-        lookupd.identity()
-        told = lookupd.commands(10_000)
-        assert set(told) == {b"REGISTER t%d c" % number for number in range(10_000)}
-
-
 @pytest.mark.parametrize("address", ["nowhere", "127.0.0.1", "127.0.0.1:1", "[::1]:1"])
 def test_addresses_that_lead_nowhere(broker, lookupd, address):
     addresses = json.dumps([address, lookupd.address]).encode()
@@ -281,69 +261,6 @@ def test_an_answer_without_end(broker, lookupd):
         broker.wait_for_line("no channels of topic t - an answer of more than")
         client.sub("t", "c", 1)
         assert client.read_message().body == b"x"
-
-
-class ImportWatch:
-    """Which threads look for a module; finds nothing itself."""
-
-    def __init__(self, name):
-        self.name = name
-        self.threads = []
-
-    def find_spec(self, name, *_):
-        if name == self.name:
-            self.threads.append(threading.current_thread())
-
-
-def test_what_asks_over_http_is_not_loaded_on_the_loop(tmp_path, lookupd, monkeypatch):
-    """It takes longer than a message should wait."""
-    watch = ImportWatch("aiohttp")
-    monkeypatch.delitem(sys.modules, "aiohttp", raising=False)
-    monkeypatch.setattr(sys, "meta_path", [watch, *sys.meta_path])
-    registry = make_registry(tmp_path)
-
-    async def main():
-        lookup = Lookup(registry, Options(nsqlookupd_tcp_addresses=[lookupd.address]))
-        registry.on_change = lookup.changed
-        lookup.configure()
-        registry.topic("t")
-        path, _ = await asyncio.to_thread(lookupd.asked.get, timeout=SECONDS_MAX)
-        assert path == "/channels?topic=t"
-        await lookup.stop()
-
-    asyncio.run(main())
-    registry.on_change = None
-    registry.close()
-    assert watch.threads
-    assert threading.main_thread() not in watch.threads
-
-
-def test_what_asks_over_http_is_loaded_before_anybody_is_served(tmp_path, lookupd, monkeypatch):
-    """It keeps everybody waiting for some 20 ms, even on a thread."""
-    watch = ImportWatch("aiohttp")
-    monkeypatch.delitem(sys.modules, "aiohttp", raising=False)
-    monkeypatch.setattr(sys, "meta_path", [watch, *sys.meta_path])
-    options = Options(
-        data_path=str(tmp_path),
-        nsqlookupd_tcp_addresses=[lookupd.address],
-        tcp_address="127.0.0.1:0",
-        http_address="127.0.0.1:0",
-    )
-    was_loaded = []
-
-    class Watched(Server):
-        def _serve(self):
-            was_loaded.append("aiohttp" in sys.modules)
-            super()._serve()
-
-    async def main():
-        server = Watched(options, HttpApi)
-        await server.start()
-        await server.stop()
-
-    asyncio.run(main())
-    assert was_loaded == [True]
-    assert threading.main_thread() not in watch.threads
 
 
 def test_names_are_gathered_in_parts(lookupd):

@@ -98,30 +98,6 @@ def test_the_topic_waits_until_all_its_channels_are_there(registry, tmp_path):
     assert not registry.topic("t").paused
 
 
-def test_the_folder_is_read_as_often_for_many_queues_as_for_few(tmp_path, monkeypatch):
-    reads = []
-    real = os.scandir
-    monkeypatch.setattr(os, "scandir", lambda path=".": reads.append(path) or real(path))
-    counts = []
-    for number in (2, 50):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        registry = make_registry(folder, mem_queue_size=0)
-        for name in range(number):
-            registry.topic(f"t{name}").put(b"x")
-            registry.topic(f"u{name}").channel("c")
-            registry.topic(f"u{name}").put(b"x")
-        (folder / FILE_NAME).write_bytes(encode(registry))
-        registry.close()
-        reads.clear()
-        registry = make_registry(folder, mem_queue_size=0)
-        assert load(registry, str(folder)) is not None
-        assert sum(topic.depth for topic in registry.topics()) == number
-        counts.append(len(reads))
-        registry.close()
-    assert counts[0] == counts[1] <= 3
-
-
 def test_duplicates_merge_and_bad_names_are_skipped(caplog):
     topics = decode(
         json.dumps(

@@ -1,19 +1,15 @@
 """/metrics of the real daemon: both formats, figures beside those of /stats, ages, ceilings, and who has to wait."""
 
-import asyncio
 import http.client
 import math
 import random
 import resource
 import select
 import socket
-import struct
 import time
 
 import pytest
-from nsqfast._ext.core.histogram import BOUNDS_S, Histogram
 
-from nsqfast.nsqd.timers import PROBE_S, WATCH_S, LagProbe
 from support.certificates import Certificates
 from support.prometheus import OPENMETRICS, TEXT, read, scrape
 from support.seeds import seeds
@@ -116,18 +112,6 @@ def test_over_https(tmp_path):
         assert request(server.http, "GET", "/metrics").status == 403
 
 
-def test_pipelined_answers_keep_their_order(broker):
-    one = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\nGET /ping HTTP/1.1\r\nHost: x\r\n\r\n"
-    last = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-    with socket.create_connection(broker.http, timeout=10) as raw:
-        raw.sendall((one * 5 + last).encode())
-        got = b""
-        while piece := raw.recv(1 << 16):
-            got += piece
-    answers = got.split(b"HTTP/1.1 200 OK\r\n")[1:]
-    assert [b"nsqd_build_info" in answer for answer in answers] == [True, False] * 5 + [True]
-
-
 # -- figures
 
 
@@ -208,15 +192,6 @@ def test_the_histogram_has_every_fin(broker, client, seed):
     elapsed_s = (time.time_ns() - begun_ns) / 1e9
     assert counts[3600.0] == len(finished)
     assert 0 < found.value(f"{LATENCY}_sum", **labels) < elapsed_s * len(finished)
-
-
-def test_no_histogram_unless_asked_for(tmp_path):
-    with start_nsqd("nsqfast", tmp_path) as server:
-        post(server.http, "/topic/create?topic=t")
-        post(server.http, "/channel/create?topic=t&channel=c")
-        found = scrape(server.http)
-        assert found.value("nsqd_channel_depth", topic="t", channel="c") == 0
-        assert LATENCY not in found.text
 
 
 @pytest.mark.parametrize("mem_queue_size", [10000, 0])
@@ -359,65 +334,6 @@ def test_process(broker):
 # -- how late the loop is
 
 
-class Loop:
-    """Just enough of one: time passes when told to."""
-
-    def __init__(self):
-        self.now = 100.0
-        self.timers = []
-
-    def time(self):
-        return self.now
-
-    def call_later(self, delay, callback):
-        self.timers.append((self.now + delay, callback))
-        return self
-
-    def cancel(self):
-        self.timers.clear()
-
-    def fire(self):
-        self.now, callback = self.timers.pop()
-        callback()
-
-
-def test_the_probe_goes_on_while_somebody_looks():
-    loop, lag = Loop(), Histogram()
-    probe = LagProbe(loop, lag)
-    assert not loop.timers
-    probe.watch()
-    probe.watch()
-    assert len(loop.timers) == 1
-    for _ in range(int(WATCH_S / PROBE_S) // 2):
-        loop.fire()
-    probe.watch()
-    count = 0
-    while loop.timers:
-        assert len(loop.timers) == 1
-        loop.fire()
-        count += 1
-    assert WATCH_S / PROBE_S - 1 <= count <= WATCH_S / PROBE_S + 1
-    probe.watch()
-    probe.close()
-    assert not loop.timers
-    assert lag.cumulative()[-1] == count + int(WATCH_S / PROBE_S) // 2
-
-
-def test_the_probe_sees_a_loop_that_was_blocked():
-    async def scenario():
-        lag = Histogram()
-        probe = LagProbe(asyncio.get_running_loop(), lag)
-        probe.watch()
-        probe._due_ns = time.monotonic_ns() - 60_000_000
-        probe._fire()
-        probe.close()
-        return lag
-
-    lag = asyncio.run(scenario())
-    assert 0.06 <= lag.sum_s < SECONDS_MAX
-    assert lag.cumulative()[BOUNDS_S.index(0.05)] == 0
-
-
 @pytest.mark.slow
 def test_lag_is_counted(tmp_path):
     with start_nsqd("nsqfast", tmp_path) as server:
@@ -451,8 +367,10 @@ def create(server, topics):
             assert post(server.http, f"/channel/create?{shown}").status == 200
 
 
-@pytest.mark.parametrize("has_histogram", [False, True])
-@pytest.mark.parametrize("series_max", [0, 1, 7, 34, 35, 36, 60, 150, 1000])
+@pytest.mark.parametrize(
+    ("series_max", "has_histogram"),
+    [(0, False), (34, False), (35, False), (60, False), (0, True), (101, True)],
+)
 def test_a_ceiling(tmp_path, series_max, has_histogram):
     flags = [f"--metrics-max-series={series_max}"]
     flags += ["--metrics-latency-histogram"] * has_histogram
@@ -471,19 +389,6 @@ def test_a_ceiling(tmp_path, series_max, has_histogram):
     shown = sorted({(dict(have)["topic"], dict(have)["channel"]) for _, have in channels})
     every = [(f"t{number}", name) for number in range(5) for name in "ab"]
     assert shown == every[: len(shown)]
-
-
-@pytest.mark.slow
-def test_many_topics_stay_below_a_ceiling(tmp_path):
-    with start_nsqd("nsqfast", tmp_path, "--metrics-max-series=500") as server:
-        with Client(server.tcp) as client:
-            for number in range(300):
-                client.pub(f"t{number}", b"x")
-        found = scrape(server.http, OPENMETRICS)
-        topics, channels = of_queues(found)
-        assert (len(topics), len(channels)) == (500 // 7 * 7, 0)
-        assert found.value("nsqd_metrics_dropped_series") == 300 * 7 - len(topics)
-        server.kill()
 
 
 def test_channels_left_out(tmp_path):
@@ -542,16 +447,6 @@ def test_others_are_served_during_a_long_scrape(tmp_path):
                     got += piece
         assert got.count(b"\nnsqd_topic_depth{") == topics
         server.kill()
-
-
-def test_a_client_that_leaves_in_the_middle(broker):
-    for _ in range(5):
-        raw = socket.create_connection(broker.http)
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        raw.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
-        raw.close()
-    scrape(broker.http)
-    assert "Traceback" not in broker.stderr
 
 
 def test_a_stop_in_the_middle(tmp_path):

@@ -8,7 +8,6 @@ import pytest
 
 from nsqfast.net.masks import masked, masked_words, place_of
 from support.authd import AuthServer, grant, permit
-from support.certificates import Certificates
 from support.server import start_nsqd
 from support.web import get, post, request, stats, topic_stats
 from support.wire import Client, encode_messages
@@ -206,22 +205,6 @@ def test_without_the_flag_all_is_served_at_one_address(tmp_path):
         for method, path in FOR_OPERATORS:
             assert request(broker.http, method, path, b"info").status != 403, path
         assert ADMIN not in broker.addresses
-
-
-def test_the_address_stands_in_the_config_file(tmp_path):
-    config = tmp_path / "nsqd.toml"
-    config.write_text('http_admin_address = "127.0.0.1:0"\nmax_topics = 1\n')
-    folder = tmp_path / "data"
-    folder.mkdir()
-    flag = f"--config={config}"
-    with start_nsqd("nsqfast", folder, flag, listeners=("TCP", "HTTP", ADMIN)) as broker:
-        assert get(broker.http, "/config/max_topics").status == 403
-        assert get(broker.addresses[ADMIN], "/config/max_topics").body == b"1"
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory):
-    return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
 def test_it_speaks_tls_where_all_have_to(tmp_path, certificates):

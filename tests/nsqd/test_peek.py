@@ -140,17 +140,6 @@ def test_in_flight_with_its_client_and_time(broker, topic, connect):
     assert texts(peek(broker, topic)) == ["three"]
 
 
-def test_deferred_by_the_time_when_they_come(broker, topic):
-    for seconds in (50, 10, 30):
-        publish(broker, topic, b"%d" % seconds, defer_ms=seconds * 1000)
-    found = peek(broker, topic, state="deferred")
-    assert texts(found) == ["10", "30", "50"]
-    for message in found["messages"]:
-        assert message["where"] == "deferred"
-        assert 0 <= int(message["body"]) * 1000 - message["due_in_ms"] < 9000
-        assert message["due_in_ms"] == (message["due"] - found["taken_at"]) // 1_000_000
-
-
 def test_bodies_of_every_kind(broker, topic):
     cut = "é".encode() * PIECE_SIZE_MAX  # two bytes each, and one in front: the last is cut in two
     large = os.urandom(1 << 20)
@@ -258,13 +247,6 @@ def test_a_topic_without_a_channel(broker):
     assert get(broker.http, "/topic/peek?topic=lonely").json()["messages"] == []
 
 
-def test_it_stands_in_the_log(broker, topic):
-    peek(broker, topic)
-    broker.wait_for_line(f"200 GET /channel/peek?topic={topic}&channel=c ")
-    assert change(broker, "cancel", topic, "0" * 16).status == 404
-    broker.wait_for_line(f"404 POST /channel/deferred/cancel?topic={topic}&channel=c&id=")
-
-
 @pytest.mark.parametrize(
     ("query", "status", "code"),
     [
@@ -350,19 +332,6 @@ def ok_and_empty(broker):
     return answer.headers, b""
 
 
-def test_a_requeued_one_keeps_its_attempts(broker, topic, connect):
-    client = connect(broker.tcp)
-    client.sub(topic, "c", 10)
-    publish(broker, topic, b"again")
-    message = client.read_message()
-    client.command("REQ", message.id, str(HOUR_MS // 2))
-    client.barrier()
-    [shown] = peek(broker, topic, state="deferred")["messages"]
-    assert (shown["attempts"], shown["id"]) == (1, message.id.decode())
-    assert change(broker, "run", topic, shown["id"]).status == 200
-    assert client.read_message().attempts == 2
-
-
 # What was in memory only is lost by a kill in any case.
 @pytest.mark.parametrize(("flags", "ends"), [((), "stop"), (DURABLE, "stop"), (DURABLE, "kill")])
 def test_what_was_cancelled_does_not_come_back(tmp_path, flags, ends):
@@ -407,26 +376,6 @@ def test_what_came_from_disk_and_was_cancelled_does_not_come_back(tmp_path):
             server.kill()
     with start_nsqd("nsqfast", tmp_path, *flags) as server:
         assert sorted(texts(peek(server, "t"))) == ["a", "c"]
-
-
-def test_finished_records_of_a_killed_broker_are_not_shown(tmp_path):
-    flags = (*DURABLE, "--max-bytes-per-file=500")
-    with start_nsqd("nsqfast", tmp_path, *flags) as server, Client(server.tcp) as client:
-        make(server, "t")
-        publish(server, "t", *(b"%d" % number for number in range(60)))
-        client.sub("t", "c", 40)
-        messages = client.read_messages(40)
-        client.command("RDY", "0")
-        for message in messages[1::2]:
-            client.fin(message)
-        client.barrier()
-        assert counts(server, "t")["in_flight_count"] == 20
-        server.kill()
-    with start_nsqd("nsqfast", tmp_path, *flags) as server, Client(server.tcp) as client:
-        left = peek(server, "t", limit=100)["messages"]
-        assert len(left) == counts(server, "t")["depth"] == 40
-        client.sub("t", "c", 100)
-        assert [m.id.decode() for m in client.read_messages(40)] == [m["id"] for m in left]
 
 
 # -- others meanwhile

@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from nsqfast.nsqd import metadata
-from nsqfast.nsqd.progress import DEADLINE_S, INTERVAL_S, StartProgress, StopProgress
+from nsqfast.nsqd.progress import INTERVAL_S, StartProgress, StopProgress
 from support.core import make_registry
 from support.server import start_nsqd
 from support.web import stats
@@ -54,28 +54,6 @@ def test_a_stop_tells_how_far_it_is(lines, tmp_path):
     assert told[0] == f"NSQ: stopping, 0 of {QUEUES} queues are synced, 0 are closed"
     last = f"NSQ: stopping, {QUEUES} of {QUEUES} queues are synced, {QUEUES} are closed"
     assert told[-1] == last
-
-
-def test_a_line_each_interval(lines):
-    tell = StopProgress(Clock(1.0))
-    for _ in range(int(4 * INTERVAL_S)):
-        tell(10, 5, 0)
-    assert len(lines("NSQ: stopping,")) == 4
-
-
-def test_a_stop_that_takes_long_says_what_is_missing_and_goes_on(lines):
-    tell = StopProgress(Clock(1.0))
-    for second in range(int(2 * DEADLINE_S) + 1):
-        tell(10, second // 30, 0)
-    told = lines("takes longer")
-    assert len(told) == 2
-    assert told[0].startswith("NSQ: stopping takes longer than 60 s, 9 of 10 queues are not synced")
-    assert "120 s, 7 of 10 queues" in told[1]
-
-
-def test_a_short_stop_says_nothing(lines, tmp_path):
-    fill(tmp_path).close(StopProgress())
-    assert lines("stopping") == []
 
 
 def test_a_start_tells_how_far_it_is(lines, monkeypatch, tmp_path):

@@ -4,7 +4,6 @@ import http.client
 import json
 import os
 import pty
-import random
 import signal
 import socket
 import subprocess
@@ -131,29 +130,6 @@ def test_half_a_record_then_a_reset(broker, certificates):
     assert topic_stats(broker.http, "t")["channels"]["c"]["client_count"] == 0
 
 
-# ---- what goes through
-
-
-def test_records_and_messages_of_all_sizes(broker, certificates):
-    seed = random.SystemRandom().getrandbits(32)
-    print("seed", seed)
-    dice = random.Random(seed)
-    bodies = [dice.randbytes(dice.randrange(1, 1 << dice.randrange(1, 20))) for _ in range(50)]
-    with upgraded(broker, certificates.client_context()) as client:
-        for body in bodies:
-            client.pub("t", body)
-        client.sub("t", "c", 100)
-        assert [message.body for message in client.read_messages(50)] == bodies
-
-
-@pytest.mark.slow
-def test_heartbeats(broker, certificates):
-    with upgraded(broker, certificates.client_context(), heartbeat_interval=1000) as client:
-        assert client.read_frame() == (0, b"_heartbeat_")
-        client.command("NOP")
-        client.barrier()
-
-
 def test_asked_again_under_tls(broker, certificates):
     fields = {"feature_negotiation": True, "tls_v1": True}
     with upgraded(broker, certificates.client_context()) as client:
@@ -188,34 +164,6 @@ def test_silence_on_https(broker):
         assert raw.recv(1) == b""
     broker.wait_for_line("TLS: client(127.0.0.1:")
     assert "i/o timeout" in broker.stderr
-
-
-def test_a_body_too_large_is_answered_on_https(broker, certificates):
-    answer = https(broker, certificates.client_context(), "POST", "/pub?topic=t", bytes(3 << 20))
-    assert answer.status == 413
-    assert answer.json() == {"message": "MSG_TOO_BIG"}
-
-
-def test_one_connection_many_requests(broker, certificates):
-    context = certificates.client_context()
-    connection = http.client.HTTPSConnection(*broker.https, timeout=10, context=context)
-    for number in range(100):
-        connection.request("POST", "/pub?topic=t", b"%d" % number)
-        assert connection.getresponse().read() == b"OK"
-    connection.close()
-    assert topic_stats(broker.http, "t")["message_count"] == 100
-
-
-def test_an_end_before_the_answer_was_read(broker, certificates):
-    with socket.create_connection(broker.https, SECONDS_MAX) as raw:
-        client = TlsSocket(raw, certificates.client_context())
-        client.sendall(b"GET /stats HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        client.end()
-        answer = b""
-        while piece := client.recv(65536):
-            answer += piece
-    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
-    assert client.ended
 
 
 # ---- refused starts

@@ -12,7 +12,6 @@ FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 # Files or functions whose pauses are no waiting. Anywhere else a pause is in a loop that ends once something is so.
 PAUSES = {
     "tests/client/programs/mail_worker.py::send_mail": "the work that the program is about",
-    "tests/client/programs/thumbnails.py::make": "the work that the program is about",
     "tests/client/test_producer.py::test_time_is_up_when_it_is": "two deadlines, one after the other, are the test",
     "tests/client/test_wrong_addresses.py::test_an_nsqd_whose_refusal_comes_in_pieces": "pieces of one stream; "
     "nothing says when the client has read one",

@@ -2,7 +2,6 @@
 where there is Java, `make spark-matrix` runs this on every PySpark that is supported.
 """
 
-import itertools
 import logging
 import os
 import sys
@@ -14,7 +13,6 @@ import pytest
 from nsqfast import extras
 from nsqfast.errors import OptionsError
 from nsqfast.spark.java import find_java
-from support.server import start_nsqd
 
 # A JVM that lives for minutes gains nothing from the second compiler or a collector with threads of its own.
 JVM_FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
@@ -24,8 +22,6 @@ FOLDER = Path(__file__).parent
 # The first jobs of a JVM are slow, above all beside other suites on two cores. A test that is interrupted leaves a
 # broken session to all behind it.
 TIMEOUT_S = 240
-
-TOPIC_NUMBERS = itertools.count(1)
 
 
 def why_skipped():
@@ -63,25 +59,6 @@ class SkippedModule(pytest.Module):
 
 def pytest_pycollect_makemodule(module_path, parent):
     return SkippedModule.from_parent(parent, path=module_path) if WHY_SKIPPED else None
-
-
-@pytest.fixture(scope="module", params=["nsqfast", pytest.param("go", marks=pytest.mark.go)])
-def implementation(request):
-    """Whose daemons a test talks to."""
-    return request.param
-
-
-@pytest.fixture(scope="module")
-def broker(implementation, tmp_path_factory):
-    """An nsqd that the tests of a module share."""
-    with start_nsqd(implementation, tmp_path_factory.mktemp(implementation)) as server:
-        yield server
-
-
-@pytest.fixture
-def topic():
-    """A topic that no other test has."""
-    return f"topic-{next(TOPIC_NUMBERS)}"
 
 
 @pytest.fixture(scope="session")

@@ -129,9 +129,3 @@ def test_the_page_from_top_to_bottom(reader):
     )
     cluster = reader.spark.read.parquet(str(reader.folder / "data" / "lake-cluster"))
     assert cluster.count() >= 20_000
-
-
-def test_every_link_to_a_section_has_one():
-    sections = {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in
-                re.findall(r"^#+ (.*)$", TEXT, re.MULTILINE)}  # fmt: skip
-    assert set(re.findall(r"\]\(#([\w-]+)\)", TEXT)) <= sections

@@ -211,38 +211,26 @@ def test_the_command_lists_its_jobs(capsys):
     assert "nsqfast " in capsys.readouterr().out
 
 
-def test_without_java_it_ends_with_one_line(tmp_path):
-    words = ["-m", "nsqfast.spark_jobs.main", "replay", f"--input={tmp_path}", "--dry-run"]
-    environ = {**os.environ, "JAVA_HOME": "", "PATH": str(tmp_path)}
+@pytest.mark.parametrize(
+    ("flags", "environment", "text"),
+    [
+        ([], {"JAVA_HOME": "", "PATH": "/nowhere"}, "apt install openjdk-17-jre-headless"),
+        (
+            ["--master=local[1]"],
+            {"PYSPARK_GATEWAY_PORT": "1"},
+            "spark-submit has a --master of its own",
+        ),
+    ],
+)
+def test_what_spark_lacks_is_one_line(tmp_path, flags, environment, text):
+    words = ["nsqfast.spark_jobs.main", "replay", f"--input={tmp_path}", "--dry-run", *flags]
     done = subprocess.run(
-        [sys.executable, *words],
+        [sys.executable, "-m", *words],
         capture_output=True,
         text=True,
-        env=environ,
+        env=os.environ | environment,
         check=False,
         timeout=60,
     )
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "apt install openjdk-17-jre-headless" in done.stderr
-
-
-def test_a_master_of_spark_submit_is_not_overruled(tmp_path):
-    words = [
-        "-m",
-        "nsqfast.spark_jobs.main",
-        "replay",
-        f"--input={tmp_path}",
-        "--dry-run",
-        "--master=local[1]",
-    ]
-    environ = {**os.environ, "PYSPARK_GATEWAY_PORT": "1"}
-    done = subprocess.run(
-        [sys.executable, *words],
-        capture_output=True,
-        text=True,
-        env=environ,
-        check=False,
-        timeout=60,
-    )
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "spark-submit has a --master of its own" in done.stderr
+    assert text in done.stderr

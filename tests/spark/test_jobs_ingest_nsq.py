@@ -1,12 +1,6 @@
-"""nsqfast-spark ingest from a real nsqd: each message once, also when all its processes are killed; and replay."""
+"""nsqfast-spark ingest from a real nsqd: each message once; and replay."""
 
-import contextlib
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from importlib.metadata import version
 
 import pyarrow.dataset
@@ -15,10 +9,7 @@ import pytest
 from nsqfast.client.sync import Producer
 from nsqfast.spark_jobs import ingest, replay
 from support.drain import address_of, drain
-from support.server import ROOT, start_nsqd
-
-SECONDS_MAX = 90
-FAST_JVM = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+from support.server import start_nsqd
 
 
 @pytest.fixture(params=["nsqfast", pytest.param("go", marks=pytest.mark.go)])
@@ -98,80 +89,3 @@ def test_what_the_operator_has_to_change_is_one_line(spark, tmp_path, capfd, qui
             # They repeat the batch that had been begun, and nothing else.
             assert ingest.main([*words, "--ignore-data-loss"], spark) == 0
         assert ingested(tmp_path) == list(range(20))
-
-
-class Driver:
-    """A run of the command with all its processes: Python, the JVM, its workers, and the receiver."""
-
-    def __init__(self, words, log):
-        command = [sys.executable, "-m", "nsqfast.spark_jobs.main", "ingest", "--master=local[2]"]
-        self._log = log.open("wb")
-        self.process = subprocess.Popen(
-            [*command, f"--conf={FAST_JVM}", *words],
-            stdout=self._log, stderr=self._log, cwd=ROOT, start_new_session=True,
-        )  # fmt: skip
-
-    def wait_for(self, reached, what):
-        end_s = time.monotonic() + SECONDS_MAX
-        while not (found := reached()):
-            assert self.process.poll() is None, (
-                f"it ended with {self.process.returncode} before {what}"
-            )
-            assert time.monotonic() < end_s, f"no {what}"
-            time.sleep(0.001)
-        return found
-
-    def kill(self):
-        """All of them, without warning."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.kill()
-        self._log.close()
-
-
-def batches(folder):
-    """The numbers of those that have files."""
-    return {
-        int(path.name.rpartition("-")[2]) for path in (folder / "out").glob("topic=*/*/*/batch=*")
-    }
-
-
-def commits(folder):
-    """The numbers of those that Spark has noted as done."""
-    if not (folder / "check" / "commits").exists():
-        return set()
-    return {int(name) for name in os.listdir(folder / "check" / "commits") if name.isdecimal()}
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(240)
-@pytest.mark.soak  # test_kills does it with more
-def test_killed_behind_the_files_and_before_the_note_of_a_batch(tmp_path):
-    (tmp_path / "nsqd").mkdir()
-    with start_nsqd("nsqfast", tmp_path / "nsqd", "--mem-queue-size=100000") as broker:
-        publish(broker, "orders", range(5000))
-        words = flags(broker, tmp_path, "--interval=0s", "--max-rows-per-trigger=1000")
-        with Driver(words, tmp_path / "first.log") as driver:
-            driver.wait_for(
-                lambda: batches(tmp_path) - commits(tmp_path), "batch with files and without a note"
-            )
-            driver.kill()
-        begun = batches(tmp_path) - commits(tmp_path)
-        assert begun, "it was noted as done in the moment of the kill"
-        publish(broker, "orders", range(5000, 6000))
-        with Driver(words, tmp_path / "second.log") as driver:
-            driver.wait_for(lambda: begun <= commits(tmp_path), "note of the batch that was begun")
-            driver.wait_for(lambda: len(ingested(tmp_path)) >= 6000, "end of the messages")
-            driver.process.send_signal(signal.SIGTERM)
-            assert driver.process.wait(SECONDS_MAX) == 0
-        assert ingested(tmp_path) == list(range(6000))
-        said = (tmp_path / "second.log").read_text()
-        assert "messages of" in said
-        assert "\tat " not in said
-        assert "Traceback" not in said

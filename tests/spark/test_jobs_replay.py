@@ -10,17 +10,10 @@ from pyspark.sql import functions
 from nsqfast.spark_jobs import layout, replay, replay_state
 from support.archives import json_line
 from support.drain import address_of, drain, message_count
-from support.server import start_nsqd
 
+NSQD_FLAGS = ("--mem-queue-size=100000",)
 BEGIN_NS = 1795132800 * 10**9  # 2026-11-20 00:00 UTC
 HOUR_NS = 3600 * 10**9
-
-
-@pytest.fixture(scope="module", params=["nsqfast", pytest.param("go", marks=pytest.mark.go)])
-def broker(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp(request.param)
-    with start_nsqd(request.param, folder, "--mem-queue-size=100000") as server:
-        yield server
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from nsqfast.errors import NsqfastError
-from nsqfast.spark import PackageMissingError
 from nsqfast.spark.java import JavaMissingError, find_java
 from nsqfast.spark.workers import find_other_python
 
@@ -108,21 +107,6 @@ def test_the_package_imports_neither_pyspark_nor_pyarrow():
         "assert not {'pyspark', 'pyarrow'} & sys.modules.keys()"
     )
     assert done.returncode == 0, done.stderr
-
-
-def test_without_pyspark_one_line_says_what_to_install():
-    done = run_python(
-        "import sys\n"
-        "sys.modules['pyspark'] = None\n"
-        "import nsqfast.spark\n"
-        "try:\n    nsqfast.spark.register(None)\n"
-        "except nsqfast.spark.PackageMissingError as error:\n    print(error)\n"
-    )
-    assert (
-        done.stdout
-        == "nsqfast.spark needs pyspark, which is not installed: pip install 'nsqfast[spark]'\n"
-    ), done.stderr
-    assert issubclass(PackageMissingError, ImportError)
 
 
 def test_without_pyarrow_the_sink_says_what_to_install():

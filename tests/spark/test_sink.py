@@ -4,8 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -203,23 +201,6 @@ def test_a_row_that_nsqd_would_refuse_ends_the_job(spark, one_broker, topic, tmp
     assert all(number < 1000 for number in numbers(drain(one_broker, topic)))
 
 
-def test_no_nsqd(spark, topic):
-    with pytest.raises(Exception) as caught:
-        write(number_rows(spark, 10), nsqdTcpAddresses="127.0.0.1:1", topic=topic, timeout="100ms")
-    assert f"NotConnectedError: topic {topic}: no nsqd could be reached: 127.0.0.1:1: " in str(
-        caught.value
-    )
-
-
-def test_mode_and_path(spark, one_broker, topic):
-    frame = number_rows(spark, 10)
-    given = {"nsqdTcpAddresses": address_of(one_broker), "topic": topic}
-    with pytest.raises(Exception, match="say mode\\('append'\\)"):
-        frame.write.format("nsq").mode("overwrite").options(**given).save()
-    with pytest.raises(Exception, match="take no path here"):
-        frame.write.format("nsq").mode("append").options(**given).save("/somewhere")
-
-
 @pytest.mark.soak
 def test_workers_keep_their_connections(spark, tmp_path, topic):
     """Two workers, several jobs of several tasks."""
@@ -230,40 +211,6 @@ def test_workers_keep_their_connections(spark, tmp_path, topic):
         connections = sum("TCP: new client" in line for line in server.lines)
         # Spark starts another worker now and then: as many as there are tasks would be 12.
         assert 1 <= connections <= 4
-
-
-def kill_when_used(server, topic, count):
-    """When so many messages have been published to it."""
-    deadline_s = time.monotonic() + STREAM_SECONDS_MAX
-    while message_count(server, topic) < count and time.monotonic() < deadline_s:
-        pass
-    server.kill()
-
-
-def test_one_of_two_nsqd_dies(spark, tmp_path, topic):
-    """By SIGKILL, in the middle of a job: none of 200,000 rows is missing."""
-    flags = ("--mem-queue-size=0",)  # what is in memory would go with the daemon
-    count = 200_000
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-    with (
-        start_nsqd("nsqfast", tmp_path / "a", *flags) as first,
-        start_nsqd("nsqfast", tmp_path / "b", *flags) as second,
-    ):
-        killer = threading.Thread(target=kill_when_used, args=(first, topic, 10_000))
-        killer.start()
-        write(
-            number_rows(spark, count, 4),
-            nsqdTcpAddresses=f"{address_of(first)},{address_of(second)}",
-            topic=topic,
-            maxBatchRows="100",
-        )
-        killer.join()
-        found = drain(second, topic)
-    with start_nsqd("nsqfast", tmp_path / "a", *flags) as first:
-        on_first = drain_until_still(first, topic)
-    assert 0 < len(on_first) < count // 2
-    assert set(map(int, found + on_first)) == set(range(count))
 
 
 # -- streams
@@ -294,12 +241,6 @@ def test_a_stream_of_rows_as_with_pyspark_4_0(spark, one_broker, topic, tmp_path
     events = read_events(tmp_path, "commit")
     assert [event["batch"] for event in events] == [0, 1]
     assert [event["told"] for event in events] == [[[0, 0, 1000]]] * 2
-
-
-def test_a_stream_that_may_not_be_published(spark, tmp_path):
-    with pytest.raises(Exception) as caught:
-        write_stream(text_stream(spark, tmp_path, 10), tmp_path, topic="t")
-    assert "OptionsError: option nsqdTcpAddresses is missing" in str(caught.value)
 
 
 # -- the look-up without register

@@ -25,10 +25,8 @@ from nsqfast.spark.sink.rows import RowError
 from nsqfast.spark.sink.writer import NsqBatchWriter, NsqCommitMessage, publish_partition
 from support.admin import wait_until
 from support.authd import AuthServer, grant, permit
-from support.certificates import Certificates
 from support.drain import address_of, drain, drain_until_still, message_count
 from support.fake_nsqd import FakeNsqd
-from support.ports import hold_port
 from support.server import start_nsqd
 from support.wire import Client
 
@@ -46,12 +44,6 @@ def clean_process():
 def drop_connections():
     for options in list(connection._kept):
         connection.drop_connection(options)
-
-
-@pytest.fixture
-def dead():
-    """An address where nobody listens."""
-    return f"127.0.0.1:{hold_port()}"
 
 
 def make_options(addresses, topic, **more):
@@ -411,8 +403,7 @@ def test_authorization(implementation, tmp_path, topic):
             assert message_count(server, topic) == 1
 
 
-def test_tls(implementation, tmp_path, topic):
-    certificates = Certificates(tmp_path)
+def test_tls(implementation, certificates, tmp_path, topic):
     flags = (*certificates.flags(), "--tls-required=true")
     with start_nsqd(implementation, tmp_path, *flags, listeners=("TCP", "HTTPS")) as server:
 
@@ -426,12 +417,6 @@ def test_tls(implementation, tmp_path, topic):
             publish(**{"nsq.tls_v1": "true"})
         with pytest.raises(PublishRefusedError, match="TLS required"):
             publish()
-
-
-def test_tls_that_nsqd_does_not_have(broker, topic):
-    options = make_options(address_of(broker), topic, **{"nsq.tls_v1": "true"})
-    with pytest.raises(RefusedError, match="nsqd does not grant it"):
-        publish_partition([batch_of([b"a"])], options)
 
 
 # -- what is said

@@ -53,11 +53,6 @@ def test_bytes_that_are_no_text_and_have_zeros():
     assert [body for _, body, _ in published(make_batch(bodies))[0]] == bodies
 
 
-def test_nothing():
-    assert published(make_batch([])) == []
-    assert published(make_batch([], topic=pa.array([], pa.string()))) == []
-
-
 def test_limits_of_a_publish():
     batch = make_batch([b"x" * 10] * 7)
     by_rows = SinkOptions(addresses=("a:1",), topic="t", batch_rows_max=3)
@@ -68,21 +63,6 @@ def test_limits_of_a_publish():
     # One that is larger than a batch may be goes alone, as a PUB.
     tiny = SinkOptions(addresses=("a:1",), topic="t", batch_size_max=5)
     assert [len(one) for one in published(batch, tiny)] == [1] * 7
-
-
-def test_topics_keep_their_order():
-    topics = ["b", "a", None, "b", "a", "t"]
-    batch = make_batch([b"%d" % number for number in range(6)], topic=topics)
-    by_topic = {part[0][0]: [body for _, body, _ in part] for part in published(batch)}
-    assert by_topic == {"b": [b"0", b"3"], "a": [b"1", b"4"], "t": [b"2", b"5"]}
-
-
-def test_delays_are_apart():
-    batch = make_batch([b"0", b"1", b"2", b"3"], defer_ms=pa.array([0, 7, None, 1000], pa.int32()))
-    assert published(batch) == [
-        [("t", b"0", 0), ("t", b"2", 0)],
-        [("t", b"1", 7), ("t", b"3", 1000)],
-    ]
 
 
 def test_rows_against_a_model():

@@ -14,7 +14,6 @@ import nsqfast.spark
 from nsqfast.errors import OptionsError
 from nsqfast.spark.source import query as query_module
 from nsqfast.spark.source.batch import HANDOUTS_MAX, NsqBatchReader, read_handouts
-from nsqfast.spark.source.loss import LossPolicy
 from nsqfast.spark.source.partition import (
     ROWS_MIN,
     SIZE_MIN,
@@ -401,14 +400,6 @@ def test_batches_of_many_rows_in_one_segment(spool):
     writer.close()
     (batch,) = read_partition(SpoolPartition(spool, [segment], is_strict=True), SCHEMA)
     assert batch.num_rows == 700
-
-
-def test_losses_that_were_said_are_forgotten_at_some_time(caplog):
-    loss = LossPolicy(is_strict=False)
-    for number in range(1001):
-        loss.report(f"loss {number}", "on")
-    loss.report("loss 0", "on")
-    assert caplog.text.count("loss 0;") == 2
 
 
 # -- batches

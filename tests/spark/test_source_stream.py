@@ -8,7 +8,7 @@ import nsqfast.spark
 from nsqfast.spark.source.stream import HAS_ADMISSION
 from nsqfast.spark.spool.release import read_released
 from nsqfast.spark.spool.segments import list_segments
-from support.segments import CHANNEL, FIRST_NS, TOPIC, damage, seal
+from support.segments import FIRST_NS, seal
 from support.source import Source
 
 pytestmark = pytest.mark.timeout(120)
@@ -123,23 +123,6 @@ def test_a_spool_that_is_deleted_while_it_is_read(source):
     assert source.bodies() == list(range(30))
 
 
-def test_a_damaged_segment(source):
-    segments = seal(source.spool, [10] * 3)
-    damage(segments[1])
-    with pytest.raises(Exception) as caught:
-        source.read().collect()
-    text = str(caught.value)
-    assert f"segment {segments[1].path} is damaged at byte" in text
-    assert "with failOnDataLoss=false the rest is read" in text
-    rows = source.read(failOnDataLoss="false").select("body").collect()
-    assert sorted(int(bytes(row.body)) for row in rows) == [*range(10), *range(20, 30)]
-
-
-def test_nothing_but_damage(source):
-    damage(seal(source.spool, [10])[0])
-    assert source.read(failOnDataLoss="false").count() == 0
-
-
 # -- batches
 
 
@@ -153,11 +136,3 @@ def test_a_batch_read_and_its_release(source):
     assert frame.where("attempts = 1").count() == 20
     seal(source.spool, [5], first=20)
     assert source.read().count() == 5
-
-
-def test_columns_in_the_order_of_the_user(source):
-    seal(source.spool, [2])
-    load = source.spark.read.format("nsq").schema("body binary, timestamp timestamp")
-    options = {"subscribe": TOPIC, "channel": CHANNEL, "spoolDir": str(source.spool)}
-    rows = load.options(receiver="external", **options).load().orderBy("timestamp").collect()
-    assert [row[0] for row in rows] == [b"0", b"1"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import xml.etree.ElementTree as ET
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 
@@ -13,10 +12,8 @@ import pytest
 
 from nsqfast.spark_jobs.compact import main as compact
 from nsqfast.spark_jobs.stats import main
-from nsqfast.spark_jobs.stats_chart import pick_step
 from nsqfast.spark_jobs.stats_figures import Hour
 from nsqfast.spark_jobs.stats_page import make_page
-from nsqfast.spark_jobs.units import BYTES, COUNT, SECONDS, show_bytes, show_seconds
 from support.lake import FIRST_NS, messages_in, write_messages
 
 HOUR_NS = 3_600_000_000_000
@@ -173,70 +170,3 @@ def test_a_page_stands_for_itself_and_names_are_text():
     assert wicked in page.texts
     assert "/a<b>&" in page.texts
     assert page.tags.count("svg") == 4 + 2
-    assert "prefers-color-scheme: dark" in text
-    assert 'name="viewport"' in text
-    for part in text.split("<svg")[1:]:
-        picture = ET.fromstring("<svg" + part.partition("</svg>")[0] + "</svg>")
-        width, height = map(float, picture.get("viewBox").split()[2:])
-        for one in picture.iter():
-            for x, y in zip(("x", "x1", "x2", "cx"), ("y", "y1", "y2", "cy"), strict=True):
-                assert 0 <= float(one.get(x, 0)) <= width
-                assert 0 <= float(one.get(y, 0)) <= height
-            assert float(one.get("height", 0)) >= 0
-        heights = [float(one.get("height")) for one in picture.iter("rect")]
-        assert not heights or max(heights) > height / 2
-
-
-@pytest.mark.parametrize(
-    ("hours", "name", "count"),
-    [
-        ([("2026-11-22", "08")], "an hour", 1),
-        ([("2026-11-22", "00"), ("2026-11-25", "23")], "an hour", 96),
-        ([("2026-11-22", "00"), ("2026-11-26", "00")], "6 hours", 17),
-        ([("2026-01-01", "00"), ("2026-03-01", "00")], "a day", 60),
-        ([("1970-01-01", "00"), ("2200-01-01", "00")], "a year", 231),
-    ],
-)
-def test_the_axis_of_time_has_a_step_with_which_all_is_seen(hours, name, count):
-    found = [hour_of(date=date, hour=hour) for date, hour in hours]
-    step = pick_step(found)
-    assert (step.name, step.count) == (name, count)
-    assert make_page(found, ["/x"], NOW).count("<rect") == 2 * min(2, len(hours))
-
-
-@pytest.mark.parametrize(
-    ("unit", "value", "tick"),
-    [
-        (COUNT, 0, 1), (COUNT, 0.3, 1), (COUNT, 1, 1), (COUNT, 3, 5), (COUNT, 251, 500), (COUNT, 6e6, 1e7),
-        (BYTES, 300, 500), (BYTES, 600, 1024), (BYTES, 1025, 2048), (BYTES, 600 * 1024, 1 << 20),
-        (BYTES, 3e15, 5 * (1 << 50)), (SECONDS, 0.03, 0.05), (SECONDS, 0.7, 1), (SECONDS, 31, 50),
-        (SECONDS, 51, 60), (SECONDS, 61, 120), (SECONDS, 1900, 3000), (SECONDS, 3100, 3600), (SECONDS, 1e6, 20 * 86400),
-    ],
-)  # fmt: skip
-def test_values_beside_an_axis_are_round(unit, value, tick):
-    assert unit.pick_tick(value) == pytest.approx(tick)
-
-
-def test_numbers_for_people():
-    assert [show_bytes(size) for size in (0, 1023, 1536, 1 << 60)] == [
-        "0 B",
-        "1,023 B",
-        "1.5 KiB",
-        "1024 PiB",
-    ]
-    times_s = (None, 0.0123, -0.2, 1, 90, 5400, 129600)
-    assert [show_seconds(one) for one in times_s] == [
-        "–",
-        "12 ms",
-        "-200 ms",
-        "1 s",
-        "1.5 min",
-        "1.5 h",
-        "1.5 d",
-    ]
-    assert [COUNT.show_tick(one) for one in (0, 5000, 1.5e6, 20_000)] == [
-        "0",
-        "5,000",
-        "1.5M",
-        "20k",
-    ]

@@ -1,23 +1,9 @@
-"""Brokers of both implementations, a topic and a spool of their own for each test."""
-
-import itertools
+"""A broker of ours, and a spool of its own for each test."""
 
 import pytest
 
+from nsqfast.spark.spool.identity import open_spool
 from support.server import start_nsqd
-
-TOPIC_NUMBERS = itertools.count(1)
-
-
-@pytest.fixture(scope="module", params=["nsqfast", pytest.param("go", marks=pytest.mark.go)])
-def implementation(request):
-    return request.param
-
-
-@pytest.fixture(scope="module")
-def broker(implementation, tmp_path_factory):
-    with start_nsqd(implementation, tmp_path_factory.mktemp(implementation)) as server:
-        yield server
 
 
 @pytest.fixture(scope="module")
@@ -28,12 +14,13 @@ def ours(tmp_path_factory):
 
 
 @pytest.fixture
-def topic():
-    """A topic that no other test has."""
-    return f"topic-{next(TOPIC_NUMBERS)}"
-
-
-@pytest.fixture
 def folder(tmp_path):
     """Of a spool, which is not there yet."""
     return tmp_path / "spool"
+
+
+@pytest.fixture
+def spool(tmp_path):
+    """One of channel c of topic t."""
+    open_spool(tmp_path, "t", "c")
+    return tmp_path

@@ -140,8 +140,12 @@ def test_nsqd_is_restarted(implementation, topic, folder, tmp_path):
     with start_nsqd(implementation, data) as first:
         address = address_of(first)
         publish(address, topic, range(COUNT // 4))
-        tool = start_receiver(*receiver_flags(folder, address, *SOON, topic=topic))
+        more = (*SOON, "--metrics-address=127.0.0.1:0")
+        tool = start_receiver(*receiver_flags(folder, address, *more, topic=topic))
         eventually(lambda: row_count(folder) > COUNT // 16)
+    # It goes on sealing what it has got, which may be what nsqd no longer knows of.
+    tool.wait_for(lambda t: t.err.count(b": lost: ") == t.err.count(b"subscribed"))
+    eventually(lambda: metric(tool, "in_flight") == 0)
     # What is not sealed was not finished, so nsqd has to have it. Go's may lose what it was about to send at its stop.
     lost = set(range(COUNT // 4)) - set(numbers(folder)) - kept_numbers(data)
     print(f"lost at its stop: {len(lost)}")

@@ -8,19 +8,12 @@ import pytest
 
 from nsqfast.spark.receiver import known as known_module
 from nsqfast.spark.receiver.known import KnownMessages, last_sealed_ns
-from nsqfast.spark.spool.identity import open_spool
 from nsqfast.spark.spool.release import release_segments, remove_done
 from nsqfast.spark.spool.segments import Segment
 from nsqfast.spark.spool.writer import SegmentWriter
 from support.spool import make_rows
 
 MEMORY = 32 << 20
-
-
-@pytest.fixture
-def spool(tmp_path):
-    open_spool(tmp_path, "t", "c")
-    return tmp_path
 
 
 @pytest.fixture

@@ -22,16 +22,10 @@ from nsqfast.spark.spool.segments import (
 )
 from nsqfast.spark.spool.writer import NotSyncedError, SegmentWriter
 from support.server import ROOT
-from support.spool import fail, make_rows, numbers, read_spool, segments
+from support.spool import fail, make_rows, read_spool
 
 HOUR_S = 3600.0
 MUCH = 1 << 40
-
-
-@pytest.fixture
-def spool(tmp_path):
-    open_spool(tmp_path, "t", "c")
-    return tmp_path
 
 
 @pytest.fixture
@@ -66,6 +60,12 @@ def test_another_spool_has_another_epoch(tmp_path):
 def test_a_spool_of_another_subscription_is_refused(spool, subscription, channel):
     with pytest.raises(SpoolError, match="holds t of channel c, not"):
         open_spool(spool, subscription, channel)
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "-a", "a" * 65])
+def test_a_name_that_is_none_is_refused(spool, name):
+    with pytest.raises(SpoolError, match="is no name for a receiver"):
+        SegmentWriter.open(spool, name)
 
 
 @pytest.mark.parametrize(
@@ -393,13 +393,3 @@ def test_two_may_remove_at_once(writer, monkeypatch):
     assert remove_done(writer.folder, 0.0, 0) == 2
     monkeypatch.undo()
     assert list_done(writer.folder) == sealed[3:]
-
-
-def test_helpers_find_everything(spool, writer):
-    writer.seal([make_rows([1])])
-    release_segments(writer.folder, 1)
-    writer.seal([make_rows([2])])
-    assert [segment.number for segment in segments(spool)] == [2, 1]
-    assert len(segments(spool, with_done=False)) == 1
-    with pytest.raises(ValueError, match="invalid literal"):
-        numbers(spool)

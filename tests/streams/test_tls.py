@@ -11,12 +11,6 @@ from nsqfast.streams import upgrades
 from nsqfast.streams.adapter import Stacked, StreamError
 from nsqfast.streams.snappy import Snappy
 from nsqfast.streams.tls import NOT_TLS, TlsStream, common_name, reason, registered_name
-from support.certificates import Certificates
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory):
-    return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture(params=["", "require"])

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import socket
 import struct
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from support.web import get
+from support.wire import Client
 
 if TYPE_CHECKING:
     from support.server import Address
 
 MAGIC = b"  V1"
-SECONDS_MAX = 10.0
 WHO = {
     "broadcast_address": "bc.example",
     "hostname": "host",
@@ -32,57 +32,22 @@ def identify_as(**changed: Any) -> bytes:
     return encode_identify(json.dumps(WHO | changed).encode())
 
 
-class Node:
+class Node(Client):
     """One connection; its magic is sent."""
 
     def __init__(self, address: Address, magic: bytes = MAGIC) -> None:
-        self.socket = socket.create_connection(address, timeout=SECONDS_MAX)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        super().__init__(address, magic)
         host, port = self.socket.getsockname()[:2]
         self.remote = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        self.send(magic)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self.socket.close()
-
-    def send(self, data: bytes) -> None:
-        self.socket.sendall(data)
 
     def shut(self) -> None:
         """Nothing more is sent; answers still come."""
         self.socket.shutdown(socket.SHUT_WR)
 
-    def _read_exactly(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            piece = self.socket.recv(size - len(data))
-            if not piece:
-                raise EOFError(data)
-            data += piece
-        return data
-
     def read(self) -> bytes:
         """One answer's data."""
-        (size,) = struct.unpack(">i", self._read_exactly(4))
-        return self._read_exactly(size)
-
-    def read_to_end(self) -> bytes:
-        """All bytes that come before the other side closes; a reset counts as closing."""
-        data = b""
-        while True:
-            try:
-                piece = self.socket.recv(65536)
-            except ConnectionResetError:
-                return data
-            if not piece:
-                return data
-            data += piece
+        (size,) = struct.unpack(">i", self.read_exactly(4))
+        return self.read_exactly(size)
 
     def ask(self, line: bytes) -> bytes:
         self.send(line + b"\n")

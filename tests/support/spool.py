@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-import time
 import urllib.request
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +18,11 @@ from support.tools import Tool
 from support.web import topic_stats
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from pathlib import Path
 
     from support.server import Server
 
-SECONDS_MAX = 30
 BATCH = 1000  # messages of an MPUB
 MPUB_SIZE = 4_000_000
 
@@ -158,16 +156,6 @@ def run_receiver(*flags: str, **more: Any) -> tuple[int, str]:
     with start_receiver(*flags, **more) as tool:
         status = tool.end(None)
         return status, tool.text
-
-
-def wait_until(
-    is_so: Callable[[], object], what: str = "", seconds_max: float = SECONDS_MAX
-) -> None:
-    """Look again and again; fail when it takes too long."""
-    end_s = time.monotonic() + seconds_max
-    while not is_so():
-        assert time.monotonic() < end_s, f"not in {seconds_max} s: {what or is_so}"
-        time.sleep(0.01)
 
 
 def channel_state(broker: Server, topic: str = "t", channel: str = "c") -> dict[str, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from support.programs import heed_interrupts
 from support.server import ROOT, go_program
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 SECONDS_MAX = 40
 
@@ -45,6 +46,33 @@ def run_tool(
         timeout=seconds_max,
         check=False,
     )
+
+
+def check_command_line(
+    name: str, implementation: str, words: Iterable[object], status: int
+) -> subprocess.CompletedProcess[bytes]:
+    """It ends at once with that status: 0 for help, 2 for flags that cannot be read, and then with a hint."""
+    done = run_tool(name, implementation, *words)
+    ours = implementation == "nsqfast"
+    assert done.returncode == status, done.stderr
+    assert b"Traceback" not in done.stderr
+    assert (b"Usage: " in done.stdout) == (bool(done.stdout)) == (ours and status == 0)
+    hint = f"see nsqfast-{name.replace('_', '-')} --help" if ours else "Usage of"
+    assert (hint.encode() in done.stderr) == (status == 2 or (status == 0 and not ours))
+    return done
+
+
+def read_terminal(fd: int, until: bytes | None = None) -> bytes:
+    """What is drawn on a terminal until that is, or its other end is closed."""
+    data = b""
+    deadline_s = time.monotonic() + SECONDS_MAX
+    while until is None or until not in data:
+        assert select.select([fd], [], [], deadline_s - time.monotonic())[0], data
+        try:
+            data += os.read(fd, 1 << 16)
+        except OSError:  # Linux's word for the end of a terminal
+            break
+    return data
 
 
 def await_handler(process: subprocess.Popen[bytes]) -> None:

@@ -1,6 +1,5 @@
 """nsqfast-bench against real brokers: what it says it did is what the broker says was done."""
 
-import itertools
 import json
 import os
 import pty
@@ -22,18 +21,12 @@ from nsqfast.tools.bench.plan import UNLIMITED, UNREACHABLE, make_plan, publish_
 from nsqfast.tools.bench.report import make_result, remarks, table
 from nsqfast.tools.bench.worker import Latency, Report
 from support.server import start_nsqd
+from support.tools import read_terminal
 from support.web import post, topic_stats
 from support.wire import Client
 
 COMMAND = [sys.executable, "-m", "nsqfast.tools.bench.main"]
 SECONDS_MAX = 30
-NAMES = (f"topic-{number}" for number in itertools.count(1))
-
-
-@pytest.fixture(scope="module", params=["nsqfast", pytest.param("go", marks=pytest.mark.go)])
-def broker(request, tmp_path_factory):
-    with start_nsqd(request.param, tmp_path_factory.mktemp(request.param)) as server:
-        yield server
 
 
 @pytest.fixture
@@ -42,11 +35,6 @@ def own_broker(tmp_path):
     server = start_nsqd("nsqfast", tmp_path, "--max-channel-consumers=1")
     yield server
     server.kill()
-
-
-@pytest.fixture
-def topic():
-    return next(NAMES)
 
 
 def command_for(broker, mode, topic, *flags):
@@ -423,22 +411,12 @@ def test_table_and_progress_bar_for_a_person(own_broker, topic):
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, text=True) as process:
         os.close(theirs)
         drawn = read_terminal(own)
+        os.close(own)
         head, figures = lines_of(process.stdout.read())[:2]
     assert process.returncode == 0
     assert head.split()[:2] == ["mode", "published"]
     assert figures.split()[:2] == ["pub", "400"]
-    assert "messages" in drawn
-
-
-def read_terminal(fd):
-    data = b""
-    try:
-        while piece := os.read(fd, 65536):
-            data += piece
-    except OSError:  # Linux's word for the end of a terminal
-        pass
-    os.close(fd)
-    return data.decode()
+    assert b"messages" in drawn
 
 
 # ---- what goes wrong

@@ -2,11 +2,9 @@
 
 import os
 import pty
-import select
 import shutil
 import subprocess
 import sys
-import time
 import tomllib
 
 import pytest
@@ -14,8 +12,8 @@ import pytest
 from nsqfast.tools.completion import bash, zsh
 from nsqfast.tools.completion.programs import programs
 from support.server import ROOT
+from support.tools import read_terminal
 
-SECONDS_MAX = 20
 FILES = {"bash": ROOT / "completions" / "nsqfast.bash", "zsh": ROOT / "completions" / "_nsqfast"}
 # What takes words of its own and no flags.
 PLAIN = {"nsqfast-completion"}
@@ -93,24 +91,13 @@ def test_zsh(typed, wanted, tmp_path):
     if child == 0:
         os.execvpe("zsh", ["zsh", "-i"], os.environ | {"ZDOTDIR": str(tmp_path), "TERM": "dumb"})
     try:
-        read_until(terminal, b"ready> ")
+        read_terminal(terminal, b"ready> ")
         os.write(terminal, typed.encode() + b"\t")
-        read_until(terminal, wanted.encode())
+        assert wanted.encode() in read_terminal(terminal, wanted.encode())
     finally:
         os.kill(child, 9)
         os.waitpid(child, 0)
         os.close(terminal)
-
-
-def read_until(terminal, wanted):
-    """Everything so far, as soon as it contains that."""
-    deadline_s = time.monotonic() + SECONDS_MAX
-    said = b""
-    while wanted not in said:
-        rest_s = deadline_s - time.monotonic()
-        assert rest_s > 0 and select.select([terminal], [], [], rest_s)[0], said  # noqa: PT018
-        said += os.read(terminal, 4096)
-    return said
 
 
 def test_another_word_is_an_error():

@@ -9,7 +9,6 @@ import json
 import os
 import pty
 import re
-import select
 import signal
 import struct
 import subprocess
@@ -33,7 +32,7 @@ from nsqfast.tools.shared import output
 from support.fake_nsqd import eventually
 from support.fake_stats import FakeStats, channel, stats, topic
 from support.server import ROOT, start_nsqd, start_nsqlookupd
-from support.tools import Tool, run_tool, tool_command
+from support.tools import Tool, check_command_line, read_terminal, run_tool, tool_command
 from support.web import get, post
 
 GO = pytest.param("go", marks=pytest.mark.go)
@@ -44,7 +43,7 @@ HEAD = (
 )
 FAST = ["--interval=20ms"]
 FAST_S = 0.02
-SKIPPED_MAX = 100  # samples that are left out on a machine that is busy
+LATE_S = 40  # for a sample on a machine that is busy, which leaves out as many as come meanwhile
 CHANNEL = ["--topic=t", "--channel=c"]
 
 
@@ -161,17 +160,7 @@ WRONG = [
 @pytest.mark.parametrize("implementation", ["nsqfast", GO])
 @pytest.mark.parametrize(("words", "status"), WRONG, ids=lambda value: " ".join(map(str, [value])))
 def test_command_lines(implementation, words, status):
-    done = run_tool("nsq_stat", implementation, *words)
-    assert done.returncode == status, done.stderr
-    assert b"Traceback" not in done.stderr
-    if status == 0:
-        ours = implementation == "nsqfast"
-        assert (b"Usage: " in done.stdout) == ours
-        assert (b"Usage of" in done.stderr) == (not ours)
-        return
-    assert done.stdout == b""
-    hint = b"see nsqfast-nsq-stat --help" if implementation == "nsqfast" else b"Usage of"
-    assert (hint in done.stderr) == (status == 2)
+    done = check_command_line("nsq_stat", implementation, words, status)
     assert status != 1 or done.stderr.count(b"\n") == 1
 
 
@@ -259,7 +248,7 @@ def check_lines(implementation, out, steps):
     lines = out.decode().removeprefix(HEAD).splitlines(keepends=True)
     assert len(lines) == len(steps) - 1
     for found, (before, now) in zip(lines, itertools.pairwise(steps), strict=True):
-        intervals = range(1, SKIPPED_MAX)
+        intervals = range(1, int(LATE_S / FAST_S))
         assert found in [line(before, now, count * FAST_S) for count in intervals]
 
 
@@ -319,7 +308,7 @@ def test_a_real_nsqd(broker, implementation):
         tool.wait_for(lambda tool: b" 30 " in tool.out and tool.out.endswith(b"\n"))
         assert tool.end() == 0
         found = next(words for words in lines_of(tool.out) if words[9] == "30")
-    assert int(found[0]) in [100 // intervals for intervals in range(1, SKIPPED_MAX)]
+    assert int(found[0]) in [100 // intervals for intervals in range(1, 100)]
     assert found[1:] == "0 30 30 0 0 0 0 0 30 0".split()
 
 
@@ -486,46 +475,49 @@ def test_all_nsqd_fail(implementation):
     assert b"Traceback" not in done.stderr
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"garbage",
-        b"[]",
-        b"null",
-        b'{"topics":[null]}',
-        b'{"topics":7}',
-        b'{"topics":[{"topic_name":"t","channels":[{"channel_name":"c","depth":"x"}]}]}',
-        b'{"topics":[{"topic_name":7,"channels":[]}],"start_time":1}',
-        b"[" * 100_000,
-    ],
-)
-def test_an_nsqd_that_answers_garbage(body):
-    with FakeStats(lambda *_: body) as node:
-        done = report("nsqfast", [node], *CHANNEL, *FAST)
-        assert (done.returncode, done.stdout) == (1, b"")
-        assert done.stderr.count(b"\n") == 1
-        assert node.address.encode() in done.stderr
-        with FakeStats(Script({"depth": 3})) as good:
-            done = report("nsqfast", [node, good], *CHANNEL, *FAST, "--count=2")
-    assert done.returncode == 0
-    assert [(line[2], line[-1]) for line in lines_of(done.stdout)] == [("3", "*")] * 2
+GARBAGE = [
+    b"garbage",
+    b"[]",
+    b"null",
+    b'{"topics":[null]}',
+    b'{"topics":7}',
+    b'{"topics":[{"topic_name":"t","channels":[{"channel_name":"c","depth":"x"}]}]}',
+    b'{"topics":[{"topic_name":7,"channels":[]}],"start_time":1}',
+    b"[" * 100_000,
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("body", [b"garbage", b'{"producers":[null]}', b'{"producers":[{}]}'])
-def test_an_nsqlookupd_that_answers_garbage(body):
-    with FakeStats(lambda *_: body) as bad:
-        done = report("nsqfast", [bad], *CHANNEL, *FAST, kind="lookupd")
-        assert (done.returncode, done.stdout) == (1, b"")
-        assert done.stderr.count(b"\n") == 1
-        with FakeStats(Script({"depth": 3})) as node:
-            lists = {"producers": [producer(node)]}
-            with FakeStats(lambda *_: lists) as good:
-                flags = [*CHANNEL, *FAST, "--count=2"]
-                done = report("nsqfast", [bad, good], *flags, kind="lookupd")
+def test_nsqd_that_answer_garbage():
+    with contextlib.ExitStack() as stack:
+        bad = [stack.enter_context(FakeStats(lambda *_, body=body: body)) for body in GARBAGE]
+        good = stack.enter_context(FakeStats(Script({"depth": 3})))
+        failed = report("nsqfast", bad, *CHANNEL, *FAST)
+        done = report("nsqfast", [*bad, good], *CHANNEL, *FAST, "--count=2")
+    assert (failed.returncode, failed.stdout) == (1, b"")
+    said = failed.stderr.decode()
     assert done.returncode == 0
     assert [(line[2], line[-1]) for line in lines_of(done.stdout)] == [("3", "*")] * 2
+    for node in bad:
+        assert node.address in said
+        assert node.address in done.stderr.decode()
+
+
+@pytest.mark.slow
+def test_nsqlookupd_that_answer_garbage():
+    bodies = [b"garbage", b'{"producers":[null]}', b'{"producers":[{}]}']
+    with contextlib.ExitStack() as stack:
+        bad = [stack.enter_context(FakeStats(lambda *_, body=body: body)) for body in bodies]
+        node = stack.enter_context(FakeStats(Script({"depth": 3})))
+        good = stack.enter_context(FakeStats(lambda *_: {"producers": [producer(node)]}))
+        failed = report("nsqfast", bad, *CHANNEL, *FAST, kind="lookupd")
+        flags = [*CHANNEL, *FAST, "--count=2"]
+        done = report("nsqfast", [*bad, good], *flags, kind="lookupd")
+    assert (failed.returncode, failed.stdout) == (1, b"")
+    assert done.returncode == 0
+    assert [(line[2], line[-1]) for line in lines_of(done.stdout)] == [("3", "*")] * 2
+    for lookupd in bad:
+        assert lookupd.address in failed.stderr.decode()
 
 
 @pytest.mark.slow
@@ -606,18 +598,9 @@ def terminal(node, *flags, lines, width=120):
         process.stderr.close()
 
 
-def read_terminal(own, until=None):
-    """To the end, or until that was drawn."""
-    data = b""
-    deadline = time.monotonic() + 20
-    while until is None or until not in data:
-        assert select.select([own], [], [], deadline - time.monotonic())[0], data
-        try:
-            piece = os.read(own, 1 << 16)
-        except OSError:  # Linux's word for the end of a terminal
-            break
-        data += piece
-    return re.sub(rb"\x1b\[[0-9;?]*[a-zA-Z]", b"", data).decode()
+def read_text(own, until=None):
+    """To the end, or until that was drawn; without what moves the cursor."""
+    return re.sub(rb"\x1b\[[0-9;?]*[a-zA-Z]", b"", read_terminal(own, until)).decode()
 
 
 @pytest.mark.slow
@@ -625,9 +608,9 @@ def test_a_table_on_a_terminal():
     many = [channel(f"c{number}", depth=number, message_count=number) for number in range(2000)]
     found = stats(topic("t", *many, channel("c#ephemeral", depth=5000)))
     with FakeStats(lambda *_: found) as node, terminal(node, *FAST, lines=30) as (own, process):
-        first = read_terminal(own, b"more")
+        first = read_text(own, b"more")
         process.send_signal(signal.SIGINT)
-        last = read_terminal(own)
+        last = read_text(own)
         assert (process.wait(20), process.stderr.read()) == (0, b"")
     assert "1 nsqd, 1 topic, 2,001 channels" in first
     drawn = last[last.rindex(" nsqd, ") :].splitlines()
@@ -644,15 +627,15 @@ def test_a_table_goes_on_without_any_nsqd():
     found = stats(topic("t", channel("c", depth=1)))
     node = FakeStats(lambda *_: found)
     with terminal(node, "--topic=t", *FAST, lines=20) as (own, process):
-        read_terminal(own, b"sum")
+        read_text(own, b"sum")
         node.close()
         # A question that was under way may end in another way; the next one is refused.
-        assert "1 did not answer" in read_terminal(own, b"connection refused")
-        read_terminal(own, b"sum")
+        assert "1 did not answer" in read_text(own, b"connection refused")
+        read_text(own, b"sum")
         with FakeStats(lambda *_: found, port=node.port):
-            read_terminal(own, b"1 nsqd, ")
+            read_text(own, b"1 nsqd, ")
         process.send_signal(signal.SIGTERM)
-        read_terminal(own)
+        read_text(own)
         assert process.wait(20) == 0
 
 
@@ -662,7 +645,7 @@ def test_one_channel_on_a_terminal_is_lines():
         FakeStats(Script({"depth": 3})) as node,
         terminal(node, *CHANNEL, *FAST, "--count=2", lines=20) as (own, process),
     ):
-        drawn = read_terminal(own).replace("\r\n", "\n")
+        drawn = read_text(own).replace("\r\n", "\n")
         assert process.wait(20) == 0
     assert drawn.startswith(HEAD)
     assert drawn.count("\n") == 4

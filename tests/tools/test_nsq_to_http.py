@@ -1,7 +1,6 @@
 """nsq_to_http: what Go's tool lacks, and trouble. With our nsqd and with Go's."""
 
 import asyncio
-import itertools
 import signal
 import time
 
@@ -14,7 +13,6 @@ from support.to_http import SECONDS_MAX, channel, fill, first_answer, left, star
 from support.tools import Tool, tool_command
 from support.web import topic_stats
 
-TOPICS = (f"topic-{number}" for number in itertools.count(1))
 GO = pytest.param("go", marks=pytest.mark.go)
 OK = answer(200)
 
@@ -25,41 +23,7 @@ def broker(request, tmp_path_factory):
         yield server
 
 
-@pytest.fixture
-def topic():
-    return next(TOPICS)
-
-
 # -- what Go's lacks
-
-
-@pytest.mark.parametrize("mode", ["hostpool", "round-robin"])
-def test_another_takes_what_one_refuses(broker, topic, mode):
-    fill(broker, topic, *[b"%d" % number for number in range(50)])
-    with Destination(lambda *_: answer(503)) as bad, Destination() as good:
-        urls = [f"--post={bad.url}", "--post=http://127.0.0.1:1/", f"--post={good.url}"]
-        with start(broker, topic, f"--mode={mode}", *urls) as tool:
-            good.wait_for_count(50)
-            assert tool.end() == 0
-    assert sorted(good.bodies, key=int) == [b"%d" % number for number in range(50)]
-    assert left(broker, topic) == 0
-    assert channel(broker, topic)["requeue_count"] == 0
-
-
-def test_retry_after_is_waited_for(broker, topic):
-    moments = []
-
-    def overloaded(_caller, _request):
-        moments.append(time.monotonic())
-        return answer(503, "Retry-After: 1") if len(moments) == 1 else OK
-
-    fill(broker, topic, b"body")
-    with Destination(overloaded) as server, start(broker, topic, f"--post={server.url}") as tool:
-        server.wait_for_count(2)
-        eventually(lambda: not left(broker, topic))
-        assert tool.end() == 0
-    assert moments[1] - moments[0] >= 1
-    assert channel(broker, topic)["requeue_count"] == 0
 
 
 def test_a_long_retry_after_is_a_long_delay():
@@ -151,18 +115,6 @@ def test_what_is_given_up_goes_elsewhere(broker, topic):
     assert b"giving up" in tool.err
 
 
-def test_it_can_end_when_it_gives_up(broker, topic):
-    fill(broker, topic, b"poison")
-    flags = ["--consumer-opt=default_requeue_delay,0s", "--consumer-opt=max_attempts,1"]
-    flags += ["--consumer-opt=max_backoff_duration,0s", "--on-give-up=exit"]
-    with (
-        Destination(lambda *_: answer(500)) as server,
-        start(broker, topic, f"--post={server.url}", *flags) as tool,
-    ):
-        assert tool.end(None) == 1
-    assert left(broker, topic) == 1
-
-
 # -- trouble
 
 
@@ -175,16 +127,6 @@ def test_any_bytes_arrive(broker, topic):
         assert tool.end() == 0
     assert sorted(server.bodies) == sorted(bodies)
     assert left(broker, topic) == 0
-
-
-def test_a_large_message_in_an_address(broker, topic):
-    body = b"x/" * (1 << 14)
-    fill(broker, topic, body)
-    with Destination() as server, start(broker, topic, f"--get={server.url}/?q=%s") as tool:
-        server.wait_for_count(1)
-        eventually(lambda: not left(broker, topic))
-        assert tool.end() == 0
-    assert server.requests[0].path == "/?q=" + "x%2F" * (1 << 14)
 
 
 COUNT = 20_000

@@ -12,7 +12,6 @@ from nsqfast.tools.nsq_to_http.client import HttpClient
 from nsqfast.tools.nsq_to_http.connection import ANSWER_SIZE_MAX, RequestError
 from nsqfast.tools.nsq_to_http.redirects import Request, follow
 from nsqfast.tools.nsq_to_http.target import Head, parse_target
-from support.certificates import Certificates
 from support.destination import Destination, answer
 from support.fake_nsqd import until
 
@@ -291,11 +290,6 @@ def test_a_large_body_and_an_answer_before_its_end():
     with Destination(refuse_early) as server:
         assert run(ask_once(server.url, b"\0\n" * (1 << 19))) == 200
         assert server.bodies == [b"\0\n" * (1 << 19)]
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory):
-    return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
 def server_context(certificates):

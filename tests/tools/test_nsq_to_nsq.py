@@ -1,7 +1,6 @@
 """nsqfast-nsq-to-nsq, and Go's nsq_to_nsq wherever they are to do the same."""
 
 import contextlib
-import itertools
 import re
 import signal
 
@@ -14,7 +13,6 @@ from support.server import start_nsqd, start_nsqlookupd
 from support.tools import Tool, run_tool, tool_command
 from support.web import topic_stats
 
-TOPICS = (f"topic-{number}" for number in itertools.count(1))
 GO = pytest.param("go", marks=pytest.mark.go)
 MEBIBYTE = 1 << 20
 CHANNEL = "nsq_to_nsq"
@@ -60,11 +58,6 @@ def brokers(request, started):
 @pytest.fixture(params=["nsqfast", GO])
 def tool(request):
     return request.param
-
-
-@pytest.fixture
-def topic():
-    return next(TOPICS)
 
 
 def start(tool, source, destinations, topics, *flags):

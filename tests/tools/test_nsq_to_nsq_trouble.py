@@ -2,7 +2,6 @@
 
 import asyncio
 import collections
-import itertools
 import time
 
 import pytest
@@ -17,8 +16,6 @@ from support.web import post, topic_stats
 
 pytestmark = pytest.mark.soak
 
-TOPICS = (f"topic-{number}" for number in itertools.count(1))
-GO = pytest.param("go", marks=pytest.mark.go)
 CHANNEL = "nsq_to_nsq"
 MEBIBYTE = 1 << 20
 # What was taken is on the disk, and survives the process.
@@ -26,17 +23,6 @@ ON_DISK = ("--mem-queue-size=0", "--sync-every=1")
 COUNT = 6000
 SLOWLY = "--max-in-flight=10"  # so that a kill comes in the middle
 SECONDS_MAX = 25  # a disk may be slow, and Go's nsqd syncs each message by itself
-
-
-@pytest.fixture(params=["nsqfast", GO])
-def implementation(request):
-    """Of the brokers."""
-    return request.param
-
-
-@pytest.fixture
-def topic():
-    return next(TOPICS)
 
 
 def start(source, topic, destinations, *flags, channel=CHANNEL):
@@ -265,22 +251,6 @@ def test_a_frozen_nsqd_at_the_end(implementation, tmp_path, topic, frozen):
     finally:
         for broker in brokers.values():
             broker.kill()
-
-
-def test_a_source_that_comes_later(tmp_path, topic):
-    """The first attempt may fail; Go's tool gives up then."""
-    port = hold_port()
-    with (
-        start_nsqd("nsqfast", make(tmp_path, "b")) as destination,
-        start(f"127.0.0.1:{port}", topic, [address_of(destination)]) as running,
-    ):
-        running.wait_for(lambda it: b"no connection" in it.err)
-        flag = f"--tcp-address=127.0.0.1:{port}"
-        with start_nsqd("nsqfast", make(tmp_path, "a"), flag) as source:
-            publish(address_of(source), topic, b"late")
-            eventually(lambda: message_count(destination, topic) == 1)
-            eventually(lambda: left(source, topic, CHANNEL) == 0)
-            assert running.end() == 0
 
 
 # -- messages that a destination does not take

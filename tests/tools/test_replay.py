@@ -1,7 +1,6 @@
 """nsqfast-replay: what comes out of archives, which of it, and where it goes; with our nsqd and Go's."""
 
 import gzip
-import itertools
 import logging
 import os
 import re
@@ -18,25 +17,13 @@ from support.archives import json_line, lines, members, write_arrow, write_parqu
 from support.drain import address_of, message_count
 from support.fake_nsqd import eventually
 from support.server import start_nsqd
-from support.tools import Tool, run_tool, tool_command
+from support.tools import Tool, read_terminal, run_tool, tool_command
 from support.topics import await_published, take
 from support.web import topic_stats
 
-NUMBERS = itertools.count(1)
+NSQD_FLAGS = ("--mem-queue-size=100000",)
 BODIES = [b"%d " % i + b"x" * (i % 150) for i in range(2000)]
 RAW = [b"%d " % i + b"\n\0\xff" * (i % 50) for i in range(2000)]
-
-
-@pytest.fixture(scope="module", params=["nsqfast", pytest.param("go", marks=pytest.mark.go)])
-def broker(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp(request.param)
-    with start_nsqd(request.param, folder, "--mem-queue-size=100000") as server:
-        yield server
-
-
-@pytest.fixture
-def topic():
-    return f"topic-{next(NUMBERS)}"
 
 
 @pytest.fixture
@@ -296,14 +283,9 @@ def test_progress_is_shown_on_a_terminal(broker, topic, folder):
     command = tool_command("replay", "nsqfast", *words, folder / "a.log")
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=other) as process:
         os.close(other)
-        seen = b""
-        try:
-            while data := os.read(main, 4096):
-                seen += data
-        except OSError:
-            pass  # how a terminal ends
+        seen = read_terminal(main)
+        os.close(main)
         assert process.wait(30) == 0
-    os.close(main)
     assert re.search(rb"[0-9,]+ messages, [0-9,]+/s", seen), seen
 
 
@@ -396,7 +378,7 @@ def test_sigint_is_heeded_as_sigterm_is(broker, topic, folder):
 # -- what nsq_to_file writes
 
 
-def archived(broker, topic, bodies, folder, implementation, *flags, number=signal.SIGTERM):
+def archived(broker, topic, bodies, folder, tool, *flags, number=signal.SIGTERM):
     """They are published, go to files, and are finished; then the tool ends by that signal."""
     with Producer(address_of(broker)) as producer:
         producer.publish_many(topic, bodies)
@@ -410,13 +392,13 @@ def archived(broker, topic, bodies, folder, implementation, *flags, number=signa
             and not (channel["depth"] or channel["in_flight_count"])
         )
 
-    with Tool(tool_command("nsq_to_file", implementation, *words, *flags)) as tool:
+    with Tool(tool_command("nsq_to_file", tool, *words, *flags)) as running:
         eventually(is_done, 20)
-        tool.end(number)
+        running.end(number)
 
 
 @pytest.mark.parametrize(
-    ("implementation", "flags"),
+    ("tool", "flags"),
     [
         ("nsqfast", ()),
         ("nsqfast", ("--gzip",)),
@@ -428,8 +410,8 @@ def archived(broker, topic, bodies, folder, implementation, *flags, number=signa
         pytest.param("go", ("--gzip", "--rotate-size=20000"), marks=pytest.mark.go),
     ],
 )
-def test_files_of_nsq_to_file(broker, topic, folder, implementation, flags):
-    archived(broker, topic, BODIES, folder / "d", implementation, *flags)
+def test_files_of_nsq_to_file(broker, topic, folder, tool, flags):
+    archived(broker, topic, BODIES, folder / "d", tool, *flags)
     out, err = replay(broker, f"--topic-map={topic}:{topic}-b", folder / "d")
     assert err == ""
     assert sorted(take(broker, f"{topic}-b")) == sorted(BODIES), out

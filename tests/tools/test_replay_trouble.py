@@ -24,28 +24,10 @@ from support.topics import await_published, take
 
 pytestmark = pytest.mark.soak
 
-NUMBERS = itertools.count(1)
+NSQD_FLAGS = ("--mem-queue-size=1000000", "--max-msg-size=5000", "--max-body-size=20000")
 BODIES = [b"%d " % i + b"x" * (i % 150) for i in range(2000)]
 BATCH_BYTES = 3000
 SECONDS_MAX = 20
-
-
-@pytest.fixture(scope="module", params=["nsqfast", pytest.param("go", marks=pytest.mark.go)])
-def implementation(request):
-    return request.param
-
-
-@pytest.fixture(scope="module")
-def broker(implementation, tmp_path_factory):
-    folder = tmp_path_factory.mktemp(implementation)
-    limits = ("--max-msg-size=5000", "--max-body-size=20000")
-    with start_nsqd(implementation, folder, "--mem-queue-size=1000000", *limits) as server:
-        yield server
-
-
-@pytest.fixture
-def topic():
-    return f"topic-{next(NUMBERS)}"
 
 
 @pytest.fixture

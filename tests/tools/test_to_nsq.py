@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import itertools
 import os
 import pty
 import re
@@ -17,11 +16,10 @@ from nsqfast.tools.to_nsq.pieces import Splitter
 from support.drain import address_of, drain, message_count
 from support.fake_nsqd import eventually
 from support.server import start_nsqd
-from support.tools import Tool, run_tool, tool_command
+from support.tools import Tool, read_terminal, run_tool, tool_command
 from support.web import topic_stats
 from support.wire import Client
 
-TOPICS = (f"topic-{number}" for number in itertools.count(1))
 GO = pytest.param("go", marks=pytest.mark.go)
 MEBIBYTE = 1 << 20
 # In Go's nsqd, what does not fit into memory comes in another order.
@@ -62,11 +60,6 @@ PAIRS = [
     pytest.param("go", "nsqfast", id="go", marks=pytest.mark.go),
 ]
 on_each_pair = pytest.mark.parametrize(("tool", "broker"), PAIRS, indirect=["broker"])
-
-
-@pytest.fixture
-def topic():
-    return next(TOPICS)
 
 
 @pytest.fixture(params=["nsqfast", GO])
@@ -411,19 +404,12 @@ def test_deferred_is_no_time_that_is_over(own_broker, topic):
 def run_watched(words, stdin):
     """With a terminal for stderr; what was written there."""
     ours, theirs = pty.openpty()
-    try:
-        with Tool(words, stdin=stdin, stderr=theirs) as running:
-            os.close(theirs)
-            seen = b""
-            try:
-                while data := os.read(ours, 1 << 16):
-                    seen += data
-            except OSError:  # the other end is closed
-                pass
-            assert running.end(None) == 0
-        return seen
-    finally:
+    with Tool(words, stdin=stdin, stderr=theirs) as running:
+        os.close(theirs)
+        seen = read_terminal(ours)
         os.close(ours)
+        assert running.end(None) == 0
+    return seen
 
 
 def test_progress(own_broker, topic, tmp_path):

@@ -297,18 +297,6 @@ def test_bodies_are_exact(broker, address, topic, tmp_path, flags):
     assert len({record["id"] for record in records}) == len(records)
 
 
-@formats("lines", "gzip", go=("lines",))
-def test_large_messages(broker, address, topic, tmp_path, flags):
-    bodies = [bytes([letter]) * (1 << 20) for letter in range(65, 85)]
-    for body in bodies:
-        publish(address, topic, body)
-    with tool(tmp_path, topic, address, *flags, "--rotate-size=3000000") as running:
-        eventually(lambda: is_drained(broker, [topic]))
-        assert running.end() == 0, running.text
-    assert bodies_in(tmp_path) == bodies
-    assert len(list(tmp_path.iterdir())) == 7  # of three each
-
-
 NONSENSE = ["{", "[]", '{"topics": 5}', '{"topics": [null, 7, "a b", "../x"]}', "\ufffd" * 3000]
 
 

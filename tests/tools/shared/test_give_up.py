@@ -1,24 +1,15 @@
 """What becomes of messages that had all their attempts."""
 
 import asyncio
-import itertools
 
 import pytest
 
 from nsqfast.client import Config, Consumer, Producer
 from nsqfast.tools.shared.give_up import GiveUp
-from support.server import start_nsqd
 from support.web import topic_stats
 
-NAMES = (f"topic-{number}" for number in itertools.count(1))
 SECONDS_MAX = 20
 CONFIG = Config(max_attempts=1, default_requeue_delay_s=0)
-
-
-@pytest.fixture(scope="module", params=["nsqfast", pytest.param("go", marks=pytest.mark.go)])
-def broker(request, tmp_path_factory):
-    with start_nsqd(request.param, tmp_path_factory.mktemp(request.param)) as server:
-        yield server
 
 
 async def give_up_one(broker, topic, action):
@@ -51,8 +42,7 @@ def count_left(broker, topic):
 
 
 @pytest.mark.parametrize("action", ["finish", "requeue", "exit", "topic:dead"])
-def test_each_action(broker, action, caplog):
-    topic = next(NAMES)
+def test_each_action(broker, topic, action, caplog):
     dead = f"{topic}-dead"
     action = action.replace("dead", dead)
     error, count = asyncio.run(give_up_one(broker, topic, action))
