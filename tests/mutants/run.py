@@ -8,7 +8,7 @@ goes on where it was interrupted. --again looks once more at those that an earli
 say, and ends with 1 when one of them survives.
 
 All happens in copies of the checkout below build/mutants. The map of lines to tests stands there too; a file of tests
-whose text changed is run anew for it. A mutant gets a minute of tests at most (`is_cut`: there were more), those first
+whose text changed is run anew for it. A mutant gets half a minute of tests (`is_cut`: there were more), those first
 that run most of its file in the shortest time. Browsers are left out.
 """
 
@@ -42,7 +42,7 @@ NEAR = {
     "nsqfast/net": ("net", "nsqd", "nsqlookupd", "streams", "nsqadmin"),
     "nsqfast/tools": ("tools", "archives", "deploy"),
 }
-SECONDS_MAX = 60
+SECONDS_MAX = 30
 BYTES_MAX = 4 << 30  # of address space: some mutants grow without end
 # Such a failure may be the machine's: it counts when it comes twice.
 LATE = re.compile(r"not in [\d.]+ s|[Tt]imed? ?out|did not (?:start|stop)|never")
@@ -152,7 +152,7 @@ def make_map(path, copy, folder, inside):
     tests = json.loads((folder / "tests").read_text())
     # Some do not bear that coverage makes all slower, and are good tests otherwise.
     for one in (one for one in tests if one["outcome"] == "failed"):
-        if copy.run(2 * SECONDS_MAX, one["id"])[0] == 0:
+        if copy.run(120, one["id"])[0] == 0:
             one["outcome"] = "passed"
         else:
             print(f"fails without a mutant, and is left out: {one['id']}", flush=True)
@@ -172,35 +172,50 @@ def make_map(path, copy, folder, inside):
 
 def find_tests(found, file, lines):
     """(is far, seconds for each line of the file that it runs, id, test) of those that run the first of the lines."""
-    ran = found["lines"].get(file, {})
+    ran, begin_s = found["lines"].get(file, {}), {}
     contexts = next((set(ran[str(line)]) for line in lines if str(line) in ran), set())
     counts = Counter(name for names in ran.values() for name in names)
     for number, test in enumerate(found["tests"]):
         names = {str(number), *(f"@{name}" for name in test["fixtures"])}
+        # The first test of a fixture that outlives it has waited for the fixture; alone, each of them does.
+        waits = [
+            begin_s.setdefault(name, test["seconds"])
+            for name in names & counts.keys()
+            if name[0] == "@"
+        ]
         if test["outcome"] == "passed" and contexts & {"-", *names}:
-            count = sum(counts[name] for name in names)
-            yield str(number) not in contexts, test["seconds"] / (count + 0.1), test["id"], test
+            alone_s, count = (
+                test["seconds"] + max(waits, default=0),
+                sum(counts[name] for name in names),
+            )
+            yield (
+                str(number) not in contexts,
+                alone_s / (count + 0.1),
+                test["id"],
+                test | {"alone": alone_s},
+            )
 
 
 def order_tests(maps, mutant, source):
-    """Tests for at most a minute, and whether there are more; those of a file stay together, for their fixtures."""
+    """Tests for half a minute, and whether there are more; those of a file stay together, for their fixtures."""
     around = [
         (node.end_lineno - node.lineno, node.lineno)
         for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.stmt) and node.lineno <= mutant.line <= node.end_lineno
+        if isinstance(node, ast.stmt | ast.ExceptHandler)
+        and node.lineno <= mutant.line <= node.end_lineno
     ]
     # What a long expression runs is not noted for each of its lines.
     lines = (mutant.line, min(around)[1])
     groups = [
         sorted(find_tests(found, mutant.file, lines), key=lambda one: one[:3]) for found in maps
     ]
-    groups = sorted(filter(None, groups), key=lambda group: group[0][:3])
-    tests, chosen, spent_s = [one[-1] for group in groups for one in group], [], 0
-    for one in tests:
-        spent_s += one["seconds"]
-        if spent_s <= SECONDS_MAX or not chosen:
-            chosen.append(one)
-    return chosen, len(chosen) < len(tests)
+    chosen, spent_s, count = [], 0, sum(map(len, groups))
+    for group in sorted(filter(None, groups), key=lambda group: group[0][:3]):
+        for place, (*_, one) in enumerate(group):
+            spent_s += one["seconds" if place else "alone"]
+            if spent_s <= SECONDS_MAX or not chosen:
+                chosen.append(one)
+    return chosen, len(chosen) < count
 
 
 # -- one mutant
@@ -216,7 +231,7 @@ def try_mutant(mutant, copy, maps, killer):
     result, test = "no test", ""
     if tests:
         copy.put(mutant.file, mutant.apply(source))
-        seconds_max = SECONDS_MAX + 3 * sum(one["seconds"] for one in tests)
+        seconds_max = 60 + 3 * sum(one["seconds"] for one in tests)
         result, test = judge(copy, [one["id"] for one in tests], seconds_max)
         copy.put(mutant.file, source)
     more = {"result": result, "test": test, "tests": len(tests), "is_cut": is_cut}
@@ -333,4 +348,7 @@ def parse(arguments):
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)
