@@ -92,6 +92,8 @@ class Copy:
             self.process.wait(seconds_max)
         status = self.process.poll()
         self.end()
+        if status == -signal.SIGKILL:
+            raise InterruptedError("pytest was killed from outside")
         return status, log.read_text(encoding="utf-8", errors="replace")
 
     def end(self):
