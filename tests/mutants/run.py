@@ -172,30 +172,31 @@ def make_map(path, copy, folder, inside):
 # -- which tests a mutant gets
 
 
-def find_tests(found, file, lines):
-    """(is far, seconds for each line of the file that it runs, id, test) of those that run the first of the lines."""
-    ran, begin_s = found["lines"].get(file, {}), {}
+def weigh(maps, mutant):
+    """line: what it says of a test to run it: much when it is near the mutant and few tests do."""
+    runs = Counter()
+    for found in maps:
+        for line, contexts in found["lines"].get(mutant.file, {}).items():
+            runs[line] += len(contexts)
+    is_near = {str(line) for line in range(mutant.line - 9, mutant.line + 10)}
+    return {line: (10 if line in is_near else 1) / count for line, count in runs.items()}
+
+
+def find_tests(found, file, lines, weights):
+    """Those that run the first of the lines, with their `rank`: seconds for what all their lines say."""
+    ran, begin_s, says = found["lines"].get(file, {}), {}, Counter()
     contexts = next((set(ran[str(line)]) for line in lines if str(line) in ran), set())
-    counts = Counter(name for names in ran.values() for name in names)
+    for line, names in ran.items():
+        says.update(dict.fromkeys(names, weights[line]))
     for number, test in enumerate(found["tests"]):
-        names = {str(number), *(f"@{name}" for name in test["fixtures"])}
+        fixtures = {f"@{name}" for name in test["fixtures"]} & says.keys()
         # The first test of a fixture that outlives it has waited for the fixture; alone, each of them does.
-        waits = [
-            begin_s.setdefault(name, test["seconds"])
-            for name in names & counts.keys()
-            if name[0] == "@"
-        ]
-        if test["outcome"] == "passed" and contexts & {"-", *names}:
-            alone_s, count = (
-                test["seconds"] + max(waits, default=0),
-                sum(counts[name] for name in names),
-            )
-            yield (
-                str(number) not in contexts,
-                alone_s / (count + 0.1),
-                test["id"],
-                test | {"alone": alone_s},
-            )
+        waits = [begin_s.setdefault(one, test["seconds"]) for one in fixtures]
+        if test["outcome"] == "passed" and contexts & {"-", str(number), *fixtures}:
+            alone_s = test["seconds"] + max(waits, default=0)
+            said = says[str(number)] + sum(says[one] for one in fixtures) / 10 + 0.001
+            file = test["id"].partition("::")[0]
+            yield test | {"rank": alone_s / said, "alone": alone_s, "file": file}
 
 
 def order_tests(maps, mutant, source):
@@ -207,17 +208,20 @@ def order_tests(maps, mutant, source):
         and node.lineno <= mutant.line <= node.end_lineno
     ]
     # What a long expression runs is not noted for each of its lines.
-    lines = (mutant.line, min(around)[1])
-    groups = [
-        sorted(find_tests(found, mutant.file, lines), key=lambda one: one[:3]) for found in maps
-    ]
-    chosen, spent_s, count = [], 0, sum(map(len, groups))
-    for group in sorted(filter(None, groups), key=lambda group: group[0][:3]):
-        for place, (*_, one) in enumerate(group):
-            spent_s += one["seconds" if place else "alone"]
-            if spent_s <= SECONDS_MAX or not chosen:
-                chosen.append(one)
-    return chosen, len(chosen) < count
+    lines, weights = (mutant.line, min(around)[1]), weigh(maps, mutant)
+    found = (test for one in maps for test in find_tests(one, mutant.file, lines, weights))
+    tests, alike = sorted(found, key=lambda test: test["rank"]), Counter()
+    for test in tests:  # more cases of a function say less
+        name = test["id"].partition("[")[0]
+        alike[name] += 1
+        test["rank"] *= alike[name]
+    groups, spent_s = {}, 0
+    for test in sorted(tests, key=lambda test: test["rank"]):
+        spent_s += test["seconds" if test["file"] in groups else "alone"]
+        if spent_s <= SECONDS_MAX or not groups:
+            groups.setdefault(test["file"], []).append(test)
+    chosen = [test for group in groups.values() for test in group]
+    return chosen, len(chosen) < len(tests)
 
 
 # -- one mutant
