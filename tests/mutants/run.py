@@ -47,6 +47,7 @@ BYTES_MAX = 4 << 30  # of address space: some mutants grow without end
 # Such a failure may be the machine's: it counts when it comes twice.
 LATE = re.compile(r"not in [\d.]+ s|[Tt]imed? ?out|did not (?:start|stop)|never")
 FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", re.MULTILINE)
+COPY = "<copy>"  # the path in names of tests: each copy has its own
 PYTEST = "-m pytest -q -rfE --tb=short -p pytest_timeout -p no:cacheprovider".split()
 CONFIG = """[run]
 core = ctrace
@@ -79,7 +80,11 @@ class Copy:
         environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": path}
         with log.open("wb") as out:
             self.process = subprocess.Popen(
-                [sys.executable, *PYTEST, *arguments],
+                [
+                    sys.executable,
+                    *PYTEST,
+                    *(one.replace(COPY, str(self.place)) for one in arguments),
+                ],
                 cwd=self.place,
                 env=os.environ | environment,
                 stdin=subprocess.DEVNULL,
@@ -94,7 +99,8 @@ class Copy:
         self.end()
         if status == -signal.SIGKILL:
             raise InterruptedError("pytest was killed from outside")
-        return status, log.read_text(encoding="utf-8", errors="replace")
+        said = log.read_text(encoding="utf-8", errors="replace")
+        return status, said.replace(str(self.place), COPY)
 
     def end(self):
         """What runs, and what it left running."""
@@ -151,7 +157,7 @@ def make_map(path, copy, folder, inside):
     status, said = copy.run(1800, path, "-pcontexts", "-Wignore:Module already", **environment)
     if status not in {0, 1, 5}:
         raise SystemExit(f"{said}\n{path}: pytest ended with {status}")
-    tests = json.loads((folder / "tests").read_text())
+    tests = json.loads((folder / "tests").read_text().replace(str(copy.place), COPY))
     # Some do not bear that coverage makes all slower, and are good tests otherwise.
     for one in (one for one in tests if one["outcome"] == "failed"):
         if copy.run(120, one["id"])[0] == 0:
