@@ -221,6 +221,8 @@ def test_one_address_cannot_try_many_names():
     # All of one network of IPv6, which one customer has.
     taken = [tries.take(f"name{number}", f"2001:db8::{number:x}", 0.0) for number in range(100)]
     assert sum(taken) == ADDRESS_TRIES_MAX
+    assert not tries.take("another", "2001:db8::8000:0:0:1", 0.0)
+    assert tries.take("another", "2001:db8:0:1::", 0.0)
 
 
 def test_the_table_of_tries_does_not_grow():
@@ -459,6 +461,9 @@ def test_a_user_stands_in_the_file_once(tmp_path):
         read_users(path)
     (tmp_path / "users").write_text("# nobody\n")
     with pytest.raises(OptionsError, match="has no users"):
+        read_users(path)
+    (tmp_path / "users").write_bytes(b"\xff\n")
+    with pytest.raises(OptionsError, match="is no UTF-8 text"):
         read_users(path)
 
 
