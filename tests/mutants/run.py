@@ -8,7 +8,7 @@ goes on where it was interrupted. --again looks once more at those that an earli
 say, and ends with 1 when one of them survives.
 
 All happens in copies of the checkout below build/mutants. The map of lines to tests stands there too; a file of tests
-whose text changed is run anew for it. A mutant gets half a minute of tests (`is_cut`: there were more), those first
+whose text changed is run anew for it. A mutant gets SECONDS_MAX of tests (`is_cut`: there were more), those first
 that run most of its file in the shortest time. Browsers are left out.
 """
 
@@ -42,7 +42,7 @@ NEAR = {
     "nsqfast/net": ("net", "nsqd", "nsqlookupd", "streams", "nsqadmin"),
     "nsqfast/tools": ("tools", "archives", "deploy"),
 }
-SECONDS_MAX = 30
+SECONDS_MAX = 20
 BYTES_MAX = 4 << 30  # of address space: some mutants grow without end
 # Such a failure may be the machine's: it counts when it comes twice.
 LATE = re.compile(r"not in [\d.]+ s|[Tt]imed? ?out|did not (?:start|stop)|never")
@@ -206,7 +206,7 @@ def find_tests(found, file, lines, weights):
 
 
 def order_tests(maps, mutant, source):
-    """Tests for half a minute, and whether there are more; those of a file stay together, for their fixtures."""
+    """Tests for SECONDS_MAX, and whether there are more; those of a file stay together, for their fixtures."""
     around = [
         (node.end_lineno - node.lineno, node.lineno)
         for node in ast.walk(ast.parse(source))
