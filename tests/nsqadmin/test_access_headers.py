@@ -130,7 +130,8 @@ def test_what_is_no_request_has_them_and_leaves_no_traceback(data):
         head = answer.decode().split("\r\n\r\n")[0].split("\r\n")
         assert re.fullmatch(r"HTTP/1.\d 400 .*", head[0])
         check(dict(line.split(": ", 1) for line in head[1:]))
-        admin.wait_for_line("sent what is no request")
+        admin.wait_for_line(") sent what is no request")
+    assert "HTTP: client(127.0.0.1:" in admin.stderr
     assert "Traceback" not in admin.stderr
 
 

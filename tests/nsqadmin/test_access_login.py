@@ -1,5 +1,6 @@
 """The built-in login: passwords, cookies, limits, and where it leads to."""
 
+import asyncio
 import base64
 import os
 import pty
@@ -14,6 +15,7 @@ from aiohttp import web
 
 from nsqfast.errors import OptionsError
 from nsqfast.nsqadmin.access.login import after_login
+from nsqfast.nsqadmin.access.passwords import CHECKS_MAX, Passwords, TooManyTriesError
 from nsqfast.nsqadmin.access.roles import Role, user_of
 from nsqfast.nsqadmin.access.sessions import ENDED_MAX, Session, Sessions
 from nsqfast.nsqadmin.access.tries import (
@@ -372,6 +374,21 @@ def test_a_password_that_was_right_is_not_hashed_for_each_request(address, monke
     for _ in range(10):
         assert request(address, "GET", "/api/who", headers=basic("ana", RIGHT)).status == 200
     assert asked == [RIGHT]
+
+
+def test_a_password_that_was_right_when_its_check_began_may_be_of_no_use(users, tmp_path):
+    async def check():
+        passwords = Passwords(read_users(users))
+        checked = asyncio.create_task(passwords.check("ana", RIGHT, "192.0.2.1"))
+        await asyncio.sleep(0)
+        passwords.replace(read_users(write_users(tmp_path / "new", ("ana", "admin", "another"))))
+        assert await checked is None
+        passwords._checks = dict.fromkeys(range(CHECKS_MAX))
+        with pytest.raises(TooManyTriesError):
+            await passwords.check("ana", "another", "192.0.2.1")
+        passwords.close()
+
+    asyncio.run(check())
 
 
 @pytest.mark.parametrize(
