@@ -127,7 +127,9 @@ def test_answers_before_and_after_the_login_have_them(tmp_path):
 def test_what_is_no_request_has_them_and_leaves_no_traceback(data):
     with start_admin() as admin:
         answer = raw(admin.http, data)
-        head = answer.decode().split("\r\n\r\n")[0].split("\r\n")
+        head, _, body = answer.decode().partition("\r\n\r\n")
+        head = head.split("\r\n")
+        assert body == "BAD_REQUEST"
         assert re.fullmatch(r"HTTP/1.\d 400 .*", head[0])
         check(dict(line.split(": ", 1) for line in head[1:]))
         admin.wait_for_line(") sent what is no request")
