@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import logging
 import os
 import pty
 import signal
@@ -482,6 +483,14 @@ def test_a_user_stands_in_the_file_once(tmp_path):
     (tmp_path / "users").write_bytes(b"\xff\n")
     with pytest.raises(OptionsError, match="is no UTF-8 text"):
         read_users(path)
+
+
+@pytest.mark.parametrize(("mode", "is_named"), [(0o600, False), (0o604, True)])
+def test_a_file_that_everybody_can_read_is_named(users, mode, is_named, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("nsqadmin"), "propagate", True)
+    os.chmod(users, mode)
+    read_users(users)
+    assert (f"{users} can be read by everybody" in caplog.text) is is_named
 
 
 def hash_password(data):
