@@ -504,7 +504,7 @@ def hash_password(data):
 
 
 def test_hash_password_makes_a_line_that_logs_in(tmp_path):
-    done = hash_password("Zoë\nviewer\n with spaces \n".encode())
+    done = hash_password(" Zoë\nviewer \n with spaces \n".encode())
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(b"\n") == 1
     (tmp_path / "users").write_bytes(done.stdout)

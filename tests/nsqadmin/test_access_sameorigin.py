@@ -209,6 +209,9 @@ def test_a_login_by_cookie_needs_its_token(monkeypatch, tmp_path):
         answer = request(address, "POST", "/ui/do", body, ana | FORM)
         assert answer.json() == {"did": "/ui/do", "read": body.decode()}
         assert post(address, ana | FORM, b"csrf=" + other.encode()) == 403
+        parts = f'--x\r\nContent-Disposition: form-data; name="csrf"\r\n\r\n{token}\r\n--x--\r\n'
+        kind = {"Content-Type": "multipart/form-data; boundary=x"}
+        assert post(address, ana | kind, parts.encode()) == 403
         # The token alone does not let another site through.
         assert post(address, ana | {"X-CSRF-Token": token, "Sec-Fetch-Site": "cross-site"}) == 403
 
