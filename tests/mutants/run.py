@@ -20,7 +20,6 @@ import hashlib
 import importlib.util
 import json
 import os
-import queue
 import re
 import resource
 import shutil
@@ -293,23 +292,18 @@ def choose_mutants(options):
 
 
 def run_all(copies, work, items):
-    """What `work` returns for each, with a copy of its own; an interrupt ends what runs."""
-    free = queue.SimpleQueue()
-    for copy in copies:
-        free.put(copy)
+    """What `work` returns for each, with a copy for each thread; an interrupt ends what runs."""
+    left = iter(items)
 
-    def run_one(item):
-        copy = free.get()
-        try:
-            return work(item, copy)
-        finally:
-            free.put(copy)
+    def live(copy):
+        return [work(item, copy) for item in left]
 
     with ThreadPoolExecutor(len(copies)) as pool:
+        running = [pool.submit(live, copy) for copy in copies]
         try:
-            return list(pool.map(run_one, items))
+            return [found for one in running for found in one.result()]
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            list(left)  # nothing begins any more
             for copy in copies:
                 copy.end()
             raise
