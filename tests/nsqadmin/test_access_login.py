@@ -184,6 +184,7 @@ def test_an_unknown_name_costs_as_much_as_a_known_one(users, monkeypatch):
     assert found.verify("nobody", RIGHT) is None
     assert len(asked) == 2
     assert asked[0] == asked[1]
+    assert found.verify("ana", "no text: \udcff") is None
 
 
 def test_tries_are_limited_for_each_user_and_address(address):
@@ -342,7 +343,7 @@ def test_scripts_log_in_by_http_basic(address):
         {"Authorization": "Basic"},
         {"Authorization": "Basic !!"},
         {"Authorization": "Basic " + base64.b64encode(b"ana").decode()},
-        {"Authorization": "Bearer x"},
+        {"Authorization": basic("ana", RIGHT)["Authorization"].replace("Basic", "Bearer")},
         basic("ana", "wrong"),
     ):
         assert who(headers).status == 401

@@ -64,11 +64,13 @@ def test_the_origin_has_to_be_ours(address, origin, status):
     assert post(address, {"Origin": given}) == status
 
 
-def test_a_port_that_goes_without_saying_is_the_same(address):
-    for host in ("admin.example", "admin.example:443"):
-        for origin in ("https://admin.example", "https://admin.example:443"):
+@pytest.mark.parametrize(("scheme", "port", "other"), [("https", 443, 80), ("http", 80, 443)])
+def test_a_port_that_goes_without_saying_is_the_same(address, scheme, port, other):
+    name = "admin.example"
+    for host in (name, f"{name}:{port}"):
+        for origin in (f"{scheme}://{name}", f"{scheme}://{name}:{port}"):
             assert post(address, {"Host": host, "Origin": origin}) == 200
-    assert post(address, {"Host": "admin.example:80", "Origin": "https://admin.example"}) == 403
+    assert post(address, {"Host": f"{name}:{other}", "Origin": f"{scheme}://{name}"}) == 403
 
 
 def test_a_script_without_these_headers_goes_on_working(address):
