@@ -201,7 +201,7 @@ def find_tests(found, file, lines, weights):
             alone_s = test["seconds"] + max(waits, default=0)
             said = says[str(number)] + sum(says[one] for one in fixtures) / 10 + 0.001
             file = test["id"].partition("::")[0]
-            yield test | {"rank": alone_s / said, "alone": alone_s, "file": file}
+            yield test | {"rank": alone_s / said, "file": file}
 
 
 def order_tests(maps, mutant, source):
@@ -222,7 +222,7 @@ def order_tests(maps, mutant, source):
         test["rank"] *= alike[name]
     groups, spent_s = {}, 0
     for test in sorted(tests, key=lambda test: test["rank"]):
-        spent_s += test["seconds" if test["file"] in groups else "alone"]
+        spent_s += test["seconds"]  # a fixture is waited for once
         if spent_s <= SECONDS_MAX or not groups:
             groups.setdefault(test["file"], []).append(test)
     chosen = [test for group in groups.values() for test in group]
