@@ -197,11 +197,15 @@ def find_tests(found, file, lines, weights):
         fixtures = {f"@{name}" for name in test["fixtures"]} & says.keys()
         # The first test of a fixture that outlives it has waited for the fixture; alone, each of them does.
         waits = [begin_s.setdefault(one, test["seconds"]) for one in fixtures]
+        is_first = test["seconds"] in waits
         if test["outcome"] == "passed" and contexts & {"-", str(number), *fixtures}:
-            alone_s = test["seconds"] + max(waits, default=0)
             said = says[str(number)] + sum(says[one] for one in fixtures) / 10 + 0.001
-            file = test["id"].partition("::")[0]
-            yield test | {"rank": alone_s / said, "file": file}
+            more = {
+                "rank": (test["seconds"] + max(waits, default=0)) / said,
+                "seconds": 0 if is_first else test["seconds"],
+                "file": test["id"].partition("::")[0],
+            }
+            yield test | more
 
 
 def order_tests(maps, mutant, source):
@@ -222,7 +226,7 @@ def order_tests(maps, mutant, source):
         test["rank"] *= alike[name]
     groups, spent_s = {}, 0
     for test in sorted(tests, key=lambda test: test["rank"]):
-        spent_s += test["seconds"]  # a fixture is waited for once
+        spent_s += test["seconds"]
         if spent_s <= SECONDS_MAX or not groups:
             groups.setdefault(test["file"], []).append(test)
     chosen = [test for group in groups.values() for test in group]
