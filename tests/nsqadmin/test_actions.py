@@ -237,6 +237,7 @@ def test_an_inactive_topic_is_deleted_at_nsqlookupd(cluster, admin, name):
     admin.wait_for_nodes(name, 0)
     effect = admin.effect("delete", name)
     assert effect["nodes"] == []
+    assert effect["lines"][0].startswith("Only nsqlookupd knows it")
     assert effect["confirm"] == name
     status, job = admin.act("delete", name, confirm=name)
     assert (status, job["outcome"]) == (200, "ok")
