@@ -9,7 +9,7 @@ say, and ends with 1 when one of them survives.
 
 All happens in copies of the checkout below build/mutants. The map of lines to tests stands there too; a file of tests
 whose text changed is run anew for it. A mutant gets SECONDS_MAX of tests (`is_cut`: there were more), those first
-that run most of its file in the shortest time. Browsers are left out.
+that run lines near it which few others run, in the shortest time. Browsers are left out, and what is soak.
 """
 
 import argparse
@@ -41,7 +41,7 @@ NEAR = {
     "nsqfast/net": ("net", "nsqd", "nsqlookupd", "streams", "nsqadmin"),
     "nsqfast/tools": ("tools", "archives", "deploy"),
 }
-SECONDS_MAX = 20
+SECONDS_MAX = 20  # beside what their fixtures take
 BYTES_MAX = 4 << 30  # of address space: some mutants grow without end
 # Such a failure may be the machine's: it counts when it comes twice.
 LATE = re.compile(r"not in [\d.]+ s|[Tt]imed? ?out|did not (?:start|stop)|never")
