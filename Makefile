@@ -11,8 +11,8 @@ BUILD_EXT := $(BIN)/python setup.py -q build_ext --inplace
 # Some tests call tools by name: cython-lint calls pycodestyle, say.
 IN_VENV := PATH="$(BIN):$$PATH"
 
-.PHONY: help up ext test spark-matrix screenshots soak unsteady trust bench bench-growth bench-smoke bench-clients bench-tools bench-spark \
-    debug-test asan-test fuzz fuzz-smoke fuzz-states cov html lint go-nsq go-client completions man samples docs configuration \
+.PHONY: help up ext test spark-matrix screenshots soak unsteady mutants trust bench bench-growth bench-smoke bench-clients bench-tools \
+    bench-spark debug-test asan-test fuzz fuzz-smoke fuzz-states cov html lint go-nsq go-client completions man samples docs configuration \
     wheel wheels wheel-test wheel-extras chroot-test test-pythons check-workflows clean
 
 # What stands behind ## beside a target, and in lines of its own for a target with ARGS.
@@ -214,6 +214,11 @@ fuzz-states: ext ## many clients and operators do what they like for ten minutes
 	@$(IF_FUZZ); if test -n "$$lacks"; then \
 	    echo "nsqfast: no sanitizers, they need $$lacks"; $(BIN)/python tests/fuzz/states/run.py $(ARGS); \
 	else $(FUZZ_BUILD) >/dev/null && $(BIN)/python tests/fuzz/states/run.py --sanitized $(ARGS); fi
+
+mutants: ext ## whether tests notice changed lines of a package (ARGS='nsqfast/net --count 20'); hours for 200
+	@$(IF_GO)
+	@$(BIN)/python -c "import cosmic_ray" 2>/dev/null || $(WITH_GROUP) mutants
+	@$(IN_VENV) $(BIN)/python tests/mutants/run.py $(ARGS)
 
 # In one process, which a browser's driver would not share: it runs an event loop for as long as the process lives.
 cov: $(READY) ## line coverage, .pyx included

@@ -250,7 +250,10 @@ def test_a_file_that_can_be_written_again_goes_on_with_a_whole_line(tmp_path, mo
     assert path.read_bytes() == b'{"first\n{"second":2}\n'
 
 
-def test_lines_that_wait_for_a_disk_do_not_grow(tmp_path):
+def test_lines_that_wait_for_a_disk_do_not_grow(tmp_path, monkeypatch, caplog):
+    import logging
+
+    monkeypatch.setattr(logging.getLogger("nsqadmin"), "propagate", True)
 
     async def live():
         file = AuditFile(str(tmp_path / "audit"))
@@ -260,6 +263,7 @@ def test_lines_that_wait_for_a_disk_do_not_grow(tmp_path):
 
     asyncio.run(live())
     assert len((tmp_path / "audit").read_bytes().split()) == LINES_MAX
+    assert "; 5 lines are lost" in caplog.text
 
 
 def test_a_file_may_be_renamed_at_any_time(monkeypatch, tmp_path, noter):
@@ -278,7 +282,7 @@ def test_a_file_may_be_renamed_at_any_time(monkeypatch, tmp_path, noter):
     [
         ("--audit-file=/nowhere/audit", "failed to open --audit-file /nowhere/audit: no such file"),
         ("--audit-file=/tmp", "failed to open --audit-file /tmp: is a directory"),
-        ("--notification-http-endpoint=nonsense", "--notification-http-endpoint has to be http://"),
+        ("--notification-http-endpoint=ftp://a/", "--notification-http-endpoint has to be http://"),
     ],
 )
 def test_what_cannot_work_is_said_at_the_start(flag, text):
@@ -360,15 +364,16 @@ def test_a_dead_endpoint_does_no_harm(monkeypatch, noter, caplog):
     assert "secret" not in caplog.text
 
 
-def test_an_endpoint_that_says_no_is_logged(monkeypatch, noter, caplog):
+@pytest.mark.parametrize("status", [300, 500])
+def test_an_endpoint_that_says_no_is_logged(monkeypatch, noter, caplog, status):
     import logging
 
     monkeypatch.setattr(logging.getLogger("nsqadmin"), "propagate", True)
-    with Endpoint(status=500) as endpoint:
+    with Endpoint(status) as endpoint:
         url = endpoint.url
         with probed(monkeypatch, noter, notification_http_endpoint=url) as address:
             note(address, "create_topic", {"topic": "t"})
-            wait_until(lambda: "answered 500" in caplog.text)
+            wait_until(lambda: f"answered {status}" in caplog.text)
     assert "secret" not in caplog.text
 
 

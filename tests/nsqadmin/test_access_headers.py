@@ -127,10 +127,13 @@ def test_answers_before_and_after_the_login_have_them(tmp_path):
 def test_what_is_no_request_has_them_and_leaves_no_traceback(data):
     with start_admin() as admin:
         answer = raw(admin.http, data)
-        head = answer.decode().split("\r\n\r\n")[0].split("\r\n")
+        head, _, body = answer.decode().partition("\r\n\r\n")
+        head = head.split("\r\n")
+        assert body == "BAD_REQUEST"
         assert re.fullmatch(r"HTTP/1.\d 400 .*", head[0])
         check(dict(line.split(": ", 1) for line in head[1:]))
-        admin.wait_for_line("sent what is no request")
+        admin.wait_for_line(") sent what is no request")
+    assert "HTTP: client(127.0.0.1:" in admin.stderr
     assert "Traceback" not in admin.stderr
 
 
@@ -180,11 +183,14 @@ def test_our_fault_is_logged_once_and_shown_to_nobody(address, caplog, monkeypat
     ]
 
 
-def test_an_answer_that_fails_after_it_began_is_cut_off(address):
+def test_an_answer_that_fails_after_it_began_is_cut_off(address, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("nsqadmin"), "propagate", True)
+    caplog.set_level(logging.INFO, "nsqadmin")
     answer = raw(address, b"GET /probe/stream?fails HTTP/1.1\r\nHost: x\r\n\r\n")
     assert answer.count(b"HTTP/1.1") == 1
     assert answer.endswith(b"4\r\npart\r\n")  # and not the last, empty piece
     assert SECRET.encode() not in answer
+    assert "0 GET /probe/stream?fails" in [record.getMessage()[:25] for record in caplog.records]
 
 
 def test_pages_show_texts_of_others_as_text(address):
@@ -206,12 +212,16 @@ def test_scripts_get_the_words_of_nsq(address):
 
 def test_a_request_is_one_line_of_the_log_in_the_form_of_nsq():
     with start_admin() as admin:
+        # What is asked for constantly is not logged, unless it fails.
+        request(admin.http, "GET", "/ping")
+        request(admin.http, "GET", "/static/nowhere")
         request(admin.http, "GET", "/a%0d%0a[nsqadmin]?x=%0a&y=%1b")
-        admin.wait_for_line(" 404 GET ")
-        lines = [line for line in admin.lines if "404" in line]
+        admin.wait_for_line(" 404 GET /a")
+        lines = [line for line in admin.lines if " GET " in line]
     form = r".* INFO: 404 GET /a%0d%0a\[nsqadmin\]\?x=%0a&y=%1b \(127\.0\.0\.1:\d+\) [\d.]+(µs|ms)"
-    assert len(lines) == 1
-    assert re.fullmatch(form, lines[0])
+    assert len(lines) == 2
+    assert " 404 GET /static/nowhere " in lines[0]
+    assert re.fullmatch(form, lines[1])
 
 
 def test_a_request_id_is_taken_from_named_proxies_alone():

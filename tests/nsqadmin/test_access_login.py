@@ -1,6 +1,8 @@
 """The built-in login: passwords, cookies, limits, and where it leads to."""
 
+import asyncio
 import base64
+import logging
 import os
 import pty
 import signal
@@ -14,6 +16,7 @@ from aiohttp import web
 
 from nsqfast.errors import OptionsError
 from nsqfast.nsqadmin.access.login import after_login
+from nsqfast.nsqadmin.access.passwords import CHECKS_MAX, Passwords, TooManyTriesError
 from nsqfast.nsqadmin.access.roles import Role, user_of
 from nsqfast.nsqadmin.access.sessions import ENDED_MAX, Session, Sessions
 from nsqfast.nsqadmin.access.tries import (
@@ -83,7 +86,8 @@ def test_pages_lead_to_the_login_and_back(address):
     assert (answer.status, answer.headers["Location"]) == (303, "/probe/who?q=a%26b&x=%2F")
     session = cookie_header(answer)
     assert request(address, "GET", "/probe/who", headers=session).json()["name"] == "ana"
-    assert request(address, "GET", to, headers=session).status == 303  # is logged in already
+    answer = request(address, "GET", to, headers=session)  # is logged in already
+    assert (answer.status, answer.headers["Location"]) == (303, "/probe/who?q=a%26b&x=%2F")
 
 
 def test_the_login_page_tells_nothing_of_the_cluster(users):
@@ -181,6 +185,7 @@ def test_an_unknown_name_costs_as_much_as_a_known_one(users, monkeypatch):
     assert found.verify("nobody", RIGHT) is None
     assert len(asked) == 2
     assert asked[0] == asked[1]
+    assert found.verify("ana", "no text: \udcff") is None
 
 
 def test_tries_are_limited_for_each_user_and_address(address):
@@ -221,6 +226,8 @@ def test_one_address_cannot_try_many_names():
     # All of one network of IPv6, which one customer has.
     taken = [tries.take(f"name{number}", f"2001:db8::{number:x}", 0.0) for number in range(100)]
     assert sum(taken) == ADDRESS_TRIES_MAX
+    assert not tries.take("another", "2001:db8::8000:0:0:1", 0.0)
+    assert tries.take("another", "2001:db8:0:1::", 0.0)
 
 
 def test_the_table_of_tries_does_not_grow():
@@ -298,7 +305,8 @@ def test_leaving_ends_the_login_also_for_a_copy_of_its_cookie(monkeypatch, users
         body = b"csrf=" + token
         answer = request(address, "POST", "/logout", body, session | FORM)
         assert (answer.status, answer.headers["Location"]) == (303, "/login")
-        assert [morsel["max-age"] for morsel in cookie_of(answer).values()] == ["0"]
+        (cookie,) = cookie_of(answer).values()
+        assert (cookie["max-age"], cookie["path"]) == ("0", "/")
         assert request(address, "GET", "/ui/who", headers=session).status == 401
         assert request(address, "GET", "/logout", headers=session).status in (303, 405)
 
@@ -337,7 +345,7 @@ def test_scripts_log_in_by_http_basic(address):
         {"Authorization": "Basic"},
         {"Authorization": "Basic !!"},
         {"Authorization": "Basic " + base64.b64encode(b"ana").decode()},
-        {"Authorization": "Bearer x"},
+        {"Authorization": basic("ana", RIGHT)["Authorization"].replace("Basic", "Bearer")},
         basic("ana", "wrong"),
     ):
         assert who(headers).status == 401
@@ -370,6 +378,21 @@ def test_a_password_that_was_right_is_not_hashed_for_each_request(address, monke
     for _ in range(10):
         assert request(address, "GET", "/api/who", headers=basic("ana", RIGHT)).status == 200
     assert asked == [RIGHT]
+
+
+def test_a_password_that_was_right_when_its_check_began_may_be_of_no_use(users, tmp_path):
+    async def check():
+        passwords = Passwords(read_users(users))
+        checked = asyncio.create_task(passwords.check("ana", RIGHT, "192.0.2.1"))
+        await asyncio.sleep(0)
+        passwords.replace(read_users(write_users(tmp_path / "new", ("ana", "admin", "another"))))
+        assert await checked is None
+        passwords._checks = dict.fromkeys(range(CHECKS_MAX))
+        with pytest.raises(TooManyTriesError):
+            await passwords.check("ana", "another", "192.0.2.1")
+        passwords.close()
+
+    asyncio.run(check())
 
 
 @pytest.mark.parametrize(
@@ -460,6 +483,17 @@ def test_a_user_stands_in_the_file_once(tmp_path):
     (tmp_path / "users").write_text("# nobody\n")
     with pytest.raises(OptionsError, match="has no users"):
         read_users(path)
+    (tmp_path / "users").write_bytes(b"\xff\n")
+    with pytest.raises(OptionsError, match="is no UTF-8 text"):
+        read_users(path)
+
+
+@pytest.mark.parametrize(("mode", "is_named"), [(0o600, False), (0o604, True)])
+def test_a_file_that_everybody_can_read_is_named(users, mode, is_named, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("nsqadmin"), "propagate", True)
+    os.chmod(users, mode)
+    read_users(users)
+    assert (f"{users} can be read by everybody" in caplog.text) is is_named
 
 
 def hash_password(data):
@@ -473,7 +507,7 @@ def hash_password(data):
 
 
 def test_hash_password_makes_a_line_that_logs_in(tmp_path):
-    done = hash_password("Zoë\nviewer\n with spaces \n".encode())
+    done = hash_password(" Zoë\nviewer \n with spaces \n".encode())
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(b"\n") == 1
     (tmp_path / "users").write_bytes(done.stdout)

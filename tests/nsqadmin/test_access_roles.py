@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 
 from nsqfast.nsqadmin.access.permissions import admin_only, bodies_only, export_only
+from nsqfast.nsqadmin.access.roles import user_of
 from support.access import (
     NOWHERE,
     cookie_header,
@@ -38,7 +39,7 @@ VIEWER_READS = {
 
 def add_probes(app, context):
     async def do(asked):
-        return web.json_response({"did": asked.path})
+        return web.json_response({"did": asked.path, "user": user_of(asked).name})
 
     for path, guard in (
         ("/api/probe", admin_only),
@@ -54,10 +55,12 @@ def ask(address, method, target, name=None):
     return request(address, method, target, headers=headers).status
 
 
-def test_everybody_is_admin_where_nothing_is_configured(monkeypatch):
-    with probed(monkeypatch, add_probes) as address:
+@pytest.mark.parametrize(("proxies", "shown"), [([], ""), (["127.0.0.0/8"], "ana")])
+def test_everybody_is_admin_where_nothing_is_configured(monkeypatch, proxies, shown):
+    with probed(monkeypatch, add_probes, acl_trusted_cidr=proxies) as address:
         assert ask(address, "POST", "/api/probe") == 200
-        assert ask(address, "POST", "/api/probe", "whoever") == 200
+        answer = request(address, "POST", "/api/probe", headers={HEADER: "ana"})
+        assert (answer.status, answer.json()["user"]) == (200, shown)
 
 
 def test_the_header_names_the_admins(monkeypatch, tmp_path):

@@ -1,13 +1,20 @@
 """Actions: what their effect counts, what they change at real nodes, and what is said of those that fail."""
 
+import asyncio
 import base64
 import json
 
 import pytest
+from aiohttp import web
 
+from nsqfast.nsqadmin.actions.jobs import KEPT_MAX, Job, Jobs
+from nsqfast.nsqadmin.actions.order import Action, Item
+from nsqfast.nsqadmin.actions.targets import Holding, Target, count
 from nsqfast.nsqadmin.live.history import History
 from nsqfast.nsqadmin.live.history_file import load
 from nsqfast.nsqadmin.options import Options
+from nsqfast.nsqadmin.results import Result
+from nsqfast.nsqadmin.upstream.messages import ChannelStats, NsqdStats, TopicStats
 from support.admin import LiveCluster, text_of, told, wait_until
 from support.admin_actions import (
     Acting,
@@ -117,7 +124,8 @@ def test_empty_channel_leaves_the_others_alone(cluster, admin, audit_file, name)
     assert depths(cluster, name, "other") == [4, 4, 4]
     (entry,) = entries(audit_file, "empty_channel", name)
     assert entry["outcome"] == "ok"
-    assert entry["effect"]["messages"] == 12
+    assert entry["effect"] | {"memory": 12, "nodes": 3} == entry["effect"]
+    assert (entry["effect"]["messages"], entry["effect"]["nodes_unknown"]) == (12, 0)
     assert len(entry["results"]) == 3
 
 
@@ -219,6 +227,8 @@ def test_create_at_nsqlookupd_alone_and_on_nodes(cluster, admin, name):
     status, job = admin.act("create", name, "c", nodes=nodes)
     assert (status, job["outcome"]) == (200, "ok")
     assert depths(cluster, name, "c") == [0, -1, 0]
+    assert admin.act("create", f"{name}2", nodes=nodes)[0] == 200
+    assert [f"{name}2" in topics for topics in topics_of(cluster)] == [True, False, True]
 
 
 def test_an_inactive_topic_is_deleted_at_nsqlookupd(cluster, admin, name):
@@ -227,6 +237,7 @@ def test_an_inactive_topic_is_deleted_at_nsqlookupd(cluster, admin, name):
     admin.wait_for_nodes(name, 0)
     effect = admin.effect("delete", name)
     assert effect["nodes"] == []
+    assert effect["lines"][0].startswith("Only nsqlookupd knows it")
     assert effect["confirm"] == name
     status, job = admin.act("delete", name, confirm=name)
     assert (status, job["outcome"]) == (200, "ok")
@@ -281,8 +292,10 @@ def test_all_matching_hits_exactly_those_and_a_changed_set_asks_again(cluster, a
 def test_a_set_wants_its_number_typed(cluster, admin, audit_file):
     for name in ("count-a", "count-b"):
         cluster.make(name, "c", on=[0])
+        publish(cluster, name, 2, 0, 0, channels=["c"])
     view = view_of("count-")
     effect = admin.effect("delete", **view)
+    assert [item["messages"] for item in effect["items"]] == [2, 2]
     assert effect["confirm"] == "2"
     for confirm in ("", "1", "count-a"):
         assert admin.act("delete", hash=effect["hash"], confirm=confirm, **view)[0] == 400
@@ -322,6 +335,50 @@ def test_more_than_500_are_refused(cluster, admin):
     status, job = admin.act("delete", hash=effect["hash"], confirm=str(count), **view_of("many-1"))
     assert admin.end_of(job)["outcome"] == "ok"
     assert not any(topic.startswith("many-1") for topic in topics(cluster.lookupds[0].http))
+
+
+@pytest.mark.parametrize(
+    ("channel", "is_whole", "found"),
+    [("", False, (3, 2, 0, 0, 4)), ("", True, (7, 5, 1, 2, 4)), ("c", False, (4, 3, 1, 2, 4))],
+)
+def test_what_nsqd_says_of_a_topic_and_of_its_channel(channel, is_whole, found):
+    """In memory, on disk, in flight, deferred, clients."""
+    inside = ChannelStats(
+        channel_name="c",
+        depth=7,
+        backend_depth=3,
+        in_flight_count=1,
+        deferred_count=2,
+        client_count=4,
+    )
+    topic = TopicStats(topic_name="t", depth=5, backend_depth=2, channels=[inside])
+    holding = Holding("n")
+    count(holding, NsqdStats(topics=[topic]), Item("t", channel), is_whole=is_whole)
+    names = ("memory", "disk", "in_flight", "deferred", "clients")
+    assert tuple(getattr(holding, name) for name in names) == found
+
+
+def test_some_jobs_are_kept_and_each_has_the_outcome_of_its_results():
+    outcomes = []
+
+    async def begin():
+        job = Job("x", Action.PAUSE, [])
+        for ok in (True, len(outcomes) % 2 == 0):
+            job.add(Target(Item("t"), []), [Result("n", ok=ok)])
+        outcomes.append(job.outcome)
+        job.ended.set()
+        return job
+
+    async def live():
+        jobs = Jobs(None)
+        for number in range(KEPT_MAX + 5):
+            await jobs.once("ana", str(number), begin)
+        assert jobs.get("ana", str(KEPT_MAX)).outcome == "ok"
+        with pytest.raises(web.HTTPNotFound):
+            jobs.get("ana", "0")
+
+    asyncio.run(live())
+    assert outcomes[:2] == ["ok", "partial"]
 
 
 def test_publish_goes_to_the_chosen_node(cluster, admin, audit_file, name):
