@@ -268,10 +268,12 @@ def test_the_endpoint_is_told_of_actions_of_nsq_in_their_order(noter):
                     note(address, action, {"topic": outcome, "channel": ""}, outcome)
             for action in ("login", "peek", "export", "mute"):
                 note(address, action, {"topic": "t"})
+            note(address, "create_topic", {"topic": "last"}, times=20)  # the stop waits for them
     told = collections.defaultdict(list)
     for body in told_to(endpoint):
         told[body["action"]].append(body["topic"])
     assert set(told) == ACTIONS
+    assert [told["create_topic"].pop() for _ in range(20)] == ["last"] * 20
     for action, outcomes in told.items():
         # NSQ tells of these even when they failed on every node.
         always = action.startswith(("pause_", "unpause_", "empty_"))

@@ -1,11 +1,14 @@
 """The pictures of Graphite on our pages: keys, addresses and timeframes as nsqadmin 1.3.0 asks for them."""
 
+from functools import partial
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from nsqfast.nsqadmin.charts.graphite import clean_name, format_key, host_name
 from nsqfast.nsqadmin.options import parse
+from nsqfast.nsqadmin.upstream.messages import ChannelStats, Percentiles
+from support import admin_pages
 from support.admin_cluster import example_cluster
 from support.admin_pages import AdminPages
 
@@ -25,11 +28,6 @@ def pictures(html):
     [
         ([], ("depth", "orders"), "stats.gauges.nsq.*.topic.orders.depth"),
         ([], ("message_count", "orders"), "stats.counters.nsq.*.topic.orders.message_count.count"),
-        (
-            [],
-            ("in_flight_count", "orders", "tail#ephemeral"),
-            "stats.gauges.nsq.*.topic.orders.channel.tailephemeral.in_flight_count",
-        ),
         (
             ["--statsd-prefix=my.%s", "--statsd-gauge-format=%s"],
             ("depth", "a b/c", "d"),
@@ -75,3 +73,18 @@ def test_names_are_cleaned_as_nsqd_does_and_are_no_part_of_graphites_language():
     assert clean_name("*") == "*"
     assert clean_name("x*),drop(") == "xdrop"
     assert host_name("x*),drop(y:4151") == "xdropy_4151"
+
+
+def test_a_channel_has_the_latencies_that_its_nodes_measure(monkeypatch):
+    items = [{"quantile": quantile, "value": 1e6} for quantile in (0.99, 0.5, 1.0, 7.0, -1.0)]
+    measured = partial(ChannelStats, e2e_processing_latency=Percentiles(1, items))
+    monkeypatch.setattr(admin_pages, "ChannelStats", measured)
+    with AdminPages(example_cluster(), URL) as site:
+        html = site.page("/topics/orders/billing")
+    row = html.rows["nodes"]["10.0.0.1:4151"]
+    shown = {name: text for name, text in row.items() if name.startswith("p")}
+    assert shown == dict.fromkeys(("p100", "p99", "p50"), "1 ms")
+    asked = [
+        target.partition("latency_")[2].partition(")")[0] for target in targets(pictures(html)[-1])
+    ]
+    assert asked == ["100", "99", "50"]
