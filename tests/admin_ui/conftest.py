@@ -23,12 +23,13 @@ NO_CHROMIUM = "nsqfast: no Chromium, so what needs a browser is skipped: apt ins
 AXE = ROOT / "tests" / "vendor" / "axe-core" / "axe.min.js"
 AXE_SHA256 = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c"
 AXE_TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
-WIDE, NARROW = 1300, 375
+WIDTH = 1300
+WAIT_MS = 20_000  # a bound: whatever is waited for comes within a second on an idle machine
 CONTEXT = {
     "reduced_motion": "reduce",
     "timezone_id": "UTC",
     "locale": "en-GB",
-    "viewport": {"width": WIDE, "height": 900},
+    "viewport": {"width": WIDTH, "height": 900},
 }
 # In the page from before its first script: the policy's reports do not all come by the console.
 REPORT = """
@@ -46,8 +47,9 @@ def browser():
     program = shutil.which("chromium")
     if program is None:
         pytest.skip(NO_CHROMIUM)
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=WAIT_MS)
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=program)
         yield running
@@ -65,7 +67,7 @@ class Watch:
     def page(self, **changes):
         """A page in a context of its own, cookies and all."""
         context = self._browser.new_context(**(CONTEXT | changes))
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(WAIT_MS)
         context.add_init_script(REPORT)
         self._contexts.append(context)
         page = context.new_page()

@@ -2,21 +2,21 @@
 
 import json
 import re
-from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import expect
 
-from support.admin import LiveCluster, text_of, wait_until
+from nsqfast.nsqadmin.live.model import NodeState
+from support.admin import LiveCluster, text_of
 from support.admin_actions import (
     Acting,
     depths,
     paused,
     publish,
     start_again,
-    topics_of,
 )
-from support.lookup import lookup, topics
+from support.admin_cluster import make_cluster, make_node, make_topic
+from support.admin_pages import AdminPages
 from support.web import stats
 
 pytestmark = [pytest.mark.go, pytest.mark.slow]
@@ -78,130 +78,57 @@ def states(dialog):
     }
 
 
-def test_empty_counts_wants_the_name_and_shows_each_node(cluster, page, go, name):
+def test_empty_counts_wants_the_name_and_leaves_out_what_is_not_chosen(cluster, page, go, name):
     publish(cluster, name, 7, 2, 3, channels=["billing", "other"])
     go(f"/topics/{name}/billing")
     open_menu(page, "More", "Empty channel billing…")
-    button = go.dialog.get_by_role("button", name="Empty billing: lose 12 messages")
-    expect(button).to_be_disabled()
+    expect(go.dialog.get_by_role("button", name="Empty billing: lose 12 messages")).to_be_disabled()
     expect(go.dialog.get_by_role("button", name="Cancel")).to_be_focused()
-    expect(go.dialog.get_by_text("Not touched: other channels")).to_be_visible()
+    go.dialog.get_by_label(re.compile(text_of(cluster.nsqds[0].http))).uncheck()
+    button = go.dialog.get_by_role("button", name="Empty billing: lose 5 messages")
     field = go.dialog.get_by_label("Type the name")
     for wrong in ("billing", name, f"{name}/billin"):
         field.fill(wrong)
         expect(button).to_be_disabled()
     field.fill(f"{name}/billing")
-    expect(button).to_be_enabled()
     button.click()
     expect(go.dialog.get_by_role("heading")).to_have_text(
         f"Emptied channel billing of topic {name}"
     )
-    assert states(go.dialog) == {text_of(node.http): "ok" for node in cluster.nsqds}
-    assert depths(cluster, name, "billing") == [0, 0, 0]
+    assert states(go.dialog) == {text_of(node.http): "ok" for node in cluster.nsqds[1:]}
+    assert depths(cluster, name, "billing") == [7, 0, 0]
     assert depths(cluster, name, "other") == [7, 2, 3]
 
 
-def test_a_node_can_be_left_out_and_the_loss_follows(cluster, page, go, name):
-    publish(cluster, name, 7, 2, 3, channels=["billing"])
-    go(f"/topics/{name}/billing")
-    open_menu(page, "More", "Empty channel billing…")
-    go.dialog.get_by_label(re.compile(text_of(cluster.nsqds[0].http))).uncheck()
-    go.dialog.get_by_label("Type the name").fill(f"{name}/billing")
-    go.dialog.get_by_role("button", name="Empty billing: lose 5 messages").click()
-    expect(go.dialog.locator(".results tbody tr")).to_have_count(2)
-    assert depths(cluster, name, "billing") == [7, 0, 0]
-
-
-@pytest.mark.soak
-def test_delete_with_a_node_down_then_retry(cluster, page, go, watch, name):
-    go(f"/topics/{name}")
-    down = cluster.nsqds[1]
-    down.stop()
-    open_menu(page, "More", f"Delete topic {name}…")
-    expect(go.dialog.get_by_text("Not counted: connection refused")).to_be_visible()
-    go.dialog.get_by_label("Type the name").fill(name)
-    go.dialog.get_by_role("button", name=f"Delete {name}: lose at least 0 messages").click()
-    expect(go.dialog.get_by_text("done on some nodes only")).to_be_visible()
-    lookupds = {text_of(one.http): "ok" for one in cluster.lookupds}
-    up = {text_of(cluster.nsqds[number].http): "ok" for number in (0, 2)}
-    assert states(go.dialog) == lookupds | up | {text_of(down.http): "failed"}
-    expect(go.dialog.get_by_text("connection refused")).to_be_visible()
-    start_again(cluster, 1)
-    assert name in topics_of(cluster)[1]
-    go.dialog.get_by_role("button", name="Retry failed").click()
-    expect(go.dialog.get_by_role("heading")).to_have_text(f"Deleted topic {name}")
-    assert all(name not in names for names in topics_of(cluster))
-    assert not any(name in topics(one.http) for one in cluster.lookupds)
-    go.dialog.get_by_role("button", name="Close").click()
-    # The page of what is gone is left; until then it may have asked for news of it.
-    expect(page).to_have_url(re.compile("/topics$"))
-    assert all("404" in fault for fault in watch.take_faults())
-
-
-@pytest.mark.soak
-def test_total_failure_is_red_and_no_success(cluster, page, go, watch, tmp_path, visiting):
-    with LiveCluster(tmp_path, ("nsqfast",), ("nsqfast",)) as small:
-        small.make("lonely", "c")
-        with visiting(small.admin("nsqfast", OFTEN)) as server:
-            Acting(server).wait_for_nodes("lonely", 1)
-            page.goto(f"http://{text_of(server.http)}/topics/lonely")
-            small.nsqds[0].kill()
-            open_menu(page, "Pause", "Pause topic lonely")
-            dialog = page.locator("#action")
-            expect(dialog.locator("[role=status] [data-kind=crit]")).to_have_text(
-                "failed: no node did it"
-            )
-            assert list(states(dialog).values()) == ["failed"]
-            expect(page.locator(".toast")).to_have_count(0)
+def test_total_failure_is_red_and_no_success(page, watch, visiting):
+    """The only node that has the topic is down."""
+    down = make_node(0, NodeState.DOWN)
+    lonely = make_cluster([make_topic("lonely", nodes=[down.key])], [down])
+    with visiting(AdminPages(lonely)) as site:
+        page.goto(site.url + "/topics/lonely")
+        open_menu(page, "Pause", "Pause topic lonely")
+        dialog = page.locator("#action")
+        expect(dialog.locator("[role=status] [data-kind=crit]")).to_be_visible()
+        assert list(states(dialog).values()) == ["failed"]
+        expect(page.locator(".toast")).to_have_count(0)
     assert any("502" in fault for fault in watch.take_faults())
 
 
-def marks(admin, key):
-    """Texts of the vertical lines in the charts of KEY."""
-    status, found = admin.ask("GET", f"/ui/series?key={key}&columns=memory_depth&range=15m")
-    return [mark["text"] for mark in found["marks"]] if status == 200 else found
-
-
-def test_pause_on_one_node_shows_in_badge_problems_and_charts_and_is_undone(
-    cluster, admin, page, go, name
-):
+def test_pause_on_one_node_shows_in_badge_and_problems_and_is_undone(cluster, page, go, name):
     go(f"/topics/{name}/billing")
     badge = page.locator("[data-state=paused]")
     expect(badge).to_be_hidden()
     row = page.locator("[data-table=nodes] tbody tr").first
     node = row.get_attribute("data-key")
-    number = [text_of(one.http) for one in cluster.nsqds].index(node)
     row.locator("summary").click()
     row.get_by_role("button", name=f"Pause channel billing on {node}").click()
     expect(toast(page)).to_contain_text(f"Paused channel billing of topic {name} on 1 node")
     expect(badge).to_have_text("paused on 1 of 3")
-    assert paused(cluster, name, "billing") == [one == number for one in range(3)]
-    problem = page.locator("[data-table=problems] td[data-col=rule]")
-    expect(problem.filter(has_text="Paused on some nodes")).to_be_visible()
-    key = quote(f"channel/{name}/billing", safe="")
-    wait_until(
-        lambda: "Paused channel billing" in marks(admin, key), "the mark in the channel's charts"
-    )
-    drawn = re.compile(r" Events: .*\d\d:\d\d:\d\d Paused channel billing\.$")
-    # With the next point of the charts, if a poll saw the pause before the action had ended.
-    plot = page.locator("[data-chart=depth] .plot")
-    expect(plot).to_have_attribute("aria-label", drawn, timeout=15_000)
+    assert paused(cluster, name, "billing") == [text_of(one.http) == node for one in cluster.nsqds]
+    expect(page.locator("[data-table=problems] td[data-col=rule]")).to_be_visible()
     toast(page).get_by_role("button", name="Undo").click()
     expect(badge).to_be_hidden()
     assert paused(cluster, name, "billing") == [False, False, False]
-
-
-def test_pause_everywhere_is_one_click(cluster, page, go, name):
-    go("/topics?q=" + name)
-    page.get_by_label(f"Actions for {name}").click()
-    page.get_by_role("button", name=f"Pause topic {name}", exact=True).click()
-    expect(toast(page)).to_contain_text("on 3 nodes")
-    assert paused(cluster, name) == [True, True, True]
-    expect(page.locator(f"tr[data-key='{name}'] .chip").first).to_have_text("paused")
-    page.get_by_label(f"Actions for {name}").click()
-    menu = page.locator(f"tr[data-key='{name}'] .items")
-    expect(menu.get_by_role("button", name=f"Unpause topic {name}")).to_be_visible()
-    expect(menu.get_by_role("button", name=f"Pause topic {name}", exact=True)).to_have_count(0)
 
 
 def ask_to_pause_all_4(page):
@@ -253,22 +180,6 @@ def paused_topics(cluster):
     }
 
 
-def test_a_set_is_deleted_when_its_number_is_typed(cluster, admin, page, go):
-    for number in range(3):
-        cluster.make(f"gone-{number}", on=[number])
-    admin.wait_for_nodes("gone-2", 1)
-    go("/topics?q=gone-")
-    page.get_by_label("Select all on this page").check()
-    page.locator(".bulk").get_by_role("button", name="Delete… 3 selected").click()
-    button = go.dialog.get_by_role("button", name="Delete 3 topics: lose 0 messages")
-    expect(button).to_be_disabled()
-    expect(go.dialog.get_by_role("button", name="Cancel")).to_be_focused()
-    go.dialog.get_by_label("Type the number").fill("3")
-    button.click()
-    expect(toast(page)).to_contain_text("Deleted 3 topics")
-    assert not any(name.startswith("gone-") for names in topics_of(cluster) for name in names)
-
-
 @pytest.mark.soak
 def test_a_long_set_shows_progress_and_stops(cluster, admin, page, go):
     names = [f"slow-{number:02}" for number in range(40)]
@@ -285,44 +196,6 @@ def test_a_long_set_shows_progress_and_stops(cluster, admin, page, go):
         expect(go.dialog.get_by_text("stopped before")).to_be_visible()
     go.dialog.get_by_role("button", name="Retry failed").click()
     expect(toast(page)).to_contain_text("Paused")
-
-
-def test_lookup_delete_asks(cluster, admin, page, go):
-    cluster.make("forgotten", "c", on=[0])
-    Acting(admin.admin).act("delete", "forgotten", confirm="forgotten", tell_lookupds=False)
-    admin.wait_for_nodes("forgotten", 0)
-    go("/lookup")
-    row = page.locator("tr[data-key=forgotten]")
-    row.locator("summary").click()
-    assert row.locator(".items button").all_inner_texts() == [
-        "Publish to topic forgotten…",
-        "Create channel in topic forgotten…",
-        "Delete topic forgotten…",
-    ]
-    row.get_by_role("button", name="Delete topic forgotten…").click()
-    expect(go.dialog.get_by_text("Only nsqlookupd knows it")).to_be_visible()
-    button = go.dialog.get_by_role("button", name="Delete forgotten")
-    expect(button).to_be_disabled()
-    assert all("forgotten" in topics(one.http) for one in cluster.lookupds)
-    go.dialog.get_by_label("Type the name").fill("forgotten")
-    button.click()
-    expect(go.dialog.get_by_role("heading")).to_have_text("Deleted topic forgotten")
-    assert not any("forgotten" in topics(one.http) for one in cluster.lookupds)
-
-
-def test_tombstone_names_node_and_topic(cluster, page, go, name):
-    node = text_of(cluster.nsqds[2].http)
-    go(f"/nodes/{node}?q={name}")
-    row = page.locator(f"tr[data-key='{name}']")
-    row.locator("summary").click()
-    row.get_by_role("button", name=f"Tombstone topic {name} on {node}…").click()
-    expect(go.dialog.get_by_role("heading")).to_have_text(f"Tombstone topic {name} on node {node}")
-    expect(go.dialog.get_by_text("keeps publishing the topic to this node")).to_be_visible()
-    expect(go.dialog.get_by_role("button", name="Cancel")).to_be_focused()
-    go.dialog.get_by_role("button", name=f"Tombstone {name} on {node}: lose 0 messages").click()
-    expect(go.dialog.get_by_text("done", exact=True)).to_be_visible()
-    assert [name in names for names in topics_of(cluster)] == [True, True, False]
-    assert len(lookup(cluster.lookupds[0].http, name)["producers"]) == 2
 
 
 def test_create_topic_and_channel_on_a_node(cluster, page, go):
@@ -363,15 +236,18 @@ def test_keyboard_alone_opens_empty_cancels_and_comes_back(page, go, name):
 
 
 @pytest.mark.soak
-def test_publish_keeps_the_text_when_it_fails(cluster, page, go, name, watch):
+def test_publish_keeps_the_text_when_it_fails_and_sends_files(
+    cluster, page, go, name, watch, tmp_path
+):
     go(f"/topics/{name}")
     page.get_by_role("button", name="Publish…").click()
     dialog = page.get_by_role("dialog")
     body = dialog.get_by_label("Body")
+    send = dialog.get_by_role("button", name=f"Publish to {name}")
     expect(body).to_be_focused()
     body.fill("a message <b>")
     dialog.get_by_label("Defer, ms").fill("999999999")
-    dialog.get_by_role("button", name=f"Publish to {name}").click()
+    send.click()
     expect(dialog.get_by_role("alert")).to_have_text("Not sent: 400 INVALID_DEFER")
     assert any("400" in fault for fault in watch.take_faults())
     page.keyboard.press("Escape")
@@ -380,65 +256,35 @@ def test_publish_keeps_the_text_when_it_fails(cluster, page, go, name, watch):
     dialog.get_by_label("Defer, ms").fill("0")
     dialog.get_by_label("Copies").fill("3")
     dialog.get_by_label("Node").select_option(text_of(cluster.nsqds[1].http))
-    dialog.get_by_role("button", name=f"Publish to {name}").click()
+    send.click()
     expect(toast(page)).to_contain_text("Published 3 messages")
     assert depths(cluster, name, "other") == [0, 3, 0]
-
-
-def test_publish_sends_a_file_byte_by_byte(cluster, page, go, name, tmp_path):
     path = tmp_path / "body"
     path.write_bytes(bytes(range(256)))
     go(f"/topics/{name}")
     page.get_by_role("button", name="Publish…").click()
+    dialog.get_by_label("Node").select_option(text_of(cluster.nsqds[0].http))
     page.get_by_label("or a file instead").set_input_files(path)
-    page.get_by_role("button", name=f"Publish to {name}").click()
+    send.click()
     expect(toast(page)).to_contain_text("Published 1 message")
+    (topic,) = stats(cluster.nsqds[0].http, topic=name)["topics"]
+    assert topic["message_bytes"] == 256  # as text it would be more
 
 
 def test_names_and_errors_with_markup_stay_text(page, go, name):
-    node = {
-        "node": HOSTILE,
-        "hostname": HOSTILE,
-        **dict.fromkeys(("messages", "memory", "disk", "in_flight", "deferred", "clients"), 1),
-        "is_chosen": True,
-        "error": HOSTILE,
-    }
-    effect = {
-        "id": "x" * 10,
-        "action": "empty",
-        "topic": HOSTILE,
-        "channel": HOSTILE,
-        "title": HOSTILE,
-        "button": HOSTILE,
-        "lines": [HOSTILE],
-        "confirm": HOSTILE,
-        "loses": True,
-        "nodes": [node],
-        "lookupds": [HOSTILE],
-        "warnings": [HOSTILE],
-    }
-    result = {"node": HOSTILE, "kind": "nsqd", "ok": False, "text": HOSTILE}
-    job = {
-        "id": "x" * 10,
-        "action": "empty",
-        "title": HOSTILE,
-        "total": 1,
-        "done": 1,
-        "is_running": False,
-        "is_stopped": False,
-        "outcome": "partial",
-        "can_retry": True,
-        "can_undo": False,
-        "items": [
-            {
-                "topic": HOSTILE,
-                "channel": HOSTILE,
-                "outcome": "partial",
-                "ok": 0,
-                "results": [result],
-            }
-        ],
-    }
+    def hostile(*names, **others):
+        return dict.fromkeys(names, HOSTILE) | others
+
+    numbers = dict.fromkeys(("messages", "memory", "disk", "in_flight", "deferred", "clients"), 1)
+    node = hostile("node", "hostname", "error", is_chosen=True, **numbers)
+    effect = hostile("topic", "channel", "title", "button", "confirm", id="x" * 10, action="empty")
+    effect |= {"loses": True, "nodes": [node], "lines": [HOSTILE], "warnings": [HOSTILE]}
+    effect |= {"lookupds": [HOSTILE]}
+    results = [hostile("node", "text", kind="nsqd", ok=False)]
+    item = hostile("topic", "channel", outcome="partial", ok=0, results=results)
+    job = hostile("title", id="x" * 10, action="empty", outcome="partial", items=[item])
+    job |= {"total": 1, "done": 1, "is_running": False, "is_stopped": False}
+    job |= {"can_retry": True, "can_undo": False}
     page.route("**/ui/effect", lambda route: route.fulfill(body=json.dumps(effect)))
     page.route("**/ui/actions", lambda route: route.fulfill(body=json.dumps(job)))
     go(f"/topics/{name}")
@@ -450,12 +296,21 @@ def test_names_and_errors_with_markup_stay_text(page, go, name):
     expect(page.locator("img, dialog script")).to_have_count(0)
 
 
-@pytest.mark.soak
-def test_viewer_has_no_action_in_the_page(cluster, watch, name, visiting):
-    with visiting(cluster.admin("nsqfast", "--admin-user=ana", OFTEN)) as server:
-        Acting(server, {"X-Forwarded-User": "ana"}).wait_for_nodes(name, 3)
-        page = watch.page(extra_http_headers={"X-Forwarded-User": "bob"})
-        for path in ("/topics", f"/topics/{name}", f"/topics/{name}/billing", "/lookup", "/nodes"):
-            page.goto(f"http://{text_of(server.http)}{path}")
-            assert page.locator("[data-action], [data-actions], #action, [name=pick]").count() == 0
-            assert "actions.js" not in page.content()
+def test_an_open_page_follows_what_is_published_and_a_node_that_dies(cluster, page, go, name):
+    go("/")
+    page.evaluate("() => { window.sameDocument = true }")
+    expect(page.locator("[data-text=nodes]")).to_have_text("3 of 3")
+    publish(cluster, name, 20_321, 0, 0, channels=["billing"])
+    worst = page.locator(f"[data-table=worst] [data-key='{name}/billing']")
+    expect(worst.locator("[data-col=depth]")).to_have_text("20,321")
+    banner = page.get_by_role("alert").locator("li:visible")
+    expect(banner).to_have_count(0)
+    dead = cluster.nsqds[1]
+    dead.kill()
+    words = rf"nsqd \S+ \({re.escape(text_of(dead.http))}\) has been down since .*[Cc]onnect"
+    expect(banner).to_have_text([re.compile(words)])
+    expect(page.locator("[data-text=nodes]")).to_have_text("2 of 3")
+    start_again(cluster, 1)
+    expect(banner).to_have_count(0)
+    expect(page.locator("[data-text=nodes]")).to_have_text("3 of 3")
+    assert page.evaluate("() => window.sameDocument")

@@ -30,28 +30,6 @@ def test_rows_are_reached_and_opened_by_keyboard_alone(topics):
     topics.wait_for_url("**/topics/clicks/etl")
 
 
-@pytest.mark.parametrize(
-    ("key", "path"),
-    [("o", "/"), ("n", "/nodes"), ("l", "/lookup"), ("p", "/problems"), ("a", "/audit")],
-)
-def test_g_and_a_letter_go_to_a_page(site, topics, key, path):
-    topics.keyboard.press("g")
-    topics.keyboard.press(key)
-    expect(topics).to_have_url(site.url + path)
-
-
-def test_the_dialog_lists_every_key_and_gives_the_focus_back(topics):
-    topics.locator("[data-key=orders] th a").focus()
-    topics.keyboard.press("?")
-    dialog = topics.get_by_role("dialog", name="Keys")
-    expect(dialog).to_be_visible()
-    listed = " ".join(dialog.locator("kbd").all_text_contents())
-    assert all(key in listed.split() for key in "/ g o t n l p c a j k Enter x r t Esc ?".split())
-    topics.keyboard.press("Escape")
-    expect(dialog).to_be_hidden()
-    expect(topics.locator("[data-key=orders] th a")).to_be_focused()
-
-
 def test_keys_are_dead_in_fields(topics):
     topics.keyboard.press("/")
     field = topics.get_by_role("searchbox", name="Search topics")
@@ -66,10 +44,12 @@ def test_keys_are_dead_in_fields(topics):
     expect(field).not_to_be_focused()
 
 
-def test_keys_can_be_switched_off_for_good(topics):
+def test_keys_can_be_switched_off_for_good_in_their_dialog(topics):
+    topics.locator("[data-key=orders] th a").focus()
     topics.keyboard.press("?")
     topics.get_by_role("checkbox", name="Keys are on").uncheck()
     topics.keyboard.press("Escape")
+    expect(topics.locator("[data-key=orders] th a")).to_be_focused()
     topics.keyboard.press("r")
     expect(topics.get_by_role("status").first).to_have_text("Live 2 s")
     topics.reload()
@@ -80,37 +60,6 @@ def test_keys_can_be_switched_off_for_good(topics):
     topics.keyboard.press("Escape")
     topics.keyboard.press("r")
     expect(topics.get_by_role("status").first).to_have_text("Paused")
-
-
-def test_rows_are_selected_by_x_and_in_ranges_with_shift(topics):
-    topics.keyboard.press("j")
-    topics.keyboard.press("x")
-    picked = topics.locator("tbody input[name=pick]:checked")
-    expect(picked).to_have_count(1)
-    boxes = topics.locator("tbody input[name=pick]")
-    boxes.nth(3).click(modifiers=["Shift"])
-    expect(picked).to_have_count(4)
-    topics.get_by_role("checkbox", name="Select all on this page").check()
-    expect(picked).to_have_count(boxes.count())
-
-
-def test_theme_goes_round_and_is_kept_by_the_server(site, topics):
-    root = topics.locator("html")
-    expect(root).to_have_attribute("data-theme", "auto")
-    topics.keyboard.press("t")
-    expect(root).to_have_attribute("data-theme", "dark")
-    answer = topics.context.request.get(site.url + "/topics")
-    assert 'data-theme="dark"' in answer.text()
-    topics.get_by_role("button", name="Theme: dark").click()
-    expect(root).to_have_attribute("data-theme", "light")
-
-
-def test_a_link_is_copied_or_shown(topics):
-    address = topics.url
-    topics.evaluate("() => Object.defineProperty(navigator, 'clipboard', { value: undefined })")
-    topics.get_by_role("button", name="Copy link").click()
-    expect(topics.get_by_role("textbox", name="Link", exact=True)).to_have_value(address)
-    expect(topics.get_by_role("textbox", name="Link", exact=True)).to_be_focused()
 
 
 def test_the_first_tab_stop_skips_to_the_content(topics):

@@ -1,11 +1,15 @@
 """Open pages follow the cluster without a reload, do not move what somebody points at, and stop when nobody looks."""
 
-import time
+import copy
+import re
+from urllib.parse import unquote
 
 import pytest
 from playwright.sync_api import expect
 
-from support.admin_cluster import AT, make_channel, make_cluster, make_topic
+from nsqfast.nsqadmin.live.model import Rates
+from support.admin_cluster import AT, example_cluster, make_channel, make_cluster, make_topic
+from support.admin_history import fill_history
 from support.admin_pages import AdminPages
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
@@ -38,26 +42,6 @@ def names(page):
     return rows(page).locator("th a").all_text_contents()
 
 
-def count_requests(page):
-    """The list grows with each question for news."""
-    asked = []
-    page.on(
-        "request", lambda request: asked.append(request.url) if "/ui/live" in request.url else 0
-    )
-    return asked
-
-
-def test_numbers_totals_and_clock_change_without_a_reload(site, page):
-    page.goto(site.url + "/")
-    page.evaluate("() => { window.sameDocument = true }")
-    expect(page.locator("[data-text=depth]")).to_have_text("60")
-    expect(page.locator("#clock")).to_have_text("22:13:22")
-    site.publish(cluster(2, {"a": 31, "b": 20, "c": 10}))
-    expect(page.locator("[data-text=depth]")).to_have_text("61")
-    expect(page.locator("#clock")).to_have_text("22:13:24")
-    assert page.evaluate("() => window.sameDocument")
-
-
 def test_rows_come_go_and_move(site, page):
     page.goto(site.url + "/topics?sort=-depth")
     assert names(page) == ["a", "b", "c"]
@@ -81,52 +65,37 @@ def test_rows_below_the_pointer_change_but_do_not_move(site, page):
     expect(apply).to_be_hidden()
 
 
-def test_rows_move_once_the_focus_has_left_the_table(site, page):
+def test_rows_move_once_the_focus_has_left_the_table_and_stay_picked(site, page):
     page.goto(site.url + "/topics?sort=-depth")
+    page.locator("[data-key=b] input").check()
     page.locator("[data-key=b] th a").focus()
+    page.locator("h1").hover()
     site.publish(cluster(2, {"a": 1, "b": 20, "c": 10}))
     expect(page.locator("[data-apply]")).to_be_visible()
     page.locator(".brand").focus()
-    expect(rows(page).locator("th a")).to_have_text(["b", "c", "a"])
-
-
-def test_picked_rows_stay_picked(site, page):
-    page.goto(site.url + "/topics?sort=-depth")
-    page.locator("[data-key=b] input").check()
-    page.locator("h1").hover()
-    page.locator(".brand").focus()
-    site.publish(cluster(2, {"a": 1, "b": 20, "c": 10}))
     expect(rows(page).locator("th a")).to_have_text(["b", "c", "a"])
     expect(page.locator("[data-key=b] input")).to_be_checked()
     expect(page.locator("[data-key=a] input")).not_to_be_checked()
 
 
-def test_nothing_is_sent_where_nothing_changed(site, page):
-    with page.expect_response(lambda answer: "/ui/live" in answer.url) as first:
-        page.goto(site.url + "/topics")
-    assert first.value.status == 204
-    site.publish(cluster(2, {"a": 30, "b": 20, "c": 10}))
-    # The tick is another one, what the page shows is the same: the clock alone goes on.
-    expect(page.locator("#clock")).to_have_text("22:13:24")
-
-
 def test_paused_and_hidden_pages_ask_nothing(site, page):
-    asked = count_requests(page)
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
     page.clock.install()
-    page.goto(site.url + "/topics")
+    page.goto(site.url + "/")  # charts and numbers
     page.wait_for_event("request", lambda request: "/ui/live" in request.url)
     page.get_by_role("button", name="Pause live numbers").click()
     expect(page.get_by_role("status").first).to_have_text("Paused")
-    before = len(asked)
+    asked.clear()
     page.clock.run_for(15_000)  # many times the interval at which it would ask
-    assert len(asked) == before
+    assert asked == []
     with page.expect_request(lambda request: "/ui/live" in request.url):
         page.keyboard.press("r")
     expect(page.get_by_role("status").first).to_have_text("Live 2 s")
     page.evaluate(HIDE, True)
-    before = len(asked)
+    asked.clear()
     page.clock.run_for(15_000)
-    assert len(asked) == before
+    assert asked == []
     with page.expect_request(lambda request: "/ui/live" in request.url):
         page.evaluate(HIDE, False)
 
@@ -155,13 +124,6 @@ def test_a_lost_connection_is_said_once_and_mends_itself(site, page, watch):
     assert all("ERR_FAILED" in fault for fault in watch.take_faults())
 
 
-def test_an_expired_login_leads_to_the_login_page_and_back(site, page, watch):
-    page.route("**/ui/live*", lambda route: route.fulfill(status=401))
-    page.goto(site.url + "/topics?sort=-depth")
-    expect(page).to_have_url(site.url + "/login?next=%2Ftopics%3Fsort%3D-depth")
-    assert watch.take_faults() != []  # the 401, and that there is no login without --auth-file
-
-
 def test_a_topic_that_is_deleted_meanwhile_is_said(site, page, watch):
     page.goto(site.url + "/topics/a")
     site.publish(cluster(2, {"b": 20}))
@@ -169,12 +131,104 @@ def test_a_topic_that_is_deleted_meanwhile_is_said(site, page, watch):
     assert all("404" in fault for fault in watch.take_faults())
 
 
-def test_eight_tabs_load_and_follow(site, page):
-    tabs = [page, *(page.context.new_page() for _ in range(7))]
-    for tab in tabs:
-        tab.goto(site.url + "/")
-    started = time.monotonic()
-    site.publish(cluster(2, {"a": 100, "b": 20, "c": 10}))
-    for tab in tabs:
-        expect(tab.locator("[data-text=depth]")).to_have_text("130")
-    assert time.monotonic() - started < 8
+def test_news_an_action_and_the_theme_stay_below_a_prefix(page, visiting):
+    """On a name that has to be quoted in every address."""
+    with visiting(AdminPages(example_cluster(), "--base-path=/nsq/admin")) as site:
+        topic = "x#ephemeral"
+        page.goto(site.url + "/topics")
+        page.get_by_role("link", name=topic, exact=True).click()
+        assert unquote(page.url) == f"{site.url}/topics/{topic}"
+        site.publish(example_cluster(tick=2, at=AT + 2))
+        expect(page.locator("#clock")).to_have_text("22:13:22")
+        page.locator(".actions summary", has_text="More").click()
+        page.get_by_role("button", name=f"Empty topic {topic}…", exact=True).click()
+        dialog = page.locator("#action")
+        dialog.get_by_label("Type the name").fill(topic)
+        # One of all nodes is down, so nobody knows what it has.
+        dialog.get_by_role("button", name=f"Empty {topic}: lose at least 0 messages").click()
+        expect(dialog.get_by_text("done on some nodes only")).to_be_visible()
+        assert site.context.upstream.told == [("10.0.0.1:4151", "/topic/empty?topic=x%23ephemeral")]
+        page.keyboard.press("Escape")
+        page.keyboard.press("t")
+        assert page.context.cookies()[0]["path"] == "/nsq/admin/"
+        page.goto(site.url + "/nodes")
+        expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+
+
+# ---- charts
+
+
+def drawn(page, chart):
+    """The locator of its plot, once it has points."""
+    plot = page.locator(f"[data-chart={chart}] .plot")
+    expect(plot).to_have_attribute("aria-label", re.compile(", last .*: "))
+    return plot
+
+
+def fresh_site(**changes):
+    """One that a test may change."""
+    return AdminPages(example_cluster(), fill=fill_history, **changes)
+
+
+def test_a_chart_is_said_and_has_a_table_with_its_marks(page, axe, visiting):
+    with visiting(fresh_site()) as site:
+        page.goto(site.url + "/topics/orders/archive")
+        assert re.fullmatch(
+            r"Depth, last 1 h: Memory [\d,.]+( k)? now, highest [\d,.]+( k)? at \d\d:\d\d:\d\d; Disk .*\."
+            r" Events: 22:03:20 pause orders/archive\.",
+            drawn(page, "depth").get_attribute("aria-label"),
+        )
+        drawn(page, "rates")
+        chart = page.locator("[data-chart=rates]")
+        chart.get_by_text("As table").click()
+        rows = chart.locator("tbody tr")
+        expect(rows).to_have_count(60)
+        cells = [row.split("\t") for row in rows.all_inner_texts()]
+        assert 3 <= len([row for row in cells if row[1] == "–"]) <= 5
+        assert not [row for row in cells if row[1] == "0/s"]
+        assert [row[-1] for row in cells if row[-1].strip()] == ["pause orders/archive"]
+        assert axe.check(page) == []
+
+
+def test_new_points_come_without_a_reload(page, visiting):
+    with visiting(fresh_site()) as site:
+        asked = []
+        page.on(
+            "request",
+            lambda request: asked.append(request.url) if "/ui/series" in request.url else 0,
+        )
+        page.goto(site.url + "/topics/clicks/etl")
+        plot = drawn(page, "depth")
+        expect(plot).to_have_attribute("aria-label", re.compile(r"Disk 0 now"))
+        news = copy.deepcopy(site.context.poller.cluster)
+        for step in range(1, 4):
+            later = copy.deepcopy(news)
+            later.tick, later.at = 1 + step, AT + 10 * step + 5
+            counts = later.topics["clicks"].channels["etl"].counts
+            counts.depth = counts.backend_depth = 5000 * step
+            site.call(take(site, later))
+            site.publish(later)
+            words = re.compile(rf"Disk ({5 * step},000|{5 * step} k) now")
+            expect(plot).to_have_attribute("aria-label", words)
+        assert len(asked) == 4
+        assert ["since=" in each for each in asked] == [False, True, True, True]
+        assert page.evaluate("() => performance.getEntriesByType('navigation').length") == 1
+
+
+async def take(site, cluster):
+    site.context.history.take(cluster)
+
+
+def test_the_counter_runs_on_unless_less_motion_is_wanted(watch, visiting):
+    channel = make_channel("t", "c", message_count=1_000_000, rates=Rates(500.0))
+    with visiting(AdminPages(make_cluster([make_topic("t", [channel])]))) as site:
+        still, moving = watch.page(), watch.page(reduced_motion="no-preference")
+        for page in (still, moving):
+            page.goto(site.url + "/counter")
+        moving.wait_for_function(
+            "() => Number(document.querySelector('.count').textContent.replaceAll(',', '')) > 1000100"
+        )
+        assert still.locator(".count").text_content().strip() == "1,000,000"
+        channel = make_channel("t", "c", message_count=1_003_000, rates=Rates(500.0))
+        site.publish(make_cluster([make_topic("t", [channel])], tick=2, at=AT + 2))
+        expect(still.locator(".count")).to_have_text("1,003,000")

@@ -8,7 +8,7 @@ from nsqfast.nsqadmin.access.identity import csrf_token
 from nsqfast.nsqadmin.access.permissions import admin_only
 from nsqfast.nsqadmin.access.rebinding import Names, is_loopback
 from nsqfast.nsqadmin.options import Options
-from support.access import FORM, cookie_header, log_in, probed, start_admin, write_users
+from support.access import FORM, cookie_header, log_in, probed, run_admin, write_users
 from support.web import request
 
 JSON = {"Content-Type": "application/json"}
@@ -26,9 +26,9 @@ def add_probes(app, context):
     app.router.add_get(context.urls.to("/ui/token"), token)
 
 
-@pytest.fixture
-def address(monkeypatch):
-    with probed(monkeypatch, add_probes) as address:
+@pytest.fixture(scope="module")
+def address():
+    with probed(add_probes) as address:
         yield address
 
 
@@ -78,11 +78,11 @@ def test_a_script_without_these_headers_goes_on_working(address):
     assert post(address, FORM, b"{}") == 200  # what curl -d says
 
 
-def test_the_host_that_the_browser_asked_for_is_believed_from_named_proxies(monkeypatch):
+def test_the_host_that_the_browser_asked_for_is_believed_from_named_proxies():
     given = {"X-Forwarded-Host": "admin.example", "Origin": "https://admin.example"}
-    with probed(monkeypatch, add_probes) as address:
+    with probed(add_probes) as address:
         assert post(address, given) == 403
-    with probed(monkeypatch, add_probes, acl_trusted_cidr=["127.0.0.1/32"]) as address:
+    with probed(add_probes, acl_trusted_cidr=["127.0.0.1/32"]) as address:
         assert post(address, given) == 200
         assert post(address, given | {"Origin": "https://evil.example"}) == 403
 
@@ -118,17 +118,17 @@ def test_a_page_that_came_encrypted_came_through_a_proxy(address):
     assert post(address, {"Host": given, "Origin": f"https://{given}"}) == 200
 
 
-def test_names_can_be_allowed(monkeypatch):
+def test_names_can_be_allowed():
     names = ["nsq.example", "Other.Example."]
-    with probed(monkeypatch, add_probes, allowed_hosts=names) as address:
+    with probed(add_probes, allowed_hosts=names) as address:
         for name, status in (("NSQ.example", 200), ("other.example", 200), ("evil.example", 403)):
             given = f"{name}:{address[1]}"
             assert post(address, {"Host": given, "Origin": f"http://{given}"}) == status
 
 
-def test_the_header_of_a_proxy_does_not_help_a_name_that_was_bound_anew(monkeypatch):
+def test_the_header_of_a_proxy_does_not_help_a_name_that_was_bound_anew():
     options = {"admin_users": ["ana"], "acl_trusted_cidr": ["127.0.0.1/32"]}
-    with probed(monkeypatch, add_probes, **options) as address:
+    with probed(add_probes, **options) as address:
         given = f"evil.example:{address[1]}"
         headers = {"Host": given, "Origin": f"http://{given}", "X-Forwarded-User": "ana"}
         answer = request(address, "POST", "/api/do", b"{}", headers)
@@ -136,9 +136,9 @@ def test_the_header_of_a_proxy_does_not_help_a_name_that_was_bound_anew(monkeypa
         assert "--allowed-host=evil.example" in answer.json()["message"]
 
 
-def test_a_login_belongs_to_its_name_anyway(monkeypatch, tmp_path):
+def test_a_login_belongs_to_its_name_anyway(tmp_path):
     users = write_users(tmp_path / "users", ("ana", "admin", "right"))
-    with probed(monkeypatch, add_probes, auth_file=users) as address:
+    with probed(add_probes, auth_file=users) as address:
         given = f"nsq.example:{address[1]}"
         headers = {"Host": given, "Origin": f"http://{given}"}
         assert log_in(address, "ana", "right", headers=headers).status == 303
@@ -154,7 +154,7 @@ def test_a_login_belongs_to_its_name_anyway(monkeypatch, tmp_path):
 )
 def test_which_listeners_look_at_names(address, allowed, status):
     flags = [f"--allowed-host={name}" for name in allowed]
-    with start_admin(f"--http-address={address}", *flags) as admin:
+    with run_admin(f"--http-address={address}", *flags) as admin:
         given = f"evil.example:{admin.http[1]}"
         headers = {"Host": given, "Origin": f"http://{given}", **JSON}
         answer = request(admin.http, "POST", "/ui/problems/unmute", b'{"id": "x"}', headers)
@@ -192,11 +192,11 @@ def test_our_own_pages_send_json_or_forms(address, kind, status):
     assert post(address, headers, b"1", "/api/do") == 200
 
 
-def test_a_login_by_cookie_needs_its_token(monkeypatch, tmp_path):
+def test_a_login_by_cookie_needs_its_token(tmp_path):
     users = write_users(
         tmp_path / "users", ("ana", "admin", "right"), ("bea", "admin", "right too")
     )
-    with probed(monkeypatch, add_probes, auth_file=users) as address:
+    with probed(add_probes, auth_file=users) as address:
         ana = cookie_header(log_in(address, "ana", "right"))
         bea = cookie_header(log_in(address, "bea", "right too"))
         token = request(address, "GET", "/ui/token", headers=ana).body.decode()
@@ -218,9 +218,9 @@ def test_a_login_by_cookie_needs_its_token(monkeypatch, tmp_path):
         assert post(address, ana | {"X-CSRF-Token": token, "Sec-Fetch-Site": "cross-site"}) == 403
 
 
-def test_another_site_cannot_log_somebody_in_or_out(monkeypatch, tmp_path):
+def test_another_site_cannot_log_somebody_in_or_out(tmp_path):
     users = write_users(tmp_path / "users", ("ana", "admin", "right"))
-    with probed(monkeypatch, add_probes, auth_file=users) as address:
+    with probed(add_probes, auth_file=users) as address:
         foreign = {"Origin": "http://evil.example"}
         assert log_in(address, "ana", "right", headers=foreign).status == 403
         session = cookie_header(log_in(address, "ana", "right"))

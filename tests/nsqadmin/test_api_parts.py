@@ -8,15 +8,15 @@ import subprocess
 import orjson
 import pytest
 
-from nsqfast.errors import OptionsError
 from nsqfast.nsqadmin.api.latency import latency_of, merge_latencies
-from nsqfast.nsqadmin.api.rounds import GATHER_S, Rounds
-from nsqfast.nsqadmin.checks import parse_cidr
+from nsqfast.nsqadmin.api.rounds import Rounds
+from nsqfast.nsqadmin.options import parse
 from nsqfast.nsqadmin.upstream.decoding import WHOLE_SIZE_MAX, decode, decode_in_slices
 from nsqfast.nsqadmin.upstream.errors import UpstreamError
 from nsqfast.nsqadmin.upstream.messages import ListedProducer, NsqdInfo, NsqdStats, Percentiles
 from nsqfast.nsqadmin.upstream.nodes import node_of_info, read_topics
 from nsqfast.nsqadmin.upstream.versions import ZERO, parse_version
+from support.access import refusal
 from support.server import program
 
 ORDERED = """
@@ -38,17 +38,7 @@ def test_what_is_no_version(text):
     assert parse_version(text) == ZERO
 
 
-def test_a_latency_of_one_node():
-    found = latency_of(Percentiles(4, [{"quantile": 0.99, "value": 1500.0}]))
-    assert orjson.dumps(found) == (
-        b'{"count":4,"percentiles":[{"average":1500,"count":4,"max":1500,"min":1500,"quantile":0.99,"value":1500}],'
-        b'"topic":"","channel":"","host":""}'
-    )
-    assert latency_of(None) is None
-    assert latency_of(Percentiles(0, None))["percentiles"] is None
-
-
-def test_latencies_of_several_nodes():
+def test_latencies_of_nodes():
     parts = [
         latency_of(Percentiles(1, [{"quantile": 0.5, "value": 100.0}])),
         None,
@@ -63,6 +53,13 @@ def test_latencies_of_several_nodes():
     assert half == {"quantile": 0.5, "min": 20, "max": 100, "count": 4, "average": 40}
     assert whole == {"quantile": 1.0, "min": 7, "max": 7, "count": 3, "average": 7}
     assert merge_latencies([None], "t", "")["percentiles"] is None
+    assert latency_of(None) is None
+    assert latency_of(Percentiles(0, None))["percentiles"] is None
+    found = latency_of(Percentiles(4, [{"quantile": 0.99, "value": 1500.0}]))
+    assert orjson.dumps(found) == (
+        b'{"count":4,"percentiles":[{"average":1500,"count":4,"max":1500,"min":1500,"quantile":0.99,"value":1500}],'
+        b'"topic":"","channel":"","host":""}'
+    )
 
 
 @pytest.mark.parametrize(
@@ -124,13 +121,6 @@ def test_a_large_answer_is_decoded_in_slices():
     assert turns > 5
 
 
-def test_what_is_not_unicode_is_replaced():
-    found = decode(b'{"topics":[{"topic_name":"a\xffb"}]}', NsqdStats)
-    assert found.topics[0].topic_name == "a\ufffdb"
-    with pytest.raises(UpstreamError):
-        decode(b'{"topics":[{"topic_name":"a\xffb"}', NsqdStats)
-
-
 # ---- rounds
 
 
@@ -178,72 +168,40 @@ def test_a_round_that_does_not_end_holds_up_nobody():
 
         first = asyncio.ensure_future(rounds.ask("k", never))
         await asyncio.sleep(0)
-        begun = asyncio.get_running_loop().time()
         assert await rounds.ask("other", at_once) == b"now"
         assert await rounds.ask("k", at_once) == b"now"
-        assert GATHER_S / 2 < asyncio.get_running_loop().time() - begun < 5
+        assert not first.done()
         release.set()
         assert await first == b"late"
 
     asyncio.run(run())
 
 
-def test_an_error_reaches_all_and_is_forgotten():
+def test_an_error_reaches_all_and_who_leaves_does_not_end_the_round():
     async def run():
-        rounds = Rounds()
+        rounds, release = Rounds(), asyncio.Event()
 
         async def fail():
-            await asyncio.sleep(0)
+            await release.wait()
             raise UpstreamError("no")
-
-        found = await asyncio.gather(
-            *(rounds.ask("k", fail) for _ in range(3)), return_exceptions=True
-        )
-        assert [str(one) for one in found] == ["no"] * 3
 
         async def work():
             return b"well"
 
+        tasks = [asyncio.ensure_future(rounds.ask("k", fail)) for _ in range(3)]
+        await asyncio.sleep(0)
+        tasks[0].cancel()
+        await asyncio.sleep(0)
+        release.set()
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        assert tasks[0].cancelled()
+        assert [str(one) for one in found[1:]] == ["no", "no"]
         assert await rounds.ask("k", work) == b"well"
 
     asyncio.run(run())
 
 
-def test_who_leaves_does_not_end_the_round_of_others():
-    async def run():
-        rounds, release = Rounds(), asyncio.Event()
-
-        async def question():
-            await release.wait()
-            return b"x"
-
-        tasks = [asyncio.ensure_future(rounds.ask("k", question)) for _ in range(2)]
-        await asyncio.sleep(0)
-        tasks[0].cancel()
-        await asyncio.sleep(0)
-        release.set()
-        assert await tasks[1] == b"x"
-        assert tasks[0].cancelled()
-
-    asyncio.run(run())
-
-
 # ---- a start that fails
-
-
-@pytest.mark.parametrize(
-    "text", ["127.0.0.1/8", "10.0.0.0/8", "::1/128", "0.0.0.0/0", "fe80::1/64"]
-)
-def test_networks(text):
-    assert str(parse_cidr(text)).endswith("/" + text.rpartition("/")[2])
-
-
-@pytest.mark.parametrize(
-    "text", ["x", "127.0.0.1", "10.0.0.0/255.0.0.0", "10.0.0.0/33", "/8", "1/", "1.2.3/8", "a/8"]
-)
-def test_what_is_no_network(text):
-    with pytest.raises(OptionsError, match="invalid CIDR address: "):
-        parse_cidr(text)
 
 
 LOOKUPD = "--lookupd-http-address=127.0.0.1:4161"
@@ -272,52 +230,14 @@ REFUSED = [
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", REFUSED, ids=lambda flags: " ".join(flags[-2:]) or "none")
 def test_a_start_is_refused_as_by_go(flags):
-    """One line, the same but for its time; exit status 1."""
+    """In the same words."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        given = [flag.replace("TAKEN", address) for flag in flags]
-        if not any("--http-address" in flag for flag in given):
-            given.append("--http-address=127.0.0.1:0")
-        ours, theirs = (last_line(kind, given) for kind in ("nsqfast", "go"))
-    assert ours == theirs
-    assert ours[1].startswith("FATAL: failed to instantiate nsqadmin - ")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ["--lookupd-http-address=no-such-host.invalid:4161"],
-        [LOOKUPD, "--http-client-tls-key=/dev/null", "--http-client-tls-cert=/dev/null"],
-        ["--nsqd-http-address="],  # Go starts, and then finds nobody
-        [LOOKUPD, "--proxy-graphite"],
-        [LOOKUPD, "--proxy-graphite", "--graphite-url=graphite.example"],
-    ],
-)
-def test_a_start_is_refused_in_our_words(flags):
-    status, line = last_line("nsqfast", [*flags, "--http-address=127.0.0.1:0"])
-    assert status == 1
-    assert line.startswith("FATAL: failed to instantiate nsqadmin - failed to ")
-
-
-@pytest.mark.slow
-def test_a_flag_that_nobody_knows():
-    done = subprocess.run(
-        [*program("nsqadmin", "nsqfast"), "--nope"], capture_output=True, timeout=20, check=False
-    )
-    assert done.returncode == 2
-    assert done.stderr.startswith(b"flag provided but not defined: -nope")
-
-
-def last_line(kind, flags):
-    """Exit status and text of the last line, without its time."""
-    done = subprocess.run(
-        [*program("nsqadmin", kind), *flags],
-        capture_output=True,
-        timeout=20,
-        check=False,
-        text=True,
-    )
-    line = done.stderr.strip().splitlines()[-1]
-    assert "Traceback" not in done.stderr
-    return done.returncode, line.split(" ", 3)[3]
+        given = ["--http-address=127.0.0.1:0", *(flag.replace("TAKEN", address) for flag in flags)]
+        theirs = subprocess.run(
+            [*program("nsqadmin", "go"), *given], stderr=subprocess.PIPE, timeout=20, check=False
+        )
+        ours = refusal(parse(given))
+    assert theirs.returncode == 1
+    line = theirs.stderr.decode().strip().splitlines()[-1]
+    assert line.split(" ", 3)[3] == f"FATAL: {ours}"

@@ -3,17 +3,15 @@
 import contextlib
 import json
 import re
-import threading
-import time
 
 import pytest
 
-from support.admin import LiveCluster, Pair, start_nsqadmin, text_of
+from support.admin import LiveCluster, start_nsqadmin, text_of
 from support.alike import alike
 from support.certificates import Certificates
 from support.fake_stats import FakeStats
 from support.server import start_nsqd
-from support.web import get, post, request, stats
+from support.web import get, request
 
 pytestmark = [pytest.mark.go, pytest.mark.slow, pytest.mark.soak]
 
@@ -90,9 +88,7 @@ def test_an_nsqd_that_nsqlookupd_still_lists_is_down(cluster):
     """Frozen first, so that its connections stay: what asks it has to give up by itself."""
     with cluster.admins(*SOON) as pair, cluster.nsqds[0].frozen():
         gone = text_of(cluster.nsqds[0].http)
-        began = time.monotonic()
         ours, theirs = pair.get("/api/topics/t/c")
-        assert 1.5 < time.monotonic() - began < 6
         path = "/stats?format=json&include_mem=false&topic=t&channel=c"
         text = f'WARNING: Get "http://{gone}{path}": context deadline exceeded {LATE}'
         assert ours.json()["message"] == text
@@ -103,37 +99,6 @@ def test_an_nsqd_that_nsqlookupd_still_lists_is_down(cluster):
             assert answer.status == 502
             assert answer.json()["message"].startswith("UPSTREAM_ERROR: failed to query any nsqd: ")
         assert len(is_same(pair.get("/api/nodes"), "nodes")["nodes"]) == 3
-
-
-def test_who_comes_while_a_node_is_frozen_waits_no_longer_than_who_came_first(cluster):
-    with cluster.admin("nsqfast", *SOON) as admin, cluster.nsqds[0].frozen():
-        taken = []
-
-        def ask():
-            began = time.monotonic()
-            assert get(admin.http, "/api/counter").status == 200
-            taken.append(time.monotonic() - began)
-
-        threads = [threading.Thread(target=ask) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(taken) == 8
-        assert max(taken) < 3
-
-
-def test_actions_while_one_nsqd_is_frozen(cluster):
-    with cluster.admins(*SOON) as pair, cluster.nsqds[1].frozen():
-        answers = pair.ask("POST", "/api/topics/t", b'{"action":"pause"}')
-        gone = text_of(cluster.nsqds[1].http)
-        for answer in answers:
-            assert answer.status == 200
-            message = answer.json()["message"]
-            assert message.startswith(f'WARNING: Post "http://{gone}/topic/pause?topic=t": ')
-            assert message.endswith(LATE)
-    for number in (0, 2):
-        assert stats(cluster.nsqds[number].http, topic="t")["topics"][0]["paused"]
 
 
 def test_one_nsqlookupd_is_down(cluster):
@@ -149,17 +114,6 @@ def test_one_nsqlookupd_is_down(cluster):
             assert is_same(pair.get(path), path)["message"] == "WARNING: " + refused(gone, asked)
         nodes = pair.get("/api/nodes").ours.json()["nodes"]
         assert [len(node["remote_addresses"]) for node in nodes] == [1, 1, 1]
-
-
-def test_a_topic_that_only_one_nsqlookupd_knows(cluster):
-    with cluster.admins() as pair:
-        assert post(cluster.lookupds[1].http, "/topic/create?topic=half").status == 200
-        assert "half" in is_same(pair.get("/api/topics"), "topics")["topics"]
-        found = is_same(pair.get("/api/topics?inactive=true"), "inactive")
-        assert found["topics"] == {"half": None}
-        ours = pair.get("/api/topics/half").ours
-        missing = r'WARNING: got response 404 Not Found "{\"message\":\"TOPIC_NOT_FOUND\"}"'
-        assert (ours.status, ours.json()["message"]) == (200, missing)
 
 
 def test_both_nsqlookupd_are_down(cluster):
@@ -197,60 +151,20 @@ GARBAGE = [
 ]
 
 
-@pytest.mark.parametrize("body", GARBAGE, ids=lambda body: repr(body[:40]))
 @pytest.mark.parametrize("flag", ["--lookupd-http-address", "--nsqd-http-address"])
-def test_nonsense_is_an_error_of_who_says_it(body, flag, garbage_talkers):
+def test_nonsense_is_an_error_of_who_says_it(flag):
     """Ours alone: of some of these Go's nsqadmin dies."""
-    talker, servers = garbage_talkers
-    server = servers[flag]
-    talker.answer = lambda _path, _query: body
-    for path in ("/api/topics", "/api/nodes", "/api/topics/a", "/api/topics/a/b", "/api/counter"):
-        answer = get(server.http, path)
-        assert answer.status in (200, 404, 502), (path, answer)
-        assert answer.json()["message"] != "INTERNAL_ERROR"
-    assert "Traceback" not in server.stderr
-    assert server.process.poll() is None
-
-
-@pytest.fixture(scope="module")
-def garbage_talkers():
-    with contextlib.ExitStack() as stack:
-        talker = stack.enter_context(FakeStats(lambda _path, _query: b""))
-        flags = ("--lookupd-http-address", "--nsqd-http-address")
-        servers = {
-            flag: stack.enter_context(start_nsqadmin("nsqfast", f"{flag}={talker.address}", *SOON))
-            for flag in flags
-        }
-        yield talker, servers
-
-
-def test_one_that_talks_nonsense_beside_one_that_does_not(cluster):
-    """Of two, the one that makes sense counts, and the other is told of."""
-    with FakeStats(lambda _path, _query: b"<html>") as talker:
-        flags = [f"--lookupd-http-address={talker.address}"]
-        with Pair(*(cluster.admin(kind, *flags) for kind in ("nsqfast", "go"))) as pair:
-            wrong = "WARNING: invalid character '<' looking for beginning of value"
-            for path in ("/api/topics", "/api/nodes", "/api/topics/t/c"):
-                assert is_same(pair.get(path), path)["message"] == wrong
-
-
-def test_seventeen_megabytes_of_numbers():
-    """Neither refused nor a reason to keep others waiting."""
-    one = (
-        '{"topic_name":"topic-%d","channels":[{"channel_name":"c","depth":1,"message_count":7,"clients":[]}],'
-        '"depth":1,"message_count":9,"padding":"' + "x" * 300 + '"}'
-    )
-    body = ('{"topics":[' + ",".join(one % number for number in range(42_000)) + "]}").encode()
-    assert len(body) > 17 << 20
-    slow = ("--http-client-request-timeout=20s",)
     with (
-        FakeStats(lambda _path, _query: body) as talker,
-        start_nsqadmin("nsqfast", f"--nsqd-http-address={talker.address}", *slow) as admin,
+        FakeStats(lambda _path, _query: b"") as talker,
+        start_nsqadmin("nsqfast", f"{flag}={talker.address}", *SOON) as server,
     ):
-        found = get(admin.http, f"/api/nodes/{talker.address}").json()
-        assert found["total_messages"] == 42_000 * 9
-        assert len(get(admin.http, "/api/counter").json()["stats"]) == 42_000
-        assert len(get(admin.http, "/api/topics").json()["topics"]) == 42_000
+        for body in GARBAGE:
+            talker.answer = lambda _path, _query, body=body: body
+            for path in (*PATHS, "/api/topics/a", "/api/topics/a/b"):
+                answer = get(server.http, path)
+                assert answer.status in (200, 404, 502), (path, body[:40], answer)
+                assert answer.json()["message"] != "INTERNAL_ERROR"
+        assert "Traceback" not in server.stderr
 
 
 def test_the_way_to_https(certificates, tmp_path):

@@ -10,70 +10,36 @@ import numpy as np
 import pytest
 
 from nsqfast.nsqadmin.live.history import History
-from nsqfast.nsqadmin.live.model import (
-    Channel,
-    Cluster,
-    Counts,
-    Node,
-    NodeState,
-    Part,
-    Rates,
-    Topic,
-    Totals,
-)
+from nsqfast.nsqadmin.live.model import NodeState, Rates
 from nsqfast.nsqadmin.live.rings import BLOCK
 from nsqfast.nsqadmin.live.table import Table
 from nsqfast.nsqadmin.options import Options
-from support.admin import start_nsqadmin, wait_until
+from support.admin_cluster import make_channel, make_cluster, make_node, make_topic
 from support.seeds import seeds
-from support.server import start_nsqd
-from support.web import get, post
 
 START = 1_800_000_000.0
 NODE = "127.0.0.1:4151"
 
-POLLED = b"\nnsqadmin_channels 1.0"
-
-
-def node(state=NodeState.UP, start_time=1, rates=None, **counts):
-    return Node(
-        key=NODE,
-        hostname="w1",
-        broadcast_address="127.0.0.1",
-        tcp_port=4150,
-        http_port=4151,
-        version="1.3.0",
-        state=state,
-        since=START,
-        answered_at=START,
-        error="",
-        health="OK",
-        start_time=start_time,
-        is_out_of_date=False,
-        counts=Counts(**counts),
-        rates=rates or Rates(0.0),
-        topic_count=1,
-        memory_bytes=1000,
-    )
-
 
 def channel(topic="t", name="c", rates=None, **counts):
-    part = Part(NODE, Counts(**counts), False, rates)
-    return Channel(topic, name, Counts(**counts), [part], rates)
+    return make_channel(topic, name, nodes=[NODE], rates=rates, **counts)
 
 
 def cluster(at, *channels, state=NodeState.UP, start_time=1):
+    """Of one node; what comes into a topic is what comes into its last channel."""
     topics = {}
     for one in channels:
-        part = Part(NODE, Counts(), False, Rates(0.0))
-        found = topics.setdefault(
-            one.topic,
-            Topic(one.topic, Counts(), [part], {}, Rates(one.rates.in_s if one.rates else 0)),
-        )
-        found.channels[one.name] = one
-    is_up = state is NodeState.UP
-    totals = Totals(in_s=1.0, out_s=2.0, requeue_s=0.0, nodes_up=int(is_up), nodes_known=1)
-    return Cluster(1, at, totals, topics, {NODE: node(state, start_time)}, {}, has_lookupds=False)
+        topics.setdefault(one.topic, []).append(one)
+    given = [
+        make_topic(name, found, nodes=[NODE], rates=found[-1].rates or Rates(0.0))
+        for name, found in topics.items()
+    ]
+    known = make_node(
+        0, state, key=NODE, start_time=start_time, rates=Rates(0.0), memory_bytes=1000
+    )
+    made = make_cluster(given, [known], at=at)
+    made.totals.in_s, made.totals.out_s = 1.0, 2.0
+    return made
 
 
 def run(history, seconds, make, step=2.0, start=START):
@@ -142,6 +108,9 @@ def test_the_slope_is_that_of_the_last_five_minutes():
     assert last.depth_slope == pytest.approx(3.0, rel=0.01)
     assert history.slope(("channel", "t", "c")) == last.depth_slope
     assert history.slope(("channel", "t", "nobody")) is None
+    points = history.sparkline(("channel", "t", "c"))
+    assert (len(points), points[:25]) == (30, [None] * 25)
+    assert points[-1] == pytest.approx((540 - 200) * 3, abs=30)
 
 
 def test_the_slope_is_right_over_a_gap_and_unknown_when_young():
@@ -226,16 +195,6 @@ def test_marks_belong_to_what_they_are_about():
     assert len(history.series((), 900).marks) == 2
 
 
-def test_a_sparkline_has_thirty_points():
-    history = History(Options())
-    run(history, 600, lambda s: channel(rates=Rates(1.0), depth=int(s)))
-    points = history.sparkline(("channel", "t", "c"))
-    assert len(points) == 30
-    assert points[:25] == [None] * 25
-    assert points[-1] == pytest.approx(540, abs=5)
-    assert history.sparkline(("topic", "nobody")) == [None] * 30
-
-
 def test_steps_grow_until_everything_fits_and_what_was_known_stays():
     history = History(Options(history_memory=24 << 20))
     run(history, 120, lambda s: channel(rates=Rates(3.0), depth=2))
@@ -315,29 +274,25 @@ def test_rings_know_what_a_list_of_all_ticks_knows(seed):
                 assert value == pytest.approx(expected, nan_ok=True), (key, begin + offset)
 
 
+async def live_on(path, **settings):
+    """What a history begins with."""
+    history = History(Options(history_file=str(path), **settings))
+    await history.start()
+    await history.stop()
+    return history
+
+
 def test_the_file_brings_everything_back(tmp_path):
-    path = str(tmp_path / "history")
+    path = tmp_path / "history"
+    before = History(Options(history_file=str(path)))
 
-    async def keep():
-        history = History(Options(history_file=path))
-        await history.start()
-        run(
-            history,
-            7200,
-            lambda s: channel(rates=Rates(s), message_count=int(s), depth=30),
-            step=10.0,
-        )
-        history.mark("here")
-        await history.stop()
-        return history
+    def make(s):
+        return channel(rates=Rates(s), message_count=int(s), depth=30)
 
-    async def bring_back(**changed):
-        history = History(Options(history_file=path, **changed))
-        await history.start()
-        await history.stop()
-        return history
-
-    before, after = asyncio.run(keep()), asyncio.run(bring_back())
+    run(before, 7200, make, step=10.0)
+    before.mark("here")
+    asyncio.run(before.save())
+    after = asyncio.run(live_on(path))
     for key in (("channel", "t", "c"), ("topic", "t"), (), ("node", NODE)):
         for range_s in (3600, 86400):
             old, new = before.series(key, range_s), after.series(key, range_s)
@@ -345,40 +300,25 @@ def test_the_file_brings_everything_back(tmp_path):
             shared = min(len(old.times), len(new.times)) - 1
             assert shared >= len(old.times) - 6
             for name, column in old.columns.items():
-                assert (
-                    new.columns[name][-shared - 1 : -1].tolist()
-                    == column[-shared - 1 : -1].tolist()
-                )
+                kept = new.columns[name][-shared - 1 : -1].tolist()
+                assert kept == column[-shared - 1 : -1].tolist()
     assert [mark.text for mark in after.marks] == ["here"]
+
     # The total goes on where it was, so ages do, too.
-    last = run(
-        after,
-        60,
-        lambda s: channel(rates=Rates(1.0), message_count=7201 + int(s), depth=100),
-        start=START + 7201,
-    )
-    assert last.oldest_s == pytest.approx(100, abs=11)
-    small = asyncio.run(bring_back(history_memory=8 << 20))
+    def go_on(s):
+        return channel(rates=Rates(1.0), message_count=7201 + int(s), depth=100)
+
+    assert run(after, 60, go_on, start=START + 7201).oldest_s == pytest.approx(100, abs=11)
+    small = asyncio.run(live_on(path, history_memory=8 << 20))
     assert small.size_bytes <= 8 << 20
     assert len(small.series(("channel", "t", "c"), 3600).times) > 10
 
 
 def test_a_damaged_or_foreign_file_is_one_warning(tmp_path, caplog):
     path = tmp_path / "history"
-
-    async def write():
-        history = History(Options(history_file=str(path)))
-        run(history, 60, lambda s: channel(rates=Rates(1.0), depth=1))
-        await history.save()
-
-    async def read():
-        history = History(Options(history_file=str(path)))
-        await history.start()
-        if history._saver is not None:
-            history._saver.cancel()
-        return history
-
-    asyncio.run(write())
+    first = History(Options(history_file=str(path)))
+    run(first, 60, lambda s: channel(rates=Rates(1.0), depth=1))
+    asyncio.run(first.save())
     whole = path.read_bytes()
     [seed] = seeds("history file", 1)
     print("seed", seed)
@@ -391,7 +331,7 @@ def test_a_damaged_or_foreign_file_is_one_warning(tmp_path, caplog):
         path.write_bytes(data)
         caplog.clear()
         with caplog.at_level(logging.WARNING):
-            history = asyncio.run(read())
+            history = asyncio.run(live_on(path))
         lines = [record.getMessage() for record in caplog.records]
         if lines:
             assert len(lines) == 1
@@ -405,45 +345,6 @@ def test_a_file_that_is_something_else_is_not_written_over(tmp_path, caplog):
     path = tmp_path / "passwd"
     path.write_text("root:x:0:0")
 
-    async def live():
-        history = History(Options(history_file=str(path)))
-        await history.start()
-        await history.stop()
-
-    asyncio.run(live())
+    asyncio.run(live_on(path))
     assert path.read_text() == "root:x:0:0"
     assert len(caplog.records) == 1
-
-
-def test_ticks_need_no_more_memory():
-    history = History(Options())
-    many = [channel("t", f"c{n}", Rates(3.0), depth=2) for n in range(300)]
-    history.take(cluster(START, *many))
-    size = history.size_bytes
-    for tick in range(1, 500):
-        history.take(cluster(START + 2 * tick, *many))
-    assert history.size_bytes == size
-
-
-@pytest.mark.slow
-def test_charts_are_there_again_after_a_restart_of_nsqadmin(tmp_path):
-    # /api/topics asks nsqd itself, and may know the channel before the poll does.
-    path = tmp_path / "history"
-    flags = ["--poll-interval=100ms", f"--history-file={path}"]
-    (tmp_path / "nsqd").mkdir()
-    with start_nsqd("nsqfast", tmp_path / "nsqd") as nsqd:
-        post(nsqd.http, "/topic/create?topic=t")
-        post(nsqd.http, "/channel/create?topic=t&channel=c")
-        for _ in range(2):
-            with start_nsqadmin("nsqfast", *flags, nsqds=[nsqd]) as admin:
-                wait_until(lambda one=admin: POLLED in get(one.http, "/metrics").body, "t")
-            assert "--history-file" not in admin.stderr
-
-    async def read():
-        history = History(Options(history_file=str(path)))
-        await history.start()
-        await history.stop()
-        return history
-
-    after = asyncio.run(read())
-    assert ("channel", "t", "c") in after.channels.slots

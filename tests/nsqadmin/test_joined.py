@@ -5,13 +5,14 @@ import random
 
 import pytest
 
+from nsqfast.nsqadmin.live import slices
 from nsqfast.nsqadmin.live.aggregate import Arrangement, aggregate
 from nsqfast.nsqadmin.live.figures import ChannelFigures, TopicFigures, read_figures
 from nsqfast.nsqadmin.live.model import Counts, NodeState, Rates
 from nsqfast.nsqadmin.live.moment import Moment
 from nsqfast.nsqadmin.live.nodes import Identity, NodeWatch
 from nsqfast.nsqadmin.live.parts import count_paused, node_keys, part_at
-from nsqfast.nsqadmin.live.samples import Layouts, Sample, make_sample
+from nsqfast.nsqadmin.live.samples import Layouts, make_sample
 from nsqfast.nsqadmin.live.slices import Slices
 
 NODES, TOPICS, CHANNELS, TICKS = 7, 9, 4, 6
@@ -168,14 +169,17 @@ def test_memory_is_used_again_when_nobody_holds_the_tick():
     assert len(asyncio.run(go())) == 1
 
 
-def test_nodes_that_say_the_same_names_share_them():
-    layouts, topics = Layouts(), [TopicFigures(topic_name="t")]
+def test_everybody_else_has_turns_while_a_tick_is_summed(monkeypatch):
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)
 
     async def go():
-        return [
-            await make_sample(read_figures(topics), Sample(), layouts, 0.0, {}, Slices())
-            for _ in range(2)
-        ]
+        cluster = Cluster(random.Random(2))
+        await cluster.say()
+        turns = 0
+        task = asyncio.ensure_future(aggregate(cluster.arrangement, 1, 1.0, cluster.nodes, []))
+        while not task.done():
+            await asyncio.sleep(0)
+            turns += 1
+        return turns
 
-    first, second = asyncio.run(go())
-    assert first.layout is second.layout
+    assert asyncio.run(go()) > 5 * NODES

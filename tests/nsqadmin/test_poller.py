@@ -1,17 +1,15 @@
 """What the poller makes of living, slow, dead and wrong nodes."""
 
 import asyncio
-import contextlib
 import json
 import time
 
 import pytest
 
-from nsqfast.nsqadmin.live import figures
 from nsqfast.nsqadmin.live.model import NodeState
+from nsqfast.nsqadmin.live.poller import ANSWER_S
 from support.admin import LiveCluster, text_of, wait_until
-from support.fake_lookup import Lookupd
-from support.fake_stats import FakeStats, channel, stats, topic
+from support.fake_stats import FakeStats, stats, topic
 from support.polling import Polling
 from support.server import start_nsqd, start_nsqlookupd
 from support.simulated_cluster import SimulatedCluster
@@ -59,18 +57,16 @@ def test_nodes_topics_and_channels_of_a_living_cluster(tmp_path):
         lookupds = [key_of(one) for one in live.lookupds]
     assert set(cluster.nodes) == keys
     assert states(cluster) == ["up"] * 3
-    orders = cluster.topics["orders"]
-    assert orders.message_bytes == 6 * 4
-    billing = orders.channels["billing"]
-    assert (billing.counts.depth, billing.counts.message_count) == (6, 6)
-    assert billing.paused_parts == 1
-    assert {part.node for part in billing.parts} == keys
     assert list(cluster.topics) == ["orders", "quiet"]
+    assert cluster.topics["orders"].message_bytes == 6 * 4
+    billing = cluster.channel("orders", "billing")
+    assert (billing.counts.message_count, billing.paused_parts) == (6, 1)
+    assert {part.node for part in billing.parts} == keys
     quiet = cluster.topics["quiet"]
     assert (quiet.parts, list(quiet.channels)) == ([], ["c#ephemeral"])
     assert quiet.channels["c#ephemeral"].is_ephemeral
-    assert cluster.totals.depth == 6
-    assert (cluster.totals.nodes_up, cluster.totals.nodes_known) == (3, 3)
+    totals = cluster.totals
+    assert (totals.depth, totals.nodes_up, totals.nodes_known) == (6, 3, 3)
     assert list(cluster.lookupds) == lookupds
     assert all(one.is_up and one.nodes == keys and one.version for one in cluster.lookupds.values())
     for node in cluster.nodes.values():
@@ -96,7 +92,7 @@ def test_a_node_that_dies_is_named_and_stays_until_it_is_back(tmp_path):
             node = dead.nodes[key]
             assert node.error
             assert any(key in line and node.error in line for line in dead.warnings)
-            assert abs(node.since - killed_at) < 10
+            assert killed_at - 1 < node.since <= time.time()
             assert (dead.totals.nodes_up, dead.totals.nodes_known) == (1, 2)
             # Its nsqlookupd forgot it at once, we did not.
             assert (node.lookupds, node.rates) == ((), None)
@@ -131,10 +127,8 @@ def test_a_frozen_node_goes_stale_and_holds_nobody_up(tmp_path):
                 node = stale.nodes[addresses[1]]
                 assert "no answer" in node.error
                 assert node.answered_at < stale.at
-                began, ticks = time.monotonic(), len(polling.ticks)
                 down = await polling.until(lambda c: states(c) == ["down", "up"], "down")
-                # Those that answer are asked as often as ever.
-                assert (time.monotonic() - began) / (len(polling.ticks) - ticks) < 1.0
+                assert polling.poller.took_s < ANSWER_S  # nobody waits for it any more
                 assert down.totals.nodes_up == 1
             back = await polling.until(lambda c: states(c) == ["up"] * 2, "thawed")
             assert back.topics["t"].counts.depth == 2
@@ -197,13 +191,6 @@ def test_nsqlookupd_that_disagree_are_told_apart(tmp_path):
         asyncio.run(watch(first, second, nsqd))
 
 
-def large(size):
-    """An answer of about so many bytes."""
-    one = topic("t", *(channel(f"c{n}", depth=1) for n in range(10)))
-    number = size // len(json.dumps(one))
-    return stats(*({**one, "topic_name": f"t{n}"} for n in range(number)))
-
-
 WRONG = {
     "text": b"hello",
     "empty": b"",
@@ -243,70 +230,6 @@ def test_a_wrong_answer_is_an_error_of_its_node_alone(answer, caplog):
 
 
 @pytest.mark.slow
-def test_seventeen_megabytes_are_taken_in_slices():
-    found = large(17_000_000)
-    body = json.dumps(found, separators=(",", ":")).encode()
-    assert len(body) > 10_000_000
-    pieces = list(figures.decode(body))
-    assert len(pieces) > 10
-    names = [t.topic_name for piece in pieces[:-1] for t in piece]
-    assert names + [t.topic_name for t in pieces[-1].topics] == [
-        t["topic_name"] for t in found["topics"]
-    ]
-
-    async def watch(node):
-        async with Polling(nsqd_http_addresses=[node.address]) as polling:
-            cluster = await polling.until(lambda c: c.topics, "taken")
-            assert len(cluster.topics) == len(found["topics"])
-            assert cluster.totals.depth == 10 * len(found["topics"])
-
-    with FakeStats(lambda *_: body) as node:
-        asyncio.run(watch(node))
-
-
-def test_names_that_come_twice_count_once():
-    twice = stats(topic("t", channel("c", depth=3), depth=5), topic("t", depth=7))
-
-    async def watch(node):
-        async with Polling(nsqd_http_addresses=[node.address, node.address]) as polling:
-            cluster = await polling.until(lambda c: c.topics, "taken")
-            assert len(cluster.nodes) == 1
-            assert cluster.topics["t"].counts.depth == 5
-            assert len(cluster.topics["t"].parts) == 1
-
-    with FakeStats(lambda *_: twice) as node:
-        asyncio.run(watch(node))
-
-
-def test_another_version_is_read_as_far_as_it_goes():
-    old = {"version": "0.3.8", "health": "NOK - disk", "topics": None}
-    new = stats({**topic("t"), "new_thing": {"a": [1]}}) | {"version": "2.0.0", "more": []}
-
-    async def watch(first, second):
-        async with Polling(nsqd_http_addresses=[first.address, second.address]) as polling:
-            cluster = await polling.until(lambda c: states(c) == ["up"] * 2, "up")
-            node = cluster.nodes[first.address]
-            assert (node.version, node.health, node.is_out_of_date) == ("0.3.8", "NOK - disk", True)
-            assert not cluster.nodes[second.address].is_out_of_date
-
-    with FakeStats(lambda *_: old) as first, FakeStats(lambda *_: new) as second:
-        asyncio.run(watch(first, second))
-
-
-def test_a_wrong_nsqlookupd_is_an_error_of_it_alone():
-    async def watch():
-        async with Lookupd() as lookupd:
-            lookupd.answer = lambda: __import__("aiohttp").web.Response(text="hello")
-            async with Polling(nsqlookupd_http_addresses=[lookupd.address]) as polling:
-                cluster = await polling.until(lambda c: c.tick > 1, "asked")
-                assert cluster.lookupds[lookupd.address].error
-                assert cluster.nodes == {}
-                assert cluster.warnings
-
-    asyncio.run(watch())
-
-
-@pytest.mark.slow
 def test_the_interval_follows_the_cost_and_the_viewers():
     async def watch(cluster):
         addresses = cluster.lookupds
@@ -328,28 +251,21 @@ def test_the_interval_follows_the_cost_and_the_viewers():
         asyncio.run(watch(cluster))
 
 
-@pytest.mark.slow
-def test_the_loop_goes_on_while_a_large_cluster_is_summed():
-    async def watch(cluster):
-        stalls = []
+def test_another_version_is_read_as_far_as_it_goes_and_a_wrong_nsqlookupd_is_named():
+    old = {"version": "0.3.8", "health": "NOK - disk", "topics": None}
+    new = stats({**topic("t"), "new_thing": {"a": [1]}}) | {"version": "2.0.0", "more": []}
 
-        async def measure():
-            while True:
-                began = time.perf_counter()
-                await asyncio.sleep(0)
-                stalls.append(time.perf_counter() - began)
+    async def watch(first, second):
+        async with Polling(nsqd_http_addresses=[first.address, second.address]) as polling:
+            cluster = await polling.until(lambda c: states(c) == ["up"] * 2, "up")
+            node = cluster.nodes[first.address]
+            assert (node.version, node.health, node.is_out_of_date) == ("0.3.8", "NOK - disk", True)
+            assert not cluster.nodes[second.address].is_out_of_date
+        first.answer = lambda *_: b"hello"
+        async with Polling(nsqlookupd_http_addresses=[first.address]) as polling:
+            cluster = await polling.until(lambda c: c.tick > 1, "asked")
+            assert cluster.lookupds[first.address].error
+            assert (cluster.nodes, len(cluster.warnings)) == ({}, 2)
 
-        async with Polling(nsqlookupd_http_addresses=cluster.lookupds) as polling:
-            await polling.until(lambda c: c.totals.in_s, "rates")
-            task = asyncio.create_task(measure())
-            for _ in range(3):
-                await polling.poller.next_tick()
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-        return stalls
-
-    with SimulatedCluster(nodes=20, topics=500, channels=3) as cluster:
-        stalls = sorted(asyncio.run(watch(cluster)))
-    # Ours are 1 to 5 ms; on a machine that others use a turn may take longer, but not all of them may.
-    assert stalls[int(len(stalls) * 0.99)] < 0.02
+    with FakeStats(lambda *_: old) as first, FakeStats(lambda *_: new) as second:
+        asyncio.run(watch(first, second))

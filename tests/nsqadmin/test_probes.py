@@ -2,27 +2,16 @@
 
 import asyncio
 import functools
-from dataclasses import replace
 
 import msgspec
-import pytest
 
-from nsqfast.nsqadmin.live.model import (
-    Channel,
-    Cluster,
-    Counts,
-    Node,
-    NodeState,
-    Part,
-    Rates,
-    Topic,
-    Totals,
-)
+from nsqfast.nsqadmin.live.model import NodeState
 from nsqfast.nsqadmin.live.probes import ASKED_PER_TICK, WANTED_MAX, Disk, Probes, read_disk
 from nsqfast.nsqadmin.live.problems import Problems
 from nsqfast.nsqadmin.options import parse
 from nsqfast.nsqadmin.upstream.client import UpstreamError
 from nsqfast.nsqadmin.upstream.messages import NsqdStats
+from support.admin_cluster import make_channel, make_cluster, make_node, make_topic
 
 METRICS = (
     b"# HELP nsqd_disk_free_bytes x\nnsqd_disk_free_bytes 2.5e+09\nnsqd_disk_size_bytes 1e+10\n"
@@ -74,26 +63,13 @@ class Upstream:
         return self.metrics
 
 
-def node(key, start_time=1):
-    return Node(
-        key, key, key, 1, 2, "1.3.0", NodeState.UP, 0.0, 0.0, "", "OK", start_time,
-        is_out_of_date=False, counts=Counts(), rates=None, topic_count=0, memory_bytes=None,
-    )  # fmt: skip
+def node(key, **changes):
+    return make_node(0, key=key, **changes)
 
 
-def cluster(*nodes, topics=None, tick=1):
-    return Cluster(
-        tick,
-        1e9 + tick,
-        Totals(),
-        topics or {},
-        {one.key: one for one in nodes},
-        {},
-        has_lookupds=False,
-    )
-
-
-async def settle(probes):
+async def ask(probes, *nodes):
+    """And wait for the answers."""
+    probes.ask(make_cluster(nodes=nodes))
     if probes._task is not None:
         await probes._task
 
@@ -106,12 +82,11 @@ async def test_few_channels_are_asked_for_at_a_tick_and_each_in_its_turn():
     for tick in range(3):
         for one in names:
             probes.ready_count(*one)
-        probes.ask(cluster())
-        await settle(probes)
+        await ask(probes)
         assert len(upstream.stats_asked) == min(10, ASKED_PER_TICK * (tick + 1))
     assert [probes.ready_count(*one) for one in names] == [4] * 10
     assert len({path for _, path in upstream.stats_asked}) == 10
-    probes.ask(cluster())
+    probes.ask(make_cluster(nodes=[]))
     assert len(upstream.stats_asked) == 10  # they are known, for a while
 
 
@@ -119,31 +94,22 @@ async def test_few_channels_are_asked_for_at_a_tick_and_each_in_its_turn():
 async def test_what_is_not_suspicious_any_more_is_forgotten():
     probes = Probes(Upstream(ready=2))
     probes.ready_count("t", "c", "a:1")
-    probes.ask(cluster())
-    await settle(probes)
+    await ask(probes)
     assert probes.ready_count("t", "c", "a:1") == 4
-    probes.ask(cluster())
-    probes.ask(cluster())
+    probes.ask(make_cluster(nodes=[]))
+    probes.ask(make_cluster(nodes=[]))
     assert probes._ready == {}
     assert probes.ready_count("t", "c", "a:1") is None
 
 
 @on_loop
-async def test_a_node_that_does_not_answer_leaves_it_unknown():
-    probes = Probes(Upstream(ready=None))
-    probes.ready_count("t", "c", "a:1")
-    probes.ask(cluster())
-    await settle(probes)
-    assert probes.ready_count("t", "c", "a:1") is None
-
-
-@on_loop
-async def test_names_are_quoted():
-    upstream = Upstream()
+async def test_a_node_that_does_not_answer_leaves_it_unknown_and_names_are_quoted():
+    upstream = Upstream(ready=None)
     probes = Probes(upstream)
-    probes.ready_count("t&x=1", "c#ephemeral", "a:1")
-    probes.ask(cluster())
-    await settle(probes)
+    names = ("t&x=1", "c#ephemeral", "a:1")
+    probes.ready_count(*names)
+    await ask(probes)
+    assert probes.ready_count(*names) is None
     [(address, path)] = upstream.stats_asked
     assert address == "a:1"
     assert path.endswith("&topic=t%26x%3D1&channel=c%23ephemeral")
@@ -153,7 +119,7 @@ def test_what_waits_for_a_question_is_bounded():
     probes = Probes(None)
     for number in range(WANTED_MAX + 50):
         probes.ready_count("t", str(number), "a:1")
-    probes.ask(cluster())
+    probes.ask(make_cluster(nodes=[]))
     assert len(probes._ready) == WANTED_MAX
 
 
@@ -161,15 +127,14 @@ def test_what_waits_for_a_question_is_bounded():
 async def test_each_node_tells_of_its_disk_one_at_a_time():
     upstream = Upstream()
     probes = Probes(upstream)
-    found = cluster(node("a:1"), node("b:1"), replace(node("c:1"), state=NodeState.DOWN))
+    nodes = node("a:1"), node("b:1"), node("c:1", state=NodeState.DOWN)
     for expected in (["a:1"], ["a:1", "b:1"], ["a:1", "b:1"]):
         probes._disk_asked_s = 0.0
-        probes.ask(found)
-        await settle(probes)
+        await ask(probes, *nodes)
         assert sorted(upstream.metrics_asked) == expected
     assert probes.disk("a:1") == Disk(2.5e9, 1e10)
     assert probes.disk("c:1") is None
-    probes.ask(cluster(node("b:1")))
+    probes.ask(make_cluster(nodes=[node("b:1")]))
     assert probes.disk("a:1") is None
 
 
@@ -179,38 +144,30 @@ async def test_a_node_without_figures_is_asked_again_only_after_it_began_anew():
     probes = Probes(upstream)
     for start_time, expected in ((1, 1), (1, 1), (2, 2), (2, 2)):
         probes._disk_asked_s = 0.0
-        probes.ask(cluster(node("a:1", start_time)))
-        await settle(probes)
+        await ask(probes, node("a:1", start_time=start_time))
         assert len(upstream.metrics_asked) == expected
 
 
-@pytest.mark.parametrize(
-    "metrics",
-    [
-        b"",
-        b"404 page not found\n",
-        b"\nnsqd_disk_free_bytes NaN\nnsqd_disk_size_bytes NaN\n",
-        b"\nnsqd_disk_free_bytes 1\nnsqd_disk_size_bytes 0\n",
-        b"\nnsqd_disk_free_bytes -1\nnsqd_disk_size_bytes 9\n",
-        b"\nnsqd_disk_free_bytes x\nnsqd_disk_size_bytes 9\n",
-        b"\nnsqd_disk_free_bytes 1\n",
-    ],
-)
-def test_what_says_nothing_of_a_disk(metrics):
-    assert read_disk(metrics) is None
+def test_what_says_nothing_of_a_disk():
+    for free, size in (("NaN", "NaN"), ("1", "0"), ("-1", "9"), ("x", "9")):
+        figures = f"\nnsqd_disk_free_bytes {free}\nnsqd_disk_size_bytes {size}\n"
+        assert read_disk(figures.encode()) is None, figures
+    for figures in (b"", b"404 page not found\n", b"\nnsqd_disk_free_bytes 1\n"):
+        assert read_disk(figures) is None
 
 
 def crowd(tick, count=5000):
-    channels = {
-        f"c{number}": Channel("t", f"c{number}", Counts(depth=1), [Part("a:1", Counts(depth=1), False, None)], None)
-        for number in range(count)
-    }  # fmt: skip
-    topic = Topic("t", Counts(), [Part("a:1", Counts(), False, None)], channels, Rates(0.0))
-    return cluster(node("a:1"), topics={"t": topic}, tick=tick)
+    channels = [make_channel("t", f"c{number}", nodes=["a:1"], depth=1) for number in range(count)]
+    topic = make_topic("t", channels, nodes=["a:1"])
+    return make_cluster([topic], [node("a:1")], tick=tick, at=1e9 + tick)
 
 
 @on_loop
 async def test_a_large_cluster_is_judged_while_others_run_and_the_newest_tick_is_next():
+    problems = Problems(parse(["--problem-no-consumers=0s"]))
+    problems.take(crowd(1))
+    await problems.stop()  # in the middle
+    assert problems.tick == 0
     problems = Problems(parse(["--problem-no-consumers=0s"]))
     problems.take(crowd(1))
     assert problems.tick == 0
@@ -233,11 +190,3 @@ async def test_a_small_cluster_is_judged_at_once():
     problems = Problems(parse(["--problem-no-consumers=0s"]))
     problems.take(crowd(1, count=3))
     assert (problems.tick, problems.total) == (1, 3)
-
-
-@on_loop
-async def test_it_stops_in_the_middle():
-    problems = Problems(parse([]))
-    problems.take(crowd(1))
-    await problems.stop()
-    assert problems.tick == 0

@@ -4,19 +4,9 @@ import pytest
 
 from nsqfast.nsqadmin.web import texts
 
-
-@pytest.mark.parametrize(
-    ("number", "shown"),
-    [(None, "–"), (0, "0"), (184_201, "184,201"), (10**7, "10,000,000"), (2**53, "9,007 T")],
-)
-def test_count(number, shown):
-    assert texts.count(number) == shown
-
-
-@pytest.mark.parametrize(
-    ("number", "shown"),
-    [
-        (None, "–"),
+SHOWN = {
+    texts.count: [(0, "0"), (184_201, "184,201"), (10**7, "10,000,000"), (2**53, "9,007 T")],
+    texts.short: [
         (0, "0"),
         (999_999, "999,999"),
         (1_840_000, "1.84 M"),
@@ -25,15 +15,7 @@ def test_count(number, shown):
         (12_300_000_000, "12.3 G"),
         (2 * 10**15, "2,000 T"),
     ],
-)
-def test_short(number, shown):
-    assert texts.short(number) == shown
-
-
-@pytest.mark.parametrize(
-    ("number", "shown"),
-    [
-        (None, "–"),
+    texts.rate: [
         (0.0, "0/s"),
         (0.04, "0/s"),
         (0.4, "0.4/s"),
@@ -41,36 +23,9 @@ def test_short(number, shown):
         (4020.6, "4,021/s"),
         (1.23e6, "1.23 M/s"),
     ],
-)
-def test_rate(number, shown):
-    assert texts.rate(number) == shown
-
-
-@pytest.mark.parametrize(
-    ("number", "shown"), [(None, "–"), (0.0, "0/s"), (1240.0, "+1,240/s"), (-3.0, "-3/s")]
-)
-def test_slope(number, shown):
-    assert texts.slope(number) == shown
-
-
-@pytest.mark.parametrize(
-    ("number", "shown"),
-    [
-        (None, "–"),
-        (0, "0 B"),
-        (1023, "1023 B"),
-        (12_800 << 10, "12.5 MiB"),
-        (1023 << 20, "1023 MiB"),
-    ],
-)
-def test_size(number, shown):
-    assert texts.size(number) == shown
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [
-        (None, "–"),
+    texts.slope: [(0.0, "0/s"), (1240.0, "+1,240/s"), (-3.0, "-3/s")],
+    texts.size: [(0, "0 B"), (1023, "1023 B"), (12_800 << 10, "12.5 MiB"), (1 << 40, "1 TiB")],
+    texts.duration: [
         (0.4, "0 s"),
         (42, "42 s"),
         (60, "1 min"),
@@ -81,17 +36,18 @@ def test_size(number, shown):
         (183_600, "2 d 3 h"),
         (-5, "0 s"),
     ],
-)
-def test_duration(seconds, shown):
-    assert texts.duration(seconds) == shown
+    texts.age: [(60, "1 min")],
+}
 
 
-def test_an_age_says_when_it_is_a_minimum():
+@pytest.mark.parametrize("show", SHOWN, ids=lambda show: show.__name__)
+def test_numbers(show):
+    assert [show(number) for number, _ in SHOWN[show]] == [shown for _, shown in SHOWN[show]]
+    assert show(None) == "–"
+
+
+def test_an_age_may_be_a_minimum_and_one_node_is_no_plural():
     assert texts.age(86_400, is_minimum=True) == "≥ 1 d"
     assert texts.age(None, is_minimum=True) == "–"
-    assert texts.age(60) == "1 min"
-
-
-@pytest.mark.parametrize(("number", "shown"), [(1, "1 node"), (2, "2 nodes"), (0, "0 nodes")])
-def test_plural(number, shown):
-    assert texts.plural(number, "node") == shown
+    plurals = [texts.plural(number, "node") for number in range(3)]
+    assert plurals == ["0 nodes", "1 node", "2 nodes"]

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import random
 
 import pytest
 
@@ -10,7 +9,6 @@ from nsqfast.nsqadmin.options import Options
 from nsqfast.nsqadmin.upstream import connection, pool
 from nsqfast.nsqadmin.upstream.client import Upstream
 from nsqfast.nsqadmin.upstream.errors import UpstreamError
-from support.seeds import seeds
 
 SECONDS_MAX = 20.0
 SOON_NS = 300_000_000
@@ -190,42 +188,6 @@ def test_an_answer_that_is_too_large(monkeypatch):
     run(work, says(PLAIN[:-1], b"o", ends=True))
 
 
-@pytest.mark.parametrize("seed", seeds("upstream", 20))
-def test_mutated_answers_are_an_answer_or_an_error(seed):
-    chance = random.Random(seed)
-
-    async def answer(_node, writer):
-        data = bytearray(chance.choice([PLAIN, CHUNKED, ANNOUNCED, OLD]))
-        for _ in range(chance.randrange(4)):
-            at = chance.randrange(len(data))
-            data[at : at + chance.randrange(3)] = chance.randbytes(chance.randrange(3))
-        writer.write(data)
-        writer.close()
-
-    async def work(upstream, node):
-        for _ in range(20):
-            with contextlib.suppress(UpstreamError):
-                assert len(await upstream.get(node.address, "/x")) < 200
-
-    run(work, answer)
-
-
-def test_a_node_that_closed_an_idle_connection_is_asked_again():
-    async def work(upstream, node):
-        await asyncio.gather(*(upstream.get(node.address, "/x") for _ in range(3)))
-        node.answer = says(PLAIN)
-        assert node.connections == 3
-        # The end of the connections has not come yet, or it has: both is well.
-        assert await upstream.get(node.address, "/x") == b"hello"
-
-    async def answer_when_all_are_there(node, writer):
-        await until(lambda: len(node.requests) == 3)
-        await says(PLAIN)(node, writer)
-        asyncio.get_running_loop().call_soon(writer.close)
-
-    run(work, answer_when_all_are_there)
-
-
 def test_a_node_that_ends_a_used_connection_instead_of_answering_is_asked_once_more():
     async def answer(node, writer):
         if len(node.requests) % 2:
@@ -316,17 +278,12 @@ def test_an_address_that_is_none_is_an_error_and_no_request(address):
     async def work(upstream, node):
         await fails(upstream, address.format(port=node.port))
         assert node.requests == []
-
-    run(work, says(PLAIN), http_client_connect_timeout_ns=SOON_NS)
-
-
-def test_a_path_cannot_hold_a_second_request():
-    async def work(upstream, node):
+        # Nor does a path hold a second one.
         with contextlib.suppress(UpstreamError):
             await upstream.get(node.address, "/x HTTP/1.1\r\nA: b\r\n\r\nGET /y")
         assert len(node.requests) <= 1
 
-    run(work, says(PLAIN))
+    run(work, says(PLAIN), http_client_connect_timeout_ns=SOON_NS)
 
 
 def test_idle_connections_end(monkeypatch):

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-import re
 import threading
 import time
 from http.cookies import SimpleCookie
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
+from unittest import mock
 from urllib.parse import urlencode
 
 import argon2
 
+from nsqfast.errors import OptionsError
 from nsqfast.nsqadmin import server as server_module
-from nsqfast.nsqadmin.options import Options
+from nsqfast.nsqadmin.options import Options, parse
 from support.server import Server, program
 from support.web import Answer, request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    import pytest
     from aiohttp import web
 
     from nsqfast.nsqadmin.context import Context
@@ -34,12 +33,31 @@ WAIT_S = 20.0
 CHEAP = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 
 
-def start_admin(*flags: str, implementation: str = "ours") -> Server:
-    """The program, for a cluster that is not there unless a flag says so."""
+def with_nsqd(flags: Sequence[str]) -> list[str]:
+    """On a free port, for a cluster that is not there, unless a flag says otherwise."""
     if not any("-http-address=" in flag and "--http" not in flag for flag in flags):
         flags = (f"--nsqd-http-address={NOWHERE}", *flags)
-    command = [*program("nsqadmin", implementation), "--http-address=127.0.0.1:0", *flags]
-    return Server(command, ("HTTP",))
+    return ["--http-address=127.0.0.1:0", *flags]
+
+
+def start_admin(*flags: str) -> Server:
+    """The program, where its log or its signals matter."""
+    return Server([*program("nsqadmin", "nsqfast"), *with_nsqd(flags)], ("HTTP",))
+
+
+def refusal(options: Options) -> str:
+    """Why there is no start with these."""
+
+    async def start() -> None:
+        server = server_module.Server(options)
+        await server.start()
+        await server.stop()
+
+    try:
+        asyncio.run(start())
+    except OptionsError as error:
+        return str(error)
+    return ""
 
 
 def write_users(path: Path, *lines: tuple[str, str, str]) -> str:
@@ -51,7 +69,6 @@ def write_users(path: Path, *lines: tuple[str, str, str]) -> str:
 
 @contextlib.contextmanager
 def probed(
-    monkeypatch: pytest.MonkeyPatch,
     add_routes: Callable[[web.Application, Context], None],
     **options: Any,
 ) -> Iterator[tuple[str, int]]:
@@ -62,14 +79,16 @@ def probed(
         real(app, context)
         add_routes(app, context)
 
-    monkeypatch.setattr(server_module, "make_app", make)
     given = {"http_address": "127.0.0.1:0", "nsqd_http_addresses": [NOWHERE], **options}
-    running = _Running(Options(**given))
-    with running:
-        yield running.address
+    with contextlib.ExitStack() as stack:
+        with mock.patch.object(server_module, "make_app", make):
+            running = stack.enter_context(Running(Options(**given)))
+        yield running.http
 
 
-class _Running:
+class Running:
+    """A whole nsqadmin in a thread while it is entered; `http` is its address."""
+
     def __init__(self, options: Options) -> None:
         self._options = options
         self._is_up = threading.Event()
@@ -77,7 +96,7 @@ class _Running:
         self._stop: asyncio.Event | None = None
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._live, daemon=True)
-        self.address = ("", 0)
+        self.http = ("", 0)
 
     def _live(self) -> None:
         try:
@@ -89,31 +108,20 @@ class _Running:
 
     async def _serve(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        found: list[str] = []
-        handler = logging.Handler()
-        handler.emit = lambda record: found.append(record.getMessage())  # type: ignore[method-assign]
-        log = logging.getLogger("nsqadmin")
-        log.addHandler(handler)
-        level = log.level
-        log.setLevel(logging.INFO)
         server = server_module.Server(self._options)
-        try:
-            await server.start()
-        finally:
-            log.removeHandler(handler)
-            log.setLevel(level)
-        for line in found:
-            if match := re.fullmatch(r"HTTP: listening on (\S+):(\d+)", line):
-                self.address = (match[1], int(match[2]))
+        await server.start()
+        port = server.status().rpartition(":")[2]
+        self.http = ("127.0.0.1", int(port))
         self._is_up.set()
         await self._stop.wait()
         await server.stop()
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         self._thread.start()
         assert self._is_up.wait(WAIT_S)
         if self._error is not None:
             raise self._error
+        return self
 
     def __exit__(self, *_: object) -> None:
         assert self._loop is not None
@@ -123,6 +131,11 @@ class _Running:
         assert not self._thread.is_alive()
         if self._error is not None:
             raise self._error
+
+
+def run_admin(*flags: str) -> Running:
+    """As start_admin, but in this process, which takes no time."""
+    return Running(parse(with_nsqd(flags)))
 
 
 def log_in(

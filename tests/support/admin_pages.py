@@ -21,7 +21,9 @@ from nsqfast.nsqadmin.upstream.messages import ChannelStats
 from nsqfast.nsqadmin.web.app import make_app
 from nsqfast.nsqadmin.web.urls import Urls
 from support.admin_cluster import make_client
+from support.page_html import PageHtml
 from support.still_nodes import StillNodes
+from support.web import request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from nsqfast.nsqadmin.access.audit import Entry
     from nsqfast.nsqadmin.live.model import Channel, Cluster
     from nsqfast.nsqadmin.live.problems import Problem
+    from support.web import Answer
 
 START_SECONDS_MAX = 20.0
 
@@ -40,7 +43,7 @@ class StillPoller:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.interval_s = 2.0
+        self.interval_s, self.took_s, self.cpu_s = 2.0, 0.0, 0.0
         self.times_seen = 0
         self._ticked = asyncio.Event()
 
@@ -115,6 +118,17 @@ class AdminPages:
         if self._stop is not None:
             self.loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(START_SECONDS_MAX)
+
+    def get(self, target: str, **headers: str) -> Answer:
+        """Whatever its status; no redirection is followed."""
+        address = ("127.0.0.1", self.port)
+        return request(address, "GET", target, headers={"Accept": "text/html"} | headers)
+
+    def page(self, target: str) -> PageHtml:
+        """As somebody without scripts has it."""
+        answer = self.get(target)
+        assert answer.status == 200, target
+        return PageHtml(answer.text)
 
     def publish(self, cluster: Cluster) -> None:
         """The next tick."""

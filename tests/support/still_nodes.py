@@ -22,6 +22,7 @@ class StillNodes:
     def __init__(self, poller: StillPoller) -> None:
         self._poller = poller
         self.told: list[tuple[str, str]] = []  # address, path
+        self.asked_count = self.failed_count = 0
 
     async def read(self, address: str, path: str, kind: type[Any]) -> Any:
         """/stats of one topic, or what waits."""

@@ -14,10 +14,7 @@ SUITES: dict[str, tuple[str, ...]] = {
     "client": ("tests/client",),
     # A browser's driver runs an event loop for as long as its process lives, so no other test of asyncio can.
     "pages": ("tests/admin_ui",),
-    "actions": tuple(
-        f"tests/admin_ui/test_{name}.py"
-        for name in ("actions", "charts", "live", "many_topics", "messages", "overview", "trouble")
-    ),
+    "actions": tuple(f"tests/admin_ui/test_{name}.py" for name in ("actions", "live", "messages")),
     "documents": ("tests/documents",),  # its commands run in networks of their own
     # They wait for what a cluster does in its own time.
     "cluster": tuple(
@@ -59,12 +56,7 @@ SUITES: dict[str, tuple[str, ...]] = {
     "fuzz": ("tests/fuzz",),
 }
 # Behind all others, with nothing beside them: they look at the clock, and bear no loaded machine.
-ALONE: tuple[str, ...] = (
-    "tests/admin_ui/test_many_topics.py::test_each_column_sorts_both_ways_and_the_last_page_is_a_click_away",
-    "tests/admin_ui/test_overview.py::test_the_first_page_of_a_large_cluster_is_there_within_a_second",
-    "tests/nsqadmin/test_pages_cluster.py::test_a_frozen_node_delays_no_page_and_is_named",
-    "tests/nsqadmin/test_poller.py::test_the_loop_goes_on_while_a_large_cluster_is_summed",
-)
+ALONE: tuple[str, ...] = ()
 
 # A failure here is the product's until it is explained: no second look.
 GUARDS = (

@@ -18,6 +18,10 @@ class Answer(NamedTuple):
     def json(self) -> Any:
         return json.loads(self.body)
 
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
 
 def request(
     address: tuple[str, int],
