@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from support.seeds import RUN as SEED
-from support.suites import ALONE, ROOT, divide, guards_messages, is_within, list_files
+from support.suites import ROOT, divide, guards_messages, is_within, list_files
 
 LOGS = ROOT / "build" / "tests"
 PYTEST = str(Path(sys.executable).with_name("pytest"))
@@ -99,11 +99,11 @@ class Runner:
     is_over: bool = False
     interrupted_s: float = 0.0
 
-    def run_beside(self, suites, count, more=()):
-        """So many at a time, in that order, with more arguments of pytest."""
+    def run_beside(self, suites, count):
+        """So many at a time, in that order."""
         with ThreadPoolExecutor(count) as pool:
             running = [
-                pool.submit(self.run_suite, name, [*self.arguments, *more, *files])
+                pool.submit(self.run_suite, name, [*self.arguments, *files])
                 for name, files in suites.items()
             ]
             for one in running:
@@ -289,10 +289,7 @@ def run_suites(arguments):
         runner.run_beside({"benchmarks": ["--smoke", "--benchmark-disable"]}, 1)
     else:
         files, runner.arguments = choose_files(arguments)
-        alone = [one for one in ALONE if one.partition("::")[0] in files]
-        runner.run_beside(divide(files), count_processes(), [f"--deselect={one}" for one in alone])
-        # A process for each, since those of a browser leave an event loop behind.
-        runner.run_beside({f"alone-{number}": [one] for number, one in enumerate(alone, 1)}, 1)
+        runner.run_beside(divide(files), count_processes())
     runner.look_again()
     for one in runner.unsteady:
         print(f"unsteady: {one} (seed {SEED})")

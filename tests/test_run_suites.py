@@ -13,7 +13,7 @@ import pytest
 
 from run_suites import INTERRUPTED, SILENCE_S_MAX, Ended, Runner, choose_files, complete, list_named
 from support.fake_nsqd import eventually
-from support.suites import ALONE, ROOT, SUITES, divide, guards_messages, list_files
+from support.suites import ROOT, SUITES, divide, guards_messages, list_files
 from unsteady import describe, run_rounds
 
 
@@ -22,9 +22,6 @@ def test_every_file_is_in_one_suite():
     divided = [path for paths in divide(files).values() for path in paths]
     assert sorted(divided) == files
     assert all((ROOT / place).exists() for places in SUITES.values() for place in places)
-    for one in ALONE:
-        path, _, name = one.partition("::")
-        assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8")
     assert divide(files).keys() >= SUITES.keys()
 
 

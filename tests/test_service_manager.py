@@ -14,7 +14,7 @@ from nsqfast.nsqd.progress import INTERVAL_S, StartProgress, StopProgress
 from nsqfast.service_manager import Service, Watchdog, notify, notify_progress
 from support.server import Server, start_nsqd, start_nsqlookupd
 
-SECONDS_MAX = 20
+SECONDS_MAX = 50
 
 
 class NotifySocket:

@@ -18,7 +18,7 @@ from support.server import go_program, start_nsqd
 from support.web import get, post, stats, topic_stats
 from support.wire import Client, encode_command, encode_messages
 
-SECONDS_MAX = 30
+SECONDS_MAX = 50
 NUMBERS = itertools.count(1)
 SCRIPTS = Path(__file__).parent / "scripts"
 

@@ -13,7 +13,7 @@ from support.web import topic_stats
 from support.wire import encode_command
 
 LINES = [b"line %d" % number for number in range(500)]
-SECONDS_MAX = 30
+SECONDS_MAX = 50
 
 
 @pytest.fixture(params=PACKED)

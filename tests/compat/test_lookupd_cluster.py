@@ -12,7 +12,7 @@ from support.web import get, post, request, topic_stats
 
 pytestmark = [pytest.mark.go, pytest.mark.slow]
 
-SECONDS_MAX = 20.0
+SECONDS_MAX = 50.0
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ def publish(server, topic, bodies):
             client.mpub(topic, bodies[start : start + BATCH])
 
 
-def wait_for_fan_out(server, topic, channel, count, seconds_max=20.0):
+def wait_for_fan_out(server, topic, channel, count, seconds_max=50.0):
     """Go's topics hand on to their channels in the background; each look is a round trip."""
     end = time.monotonic() + seconds_max
     while time.monotonic() < end:

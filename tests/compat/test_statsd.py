@@ -10,7 +10,7 @@ from support.wire import Client
 
 pytestmark = pytest.mark.slow
 
-SECONDS_MAX = 20
+SECONDS_MAX = 50
 LINE = re.compile(r"(\S+):(-?\d+)\|([cg])")
 TOPIC = "message_count message_bytes depth backend_depth".split()
 CHANNEL = """message_count depth backend_depth in_flight_count deferred_count requeue_count timeout_count

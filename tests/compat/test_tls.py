@@ -16,7 +16,7 @@ from support.server import go_program, start_nsqd
 from support.web import get, request, topic_stats
 from support.wire import ERROR, HEARTBEAT, RESPONSE, Client, encode_command, encode_frame
 
-SECONDS_MAX = 30
+SECONDS_MAX = 50
 V12, V13 = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
 
 

@@ -309,7 +309,7 @@ def test_ephemeral_topic_stays_with_a_lasting_channel(broker, connect, topic):
     assert list(topic_stats(broker.http, name)["channels"]) == ["c"]
 
 
-def wait_until(reached, seconds_max=30.0):
+def wait_until(reached, seconds_max=50.0):
     """Asks again and again; each question is a round trip, so this does not spin."""
     end = time.monotonic() + seconds_max
     while not reached():

@@ -19,7 +19,7 @@ from support.wire import Client
 
 CONFIG = FOLDER / "logrotate" / "nsqfast"
 LOGROTATE = shutil.which("logrotate", path="/usr/sbin:/usr/bin:/sbin:/bin")
-SECONDS_MAX = 20
+SECONDS_MAX = 50
 pytestmark = pytest.mark.skipif(LOGROTATE is None, reason="it is missing: apt install logrotate")
 
 

@@ -99,7 +99,7 @@ def publish(server, kind, body):
         return (1 + (kind == "MPUB")) * (client.read_frame().data == b"OK")
 
 
-def wait_for_ping(server, status, seconds_max=10.0):
+def wait_for_ping(server, status, seconds_max=50.0):
     end = time.monotonic() + seconds_max
     while (answer := get(server.http, "/ping")).status != status:
         assert time.monotonic() < end, answer

@@ -69,7 +69,7 @@ def serve(talk, limits=LONG):
             return reader, writer
 
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(50):
                 await talk(echo, connect)
         finally:
             for writer in writers:

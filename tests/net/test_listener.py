@@ -7,7 +7,7 @@ from nsqfast.net.descriptor_reserve import DescriptorReserve
 from nsqfast.net.listener import BATCH_COUNT, Listener
 
 COUNT = 3 * BATCH_COUNT + 3
-SECONDS_MAX = 10
+SECONDS_MAX = 50
 
 
 class CountingReserve(DescriptorReserve):

@@ -33,7 +33,7 @@ def rules(admin):
     return sorted(problem["rule"] for problem in problems(admin))
 
 
-def wait_for(admin, *expected, seconds_max=15.0):
+def wait_for(admin, *expected, seconds_max=50.0):
     """Until these rules are reported and no others; then the first of them."""
     wait_until(lambda: rules(admin) == sorted(expected), f"problems {expected}", seconds_max)
     return next(iter(problems(admin)), None)

@@ -10,7 +10,7 @@ from nsqfast.nsqadmin.upstream import connection, pool
 from nsqfast.nsqadmin.upstream.client import Upstream
 from nsqfast.nsqadmin.upstream.errors import UpstreamError
 
-SECONDS_MAX = 20.0
+SECONDS_MAX = 50.0
 SOON_NS = 300_000_000
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n"

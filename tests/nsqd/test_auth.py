@@ -24,7 +24,7 @@ from support.server import ROOT, start_nsqd
 from support.web import get, post, request, stats, topic_stats
 from support.wire import Client, encode_command
 
-SECONDS_MAX = 30
+SECONDS_MAX = 50
 
 
 @pytest.fixture(scope="module")

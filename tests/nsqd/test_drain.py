@@ -15,7 +15,7 @@ from support.server import go_program, start_nsqd, start_nsqlookupd
 from support.web import get, post, request, stats, topic_stats
 from support.wire import Client, encode_messages
 
-SECONDS_MAX = 20
+SECONDS_MAX = 50
 
 
 @pytest.fixture

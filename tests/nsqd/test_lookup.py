@@ -17,7 +17,7 @@ from support.server import start_nsqd
 from support.web import get, post, request, topic_stats
 from support.wire import Client
 
-SECONDS_MAX = 20
+SECONDS_MAX = 50
 
 
 @pytest.fixture

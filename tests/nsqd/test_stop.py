@@ -9,7 +9,7 @@ from nsqfast.nsqd.options import Options
 from nsqfast.nsqd.server import Server
 from support.certificates import Certificates
 
-SECONDS_MAX = 10
+SECONDS_MAX = 50
 PING = b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n"
 
 

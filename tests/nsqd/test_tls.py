@@ -16,7 +16,7 @@ from support.server import program, start_nsqd
 from support.web import request, topic_stats
 from support.wire import Client
 
-SECONDS_MAX = 30
+SECONDS_MAX = 50
 
 
 @pytest.fixture

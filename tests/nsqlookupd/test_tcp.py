@@ -42,7 +42,7 @@ def serve(talk, **limits):
             return reader, writer
 
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(50):
                 await talk(desk, connections, connect)
         finally:
             for writer in writers:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from support.server import Address
 
-SECONDS_MAX = 15.0
+SECONDS_MAX = 50.0
 BOTH = ("nsqfast", "go")
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from nsqfast.nsqadmin.live.problems import Problem
     from support.web import Answer
 
-START_SECONDS_MAX = 20.0
+START_SECONDS_MAX = 50.0
 
 
 class StillPoller:

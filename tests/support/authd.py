@@ -13,7 +13,7 @@ from support.strict_http import StrictHTTPServer
 if TYPE_CHECKING:
     import ssl
 
-SECONDS_MAX = 20.0
+SECONDS_MAX = 50.0
 
 
 class Question(NamedTuple):

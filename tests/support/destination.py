@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
 
-SECONDS_MAX = 30
+SECONDS_MAX = 50
 
 
 class Request(NamedTuple):

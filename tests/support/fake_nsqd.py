@@ -168,7 +168,7 @@ class FakeNsqd:
             assert self.connections or self._script is None, "nobody connected"
 
 
-def eventually(wanted: Callable[[], bool], seconds_max: float = 10.0) -> None:
+def eventually(wanted: Callable[[], bool], seconds_max: float = 50.0) -> None:
     """The same for tests without an event loop."""
     deadline = time.monotonic() + seconds_max
     while not wanted():
@@ -176,7 +176,7 @@ def eventually(wanted: Callable[[], bool], seconds_max: float = 10.0) -> None:
         time.sleep(0.002)
 
 
-async def until(wanted: Callable[[], bool], seconds_max: float = 10.0) -> None:
+async def until(wanted: Callable[[], bool], seconds_max: float = 50.0) -> None:
     """Return once it is so; for what another process does and nothing announces."""
     async with asyncio.timeout(seconds_max):
         while not wanted():

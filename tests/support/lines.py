@@ -23,7 +23,7 @@ def only_complaint(server: Server) -> str:
     return found[0]
 
 
-def wait_for_ping(server: Server, status: int, seconds_max: float = 10.0) -> str:
+def wait_for_ping(server: Server, status: int, seconds_max: float = 50.0) -> str:
     """What /ping says once it has that status."""
     end = time.monotonic() + seconds_max
     while (answer := get(server.http, "/ping")).status != status:

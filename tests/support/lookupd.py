@@ -18,7 +18,7 @@ from support.strict_http import StrictHTTPServer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SECONDS_MAX = 20
+SECONDS_MAX = 50
 OK = b"OK"
 
 

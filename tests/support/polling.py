@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from nsqfast.nsqadmin.live.model import Cluster
 
-SECONDS_MAX = 20.0
+SECONDS_MAX = 50.0
 INTERVAL_NS = 100_000_000
 
 

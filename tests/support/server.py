@@ -27,8 +27,8 @@ Address = tuple[str, int]
 ROOT = Path(__file__).resolve().parents[2]
 LISTENING = re.compile(r"(TCP|HTTP|HTTPS|HTTP-ADMIN): listening on (\S+):(\d+)$")
 NO_GO = "no NSQ programs written in Go: run `make go-nsq`, or set NSQ_GO_BIN to their folder"
-START_SECONDS_MAX = 20.0
-STOP_SECONDS_MAX = 20.0
+START_SECONDS_MAX = 50.0
+STOP_SECONDS_MAX = 50.0
 LOG_LINES_MAX = 100_000
 
 

@@ -55,9 +55,6 @@ SUITES: dict[str, tuple[str, ...]] = {
     "others": ("tests",),
     "fuzz": ("tests/fuzz",),
 }
-# Behind all others, with nothing beside them: they look at the clock, and bear no loaded machine.
-ALONE: tuple[str, ...] = ()
-
 # A failure here is the product's until it is explained: no second look.
 GUARDS = (
     "tests/compat",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from support.destination import Caller, Request
     from support.server import Server
 
-SECONDS_MAX = 30
+SECONDS_MAX = 50
 
 
 def address(broker: Server) -> str:

@@ -19,7 +19,7 @@ from support.server import ROOT, go_program
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-SECONDS_MAX = 40
+SECONDS_MAX = 50
 
 
 def tool_command(name: str, implementation: str, *flags: object) -> list[str]:

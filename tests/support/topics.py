@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from support.server import Server
     from support.tools import Tool
 
-SECONDS_MAX = 20
+SECONDS_MAX = 50
 
 
 def await_published(broker: Server, topic: str, count: int, tool: Tool) -> None:

@@ -17,7 +17,7 @@ from support.web import post, topic_stats
 pytest.importorskip("pyarrow", reason="pyarrow is missing: pip install 'nsqfast[arrow]'")
 
 TEXT = (ROOT / "docs" / "BACKUP.md").read_text(encoding="utf-8")
-SECONDS_MAX = 40
+SECONDS_MAX = 50
 MESSAGES = [b"order %06d" % number for number in range(5_000)]
 LISTENING = re.compile(rb"(TCP|HTTP): listening on \S+:(\d+)\n")
 

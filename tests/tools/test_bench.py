@@ -26,7 +26,7 @@ from support.web import post, topic_stats
 from support.wire import Client
 
 COMMAND = [sys.executable, "-m", "nsqfast.tools.bench.main"]
-SECONDS_MAX = 30
+SECONDS_MAX = 50
 
 
 @pytest.fixture

@@ -277,7 +277,7 @@ def test_heartbeats_are_answered_while_nobody_reads(topic):
 
     async def play():
         nonlocal process
-        async with asyncio.timeout(20), FakeNsqd(script) as nsqd:
+        async with asyncio.timeout(50), FakeNsqd(script) as nsqd:
             words = [f"--nsqd-tcp-address={nsqd.address}", f"--topic={topic}"]
             process = subprocess.Popen(  # noqa: ASYNC220 - it only starts
                 tool_command("nsq_tail", "nsqfast", *words),

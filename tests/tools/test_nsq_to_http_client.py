@@ -15,7 +15,7 @@ from nsqfast.tools.nsq_to_http.target import Head, parse_target
 from support.destination import Destination, answer
 from support.fake_nsqd import until
 
-SECONDS_MAX = 20
+SECONDS_MAX = 50
 HEADERS = {"User-Agent": "test"}
 OK = answer(200)
 

@@ -281,7 +281,7 @@ def deliver(mode, places, count=1, stop_after_s=None):
         found = []
         for number in range(count):
             try:
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(50):
                     await every.deliver(b"%d" % number, 0)
             except (UndeliveredError, StoppedError) as error:
                 found.append(error)

@@ -22,7 +22,7 @@ MEBIBYTE = 1 << 20
 ON_DISK = ("--mem-queue-size=0", "--sync-every=1")
 COUNT = 6000
 SLOWLY = "--max-in-flight=10"  # so that a kill comes in the middle
-SECONDS_MAX = 25  # a disk may be slow, and Go's nsqd syncs each message by itself
+SECONDS_MAX = 50  # a disk may be slow, and Go's nsqd syncs each message by itself
 
 
 def start(source, topic, destinations, *flags, channel=CHANNEL):

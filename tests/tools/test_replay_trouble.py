@@ -27,7 +27,7 @@ pytestmark = pytest.mark.soak
 NSQD_FLAGS = ("--mem-queue-size=1000000", "--max-msg-size=5000", "--max-body-size=20000")
 BODIES = [b"%d " % i + b"x" * (i % 150) for i in range(2000)]
 BATCH_BYTES = 3000
-SECONDS_MAX = 20
+SECONDS_MAX = 50
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from nsqfast.tools.shared import discovery
 from nsqfast.tools.shared.discovery import AnswerError, HttpClient
 from support.fake_stats import FakeStats
 
-SECONDS_MAX = 20
+SECONDS_MAX = 50
 
 
 def ask(address):

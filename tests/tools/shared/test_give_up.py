@@ -8,7 +8,7 @@ from nsqfast.client import Config, Consumer, Producer
 from nsqfast.tools.shared.give_up import GiveUp
 from support.web import topic_stats
 
-SECONDS_MAX = 20
+SECONDS_MAX = 50
 CONFIG = Config(max_attempts=1, default_requeue_delay_s=0)
 
 

@@ -10,7 +10,7 @@ from nsqfast.tools.shared import output as output_module
 from nsqfast.tools.shared.output import Output
 from nsqfast.tools.shared.program import OutputClosedError, ToolError
 
-SECONDS_MAX = 10
+SECONDS_MAX = 50
 
 
 class Pipe:
