@@ -192,7 +192,7 @@ def test_a_stop_that_comes_early(run, topic, when):
                 consumer.request_stop()
             elif when == "before run":
                 asyncio.get_running_loop().call_soon(consumer.request_stop)
-            async with asyncio.timeout(50):
+            async with asyncio.timeout(20):
                 await running
 
     run(main())

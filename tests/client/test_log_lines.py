@@ -91,7 +91,7 @@ def test_a_hung_nsqd_holds_up_nobody(run, address, topic, hung_at):
 
         async with FakeNsqd(script) as fake, Producer([fake.address, address]) as producer:
             await until(lambda: producer.stats().connections[address])
-            async with asyncio.timeout(50):
+            async with asyncio.timeout(20):
                 async with Consumer(topic, "c", nsqd=[fake.address, address]) as consumer:
                     assert consumer.stats().connections[address].is_connected
                     async with Producer(address) as healthy:

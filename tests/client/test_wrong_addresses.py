@@ -85,7 +85,7 @@ def wrong_peer(run, make):
 
     async def main():
         with pytest.raises(WrongPeerError) as wrong:
-            async with asyncio.timeout(50), make():
+            async with asyncio.timeout(20), make():
                 pass
         return str(wrong.value)
 
