@@ -191,6 +191,10 @@ def test_search_sort_and_pages_go_over_all_topics(many):
     _, _, answer = live(many, "/topics?q=-011&sort=-depth")
     assert {key[:9] for key in keys(answer, "topics")} == {"topic-011"}
     assert answer["texts"]["topics.total"] == "100 of 1,250"
+    for query, sort, link in (("depth", "ascending", "-depth"), ("-depth", "descending", "depth")):
+        html = many.page(f"/topics?sort={query}")
+        sorts = [e.attributes["aria-sort"] for e in html.elements if "aria-sort" in e.attributes]
+        assert (html.links["Depth"], sorts.count(sort)) == (f"?sort={link}", 1)
 
 
 @pytest.mark.parametrize("column", SORTS)

@@ -183,10 +183,3 @@ async def test_a_large_cluster_is_judged_while_others_run_and_the_newest_tick_is
     assert ticks == {0, 1, 3}
     assert problems.total == 5000
     await problems.stop()
-
-
-@on_loop
-async def test_a_small_cluster_is_judged_at_once():
-    problems = Problems(parse(["--problem-no-consumers=0s"]))
-    problems.take(crowd(1, count=3))
-    assert (problems.tick, problems.total) == (1, 3)
