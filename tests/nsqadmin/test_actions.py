@@ -85,7 +85,7 @@ def test_effect_counts_what_each_node_has_now(cluster, admin, name):
     effect = admin.effect("empty", name, "billing")
     counted = {node["node"]: node["messages"] for node in effect["nodes"]}
     assert counted == {node_of(cluster, 0): 7, node_of(cluster, 1): 0, node_of(cluster, 2): 5}
-    assert effect["confirm"] == f"{name}/billing"
+    assert (effect["confirm"], effect["button"]) == (f"{name}/billing", "Empty billing")
     assert any(line.startswith("Not touched: other channels") for line in effect["lines"])
     status, by_get = admin.ask("GET", f"/ui/effect?action=delete&topic={name}")
     assert status == 200
@@ -190,6 +190,7 @@ def test_what_is_not_there_is_404(admin):
     assert (status, said["message"]) == (404, "No node has the topic no-such-topic.")
     status, _ = admin.ask("POST", "/ui/effect", {"action": "pause", "topic": "no-such-topic"})
     assert status == 404
+    assert admin.ask("GET", "/ui/effect?action=explode&topic=t")[0] == 400
 
 
 @pytest.mark.parametrize(
@@ -305,6 +306,7 @@ def test_all_matching_hits_exactly_those_and_a_changed_set_asks_again(cluster, a
     assert status == 202
     job = admin.end_of(job)
     assert (job["outcome"], job["done"], job["can_undo"]) == ("ok", 5, True)
+    assert [item["results"] for item in job["items"]] == [[]] * 5  # of a set, what failed
     found = {t["topic_name"]: t["paused"] for n in cluster.nsqds for t in stats(n.http)["topics"]}
     assert {topic for topic, is_paused in found.items() if is_paused} == {
         item["topic"] for item in said["effect"]["items"]
