@@ -3,11 +3,13 @@
 import asyncio
 import base64
 import json
+from types import SimpleNamespace
 
 import pytest
 from aiohttp import web
 
 from nsqfast.nsqadmin.actions.jobs import KEPT_MAX, Job, Jobs
+from nsqfast.nsqadmin.actions.matching import bulk_effect, holdings_of
 from nsqfast.nsqadmin.actions.order import Action, Item
 from nsqfast.nsqadmin.actions.targets import Holding, Target, count
 from nsqfast.nsqadmin.live.history import History
@@ -67,7 +69,7 @@ def test_effect_counts_what_each_node_has_now(cluster, admin, name):
     effect = admin.effect("empty", name, "billing")
     counted = {node["node"]: node["messages"] for node in effect["nodes"]}
     assert counted == {node_of(cluster, 0): 7, node_of(cluster, 1): 0, node_of(cluster, 2): 5}
-    assert effect["confirm"] == f"{name}/billing"
+    assert (effect["confirm"], effect["button"]) == (f"{name}/billing", "Empty billing")
     assert any(line.startswith("Not touched: other channels") for line in effect["lines"])
     status, by_get = admin.ask("GET", f"/ui/effect?action=delete&topic={name}")
     assert status == 200
@@ -120,8 +122,10 @@ def test_undo_takes_back_what_the_pause_did_and_no_more(cluster, admin, audit_fi
     status, job = admin.act("pause", name, "c")
     assert (status, job["can_undo"]) == (200, True)
     assert paused(cluster, name, "c") == [True, True, True]
+    publish(cluster, name, 3, 0, 0, channels=["c"])
     status, undone = admin.ask("POST", f"/ui/actions/{job['id']}/undo", {})
     assert (status, undone["outcome"]) == (200, "ok")
+    assert entries(audit_file, "unpause_channel", name)[0]["effect"]["messages"] == 3
     assert paused(cluster, name, "c") == [False, True, False]
     assert admin.ask("POST", f"/ui/actions/{job['id']}/retry", {})[0] == 409
     _, empty = admin.act("empty", name, "c", confirm=f"{name}/c")
@@ -144,6 +148,7 @@ def test_nobody_is_told_who_is_not_of_the_cluster_and_nothing_that_is_not_there(
     assert (status, said["message"]) == (404, "No node has the topic no-such-topic.")
     status, _ = admin.ask("POST", "/ui/effect", {"action": "pause", "topic": "no-such-topic"})
     assert status == 404
+    assert admin.ask("GET", "/ui/effect?action=explode&topic=t")[0] == 400
 
 
 @pytest.mark.parametrize(
@@ -159,6 +164,7 @@ def test_nobody_is_told_who_is_not_of_the_cluster_and_nothing_that_is_not_there(
         {"action": "pause", "view": "/nowhere", "table": "topics"},
         {"action": "pause", "view": "/topics", "table": "nothing"},
         {"action": "pause", "items": []},
+        {"action": "pause", "items": [{"topic": "t"}], "nodes": ["127.0.0.1:1"]},
         {"action": "pause", "topic": "t", "id": "x"},
         {"action": "create", "topic": "<b>"},
         {"action": "create", "topic": "t", "channel": "a b"},
@@ -205,6 +211,9 @@ def test_create_at_nsqlookupd_alone_and_on_nodes(cluster, admin, audit_file, nam
     assert [f"{name}2" in topics for topics in topics_of(cluster)] == [True, False, True]
     (entry,) = wait_for_entries(audit_file, "create_channel", name)
     assert {result["node"] for result in entry["results"]} == {*nodes, *lookupds}
+    admin.wait_for_nodes(name, 2)
+    offered = admin.effect("create", name, "d")["nodes"]
+    assert {node["node"] for node in offered if node["is_chosen"]} == set(nodes)
 
 
 def test_an_inactive_topic_is_deleted_at_nsqlookupd(cluster, admin, name):
@@ -218,6 +227,23 @@ def test_an_inactive_topic_is_deleted_at_nsqlookupd(cluster, admin, name):
     status, job = admin.act("delete", name, confirm=name)
     assert (status, job["outcome"]) == (200, "ok")
     assert not any(name in topics(one.http) for one in cluster.lookupds)
+
+
+def test_what_one_nsqlookupd_never_had_is_deleted_at_the_other(cluster, admin, name):
+    told(cluster.lookupds[0], f"/channel/create?topic={name}&channel=c")
+    order = {"action": "delete", "topic": name, "channel": "c"}
+    wait_until(lambda: admin.ask("POST", "/ui/effect", order)[0] == 200, "it is known")
+    status, job = admin.act("delete", name, "c", confirm=f"{name}/c")
+    assert (status, job["outcome"]) == (200, "ok")
+    assert {result["text"] for result in job["items"][0]["results"]} == {"", "was not there"}
+
+
+def test_delete_on_one_node_leaves_the_others_and_nsqlookupd_alone(cluster, admin, name):
+    cluster.make(name)
+    nodes = [node_of(cluster, 1)]
+    status, job = admin.act("delete", name, confirm=name, nodes=nodes, tell_lookupds=False)
+    assert (status, list(results(job))) == (200, nodes)
+    assert [name in topics for topics in topics_of(cluster)] == [True, False, True]
 
 
 def test_tombstone_hides_and_deletes_the_topic_on_one_node_only(cluster, admin, audit_file, name):
@@ -258,6 +284,7 @@ def test_all_matching_hits_exactly_those_and_a_changed_set_asks_again(cluster, a
     assert status == 202
     job = admin.end_of(job)
     assert (job["outcome"], job["done"], job["can_undo"]) == ("ok", 5, True)
+    assert [item["results"] for item in job["items"]] == [[]] * 5  # of a set, what failed
     found = {t["topic_name"]: t["paused"] for n in cluster.nsqds for t in stats(n.http)["topics"]}
     assert {topic for topic, is_paused in found.items() if is_paused} == {
         item["topic"] for item in said["effect"]["items"]
@@ -336,12 +363,30 @@ def test_what_nsqd_says_of_a_topic_and_of_its_channel(channel, is_whole, found):
     assert tuple(getattr(holding, name) for name in names) == found
 
 
+@pytest.mark.parametrize(
+    ("channel", "is_whole", "messages", "clients"),
+    [("", False, 15, 10), ("", True, 30, 10), ("c", False, 15, 5)],
+)
+def test_what_the_poller_knows_of_an_item_of_a_set(channel, is_whole, messages, clients):
+    counts = SimpleNamespace(memory_depth=1, backend_depth=2, in_flight_count=4, deferred_count=8)
+    counts.client_count = 5
+    parts = [SimpleNamespace(node="n", counts=counts, paused=False)]
+    topic = SimpleNamespace(parts=parts, channels={"c": SimpleNamespace(parts=parts)})
+    node = SimpleNamespace(hostname="h", error="gone")
+    item, cluster = Item("t", channel), SimpleNamespace(topics={"t": topic}, nodes={"n": node})
+    target = Target(item, holdings_of(cluster, item, is_whole=is_whole))
+    effect = asyncio.run(bulk_effect(Action.PAUSE, [target], "id"))
+    assert effect.title == f"Pause 1 {item.kind}"
+    assert effect.nodes_down == ["n"]
+    assert [(row.messages, row.clients) for row in effect.items] == [(messages, clients)]
+
+
 def test_some_jobs_are_kept_and_each_has_the_outcome_of_its_results():
     outcomes = []
 
     async def begin():
         job = Job("x", Action.PAUSE, [])
-        for ok in (True, len(outcomes) % 2 == 0):
+        for ok in ((True, True), (True, False), (False, False))[len(outcomes) % 3]:
             job.add(Target(Item("t"), []), [Result("n", ok=ok)])
         outcomes.append(job.outcome)
         job.ended.set()
@@ -351,12 +396,12 @@ def test_some_jobs_are_kept_and_each_has_the_outcome_of_its_results():
         jobs = Jobs(None)
         for number in range(KEPT_MAX + 5):
             await jobs.once("ana", str(number), begin)
-        assert jobs.get("ana", str(KEPT_MAX)).outcome == "ok"
+        assert not jobs.get("ana", str(KEPT_MAX)).is_running
         with pytest.raises(web.HTTPNotFound):
             jobs.get("ana", "0")
 
     asyncio.run(live())
-    assert outcomes[:2] == ["ok", "partial"]
+    assert outcomes[:3] == ["ok", "partial", "failed"]
 
 
 def test_publish_goes_to_the_chosen_node(cluster, admin, audit_file, name):
