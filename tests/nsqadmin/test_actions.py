@@ -125,7 +125,7 @@ def test_undo_takes_back_what_the_pause_did_and_no_more(cluster, admin, audit_fi
     publish(cluster, name, 3, 0, 0, channels=["c"])
     status, undone = admin.ask("POST", f"/ui/actions/{job['id']}/undo", {})
     assert (status, undone["outcome"]) == (200, "ok")
-    assert entries(audit_file, "unpause_channel", name)[0]["effect"]["messages"] == 3
+    assert wait_for_entries(audit_file, "unpause_channel", name)[0]["effect"]["messages"] == 3
     assert paused(cluster, name, "c") == [False, True, False]
     assert admin.ask("POST", f"/ui/actions/{job['id']}/retry", {})[0] == 409
     _, empty = admin.act("empty", name, "c", confirm=f"{name}/c")
