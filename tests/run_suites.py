@@ -293,6 +293,8 @@ def run_suites(arguments):
     runner.look_again()
     for one in runner.unsteady:
         print(f"unsteady: {one} (seed {SEED})")
+    if runner.status == FAILED:
+        print(f"NSQFAST_SEED={SEED} repeats its seeds")
     if runner.status != NO_TESTS:
         print(f"{runner.sum_up()} in {time.monotonic() - began_s:.2f}s")
     return INTERRUPTED if runner.is_interrupted else runner.status

@@ -57,13 +57,14 @@ class Table:
         """Read from that row on."""
         try:
             file = self._pa.parquet.ParquetFile(self._path)
+            names = file.schema_arrow.names
         except self._errors as error:
             self._tell("its footer", f"damaged Parquet, nothing of it was read ({error})")
             return
         with file:
-            if not self._has_body(file.schema_arrow.names):
+            if not self._has_body(names):
                 return
-            columns = [name for name in self._columns if name in file.schema_arrow.names]
+            columns = [name for name in self._columns if name in names]
             first = 0
             for group in range(file.num_row_groups):
                 rows = file.metadata.row_group(group).num_rows
@@ -98,8 +99,8 @@ class Table:
         pa = self._pa
         # Not memory-mapped: an unreadable disk would then end the process.
         with pa.OSFile(self._path) as source:
-            file, count, batch_of = self._open_arrow(source)
-            if file is None or not self._has_body(file.schema.names):
+            names, count, batch_of = self._open_arrow(source)
+            if names is None or not self._has_body(names):
                 return
             row = 0
             for number in range(count):
@@ -116,26 +117,30 @@ class Table:
                 row += len(batch)
                 self.read_share = min(1.0, source.tell() / max(1, source.size()))
 
-    def _open_arrow(self, source: Any) -> tuple[Any, int, Callable[[int], Any]]:
-        """The file, its largest number of batches, and a function that returns the batch of a number, or None."""
+    def _open_arrow(self, source: Any) -> tuple[list[str] | None, int, Callable[[int], Any]]:
+        """The columns, the largest number of batches, and a function that returns the batch of a number, or None."""
         if source.read(len(MAGIC)) != MAGIC:
             return self._open_stream(source, 0)
         try:
             file = self._pa.ipc.open_file(source)
+            names = file.schema.names  # what is no UTF-8 raises here
         except self._errors as error:
             self._tell("its footer", f"damaged Arrow file, read up to the damage ({error})")
             return self._open_stream(source, STREAM_OFFSET)
-        return file, file.num_record_batches, file.get_batch
+        return names, file.num_record_batches, file.get_batch
 
-    def _open_stream(self, source: Any, offset: int) -> tuple[Any, int, Callable[[int], Any]]:
+    def _open_stream(
+        self, source: Any, offset: int
+    ) -> tuple[list[str] | None, int, Callable[[int], Any]]:
         """Like `_open_arrow` for a stream, whose batches come one after the other."""
         source.seek(offset)
         try:
             stream = self._pa.ipc.open_stream(source)
+            names = stream.schema.names
         except self._errors as error:
             self._tell("its schema", f"damaged Arrow data, nothing of it was read ({error})")
             return None, 0, lambda _: None
-        return stream, BATCHES_MAX, lambda _: next(stream, None)
+        return names, BATCHES_MAX, lambda _: next(stream, None)
 
     def _has_body(self, names: list[str]) -> bool:
         if "body" in names:

@@ -315,6 +315,29 @@ def test_random_damage_to_a_table_never_raises(table, seed):
         assert reading.damages
 
 
+@pytest.mark.parametrize(
+    ("write", "is_hit", "count", "is_said"),
+    [
+        (write_parquet, lambda _: True, 0, True),
+        (write_arrow, lambda number: number == 0, 3, False),  # the footer says it again
+        (write_arrow, lambda number: number > 0, 3, True),  # what is before the footer is as good
+        (write_arrow, lambda _: True, 0, True),
+    ],
+    ids=["parquet", "arrow's head", "arrow's footer", "arrow"],
+)
+def test_a_damaged_name_of_a_column_is_damage(tmp_path, write, is_hit, count, is_said):
+    path = tmp_path / "a"
+    write(path, [b"1", b"2", b"3"])
+    before, *others = path.read_bytes().split(b"timestamp_ns")
+    assert others
+    names = [
+        b"timestamp_n" + (b"\xf3" if is_hit(number) else b"s") for number in range(len(others))
+    ]
+    path.write_bytes(before + b"".join(map(bytes.__add__, names, others)))
+    reading = Reading(path)
+    assert (len(reading.bodies), bool(reading.damages)) == (count, is_said)
+
+
 def test_without_pyarrow_one_line_says_what_to_install(tmp_path, monkeypatch):
     path = tmp_path / "a.parquet"
     write_parquet(path, [b"a"])
