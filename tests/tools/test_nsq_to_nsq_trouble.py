@@ -270,6 +270,7 @@ def test_a_message_that_is_too_big(implementation, tmp_path, topic):
         publish(address_of(source), topic, *healthy[:100], big, *healthy[100:200], big)
         with start(source, topic, [address_of(destination)]) as running:
             eventually(lambda: held(source, topic)["deferred_count"] == 2)
+            eventually(lambda: b"connected again" in running.err)
             lost_count = running.err.count(b"lost")
             publish(address_of(source), topic, *healthy[200:], big)
             eventually(lambda: held(source, topic)["deferred_count"] == 3)
