@@ -75,7 +75,7 @@ class Ended:
     def report(self):
         """One line, below all that is wrong."""
         said = say_counts(self.counts) or f"ended with {self.status}"
-        line = f"{self.name:12}{said} in {self.seconds:.0f}s"
+        line = f"{self.name:15}{said} in {self.seconds:.0f}s"
         return line if self.is_well else f"{self.trouble}\n{line}"
 
     @property

@@ -11,6 +11,10 @@ ROOT = Path(__file__).resolve().parents[2]
 # to the suite that names it most closely; what none of them names is `others`.
 SUITES: dict[str, tuple[str, ...]] = {
     "spark": ("tests/spark",),  # one JVM for all of them
+    # They start programs with a JVM of their own.
+    "spark_programs": tuple(
+        f"tests/spark/test_{name}.py" for name in ("documents", "jobs_ingest_nsq", "kills")
+    ),
     "client": ("tests/client",),
     # A browser's driver runs an event loop for as long as its process lives, so no other test of asyncio can.
     "pages": ("tests/admin_ui",),
