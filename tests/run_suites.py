@@ -75,7 +75,7 @@ class Ended:
     def report(self):
         """One line, below all that is wrong."""
         said = say_counts(self.counts) or f"ended with {self.status}"
-        line = f"{self.name:15}{said} in {self.seconds:.0f}s"
+        line = f"{self.name:<17} {said} in {self.seconds:.0f}s"
         return line if self.is_well else f"{self.trouble}\n{line}"
 
     @property
@@ -120,8 +120,8 @@ class Runner:
 
     def run_pytest(self, name, arguments):
         """Run one pytest to its end."""
-        self.logs.mkdir(parents=True, exist_ok=True)
         log, cache = self.logs / f"{name}.log", self.logs / f"cache-{name}"
+        log.parent.mkdir(parents=True, exist_ok=True)
         began_s = time.monotonic()
         with log.open("wb") as out:
             # A session of its own: Ctrl-C reaches it once, from here.
@@ -266,6 +266,11 @@ def is_benchmark(argument):
     return argument.partition("/")[0] == "benchmarks"
 
 
+def list_folders(parent):
+    """Those with benchmarks in them."""
+    return sorted({str(path.parent.relative_to(ROOT)) for path in parent.rglob("bench_*.py")})
+
+
 def name_missing(arguments):
     """What looks like a place of tests and is none."""
     places = [one for one in arguments if one.startswith(("tests/", "benchmarks/"))]
@@ -285,8 +290,11 @@ def run_suites(arguments):
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: runner.interrupt())
     began_s = time.monotonic()
-    if any(is_benchmark(one) for one in arguments):
-        runner.run_beside({"benchmarks": ["--smoke", "--benchmark-disable"]}, 1)
+    if benchmarks := [one for one in arguments if is_benchmark(one)]:
+        runner.arguments = [one for one in arguments if one not in benchmarks]
+        places = list_folders(ROOT / "benchmarks") if benchmarks == ["benchmarks"] else benchmarks
+        suites = {place: [place, "--smoke", "--benchmark-disable"] for place in places}
+        runner.run_beside(suites, count_processes())
     else:
         files, runner.arguments = choose_files(arguments)
         runner.run_beside(divide(files), count_processes())
