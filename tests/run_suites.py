@@ -291,10 +291,10 @@ def run_suites(arguments):
         signal.signal(number, lambda *_: runner.interrupt())
     began_s = time.monotonic()
     if benchmarks := [one for one in arguments if is_benchmark(one)]:
-        runner.arguments = [one for one in arguments if one not in benchmarks]
+        others = [one for one in arguments if one not in benchmarks]
+        runner.arguments = [*others, "--smoke", "--benchmark-disable"]  # of the second look, too
         places = list_folders(ROOT / "benchmarks") if benchmarks == ["benchmarks"] else benchmarks
-        suites = {place: [place, "--smoke", "--benchmark-disable"] for place in places}
-        runner.run_beside(suites, count_processes())
+        runner.run_beside({place: [place] for place in places}, count_processes())
     else:
         files, runner.arguments = choose_files(arguments)
         runner.run_beside(divide(files), count_processes())
