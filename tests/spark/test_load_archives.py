@@ -323,7 +323,6 @@ def test_a_killed_run_is_finished_by_the_next(load, tmp_path):
         f"--output={load.output}",
         "--batch-files=2",
         "--master=local[1]",
-        "--conf=spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     ]
     done = subprocess.run(
         [sys.executable, str(program), *words],
