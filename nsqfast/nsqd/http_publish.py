@@ -36,11 +36,11 @@ class Publisher:
         self._defer_ms_max = options.max_req_timeout_ns // 1_000_000
         self._line = asyncio.Lock()  # for requests that take more than a part of a turn
 
-    def shortcut(self) -> Shortcut | None:
+    def shortcut(self, asks_host: bool) -> Shortcut | None:
         """For publishes that need no handler; None on a broker whose answers wait for the disk."""
         if self._registry.settings.is_durable:
             return None
-        return Shortcut(self._registry, reply)
+        return Shortcut(self._registry, reply, asks_host)
 
     def pub(self, request: Request) -> Response | Awaitable[Response]:
         """Publish one message."""

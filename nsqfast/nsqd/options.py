@@ -97,6 +97,11 @@ class Options:
     http_admin_address: str = option(
         STRING, "", "serve /config, /debug, /drain, delete, empty and pause here (<addr>:<port> or <path>) and "
         "nowhere else; empty = on the HTTP and HTTPS addresses")
+    allowed_hosts: list[str] = option(
+        STRINGS, None, "name of this machine in HTTP requests: then no others are served, but localhost and addresses "
+        "(repeatable; on a loopback address this is always so)", flag="allowed-host")
+    http_drain: bool = option(
+        BOOL, False, "serve POST /drain without --http-admin-address, too")
 
     nsqlookupd_tcp_addresses: list[str] | None = option(
         STRINGS, None, "TCP <addr>:<port> of an nsqlookupd to register with (repeatable)",

@@ -19,6 +19,7 @@ from nsqfast._ext.core.histogram import Histogram
 from nsqfast._ext.server.connection import Connection
 from nsqfast.errors import OptionsError
 from nsqfast.net import addresses
+from nsqfast.net.browsers import BrowserRules
 from nsqfast.net.descriptor_reserve import DescriptorReserve
 from nsqfast.net.http_server import HttpProtocol
 from nsqfast.net.listener import Ceiling, Factory, Listener
@@ -217,7 +218,9 @@ class Server:
         is_admin = name == HTTP_ADMIN
         is_tls = name == "HTTPS" or (is_admin and self.options.tls_required == TLS_REQUIRED)
         is_for_all = is_admin or HTTP_ADMIN not in self._sockets
-        api = self._make_http_api(self, is_plain=not is_tls, serves_admin=is_for_all)
+        bound = addresses.bound_address(self._sockets[name])
+        browsers = BrowserRules(bound, self.options.allowed_hosts, log)
+        api = self._make_http_api(self, browsers, is_plain=not is_tls, serves_admin=is_for_all)
         clients: set[Any] = set()
         self._clients.append(clients)
         connections = clients

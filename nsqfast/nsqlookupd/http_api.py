@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from nsqfast._ext.server.http_shortcut import Shortcut
+from nsqfast.net.browsers import BrowserRules
 from nsqfast.net.http_message import JSON, Request, Response
 from nsqfast.net.http_reply import (
     VERSION_HEADER,
@@ -56,7 +57,8 @@ class HttpApi:
 
     shortcut: Shortcut | None = None
 
-    def __init__(self, lookupd: Lookupd) -> None:
+    def __init__(self, lookupd: Lookupd, browsers: BrowserRules) -> None:
+        self._browsers = browsers
         self._requests = lookupd.requests
         self._routes: Routes[Route] = Routes(log)
         metrics = MetricsPage(_load_metrics, lookupd)
@@ -73,6 +75,8 @@ class HttpApi:
         return 0
 
     def __call__(self, request: Request) -> Answer:
+        if (refusal := self._browsers.refuse(request)) is not None:
+            return refusal
         route = self._routes.router.find(request.method, request.path)
         if route is None:
             answer = self._routes.answer_stray(request)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from nsqfast.command_line import parse_options
 from nsqfast.logs import FORMAT, FORMAT_HELP, FORMATS, LEVEL, LEVEL_HELP, LEVELS, LOG_PREFIX_HELP
-from nsqfast.options import BOOL, DURATION, STRING, option
+from nsqfast.options import BOOL, DURATION, STRING, STRINGS, option
 from nsqfast.version import nsq_line, own_line
 
 PROGRAM = "nsqlookupd"
@@ -30,6 +30,9 @@ class Options:
     tcp_address: str = option(
         STRING, "0.0.0.0:4160", "listen for nsqd on this <addr>:<port> or <path>", group="Addresses")
     http_address: str = option(STRING, "0.0.0.0:4161", "listen for HTTP clients on this <addr>:<port> or <path>")
+    allowed_hosts: list[str] = option(
+        STRINGS, None, "name of this machine in HTTP requests: then no others are served, but localhost and addresses "
+        "(repeatable; on a loopback address this is always so)", flag="allowed-host")
     broadcast_address: str = option(STRING, socket.gethostname, "host name or address to tell nsqd")
 
     inactive_producer_timeout_ns: int = option(

@@ -12,6 +12,7 @@ import orjson
 
 from nsqfast.errors import OptionsError
 from nsqfast.net import addresses
+from nsqfast.net.browsers import BrowserRules
 from nsqfast.net.descriptor_reserve import DescriptorReserve
 from nsqfast.net.http_server import HttpProtocol
 from nsqfast.net.listener import Factory, Listener
@@ -68,7 +69,8 @@ class Server:
         peers, clients = self._peers, self._clients
         connect = partial(Connection, self.desk, peers)
         self._serve_on("TCP", connect, peers.__len__)
-        api = self._make_http_api(self)
+        browsers = BrowserRules(self._bound("HTTP"), self.options.allowed_hosts, log)
+        api = self._make_http_api(self, browsers)
         answer = partial(HttpProtocol, api, connections=clients, turns=self.desk.turns)
         self._serve_on("HTTP", answer, clients.__len__)
 

@@ -292,7 +292,7 @@ def test_brokers_without_a_shortcut(tmp_path, changed):
 def test_durable_broker_cannot_have_one(tmp_path):
     broker = HttpBroker(tmp_path / "one", has_shortcut=False, mem_queue_size=0, sync_every=1)
     with pytest.raises(ValueError, match="durable"):
-        Shortcut(broker.registry, reply)
+        Shortcut(broker.registry, reply, asks_host=False)
     broker.registry.close()
 
 

@@ -1,11 +1,13 @@
 """nsqd's HTTP side without sockets: a broker with or without the shortcut, and connections driven by hand."""
 
 import asyncio
+import logging
 import re
 from types import SimpleNamespace
 
 from nsqfast._ext.broker.registry import Registry
 
+from nsqfast.net.browsers import BrowserRules
 from nsqfast.net.http_server import HttpProtocol
 from nsqfast.nsqd.http_api import HttpApi
 from nsqfast.nsqd.options import Options
@@ -99,7 +101,8 @@ class HttpBroker:
         server.drain = NoDrain()
         server.persist_metadata = persist_nothing
         server.health = self.registry.health
-        self.api = HttpApi(server)
+        rules = BrowserRules("", (), logging.getLogger("nsqd"))
+        self.api = HttpApi(server, rules, is_plain=True, serves_admin=True)
         self.shortcut = self.api.shortcut if has_shortcut else None
         self.asked = []
 
