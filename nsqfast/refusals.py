@@ -2,4 +2,4 @@
 
 from collections import Counter
 
-REFUSED: Counter[str] = Counter()
+REFUSED = Counter(dict.fromkeys(("cross_site", "drain", "unknown_host"), 0))

@@ -157,7 +157,7 @@ def _routes(
     admin = Admin(broker)
     config = Config(options, broker.lookup.configure)
     peek = Peek(broker.registry)
-    drain = DrainPages(broker.drain)
+    drain = DrainPages(broker.drain, options.http_drain or bool(options.http_admin_address))
     operators = partial(Route, is_admin=True)
     routes: Routes[Route] = Routes(log)
     for method, pattern, route in (

@@ -459,7 +459,9 @@ def test_question_over_http(broker, authd, secret, topic):
 def test_one_question_for_many(broker, authd, secret, topic):
     """Requests with one secret wait for one answer, and stay in order."""
     gate = authd.answers[secret] = Gate(grant(permit()))
-    head = f"POST /pub?topic={topic} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {secret}\r\n"
+    head = (
+        f"POST /pub?topic={topic} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {secret}\r\n"
+    )
     head += "Content-Length: 4\r\n\r\n"
     bodies = [[b"%d %02d" % (client, number) for number in range(20)] for client in range(5)]
     clients = [
@@ -518,7 +520,7 @@ def test_over_https(authd, secret, tmp_path):
 def test_a_stop_while_questions_are_open(authd, tmp_path):
     gate = authd.answers["stop"] = Gate(grant(permit()))
     flags = [f"--auth-http-address={authd.address}", "--http-auth-required"]
-    head = b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer stop\r\n"
+    head = b"POST /pub?topic=t HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer stop\r\n"
     with start_nsqd("nsqfast", tmp_path, *flags) as server:
         peers = [Client(server.tcp), Client(server.http, head + b"Content-Length: 1\r\n\r\nx")]
         peers[0].command("AUTH", body=b"stop")

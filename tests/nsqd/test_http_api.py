@@ -10,7 +10,7 @@ from nsqfast.nsqd.stats_text import format_latency
 from support.server import Server, program, start_nsqd
 from support.web import get, post, request, stats, topic_stats
 
-HEADERS = "HTTP/1.1\r\nHost: x\r\n"
+HEADERS = "HTTP/1.1\r\nHost: localhost\r\n"
 
 
 @pytest.fixture(scope="module")

@@ -171,7 +171,7 @@ def test_a_command_in_pieces_leaves_nothing_counted(tmp_path):
 
 
 def test_http_bodies_do_not_outgrow_the_ceiling(tmp_path, connect):
-    head = b"POST /mpub?topic=t&binary=true HTTP/1.1\r\nHost: x\r\nContent-Length: 4000000\r\n\r\n"
+    head = b"POST /mpub?topic=t&binary=true HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4000000\r\n\r\n"
     with start(tmp_path) as server:
         clients = [connect(server.http, head) for _ in range(30)]
         send_to(clients, bytes(3_900_000))

@@ -152,8 +152,10 @@ def test_a_long_answer_leaves_in_the_pieces_that_it_was_made_in(broker, method):
         protocol, wire = broker.connect()
         sizes = []
         write, wire.write = wire.write, lambda data: (sizes.append(len(data)), write(data))
-        request = f"{method} /stats?format=json&include_mem=false HTTP/1.1\r\nHost: x\r\n\r\n"
-        protocol.data_received(request.encode() + b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n")
+        request = (
+            f"{method} /stats?format=json&include_mem=false HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        )
+        protocol.data_received(request.encode() + b"GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n")
         while not wire.written.endswith(b"OK"):
             await asyncio.sleep(0)
         head, _, rest = wire.written.partition(b"\r\n\r\n")
