@@ -360,9 +360,13 @@ cdef class Session(Consumer):
         self.sample_percent = identity.sample_rate
         self.timeout_ns = identity.msg_timeout_ns
         self.host.keep_time(identity.heartbeat_ns)
+        # Each of them once: a layer that another one replaced would stay in memory.
         identity.tls &= not self.host.tls
+        if self.deflate or self.snappy:
+            identity.deflate = identity.snappy = False
         self.respond(identity.answer(options))
-        self.deflate, self.snappy = identity.deflate, identity.snappy
+        self.deflate = self.deflate or identity.deflate
+        self.snappy = self.snappy or identity.snappy
         layers = upgrades(identity, self.registry.tls_context)
         self.host.charge_bytes(len(body) - self.identity_size + sum([each.size for each in layers]))
         self.identity_size = len(body)
