@@ -70,7 +70,7 @@ cdef class Connection(Host):
         self.next_heartbeat_ns = self.command_since_ns + self.heartbeat_ns
         self.session.begin()
         self.registry.add_client(self)
-        log.info("TCP: new client(%s)", self.remote_address)
+        self.say(logging.INFO, f"TCP: new client({self.remote_address})")
         self.rearm()
 
     def get_buffer(self, sizehint):
@@ -115,9 +115,7 @@ cdef class Connection(Host):
         self.leave()
         self.session = None     # it refers to this connection
         self.registry.remove_client(self)
-        if self.lines is not None and self.lines.left_out:
-            log.info("PROTOCOL(V2): [%s] %d lines left out", self.remote_address, self.lines.left_out)
-        log.info("PROTOCOL(V2): [%s] exiting ioloop", self.remote_address)
+        self.say(logging.INFO, f"PROTOCOL(V2): [{self.remote_address}] exiting ioloop", is_last=True)
         return 0
 
     def pause_writing(self):
@@ -348,7 +346,7 @@ cdef class Connection(Host):
         return self.mark_written()
 
     cdef int start_handshake(self) except -1:
-        log.info("PROTOCOL(V2): [%s] upgrading connection to TLS", self.remote_address)
+        self.say(logging.INFO, f"PROTOCOL(V2): [{self.remote_address}] upgrading connection to TLS")
         self.phase = PHASE_HANDSHAKE
         self.handshake_deadline_ns = monotonic_ns() + HANDSHAKE_TIMEOUT_NS
         return self.rearm()
@@ -385,17 +383,21 @@ cdef class Connection(Host):
 
     # -- the log -------------------------------------------------------------------------------------------------------
 
-    cdef str admit_line(self):
-        if self.lines is None:
-            self.lines = LogQuota()
-        return self.lines.admit()
+    cdef int say(self, int level, str line, bint is_last=False) except -1:
+        if log.isEnabledFor(level):
+            if self.lines is None:
+                self.lines = LogQuota(self.remote_host)
+            note = self.lines.admit(is_last)
+            if note is not None:
+                log.log(level, "%s%s", line, note)
+        return 0
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
     cdef int fail(self, object error) except -1:
         # While a disk refuses publishes, the health check reports that once a minute.
         is_refused = self.registry.syncer.health.is_failing and error.code.endswith("PUB_FAILED")
-        log.log(logging.INFO if is_refused else logging.ERROR, "[%s] - %s", self.remote_address, error)
+        self.say(logging.INFO if is_refused else logging.ERROR, f"[{self.remote_address}] - {error}")
         if self.phase >= PHASE_ENDING:
             return 0
         self.phase = PHASE_DRAINING
@@ -530,7 +532,7 @@ cdef class Connection(Host):
         return 0
 
     cdef int drop(self, str reason) except -1:
-        log.error("client(%s) - %s", self.remote_address, reason)
+        self.say(logging.ERROR, f"client({self.remote_address}) - {reason}")
         self.leave()
         self.abort()
         return 0

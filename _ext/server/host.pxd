@@ -46,7 +46,7 @@ cdef class Host(Client):
     cdef int answer_ok(self, uint64_t ticket, str command) except -1
     cdef int await_ticket(self, uint64_t ticket, str command) except -1
     cdef int refuse_oks(self, uint64_t count, str error) except -1
-    cdef str admit_line(self)
+    cdef int say(self, int level, str line, bint is_last=*) except -1
     cdef int fail(self, object error) except -1
     cdef int drain(self) except -1
     cdef int close(self) except -1

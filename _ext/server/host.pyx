@@ -46,9 +46,9 @@ cdef class Host(Client):
         """Replace the last `count` OKs by the error."""
         raise AssertionError("a Host without refuse_oks")
 
-    cdef str admit_line(self):
-        """Return a suffix for a log line that the peer can cause repeatedly; None = log nothing."""
-        raise AssertionError("a Host without admit_line")
+    cdef int say(self, int level, str line, bint is_last=False) except -1:
+        """Log a line that the peer has caused, unless it has caused too many."""
+        raise AssertionError("a Host without say")
 
     cdef int fail(self, object error) except -1:
         """Send a fatal error, then end the connection in order."""

@@ -18,8 +18,8 @@ from nsqfast._ext.broker.topic cimport Topic
 from nsqfast._ext.core.budget cimport Budget, begin_short_part, is_spent
 from nsqfast._ext.core.clock cimport free_clocks, monotonic_ns, stop_clocks
 from nsqfast._ext.core.limits cimport (
-    FIN_SIZE, FRAME_ERROR, FRAME_RESPONSE, IDENTITY_SIZE_FULL, IDENTITY_SIZE_MAX, INPUT_SIZE, LINE_SIZE_MAX,
-    MAGIC_SIZE, MESSAGE_ID_SIZE, STATE_CLOSING, STATE_INIT, STATE_SUBSCRIBED,
+    FIN_SIZE, FRAME_ERROR, FRAME_RESPONSE, IDENTITY_SHOWN_MAX, IDENTITY_SIZE_FULL, IDENTITY_SIZE_MAX, INPUT_SIZE,
+    LINE_SIZE_MAX, MAGIC_SIZE, MESSAGE_ID_SIZE, STATE_CLOSING, STATE_INIT, STATE_SUBSCRIBED,
 )
 from nsqfast._ext.core.memory cimport MEMORY_FULL, account
 from nsqfast._ext.core.message cimport Delivery, id_from_hex
@@ -37,7 +37,6 @@ from nsqfast.identify import identify as read_identity
 from nsqfast.names import is_valid_name, quote
 from nsqfast.streams import upgrades
 
-log = logging.getLogger("nsqd")
 
 assert <int> LINE_SIZE_MAX < <int> INPUT_SIZE, "a line fits into an input buffer of the least size"
 
@@ -145,7 +144,7 @@ cdef class Session(Consumer):
             return 0
         if outcome == PARSE_BROKEN:
             # NSQ closes without an error; shut() spares the peer the reset that Go causes.
-            log.error("client(%s) - command line too long", self.host.remote_address)
+            self.host.say(logging.ERROR, f"client({self.host.remote_address}) - command line too long")
             self.host.drain()
             return 0
         return self.run(data, size, &line)
@@ -155,7 +154,7 @@ cdef class Session(Consumer):
             return 0
         if memcmp(data, b"  V2", MAGIC_SIZE) != 0:
             raise ProtocolError("E_BAD_PROTOCOL")
-        log.info("CLIENT(%s): desired protocol magic '  V2'", self.host.remote_address)
+        self.host.say(logging.INFO, f"CLIENT({self.host.remote_address}): desired protocol magic '  V2'")
         self.host.greet()
         return MAGIC_SIZE
 
@@ -279,10 +278,8 @@ cdef class Session(Consumer):
         cdef int64_t delay_ns = <int64_t> (delay_ms * <uint64_t> MS)
         if 0 <= delay_ns <= limit_ns:
             return delay_ns
-        note = self.host.admit_line()
-        if note is not None:
-            log.info("PROTOCOL(V2): [%s] REQ timeout %d out of range 0-%d, setting to the nearest%s",
-                     self.host.remote_address, delay_ns, limit_ns, note)
+        self.host.say(logging.INFO, f"PROTOCOL(V2): [{self.host.remote_address}] REQ timeout {delay_ns} out of range "
+                                    f"0-{limit_ns}, setting to the nearest")
         return 0 if delay_ns < 0 else limit_ns
 
     cdef Py_ssize_t touch(self, Line *line) except -1:
@@ -310,9 +307,7 @@ cdef class Session(Consumer):
         reason = {NOT_IN_FLIGHT: b"ID not in flight", EXITING: b"exiting"}.get(outcome, b"client does not own message")
         name = command.encode()
         error = b"E_%s_FAILED %s %s failed %s" % (name, name, line.parameter[0][:MESSAGE_ID_SIZE], reason)
-        note = self.host.admit_line()
-        if note is not None:
-            log.error("[%s] - %s%s", self.host.remote_address, error.decode("utf-8", "backslashreplace"), note)
+        self.host.say(logging.ERROR, f"[{self.host.remote_address}] - {error.decode('utf-8', 'backslashreplace')}")
         write_frame(self.output, FRAME_ERROR, error, len(error))
         self.host.mark_written()
         return line.size
@@ -348,9 +343,8 @@ cdef class Session(Consumer):
         if account.level >= MEMORY_FULL and len(body) > IDENTITY_SIZE_FULL:
             raise ProtocolError("E_INVALID", "no memory left for a command of this size")
         identity = read_identity(body, options)
-        note = self.host.admit_line()
-        if note is not None:
-            log.info("[%s] IDENTIFY: %s%s", self.host.remote_address, body.decode("utf-8", "backslashreplace"), note)
+        shown = body[:IDENTITY_SHOWN_MAX].decode("utf-8", "backslashreplace")
+        self.host.say(logging.INFO, f"[{self.host.remote_address}] IDENTIFY: {shown}")
         self.client_id = identity.client_id
         self.hostname = identity.hostname
         self.user_agent = identity.user_agent

@@ -51,7 +51,7 @@ class HttpReceiver:
         self._handler = handler
         self._parser = httptools.HttpRequestParser(self)
         self._remote = ""
-        self._lines = LogQuota()
+        self._lines: LogQuota | None = None
         self._is_input_over = False  # nothing more is parsed
         self._is_lingering = False  # the peer may still be sending when the last answer leaves
         # the request being received

@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import cast
 
+from nsqfast._ext.core.log_quota import LogQuota
 from nsqfast._ext.server.http_front import HttpFront
-from nsqfast.gotext import format_address
+from nsqfast.gotext import format_address, format_peer_host
 from nsqfast.net.http_message import TEXT, Request, Response, render
 from nsqfast.net.http_receiver import Handler, HttpReceiver
 from nsqfast.net.turns import Turns
@@ -96,7 +97,9 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._remote = format_address(transport.get_extra_info("peername"))
+        peername = transport.get_extra_info("peername")
+        self._remote = format_address(peername)
+        self._lines = LogQuota(format_peer_host(peername))
         self.last_active = self._loop.time()
         self._arm(self.last_active + self._limits.idle_timeout_s)
         if self._handler.shortcut is not None:

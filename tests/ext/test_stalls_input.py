@@ -397,7 +397,7 @@ def test_lines_that_a_client_causes_are_bounded(registry, caplog):
     peer.send(b"REQ %016x 99999999999\n" % 1 * 500)
     assert len([line for line in caplog.messages if "REQ" in line]) < 250
     peer.close()
-    assert any(line.endswith("lines left out") for line in caplog.messages)
+    assert any(re.search(r"exiting ioloop \(\d+ lines before", line) for line in caplog.messages)
 
 
 def test_another_client_has_lines_of_its_own(registry, caplog):
@@ -540,3 +540,16 @@ def test_nobody_hears_of_a_later_fsync_first(tmp_path):
     fix_parts(NEVER)
     registry.close()
     fix_parts(0)
+
+
+def test_all_connections_of_an_address_share_its_lines(registry, caplog):
+    caplog.set_level(logging.INFO, "nsqd")
+    for _ in range(1500):
+        peer = Peer(registry)
+        peer.send(b"FIN x\n")
+        peer.connection.connection_lost(None)
+    assert 2000 <= len(caplog.messages) < 2500
+    let_pass(SECOND_NS)
+    caplog.clear()
+    Peer(registry)
+    assert re.search(r"^TCP: new client\(\S*\) \(\d{4} lines before it left out\)$", caplog.messages[0])

@@ -58,7 +58,7 @@ def test_little_that_unfolds_to_many_commands(broker):
             read_answers(greedy.socket, b"E_FIN_FAILED", FIN_COUNT, greedy.take_buffered())
 
         assert serve_meanwhile(broker, read_all) >= SERVED_MIN
-    broker.wait_for_line("lines left out")
+    broker.wait_for_line("lines before it left out")
     # Of the log it has a share, too: 100 lines, ten a second, and those of the connection itself.
     assert sum("E_FIN_FAILED" in line for line in broker.lines) < 2000
 
