@@ -2,9 +2,8 @@
 
 import pytest
 
-from support.admin_cluster import example_cluster
-from support.admin_history import fill_history
-from support.admin_pages import AdminPages
+from support.access import write_users
+from support.admin_pages import example_pages
 from support.admin_ui_pages import DIALOGS, PAGES
 from support.admin_ui_sites import SITES
 
@@ -52,13 +51,20 @@ def test_page_is_accessible_and_fits(site, lasting, lasting_watch, axe, name):
     assert lasting.locator("h1").count() == 1
 
 
+def test_the_login_page_is_accessible_and_fits(tmp_path, page, visiting, axe):
+    users = write_users(tmp_path / "users", ("ana", "admin", "right"))
+    with visiting(example_pages(f"--auth-file={users}")) as site:
+        page.goto(site.url + "/login")
+        assert look(page, axe) == []
+
+
 @pytest.fixture
 def dialog_url(request, name):
     """Nobody changes `site`: what is seen after an action has a cluster of its own."""
     if name not in {"result", "toast"}:
         yield request.getfixturevalue("site").url
         return
-    with AdminPages(example_cluster(), fill=fill_history) as own:
+    with example_pages() as own:
         yield own.url
 
 

@@ -8,8 +8,7 @@ from urllib.parse import urlencode
 import pytest
 
 from nsqfast.nsqadmin.web.export import quote_formula
-from support.admin_cluster import example_cluster, example_entries, example_problems
-from support.admin_pages import AdminPages
+from support.admin_pages import example_pages
 
 TABLES = [
     ("/", "problems"),
@@ -31,9 +30,7 @@ TABLES = [
 
 @pytest.fixture(scope="module")
 def site():
-    with AdminPages(
-        example_cluster(), problems=example_problems(), entries=example_entries()
-    ) as pages:
+    with example_pages() as pages:
         yield pages
 
 
@@ -79,7 +76,7 @@ def test_what_there_is_not_or_may_not_be_is_refused(site):
         ({}, 404),
     ):
         assert ask(site, **query).status == status
-    with AdminPages(example_cluster(), "--no-export") as closed:
+    with example_pages("--no-export") as closed:
         assert ask(closed, view="/topics", table="topics", format="csv").status == 403
         assert closed.context.audit.last()[0].outcome == "refused"
         assert ask(closed, "series", format="csv").status == 403

@@ -10,9 +10,6 @@ from nsqfast.nsqadmin.web import views
 from nsqfast.nsqadmin.web.banner import LINES_MAX
 from support.admin_cluster import (
     AT,
-    example_cluster,
-    example_entries,
-    example_problems,
     make_channel,
     make_cluster,
     make_lookupd,
@@ -20,8 +17,7 @@ from support.admin_cluster import (
     make_topic,
     many_topics,
 )
-from support.admin_history import fill_history
-from support.admin_pages import AdminPages
+from support.admin_pages import AdminPages, example_pages
 
 SEED = 20
 COUNT = 1250
@@ -37,9 +33,7 @@ def many():
 
 @pytest.fixture(scope="module")
 def site():
-    with AdminPages(
-        example_cluster(), problems=example_problems(), entries=example_entries(), fill=fill_history
-    ) as pages:
+    with example_pages() as pages:
         yield pages
 
 

@@ -15,16 +15,16 @@ from nsqfast.nsqadmin.charts.plan import (
     parse_key,
 )
 from nsqfast.nsqadmin.web.query import Query
-from support.admin_cluster import AT, example_cluster
-from support.admin_history import GAP, POINTS, STEP_S, fill_history
-from support.admin_pages import AdminPages
+from support.admin_cluster import AT
+from support.admin_history import GAP, POINTS, STEP_S
+from support.admin_pages import example_pages
 
 SEED = 4
 
 
 @pytest.fixture(scope="module")
 def site():
-    with AdminPages(example_cluster(), fill=fill_history) as pages:
+    with example_pages() as pages:
         yield pages
 
 
