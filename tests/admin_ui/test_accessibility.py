@@ -13,11 +13,8 @@ WIDTHS = (1300, 375)
 # Themes differ in colours alone.
 COLOUR_RULES = ["color-contrast", "link-in-text-block"]
 THEMES = {"light": [], "dark": COLOUR_RULES}
+SET_THEME = "(theme) => { document.documentElement.dataset.theme = theme }"
 OVERFLOW = "() => document.scrollingElement.scrollWidth - window.innerWidth"
-
-
-def set_theme(page, theme):
-    page.evaluate("(theme) => { document.documentElement.dataset.theme = theme }", theme)
 
 
 def too_wide(page):
@@ -37,7 +34,7 @@ def look(page, axe):
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 900})
         for theme, rules in THEMES.items():
-            set_theme(page, theme)
+            page.evaluate(SET_THEME, theme)
             found += [f"{width} {theme}: {line}" for line in axe.check(page, rules)]
     return found
 

@@ -8,13 +8,7 @@ from playwright.sync_api import expect
 
 from nsqfast.nsqadmin.live.model import NodeState
 from support.admin import LiveCluster, text_of
-from support.admin_actions import (
-    Acting,
-    depths,
-    paused,
-    publish,
-    start_again,
-)
+from support.admin_actions import Acting, depths, paused, publish, start_again
 from support.admin_cluster import make_cluster, make_node, make_topic
 from support.admin_pages import AdminPages
 from support.lookup import topics
