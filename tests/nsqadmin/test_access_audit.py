@@ -13,7 +13,7 @@ import time
 import pytest
 from aiohttp import web
 
-from nsqfast.nsqadmin.access.audit import ENTRIES_KEPT, RESULTS_KEPT, TEXT_LENGTH_MAX
+from nsqfast.nsqadmin.access.audit import ENTRIES_KEPT, RESULTS_KEPT, TEXT_LENGTH_MAX, _plain
 from nsqfast.nsqadmin.access.audit_file import LINES_MAX, AuditFile
 from nsqfast.nsqadmin.access.webhook import ACTIONS, QUEUE_MAX
 from nsqfast.nsqadmin.results import Result
@@ -121,8 +121,6 @@ def test_an_attempt_is_one_line(tmp_path, noter):
 
 
 def test_an_effect_that_is_no_json_is_noted_as_text(tmp_path):
-    from nsqfast.nsqadmin.access.audit import _plain
-
     assert _plain({"names": {"a"}, "n": 1}) == {"names": ["a"], "n": 1}
     assert _plain({"where": tmp_path}) == {"where": str(tmp_path)}
     assert list(_plain({"name": "\udcff"})) == ["text"]
@@ -237,8 +235,6 @@ def test_a_file_that_can_be_written_again_goes_on_with_a_whole_line(tmp_path, mo
 
 
 def test_lines_that_wait_for_a_disk_do_not_grow(tmp_path, monkeypatch, caplog):
-    import logging
-
     monkeypatch.setattr(logging.getLogger("nsqadmin"), "propagate", True)
 
     async def live():
