@@ -10,22 +10,17 @@ import pytest
 from nsqfast.nsqadmin.web.export import quote_formula
 from support.admin_pages import example_pages
 
-TABLES = [
-    ("/", "problems"),
-    ("/", "worst"),
-    ("/", "nodes"),
-    ("/topics", "topics"),
-    ("/topics/orders", "channels"),
-    ("/topics/orders", "nodes"),
-    ("/topics/orders/billing", "nodes"),
-    ("/nodes", "nodes"),
-    ("/nodes", "lookupds"),
-    ("/nodes/10.0.0.1:4151", "topics"),
-    ("/nodes/10.0.0.1:4151", "lookupds"),
-    ("/lookup", "inactive"),
-    ("/problems", "problems"),
-    ("/audit", "audit"),
-]
+TABLES = {
+    "/": ("problems", "worst", "nodes"),
+    "/topics": ("topics",),
+    "/topics/orders": ("channels", "nodes"),
+    "/topics/orders/billing": ("nodes",),
+    "/nodes": ("nodes", "lookupds"),
+    "/nodes/10.0.0.1:4151": ("topics", "lookupds"),
+    "/lookup": ("inactive",),
+    "/problems": ("problems",),
+    "/audit": ("audit",),
+}
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +33,9 @@ def ask(site, what="export", **query):
     return site.get(f"/ui/{what}?{urlencode(query)}")
 
 
-@pytest.mark.parametrize(("view", "table"), TABLES)
+@pytest.mark.parametrize(
+    ("view", "table"), [(view, one) for view in TABLES for one in TABLES[view]]
+)
 def test_csv_and_json_parse_back_to_the_same_rows(site, view, table):
     file = ask(site, view=view, table=table, format="csv")
     text = file.text
