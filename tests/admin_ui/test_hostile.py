@@ -4,6 +4,7 @@ import urllib.request
 
 import pytest
 
+from support.admin_cluster import make_entry
 from support.admin_ui_sites import BAD, SITES, WORSE
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
@@ -11,7 +12,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 @pytest.fixture(scope="module")
 def hostile():
-    with SITES["hostile"].start() as pages:
+    entry = make_entry(0, user=BAD, action=WORSE, target={"topic": BAD})
+    with SITES["hostile"]._replace(entries=[entry]).start() as pages:
         names = ("client_id", "hostname", "user_agent", "remote_address")
         pages.context.consumers.changes = dict(zip(names, (BAD, WORSE) * 2, strict=True))
         yield pages

@@ -105,7 +105,7 @@ def hostile_names() -> Cluster:
 
 
 HOSTILE_PROBLEM = make_problem(0, topic=BAD, channel=WORSE, text=WORSE, check=BAD)
-HOSTILE_ENTRY = make_entry(0, user=BAD, action=WORSE, target={"topic": BAD, "channel": WORSE})
+HOSTILE_ENTRY = make_entry(0, user=BAD, target={"topic": BAD, "channel": WORSE})
 LOOKUPD_PROBLEM = make_problem(
     0,
     Severity.WARN,
