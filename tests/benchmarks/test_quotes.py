@@ -49,25 +49,30 @@ def quote(tmp_path, monkeypatch):
     return fill
 
 
-def test_a_whole_table(quote):
-    assert quote()[0] == "| what | ours | theirs | ours |"
-    assert quote()[2:] == ["| first table | 1 | 2 | 3 |"]
-
-
-def test_rows_and_columns(quote):
-    assert quote("section: Rates", "columns: what | rate", "rows: PUB, 50 | PUB") == [
-        "| what | rate, in M |",
-        "| --- | ---: |",
-        "| PUB, 50 | 2 |",
-        "| PUB | 3.53 M |",
-    ]
-    assert quote("section: Rates", "only: by = b", "columns: what | rate")[2:] == [
-        "| PUB | 4 (of 5 wanted) |"
-    ]
-
-
-def test_a_list(quote):
-    assert quote("section: Machine") == ["- cores: 2", "- memory: 4 GiB"]
+@pytest.mark.parametrize(
+    ("wishes", "lines"),
+    [
+        (
+            [],
+            [
+                "| what | ours | theirs | ours |",
+                "| --- | --- | --- | --- |",
+                "| first table | 1 | 2 | 3 |",
+            ],
+        ),
+        (
+            ["section: Rates", "columns: what | rate", "rows: PUB, 50 | PUB"],
+            ["| what | rate, in M |", "| --- | ---: |", "| PUB, 50 | 2 |", "| PUB | 3.53 M |"],
+        ),
+        (
+            ["section: Rates", "only: by = b", "columns: what | rate"],
+            ["| what | rate, in M |", "| --- | ---: |", "| PUB | 4 (of 5 wanted) |"],
+        ),
+        (["section: Machine"], ["- cores: 2", "- memory: 4 GiB"]),
+    ],
+)
+def test_tables_and_lists(quote, wishes, lines):
+    assert quote(*wishes) == lines
 
 
 @pytest.mark.parametrize(
@@ -79,15 +84,10 @@ def test_what_is_not_there_is_an_error(quote, wishes):
 
 
 @pytest.mark.parametrize("path", quotes.PAGES, ids=lambda path: path.name)
-def test_the_documents_are_as_the_reports(path):
+def test_the_documents_are_as_the_reports_and_have_no_figure_in_their_prose(path):
     """`python benchmarks/quotes.py` makes them so; make bench and its kin call it."""
     text = path.read_text(encoding="utf-8")
     assert len(quotes.QUOTE.findall(text)) == text.count("<!-- quote:") > 10
     assert quotes.fill_in(text) == text
-
-
-@pytest.mark.parametrize("path", quotes.PAGES, ids=lambda path: path.name)
-def test_no_figure_stands_in_the_prose(path):
-    prose = quotes.QUOTE.sub("", path.read_text(encoding="utf-8"))
-    prose = re.sub(r"```.*?```", "", prose, flags=re.DOTALL)
+    prose = re.sub(r"```.*?```", "", quotes.QUOTE.sub("", text), flags=re.DOTALL)
     assert FIGURE.findall(prose) == []
