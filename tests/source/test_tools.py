@@ -49,15 +49,19 @@ def test_what_is_missing(tmp_path, programs, compiler, said):
     assert result.returncode == bool(said)
 
 
+def run_make(folder, *words):
+    return subprocess.run(
+        [shutil.which("make"), *words], cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
 def make(folder, *words):
     """What make says in a folder that has its files alone."""
     for name in ("Makefile", "pyproject.toml", ".ci/check-tools"):
         copy = folder / name
         copy.parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, copy)
-    return subprocess.run(
-        [shutil.which("make"), *words], cwd=folder, capture_output=True, text=True, check=False
-    )
+    return run_make(folder, *words)
 
 
 def test_make_stops_at_what_is_missing(tmp_path):
@@ -89,3 +93,12 @@ def test_make_stops_where_pip_does(tmp_path, target, pip_says, make_says):
     assert first == make_says
     assert all(re.match(r"make(\[\d+\])?: \*\*\*", line) for line in others)
     assert not (tmp_path / ".venv/.runs").exists()
+
+
+def test_help_names_every_target():
+    text = (ROOT / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ")
+    targets = re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE)[1].split()
+    lines = run_make(ROOT, "--no-print-directory", "help").stdout.splitlines()
+    assert all(re.match(r"make .{22} \S", line) for line in lines), "one column"
+    assert {line.split()[1] for line in lines} == set(targets)
+    assert set(targets) == set(re.findall(r"^([a-z-]+):(?!=)", text, re.MULTILINE))
