@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import inspect
 from contextlib import contextmanager
 
 import pytest
@@ -27,15 +28,24 @@ def strict(loop_factory):
     assert problems == []
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """A test that is a coroutine runs in a loop of its own: uvloop's, or one of `loop_factory`."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    with strict(arguments.get("loop_factory", uvloop.new_event_loop)) as run:
+        run(pyfuncitem.obj(**arguments))
+    return True
+
+
 @pytest.fixture
 def run():
     with strict(uvloop.new_event_loop) as function:
         yield function
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run_anywhere(request):
-    """On asyncio's own loop, and on uvloop."""
-    factory = asyncio.new_event_loop if request.param == "asyncio" else uvloop.new_event_loop
-    with strict(factory) as function:
-        yield function
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def loop_factory(request):
+    """For a test on asyncio's own loop, and on uvloop."""
+    return request.param

@@ -74,32 +74,28 @@ def test_what_is_missing_is_said_once_a_minute(run, address, topic, caplog, cloc
 
 
 @pytest.mark.parametrize("hung_at", ["IDENTIFY", "SUB"])
-def test_a_hung_nsqd_holds_up_nobody(run, address, topic, hung_at):
+async def test_a_hung_nsqd_holds_up_nobody(address, topic, hung_at):
     """The start returns as soon as the healthy one is connected, and messages come; the stop does not wait, either."""
+    reached = asyncio.Event()
 
-    async def main():
-        reached = asyncio.Event()
+    async def script(peer):
+        if hung_at == "SUB":
+            await peer.greet()
+            if (command := await peer.command_if_any()) is None:
+                return  # the producer has nothing to say
+            assert command[0] == "SUB"
+        reached.set()
+        await peer.read_to_end()
 
-        async def script(peer):
-            if hung_at == "SUB":
-                await peer.greet()
-                if (command := await peer.command_if_any()) is None:
-                    return  # the producer has nothing to say
-                assert command[0] == "SUB"
-            reached.set()
-            await peer.read_to_end()
-
-        async with FakeNsqd(script) as fake, Producer([fake.address, address]) as producer:
-            await until(lambda: producer.stats().connections[address])
-            async with asyncio.timeout(20):
-                async with Consumer(topic, "c", nsqd=[fake.address, address]) as consumer:
-                    assert consumer.stats().connections[address].is_connected
-                    async with Producer(address) as healthy:
-                        await healthy.publish(topic, b"x")
-                    (await anext(aiter(consumer))).finish()
-                    await reached.wait()
-
-    run(main())
+    async with FakeNsqd(script) as fake, Producer([fake.address, address]) as producer:
+        await until(lambda: producer.stats().connections[address])
+        async with asyncio.timeout(20):
+            async with Consumer(topic, "c", nsqd=[fake.address, address]) as consumer:
+                assert consumer.stats().connections[address].is_connected
+                async with Producer(address) as healthy:
+                    await healthy.publish(topic, b"x")
+                (await anext(aiter(consumer))).finish()
+                await reached.wait()
 
 
 def test_a_logger_of_ones_own(run, address, topic, caplog):
