@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import subprocess
 import sys
 import threading
 from dataclasses import replace
@@ -11,6 +10,7 @@ import psutil
 import pytest
 
 from run_suites import INTERRUPTED, SILENCE_S_MAX, Runner, choose_files, complete, list_named
+from support.commands import run_command
 from support.fake_nsqd import eventually
 from support.suites import ROOT, SUITES, divide, guards_messages, list_files
 from unsteady import describe, run_rounds
@@ -208,8 +208,7 @@ def test_an_interrupt_ends_all(run_until, tmp_path):
     ],
 )
 def test_no_test_matches(arguments):
-    command = [sys.executable, "tests/run_suites.py", *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = run_command(sys.executable, "tests/run_suites.py", *arguments, cwd=ROOT)
     assert done.returncode == 5
     assert done.stdout.splitlines()[-1] == f"nsqfast: no test matches {shlex.join(arguments)}"
 

@@ -18,6 +18,7 @@ from nsqfast.client import (
     UndeliveredError,
 )
 from nsqfast.client import sync as threaded
+from support.commands import run_command
 from support.fake_nsqd import FakeNsqd, until
 from support.server import start_nsqd
 
@@ -175,13 +176,7 @@ for number in range(5):
 )
 def test_a_program_that_just_ends(dead, ending):
     """One line, and an exit status that is not 0; exit functions of others run, and output is not lost."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(ending=ending), dead],
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-    )
+    done = run_command(sys.executable, "-c", PROGRAM.format(ending=ending), dead)
     said = [line for line in done.stderr.splitlines() if "not delivered" in line]
     assert said == [
         f"not delivered: 5 messages to orders; the producer was closed: {dead}: connection refused"

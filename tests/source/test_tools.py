@@ -2,11 +2,11 @@
 
 import re
 import shutil
-import subprocess
 import sys
 
 import pytest
 
+from support.commands import run_command
 from support.imports import ROOT
 
 TOO_OLD = (
@@ -38,21 +38,14 @@ def test_what_is_missing(tmp_path, programs, compiler, said):
     for name, script in programs.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / name).chmod(0o755)
-    result = subprocess.run(
-        [shutil.which("sh"), str(ROOT / ".ci" / "check-tools"), "python3"],
-        env={"PATH": str(tmp_path), "CC": compiler},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [shutil.which("sh"), str(ROOT / ".ci" / "check-tools"), "python3"]
+    result = run_command(*command, env={"PATH": str(tmp_path), "CC": compiler})
     assert result.stderr.splitlines() == [f"nsqfast: {line}" for line in said]
     assert result.returncode == bool(said)
 
 
 def run_make(folder, *words):
-    return subprocess.run(
-        [shutil.which("make"), *words], cwd=folder, capture_output=True, text=True, check=False
-    )
+    return run_command(shutil.which("make"), *words, cwd=folder)
 
 
 def make(folder, *words):
