@@ -187,20 +187,17 @@ async def test_who_consumes_chooses_nodes(caplog):
     assert "choose_nodes failed" in caplog.text
 
 
-def test_a_topic_that_comes_later(run, address, topic, caplog):
-    async def main():
-        async with Lookupd() as lookupd:
-            lookupd.answer = lambda: web.json_response({"message": "TOPIC_NOT_FOUND"}, status=404)
-            config = Config(lookupd_poll_interval="20ms")
-            async with Consumer(topic, "c", nsqlookupd=lookupd.address, config=config) as consumer:
-                await until(lambda: len(lookupd.requests) > 2)
-                async with Producer(address) as producer:
-                    await producer.publish(topic, b"x")
-                lookupd.addresses, lookupd.answer = [address], None
-                assert (await anext(aiter(consumer))).finish()
-
-    with caplog.at_level(logging.WARNING):
-        run(main())
+async def test_a_topic_that_comes_later(address, topic, caplog):
+    caplog.set_level(logging.WARNING)
+    async with Lookupd() as lookupd:
+        lookupd.answer = lambda: web.json_response({"message": "TOPIC_NOT_FOUND"}, status=404)
+        config = Config(lookupd_poll_interval="20ms")
+        async with Consumer(topic, "c", nsqlookupd=lookupd.address, config=config) as consumer:
+            await until(lambda: len(lookupd.requests) > 2)
+            async with Producer(address) as producer:
+                await producer.publish(topic, b"x")
+            lookupd.addresses, lookupd.answer = [address], None
+            assert (await anext(aiter(consumer))).finish()
     assert "404" not in caplog.text
 
 

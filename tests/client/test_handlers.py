@@ -45,7 +45,7 @@ async def test_a_handler_that_waits_for_a_cancelled_task(
 
 
 @pytest.mark.parametrize("way", ["itself", "elsewhere"])
-def test_a_worker_that_is_cancelled(run, broker, address, topic, way):
+async def test_a_worker_that_is_cancelled(broker, address, topic, way):
     """run ends with an exception that says so, not as if all were done; what it had is handed back."""
 
     async def handler(_message):
@@ -55,20 +55,15 @@ def test_a_worker_that_is_cancelled(run, broker, address, topic, way):
             started.set_result(asyncio.current_task())
         await asyncio.Event().wait()
 
-    async def main():
-        nonlocal started
-        started = asyncio.get_running_loop().create_future()
-        await publish(address, topic, 5)
-        consumer = Consumer(topic, "c", nsqd=address, config=CONFIG)
-        running = asyncio.create_task(consumer.run(handler, grace_s=0))
-        if way == "elsewhere":
-            (await started).cancel()
-        with pytest.raises(NsqfastError, match=f"{topic}/c: a task that calls the handler was"):
-            await running
-        await until(lambda: topic_stats(broker.http, topic)["channels"]["c"]["depth"] == 5)
-
-    started = None
-    run(main())
+    started = asyncio.get_running_loop().create_future()
+    await publish(address, topic, 5)
+    consumer = Consumer(topic, "c", nsqd=address, config=CONFIG)
+    running = asyncio.create_task(consumer.run(handler, grace_s=0))
+    if way == "elsewhere":
+        (await started).cancel()
+    with pytest.raises(NsqfastError, match=f"{topic}/c: a task that calls the handler was"):
+        await running
+    await until(lambda: topic_stats(broker.http, topic)["channels"]["c"]["depth"] == 5)
 
 
 async def test_a_run_that_is_cancelled(address, topic):
@@ -206,17 +201,14 @@ class Crowd:
     ("given", "most", "warns"),
     [({}, 64, False), ({"max_in_flight": 200}, 64, False), ({"max_in_flight": 8}, 8, True)],
 )
-def test_as_many_at_a_time_as_asked_for(run, address, topic, caplog, given, most, warns):
+async def test_as_many_at_a_time_as_asked_for(address, topic, caplog, given, most, warns):
     """Nobody has to know that max_in_flight is 1 if it is not given."""
     crowd = Crowd(lambda: consumer, 256, most)
     consumer = Consumer(topic, "c", nsqd=address, config=Config(**given))
 
-    async def main():
-        await publish(address, topic, 256)
-        await consumer.run(crowd, concurrency=64)
-
-    with caplog.at_level(logging.WARNING):
-        run(main())
+    caplog.set_level(logging.WARNING)
+    await publish(address, topic, 256)
+    await consumer.run(crowd, concurrency=64)
     assert crowd.most == most
     said = "64 messages at a time are to be handled, but max_in_flight is 8"
     assert (said in caplog.text) is warns

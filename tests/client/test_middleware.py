@@ -49,28 +49,25 @@ class Noting(Middleware):
             CURRENT.reset(token)
 
 
-def test_publishing(run, address, topic):
+async def test_publishing(address, topic):
     """Every way; the first one is the outermost."""
     outer, inner = Noting("a"), Noting("b")
-
-    async def main():
-        async with (
-            Producer(address, middleware=[outer, inner]) as producer,
-            Consumer(topic, "c", nsqd=address, config=CONFIG) as consumer,
-        ):
-            await producer.publish(topic, b"1")
-            await producer.publish_many(topic, [b"2", b"3"])
-            await producer.publish_later(topic, b"4", 0.0)
-            await producer.send(topic, b"5")
-            await producer.send_many(topic, [b"6", b"7"])
-            await producer.send_later(topic, b"8", 0.0)
-            with pytest.raises(PublishRefusedError):
-                await producer.publish("a b", b"x")
-            with pytest.raises(PublishRefusedError):
-                producer.send("a b", b"x")
-            return sorted([(await anext(aiter(consumer))).body for _ in range(8)])
-
-    assert run(main()) == [b"ba%d" % number for number in range(1, 9)]
+    async with (
+        Producer(address, middleware=[outer, inner]) as producer,
+        Consumer(topic, "c", nsqd=address, config=CONFIG) as consumer,
+    ):
+        await producer.publish(topic, b"1")
+        await producer.publish_many(topic, [b"2", b"3"])
+        await producer.publish_later(topic, b"4", 0.0)
+        await producer.send(topic, b"5")
+        await producer.send_many(topic, [b"6", b"7"])
+        await producer.send_later(topic, b"8", 0.0)
+        with pytest.raises(PublishRefusedError):
+            await producer.publish("a b", b"x")
+        with pytest.raises(PublishRefusedError):
+            producer.send("a b", b"x")
+        bodies = sorted([(await anext(aiter(consumer))).body for _ in range(8)])
+    assert bodies == [b"ba%d" % number for number in range(1, 9)]
     assert outer.seen[:2] == [("published", topic, [b"1"]), ("published", topic, [b"2", b"3"])]
     assert inner.seen[:2] == [("published", topic, [b"a1"]), ("published", topic, [b"a2", b"a3"])]
     assert len(inner.seen) == 8

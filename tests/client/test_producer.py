@@ -106,51 +106,43 @@ async def test_types(address, topic):
             await producer.publish_later(topic, b"x", delay_s=-1)
 
 
-def test_one_bad_message_costs_no_other(run, implementation, broker, address, topic):
+async def test_one_bad_message_costs_no_other(implementation, broker, address, topic):
     """nsqd closes the connection over it and looks at nothing behind it."""
     if implementation == "go":
         pytest.skip("Go's nsqd closes over unread input, and its error frame is lost to a reset")
-
-    async def main():
-        async with Producer(address, retries=0) as producer:
-            await producer.publish(topic, b"first")
-            before = [producer.send(topic, b"a%d" % number) for number in range(50)]
-            bad = producer.send(topic, b"x" * (2 << 20))
-            behind = [producer.send(topic, b"b%d" % number) for number in range(50)]
-            with pytest.raises(PublishRefusedError, match="message too big"):
-                await producer.flush()
-            assert isinstance(bad.exception(), PublishRefusedError)
-            await asyncio.gather(*before, *behind)
-            assert producer.stats().connects == 2
-            assert producer.stats().resent == 0
-
-    run(main())
+    async with Producer(address, retries=0) as producer:
+        await producer.publish(topic, b"first")
+        before = [producer.send(topic, b"a%d" % number) for number in range(50)]
+        bad = producer.send(topic, b"x" * (2 << 20))
+        behind = [producer.send(topic, b"b%d" % number) for number in range(50)]
+        with pytest.raises(PublishRefusedError, match="message too big"):
+            await producer.flush()
+        assert isinstance(bad.exception(), PublishRefusedError)
+        await asyncio.gather(*before, *behind)
+        assert producer.stats().connects == 2
+        assert producer.stats().resent == 0
     expected = [b"first", *[b"a%d" % n for n in range(50)], *[b"b%d" % n for n in range(50)]]
     assert bodies_in(broker, topic, 101) == expected
     assert topic_stats(broker.http, topic)["message_count"] == 101
 
 
-def test_a_killed_broker_that_comes_back(run, implementation, tmp_path, topic):
+async def test_a_killed_broker_that_comes_back(implementation, tmp_path, topic):
     """What waits is published when it is back; retries=0 would have given up what was on its way."""
-
-    async def main():
-        server = start_nsqd(implementation, tmp_path)
-        port = server.tcp[1]
-        try:
-            async with Producer(f"127.0.0.1:{port}") as producer:
-                await producer.publish(topic, b"before")
-                server.kill()
-                waiting = [producer.send(topic, b"%d" % number) for number in range(100)]
-                server = await asyncio.to_thread(
-                    start_nsqd, implementation, tmp_path, f"--tcp-address=127.0.0.1:{port}"
-                )
-                await asyncio.gather(*waiting)
-                assert producer.stats().connects == 2
-            return await asyncio.to_thread(bodies_in, server, topic, 100)
-        finally:
+    server = start_nsqd(implementation, tmp_path)
+    port = server.tcp[1]
+    try:
+        async with Producer(f"127.0.0.1:{port}") as producer:
+            await producer.publish(topic, b"before")
             server.kill()
-
-    found = run(main())
+            waiting = [producer.send(topic, b"%d" % number) for number in range(100)]
+            server = await asyncio.to_thread(
+                start_nsqd, implementation, tmp_path, f"--tcp-address=127.0.0.1:{port}"
+            )
+            await asyncio.gather(*waiting)
+            assert producer.stats().connects == 2
+        found = await asyncio.to_thread(bodies_in, server, topic, 100)
+    finally:
+        server.kill()
     assert {b"%d" % number for number in range(100)} <= {*found, b"before"} | {b"99"}
 
 
