@@ -3,7 +3,7 @@
 import re
 import shlex
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import psutil
@@ -58,33 +58,20 @@ def make_runner(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def run(make_runner):
-    """Run such files, look at what failed once more, and return the runner."""
+def run(make_runner, tmp_path):
+    """Run such files, and look at what failed once more; or `act` once the first has written the file `begun`."""
+    begun = tmp_path / "begun"
 
-    def run_texts(*arguments, **texts):
+    def run_texts(*arguments, act=None, **texts):
         runner, suites = make_runner(*arguments, **texts)
-        runner.run_beside(suites, 1 if arguments else 2)
-        runner.look_again()
-        return runner
-
-    return run_texts
-
-
-@pytest.fixture
-def run_until(make_runner, tmp_path):
-    """Run such files, and do something once the first of them has written the file `begun`."""
-
-    def run_texts(act, **texts):
-        runner, suites = make_runner(**texts)
-
-        def wait_and_act():
-            eventually(lambda: (tmp_path / "begun").exists() and (tmp_path / "begun").read_text())
-            act(runner)
-
-        thread = threading.Thread(target=wait_and_act)
-        thread.start()
-        runner.run_beside(suites, 1)
-        thread.join()
+        if act is None:
+            runner.run_beside(suites, 1 if arguments else 2)
+            runner.look_again()
+            return runner
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(eventually, lambda: begun.exists() and begun.read_text())
+            waiting.add_done_callback(lambda _: act(runner))
+            runner.run_beside(suites, 1)
         return runner
 
     return run_texts
@@ -155,14 +142,14 @@ def test_the_first_failure_is_the_last_suite(run):
     assert [one.name for one in runner.ended] == ["bad"]
 
 
-def test_a_suite_that_hangs_says_where_and_the_others_go_on(run_until, capsys):
+def test_a_suite_that_hangs_says_where_and_the_others_go_on(run, capsys):
     def lose_patience(runner):
         runner.silence_s_max = 0
         eventually(lambda: runner.ended)
         runner.silence_s_max = SILENCE_S_MAX
 
-    runner = run_until(
-        lose_patience,
+    runner = run(
+        act=lose_patience,
         hangs="import pathlib, threading\n"
         "def test_a():\n"
         "    pathlib.Path('begun').write_text('yes')\n"
@@ -183,10 +170,10 @@ def is_gone(pid):
         return True
 
 
-def test_an_interrupt_ends_all(run_until, tmp_path):
+def test_an_interrupt_ends_all(run, tmp_path):
     """The suite, and a program that its test has started."""
-    runner = run_until(
-        Runner.interrupt,
+    runner = run(
+        act=Runner.interrupt,
         hangs="import subprocess\n"
         "def test_a():\n"
         "    with subprocess.Popen(['sleep', '1000']) as one:\n"

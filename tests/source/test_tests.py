@@ -24,13 +24,9 @@ PAUSES = {
 }
 SLEEPS = {"time.sleep", "asyncio.sleep", "sleep"}
 # What fails by itself; the last ones are methods of Playwright.
-FAILING_CALLS = {
-    "pytest.raises",
-    "pytest.fail",
-    "pytest.warns",
-    "asyncio.timeout",
-    "asyncio.wait_for",
-}
+FAILING_CALLS = set(
+    "pytest.raises pytest.fail pytest.warns asyncio.timeout asyncio.wait_for".split()
+)
 CHECKS_OF_OTHERS = {"expect", "wait_for_url"}
 
 
