@@ -5,12 +5,11 @@ import json
 
 import pytest
 
-from reporting import charts, words
+from reporting import words
 from reporting.document import NO_GO, NO_WRK, compose
 from reporting.records import read_run
 from server.implementation import NO_GO as NO_GO_HERE
 from server.scenario import LATENCY, OTHER, Row, Target, at_least, at_most, cpu_at_most
-from support.server import ROOT
 
 
 def load(rate, cpu_us, own_us=0.1):
@@ -124,16 +123,6 @@ def test_without_go_its_columns_are_empty_and_one_line_says_what_to_do(write):
     # A bound of its own does not ask for Go.
     assert "Targets met: 1, missed: 0, not measured: 6." in text
     assert line(text, "MPUB", "throughput, ratio").endswith("| – | not measured |")
-
-
-def test_the_summary_is_of_rows_that_there_are():
-    text = (ROOT / "benchmarks" / "results" / "REPORT.md").read_text(encoding="utf-8")
-    rows = {
-        (cells[0], cells[2])
-        for cells in (line.strip("| ").split(" | ") for line in text.splitlines())
-        if len(cells) > 2
-    }
-    assert charts.SUMMARY.keys() <= rows
 
 
 def test_how_figures_are_written():
