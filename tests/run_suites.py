@@ -259,7 +259,7 @@ def complete(arguments, named):
 def count_processes():
     """More than cores: much of a test is waiting for a process or a disk."""
     given = os.environ.get("NSQFAST_TEST_PROCESSES", "")
-    return int(given) if given else 2 * (os.cpu_count() or 1) + 1
+    return int(given) if given else 3 * (os.cpu_count() or 1)
 
 
 def is_benchmark(argument):

@@ -19,6 +19,9 @@ try:
 except OptionsError as error:
     pytest.skip(str(error), allow_module_level=True)
 
+from support.spark_home import use_spark_home
+
+use_spark_home()
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 SECONDS_MAX = 120
 

@@ -3,8 +3,6 @@ where there is Java, `make spark-matrix` runs this on every PySpark that is supp
 """
 
 import logging
-import os
-import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,9 +11,6 @@ import pytest
 from nsqfast import extras
 from nsqfast.errors import OptionsError
 from nsqfast.spark.java import find_java
-
-# A JVM that lives for minutes gains nothing from the second compiler or a collector with threads of its own.
-JVM_FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 
 FOLDER = Path(__file__).parent
 
@@ -39,7 +34,12 @@ WHY_SKIPPED = why_skipped()
 
 def pytest_configure(config):
     """PySpark 4.0 and 4.1 leave sockets and files to the garbage collection."""
-    if not WHY_SKIPPED and version("pyspark").startswith(("4.0.", "4.1.")):
+    if WHY_SKIPPED:
+        return
+    from support.spark_home import use_spark_home
+
+    use_spark_home()
+    if version("pyspark").startswith(("4.0.", "4.1.")):
         for warning in ("ResourceWarning", "pytest.PytestUnraisableExceptionWarning"):
             config.addinivalue_line("filterwarnings", f"ignore::{warning}")
 
@@ -69,13 +69,11 @@ def spark(tmp_path_factory):
     import nsqfast.spark
 
     folder = tmp_path_factory.mktemp("spark")
-    # Both are read when the first session starts its JVM.
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     settings = {
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"{JVM_FLAGS} -Dderby.system.home={folder}",
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder}",
         "spark.local.dir": str(folder / "local"),
         "spark.log.level": "WARN",
         "spark.sql.shuffle.partitions": "2",

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import psutil
 import pyarrow.dataset
 import pyarrow.parquet
-import pyspark
 import pytest
 
 from nsqfast.client.sync import Producer
 from support.server import Server, start_nsqd
+from support.spark_home import JVM_FLAGS
 from support.tools import Tool
 from support.web import topic_stats
 
@@ -21,15 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-pytestmark = [pytest.mark.soak, pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 
 TOPIC, CHANNEL = "orders", "lake"
 PART = 40_000
 BATCH = 1000
 SECONDS_MAX = 120.0
 POLL_S = 0.002
-# One that lives for half a minute gains nothing from the second compiler, or a collector with threads of its own.
-FAST_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # What is acknowledged is written: kill -9 of either broker loses nothing that it has not handed out. Ours waits for the
 # disk, too; Go's would sync each message by itself, which takes minutes. It reads again what it had not noted as read.
 DURABLE = {"nsqfast": ("--mem-queue-size=0", "--sync-every=1"), "go": ("--mem-queue-size=0",)}
@@ -54,13 +52,9 @@ class Ingest:
             sys.executable, "-m", "nsqfast.spark_jobs.main", "ingest", f"--master={master}",
             f"--topic={TOPIC}", f"--channel={CHANNEL}", f"--nsqd-tcp-address={address}",
             f"--spool={self.spool}", f"--output={self.output}", f"--checkpoint={self.checkpoint}",
-            f"--conf=spark.driver.extraJavaOptions={FAST_JVM}",
-            f"--conf=spark.executor.extraJavaOptions={FAST_JVM}",
+            f"--conf=spark.executor.extraJavaOptions={JVM_FLAGS}",
         ]  # fmt: skip
-        home = str(
-            next(iter(pyspark.__path__))
-        )  # for a cluster's executors, which are started by its scripts
-        self.tool = Tool(words, SPARK_HOME=home, PYSPARK_PYTHON=sys.executable)
+        self.tool = Tool(words)
 
     @property
     def text(self) -> str:
