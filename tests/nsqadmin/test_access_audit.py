@@ -208,7 +208,7 @@ def test_a_full_disk_is_logged_and_does_no_harm():
     assert "Traceback" not in admin.stderr
 
 
-def test_a_file_that_can_be_written_again_goes_on_with_a_whole_line(tmp_path, monkeypatch):
+async def test_a_file_that_can_be_written_again_goes_on_with_a_whole_line(tmp_path, monkeypatch):
     path = tmp_path / "audit"
     room = [7]
     real = os.write
@@ -221,29 +221,23 @@ def test_a_file_that_can_be_written_again_goes_on_with_a_whole_line(tmp_path, mo
         room[0] = max(0, room[0] - written) if room[0] > 0 else room[0]
         return written
 
-    async def live():
-        file = AuditFile(str(path))
-        monkeypatch.setattr(os, "write", write)
-        file.add(b'{"first":1}\n')
-        await file.close(5.0)
-        room[0] = -1
-        file.add(b'{"second":2}\n')
-        await file.close(5.0)
-
-    asyncio.run(live())
+    file = AuditFile(str(path))
+    monkeypatch.setattr(os, "write", write)
+    file.add(b'{"first":1}\n')
+    await file.close(5.0)
+    room[0] = -1
+    file.add(b'{"second":2}\n')
+    await file.close(5.0)
     assert path.read_bytes() == b'{"first\n{"second":2}\n'
 
 
-def test_lines_that_wait_for_a_disk_do_not_grow(tmp_path, monkeypatch, caplog):
+async def test_lines_that_wait_for_a_disk_do_not_grow(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(logging.getLogger("nsqadmin"), "propagate", True)
 
-    async def live():
-        file = AuditFile(str(tmp_path / "audit"))
-        for number in range(LINES_MAX + 5):
-            file.add(b"%d\n" % number)
-        await file.close(5.0)
-
-    asyncio.run(live())
+    file = AuditFile(str(tmp_path / "audit"))
+    for number in range(LINES_MAX + 5):
+        file.add(b"%d\n" % number)
+    await file.close(5.0)
     assert len((tmp_path / "audit").read_bytes().split()) == LINES_MAX
     assert "; 5 lines are lost" in caplog.text
 

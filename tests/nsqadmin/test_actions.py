@@ -374,7 +374,7 @@ def test_what_the_poller_knows_of_an_item_of_a_set(channel, is_whole, messages, 
     assert [(row.messages, row.clients) for row in effect.items] == [(messages, clients)]
 
 
-def test_some_jobs_are_kept_and_each_has_the_outcome_of_its_results():
+async def test_some_jobs_are_kept_and_each_has_the_outcome_of_its_results():
     outcomes = []
 
     async def begin():
@@ -385,15 +385,12 @@ def test_some_jobs_are_kept_and_each_has_the_outcome_of_its_results():
         job.ended.set()
         return job
 
-    async def live():
-        jobs = Jobs(None)
-        for number in range(KEPT_MAX + 5):
-            await jobs.once("ana", str(number), begin)
-        assert not jobs.get("ana", str(KEPT_MAX)).is_running
-        with pytest.raises(web.HTTPNotFound):
-            jobs.get("ana", "0")
-
-    asyncio.run(live())
+    jobs = Jobs(None)
+    for number in range(KEPT_MAX + 5):
+        await jobs.once("ana", str(number), begin)
+    assert not jobs.get("ana", str(KEPT_MAX)).is_running
+    with pytest.raises(web.HTTPNotFound):
+        jobs.get("ana", "0")
     assert outcomes[:3] == ["ok", "partial", "failed"]
 
 
