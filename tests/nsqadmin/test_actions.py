@@ -389,8 +389,14 @@ async def test_some_jobs_are_kept_and_each_has_the_outcome_of_its_results():
     for number in range(KEPT_MAX + 5):
         await jobs.once("ana", str(number), begin)
     assert not jobs.get("ana", str(KEPT_MAX)).is_running
-    with pytest.raises(web.HTTPNotFound):
-        jobs.get("ana", "0")
+    may_end = asyncio.Event()
+    begun = asyncio.ensure_future(jobs.once("ana", "slow", may_end.wait))
+    await asyncio.sleep(0)
+    for job_id in ("0", "slow"):
+        with pytest.raises(web.HTTPNotFound):
+            jobs.get("ana", job_id)
+    may_end.set()
+    await begun
     assert outcomes[:3] == ["ok", "partial", "failed"]
 
 
@@ -413,6 +419,8 @@ def test_publish_goes_to_the_chosen_node(cluster, admin, audit_file, name):
         return (node["deferred"], node["memory"], node["messages"]) == (1, 3, 4)
 
     wait_until(counted, "one deferred message")
+    given = {"topic": name, "body": "to whichever node has the topic"}
+    assert admin.ask("POST", "/ui/publish", given)[0] == 200
 
 
 @pytest.mark.parametrize(
