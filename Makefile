@@ -26,7 +26,7 @@ EXTRAS := admin,arrays,arrow,bench,opentelemetry,server,snappy
 RUN_EXTRAS := admin,server
 # Without a network pip writes pages about it.
 define INSTALL
-$(BIN)/python -m pip install -q --disable-pip-version-check $(1) 2>.venv/pip.log || { status=$$?; \
+$(BIN)/python -m pip install -q --disable-pip-version-check --no-compile $(1) 2>.venv/pip.log || { status=$$?; \
 	if grep -qi 'connection\|timed out' .venv/pip.log; then \
 	    echo "nsqfast: the package index cannot be reached: .venv/pip.log has what pip says"; \
 	else cat .venv/pip.log; fi >&2; exit $$status; }
@@ -39,8 +39,8 @@ $(RUNS): pyproject.toml
 	@echo "nsqfast: preparing .venv (once)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BUILD_NEEDS) > .venv/build-needs
-	@$(call INSTALL,--no-compile -r .venv/build-needs)
-	@export NSQFAST_ROOMS=none; $(call INSTALL,--no-compile --no-build-isolation -e '.[$(RUN_EXTRAS)]')
+	@$(call INSTALL,-r .venv/build-needs)
+	@export NSQFAST_ROOMS=none; $(call INSTALL,--no-build-isolation -e '.[$(RUN_EXTRAS)]')
 	@touch $@
 
 $(READY): $(RUNS)
@@ -56,7 +56,7 @@ ext: $(READY) ## build what changed in _ext/
 HAS_JAVA = test -f .ci/check_java.py && $(BIN)/python .ci/check_java.py
 IF_SPARK = if $(HAS_JAVA) && ! $(BIN)/python -c 'import pyspark' 2>/dev/null; then \
 	    echo "nsqfast: installing PySpark (once; a minute or two)"; \
-	    $(BIN)/python -m pip install -q --disable-pip-version-check 'nsqfast[spark]'; \
+	    $(BIN)/python -m pip install -q --disable-pip-version-check --no-compile 'nsqfast[spark]'; \
 	fi
 
 # All but dev, which is for tests.
