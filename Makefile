@@ -21,6 +21,9 @@ help: ## say what there is to make
 	    /^## [a-z-]+ .*: / { name = $$0; sub(/^## /, "", name); sub(/: .*/, "", name); text = $$0; sub(/^[^:]*: /, "", text); said = 1 } \
 	    said { printf "make %-23s%s\n", name, text; said = 0 }' Makefile
 
+# Tests start thousands of programs, each of which would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 # All but spark: see IF_SPARK.
 EXTRAS := admin,arrays,arrow,bench,opentelemetry,server,snappy
 RUN_EXTRAS := admin,server
