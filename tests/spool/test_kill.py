@@ -1,6 +1,7 @@
 """kill -9 of receivers and brokers, frozen ones, several receivers: nothing is missing, nothing is there twice."""
 
 import random
+import re
 import signal
 
 import pytest
@@ -214,5 +215,7 @@ def test_a_receiver_that_stood_still_gives_back_what_it_has(ours, topic, folder)
             assert other.end() == 0
         tool.process.send_signal(signal.SIGCONT)
         assert tool.end() == 0
-    assert b"100 messages are requeued: the receiver stood still for long" in tool.err
+    # It may have been given some of them twice while it stood still.
+    given_back = re.findall(rb"(\d+) messages are requeued: the receiver stood still", tool.err)
+    assert sum(map(int, given_back)) >= 100, tool.err.decode()
     check_all(folder, 100)
