@@ -21,12 +21,15 @@ help: ## say what there is to make
 	    /^## [a-z-]+ .*: / { name = $$0; sub(/^## /, "", name); sub(/: .*/, "", name); text = $$0; sub(/^[^:]*: /, "", text); said = 1 } \
 	    said { printf "make %-23s%s\n", name, text; said = 0 }' Makefile
 
+# Tests start thousands of programs, each of which would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 # All but spark: see IF_SPARK.
 EXTRAS := admin,arrays,arrow,bench,opentelemetry,server,snappy
 RUN_EXTRAS := admin,server
 # Without a network pip writes pages about it.
 define INSTALL
-$(BIN)/python -m pip install -q --disable-pip-version-check $(1) 2>.venv/pip.log || { status=$$?; \
+$(BIN)/python -m pip install -q --disable-pip-version-check --no-compile $(1) 2>.venv/pip.log || { status=$$?; \
 	if grep -qi 'connection\|timed out' .venv/pip.log; then \
 	    echo "nsqfast: the package index cannot be reached: .venv/pip.log has what pip says"; \
 	else cat .venv/pip.log; fi >&2; exit $$status; }
@@ -39,8 +42,8 @@ $(RUNS): pyproject.toml
 	@echo "nsqfast: preparing .venv (once)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BUILD_NEEDS) > .venv/build-needs
-	@$(call INSTALL,--no-compile -r .venv/build-needs)
-	@export NSQFAST_ROOMS=none; $(call INSTALL,--no-compile --no-build-isolation -e '.[$(RUN_EXTRAS)]')
+	@$(call INSTALL,-r .venv/build-needs)
+	@export NSQFAST_ROOMS=none; $(call INSTALL,--no-build-isolation -e '.[$(RUN_EXTRAS)]')
 	@touch $@
 
 $(READY): $(RUNS)
@@ -56,7 +59,7 @@ ext: $(READY) ## build what changed in _ext/
 HAS_JAVA = test -f .ci/check_java.py && $(BIN)/python .ci/check_java.py
 IF_SPARK = if $(HAS_JAVA) && ! $(BIN)/python -c 'import pyspark' 2>/dev/null; then \
 	    echo "nsqfast: installing PySpark (once; a minute or two)"; \
-	    $(BIN)/python -m pip install -q --disable-pip-version-check 'nsqfast[spark]'; \
+	    $(BIN)/python -m pip install -q --disable-pip-version-check --no-compile 'nsqfast[spark]'; \
 	fi
 
 # All but dev, which is for tests.

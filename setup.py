@@ -10,6 +10,7 @@ Switches, read from the environment so that pip, build and setup.py obey them al
     NSQFAST_ROOMS=...    the rooms to build, instead of all; the others stay as they are, and `none` builds nothing
 """
 
+import fcntl
 import os
 import re
 import shutil
@@ -24,6 +25,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.command.editable_wheel import editable_wheel
 
 ROOT = Path(__file__).resolve().parent
+LOCK = ROOT / "build" / "lock"
 MIRROR = ROOT / "build" / "pxd"  # nsqfast/_ext/ as Cython and mypy expect to find it
 ADDRESS = "https://github.com/nsqfast/nsqfast"
 
@@ -130,18 +132,22 @@ class BuildExt(build_ext):
         self.extensions = [each for each in self.extensions if each.name.split(".")[2] in rooms]
         if not self.inplace:
             super().run()
-        elif not self.is_done():
-            begun = time.time()  # what is edited from now on is for the next build
-            super().run()
-            for each in self.extensions:
-                os.utime(self.get_ext_fullpath(each.name), (begun, begun))
+            return
+        LOCK.parent.mkdir(parents=True, exist_ok=True)
+        with LOCK.open("w") as lock:  # another `make` may build here, too
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not self.is_done():
+                begun = time.time()  # what is edited from now on is for the next build
+                super().run()
+                for each in self.extensions:
+                    os.utime(self.get_ext_fullpath(each.name), (begun, begun))
 
     def is_done(self):
         """Whether every module is younger than every source: Cython needs seconds to see that nothing changed."""
         if self.force or ANNOTATE or not has_settings():
             return False
         modules = [Path(self.get_ext_fullpath(each.name)) for each in self.extensions]
-        newest = max(path.stat().st_mtime for path in ROOT.glob("_ext/*/*.[ph]*"))
+        newest = max(path.stat().st_mtime for path in ROOT.glob("_ext/[a-z]*/*.[ph]*"))
         return all(path.exists() and path.stat().st_mtime > newest for path in modules)
 
     def build_extensions(self):

@@ -13,12 +13,14 @@ in a process that Playwright was in.
 A module may set NSQD_FLAGS (more flags) and NSQD_METADATA (the nsqd.dat it starts with) for its broker.
 """
 
+import inspect
 import itertools
 import json
 
 import pytest
 
 from support.certificates import Certificates
+from support.loops import strict
 from support.ports import hold_port
 from support.server import NO_GO, ROOT, go_folder, start_nsqd
 
@@ -39,6 +41,19 @@ def pytest_collection_modifyitems(items):
 def pytest_runtest_setup(item):
     if item.get_closest_marker("go") and go_folder() is None:
         pytest.skip(NO_GO)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """A test that is a coroutine runs in a loop of its own: uvloop's, or one of `loop_factory`."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    import uvloop
+
+    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    with strict(arguments.get("loop_factory", uvloop.new_event_loop)) as run:
+        run(pyfuncitem.obj(**arguments))
+    return True
 
 
 @pytest.fixture(scope="module", params=["nsqfast", pytest.param("go", marks=pytest.mark.go)])

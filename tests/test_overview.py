@@ -1,23 +1,17 @@
 """`python -m nsqfast`: what it says, and the programs that it runs."""
 
-import subprocess
 import sys
 
 import pytest
 
 from nsqfast import NSQ_VERSION, overview
 from nsqfast.programs import PROGRAMS
+from support.commands import run_command
 from support.plain_install import read_project
 
 
 def run_module(*words):
-    return subprocess.run(
-        [sys.executable, "-m", "nsqfast", *words],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    return run_command(sys.executable, "-m", "nsqfast", *words)
 
 
 def test_the_programs_are_those_that_are_installed():
@@ -42,13 +36,7 @@ def test_version():
 
 @pytest.mark.parametrize("word", ["nsqd", "nsqfast-nsqd"])
 def test_runs_a_program(word):
-    own = subprocess.run(
-        [sys.executable, "-m", "nsqfast.nsqd.main", "--version"],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    own = run_command(sys.executable, "-m", "nsqfast.nsqd.main", "--version")
     done = run_module(word, "--version")
     assert (done.returncode, done.stdout) == (0, own.stdout)
     assert done.stdout.startswith(f"nsqd v{NSQ_VERSION} ")

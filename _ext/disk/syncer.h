@@ -1,8 +1,8 @@
 /* A thread that flushes files: it sleeps until it gets a batch of them, flushes and drops each, and writes to an
  * eventfd. Several threads flush a large batch in parallel: the kernel then serves all waiting files with one flush of
- * the device, which sequentially each file would cost. The order within a batch is not defined. It also closes
- * descriptors of removed files, since freeing their blocks takes the kernel milliseconds: one after each batch, and
- * more while no batch waits. It never touches Python.
+ * the device, which sequentially each file would cost. The order within a batch is not defined. Another thread closes
+ * descriptors of removed files, since freeing their blocks takes the kernel milliseconds; on a slow disk batches take
+ * seconds, and follow each other without a pause. Neither touches Python.
  *
  * Files have reference counts, so that a flush request needs no further descriptor and cannot fail for lack of one. */
 #ifndef NSQFAST_SYNCER_H
@@ -79,6 +79,8 @@ typedef struct {
     int stopping;
     int error; /* the first errno of the last batch */
     struct nsq_syncs done;
+    pthread_t closer; /* once has_closer */
+    int has_closer;
     int closing[NSQ_CLOSE_MAX];
     int closing_count;
 } nsq_syncer;
@@ -165,21 +167,40 @@ static void nsq_syncer_run_batch(nsq_syncer *s) {
 static void *nsq_syncer_run(void *argument) {
     nsq_syncer *s = (nsq_syncer *)argument;
     pthread_mutex_lock(&s->lock);
-    for (;;) {
-        while (!s->busy && !s->stopping && !s->closing_count)
-            pthread_cond_wait(&s->changed, &s->lock);
+    while (s->busy || !s->stopping) {
         if (s->busy)
             nsq_syncer_run_batch(s);
+        else
+            pthread_cond_wait(&s->changed, &s->lock);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+static void *nsq_closer_run(void *argument) {
+    nsq_syncer *s = (nsq_syncer *)argument;
+    pthread_mutex_lock(&s->lock);
+    while (s->closing_count || !s->stopping) {
         if (s->closing_count) {
             int fd = s->closing[--s->closing_count];
             pthread_mutex_unlock(&s->lock);
             close(fd);
             pthread_mutex_lock(&s->lock);
-        } else if (!s->busy && s->stopping)
-            break;
+        } else
+            pthread_cond_wait(&s->changed, &s->lock);
     }
     pthread_mutex_unlock(&s->lock);
     return NULL;
+}
+
+/* Returns an errno, or 0. The main thread handles signals. */
+static int nsq_thread_start(pthread_t *thread, void *(*run)(void *), nsq_syncer *s) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(thread, NULL, run, s);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
 }
 
 /* Returns NULL with errno set if the kernel has no thread or eventfd left. */
@@ -198,12 +219,7 @@ static inline nsq_syncer *nsq_syncer_start(void) {
     pthread_condattr_setclock(&by_clock, CLOCK_MONOTONIC);
     pthread_cond_init(&s->changed, &by_clock);
     pthread_condattr_destroy(&by_clock);
-    /* The main thread handles signals. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&s->thread, NULL, nsq_syncer_run, s);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int error = nsq_thread_start(&s->thread, nsq_syncer_run, s);
     if (error) {
         close(s->event_fd);
         free(s);
@@ -257,10 +273,12 @@ static inline void nsq_syncer_wait(nsq_syncer *s, int timeout_ms) {
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Lets the thread close the descriptor; returns 0 if too many wait for that. */
+/* Lets a thread close the descriptor; returns 0 if too many wait for that, or the kernel has no thread left. */
 static inline int nsq_syncer_close_later(nsq_syncer *s, int fd) {
+    if (!s->has_closer)
+        s->has_closer = nsq_thread_start(&s->closer, nsq_closer_run, s) == 0;
     pthread_mutex_lock(&s->lock);
-    int has_room = s->closing_count < NSQ_CLOSE_MAX;
+    int has_room = s->has_closer && s->closing_count < NSQ_CLOSE_MAX;
     if (has_room) {
         s->closing[s->closing_count++] = fd;
         pthread_cond_broadcast(&s->changed);
@@ -276,13 +294,15 @@ static inline int nsq_syncer_has_room(nsq_syncer *s) {
     return has_room;
 }
 
-/* Completes a submitted batch first. */
+/* Completes a submitted batch and what is to be closed first. */
 static inline void nsq_syncer_stop(nsq_syncer *s) {
     pthread_mutex_lock(&s->lock);
     s->stopping = 1;
     pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
     pthread_join(s->thread, NULL);
+    if (s->has_closer)
+        pthread_join(s->closer, NULL);
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->changed);
     close(s->event_fd);

@@ -19,6 +19,7 @@ from server.implementation import implementations
 from spark.scenario import SCENARIOS, Scenario
 from spark.session import open_session
 from spark.trial import OURS, PLAIN, Place, run
+from support.spark_home import use_spark_home
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,6 +48,8 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     parent = Path(request.config.getoption("--bench-data")).absolute()
     parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="bench-", dir=parent))
+    if request.config.getoption("--smoke"):
+        use_spark_home()
     session = open_session(folder)
     with Broker(implementations()[0], folder / "nsqd", FLAGS) as broker:
         yield Place(broker, session, folder)

@@ -14,9 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from support.admin_cluster import example_cluster, example_entries, example_problems
-from support.admin_history import fill_history
-from support.admin_pages import AdminPages
+from support.admin_pages import example_pages
 from support.server import ROOT
 
 NO_CHROMIUM = "nsqfast: no Chromium, so what needs a browser is skipped: apt install chromium fonts-dejavu-core"
@@ -183,12 +181,7 @@ def axe():
 @pytest.fixture(scope="session")
 def site():
     """An nsqadmin whose cluster has something of everything; nobody changes it."""
-    with AdminPages(
-        example_cluster(),
-        problems=example_problems(),
-        entries=example_entries(),
-        fill=fill_history,
-    ) as pages:
+    with example_pages() as pages:
         yield pages
         told = pages.context.upstream.told  # a mark or pause of one test would be seen by the next
         assert told == []

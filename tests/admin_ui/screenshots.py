@@ -26,9 +26,8 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from nsqfast import __version__  # noqa: E402
 from support.access import write_users  # noqa: E402
-from support.admin_cluster import AT, example_cluster, example_entries, example_problems  # noqa: E402
-from support.admin_history import fill_history  # noqa: E402
-from support.admin_pages import AdminPages  # noqa: E402
+from support.admin_cluster import AT  # noqa: E402
+from support.admin_pages import example_pages  # noqa: E402
 from support.admin_ui_pages import DIALOGS, PAGES  # noqa: E402
 from support.admin_ui_sites import SITES  # noqa: E402
 from support.screenshots import FOLDER, list_shown  # noqa: E402
@@ -40,15 +39,7 @@ CONTEXT = {"reduced_motion": "reduce", "timezone_id": "UTC", "locale": "en-GB"}
 # The audit first, because looking at messages is audited.
 ALL = list(
     dict.fromkeys(
-        [
-            "audit",
-            *PAGES,
-            *DIALOGS,
-            *(n for s in SITES.values() for n in s.paths),
-            "tail",
-            "login",
-            "login-failed",
-        ]
+        ["audit", *PAGES, *DIALOGS, *(n for s in SITES.values() for n in s.paths), "tail", "login"]
     )
 )
 HEIGHT_MAX = 1400
@@ -109,7 +100,7 @@ def take_login(browser: Browser) -> None:
     """Which has pages of its own: before, and after a wrong password."""
     with tempfile.TemporaryDirectory() as folder:
         users = write_users(Path(folder) / "users", ("ana", "admin", "right horse"))
-        site = AdminPages(example_cluster(), f"--auth-file={users}")
+        site = example_pages(f"--auth-file={users}")
         with site, browser.new_context(**CONTEXT) as context:
             page = context.new_page()
             page.goto(site.url + "/topics")
@@ -164,13 +155,7 @@ def main(given: list[str]) -> int:
         return 1
     OTHERS.mkdir(parents=True, exist_ok=True)
     names = given or ALL
-    example = AdminPages(
-        example_cluster(),
-        problems=example_problems(),
-        entries=example_entries(),
-        fill=fill_history,
-    )
-    with example, sync_playwright() as playwright:
+    with example_pages() as example, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program)
         page = browser.new_page(**CONTEXT)
         for name in names:

@@ -2,9 +2,8 @@
 
 import pytest
 
-from support.admin_cluster import example_cluster
-from support.admin_history import fill_history
-from support.admin_pages import AdminPages
+from support.access import write_users
+from support.admin_pages import example_pages
 from support.admin_ui_pages import DIALOGS, PAGES
 from support.admin_ui_sites import SITES
 
@@ -14,11 +13,8 @@ WIDTHS = (1300, 375)
 # Themes differ in colours alone.
 COLOUR_RULES = ["color-contrast", "link-in-text-block"]
 THEMES = {"light": [], "dark": COLOUR_RULES}
+SET_THEME = "(theme) => { document.documentElement.dataset.theme = theme }"
 OVERFLOW = "() => document.scrollingElement.scrollWidth - window.innerWidth"
-
-
-def set_theme(page, theme):
-    page.evaluate("(theme) => { document.documentElement.dataset.theme = theme }", theme)
 
 
 def too_wide(page):
@@ -38,7 +34,7 @@ def look(page, axe):
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 900})
         for theme, rules in THEMES.items():
-            set_theme(page, theme)
+            page.evaluate(SET_THEME, theme)
             found += [f"{width} {theme}: {line}" for line in axe.check(page, rules)]
     return found
 
@@ -52,13 +48,20 @@ def test_page_is_accessible_and_fits(site, lasting, lasting_watch, axe, name):
     assert lasting.locator("h1").count() == 1
 
 
+def test_the_login_page_is_accessible_and_fits(tmp_path, page, visiting, axe):
+    users = write_users(tmp_path / "users", ("ana", "admin", "right"))
+    with visiting(example_pages(f"--auth-file={users}")) as site:
+        page.goto(site.url + "/login")
+        assert look(page, axe) == []
+
+
 @pytest.fixture
 def dialog_url(request, name):
     """Nobody changes `site`: what is seen after an action has a cluster of its own."""
     if name not in {"result", "toast"}:
         yield request.getfixturevalue("site").url
         return
-    with AdminPages(example_cluster(), fill=fill_history) as own:
+    with example_pages() as own:
         yield own.url
 
 

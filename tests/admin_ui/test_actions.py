@@ -8,15 +8,10 @@ from playwright.sync_api import expect
 
 from nsqfast.nsqadmin.live.model import NodeState
 from support.admin import LiveCluster, text_of
-from support.admin_actions import (
-    Acting,
-    depths,
-    paused,
-    publish,
-    start_again,
-)
+from support.admin_actions import Acting, depths, paused, publish, start_again
 from support.admin_cluster import make_cluster, make_node, make_topic
 from support.admin_pages import AdminPages
+from support.lookup import topics
 from support.web import stats
 
 pytestmark = [pytest.mark.go, pytest.mark.slow]
@@ -212,16 +207,39 @@ def test_create_topic_and_channel_on_a_node(cluster, page, go):
     assert depths(cluster, "made-here", "first") == [0, -1, -1]
 
 
+def test_a_row_has_a_menu_of_what_can_be_done_with_it(cluster, admin, page, go, name):
+    """In the table of topics, and at /lookup of what only nsqlookupd knows."""
+    row = page.locator(f"tr[data-key='{name}']")
+    more = [f"Publish to topic {name}…", f"Create channel in topic {name}…"]
+    delete = f"Delete topic {name}…"
+
+    def choose(item, *items):
+        row.locator("summary").click()
+        expect(row.locator(".items button")).to_have_text([*more, *items])
+        row.get_by_role("button", name=item, exact=True).click()
+
+    go(f"/topics?q={name}")
+    for is_paused, verb, state in ((True, "Pause", "all"), (False, "Unpause", "none")):
+        choose(f"{verb} topic {name}", f"{verb} topic {name}", f"Empty topic {name}…", delete)
+        expect(toast(page)).to_contain_text(f"{verb}d topic {name} on 3 nodes")
+        assert paused(cluster, name) == [is_paused] * 3
+        expect(row).to_have_attribute("data-paused", state)
+    admin.act("delete", name, confirm=name, tell_lookupds=False)
+    admin.wait_for_nodes(name, 0)
+    go("/lookup")
+    choose(delete, delete)
+    button = go.dialog.get_by_role("button", name=f"Delete {name}")
+    expect(button).to_be_disabled()
+    assert all(name in topics(one.http) for one in cluster.lookupds)
+    go.dialog.get_by_label("Type the name").fill(name)
+    button.click()
+    expect(go.dialog.get_by_role("heading")).to_have_text(f"Deleted topic {name}")
+    assert not any(name in topics(one.http) for one in cluster.lookupds)
+
+
 @pytest.mark.soak
 def test_keyboard_alone_opens_empty_cancels_and_comes_back(page, go, name):
-    go(f"/topics?q={name}")
-    page.keyboard.press("j")
-    expect(page.get_by_role("link", name=name)).to_be_focused()
-    page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", level=1)).to_have_text(name)
-    page.keyboard.press("j")
-    page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", level=1)).to_have_text("billing")
+    go(f"/topics/{name}/billing")
     more = page.locator(".actions summary", has_text="More")
     while not more.evaluate("(element) => element === document.activeElement"):
         page.keyboard.press("Tab")

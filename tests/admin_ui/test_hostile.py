@@ -4,42 +4,18 @@ import urllib.request
 
 import pytest
 
-from support.admin_cluster import (
-    make_channel,
-    make_cluster,
-    make_entry,
-    make_lookupd,
-    make_node,
-    make_problem,
-    make_topic,
-)
-from support.admin_history import fill_history
-from support.admin_pages import AdminPages
+from support.admin_cluster import make_entry
+from support.admin_ui_sites import BAD, SITES, WORSE
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
-
-BAD = "<img src=x onerror=alert(1)>"
-WORSE = '"><script>alert(2)</script>'
 
 
 @pytest.fixture(scope="module")
 def hostile():
-    node = make_node(0, hostname=BAD, version=WORSE, error=BAD, health=WORSE, lookupds=())
-    topics = [
-        make_topic(BAD, [make_channel(BAD, WORSE, depth=4, client_count=2)], depth=3),
-        make_topic(WORSE, nodes=()),
-        make_topic("=1+2", [make_channel("=1+2", "@c")]),
-    ]
-    cluster = make_cluster(topics, [node], [make_lookupd(0, version=BAD)], warnings=[WORSE])
-    problems = [make_problem(0, topic=BAD, channel=WORSE, text=WORSE, check=BAD)]
-    entries = [make_entry(0, user=BAD, action=WORSE, target={"topic": BAD})]
-    with AdminPages(cluster, problems=problems, entries=entries, fill=fill_history) as pages:
-        pages.context.consumers.changes = {
-            "client_id": BAD,
-            "hostname": WORSE,
-            "user_agent": BAD,
-            "remote_address": WORSE,
-        }
+    entry = make_entry(0, user=BAD, action=WORSE, target={"topic": BAD})
+    with SITES["hostile"]._replace(entries=[entry]).start() as pages:
+        names = ("client_id", "hostname", "user_agent", "remote_address")
+        pages.context.consumers.changes = dict(zip(names, (BAD, WORSE) * 2, strict=True))
         yield pages
 
 

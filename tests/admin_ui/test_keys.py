@@ -30,6 +30,33 @@ def test_rows_are_reached_and_opened_by_keyboard_alone(topics):
     topics.wait_for_url("**/topics/clicks/etl")
 
 
+def test_x_selects_the_row_as_a_click_does_and_shift_those_between(topics):
+    said = topics.locator(".bulk strong")
+    topics.keyboard.press("j")
+    topics.keyboard.press("x")
+    expect(said).to_have_text("1 selected")
+    expect(topics.get_by_label("Select clicks", exact=True)).to_be_checked()
+    topics.get_by_label("Select orders", exact=True).click(modifiers=["Shift"])
+    count = topics.locator("tbody input[name=pick]:checked").count()
+    assert count > 2
+    expect(said).to_have_text(f"{count} selected")
+    topics.locator("[data-key=clicks] th a").focus()
+    topics.keyboard.press("x")
+    expect(said).to_have_text(f"{count - 1} selected")
+    expect(topics.get_by_label("Select clicks", exact=True)).not_to_be_checked()
+
+
+def test_the_link_is_copied_and_shown_where_there_is_no_clipboard(topics):
+    topics.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    topics.get_by_role("button", name="Copy link").click()
+    expect(topics.get_by_text("Link copied")).to_be_visible()
+    assert topics.evaluate("() => navigator.clipboard.readText()") == topics.url
+    topics.evaluate("() => Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+    topics.get_by_role("button", name="Copy link").click()
+    expect(topics.get_by_label("Link", exact=True)).to_have_value(topics.url)
+    assert topics.evaluate("() => getSelection().toString()") == topics.url
+
+
 def test_keys_are_dead_in_fields(topics):
     topics.keyboard.press("/")
     field = topics.get_by_role("searchbox", name="Search topics")

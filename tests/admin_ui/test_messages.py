@@ -3,8 +3,6 @@
 import functools
 import json
 import re
-import urllib.error
-import urllib.request
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -13,8 +11,8 @@ from playwright.sync_api import expect
 
 from nsqfast.nsqadmin.messages import routes
 from nsqfast.nsqadmin.messages.tail import TIME_MAX_S, Tails
-from support.access import probed
-from support.admin import LiveCluster, told, wait_until
+from support.access import run_admin
+from support.admin import LiveCluster, text_of, told, wait_for_channel, wait_until
 from support.server import go_folder
 from support.web import topic_stats
 
@@ -26,6 +24,7 @@ pytestmark = [
 BAD = '<img src=x onerror=alert(1)>"><script>alert(2)</script>'
 BINARY = bytes(range(256)) * 3
 LINES = "\n first\r\nsecond \u20ac\n"
+TOPICS = ("bodies", "deferred", "tailed")
 DOCUMENT = {"id": 12345678901234567890, "name": BAD, "deep": {"er": [{"est": None}]}}
 
 
@@ -33,41 +32,19 @@ DOCUMENT = {"id": 12345678901234567890, "name": BAD, "deep": {"er": [{"est": Non
 def cluster(tmp_path_factory):
     folder = tmp_path_factory.mktemp("messages")
     with LiveCluster(folder, ("nsqfast", "go"), ("nsqfast",)) as made:
-        made.make("bodies", "c")
+        for topic in TOPICS:
+            made.make(topic, "c")
         for body in (json.dumps(DOCUMENT).encode(), LINES.encode(), BINARY, BAD.encode()):
             told(made.nsqds[0], "/pub?topic=bodies", body)
-        for topic in ("deferred", "tailed", "searched", "held"):
-            made.make(topic, "c")
         yield made
 
 
 @pytest.fixture(scope="module")
 def url(cluster):
     with cluster.admin("nsqfast") as admin:
-        yield "http://{}:{}".format(*admin.http)
-
-
-def open_page(page, address):
-    """As soon as nsqadmin knows what it is about."""
-    page.goto(address)
-    page.wait_for_selector("main")
-    assert page.locator("main .crumbs").count() == 1, page.title()
-
-
-def is_known(url, topic):
-    try:
-        urllib.request.urlopen(f"{url}/topics/{topic}/c/messages").close()
-    except urllib.error.HTTPError:
-        return False
-    return True
-
-
-@pytest.fixture(scope="module", autouse=True)
-def known(cluster, url):
-    """nsqadmin has seen all topics."""
-
-    topics = ("bodies", "deferred", "tailed", "searched", "held")
-    wait_until(lambda: all(is_known(url, topic) for topic in topics), "all topics are known")
+        for topic in TOPICS:
+            wait_for_channel(admin, topic, "c", 2)
+        yield f"http://{text_of(admin.http)}"
 
 
 def body_at(page, index):
@@ -75,7 +52,7 @@ def body_at(page, index):
 
 
 def test_json_is_a_tree_that_keeps_every_digit_and_all_markup_is_text(url, page):
-    open_page(page, f"{url}/topics/bodies/c/messages")
+    page.goto(f"{url}/topics/bodies/c/messages")
     tree = body_at(page, 0).locator(".tree")
     tree.locator("summary", has_text="0: {1}").click()
     tree.get_by_text("est").wait_for()
@@ -89,7 +66,7 @@ def test_json_is_a_tree_that_keeps_every_digit_and_all_markup_is_text(url, page)
 
 
 def test_download_and_copy_give_the_bytes(url, page, watch):
-    open_page(page, f"{url}/topics/bodies/c/messages")
+    page.goto(f"{url}/topics/bodies/c/messages")
     for index, wanted in ((1, LINES.encode()), (2, BINARY)):
         with page.expect_download() as begun:
             body_at(page, index).get_by_role("button", name="Download").click()
@@ -185,11 +162,10 @@ def test_tail_shows_what_comes_and_ends_with_a_click_and_when_its_page_is_hidden
 def test_tail_ends_when_its_time_is_over(cluster, page, monkeypatch, visiting):
     assert TIME_MAX_S == 300
     monkeypatch.setattr(routes, "Tails", functools.partial(Tails, time_max_s=3))
-    addresses = ["{}:{}".format(*node.http) for node in cluster.nsqds]
-    with visiting(probed(lambda *_: None, nsqd_http_addresses=addresses)) as address:
-        own = "http://{}:{}".format(*address)
-        wait_until(lambda: is_known(own, "tailed"), "the topic is known")
-        start_tail(page, own)
+    flags = [f"--nsqd-http-address={text_of(node.http)}" for node in cluster.nsqds]
+    with visiting(run_admin(*flags)) as admin:
+        wait_for_channel(admin, "tailed", "c", 2)
+        start_tail(page, f"http://{text_of(admin.http)}")
         assert [len(names) for names in channels(cluster)] == [2, 2]
         page.get_by_text("0.05 minutes are over.").wait_for()
         assert page.get_by_role("button", name="Start the tail").is_visible()

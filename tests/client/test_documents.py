@@ -34,7 +34,7 @@ def test_it_compiles_and_names_what_there_is(block):
         assert all(hasattr(importlib.import_module(module), word) for word in imported.split(", "))
 
 
-def test_the_same_in_asyncio(run, address, topic):
+async def test_the_same_in_asyncio(address, topic):
     block = block_with("from nsqfast import Consumer, Producer")
     for before, after in (
         ('"127.0.0.1:4150"', f'"{address}"'),
@@ -43,27 +43,19 @@ def test_the_same_in_asyncio(run, address, topic):
     ):
         assert before in block
         block = block.replace(before, after)
-
-    async def main():
-        shipped = asyncio.get_running_loop().create_future()
-        running = asyncio.create_task(eval(top_level(block), {"ship": shipped.set_result}))
-        assert (await shipped).body == b"7"
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-
-    run(main())
+    shipped = asyncio.get_running_loop().create_future()
+    running = asyncio.create_task(eval(top_level(block), {"ship": shipped.set_result}))
+    assert (await shipped).body == b"7"
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
-def test_publishing_as_documented(run, address):
+async def test_publishing_as_documented(address):
     block = block_with("publish_later")
     block = block.replace('"127.0.0.1:4150", "10.0.0.2:4150"', f'"{address}"')
-
-    async def main():
-        work = eval(top_level(block), {})
-        assert inspect.isawaitable(work)
-        await work
-
-    run(main())
+    work = eval(top_level(block), {})
+    assert inspect.isawaitable(work)
+    await work
 
 
 def test_the_first_lines(address, topic):

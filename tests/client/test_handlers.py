@@ -18,7 +18,9 @@ async def publish(address, topic, count):
         await producer.publish_many(topic, [b"%d" % number for number in range(count)])
 
 
-def test_a_handler_that_waits_for_a_cancelled_task(run_anywhere, broker, address, topic, caplog):
+async def test_a_handler_that_waits_for_a_cancelled_task(
+    loop_factory, broker, address, topic, caplog
+):
     """Each message that meets it is requeued; no worker ends, and all messages are handled in the end."""
     handled, met = set(), set()
 
@@ -33,21 +35,17 @@ def test_a_handler_that_waits_for_a_cancelled_task(run_anywhere, broker, address
             consumer.request_stop()
 
     consumer = Consumer(topic, "c", nsqd=address, config=CONFIG)
-
-    async def main():
-        await publish(address, topic, 200)
-        await consumer.run(handler, concurrency=8)
-        assert consumer.stats().requeued == 50
-
-    run_anywhere(main())
+    await publish(address, topic, 200)
+    await consumer.run(handler, concurrency=8)
+    assert consumer.stats().requeued == 50
+    await until(lambda: topic_stats(broker.http, topic)["channels"]["c"]["in_flight_count"] == 0)
     assert len(handled) == 200
     failures = [record for record in caplog.records if "the handler failed" in record.message]
     assert len(failures) == 50
-    assert topic_stats(broker.http, topic)["channels"]["c"]["in_flight_count"] == 0
 
 
 @pytest.mark.parametrize("way", ["itself", "elsewhere"])
-def test_a_worker_that_is_cancelled(run, broker, address, topic, way):
+async def test_a_worker_that_is_cancelled(broker, address, topic, way):
     """run ends with an exception that says so, not as if all were done; what it had is handed back."""
 
     async def handler(_message):
@@ -57,51 +55,42 @@ def test_a_worker_that_is_cancelled(run, broker, address, topic, way):
             started.set_result(asyncio.current_task())
         await asyncio.Event().wait()
 
-    async def main():
-        nonlocal started
-        started = asyncio.get_running_loop().create_future()
-        await publish(address, topic, 5)
-        consumer = Consumer(topic, "c", nsqd=address, config=CONFIG)
-        running = asyncio.create_task(consumer.run(handler, grace_s=0))
-        if way == "elsewhere":
-            (await started).cancel()
-        with pytest.raises(NsqfastError, match=f"{topic}/c: a task that calls the handler was"):
-            await running
-        await until(lambda: topic_stats(broker.http, topic)["channels"]["c"]["depth"] == 5)
-
-    started = None
-    run(main())
+    started = asyncio.get_running_loop().create_future()
+    await publish(address, topic, 5)
+    consumer = Consumer(topic, "c", nsqd=address, config=CONFIG)
+    running = asyncio.create_task(consumer.run(handler, grace_s=0))
+    if way == "elsewhere":
+        (await started).cancel()
+    with pytest.raises(NsqfastError, match=f"{topic}/c: a task that calls the handler was"):
+        await running
+    await until(lambda: topic_stats(broker.http, topic)["channels"]["c"]["depth"] == 5)
 
 
-def test_a_run_that_is_cancelled(run, address, topic):
+async def test_a_run_that_is_cancelled(address, topic):
     """The handler's CancelledError is its own then, and run's, too."""
+    ended = []
+    started = asyncio.Event()
 
-    async def main():
-        ended = []
-        started = asyncio.Event()
+    async def handler(_message):
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            ended.append(True)
+            raise
 
-        async def handler(_message):
-            started.set()
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                ended.append(True)
-                raise
-
-        await publish(address, topic, 1)
-        running = asyncio.create_task(
-            Consumer(topic, "c", nsqd=address, config=CONFIG).run(handler, grace_s=0)
-        )
-        await started.wait()
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-        assert ended == [True]
-
-    run(main())
+    await publish(address, topic, 1)
+    running = asyncio.create_task(
+        Consumer(topic, "c", nsqd=address, config=CONFIG).run(handler, grace_s=0)
+    )
+    await started.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert ended == [True]
 
 
-def test_callbacks_that_wait_for_a_cancelled_task(run, address, topic, caplog):
+async def test_callbacks_that_wait_for_a_cancelled_task(address, topic, caplog):
     """giving_up: the message is requeued. choose_nodes: the answer does not count, and the next poll is made."""
 
     async def cancelled(_):
@@ -122,12 +111,8 @@ def test_callbacks_that_wait_for_a_cancelled_task(run, address, topic, caplog):
 
     config = Config(max_attempts=1, default_requeue_delay_s=0, max_backoff_duration_s=0)
     consumer = Consumer(topic, "c", nsqd=address, config=config, giving_up=give_up)
-
-    async def main():
-        await publish(address, topic, 1)
-        await consumer.run(handler)
-
-    run(main())
+    await publish(address, topic, 1)
+    await consumer.run(handler)
     assert given_up == [2, 3]
     assert "it waited for a task that was cancelled" in caplog.text
 
@@ -144,58 +129,48 @@ def test_callbacks_that_wait_for_a_cancelled_task(run, address, topic, caplog):
         ((print, None), "concurrency is None"),
     ],
 )
-def test_wrong_arguments(run, dead, topic, arguments, error):
-    async def main():
-        with pytest.raises(OptionsError, match=error):
-            await Consumer(topic, "c", nsqd=dead).run(*arguments)
-
-    run(main())
+async def test_wrong_arguments(dead, topic, arguments, error):
+    with pytest.raises(OptionsError, match=error):
+        await Consumer(topic, "c", nsqd=dead).run(*arguments)
 
 
-def test_a_consumer_runs_once(run, dead, topic):
-    async def main():
-        consumer = Consumer(topic, "c", nsqd=dead)
-        running = asyncio.create_task(consumer.run(print))
-        await until(lambda: consumer._was_run)
-        with pytest.raises(ClosedError, match="run.. was called before"):
-            await consumer.run(print)
-        consumer.request_stop()
-        await running
-        with pytest.raises(ClosedError, match="the consumer has stopped; make a new one"):
-            await consumer.run(print)
-        for use in (lambda: consumer.take(1), lambda: anext(consumer.batches())):
-            with pytest.raises(ClosedError, match="has stopped"):
-                await use()
-        assert consumer.stats().received == 0
-
-    run(main())
+async def test_a_consumer_runs_once(dead, topic):
+    consumer = Consumer(topic, "c", nsqd=dead)
+    running = asyncio.create_task(consumer.run(print))
+    await until(lambda: consumer._was_run)
+    with pytest.raises(ClosedError, match="run.. was called before"):
+        await consumer.run(print)
+    consumer.request_stop()
+    await running
+    with pytest.raises(ClosedError, match="the consumer has stopped; make a new one"):
+        await consumer.run(print)
+    for use in (lambda: consumer.take(1), lambda: anext(consumer.batches())):
+        with pytest.raises(ClosedError, match="has stopped"):
+            await use()
+    assert consumer.stats().received == 0
 
 
 @pytest.mark.parametrize("when", ["before", "while it connects", "before run"])
-def test_a_stop_that_comes_early(run, topic, when):
+async def test_a_stop_that_comes_early(topic, when):
     """run, and iteration, end at once; nothing is waited for."""
+    silent = asyncio.Event()
 
-    async def main():
-        silent = asyncio.Event()
+    async def script(peer):
+        silent.set()
+        await peer.read_to_end()
 
-        async def script(peer):
-            silent.set()
-            await peer.read_to_end()
-
-        async with FakeNsqd(script if when != "before" else None) as fake:
-            consumer = Consumer(topic, "c", nsqd=fake.address)
-            if when == "before":
-                consumer.request_stop()
-            running = asyncio.create_task(consumer.run(print))
-            if when == "while it connects":
-                await silent.wait()
-                consumer.request_stop()
-            elif when == "before run":
-                asyncio.get_running_loop().call_soon(consumer.request_stop)
-            async with asyncio.timeout(20):
-                await running
-
-    run(main())
+    async with FakeNsqd(script if when != "before" else None) as fake:
+        consumer = Consumer(topic, "c", nsqd=fake.address)
+        if when == "before":
+            consumer.request_stop()
+        running = asyncio.create_task(consumer.run(print))
+        if when == "while it connects":
+            await silent.wait()
+            consumer.request_stop()
+        elif when == "before run":
+            asyncio.get_running_loop().call_soon(consumer.request_stop)
+        async with asyncio.timeout(20):
+            await running
 
 
 class Crowd:
@@ -226,138 +201,117 @@ class Crowd:
     ("given", "most", "warns"),
     [({}, 64, False), ({"max_in_flight": 200}, 64, False), ({"max_in_flight": 8}, 8, True)],
 )
-def test_as_many_at_a_time_as_asked_for(run, address, topic, caplog, given, most, warns):
+async def test_as_many_at_a_time_as_asked_for(address, topic, caplog, given, most, warns):
     """Nobody has to know that max_in_flight is 1 if it is not given."""
     crowd = Crowd(lambda: consumer, 256, most)
     consumer = Consumer(topic, "c", nsqd=address, config=Config(**given))
 
-    async def main():
-        await publish(address, topic, 256)
-        await consumer.run(crowd, concurrency=64)
-
-    with caplog.at_level(logging.WARNING):
-        run(main())
+    caplog.set_level(logging.WARNING)
+    await publish(address, topic, 256)
+    await consumer.run(crowd, concurrency=64)
     assert crowd.most == most
     said = "64 messages at a time are to be handled, but max_in_flight is 8"
     assert (said in caplog.text) is warns
 
 
-def test_what_was_set_at_run_time_counts_as_given(run, address, topic):
-    async def main():
-        await publish(address, topic, 30)
-        async with Consumer(topic, "c", nsqd=address) as consumer:
-            consumer.set_max_in_flight(5)
-            async for batch in consumer.batches(max_messages=30, max_wait_s=10):
-                assert len(batch) == 5
-                batch.finish()
-                break
-            with pytest.raises(OptionsError, match="max_in_flight is -1"):
-                consumer.set_max_in_flight(-1)
-
-    run(main())
+async def test_what_was_set_at_run_time_counts_as_given(address, topic):
+    await publish(address, topic, 30)
+    async with Consumer(topic, "c", nsqd=address) as consumer:
+        consumer.set_max_in_flight(5)
+        async for batch in consumer.batches(max_messages=30, max_wait_s=10):
+            assert len(batch) == 5
+            batch.finish()
+            break
+        with pytest.raises(OptionsError, match="max_in_flight is -1"):
+            consumer.set_max_in_flight(-1)
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_stop_takes_nothing_more(run, broker, address, topic, count):
+async def test_a_stop_takes_nothing_more(broker, address, topic, count):
     """As soon as it is asked for, while handlers are still at work: what comes now is somebody else's."""
+    started, release = asyncio.Event(), asyncio.Event()
 
-    async def main():
-        started, release = asyncio.Event(), asyncio.Event()
+    async def handler(_message):
+        started.set()
+        await release.wait()
 
-        async def handler(_message):
-            started.set()
-            await release.wait()
-
-        await publish(address, topic, 1)
-        consumer = Consumer(topic, "c", nsqd=address)
-        running = asyncio.create_task(consumer.run(handler, concurrency=count))
-        await started.wait()
-        consumer.request_stop()
-        await until(lambda: consumer.stats().connections[address].rdy == 0)
-        await publish(address, topic, 3)
-        async with Consumer(topic, "c", nsqd=address, config=CONFIG) as other:
-            for _ in range(3):
-                (await anext(aiter(other))).finish()
-        release.set()
-        await running
-        assert consumer.stats().finished == 1
-
-    run(main())
+    await publish(address, topic, 1)
+    consumer = Consumer(topic, "c", nsqd=address)
+    running = asyncio.create_task(consumer.run(handler, concurrency=count))
+    await started.wait()
+    consumer.request_stop()
+    await until(lambda: consumer.stats().connections[address].rdy == 0)
+    await publish(address, topic, 3)
+    async with Consumer(topic, "c", nsqd=address, config=CONFIG) as other:
+        for _ in range(3):
+            (await anext(aiter(other))).finish()
+    release.set()
+    await running
+    assert consumer.stats().finished == 1
 
 
-def test_one_that_is_asked_to_stop_while_a_loop_iterates(run, broker, address, topic):
+async def test_one_that_is_asked_to_stop_while_a_loop_iterates(broker, address, topic):
     """What was prefetched is handed back at once; what the loop holds can still be finished."""
-
-    async def main():
-        await publish(address, topic, 10)
-        async with Consumer(topic, "c", nsqd=address, config=CONFIG) as consumer:
-            async for message in consumer:
-                await until(lambda: consumer.stats().in_flight == 10)
-                consumer.request_stop()
-                await until(lambda: channel_of(broker, topic)["in_flight_count"] == 1)
-                assert message.finish()
-            assert consumer.stats().finished == 1
-        await until(lambda: channel_of(broker, topic)["depth"] == 9)
-
-    run(main())
+    await publish(address, topic, 10)
+    async with Consumer(topic, "c", nsqd=address, config=CONFIG) as consumer:
+        async for message in consumer:
+            await until(lambda: consumer.stats().in_flight == 10)
+            consumer.request_stop()
+            await until(lambda: channel_of(broker, topic)["in_flight_count"] == 1)
+            assert message.finish()
+        assert consumer.stats().finished == 1
+    await until(lambda: channel_of(broker, topic)["depth"] == 9)
 
 
 def channel_of(broker, topic):
     return topic_stats(broker.http, topic)["channels"]["c"]
 
 
-def test_every_nsqd_may_deliver_if_nobody_says_otherwise(run, topic):
+async def test_every_nsqd_may_deliver_if_nobody_says_otherwise(topic):
     """With max_in_flight 1 over three of them, RDY would go round every ten seconds."""
-
-    async def main():
-        rdy = {}
-
-        def script(number):
-            async def talk(peer):
-                await peer.subscribe()
-                async for name, parameters, _ in peer.commands():
-                    if name == "CLS":
-                        peer.respond(b"CLOSE_WAIT")
-                    rdy[number] = parameters
-
-            return talk
-
-        async with contextlib.AsyncExitStack() as stack:
-            fakes = [await stack.enter_async_context(FakeNsqd(script(n))) for n in range(3)]
-            addresses = [fake.address for fake in fakes]
-            async with Consumer(topic, "c", nsqd=addresses):
-                await until(lambda: rdy == {0: ["1"], 1: ["1"], 2: ["1"]})
-            rdy.clear()
-            config = Config(max_in_flight=1)
-            async with Consumer(topic, "c", nsqd=addresses, config=config) as consumer:
-                await until(lambda: all(one.is_connected for one in connections(consumer)))
-                assert sum(one.rdy for one in connections(consumer)) == 1
 
     def connections(consumer):
         return consumer.stats().connections.values()
 
-    run(main())
+    rdy = {}
+
+    def script(number):
+        async def talk(peer):
+            await peer.subscribe()
+            async for name, parameters, _ in peer.commands():
+                if name == "CLS":
+                    peer.respond(b"CLOSE_WAIT")
+                rdy[number] = parameters
+
+        return talk
+
+    async with contextlib.AsyncExitStack() as stack:
+        fakes = [await stack.enter_async_context(FakeNsqd(script(n))) for n in range(3)]
+        addresses = [fake.address for fake in fakes]
+        async with Consumer(topic, "c", nsqd=addresses):
+            await until(lambda: rdy == {0: ["1"], 1: ["1"], 2: ["1"]})
+        rdy.clear()
+        config = Config(max_in_flight=1)
+        async with Consumer(topic, "c", nsqd=addresses, config=config) as consumer:
+            await until(lambda: all(one.is_connected for one in connections(consumer)))
+            assert sum(one.rdy for one in connections(consumer)) == 1
 
 
 @pytest.mark.parametrize("way", ["batches", "arrays"])
-def test_more_than_nsqd_delivers_at_a_time(run, address, topic, way):
+async def test_more_than_nsqd_delivers_at_a_time(address, topic, way):
     """A batch does not wait for what cannot come: nsqd's --max-rdy-count is 2500, and what is held takes its room."""
-
-    async def main():
-        async with Producer(address) as producer:
-            for _ in range(3):
-                await producer.publish_many(topic, [b"x"] * 2500)
-        async with Consumer(topic, "c", nsqd=address) as consumer:
-            sizes, held = [], []
-            async for batch in getattr(consumer, way)(max_messages=10_000, max_wait_s=20):
-                sizes.append(len(batch))
-                if len(sizes) == 2:
-                    held.append(batch)  # and the next one can have nothing before that is answered
-                    asyncio.get_running_loop().call_soon(batch.finish)
-                else:
-                    batch.finish()
-                if sum(sizes) == 7500:
-                    break
-            assert sizes == [2500] * 3
-
-    run(main())
+    async with Producer(address) as producer:
+        for _ in range(3):
+            await producer.publish_many(topic, [b"x"] * 2500)
+    async with Consumer(topic, "c", nsqd=address) as consumer:
+        sizes, held = [], []
+        async for batch in getattr(consumer, way)(max_messages=10_000, max_wait_s=20):
+            sizes.append(len(batch))
+            if len(sizes) == 2:
+                held.append(batch)  # and the next one can have nothing before that is answered
+                asyncio.get_running_loop().call_soon(batch.finish)
+            else:
+                batch.finish()
+            if sum(sizes) == 7500:
+                break
+        assert sizes == [2500] * 3

@@ -39,14 +39,14 @@ async def round_trip(address, topic, config):
 
 @pytest.mark.parametrize("packing", ["", "snappy", "deflate"])
 @pytest.mark.parametrize("tls", ["", "tls1.2", "plain"])
-def test_round_trip(run_anywhere, certificates, address, topic, packing, tls):
+async def test_round_trip(loop_factory, certificates, address, topic, packing, tls):
     settings = {"max_in_flight": 200}
     if tls != "plain":
         settings |= {"tls_v1": True, "tls_root_ca_file": certificates.path("ca.crt")}
         settings |= {"tls_min_version": tls}
     if packing:
         settings[packing] = True
-    run_anywhere(round_trip(address, topic, Config(**settings)))
+    await round_trip(address, topic, Config(**settings))
 
 
 @pytest.mark.parametrize(
@@ -56,16 +56,12 @@ def test_round_trip(run_anywhere, certificates, address, topic, packing, tls):
         ({}, "failed to verify certificate"),
     ],
 )
-def test_a_certificate_that_nobody_vouches_for(run, certificates, address, settings, error):
+async def test_a_certificate_that_nobody_vouches_for(certificates, address, settings, error):
     settings = {key: certificates.path(value) for key, value in settings.items()}
     config = Config(tls_v1=True, **settings)
-
-    async def main():
-        with pytest.raises(RefusedError, match=error):
-            async with Producer(address, config=config):
-                pass
-
-    run(main())
+    with pytest.raises(RefusedError, match=error):
+        async with Producer(address, config=config):
+            pass
 
 
 def test_without_verification_and_with_a_certificate_of_ours(run, certificates, address, topic):
@@ -114,11 +110,8 @@ def test_auth(run, guarded, topic):
         (SECRET, "yours", "E_UNAUTHORIZED"),
     ],
 )
-def test_auth_refused(run, guarded, secret, where, code):
-    async def main():
-        with pytest.raises(RefusedError) as refused:
-            async with Consumer(where, "c", nsqd=guarded, config=Config(auth_secret=secret)):
-                pass
-        assert refused.value.code == code
-
-    run(main())
+async def test_auth_refused(guarded, secret, where, code):
+    with pytest.raises(RefusedError) as refused:
+        async with Consumer(where, "c", nsqd=guarded, config=Config(auth_secret=secret)):
+            pass
+    assert refused.value.code == code

@@ -40,45 +40,42 @@ async def consume(address, count, config=SLOW):
     return bodies
 
 
-def test_what_is_said_of_oneself(run_anywhere):
-    async def main():
-        said = asyncio.get_running_loop().create_future()
+async def test_what_is_said_of_oneself(loop_factory):
+    said = asyncio.get_running_loop().create_future()
 
-        async def script(peer):
-            said.set_result(await peer.greet())
-            await peer.read_to_end()
+    async def script(peer):
+        said.set_result(await peer.greet())
+        await peer.read_to_end()
 
-        async with FakeNsqd(script) as fake:
-            connection, features = await connect(
-                fake.address, Config(client_id="me", hostname="here.example")
-            )
-            connection.close()
-            identity = await said
-        assert features.max_rdy_count == 2500
-        assert identity == {
-            "client_id": "me",
-            "hostname": "here.example",
-            "short_id": "me",
-            "long_id": "here.example",
-            "user_agent": identity["user_agent"],
-            "tls_v1": False,
-            "deflate": False,
-            "deflate_level": 6,
-            "snappy": False,
-            "feature_negotiation": True,
-            "heartbeat_interval": 30000,
-            "sample_rate": 0,
-            "output_buffer_size": 16384,
-            "output_buffer_timeout": 250,
-            "msg_timeout": 0,
-        }
-        assert identity["user_agent"].startswith("nsqfast/")
-
-    run_anywhere(main())
+    async with FakeNsqd(script) as fake:
+        connection, features = await connect(
+            fake.address, Config(client_id="me", hostname="here.example")
+        )
+        connection.close()
+        identity = await said
+    assert features.max_rdy_count == 2500
+    assert identity == {
+        "client_id": "me",
+        "hostname": "here.example",
+        "short_id": "me",
+        "long_id": "here.example",
+        "user_agent": identity["user_agent"],
+        "tls_v1": False,
+        "deflate": False,
+        "deflate_level": 6,
+        "snappy": False,
+        "feature_negotiation": True,
+        "heartbeat_interval": 30000,
+        "sample_rate": 0,
+        "output_buffer_size": 16384,
+        "output_buffer_timeout": 250,
+        "msg_timeout": 0,
+    }
+    assert identity["user_agent"].startswith("nsqfast/")
 
 
 @pytest.mark.parametrize("size", [1, 3, 7, 1000])
-def test_frames_in_pieces(run_anywhere, size):
+async def test_frames_in_pieces(loop_factory, size):
     bodies = [b"", b"x", b"y" * 500, b"z" * 200_000] if size == 1000 else [b"", b"x", b"y" * 500]
 
     async def script(peer):
@@ -98,15 +95,12 @@ def test_frames_in_pieces(run_anywhere, size):
             assert parameters == [f"{number:016x}"]
         await peer.part()
 
-    async def main():
-        async with FakeNsqd(script) as fake:
-            assert await consume(fake.address, len(bodies)) == bodies
-
-    run_anywhere(main())
+    async with FakeNsqd(script) as fake:
+        assert await consume(fake.address, len(bodies)) == bodies
 
 
 @pytest.mark.parametrize("layer", [Deflate(6), Snappy()], ids=["deflate", "snappy"])
-def test_a_packed_ok_in_the_same_read_as_the_answer(run, layer):
+async def test_a_packed_ok_in_the_same_read_as_the_answer(layer):
     """The broker need not wait between its JSON and what is packed."""
     name = type(layer).__name__.lower()
     answered = asyncio.Event()
@@ -123,35 +117,29 @@ def test_a_packed_ok_in_the_same_read_as_the_answer(run, layer):
         answered.set()
         await peer.read_to_end()
 
-    async def main():
-        async with FakeNsqd(script) as fake:
-            connection, features = await connect(fake.address, Config(**{name: True}))
-            assert getattr(features, name)
-            assert connection.layer is not None
-            connection.flush()
-            await answered.wait()
-            connection.close()
-
-    run(main())
+    async with FakeNsqd(script) as fake:
+        connection, features = await connect(fake.address, Config(**{name: True}))
+        assert getattr(features, name)
+        assert connection.layer is not None
+        connection.flush()
+        await answered.wait()
+        connection.close()
 
 
-def test_a_broker_that_negotiates_nothing(run):
+async def test_a_broker_that_negotiates_nothing():
     async def script(peer):
         assert await peer.reader.readexactly(4) == b"  V2"
         await peer.expect("IDENTIFY")
         peer.respond(b"OK")
         await peer.read_to_end()
 
-    async def main():
-        async with FakeNsqd(script) as fake:
-            connection, features = await connect(fake.address, Config(snappy=True))
-            assert features.max_rdy_count == 2500
-            assert connection.layer is None
-            connection.close()
-            with pytest.raises(RefusedError, match="TLS is asked for"):
-                await connect(fake.address, Config(tls_v1=True))
-
-    run(main())
+    async with FakeNsqd(script) as fake:
+        connection, features = await connect(fake.address, Config(snappy=True))
+        assert features.max_rdy_count == 2500
+        assert connection.layer is None
+        connection.close()
+        with pytest.raises(RefusedError, match="TLS is asked for"):
+            await connect(fake.address, Config(tls_v1=True))
 
 
 @pytest.mark.parametrize(
@@ -177,141 +165,116 @@ def test_a_broker_that_negotiates_nothing(run):
         (b"", ConnectError, "nsqd closed the connection"),
     ],
 )
-def test_bad_answers(run, reply, kind, error):
+async def test_bad_answers(reply, kind, error):
     async def script(peer):
         await peer.reader.readexactly(4)
         await peer.expect("IDENTIFY")
         peer.writer.write(reply)
         await peer.writer.drain()
 
-    async def main():
-        async with FakeNsqd(script) as fake:
-            with pytest.raises(kind, match=error):
-                await connect(fake.address)
-
-    run(main())
+    async with FakeNsqd(script) as fake:
+        with pytest.raises(kind, match=error):
+            await connect(fake.address)
 
 
-def test_nobody_listens(run, dead):
-    async def main():
-        with pytest.raises(ConnectError, match="refused"):
-            await connect(dead)
-        with pytest.raises(ConnectError):
-            await connect("/nowhere/nsqd.sock")
-
-    run(main())
+async def test_nobody_listens(dead):
+    with pytest.raises(ConnectError, match="refused"):
+        await connect(dead)
+    with pytest.raises(ConnectError):
+        await connect("/nowhere/nsqd.sock")
 
 
-def test_silence_instead_of_an_answer(run, monkeypatch):
+async def test_silence_instead_of_an_answer(monkeypatch):
     monkeypatch.setattr("nsqfast.client.connection.HANDSHAKE_TIMEOUT_S", 0.02)
-
-    async def main():
-        async with FakeNsqd(lambda peer: peer.read_to_end()) as fake:
-            with pytest.raises(ConnectError, match="no answer to IDENTIFY"):
-                await connect(fake.address)
-
-    run(main())
+    async with FakeNsqd(lambda peer: peer.read_to_end()) as fake:
+        with pytest.raises(ConnectError, match="no answer to IDENTIFY"):
+            await connect(fake.address)
 
 
-def test_silence_later(run):
+async def test_silence_later():
     """Nothing for read_timeout, not even a heartbeat."""
 
     async def script(peer):
         await peer.greet()
         await peer.read_to_end()
 
-    async def main():
-        closed = asyncio.get_running_loop().create_future()
-        config = Config(read_timeout="100ms", heartbeat_interval="100ms")
-        async with FakeNsqd(script) as fake:
-            connection, _ = await connect(fake.address, config, closed.set_result)
-            assert await closed is connection
-        assert str(connection.error) == "nothing came for 0.1 s"
-
-    run(main())
+    closed = asyncio.get_running_loop().create_future()
+    config = Config(read_timeout="100ms", heartbeat_interval="100ms")
+    async with FakeNsqd(script) as fake:
+        connection, _ = await connect(fake.address, config, closed.set_result)
+        assert await closed is connection
+    assert str(connection.error) == "nothing came for 0.1 s"
 
 
-def test_a_peer_that_does_not_read(run):
+async def test_a_peer_that_does_not_read():
     """Writing makes no progress for write_timeout; while there is some, it may take as long as it likes."""
+    closed = asyncio.get_running_loop().create_future()
 
-    async def main():
-        closed = asyncio.get_running_loop().create_future()
+    async def script(peer):
+        await peer.greet()
+        peer.writer.transport.pause_reading()
+        await asyncio.wait([closed])
 
-        async def script(peer):
-            await peer.greet()
-            peer.writer.transport.pause_reading()
-            await asyncio.wait([closed])
-
-        async with FakeNsqd(script) as fake:
-            connection, _ = await connect(
-                fake.address, Config(write_timeout="100ms"), closed.set_result
-            )
-            connection.tell(b"x" * (64 << 20))
-            await closed
-        assert str(connection.error) == "nothing could be written for 0.1 s"
-
-    run(main())
+    async with FakeNsqd(script) as fake:
+        connection, _ = await connect(
+            fake.address, Config(write_timeout="100ms"), closed.set_result
+        )
+        connection.tell(b"x" * (64 << 20))
+        await closed
+    assert str(connection.error) == "nothing could be written for 0.1 s"
 
 
-def test_heartbeats_are_answered_while_handlers_are_busy(run_anywhere):
+async def test_heartbeats_are_answered_while_handlers_are_busy(loop_factory):
     """go-nsq's reader waits for a free handler, and its NOP comes late."""
+    answered = asyncio.Event()
 
-    async def main():
-        answered = asyncio.Event()
+    async def script(peer):
+        await peer.subscribe()
+        await peer.expect("RDY")
+        for number in range(10):
+            peer.deliver(number)
+        peer.respond(b"_heartbeat_")
+        await peer.expect("NOP")
+        answered.set()
+        for _ in range(10):
+            await peer.expect("FIN")
+        consumer.request_stop()
+        await peer.part()
 
-        async def script(peer):
-            await peer.subscribe()
-            await peer.expect("RDY")
-            for number in range(10):
-                peer.deliver(number)
-            peer.respond(b"_heartbeat_")
-            await peer.expect("NOP")
-            answered.set()
-            for _ in range(10):
-                await peer.expect("FIN")
-            consumer.request_stop()
-            await peer.part()
-
-        async with FakeNsqd(script) as fake:
-            consumer = Consumer("t", "c", nsqd=fake.address, config=SLOW)
-            await consumer.run(lambda _: answered.wait())
-
-    run_anywhere(main())
+    async with FakeNsqd(script) as fake:
+        consumer = Consumer("t", "c", nsqd=fake.address, config=SLOW)
+        await consumer.run(lambda _: answered.wait())
 
 
-def test_a_loop_over_messages_lets_the_event_loop_have_its_turn(run):
+async def test_a_loop_over_messages_lets_the_event_loop_have_its_turn():
     """Messages that are all there already must not keep heartbeats waiting while each takes some time."""
+    turns = 0
 
-    async def main():
-        turns = 0
+    async def script(peer):
+        await peer.subscribe()
+        await peer.expect("RDY")
+        for number in range(20):
+            peer.deliver(number)
+        await peer.part()
 
-        async def script(peer):
-            await peer.subscribe()
-            await peer.expect("RDY")
-            for number in range(20):
-                peer.deliver(number)
-            await peer.part()
+    def count():
+        nonlocal turns
+        turns += 1
+        asyncio.get_running_loop().call_soon(count) if turns < 1000 else None
 
-        def count():
-            nonlocal turns
-            turns += 1
-            asyncio.get_running_loop().call_soon(count) if turns < 1000 else None
-
-        async with (
-            FakeNsqd(script) as fake,
-            Consumer("t", "c", nsqd=fake.address, config=SLOW) as consumer,
-        ):
-            await until(lambda: consumer.stats().waiting == 20)
-            count()
-            before, seen = turns, 0
-            async for _ in consumer:
-                spin_ms(6)
-                seen += 1
-                if seen == 5:
-                    break
-            assert turns - before >= 4
-
-    run(main())
+    async with (
+        FakeNsqd(script) as fake,
+        Consumer("t", "c", nsqd=fake.address, config=SLOW) as consumer,
+    ):
+        await until(lambda: consumer.stats().waiting == 20)
+        count()
+        before, seen = turns, 0
+        async for _ in consumer:
+            spin_ms(6)
+            seen += 1
+            if seen == 5:
+                break
+        assert turns - before >= 4
 
 
 def spin_ms(duration_ms):
@@ -323,25 +286,22 @@ def spin_ms(duration_ms):
         pass
 
 
-def test_from_where(run):
-    async def main():
-        seen = asyncio.get_running_loop().create_future()
+async def test_from_where():
+    seen = asyncio.get_running_loop().create_future()
 
-        async def script(peer):
-            seen.set_result(peer.writer.get_extra_info("peername")[0])
-            await peer.greet()
-            await peer.read_to_end()
+    async def script(peer):
+        seen.set_result(peer.writer.get_extra_info("peername")[0])
+        await peer.greet()
+        await peer.read_to_end()
 
-        async with FakeNsqd(script) as fake:
-            connection, _ = await connect(fake.address, Config(local_addr="127.0.0.3:0"))
-            assert await seen == "127.0.0.3"
-            connection.close()
-        assert local_address("::1") == ("::1", 0)
-        assert local_address("[::1]:5") == ("::1", 5)
-        with pytest.raises(OptionsError, match="local_addr: '10.0.0.1:x' is not ip:port"):
-            Consumer("t", "c", nsqd="h:1", config=Config(local_addr="10.0.0.1:x"))
-
-    run(main())
+    async with FakeNsqd(script) as fake:
+        connection, _ = await connect(fake.address, Config(local_addr="127.0.0.3:0"))
+        assert await seen == "127.0.0.3"
+        connection.close()
+    assert local_address("::1") == ("::1", 0)
+    assert local_address("[::1]:5") == ("::1", 5)
+    with pytest.raises(OptionsError, match="local_addr: '10.0.0.1:x' is not ip:port"):
+        Consumer("t", "c", nsqd="h:1", config=Config(local_addr="10.0.0.1:x"))
 
 
 @pytest.mark.parametrize(
@@ -353,23 +313,20 @@ def test_addresses_that_are_none(text):
         check_address(text)
 
 
-def test_unix_socket(run, tmp_path):
-    async def main():
-        async def serve(reader, writer):
-            from support.fake_nsqd import Peer
+async def test_unix_socket(tmp_path):
+    async def serve(reader, writer):
+        from support.fake_nsqd import Peer
 
-            await Peer(reader, writer).greet()
-            await reader.read()
-            writer.close()
+        await Peer(reader, writer).greet()
+        await reader.read()
+        writer.close()
 
-        server = await asyncio.start_unix_server(serve, tmp_path / "nsqd.sock")
-        connection, _ = await connect(str(tmp_path / "nsqd.sock"))
-        assert connection.is_open
-        connection.close()
-        await until(lambda: len(asyncio.all_tasks()) == 1)
-        server.close()
-
-    run(main())
+    server = await asyncio.start_unix_server(serve, tmp_path / "nsqd.sock")
+    connection, _ = await connect(str(tmp_path / "nsqd.sock"))
+    assert connection.is_open
+    connection.close()
+    await until(lambda: len(asyncio.all_tasks()) == 1)
+    server.close()
 
 
 def test_certificates_without_tls_are_warned_of(run, caplog, tmp_path):

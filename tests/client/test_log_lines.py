@@ -41,82 +41,73 @@ def unknown():
         (lambda: web.Response(status=500), "nsqlookupd: http://"),
     ],
 )
-def test_what_is_missing_is_said_once_a_minute(run, address, topic, caplog, clock, answer, said):
-    async def main():
-        async with Lookupd() as lookupd:
-            lookupd.answer = answer
-            config = Config(lookupd_poll_interval="10ms")
-
-            async def polls(count):
-                before = len(lookupd.requests)
-                await until(lambda: len(lookupd.requests) >= before + count)
-
-            async with Consumer(topic, "c", nsqlookupd=lookupd.address, config=config) as consumer:
-                await polls(5)
-                assert count() == 1
-                clock.now_s += 59
-                await polls(5)
-                assert count() == 1
-                clock.now_s += 1
-                await until(lambda: count() == 2)
-                await polls(5)
-                assert count() == 2
-                lookupd.answer, lookupd.addresses = None, [address]
-                await until(lambda: consumer.stats().connects == 1)
-                lookupd.addresses, lookupd.answer = [], answer
-                await until(lambda: count() == 3)
+async def test_what_is_missing_is_said_once_a_minute(address, topic, caplog, clock, answer, said):
+    caplog.set_level(logging.INFO)
 
     def count():
         return sum(f"{topic}/c: {said}" in record.message for record in caplog.records)
 
-    with caplog.at_level(logging.INFO):
-        run(main())
+    async with Lookupd() as lookupd:
+        lookupd.answer = answer
+        config = Config(lookupd_poll_interval="10ms")
+
+        async def polls(count):
+            before = len(lookupd.requests)
+            await until(lambda: len(lookupd.requests) >= before + count)
+
+        async with Consumer(topic, "c", nsqlookupd=lookupd.address, config=config) as consumer:
+            await polls(5)
+            assert count() == 1
+            clock.now_s += 59
+            await polls(5)
+            assert count() == 1
+            clock.now_s += 1
+            await until(lambda: count() == 2)
+            await polls(5)
+            assert count() == 2
+            lookupd.answer, lookupd.addresses = None, [address]
+            await until(lambda: consumer.stats().connects == 1)
+            lookupd.addresses, lookupd.answer = [], answer
+            await until(lambda: count() == 3)
 
 
 @pytest.mark.parametrize("hung_at", ["IDENTIFY", "SUB"])
-def test_a_hung_nsqd_holds_up_nobody(run, address, topic, hung_at):
+async def test_a_hung_nsqd_holds_up_nobody(address, topic, hung_at):
     """The start returns as soon as the healthy one is connected, and messages come; the stop does not wait, either."""
+    reached = asyncio.Event()
 
-    async def main():
-        reached = asyncio.Event()
+    async def script(peer):
+        if hung_at == "SUB":
+            await peer.greet()
+            if (command := await peer.command_if_any()) is None:
+                return  # the producer has nothing to say
+            assert command[0] == "SUB"
+        reached.set()
+        await peer.read_to_end()
 
-        async def script(peer):
-            if hung_at == "SUB":
-                await peer.greet()
-                if (command := await peer.command_if_any()) is None:
-                    return  # the producer has nothing to say
-                assert command[0] == "SUB"
-            reached.set()
-            await peer.read_to_end()
-
-        async with FakeNsqd(script) as fake, Producer([fake.address, address]) as producer:
-            await until(lambda: producer.stats().connections[address])
-            async with asyncio.timeout(20):
-                async with Consumer(topic, "c", nsqd=[fake.address, address]) as consumer:
-                    assert consumer.stats().connections[address].is_connected
-                    async with Producer(address) as healthy:
-                        await healthy.publish(topic, b"x")
-                    (await anext(aiter(consumer))).finish()
-                    await reached.wait()
-
-    run(main())
+    async with FakeNsqd(script) as fake, Producer([fake.address, address]) as producer:
+        await until(lambda: producer.stats().connections[address])
+        async with asyncio.timeout(20):
+            async with Consumer(topic, "c", nsqd=[fake.address, address]) as consumer:
+                assert consumer.stats().connections[address].is_connected
+                async with Producer(address) as healthy:
+                    await healthy.publish(topic, b"x")
+                (await anext(aiter(consumer))).finish()
+                await reached.wait()
 
 
-def test_a_logger_of_ones_own(run, address, topic, caplog):
+async def test_a_logger_of_ones_own(address, topic, caplog):
     """Everything goes there, and nothing to nsqfast.client."""
     logger = logging.getLogger("my.program")
     adapter = logging.LoggerAdapter(logger, {"request": 7})
 
-    async def main():
-        async with (
-            Producer(address, "127.0.0.1:1", logger=logger),
-            Consumer(topic, "c", nsqd=address, nsqlookupd="127.0.0.1:1", logger=adapter),
-        ):
-            await until(lambda: f"{topic}/c {address}: connected" in caplog.text)
-            await until(lambda: f"{topic}/c: nsqlookupd: " in caplog.text)
-
-    with caplog.at_level(logging.DEBUG):
-        run(main())
+    caplog.set_level(logging.DEBUG)
+    async with (
+        Producer(address, "127.0.0.1:1", logger=logger),
+        Consumer(topic, "c", nsqd=address, nsqlookupd="127.0.0.1:1", logger=adapter),
+    ):
+        await until(lambda: f"{topic}/c {address}: connected" in caplog.text)
+        await until(lambda: f"{topic}/c: nsqlookupd: " in caplog.text)
     ours = [record for record in caplog.records if record.name == "my.program"]
     assert {record.name for record in caplog.records} <= {"my.program", "asyncio"}
     assert any(getattr(record, "request", None) == 7 for record in ours)

@@ -49,49 +49,43 @@ class Noting(Middleware):
             CURRENT.reset(token)
 
 
-def test_publishing(run, address, topic):
+async def test_publishing(address, topic):
     """Every way; the first one is the outermost."""
     outer, inner = Noting("a"), Noting("b")
-
-    async def main():
-        async with (
-            Producer(address, middleware=[outer, inner]) as producer,
-            Consumer(topic, "c", nsqd=address, config=CONFIG) as consumer,
-        ):
-            await producer.publish(topic, b"1")
-            await producer.publish_many(topic, [b"2", b"3"])
-            await producer.publish_later(topic, b"4", 0.0)
-            await producer.send(topic, b"5")
-            await producer.send_many(topic, [b"6", b"7"])
-            await producer.send_later(topic, b"8", 0.0)
-            with pytest.raises(PublishRefusedError):
-                await producer.publish("a b", b"x")
-            with pytest.raises(PublishRefusedError):
-                producer.send("a b", b"x")
-            return sorted([(await anext(aiter(consumer))).body for _ in range(8)])
-
-    assert run(main()) == [b"ba%d" % number for number in range(1, 9)]
+    async with (
+        Producer(address, middleware=[outer, inner]) as producer,
+        Consumer(topic, "c", nsqd=address, config=CONFIG) as consumer,
+    ):
+        await producer.publish(topic, b"1")
+        await producer.publish_many(topic, [b"2", b"3"])
+        await producer.publish_later(topic, b"4", 0.0)
+        await producer.send(topic, b"5")
+        await producer.send_many(topic, [b"6", b"7"])
+        await producer.send_later(topic, b"8", 0.0)
+        with pytest.raises(PublishRefusedError):
+            await producer.publish("a b", b"x")
+        with pytest.raises(PublishRefusedError):
+            producer.send("a b", b"x")
+        bodies = sorted([(await anext(aiter(consumer))).body for _ in range(8)])
+    assert bodies == [b"ba%d" % number for number in range(1, 9)]
     assert outer.seen[:2] == [("published", topic, [b"1"]), ("published", topic, [b"2", b"3"])]
     assert inner.seen[:2] == [("published", topic, [b"a1"]), ("published", topic, [b"a2", b"a3"])]
     assert len(inner.seen) == 8
     assert inner.seen[6:] == [("failed", "PublishRefusedError")] * 2
 
 
-def test_one_that_loses_messages_is_refused(run, address, topic):
+async def test_one_that_loses_messages_is_refused(address, topic):
     class Losing(Middleware):
         @contextmanager
         def publish(self, topic, bodies):
             yield bodies[1:]
 
-    async def main():
-        async with Producer(address, middleware=[Losing()]) as producer:
-            with pytest.raises(ValueError, match="made 1 messages of 2"):
-                await producer.publish_many(topic, [b"1", b"2"])
-
-    run(main())
+    async with Producer(address, middleware=[Losing()]) as producer:
+        with pytest.raises(ValueError, match="made 1 messages of 2"):
+            await producer.publish_many(topic, [b"1", b"2"])
 
 
-def test_handling(run, address, topic):
+async def test_handling(address, topic):
     """A failure of the handler passes through, and what was around is the handler's context."""
     outer, inner = Noting("a"), Noting("b")
     contexts = []
@@ -103,14 +97,10 @@ def test_handling(run, address, topic):
         consumer.request_stop()
 
     consumer = Consumer(topic, "c", nsqd=address, config=CONFIG, middleware=[outer, inner])
-
-    async def main():
-        async with Producer(address) as producer:
-            await producer.publish(topic, b"x")
-        await consumer.run(handler)
-        assert consumer.stats().requeued == 1
-
-    run(main())
+    async with Producer(address) as producer:
+        await producer.publish(topic, b"x")
+    await consumer.run(handler)
+    assert consumer.stats().requeued == 1
     assert contexts == ["ab", "ab"]
     assert outer.seen == inner.seen == [("failed", "KeyError"), ("handled", topic, "c", b"x")]
 
@@ -157,7 +147,7 @@ def spans():
     return provider, exporter
 
 
-def test_one_trace(run, address, topic, spans):
+async def test_one_trace(address, topic, spans):
     provider, exporter = spans
     tracing = Tracing(inject=inject_into_json, extract=extract_from_json, tracer_provider=provider)
 
@@ -167,13 +157,9 @@ def test_one_trace(run, address, topic, spans):
         consumer.request_stop()
 
     consumer = Consumer(topic, "c", nsqd=address, config=CONFIG, middleware=[tracing])
-
-    async def main():
-        async with Producer(address, middleware=[tracing]) as producer:
-            await producer.publish(topic, b'{"order":7}')
-        await consumer.run(handler)
-
-    run(main())
+    async with Producer(address, middleware=[tracing]) as producer:
+        await producer.publish(topic, b'{"order":7}')
+    await consumer.run(handler)
     published, failed, handled = exporter.get_finished_spans()
     assert published.name == f"publish {topic}"
     assert published.kind.name == "PRODUCER"
@@ -191,20 +177,16 @@ def test_one_trace(run, address, topic, spans):
     assert handled.attributes["nsq.attempts"] == 2
 
 
-def test_without_a_place_for_the_trace(run, address, topic, spans):
+async def test_without_a_place_for_the_trace(address, topic, spans):
     """Bodies stay as they are; the spans are of two traces. An MPUB is one span."""
     provider, exporter = spans
     tracing = Tracing(tracer_provider=provider)
-
-    async def main():
-        async with (
-            Producer(address, middleware=[tracing]) as producer,
-            Consumer(topic, "c", nsqd=address, config=CONFIG) as consumer,
-        ):
-            await producer.publish_many(topic, [b"\x00", b"\xff"])
-            assert (await anext(aiter(consumer))).body == b"\x00"
-
-    run(main())
+    async with (
+        Producer(address, middleware=[tracing]) as producer,
+        Consumer(topic, "c", nsqd=address, config=CONFIG) as consumer,
+    ):
+        await producer.publish_many(topic, [b"\x00", b"\xff"])
+        assert (await anext(aiter(consumer))).body == b"\x00"
     (span,) = exporter.get_finished_spans()
     assert span.attributes["messaging.batch.message_count"] == 2
 

@@ -8,12 +8,12 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 from pathlib import Path
 from textwrap import indent
 
 import pytest
 
+from support.commands import run_command
 from support.fake_nsqd import eventually
 from support.namespaces import Network, why_not
 from support.programs import EXAMPLES, Program, left, publish
@@ -30,14 +30,7 @@ UNREACHABLE = re.compile(
 
 def make(*command, folder, **environment):
     """Skip where what it downloads cannot be reached; fail for any other reason."""
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_command(*command, cwd=folder, env=os.environ | environment, timeout=None)
     if done.returncode and UNREACHABLE.search(done.stderr):
         pytest.skip(f"{command[0]} reaches no packages: {done.stderr.strip().splitlines()[-1]}")
     assert done.returncode == 0, done.stderr

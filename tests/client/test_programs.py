@@ -7,13 +7,13 @@ without it.
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from nsqfast.client.sync import Consumer
+from support.commands import run_command
 from support.drain import message_count
 from support.fake_nsqd import eventually
 from support.programs import Program, left, publish
@@ -173,14 +173,7 @@ def read_pyright(installed, folder, *files):
     config = folder / "pyrightconfig.json"
     config.write_text(json.dumps({"extraPaths": [str(installed)]}), encoding="utf-8")
     command = [pyright, "--outputjson", "--pythonpath", sys.executable, *map(str, files)]
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=os.environ | {"PATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_command(*command, cwd=folder, env=os.environ | {"PATH": path}, timeout=None)
     assert done.returncode in (0, 1), done.stdout + done.stderr
     found = json.loads(done.stdout)
     assert found["summary"]["filesAnalyzed"] == len(files)

@@ -2,7 +2,6 @@
 
 import os
 import pickle
-import subprocess
 import sys
 import threading
 import traceback
@@ -18,6 +17,7 @@ from nsqfast.client import (
     RefusedError,
 )
 from nsqfast.client.sync import Consumer, Producer
+from support.commands import run_command
 from support.fake_nsqd import eventually
 from support.web import topic_stats
 
@@ -298,12 +298,8 @@ assert message.body == b"last words"
 )
 def test_a_program_that_just_ends(broker, address, topic, ending, status):
     """What was sent has left, and what was not finished is handed back at once."""
-    done = subprocess.run(
-        [sys.executable, "-X", "dev", "-c", PROGRAM.format(ending=ending), address, topic],
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
+    done = run_command(
+        sys.executable, "-X", "dev", "-c", PROGRAM.format(ending=ending), address, topic
     )
     assert done.returncode == status, done.stderr
     if status != 1:

@@ -258,28 +258,8 @@ def test_handlers_that_do_not_end(address, topic, caplog):
 # -- what was asked for before ----------------------------------------------------------------------------------------
 
 
-def test_a_pause_outlasts_a_first_use_that_fails(run, topic):
+async def test_a_pause_outlasts_a_first_use_that_fails(topic):
     """The consumer is made anew for the second one."""
-
-    async def main():
-        answers = [b"E_BAD_TOPIC not yet", b"OK"]
-        rdy = []
-
-        async def script(peer):
-            await peer.greet()
-            await peer.expect("SUB")
-            answer = answers.pop(0)
-            if answer != b"OK":
-                peer.refuse(answer.decode())
-                await peer.read_to_end()
-                return
-            peer.respond(answer)
-            rdy.extend(await peer.part())
-
-        async with FakeNsqd(script) as fake:
-            await asyncio.to_thread(use, fake.address)
-        assert answers == []
-        assert [said for said in rdy if said[0] == "RDY"] == []
 
     def use(address):
         consumer = Consumer(topic, "c", nsqd=address, config=Config(max_in_flight=5))
@@ -291,7 +271,24 @@ def test_a_pause_outlasts_a_first_use_that_fails(run, topic):
             assert consumer.is_paused
             assert consumer.get(0.01) is None
 
-    run(main())
+    answers = [b"E_BAD_TOPIC not yet", b"OK"]
+    rdy = []
+
+    async def script(peer):
+        await peer.greet()
+        await peer.expect("SUB")
+        answer = answers.pop(0)
+        if answer != b"OK":
+            peer.refuse(answer.decode())
+            await peer.read_to_end()
+            return
+        peer.respond(answer)
+        rdy.extend(await peer.part())
+
+    async with FakeNsqd(script) as fake:
+        await asyncio.to_thread(use, fake.address)
+    assert answers == []
+    assert [said for said in rdy if said[0] == "RDY"] == []
 
 
 def test_a_batch_that_fails_in_part_is_one_failure():

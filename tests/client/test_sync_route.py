@@ -5,7 +5,6 @@ import errno
 import gc
 import os
 import signal
-import subprocess
 import sys
 import threading
 
@@ -13,6 +12,7 @@ import pytest
 
 from nsqfast.client import Config, NotConnectedError, OutcomeUnknownError, PublishRefusedError
 from nsqfast.client.sync import Consumer, Producer
+from support.commands import run_command
 from support.fake_nsqd import FakeNsqd, eventually
 from support.server import start_nsqd
 from support.web import stats, topic_stats
@@ -421,13 +421,7 @@ print("published")
 def test_interrupted(own):
     """Ctrl-C ends the wait for an nsqd that hangs, and what follows is not taken for its answer."""
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", INTERRUPTED, place(own), str(own.process.pid)],
-            capture_output=True,
-            text=True,
-            timeout=50,
-            check=False,
-        )
+        done = run_command(sys.executable, "-c", INTERRUPTED, place(own), str(own.process.pid))
     finally:
         own.process.send_signal(signal.SIGCONT)
     assert (done.stdout, done.returncode) == ("interrupted\npublished\n", 0), done.stderr

@@ -8,7 +8,6 @@ import logging
 import os
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -20,6 +19,7 @@ from nsqfast import client as asynchronous
 from nsqfast.client import ClosedError, Config, NotConnectedError
 from nsqfast.client import sync as sync_module
 from nsqfast.client.sync import Consumer, Producer
+from support.commands import run_command
 from support.fake_nsqd import eventually
 from support.web import topic_stats
 
@@ -74,13 +74,7 @@ print("ended")
 def test_a_signal_while_it_connects(action, use, printed):
     """The handler runs in the thread that is in the middle of connecting, holding what that holds."""
     program = STOPPED_WHILE_CONNECTING.format(action=action, use=use)
-    done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", program],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    done = run_command(sys.executable, "-X", "faulthandler", "-c", program)
     assert (done.stdout, done.returncode) == (printed, 0), done.stderr
 
 
@@ -112,21 +106,8 @@ def test_signals_at_any_time(address, topic):
     publish(address, topic, 10)
     seed = int.from_bytes(os.urandom(4), "big")
     print("seed", seed)
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-X",
-            "faulthandler",
-            "-c",
-            STOPPED_AT_ANY_TIME,
-            address,
-            topic,
-            str(seed),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
+    done = run_command(
+        sys.executable, "-X", "faulthandler", "-c", STOPPED_AT_ANY_TIME, address, topic, str(seed)
     )
     assert (done.stdout, done.returncode) == ("ended\n", 0), done.stderr
 
@@ -415,13 +396,7 @@ consumer.close()
 def test_a_notebook_cell_that_is_run_again(broker, address, topic):
     """The first consumer is still there and gets messages: said, when the second one starts."""
     publish(address, topic, 3)
-    done = subprocess.run(
-        [sys.executable, "-c", NOTEBOOK, address, topic],
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-    )
+    done = run_command(sys.executable, "-c", NOTEBOOK, address, topic)
     assert done.returncode == 0, done.stderr
     said = "another consumer of this program is still open and gets a part of the messages"
     assert f"{topic}/c: {said}" in done.stderr or "was left without close()" in done.stderr
@@ -461,13 +436,7 @@ def run_patched(program, library, argument, *arguments):
     if not __import__("importlib.util", fromlist=["util"]).find_spec(library[0].partition(".")[0]):
         pytest.skip(f"{library[0]} is not installed")
     program = program.format(library=library[0], patch=library[1].format(argument))
-    return subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-    )
+    return run_command(sys.executable, "-W", "ignore", "-c", program, *arguments)
 
 
 @pytest.mark.parametrize("library", [GEVENT, EVENTLET], ids=lambda one: one[0])

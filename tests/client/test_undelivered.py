@@ -18,6 +18,7 @@ from nsqfast.client import (
     UndeliveredError,
 )
 from nsqfast.client import sync as threaded
+from support.commands import run_command
 from support.fake_nsqd import FakeNsqd, until
 from support.server import start_nsqd
 
@@ -28,32 +29,28 @@ def errors(caplog):
     return [record.message for record in caplog.records if record.levelname == "ERROR"]
 
 
-def test_nobody_there(run_anywhere, dead, caplog):
-    async def main():
-        producer = Producer(dead, close_timeout_s=0.1)
-        await producer.start()
-        for number in range(5):
-            producer.send(f"t{number % 2}", b"x")
-        producer.send_many("many", [b"x"] * 10)
-        producer.send_later("later", b"x", 1.0)
-        began_s = time.monotonic()
-        with pytest.raises(UndeliveredError) as undelivered:
-            await producer.close()
-        assert time.monotonic() - began_s < SLACK_S
-        error = undelivered.value
-        assert error.topics == {"t0": 3, "t1": 2, "many": 10, "later": 1}
-        assert error.count == 16
-        assert isinstance(error.__cause__, NotConnectedError)
-        assert str(error) == (
-            f"not delivered: 16 messages to later, many, t0, t1; the producer was closed: {dead}: connection refused"
-        )
-        await producer.close()  # it was told
-        with pytest.raises(ClosedError, match="the producer is closed"):
-            await producer.publish("t", b"x")
-        return str(error)
-
-    said = run_anywhere(main())
-    assert errors(caplog) == [said]
+async def test_nobody_there(loop_factory, dead, caplog):
+    producer = Producer(dead, close_timeout_s=0.1)
+    await producer.start()
+    for number in range(5):
+        producer.send(f"t{number % 2}", b"x")
+    producer.send_many("many", [b"x"] * 10)
+    producer.send_later("later", b"x", 1.0)
+    began_s = time.monotonic()
+    with pytest.raises(UndeliveredError) as undelivered:
+        await producer.close()
+    assert time.monotonic() - began_s < SLACK_S
+    error = undelivered.value
+    assert error.topics == {"t0": 3, "t1": 2, "many": 10, "later": 1}
+    assert error.count == 16
+    assert isinstance(error.__cause__, NotConnectedError)
+    assert str(error) == (
+        f"not delivered: 16 messages to later, many, t0, t1; the producer was closed: {dead}: connection refused"
+    )
+    await producer.close()  # it was told
+    with pytest.raises(ClosedError, match="the producer is closed"):
+        await producer.publish("t", b"x")
+    assert errors(caplog) == [str(error)]
 
 
 def test_an_exception_in_the_block_comes_first(run, dead, caplog):
@@ -70,70 +67,59 @@ def test_an_exception_in_the_block_comes_first(run, dead, caplog):
     assert errors(caplog)[0].startswith("not delivered: 1 message to t; ")
 
 
-def test_an_nsqd_that_hangs(run, caplog):
+async def test_an_nsqd_that_hangs(caplog):
     """It took the messages and says nothing: nobody knows whether they are there. Hanging up does not wait again."""
+    got, closed = asyncio.Event(), asyncio.Event()
 
-    async def main():
-        got, closed = asyncio.Event(), asyncio.Event()
+    async def script(peer):
+        await peer.greet()
+        await peer.expect("PUB")
+        got.set()
+        await closed.wait()
 
-        async def script(peer):
-            await peer.greet()
-            await peer.expect("PUB")
-            got.set()
-            await closed.wait()
+    async with FakeNsqd(script) as fake:
+        producer = Producer(fake.address, close_timeout_s=0.1)
+        await producer.start()
+        for _ in range(3):
+            producer.send("t", b"x" * 3_000_000)  # more than a socket holds
+        await got.wait()
+        began_s = time.monotonic()
+        with pytest.raises(UndeliveredError) as undelivered:
+            await producer.close()
+        assert time.monotonic() - began_s < SLACK_S
+        closed.set()
+        assert undelivered.value.count == 3
+        assert isinstance(undelivered.value.__cause__, OutcomeUnknownError)
+    assert len(errors(caplog)) == 1
 
-        async with FakeNsqd(script) as fake:
-            producer = Producer(fake.address, close_timeout_s=0.1)
-            await producer.start()
-            for _ in range(3):
-                producer.send("t", b"x" * 3_000_000)  # more than a socket holds
-            await got.wait()
-            began_s = time.monotonic()
+
+async def test_what_was_refused_earlier_counts(address, topic, caplog):
+    """flush tells it, and then the end does not; otherwise the end does."""
+    for is_flushed in (True, False):
+        producer = Producer(address)
+        await producer.start()
+        producer.send(topic, b"good")
+        producer.send(topic, b"x" * (1 << 20) + b"y")
+        if is_flushed:
+            with pytest.raises((PublishRefusedError, OutcomeUnknownError)):
+                await producer.flush()
+            await producer.close()
+            assert errors(caplog) == []
+        else:
             with pytest.raises(UndeliveredError) as undelivered:
                 await producer.close()
-            assert time.monotonic() - began_s < SLACK_S
-            closed.set()
-            assert undelivered.value.count == 3
-            assert isinstance(undelivered.value.__cause__, OutcomeUnknownError)
-
-    run(main())
+            assert undelivered.value.topics == {topic: 1}
     assert len(errors(caplog)) == 1
 
 
-def test_what_was_refused_earlier_counts(run, address, topic, caplog):
-    """flush tells it, and then the end does not; otherwise the end does."""
-
-    async def main():
-        for is_flushed in (True, False):
-            producer = Producer(address)
-            await producer.start()
-            producer.send(topic, b"good")
-            producer.send(topic, b"x" * (1 << 20) + b"y")
-            if is_flushed:
-                with pytest.raises((PublishRefusedError, OutcomeUnknownError)):
-                    await producer.flush()
-                await producer.close()
-                assert errors(caplog) == []
-            else:
-                with pytest.raises(UndeliveredError) as undelivered:
-                    await producer.close()
-                assert undelivered.value.topics == {topic: 1}
-
-    run(main())
-    assert len(errors(caplog)) == 1
-
-
-def test_awaited_publishes_are_told_to_who_awaits_them(run, dead, caplog):
-    async def main():
-        producer = Producer(dead, close_timeout_s=0)
-        await producer.start()
-        waiting = asyncio.create_task(producer.publish("t", b"x"))
-        await asyncio.sleep(0)
-        await producer.close()
-        with pytest.raises(NotConnectedError):
-            await waiting
-
-    run(main())
+async def test_awaited_publishes_are_told_to_who_awaits_them(dead, caplog):
+    producer = Producer(dead, close_timeout_s=0)
+    await producer.start()
+    waiting = asyncio.create_task(producer.publish("t", b"x"))
+    await asyncio.sleep(0)
+    await producer.close()
+    with pytest.raises(NotConnectedError):
+        await waiting
     assert errors(caplog) == []
 
 
@@ -190,13 +176,7 @@ for number in range(5):
 )
 def test_a_program_that_just_ends(dead, ending):
     """One line, and an exit status that is not 0; exit functions of others run, and output is not lost."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(ending=ending), dead],
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-    )
+    done = run_command(sys.executable, "-c", PROGRAM.format(ending=ending), dead)
     said = [line for line in done.stderr.splitlines() if "not delivered" in line]
     assert said == [
         f"not delivered: 5 messages to orders; the producer was closed: {dead}: connection refused"
@@ -242,35 +222,32 @@ def test_a_loop_that_ends_warns(dead):
     assert str(warning.message) == f"unclosed producer {dead}"
 
 
-def test_nothing_is_lost_without_a_word_when_one_is_dropped(run, caplog):
+async def test_nothing_is_lost_without_a_word_when_one_is_dropped(caplog):
     """What the dropped nsqd did not answer goes to the other one."""
 
-    async def main():
-        async def hang(peer):
-            await peer.greet()
-            await peer.read_to_end()
+    async def hang(peer):
+        await peer.greet()
+        await peer.read_to_end()
 
-        taken = []
+    taken = []
 
-        async def take(peer):
-            await peer.greet()
-            async for name, _, body in peer.commands():
-                assert name == "PUB"
-                taken.append(body)
-                peer.respond(b"OK")
+    async def take(peer):
+        await peer.greet()
+        async for name, _, body in peer.commands():
+            assert name == "PUB"
+            taken.append(body)
+            peer.respond(b"OK")
 
-        async with (
-            FakeNsqd(hang) as hung,
-            FakeNsqd(take) as good,
-            Producer(hung.address, good.address, close_timeout_s=0.05) as producer,
-        ):
-            await until(lambda: all(producer.stats().connections.values()))
-            for number in range(10):
-                producer.send("t", b"%d" % number)
-            await producer.drop_nsqd(hung.address)
-            await producer.flush()
-            assert sorted(taken) == [b"%d" % number for number in range(10)]
-            assert list(producer.stats().connections) == [good.address]
-
-    run(main())
+    async with (
+        FakeNsqd(hang) as hung,
+        FakeNsqd(take) as good,
+        Producer(hung.address, good.address, close_timeout_s=0.05) as producer,
+    ):
+        await until(lambda: all(producer.stats().connections.values()))
+        for number in range(10):
+            producer.send("t", b"%d" % number)
+        await producer.drop_nsqd(hung.address)
+        await producer.flush()
+        assert sorted(taken) == [b"%d" % number for number in range(10)]
+        assert list(producer.stats().connections) == [good.address]
     assert errors(caplog) == []

@@ -154,23 +154,20 @@ def test_one_that_is_wrong_beside_one_that_is_right(run, broker, address, lookup
     assert caplog.text.count("this is the HTTP port of an nsqd") == 1
 
 
-def test_an_nsqd_whose_refusal_comes_in_pieces(run, topic):
+async def test_an_nsqd_whose_refusal_comes_in_pieces(topic):
     """As Go's does now and then. The first connection ends with the first piece, which is no HTTP."""
 
-    async def main():
-        async def refuse(peer):
-            await peer.reader.readexactly(4)
-            peer.writer.write(b"\0\0\0\x12")
-            if fake.connections == 1:
-                await peer.read_to_end()
-                return
-            for piece in (b"\0\0\0\1E_BAD", b"_PROTOCOL"):
-                # So that they are pieces; nothing says when the client has read one.
-                await asyncio.sleep(0.01)
-                peer.writer.write(piece)
+    async def refuse(peer):
+        await peer.reader.readexactly(4)
+        peer.writer.write(b"\0\0\0\x12")
+        if fake.connections == 1:
+            await peer.read_to_end()
+            return
+        for piece in (b"\0\0\0\1E_BAD", b"_PROTOCOL"):
+            # So that they are pieces; nothing says when the client has read one.
+            await asyncio.sleep(0.01)
+            peer.writer.write(piece)
 
-        async with FakeNsqd(refuse) as fake:
-            with pytest.raises(WrongPeerError, match="this is the TCP port of an nsqd"):
-                await Consumer(topic, "c", nsqlookupd=fake.address).start()
-
-    run(main())
+    async with FakeNsqd(refuse) as fake:
+        with pytest.raises(WrongPeerError, match="this is the TCP port of an nsqd"):
+            await Consumer(topic, "c", nsqlookupd=fake.address).start()

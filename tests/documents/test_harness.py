@@ -8,12 +8,10 @@ from documents.harness.page import Page
 
 
 def run(folder, text):
-    """(blocks run, outputs compared) of that page."""
     path = folder / "page.md"
     path.write_text(text, encoding="utf-8")
     with Page(path) as page:
         page.run()
-        return page.done, page.compared
 
 
 def fenced(kind, text, mark=""):
@@ -57,19 +55,15 @@ def test_what_is_not(kind, expected, printed):
         (fenced("go", "package main"), "needs a title"),
         (fenced("sh", "nothing-like-that", "<!-- terminal: 2 -->"), "terminal 2: status 127"),
         (fenced("text", "x", "<!-- terminal: 2 -->"), "nothing was typed"),
+        (
+            fenced("sh", "echo 1") + fenced("text", "2"),
+            r"page.md:6: printed something else:\nexpected: 2\nprinted:  1",
+        ),
     ],
 )
-def test_what_is_wrong_is_noticed(tmp_path, text, complaint):
+def test_what_is_wrong_is_noticed(tmp_path, monkeypatch, text, complaint):
+    monkeypatch.setattr("documents.harness.page.SHOWN_SECONDS_MAX", 0)
     if "127" in complaint:
         text += fenced("sh", "sleep 0.3")
     with pytest.raises(PageError, match=complaint):
         run(tmp_path, text)
-
-
-@pytest.mark.slow
-def test_other_output_is_noticed(tmp_path, monkeypatch):
-    monkeypatch.setattr("documents.harness.page.SHOWN_SECONDS_MAX", 0)
-    with pytest.raises(
-        PageError, match=r"page.md:6: printed something else:\nexpected: 2\nprinted:  1"
-    ):
-        run(tmp_path, fenced("sh", "echo 1") + fenced("text", "2"))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from documents.harness.blocks import read_blocks
+from support.commands import run_command
 from support.server import ROOT, go_folder
 
 RUN = Path(__file__).with_name("run.py")
@@ -69,14 +70,9 @@ RUN_PAGES = [
 @pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 @pytest.mark.parametrize("name", RUN_PAGES)
 def test_it_does_what_it_says(name):
-    done = subprocess.run(
-        [*MACHINE, str(ROOT / name)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=os.environ | {"PATH": os.pathsep.join([os.environ["PATH"], str(go_folder() or "")])},
-        check=False,
-    )
+    path = os.pathsep.join([os.environ["PATH"], str(go_folder() or "")])
+    environment = os.environ | {"PATH": path}
+    done = run_command(*MACHINE, str(ROOT / name), cwd=ROOT, env=environment, timeout=None)
     assert done.returncode == 0, done.stdout + done.stderr
     print(done.stdout)
 

@@ -10,7 +10,7 @@ from nsqfast._ext.disk.queue import DiskQueue
 
 from support.bad_sectors import BadSectors
 from support.server import start_nsqd
-from support.web import get, topic_stats
+from support.web import get, post, topic_stats
 from support.wire import Client
 
 SIZE = 200  # of a record
@@ -220,6 +220,21 @@ def test_other_errors_are_no_damage(folder, bad, error):
             bad.set()
             assert [int(m.body[:8]) for m in client.read_messages(3)] == [0, 1, 2]
     assert not list(folder.glob("*.bad"))
+
+
+def test_files_are_removed_while_the_disk_is_busy(folder, bad):
+    """Whoever empties a channel does not wait for what others sync."""
+    flags = ("--mem-queue-size=0", "--sync-every=1", "--max-bytes-per-file=100")
+    with bad.nsqd(folder, *flags) as server, Client(server.tcp) as client:
+        client.sub("t", "c", ready_count=0)
+        client.mpub("t", map(body, range(50)))
+        client.barrier()
+        bad.slow(data_path(folder, name="u"))
+        client.command("PUB", "u", body=b"-")
+        assert post(server.http, "/channel/empty?topic=t&channel=c").status == 200
+        assert len(list(folder.glob("t:c.diskqueue.0*.dat"))) <= 1
+        bad.set()
+        assert client.read_response() == b"OK"
 
 
 def test_a_file_that_is_cut_under_the_broker(folder):

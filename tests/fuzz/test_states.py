@@ -41,29 +41,24 @@ def finish(books, serial, attempts=1):
 
 def test_what_is_right(books):
     books.check(came=3, finished=0, left=3)
-    finish(books, 1)
-    books.check(came=3, finished=1, left=2)
-    finish(books, 2)
-    finish(books, 3)
-    books.check(came=3, finished=3, left=0)
+    for serial in (1, 2, 3):
+        finish(books, serial)
+        books.check(came=3, finished=serial, left=3 - serial)
     books.check_drained()
 
 
-def test_a_lost_message(books):
-    with pytest.raises(BrokenError, match="2 messages are left, not 3 to 3"):
-        books.check(came=3, finished=0, left=2)
-
-
-def test_a_message_too_many(books):
-    with pytest.raises(BrokenError, match="4 messages are left"):
-        books.check(came=4, finished=0, left=4)
-
-
-def test_a_wrong_counter(books):
-    with pytest.raises(BrokenError, match="1 are missing"):
-        books.check(came=4, finished=0, left=3)
-    with pytest.raises(BrokenError, match="1 finished, not 0 to 0"):
-        books.check(came=4, finished=1, left=3)
+@pytest.mark.parametrize(
+    ("counts", "complaint"),
+    [
+        ((3, 0, 2), "2 messages are left, not 3 to 3"),
+        ((4, 0, 4), "4 messages are left"),
+        ((4, 0, 3), "1 are missing"),
+        ((4, 1, 3), "1 finished, not 0 to 0"),
+    ],
+)
+def test_a_lost_message_one_too_many_and_wrong_counters(books, counts, complaint):
+    with pytest.raises(BrokenError, match=complaint):
+        books.check(*counts)
 
 
 def test_what_was_never_delivered(books):

@@ -11,6 +11,7 @@ from nsqfast.net.http_query import parse_query
 from nsqfast.net.http_receiver import HEAD_SIZE_MAX, IGNORED_BODY_SIZE_MAX
 from nsqfast.net.http_server import WAITING_COUNT_MAX, HttpLimits, HttpProtocol
 from nsqfast.net.router import Router
+from support.talks import beside
 
 BODY_SIZE_MAX = 1000
 SHORT = HttpLimits(receive_timeout_s=0.05, idle_timeout_s=0.05, linger_s=0.05)
@@ -140,19 +141,17 @@ CHUNKED = (
         (b"GET /%61%2Fb HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /a/b  "),
     ],
 )
-def test_request_whole_and_byte_by_byte(sent, body):
-    async def talk(_echo, connect):
-        reader, writer = await connect()
-        for pieces in ([sent], [bytes([byte]) for byte in sent], [sent + sent]):
-            for piece in pieces:
-                writer.write(piece)
-                await writer.drain()
-                await asyncio.sleep(0)
-            for _ in range(sum(map(len, pieces)) // len(sent)):
-                status, _headers, got = await read_answer(reader)
-                assert (status, got) == (200, body)
-
-    serve(talk)
+@beside(serve)
+async def test_request_whole_and_byte_by_byte(echo, connect, *, sent, body):
+    reader, writer = await connect()
+    for pieces in ([sent], [bytes([byte]) for byte in sent], [sent + sent]):
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0)
+        for _ in range(sum(map(len, pieces)) // len(sent)):
+            status, _headers, got = await read_answer(reader)
+            assert (status, got) == (200, body)
 
 
 def test_old_http_closes_unless_asked_not_to():
@@ -204,17 +203,15 @@ def test_no_http(sent, first, last, caplog):
     assert not [record for record in caplog.records if record.exc_info]
 
 
-def test_answer_to_garbage_waits_its_turn():
-    async def talk(echo, connect):
-        reader, writer = await connect()
-        writer.write(post("/wait", b"x") + post("/b") + b"garbage\r\n")
-        await until(lambda: len(echo.requests) >= 2)
-        echo.waiting[0][0].set_result(Response(200, b"first"))
-        answers = [await read_answer(reader) for _ in range(3)]
-        assert [answer[0] for answer in answers] == [200, 200, 400]
-        assert await reader.read() == b""
-
-    serve(talk, HttpLimits(linger_s=0.05))
+@beside(serve, HttpLimits(linger_s=0.05))
+async def test_answer_to_garbage_waits_its_turn(echo, connect):
+    reader, writer = await connect()
+    writer.write(post("/wait", b"x") + post("/b") + b"garbage\r\n")
+    await until(lambda: len(echo.requests) >= 2)
+    echo.waiting[0][0].set_result(Response(200, b"first"))
+    answers = [await read_answer(reader) for _ in range(3)]
+    assert [answer[0] for answer in answers] == [200, 200, 400]
+    assert await reader.read() == b""
 
 
 def test_handler_that_raises(caplog):
@@ -233,104 +230,90 @@ def test_handler_that_raises(caplog):
     assert any(record.exc_info for record in caplog.records)
 
 
-def test_answers_keep_their_order_when_one_waits():
-    async def talk(echo, connect):
-        reader, writer = await connect()
-        writer.write(post("/wait", b"1") + post("/b", b"2") + post("/wait", b"3") + post("/d"))
-        await until(lambda: len(echo.requests) >= 4)
-        first, third = echo.waiting
-        third[0].set_result(Response(200, b"third"))
-        await exhaust_turns()
-        assert not reader._buffer
-        first[0].set_result(Response(200, b"first"))
-        bodies = [(await read_answer(reader))[2] for _ in range(4)]
-        assert bodies == [b"first", b"POST /b  2", b"third", b"POST /d  "]
-
-    serve(talk)
+@beside(serve)
+async def test_answers_keep_their_order_when_one_waits(echo, connect):
+    reader, writer = await connect()
+    writer.write(post("/wait", b"1") + post("/b", b"2") + post("/wait", b"3") + post("/d"))
+    await until(lambda: len(echo.requests) >= 4)
+    first, third = echo.waiting
+    third[0].set_result(Response(200, b"third"))
+    await exhaust_turns()
+    assert not reader._buffer
+    first[0].set_result(Response(200, b"first"))
+    bodies = [(await read_answer(reader))[2] for _ in range(4)]
+    assert bodies == [b"first", b"POST /b  2", b"third", b"POST /d  "]
 
 
-def test_failed_and_cancelled_futures_answer_500():
-    async def talk(echo, connect):
-        reader, writer = await connect()
-        writer.write(post("/wait") * 2)
-        await until(lambda: len(echo.waiting) >= 2)
-        echo.waiting[0][0].set_exception(OSError("disk"))
-        echo.waiting[1][0].cancel()
-        assert [(await read_answer(reader))[0] for _ in range(2)] == [500, 500]
-
-    serve(talk)
+@beside(serve)
+async def test_failed_and_cancelled_futures_answer_500(echo, connect):
+    reader, writer = await connect()
+    writer.write(post("/wait") * 2)
+    await until(lambda: len(echo.waiting) >= 2)
+    echo.waiting[0][0].set_exception(OSError("disk"))
+    echo.waiting[1][0].cancel()
+    assert [(await read_answer(reader))[0] for _ in range(2)] == [500, 500]
 
 
-def test_waiting_answers_are_bounded():
-    async def talk(echo, connect):
-        reader, writer = await connect()
-        count = WAITING_COUNT_MAX * 100
-        writer.write(b"".join(post("/wait", b"%d" % number) for number in range(count)))
-        answered = 0
-        while answered < count:
-            await until(lambda: echo.waiting)
-            batch, echo.waiting = echo.waiting, []
-            assert len(batch) <= WAITING_COUNT_MAX
-            for future, request in batch:
-                future.set_result(Response(200, request.body))
-            for _ in batch:
-                assert (await read_answer(reader))[2] == b"%d" % answered
-                answered += 1
-
-    serve(talk)
-
-
-def test_peer_that_does_not_read_stops_the_handler():
-    async def talk(echo, connect):
-        reader, writer = await connect()
-        count = 200
-        writer.write(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n" * count)
-        seen = -1
-        while seen != len(echo.requests):
-            seen = len(echo.requests)
-            await asyncio.sleep(0.02)
-        assert 0 < seen < 40  # what kernel and stream buffers take, a megabyte each
-        for _ in range(count):
-            assert len((await read_answer(reader))[2]) == 1_000_000
-
-    serve(talk)
-
-
-def test_peer_that_never_reads_is_dropped():
-    async def talk(echo, connect):
-        _reader, writer = await connect()
-        writer.write(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n" * 200)
-        await until(lambda: echo.requests)
-        await until(lambda: not echo.connections)
-
-    serve(talk, SHORT)
-
-
-def test_continue_is_said_before_the_body():
-    async def talk(_echo, connect):
-        reader, writer = await connect()
-        head = post("/a", b"", "Expect: 100-continue\r\n").replace(b"Length: 0", b"Length: 3")
-        writer.write(head)
-        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
-        writer.write(b"abc")
-        assert (await read_answer(reader))[2] == b"POST /a  abc"
-
-    serve(talk)
-
-
-def test_continue_waits_for_earlier_answers():
-    async def talk(echo, connect):
-        reader, writer = await connect()
-        head = post("/a", b"", "Expect: 100-continue\r\n").replace(b"Length: 0", b"Length: 3")
-        writer.write(post("/wait") + head)
+@beside(serve)
+async def test_waiting_answers_are_bounded(echo, connect):
+    reader, writer = await connect()
+    count = WAITING_COUNT_MAX * 100
+    writer.write(b"".join(post("/wait", b"%d" % number) for number in range(count)))
+    answered = 0
+    while answered < count:
         await until(lambda: echo.waiting)
-        echo.waiting[0][0].set_result(Response(200, b"first"))
-        assert (await read_answer(reader))[2] == b"first"
-        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
-        writer.write(b"abc")
-        assert (await read_answer(reader))[2] == b"POST /a  abc"
+        batch, echo.waiting = echo.waiting, []
+        assert len(batch) <= WAITING_COUNT_MAX
+        for future, request in batch:
+            future.set_result(Response(200, request.body))
+        for _ in batch:
+            assert (await read_answer(reader))[2] == b"%d" % answered
+            answered += 1
 
-    serve(talk)
+
+@beside(serve)
+async def test_peer_that_does_not_read_stops_the_handler(echo, connect):
+    reader, writer = await connect()
+    count = 200
+    writer.write(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n" * count)
+    seen = -1
+    while seen != len(echo.requests):
+        seen = len(echo.requests)
+        await asyncio.sleep(0.02)
+    assert 0 < seen < 40  # what kernel and stream buffers take, a megabyte each
+    for _ in range(count):
+        assert len((await read_answer(reader))[2]) == 1_000_000
+
+
+@beside(serve, SHORT)
+async def test_peer_that_never_reads_is_dropped(echo, connect):
+    _reader, writer = await connect()
+    writer.write(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n" * 200)
+    await until(lambda: echo.requests)
+    await until(lambda: not echo.connections)
+
+
+@beside(serve)
+async def test_continue_is_said_before_the_body(echo, connect):
+    reader, writer = await connect()
+    head = post("/a", b"", "Expect: 100-continue\r\n").replace(b"Length: 0", b"Length: 3")
+    writer.write(head)
+    assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+    writer.write(b"abc")
+    assert (await read_answer(reader))[2] == b"POST /a  abc"
+
+
+@beside(serve)
+async def test_continue_waits_for_earlier_answers(echo, connect):
+    reader, writer = await connect()
+    head = post("/a", b"", "Expect: 100-continue\r\n").replace(b"Length: 0", b"Length: 3")
+    writer.write(post("/wait") + head)
+    await until(lambda: echo.waiting)
+    echo.waiting[0][0].set_result(Response(200, b"first"))
+    assert (await read_answer(reader))[2] == b"first"
+    assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+    writer.write(b"abc")
+    assert (await read_answer(reader))[2] == b"POST /a  abc"
 
 
 @pytest.mark.parametrize("extra", ["", "Expect: 100-continue\r\n"])
@@ -390,16 +373,14 @@ def test_slow_request_is_given_up(sent):
     assert answer.startswith(b"HTTP/1.1 408 ")
 
 
-def test_trickle_does_not_move_the_deadline():
-    async def talk(_echo, connect):
-        reader, writer = await connect()
-        writer.write(b"GET / HTTP/1.1\r\n")
-        while not reader._buffer and not reader.at_eof():
-            writer.write(b"a: b\r\n")
-            await asyncio.sleep(0.005)
-        assert (await read_answer(reader))[0] == 408
-
-    serve(talk, SHORT)
+@beside(serve, SHORT)
+async def test_trickle_does_not_move_the_deadline(echo, connect):
+    reader, writer = await connect()
+    writer.write(b"GET / HTTP/1.1\r\n")
+    while not reader._buffer and not reader.at_eof():
+        writer.write(b"a: b\r\n")
+        await asyncio.sleep(0.005)
+    assert (await read_answer(reader))[0] == 408
 
 
 @pytest.mark.slow
@@ -411,43 +392,37 @@ def test_idle_connection_is_closed():
     assert exchange(b"\r\n\r\n", limits) == b""
 
 
-def test_waiting_for_our_own_answer_is_not_idle():
-    async def talk(echo, connect):
-        reader, writer = await connect()
-        writer.write(post("/wait"))
-        await until(lambda: echo.waiting)
-        idle, _writer = await connect()
-        assert await idle.read() == b""  # who really was idle for as long is closed by now
-        echo.waiting[0][0].set_result(Response(200, b"late"))
-        assert (await read_answer(reader))[2] == b"late"
-
-    serve(talk, SHORT)
+@beside(serve, SHORT)
+async def test_waiting_for_our_own_answer_is_not_idle(echo, connect):
+    reader, writer = await connect()
+    writer.write(post("/wait"))
+    await until(lambda: echo.waiting)
+    idle, _writer = await connect()
+    assert await idle.read() == b""  # who really was idle for as long is closed by now
+    echo.waiting[0][0].set_result(Response(200, b"late"))
+    assert (await read_answer(reader))[2] == b"late"
 
 
-def test_half_closed_peer_gets_its_answers():
-    async def talk(echo, connect):
-        reader, writer = await connect()
-        writer.write(post("/wait") + post("/b"))
-        writer.write_eof()
-        await until(lambda: echo.waiting)
-        await exhaust_turns()
-        echo.waiting[0][0].set_result(Response(200, b"first"))
-        assert (await reader.read()).count(b"200 OK") == 2
-
-    serve(talk)
+@beside(serve)
+async def test_half_closed_peer_gets_its_answers(echo, connect):
+    reader, writer = await connect()
+    writer.write(post("/wait") + post("/b"))
+    writer.write_eof()
+    await until(lambda: echo.waiting)
+    await exhaust_turns()
+    echo.waiting[0][0].set_result(Response(200, b"first"))
+    assert (await reader.read()).count(b"200 OK") == 2
 
 
-def test_future_after_the_peer_has_gone():
-    async def talk(echo, connect):
-        _reader, writer = await connect()
-        writer.write(post("/wait"))
-        await until(lambda: echo.waiting)
-        writer.transport.abort()
-        await exhaust_turns()
-        echo.waiting[0][0].set_result(Response(200, b"nobody"))
-        await until(lambda: not echo.connections)  # serve() fails on an error that reaches the loop
-
-    serve(talk)
+@beside(serve)
+async def test_future_after_the_peer_has_gone(echo, connect):
+    _reader, writer = await connect()
+    writer.write(post("/wait"))
+    await until(lambda: echo.waiting)
+    writer.transport.abort()
+    await exhaust_turns()
+    echo.waiting[0][0].set_result(Response(200, b"nobody"))
+    await until(lambda: not echo.connections)  # serve() fails on an error that reaches the loop
 
 
 def test_query():

@@ -13,7 +13,7 @@ import time
 import pytest
 from aiohttp import web
 
-from nsqfast.nsqadmin.access.audit import ENTRIES_KEPT, RESULTS_KEPT, TEXT_LENGTH_MAX
+from nsqfast.nsqadmin.access.audit import ENTRIES_KEPT, RESULTS_KEPT, TEXT_LENGTH_MAX, _plain
 from nsqfast.nsqadmin.access.audit_file import LINES_MAX, AuditFile
 from nsqfast.nsqadmin.access.webhook import ACTIONS, QUEUE_MAX
 from nsqfast.nsqadmin.results import Result
@@ -121,8 +121,6 @@ def test_an_attempt_is_one_line(tmp_path, noter):
 
 
 def test_an_effect_that_is_no_json_is_noted_as_text(tmp_path):
-    from nsqfast.nsqadmin.access.audit import _plain
-
     assert _plain({"names": {"a"}, "n": 1}) == {"names": ["a"], "n": 1}
     assert _plain({"where": tmp_path}) == {"where": str(tmp_path)}
     assert list(_plain({"name": "\udcff"})) == ["text"]
@@ -210,7 +208,7 @@ def test_a_full_disk_is_logged_and_does_no_harm():
     assert "Traceback" not in admin.stderr
 
 
-def test_a_file_that_can_be_written_again_goes_on_with_a_whole_line(tmp_path, monkeypatch):
+async def test_a_file_that_can_be_written_again_goes_on_with_a_whole_line(tmp_path, monkeypatch):
     path = tmp_path / "audit"
     room = [7]
     real = os.write
@@ -223,31 +221,23 @@ def test_a_file_that_can_be_written_again_goes_on_with_a_whole_line(tmp_path, mo
         room[0] = max(0, room[0] - written) if room[0] > 0 else room[0]
         return written
 
-    async def live():
-        file = AuditFile(str(path))
-        monkeypatch.setattr(os, "write", write)
-        file.add(b'{"first":1}\n')
-        await file.close(5.0)
-        room[0] = -1
-        file.add(b'{"second":2}\n')
-        await file.close(5.0)
-
-    asyncio.run(live())
+    file = AuditFile(str(path))
+    monkeypatch.setattr(os, "write", write)
+    file.add(b'{"first":1}\n')
+    await file.close(5.0)
+    room[0] = -1
+    file.add(b'{"second":2}\n')
+    await file.close(5.0)
     assert path.read_bytes() == b'{"first\n{"second":2}\n'
 
 
-def test_lines_that_wait_for_a_disk_do_not_grow(tmp_path, monkeypatch, caplog):
-    import logging
-
+async def test_lines_that_wait_for_a_disk_do_not_grow(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(logging.getLogger("nsqadmin"), "propagate", True)
 
-    async def live():
-        file = AuditFile(str(tmp_path / "audit"))
-        for number in range(LINES_MAX + 5):
-            file.add(b"%d\n" % number)
-        await file.close(5.0)
-
-    asyncio.run(live())
+    file = AuditFile(str(tmp_path / "audit"))
+    for number in range(LINES_MAX + 5):
+        file.add(b"%d\n" % number)
+    await file.close(5.0)
     assert len((tmp_path / "audit").read_bytes().split()) == LINES_MAX
     assert "; 5 lines are lost" in caplog.text
 

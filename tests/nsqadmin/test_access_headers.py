@@ -44,10 +44,9 @@ def add_probes(app, context):
     async def hostile(_request):
         raise web.HTTPBadRequest(text="<img src=x onerror=alert(1)>")
 
-    app.router.add_get(context.urls.to("/probe/fail"), fail)
-    app.router.add_get(context.urls.to("/api/probe/fail"), fail)
-    app.router.add_get(context.urls.to("/probe/stream"), stream)
-    app.router.add_get(context.urls.to("/probe/hostile"), hostile)
+    probes = {"/probe/fail": fail, "/api/probe/fail": fail, "/probe/stream": stream}
+    for path, probe in (probes | {"/probe/hostile": hostile}).items():
+        app.router.add_get(context.urls.to(path), probe)
 
 
 @pytest.fixture(scope="module")
@@ -190,10 +189,8 @@ def test_a_request_is_one_line_of_the_log_in_the_form_of_nsq():
 def test_a_request_id_is_taken_from_named_proxies_alone():
     given = {"X-Request-Id": "of-the-proxy.1"}
     with run_admin() as admin:
-        assert (
-            request(admin.http, "GET", "/ping", headers=given).headers["X-Request-Id"]
-            != given["X-Request-Id"]
-        )
+        answer = request(admin.http, "GET", "/ping", headers=given)
+        assert answer.headers["X-Request-Id"] != given["X-Request-Id"]
     with run_admin("--acl-trusted-cidr=127.0.0.1/32") as admin:
         answer = request(admin.http, "GET", "/ping", headers=given)
         assert answer.headers["X-Request-Id"] == given["X-Request-Id"]

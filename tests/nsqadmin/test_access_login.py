@@ -57,9 +57,8 @@ def add_probes(app, context):
         return web.Response(text=csrf_token(asked))
 
     app.router.add_get(context.urls.to("/ui/token"), token)
-    app.router.add_get(context.urls.to("/ui/who"), who)
-    app.router.add_get(context.urls.to("/api/who"), who)
-    app.router.add_get(context.urls.to("/probe/who"), who)
+    for path in ("/ui/who", "/api/who", "/probe/who"):
+        app.router.add_get(context.urls.to(path), who)
 
 
 @pytest.fixture
@@ -188,6 +187,7 @@ def test_an_unknown_name_costs_as_much_as_a_known_one(users, hashed):
 
 
 def test_tries_are_limited_for_each_user_and_address(address):
+    """And a right password forgives the wrong ones."""
     statuses = [log_in(address, "ana", "wrong").status for _ in range(PAIR_TRIES_MAX)]
     assert statuses == [403] * PAIR_TRIES_MAX
     answer = log_in(address, "ana", RIGHT)
@@ -195,14 +195,10 @@ def test_tries_are_limited_for_each_user_and_address(address):
     assert answer.headers["Retry-After"] == "60"
     assert b"Wait a minute" in answer.body
     assert request(address, "GET", "/api/who", headers=basic("ana", RIGHT)).status == 429
-    assert log_in(address, "Vic Ö.", "pässword").status == 303
-
-
-def test_a_right_password_forgives_the_wrong_ones(address):
-    for _ in range(3):
-        wrong = [log_in(address, "ana", "wrong").status for _ in range(PAIR_TRIES_MAX - 1)]
+    for _ in range(2):
+        wrong = [log_in(address, "Vic Ö.", "wrong").status for _ in range(PAIR_TRIES_MAX - 1)]
         assert wrong == [403] * (PAIR_TRIES_MAX - 1)
-        assert log_in(address, "ana", RIGHT).status == 303
+        assert log_in(address, "Vic Ö.", "pässword").status == 303
 
 
 def test_the_table_of_tries():
@@ -396,19 +392,16 @@ def test_only_a_form_logs_in(address):
     assert request(address, "POST", "/login", b"%zz&&=", FORM).status == 403
 
 
-def test_a_password_that_was_right_when_its_check_began_may_be_of_no_use(users, tmp_path):
-    async def check():
-        passwords = Passwords(read_users(users))
-        checked = asyncio.create_task(passwords.check("ana", RIGHT, "192.0.2.1"))
-        await asyncio.sleep(0)
-        passwords.replace(read_users(write_users(tmp_path / "new", ("ana", "admin", "another"))))
-        assert await checked is None
-        passwords._checks = dict.fromkeys(range(CHECKS_MAX))
-        with pytest.raises(TooManyTriesError):
-            await passwords.check("ana", "another", "192.0.2.1")
-        passwords.close()
-
-    asyncio.run(check())
+async def test_a_password_that_was_right_when_its_check_began_may_be_of_no_use(users, tmp_path):
+    passwords = Passwords(read_users(users))
+    checked = asyncio.create_task(passwords.check("ana", RIGHT, "192.0.2.1"))
+    await asyncio.sleep(0)
+    passwords.replace(read_users(write_users(tmp_path / "new", ("ana", "admin", "another"))))
+    assert await checked is None
+    passwords._checks = dict.fromkeys(range(CHECKS_MAX))
+    with pytest.raises(TooManyTriesError):
+        await passwords.check("ana", "another", "192.0.2.1")
+    passwords.close()
 
 
 @pytest.mark.parametrize(

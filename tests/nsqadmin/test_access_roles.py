@@ -1,5 +1,6 @@
 """Who is an admin, and that nobody else gets through."""
 
+import http.client
 import re
 
 import pytest
@@ -68,8 +69,9 @@ def test_everybody_is_admin_where_nothing_is_configured(proxies, shown):
 def test_the_header_names_the_admins(tmp_path):
     audit = tmp_path / "audit"
     with probed(add_probes, admin_users=["ana", "bo"], audit_file=str(audit)) as at:
-        statuses = [ask(at, "POST", "/api/probe", name) for name in ("ana", "bo", "vic", "", None)]
-        assert statuses == [200, 200, 403, 403, 403]
+        others = ("vic", "ANA", "ana ,", "ana, vic", "vic, ana", "ana\tx", "", None)
+        found = [ask(at, "POST", "/api/probe", name) for name in ("ana", "bo", *others)]
+        assert found == [200] * 2 + [403] * len(others)  # a name is compared whole
         assert request(at, "POST", "/api/probe").json() == {"message": "FORBIDDEN"}
         claimed = {"Accept": "text/html", "X-Forwarded-For": "198.51.100.4"}
         page = request(at, "GET", "/probe", headers=claimed)
@@ -80,7 +82,7 @@ def test_the_header_names_the_admins(tmp_path):
         assert ask(at, "GET", "/ui/probe/bodies", "ana") == 200
     refused = [line for line in read_json_lines(audit) if line["outcome"] == "refused"]
     assert [line["action"] for line in refused] == [
-        *["POST /api/probe"] * 4,
+        *["POST /api/probe"] * (len(others) + 1),
         "GET /probe",
         "GET /ui/probe/bodies",
     ]
@@ -118,15 +120,7 @@ def test_the_audit_is_for_admins_where_there_are_any(tmp_path):
         assert b"No login configured" in request(admin.http, "GET", "/topics").body
 
 
-def test_a_name_is_compared_whole():
-    with probed(add_probes, admin_users=["ana"]) as address:
-        for name in ("ANA", "ana ,", "ana, vic", "vic, ana", "ana\tx"):
-            assert ask(address, "POST", "/api/probe", name) == 403, name
-
-
 def test_a_header_that_is_sent_twice_names_nobody(tmp_path):
-    import http.client
-
     audit = tmp_path / "audit"
     with probed(add_probes, admin_users=["ana"], audit_file=str(audit)) as address:
         connection = http.client.HTTPConnection(*address, timeout=10)
@@ -141,29 +135,21 @@ def test_a_header_that_is_sent_twice_names_nobody(tmp_path):
 
 
 def test_a_header_from_elsewhere_is_ignored_and_audited(tmp_path):
+    """A named proxy is believed, and so is the address that it saw."""
     audit = tmp_path / "audit"
     options = {"admin_users": ["ana"], "audit_file": str(audit)}
     with probed(add_probes, acl_trusted_cidr=["192.0.2.0/24"], **options) as address:
         assert ask(address, "POST", "/api/probe", "ana") == 403
         assert ask(address, "GET", "/ui/probe/export", "ana") == 200
-    (line,) = read_json_lines(audit)
-    assert (line["user"], line["role"], line["outcome"]) == ("", "viewer", "refused")
-    assert line["effect"] == {"reason": f"{HEADER} came from an address outside --acl-trusted-cidr"}
-
-
-def test_a_header_from_a_named_proxy_is_believed_and_so_is_the_address_that_it_saw(tmp_path):
-    audit = tmp_path / "audit"
-    options = {"admin_users": ["ana"], "audit_file": str(audit)}
     with probed(add_probes, acl_trusted_cidr=["127.0.0.0/8"], **options) as address:
         assert ask(address, "POST", "/api/probe", "ana") == 200
         for given in ("203.0.113.9, 198.51.100.4, 127.0.0.2", "198.51.100.4", "not an address"):
             headers = {"X-Forwarded-For": given}
             assert request(address, "POST", "/api/probe", headers=headers).status == 403
-    assert [line["ip"] for line in read_json_lines(audit)] == [
-        "198.51.100.4",
-        "198.51.100.4",
-        "127.0.0.1",
-    ]
+    line, *others = read_json_lines(audit)
+    assert (line["user"], line["role"], line["outcome"]) == ("", "viewer", "refused")
+    assert line["effect"] == {"reason": f"{HEADER} came from an address outside --acl-trusted-cidr"}
+    assert [line["ip"] for line in others] == ["198.51.100.4", "198.51.100.4", "127.0.0.1"]
 
 
 def test_flags_for_bodies_and_exports():
@@ -175,10 +161,6 @@ def test_flags_for_bodies_and_exports():
         assert ask(address, "POST", "/api/probe") == 200
 
 
-def fill(path):
-    return re.sub(r"\{[^{}]*\}", "x", path)
-
-
 @pytest.fixture(scope="module")
 def routes():
     """(method, path) of every route that there is."""
@@ -187,7 +169,8 @@ def routes():
     def look(app, _context):
         for route in app.router.routes():
             methods = ("GET", "POST") if route.method == "*" else (route.method,)
-            found.update((method, fill(route.resource.canonical)) for method in methods)
+            path = re.sub(r"\{[^{}]*\}", "x", route.resource.canonical)
+            found.update((method, path) for method in methods)
 
     with probed(look):
         pass

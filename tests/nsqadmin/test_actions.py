@@ -18,14 +18,7 @@ from nsqfast.nsqadmin.options import Options
 from nsqfast.nsqadmin.results import Result
 from nsqfast.nsqadmin.upstream.messages import ChannelStats, NsqdStats, TopicStats
 from support.admin import LiveCluster, text_of, told, wait_until
-from support.admin_actions import (
-    Acting,
-    depths,
-    paused,
-    publish,
-    results,
-    topics_of,
-)
+from support.admin_actions import Acting, depths, paused, publish, results, topics_of
 from support.json_lines import wait_for_entries
 from support.lookup import lookup, topics
 from support.web import post, request, stats
@@ -381,7 +374,7 @@ def test_what_the_poller_knows_of_an_item_of_a_set(channel, is_whole, messages, 
     assert [(row.messages, row.clients) for row in effect.items] == [(messages, clients)]
 
 
-def test_some_jobs_are_kept_and_each_has_the_outcome_of_its_results():
+async def test_some_jobs_are_kept_and_each_has_the_outcome_of_its_results():
     outcomes = []
 
     async def begin():
@@ -392,15 +385,18 @@ def test_some_jobs_are_kept_and_each_has_the_outcome_of_its_results():
         job.ended.set()
         return job
 
-    async def live():
-        jobs = Jobs(None)
-        for number in range(KEPT_MAX + 5):
-            await jobs.once("ana", str(number), begin)
-        assert not jobs.get("ana", str(KEPT_MAX)).is_running
+    jobs = Jobs(None)
+    for number in range(KEPT_MAX + 5):
+        await jobs.once("ana", str(number), begin)
+    assert not jobs.get("ana", str(KEPT_MAX)).is_running
+    may_end = asyncio.Event()
+    begun = asyncio.ensure_future(jobs.once("ana", "slow", may_end.wait))
+    await asyncio.sleep(0)
+    for job_id in ("0", "slow"):
         with pytest.raises(web.HTTPNotFound):
-            jobs.get("ana", "0")
-
-    asyncio.run(live())
+            jobs.get("ana", job_id)
+    may_end.set()
+    await begun
     assert outcomes[:3] == ["ok", "partial", "failed"]
 
 
@@ -423,6 +419,8 @@ def test_publish_goes_to_the_chosen_node(cluster, admin, audit_file, name):
         return (node["deferred"], node["memory"], node["messages"]) == (1, 3, 4)
 
     wait_until(counted, "one deferred message")
+    given = {"topic": name, "body": "to whichever node has the topic"}
+    assert admin.ask("POST", "/ui/publish", given)[0] == 200
 
 
 @pytest.mark.parametrize(

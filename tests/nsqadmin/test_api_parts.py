@@ -95,7 +95,7 @@ def test_an_nsqd_that_does_not_say_where_it_is():
     assert (node.key, node.tcp_address) == ("[fd00::1]:7", "[fd00::1]:8")
 
 
-def test_a_large_answer_is_decoded_in_slices():
+async def test_a_large_answer_is_decoded_in_slices():
     """The same as in one go, and others have their turn meanwhile."""
     topics = [
         {
@@ -107,98 +107,84 @@ def test_a_large_answer_is_decoded_in_slices():
     ]
     body = orjson.dumps({"version": "1.3.0", "topics": topics, "memory": {"gc_total_runs": 3}})
     assert len(body) > WHOLE_SIZE_MAX
-
-    async def decode_beside_others():
-        turns = 0
-        task = asyncio.ensure_future(decode_in_slices(body, NsqdStats))
-        while not task.done():
-            turns += 1
-            await asyncio.sleep(0)
-        return turns, await task
-
-    turns, found = asyncio.run(decode_beside_others())
-    assert found == decode(body, NsqdStats)
+    turns = 0
+    task = asyncio.ensure_future(decode_in_slices(body, NsqdStats))
+    while not task.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert await task == decode(body, NsqdStats)
     assert turns > 5
 
 
 # ---- rounds
 
 
-def test_no_answer_is_older_than_its_request():
+async def test_no_answer_is_older_than_its_request():
     """Random comers; each gets what was asked after it came, and not everybody asks anew."""
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     rand = random.Random(seed)
 
-    async def run():
-        rounds, clock, asked = Rounds(), iter(range(1, 1 << 20)), 0
+    rounds, clock, asked = Rounds(), iter(range(1, 1 << 20)), 0
 
-        async def question():
-            nonlocal asked
-            asked += 1
-            begun = next(clock)
-            for _ in range(rand.randrange(30)):
-                await asyncio.sleep(0)
-            return b"%d" % begun
+    async def question():
+        nonlocal asked
+        asked += 1
+        begun = next(clock)
+        for _ in range(rand.randrange(30)):
+            await asyncio.sleep(0)
+        return b"%d" % begun
 
-        async def come():
-            for _ in range(rand.randrange(200)):
-                await asyncio.sleep(0)
-            came = next(clock)
-            assert int(await rounds.ask("k", question)) > came
+    async def come():
+        for _ in range(rand.randrange(200)):
+            await asyncio.sleep(0)
+        came = next(clock)
+        assert int(await rounds.ask("k", question)) > came
 
-        await asyncio.gather(*(come() for _ in range(300)))
-        assert asked < 200
-        assert not rounds._asking
-        assert not rounds._gathering
-
-    asyncio.run(run())
+    await asyncio.gather(*(come() for _ in range(300)))
+    assert asked < 200
+    assert not rounds._asking
+    assert not rounds._gathering
 
 
-def test_a_round_that_does_not_end_holds_up_nobody():
-    async def run():
-        rounds, release = Rounds(), asyncio.Event()
+async def test_a_round_that_does_not_end_holds_up_nobody():
+    rounds, release = Rounds(), asyncio.Event()
 
-        async def never():
-            await release.wait()
-            return b"late"
+    async def never():
+        await release.wait()
+        return b"late"
 
-        async def at_once():
-            return b"now"
+    async def at_once():
+        return b"now"
 
-        first = asyncio.ensure_future(rounds.ask("k", never))
-        await asyncio.sleep(0)
-        assert await rounds.ask("other", at_once) == b"now"
-        assert await rounds.ask("k", at_once) == b"now"
-        assert not first.done()
-        release.set()
-        assert await first == b"late"
-
-    asyncio.run(run())
+    first = asyncio.ensure_future(rounds.ask("k", never))
+    await asyncio.sleep(0)
+    assert await rounds.ask("other", at_once) == b"now"
+    assert await rounds.ask("k", at_once) == b"now"
+    assert not first.done()
+    release.set()
+    assert await first == b"late"
 
 
-def test_an_error_reaches_all_and_who_leaves_does_not_end_the_round():
-    async def run():
-        rounds, release = Rounds(), asyncio.Event()
+async def test_an_error_reaches_all_and_who_leaves_does_not_end_the_round():
+    rounds, release = Rounds(), asyncio.Event()
 
-        async def fail():
-            await release.wait()
-            raise UpstreamError("no")
+    async def fail():
+        await release.wait()
+        raise UpstreamError("no")
 
-        async def work():
-            return b"well"
+    async def work():
+        return b"well"
 
-        tasks = [asyncio.ensure_future(rounds.ask("k", fail)) for _ in range(3)]
-        await asyncio.sleep(0)
-        tasks[0].cancel()
-        await asyncio.sleep(0)
-        release.set()
-        found = await asyncio.gather(*tasks, return_exceptions=True)
-        assert tasks[0].cancelled()
-        assert [str(one) for one in found[1:]] == ["no", "no"]
-        assert await rounds.ask("k", work) == b"well"
-
-    asyncio.run(run())
+    tasks = [asyncio.ensure_future(rounds.ask("k", fail)) for _ in range(3)]
+    await asyncio.sleep(0)
+    tasks[0].cancel()
+    await asyncio.sleep(0)
+    release.set()
+    found = await asyncio.gather(*tasks, return_exceptions=True)
+    assert tasks[0].cancelled()
+    assert [str(one) for one in found[1:]] == ["no", "no"]
+    assert await rounds.ask("k", work) == b"well"
 
 
 # ---- a start that fails

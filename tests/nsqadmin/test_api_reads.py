@@ -1,15 +1,13 @@
 """GET /api/*: the same as from Go's nsqadmin at the same cluster, but for its faults."""
 
 import contextlib
-import json
 import re
 
 import pytest
 
-from support.admin import LiveCluster, start_nsqadmin, text_of, told, wait_until
+from support.admin import LiveCluster, text_of, told, wait_until
 from support.alike import alike, keys_in_order, without
-from support.server import start_nsqlookupd
-from support.web import get, post, stats
+from support.web import stats
 from support.wire import Client
 
 pytestmark = [pytest.mark.go, pytest.mark.slow]
@@ -199,13 +197,8 @@ def test_a_topic_that_no_nsqd_has_is_empty(both):
         "UPSTREAM_ERROR: failed to query any nsqd: ",
     )
     assert ours.status == 200
-    found = ours.json()
-    assert (found["topic_name"], found["nodes"], found["depth"], found["message"]) == (
-        "unborn",
-        None,
-        0,
-        "",
-    )
+    found = [ours.json()[name] for name in ("topic_name", "nodes", "depth", "message")]
+    assert found == ["unborn", None, 0, ""]
     assert both("/api/topics/unborn/later").ours.json()["channel_name"] == "later"
     assert both("/api/topics/unborn/other").ours.status == 404
 
@@ -225,22 +218,16 @@ def test_a_tombstone_is_seen(cluster):
         assert hidden == [(cluster.nsqds[0].http[1], "clicks")]
 
 
-def test_nothing_at_all():
+def test_nothing_at_all(tmp_path):
     """Without nodes and topics the lists are null, as Go has them; a counter of nothing is no error."""
-    with start_nsqlookupd("nsqfast") as lookupd, contextlib.ExitStack() as stack:
-        pair = [
-            stack.enter_context(start_nsqadmin(kind, lookupds=[lookupd]))
-            for kind in ("nsqfast", "go")
-        ]
+    with LiveCluster(tmp_path, (), ("nsqfast",)) as cluster, cluster.admins() as pair:
         for target in ("/api/topics", "/api/nodes"):
-            ours, theirs = (get(one.http, target) for one in pair)
+            ours, theirs = pair.get(target)
             assert ours.body == theirs.body
             assert re.search(rb'":null,"message":""', ours.body)
-        ours, theirs = (get(one.http, "/api/counter") for one in pair)
+        ours, theirs = pair.get("/api/counter")
         assert theirs.status == 502
         assert (ours.status, ours.json()) == (200, {"stats": {}, "message": ""})
-        assert post(lookupd.http, "/topic/create?topic=bare").status == 200
-        for one in pair:
-            assert get(one.http, "/api/topics?inactive=true").json() == json.loads(
-                '{"topics":{"bare":null},"message":""}'
-            )
+        told(cluster.lookupds[0], "/topic/create?topic=bare")
+        for answer in pair.get("/api/topics?inactive=true"):
+            assert answer.json() == {"topics": {"bare": None}, "message": ""}

@@ -1,6 +1,8 @@
 """/api/* while something is wrong: nodes down, frozen, talking nonsense, or behind TLS."""
 
 import contextlib
+import functools
+import http.client
 import json
 import re
 
@@ -180,8 +182,9 @@ def test_the_way_to_https(certificates, tmp_path):
             nsqds.append(stack.enter_context(start_nsqd(kind, folder, *flags, listeners=listeners)))
         for nsqd in nsqds:
             context = certificates.client_context()
+            https = functools.partial(http.client.HTTPSConnection, context=context)
             for path in ("/topic/create?topic=t", "/channel/create?topic=t&channel=c"):
-                assert request(nsqd.https, "POST", path, connect=https(context)).status == 200
+                assert request(nsqd.https, "POST", path, connect=https).status == 200
         pair = [
             stack.enter_context(start_nsqadmin(kind, trust, nsqds=nsqds))
             for kind in ("nsqfast", "go")
@@ -196,13 +199,3 @@ def test_the_way_to_https(certificates, tmp_path):
             done = request(one.http, "POST", "/api/topics/t/c", b'{"action":"pause"}')
             assert (done.status, done.body) == (200, b'{"message":""}')
         assert get(pair[0].http, "/api/topics/t/c").json()["paused"]
-
-
-def https(context):
-    """For support.web.request."""
-    import http.client
-
-    def connect(*address, **more):
-        return http.client.HTTPSConnection(*address, context=context, **more)
-
-    return connect

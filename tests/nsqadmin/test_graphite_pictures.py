@@ -15,10 +15,6 @@ from support.admin_pages import AdminPages
 URL = "--graphite-url=http://graphite.example:8080/g"
 
 
-def options(*flags):
-    return parse(["--nsqd-http-address=127.0.0.1:1", URL, *flags])
-
-
 def pictures(html):
     return [each.attributes["src"] for each in html.elements if each.tag == "img"]
 
@@ -37,7 +33,8 @@ def pictures(html):
     ],
 )
 def test_keys(flags, words, key):
-    assert format_key(options(*flags), *words) == key
+    options = parse(["--nsqd-http-address=127.0.0.1:1", URL, *flags])
+    assert format_key(options, *words) == key
 
 
 def targets(address):

@@ -44,12 +44,9 @@ def cluster(at, *channels, state=NodeState.UP, start_time=1):
 
 def run(history, seconds, make, step=2.0, start=START):
     """Ticks of a channel whose state at each second `make` says; the last channel."""
-    last = None
-    at = start
-    while at <= start + seconds:
+    for at in np.arange(start, start + seconds + step / 2, step).tolist():
         last = make(at - start)
         history.take(cluster(at, last))
-        at += step
     return last
 
 
@@ -69,15 +66,9 @@ def test_a_series_has_the_means_of_its_steps_and_what_is_now():
 
 def test_what_is_not_known_is_a_gap_and_no_zero():
     history = History(Options())
-
-    def make(s):
-        return channel(rates=Rates(5.0), depth=1)
-
-    at = START
-    while at <= START + 60:
-        state = NodeState.STALE if START + 20 <= at < START + 40 else NodeState.UP
-        history.take(cluster(at, make(at), state=state))
-        at += 2
+    for s in range(0, 62, 2):
+        state = NodeState.STALE if 20 <= s < 40 else NodeState.UP
+        history.take(cluster(START + s, channel(rates=Rates(5.0), depth=1), state=state))
     for key in ((), ("topic", "t"), ("channel", "t", "c"), ("node", NODE)):
         rates = history.series(key, 900).columns["in_s"]
         assert [math.isnan(value) for value in rates] == [False] * 2 + [True] * 2 + [False] * 3
@@ -155,16 +146,13 @@ def test_the_oldest_age_beyond_the_fine_ring_comes_from_the_coarse_one():
 
 def test_what_waited_before_we_came_is_at_least_as_old_as_we_are():
     history = History(Options())
+    flow = Rates(1.0)
     last = run(
-        history,
-        100,
-        lambda s: channel(rates=Rates(1.0), message_count=int(s) + 5, depth=500 + int(s)),
+        history, 100, lambda s: channel(rates=flow, message_count=int(s) + 5, depth=500 + int(s))
     )
     assert last.oldest_is_minimum
     assert last.oldest_s == pytest.approx(100, abs=10)
-    empty = run(
-        history, 2, lambda s: channel(rates=Rates(1.0), message_count=200), start=START + 102
-    )
+    empty = run(history, 2, lambda _: channel(rates=flow, message_count=200), start=START + 102)
     assert (empty.oldest_s, empty.oldest_is_minimum) == (None, False)
 
 

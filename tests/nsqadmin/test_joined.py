@@ -134,52 +134,39 @@ def check_channel(channel, figures, moment):
 
 
 @pytest.mark.parametrize("seed", [random.randrange(1 << 30) for _ in range(3)])
-def test_sums_parts_and_shares_are_those_of_lists(seed):
+async def test_sums_parts_and_shares_are_those_of_lists(seed):
     print("seed", seed)
 
-    async def go():
-        cluster = Cluster(random.Random(seed))
-        for _ in range(TICKS):
-            check(await cluster.take(), cluster.said)
-
-    asyncio.run(go())
+    cluster = Cluster(random.Random(seed))
+    for _ in range(TICKS):
+        check(await cluster.take(), cluster.said)
 
 
-def test_a_tick_that_somebody_holds_does_not_change():
-    async def go():
-        cluster = Cluster(random.Random(4711))
-        held = [(await cluster.take(), dict(cluster.said)) for _ in range(TICKS)]
-        for tick, said in held:
-            check(tick, said)
-
-    asyncio.run(go())
+async def test_a_tick_that_somebody_holds_does_not_change():
+    cluster = Cluster(random.Random(4711))
+    held = [(await cluster.take(), dict(cluster.said)) for _ in range(TICKS)]
+    for tick, said in held:
+        check(tick, said)
 
 
-def test_memory_is_used_again_when_nobody_holds_the_tick():
-    async def go():
-        cluster = Cluster(random.Random(1))
-        await cluster.say()
-        seen = set()
-        for _ in range(TICKS):
-            tick = await aggregate(cluster.arrangement, 1, 1.0, cluster.nodes, [])
-            seen.add(next(iter(tick.topics.values())).parts.rows.values.ctypes.data)
-            del tick
-        return seen
-
-    assert len(asyncio.run(go())) == 1
+async def test_memory_is_used_again_when_nobody_holds_the_tick():
+    cluster = Cluster(random.Random(1))
+    await cluster.say()
+    seen = set()
+    for _ in range(TICKS):
+        tick = await aggregate(cluster.arrangement, 1, 1.0, cluster.nodes, [])
+        seen.add(next(iter(tick.topics.values())).parts.rows.values.ctypes.data)
+        del tick
+    assert len(seen) == 1
 
 
-def test_everybody_else_has_turns_while_a_tick_is_summed(monkeypatch):
+async def test_everybody_else_has_turns_while_a_tick_is_summed(monkeypatch):
     monkeypatch.setattr(slices, "SLICE_S", 0.0)
-
-    async def go():
-        cluster = Cluster(random.Random(2))
-        await cluster.say()
-        turns = 0
-        task = asyncio.ensure_future(aggregate(cluster.arrangement, 1, 1.0, cluster.nodes, []))
-        while not task.done():
-            await asyncio.sleep(0)
-            turns += 1
-        return turns
-
-    assert asyncio.run(go()) > 5 * NODES
+    cluster = Cluster(random.Random(2))
+    await cluster.say()
+    turns = 0
+    task = asyncio.ensure_future(aggregate(cluster.arrangement, 1, 1.0, cluster.nodes, []))
+    while not task.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 5 * NODES

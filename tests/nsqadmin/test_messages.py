@@ -59,17 +59,10 @@ def admin(cluster, audit_path):
         yield server
 
 
-@pytest.fixture(scope="module")
-def guarded(cluster):
-    """bob is a viewer, and passwords are hidden."""
-    with cluster.admin("nsqfast", "--admin-user=ann", "--mask-json=Password") as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def open_bodies(cluster):
-    """The same, but viewers see bodies."""
-    flags = ("--admin-user=ann", "--mask-json=Password", "--viewer-sees-bodies")
+@pytest.fixture
+def guarded(cluster, request):
+    """bob is a viewer, and passwords are hidden; the parameter is one more flag."""
+    flags = ("--admin-user=ann", "--mask-json=Password", *request.param)
     with cluster.admin("nsqfast", *flags) as server:
         yield server
 
@@ -79,17 +72,13 @@ def fill(cluster, server, topic, bodies=(), **more):
     cluster.make(topic, "c")
     publish(cluster, topic, bodies, **more)
     wait_for_channel(server, topic, "c")
-    return key_of(cluster.nsqds[0])
+    return text_of(cluster.nsqds[0].http)
 
 
 def publish(cluster, topic, bodies, on=0, **more):
     query = urlencode({"topic": topic, **more})
     for body in bodies:
         told(cluster.nsqds[on], f"/pub?{query}", body)
-
-
-def key_of(node):
-    return "{}:{}".format(*node.http)
 
 
 def look(server, topic, channel="c", headers=None, **more):
@@ -143,7 +132,7 @@ def test_a_look_changes_nothing_and_shows_what_a_consumer_then_gets(cluster, adm
     ids = [message["id"] for message in ready]
     assert [message["id"] for message in seen[6]] == ids
     assert {message["attempts"] for message in ready} == {0}
-    address = "{}:{}".format(*cluster.nsqds[0].tcp)
+    address = text_of(cluster.nsqds[0].tcp)
     with Consumer(topic, "c", nsqd=address, config=Config(max_in_flight=20)) as consumer:
         got = [consumer.get(timeout_s=10) for _ in range(20)]
         assert [message.id.decode() for message in got] == ids
@@ -155,7 +144,7 @@ def test_bodies_of_every_kind_come_as_they_are_and_are_text_in_the_page(cluster,
     cluster.make(topic)
     publish(cluster, topic, [b"nobody's"])
     wait_for_channel(admin, topic, "")
-    waits = look(admin, topic, "")[key_of(cluster.nsqds[0])]["messages"]
+    waits = look(admin, topic, "")[text_of(cluster.nsqds[0].http)]["messages"]
     assert [message["body"]["body"] for message in waits] == ["nobody's"]
     assert payloads(page_of(admin, f"/messages?topic={topic}")) == ["nobody's"]
     told(cluster.nsqds[0], f"/topic/empty?topic={topic}")
@@ -184,7 +173,7 @@ def test_bodies_of_every_kind_come_as_they_are_and_are_text_in_the_page(cluster,
 def test_go_node_is_explained_and_is_no_error(cluster, admin, audit_path):
     topic = "explained"
     fill(cluster, admin, topic, [b"x"], on=2)
-    node = look(admin, topic)[key_of(cluster.nsqds[2])]
+    node = look(admin, topic)[text_of(cluster.nsqds[2].http)]
     assert node["messages"] == []
     assert not node["is_failed"]
     assert re.fullmatch(
@@ -227,6 +216,7 @@ def test_limits_offsets_and_nodes(cluster, admin):
 # -- who sees what
 
 
+@pytest.mark.parametrize("guarded", [()], indirect=True)
 def test_viewer_sees_no_bodies_and_cannot_search_them(cluster, guarded):
     topic = "roles"
     first = fill(cluster, guarded, topic, [b"hush"])
@@ -243,7 +233,8 @@ def test_viewer_sees_no_bodies_and_cannot_search_them(cluster, guarded):
     assert payloads(page_of(guarded, f"/topics/{topic}/c/messages", ADMIN)) == ["hush"]
 
 
-def test_masks_hold_in_every_view_and_for_everybody(cluster, open_bodies):
+@pytest.mark.parametrize("guarded", [("--viewer-sees-bodies",)], indirect=True)
+def test_masks_hold_in_every_view_and_for_everybody(cluster, guarded):
     topic, secret = "masks", "geh3im"
     hidden = [
         json.dumps({"password": secret}),
@@ -252,14 +243,14 @@ def test_masks_hold_in_every_view_and_for_everybody(cluster, open_bodies):
         f'{{"password": "{secret}", "x": "{"y" * 70_000}"}}',
     ]
     shown = ['{"number": 1.50, "other": "kept"}', "plain words"]
-    first = fill(cluster, open_bodies, topic, [body.encode() for body in hidden + shown])
+    first = fill(cluster, guarded, topic, [body.encode() for body in hidden + shown])
     for headers in (ADMIN, VIEWER):
         for view in ("json", "text", "hex"):
-            page = page_of(open_bodies, f"/topics/{topic}/c/messages?view={view}", headers)
+            page = page_of(guarded, f"/topics/{topic}/c/messages?view={view}", headers)
             assert secret not in page
             assert secret.encode().hex(" ") not in page
             assert "Values are hidden by --mask-json." in page
-        found = look(open_bodies, topic, headers=headers)[first]["messages"]
+        found = look(guarded, topic, headers=headers)[first]["messages"]
         assert secret not in json.dumps(found)
         bodies = [message["body"] for message in found]
         assert bodies[0] == {
@@ -273,8 +264,8 @@ def test_masks_hold_in_every_view_and_for_everybody(cluster, open_bodies):
         # What is no JSON could hold anything, and a viewer may not see it.
         assert bodies[5]["body"] == ("plain words" if headers is ADMIN else "")
     # A viewer who may search could find out what is hidden, letter by letter.
-    assert len(look(open_bodies, topic, headers=VIEWER, filter=secret)[first]["messages"]) == 6
-    assert "while --mask-json hides" in page_of(open_bodies, f"/topics/{topic}/c/messages", VIEWER)
+    assert len(look(guarded, topic, headers=VIEWER, filter=secret)[first]["messages"]) == 6
+    assert "while --mask-json hides" in page_of(guarded, f"/topics/{topic}/c/messages", VIEWER)
 
 
 # -- deferred messages
@@ -294,10 +285,8 @@ def test_deferred_message_is_run_or_cancelled(cluster, admin, audit_path):
     ids = {message["body"]["body"]: message["id"] for message in messages}
     given = {"topic": topic, "channel": "c", "node": node}
     answer = change(admin, **given, id=ids["one"], action="run")
-    assert (answer.status, answer.json()) == (
-        200,
-        {"results": [{"node": node, "ok": True, "text": ""}]},
-    )
+    assert answer.status == 200
+    assert answer.json() == {"results": [{"node": node, "ok": True, "text": ""}]}
     wait_until(
         lambda: [m["id"] for m in look(admin, topic)[node]["messages"]] == [ids["one"]],
         "the message is ready",
@@ -318,7 +307,7 @@ def test_deferred_message_is_run_or_cancelled(cluster, admin, audit_path):
 def test_deferred_change_that_cannot_be(cluster, admin):
     topic = "deferred"
     fill(cluster, admin, topic)
-    given = {"topic": topic, "channel": "c", "node": key_of(cluster.nsqds[2]), "id": "0" * 16}
+    given = {"topic": topic, "channel": "c", "node": text_of(cluster.nsqds[2].http), "id": "0" * 16}
     answer = change(admin, **given, action="run")
     assert answer.status == 502
     assert answer.json()["message"].endswith("cannot do this")

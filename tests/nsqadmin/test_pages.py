@@ -10,9 +10,6 @@ from nsqfast.nsqadmin.web import views
 from nsqfast.nsqadmin.web.banner import LINES_MAX
 from support.admin_cluster import (
     AT,
-    example_cluster,
-    example_entries,
-    example_problems,
     make_channel,
     make_cluster,
     make_lookupd,
@@ -20,8 +17,8 @@ from support.admin_cluster import (
     make_topic,
     many_topics,
 )
-from support.admin_history import fill_history
-from support.admin_pages import AdminPages
+from support.admin_pages import AdminPages, example_pages
+from support.admin_ui_pages import PAGES
 
 SEED = 20
 COUNT = 1250
@@ -37,9 +34,7 @@ def many():
 
 @pytest.fixture(scope="module")
 def site():
-    with AdminPages(
-        example_cluster(), problems=example_problems(), entries=example_entries(), fill=fill_history
-    ) as pages:
+    with example_pages() as pages:
         yield pages
 
 
@@ -61,17 +56,12 @@ def keys(answer, table):
 
 
 def test_each_page_is_one_without_scripts_or_styles_in_it(site):
-    for path in (
-        *("/", "/topics", "/topics/orders", "/topics/orders/billing", "/topics/old/gone"),
-        *("/nodes", "/nodes/10.0.0.1:4151", "/counter", "/lookup", "/problems", "/audit"),
-        "/topics/x%23ephemeral/c%23ephemeral",
-    ):
+    for path in (*PAGES.values(), "/topics/old/gone", "/topics/x%23ephemeral/c%23ephemeral"):
         answer = site.get(path)
-        text = answer.text
-        assert (answer.status, text.count("<h1")) == (200, 1), path
+        assert answer.status == (404 if path == PAGES["not-found"] else 200), path
         assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
-        assert "style=" not in text
-        assert re.search(r"<script(?![^>]*(src=|application/json))", text) is None
+        assert "style=" not in answer.text
+        assert re.search(r"<script(?![^>]*(src=|application/json))", answer.text) is None
 
 
 def test_the_overview_has_problems_totals_the_worst_backlogs_and_nodes_in_trouble(site):
@@ -84,10 +74,8 @@ def test_the_overview_has_problems_totals_the_worst_backlogs_and_nodes_in_troubl
     worst = html.rows["worst"]
     assert list(worst)[:3] == ["orders/billing", "clicks/etl", "orders/archive"]
     assert [row["depth"] for row in worst.values()] == ["184,201", "91,000", "12", "1"]
-    assert (worst["orders/billing"]["growth"], worst["orders/billing"]["oldest"]) == (
-        "+12/s",
-        "14 min",
-    )
+    first = worst["orders/billing"]
+    assert (first["growth"], first["oldest"]) == ("+12/s", "14 min")
     assert list(html.rows["nodes"]) == ["10.0.0.2:4151", "10.0.0.3:4151", "10.0.0.1:4151"]
     assert html.rows["nodes"]["10.0.0.3:4151"]["state"].startswith("down")
 
@@ -168,13 +156,8 @@ def test_the_theme_is_rendered_and_the_way_back_from_its_choice_stays_here(site)
     for cookie, theme in (("dark", "dark"), ("pink", "auto")):
         text = site.get("/", Cookie=f"nsqadmin_theme={cookie}").text
         assert f'data-theme="{theme}"' in text
-    for then, expected in (
-        ("/topics?q=a", "/topics?q=a"),
-        ("//evil.example/", "/"),
-        ("https://evil.example/", "/"),
-        ("/\\evil.example/", "/"),
-        ("", "/"),
-    ):
+    # What is an address of ours, test_access_login asks.
+    for then, expected in (("/topics?q=a", "/topics?q=a"), ("//evil.example/", "/")):
         answer = site.get(f"/ui/theme?to=dark&next={quote(then, safe='')}")
         assert answer.headers["Location"] == expected
         assert "nsqadmin_theme=dark" in answer.headers["Set-Cookie"]

@@ -1,7 +1,6 @@
 """What is asked beside the poll: how much at a time, and what is kept of the answers; no sockets."""
 
 import asyncio
-import functools
 
 import msgspec
 
@@ -16,24 +15,6 @@ from support.admin_cluster import make_channel, make_cluster, make_node, make_to
 METRICS = (
     b"# HELP nsqd_disk_free_bytes x\nnsqd_disk_free_bytes 2.5e+09\nnsqd_disk_size_bytes 1e+10\n"
 )
-
-
-def on_loop(work):
-    """The test is a coroutine; what fails in its tasks fails it."""
-
-    @functools.wraps(work)
-    def test():
-        async def run():
-            errors = []
-            asyncio.get_running_loop().set_exception_handler(
-                lambda _, context: errors.append(context)
-            )
-            await work()
-            assert errors == []
-
-        asyncio.run(run())
-
-    return test
 
 
 class Upstream:
@@ -74,7 +55,6 @@ async def ask(probes, *nodes):
         await probes._task
 
 
-@on_loop
 async def test_few_channels_are_asked_for_at_a_tick_and_each_in_its_turn():
     upstream = Upstream(ready=2)
     probes = Probes(upstream)
@@ -90,7 +70,6 @@ async def test_few_channels_are_asked_for_at_a_tick_and_each_in_its_turn():
     assert len(upstream.stats_asked) == 10  # they are known, for a while
 
 
-@on_loop
 async def test_what_is_not_suspicious_any_more_is_forgotten():
     probes = Probes(Upstream(ready=2))
     probes.ready_count("t", "c", "a:1")
@@ -102,7 +81,6 @@ async def test_what_is_not_suspicious_any_more_is_forgotten():
     assert probes.ready_count("t", "c", "a:1") is None
 
 
-@on_loop
 async def test_a_node_that_does_not_answer_leaves_it_unknown_and_names_are_quoted():
     upstream = Upstream(ready=None)
     probes = Probes(upstream)
@@ -123,7 +101,6 @@ def test_what_waits_for_a_question_is_bounded():
     assert len(probes._ready) == WANTED_MAX
 
 
-@on_loop
 async def test_each_node_tells_of_its_disk_one_at_a_time():
     upstream = Upstream()
     probes = Probes(upstream)
@@ -138,7 +115,6 @@ async def test_each_node_tells_of_its_disk_one_at_a_time():
     assert probes.disk("a:1") is None
 
 
-@on_loop
 async def test_a_node_without_figures_is_asked_again_only_after_it_began_anew():
     upstream = Upstream(metrics=UpstreamError("got response 404", 404))
     probes = Probes(upstream)
@@ -162,7 +138,6 @@ def crowd(tick, count=5000):
     return make_cluster([topic], [node("a:1")], tick=tick, at=1e9 + tick)
 
 
-@on_loop
 async def test_a_large_cluster_is_judged_while_others_run_and_the_newest_tick_is_next():
     problems = Problems(parse(["--problem-no-consumers=0s"]))
     problems.take(crowd(1))

@@ -335,9 +335,10 @@ def flow(scene, out_s, requeue_s=0.0, timeout_s=0.0):
     scene.channel(part(A, depth=1, in_flight_count=1, client_count=1, rates=rates))
 
 
-@pytest.mark.parametrize("rule", ["high_requeue", "high_timeouts"])
-def test_high_shares(rule):
-    name = {"high_requeue": "requeue_s", "high_timeouts": "timeout_s"}[rule]
+@pytest.mark.parametrize(
+    ("rule", "name"), [("high_requeue", "requeue_s"), ("high_timeouts", "timeout_s")]
+)
+def test_high_shares(rule, name):
     scene = Scene()
     flow(scene, 70, **{name: 30})
     assert scene.run(58) == []
@@ -431,10 +432,7 @@ def test_a_topic_with_messages_and_no_channel():
     )
     scene.channel(part(A))
     assert scene.run(6) == []
-
-
-def test_a_topic_without_its_channel_on_one_node():
-    scene = Scene()
+    # A channel on another node takes none of them.
     channel = Channel("orders", "c", Counts(), [part(A)], Rates(0))
     scene.topic("orders", channel, parts=[part(A), part(B, depth=3)])
     assert scene.run(70) == ["topic_without_channel"]

@@ -7,24 +7,18 @@ from urllib.parse import urlencode
 
 import pytest
 
-from nsqfast.nsqadmin.charts.plan import (
-    Chart,
-    Line,
-    format_key,
-    make_plan,
-    parse_key,
-)
+from nsqfast.nsqadmin.charts.plan import Chart, Line, format_key, make_plan, parse_key
 from nsqfast.nsqadmin.web.query import Query
-from support.admin_cluster import AT, example_cluster
-from support.admin_history import GAP, POINTS, STEP_S, fill_history
-from support.admin_pages import AdminPages
+from support.admin_cluster import AT
+from support.admin_history import GAP, POINTS, STEP_S
+from support.admin_pages import example_pages
 
 SEED = 4
 
 
 @pytest.fixture(scope="module")
 def site():
-    with AdminPages(example_cluster(), fill=fill_history) as pages:
+    with example_pages() as pages:
         yield pages
 
 
@@ -67,17 +61,9 @@ def test_files_parse_back_to_the_same_points(site):
     file = ask(site, *keys, columns=columns, format="csv")
     rows = list(csv.DictReader(io.StringIO(file.text, newline="")))
     assert file.headers["Content-Disposition"] == 'attachment; filename="nsqadmin-series-1h.csv"'
-    names = [
-        "time",
-        "orders/billing/in_s",
-        "orders/billing/memory_depth",
-        "orders/in_s",
-        "orders/memory_depth",
-    ]
-    assert list(rows[0]) == names
-    found = [
-        float(row["orders/billing/in_s"]) if row["orders/billing/in_s"] else None for row in rows
-    ]
+    names = [f"{of}/{name}" for of in ("orders/billing", "orders") for name in columns.split(",")]
+    assert list(rows[0]) == ["time", *names]
+    found = [float(row[names[0]]) if row[names[0]] else None for row in rows]
     assert found == answer["series"][0]["in_s"]
     assert rows[-1]["time"] == "2023-11-14T22:13:20Z"
     listed = points(site, *keys, columns=columns, format="json")

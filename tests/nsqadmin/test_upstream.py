@@ -9,6 +9,7 @@ from nsqfast.nsqadmin.options import Options
 from nsqfast.nsqadmin.upstream import connection, pool
 from nsqfast.nsqadmin.upstream.client import Upstream
 from nsqfast.nsqadmin.upstream.errors import UpstreamError
+from support.talks import beside
 
 SECONDS_MAX = 50.0
 SOON_NS = 300_000_000
@@ -104,15 +105,11 @@ async def fails(upstream, address, path="/x"):
     return caught.value
 
 
-def whole(data):
-    return [data]
+def cut(data, size):
+    return [data[at : at + size] for at in range(0, len(data), size)]
 
 
-def byte_by_byte(data):
-    return [data[at : at + 1] for at in range(len(data))]
-
-
-@pytest.mark.parametrize("cut", [whole, byte_by_byte])
+@pytest.mark.parametrize("size", [1 << 20, 1])
 @pytest.mark.parametrize(
     ("data", "ends", "connections"),
     [
@@ -126,7 +123,7 @@ def byte_by_byte(data):
     ],
 )
 def test_an_answer_however_it_is_cut_and_whether_its_connection_is_used_again(
-    data, ends, connections, cut
+    data, ends, connections, size
 ):
     async def work(upstream, node):
         for _ in range(3):
@@ -136,12 +133,12 @@ def test_an_answer_however_it_is_cut_and_whether_its_connection_is_used_again(
         assert head[:2] == [b"GET /x?a=1 HTTP/1.1", b"Host: " + node.address.encode()]
         assert b"Accept: application/vnd.nsq; version=1.0" in head
 
-    run(work, says(*cut(data), ends=ends))
+    run(work, says(*cut(data, size), ends=ends))
 
 
-@pytest.mark.parametrize("cut", [whole, byte_by_byte])
+@pytest.mark.parametrize("size", [1 << 20, 1])
 @pytest.mark.parametrize("more", [b"x", b"HTTP/1.1 200 OK\r\n", PLAIN, b"\0" * 100_000])
-def test_what_comes_behind_an_answer_is_no_part_of_the_next(more, cut):
+def test_what_comes_behind_an_answer_is_no_part_of_the_next(more, size):
     async def work(upstream, node):
         for _ in range(5):
             # More may come before the next request or with it; never instead of its answer.
@@ -149,7 +146,7 @@ def test_what_comes_behind_an_answer_is_no_part_of_the_next(more, cut):
                 assert await upstream.get(node.address, "/x") == b"hello"
         assert node.connections > 1
 
-    run(work, says(PLAIN, *cut(more)[:200]))
+    run(work, says(PLAIN, *cut(more, size)[:200]))
 
 
 @pytest.mark.parametrize(
@@ -179,13 +176,10 @@ def test_what_is_no_answer(data, text):
     run(work, says(data, ends=True))
 
 
-def test_an_answer_that_is_too_large(monkeypatch):
+@beside(run, says(PLAIN[:-1], b"o", ends=True))
+async def test_an_answer_that_is_too_large(upstream, node, *, monkeypatch):
     monkeypatch.setattr(connection, "BODY_SIZE_MAX", 4)
-
-    async def work(upstream, node):
-        assert "the answer is larger than" in str(await fails(upstream, node.address))
-
-    run(work, says(PLAIN[:-1], b"o", ends=True))
+    assert "the answer is larger than" in str(await fails(upstream, node.address))
 
 
 def test_a_node_that_ends_a_used_connection_instead_of_answering_is_asked_once_more():
@@ -216,46 +210,40 @@ def test_a_few_connections_to_each_node_and_everybody_has_his_turn():
     run(work, answer)
 
 
-def test_a_silent_node_costs_the_time_limit_and_nothing_of_what_comes_then():
-    async def work(upstream, node):
-        tasks = [asyncio.create_task(fails(upstream, node.address)) for _ in range(9)]
-        # Those that wait may have a connection for a moment later on, when the first have given up.
-        await until(lambda: len(node.requests) == pool.CONNECTIONS_PER_HOST)
-        for error in await asyncio.gather(*tasks):
-            assert str(error).endswith(": no answer in time")
-            assert "context deadline exceeded (Client.Timeout exceeded" in error.message
-        node.answer = says(PLAIN)
-        assert await upstream.get(node.address, "/x") == b"hello"
-
-    run(work, silence, http_client_request_timeout_ns=SOON_NS)
+@beside(run, silence, http_client_request_timeout_ns=SOON_NS)
+async def test_a_silent_node_costs_the_time_limit_and_nothing_of_what_comes_then(upstream, node):
+    tasks = [asyncio.create_task(fails(upstream, node.address)) for _ in range(9)]
+    # Those that wait may have a connection for a moment later on, when the first have given up.
+    await until(lambda: len(node.requests) == pool.CONNECTIONS_PER_HOST)
+    for error in await asyncio.gather(*tasks):
+        assert str(error).endswith(": no answer in time")
+        assert "context deadline exceeded (Client.Timeout exceeded" in error.message
+    node.answer = says(PLAIN)
+    assert await upstream.get(node.address, "/x") == b"hello"
 
 
-def test_who_leaves_hands_his_place_over():
-    async def work(upstream, node):
-        tasks = [asyncio.create_task(upstream.get(node.address, "/x")) for _ in range(9)]
-        await until(lambda: len(node.requests) == pool.CONNECTIONS_PER_HOST)
-        node.answer = says(PLAIN)
-        for task in tasks[:6]:  # two of them wait for their turn
-            task.cancel()
-        found = await asyncio.gather(*tasks, return_exceptions=True)
-        assert found[6:] == [b"hello"] * 3
-        assert all(isinstance(one, asyncio.CancelledError) for one in found[:6])
-
-    run(work, silence)
+@beside(run, silence)
+async def test_who_leaves_hands_his_place_over(upstream, node):
+    tasks = [asyncio.create_task(upstream.get(node.address, "/x")) for _ in range(9)]
+    await until(lambda: len(node.requests) == pool.CONNECTIONS_PER_HOST)
+    node.answer = says(PLAIN)
+    for task in tasks[:6]:  # two of them wait for their turn
+        task.cancel()
+    found = await asyncio.gather(*tasks, return_exceptions=True)
+    assert found[6:] == [b"hello"] * 3
+    assert all(isinstance(one, asyncio.CancelledError) for one in found[:6])
 
 
-def test_a_node_that_is_not_there():
-    async def work(upstream, node):
-        gone = await asyncio.start_server(node.serve, "127.0.0.1", 0)
-        port = gone.sockets[0].getsockname()[1]
-        gone.close()
-        error = await fails(upstream, f"127.0.0.1:{port}")
-        assert str(error) == f"http://127.0.0.1:{port}/x: connection refused"
-        dialled = f"dial tcp 127.0.0.1:{port}: connect: connection refused"
-        assert error.message == f'Get "http://127.0.0.1:{port}/x": {dialled}'
-        assert await upstream.get(f"localhost:{node.port}", "/x") == b"hello"
-
-    run(work, says(PLAIN))
+@beside(run, says(PLAIN))
+async def test_a_node_that_is_not_there(upstream, node):
+    gone = await asyncio.start_server(node.serve, "127.0.0.1", 0)
+    port = gone.sockets[0].getsockname()[1]
+    gone.close()
+    error = await fails(upstream, f"127.0.0.1:{port}")
+    assert str(error) == f"http://127.0.0.1:{port}/x: connection refused"
+    dialled = f"dial tcp 127.0.0.1:{port}: connect: connection refused"
+    assert error.message == f'Get "http://127.0.0.1:{port}/x": {dialled}'
+    assert await upstream.get(f"localhost:{node.port}", "/x") == b"hello"
 
 
 @pytest.mark.parametrize(
@@ -274,35 +262,28 @@ def test_a_node_that_is_not_there():
         "",
     ],
 )
-def test_an_address_that_is_none_is_an_error_and_no_request(address):
-    async def work(upstream, node):
-        await fails(upstream, address.format(port=node.port))
-        assert node.requests == []
-        # Nor does a path hold a second one.
-        with contextlib.suppress(UpstreamError):
-            await upstream.get(node.address, "/x HTTP/1.1\r\nA: b\r\n\r\nGET /y")
-        assert len(node.requests) <= 1
-
-    run(work, says(PLAIN), http_client_connect_timeout_ns=SOON_NS)
+@beside(run, says(PLAIN), http_client_connect_timeout_ns=SOON_NS)
+async def test_an_address_that_is_none_is_an_error_and_no_request(upstream, node, *, address):
+    await fails(upstream, address.format(port=node.port))
+    assert node.requests == []
+    # Nor does a path hold a second one.
+    with contextlib.suppress(UpstreamError):
+        await upstream.get(node.address, "/x HTTP/1.1\r\nA: b\r\n\r\nGET /y")
+    assert len(node.requests) <= 1
 
 
-def test_idle_connections_end(monkeypatch):
+@beside(run, says(PLAIN))
+async def test_idle_connections_end(upstream, node, *, monkeypatch):
     monkeypatch.setattr(pool, "IDLE_S", 0.05)
-
-    async def work(upstream, node):
-        await upstream.get(node.address, "/x")
-        await until(lambda: node.open == 0)
-        assert upstream._pool._hosts == {}
-
-    run(work, says(PLAIN))
+    await upstream.get(node.address, "/x")
+    await until(lambda: node.open == 0)
+    assert upstream._pool._hosts == {}
 
 
-def test_the_end_is_an_error_for_who_still_waits():
-    async def work(upstream, node):
-        task = asyncio.create_task(fails(upstream, node.address))
-        await until(lambda: node.requests)
-        await upstream.close()
-        assert str(await task)
-        assert len(node.requests) == 1
-
-    run(work, silence)
+@beside(run, silence)
+async def test_the_end_is_an_error_for_who_still_waits(upstream, node):
+    task = asyncio.create_task(fails(upstream, node.address))
+    await until(lambda: node.requests)
+    await upstream.close()
+    assert str(await task)
+    assert len(node.requests) == 1

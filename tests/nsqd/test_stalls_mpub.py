@@ -75,23 +75,19 @@ DURABLE = {"mem_queue_size": 0, "sync_every": 1}
 
 @pytest.mark.parametrize("is_binary", [False, True], ids=["text", "binary"])
 @pytest.mark.parametrize("mode", MODES)
-def test_it_is_put_in_slices(make_broker, is_binary, mode):
+async def test_it_is_put_in_slices(make_broker, is_binary, mode):
     """What comes behind it on its connection stays behind it; others have their turn."""
     broker = make_broker(**MODES[mode])
     topic = broker.registry.topic("t")
-
-    async def main():
-        fix_parts(PART)
-        [greedy, wire], [other, its] = broker.connect(), broker.connect()
-        greedy.data_received(mpub("t", numbers(0, LARGE), is_binary))
-        greedy.data_received(post("/pub?topic=t", b"%d" % LARGE))
-        assert topic.message_count <= TURN_MAX
-        other.data_received(post("/pub?topic=u", b"x"))
-        await asyncio.sleep(0)
-        assert oks(its) == 1
-        await run_turns(broker, lambda: oks(wire) == 2, topic, wire)
-
-    asyncio.run(main())
+    fix_parts(PART)
+    [greedy, wire], [other, its] = broker.connect(), broker.connect()
+    greedy.data_received(mpub("t", numbers(0, LARGE), is_binary))
+    greedy.data_received(post("/pub?topic=t", b"%d" % LARGE))
+    assert topic.message_count <= TURN_MAX
+    other.data_received(post("/pub?topic=u", b"x"))
+    await asyncio.sleep(0)
+    assert oks(its) == 1
+    await run_turns(broker, lambda: oks(wire) == 2, topic, wire)
     fix_parts(NEVER)
     counts, bodies = broker.topics()["t"]
     assert counts[0] == LARGE + 1
@@ -99,121 +95,97 @@ def test_it_is_put_in_slices(make_broker, is_binary, mode):
 
 
 @pytest.mark.parametrize("is_binary", [False, True], ids=["text", "binary"])
-def test_on_a_durable_broker(make_broker, is_binary):
+async def test_on_a_durable_broker(make_broker, is_binary):
     broker = make_broker(**DURABLE)
     topic = broker.registry.topic("t")
-
-    async def main():
-        fix_parts(PART)
-        greedy, wire = broker.connect()
-        greedy.data_received(mpub("t", numbers(0, LARGE), is_binary))
-        turns = 0
-        while topic.depth < LARGE:
-            before = topic.depth
-            await asyncio.sleep(0)
-            assert topic.depth - before <= TURN_MAX
-            turns += 1
-        assert turns > LARGE // TURN_MAX
+    fix_parts(PART)
+    greedy, wire = broker.connect()
+    greedy.data_received(mpub("t", numbers(0, LARGE), is_binary))
+    turns = 0
+    while topic.depth < LARGE:
+        before = topic.depth
         await asyncio.sleep(0)
-        assert oks(wire) == 0  # no fsync has ended
-        sync(broker.registry)
-        while oks(wire) == 0:
-            await asyncio.sleep(0)
-
-    asyncio.run(main())
+        assert topic.depth - before <= TURN_MAX
+        turns += 1
+    assert turns > LARGE // TURN_MAX
+    await asyncio.sleep(0)
+    assert oks(wire) == 0  # no fsync has ended
+    sync(broker.registry)
+    while oks(wire) == 0:
+        await asyncio.sleep(0)
     assert topic.message_count == LARGE
 
 
-def test_several_share_the_part(make_broker):
+async def test_several_share_the_part(make_broker):
     broker = make_broker()
     topic = broker.registry.topic("t")
-
-    async def main():
-        fix_parts(PART)
-        wires = []
-        for number in range(5):
-            greedy, wire = broker.connect()
-            greedy.data_received(mpub("t", numbers(0, LARGE), number % 2))
-            wires.append(wire)
-        await run_turns(broker, lambda: sum(map(oks, wires)) == 5, topic)
-
-    asyncio.run(main())
+    fix_parts(PART)
+    wires = []
+    for number in range(5):
+        greedy, wire = broker.connect()
+        greedy.data_received(mpub("t", numbers(0, LARGE), number % 2))
+        wires.append(wire)
+    await run_turns(broker, lambda: sum(map(oks, wires)) == 5, topic)
     assert topic.message_count == 5 * LARGE
 
 
 @pytest.mark.parametrize("is_binary", [False, True], ids=["text", "binary"])
-def test_one_that_is_wrong_at_its_end_queues_nothing(make_broker, is_binary):
+async def test_one_that_is_wrong_at_its_end_queues_nothing(make_broker, is_binary):
     """Its check takes many turns."""
     broker = make_broker()
     topic = broker.registry.topic("t")
     bodies = [*numbers(0, LARGE), b"x" * 101]
-
-    async def main():
-        fix_parts(CHECK_PART)
-        greedy, wire = broker.connect()
-        greedy.data_received(mpub("t", bodies, is_binary))
-        turns = 0
-        while not wire.written:
-            await asyncio.sleep(0)
-            turns += 1
-        assert turns >= LARGE // CHECK_PART
-        assert wire.written.startswith(b"HTTP/1.1 413 ")
-        assert (b"BAD_MESSAGE" if is_binary else b"MSG_TOO_BIG") in wire.written
-
-    asyncio.run(main())
+    fix_parts(CHECK_PART)
+    greedy, wire = broker.connect()
+    greedy.data_received(mpub("t", bodies, is_binary))
+    turns = 0
+    while not wire.written:
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= LARGE // CHECK_PART
+    assert wire.written.startswith(b"HTTP/1.1 413 ")
+    assert (b"BAD_MESSAGE" if is_binary else b"MSG_TOO_BIG") in wire.written
     assert topic.message_count == 0
 
 
-def test_a_small_one_whose_check_takes_long_is_put_as_a_whole(make_broker):
+async def test_a_small_one_whose_check_takes_long_is_put_as_a_whole(make_broker):
     broker = make_broker()
     topic = broker.registry.topic("t")
-
-    async def main():
-        fix_parts(CHECK_PART)
-        greedy, wire = broker.connect()
-        greedy.data_received(mpub("t", numbers(0, 1000), is_binary=False))
-        while not wire.written:
-            assert topic.message_count in (0, 1000)
-            await asyncio.sleep(0)
-        assert oks(wire) == 1
-
-    asyncio.run(main())
+    fix_parts(CHECK_PART)
+    greedy, wire = broker.connect()
+    greedy.data_received(mpub("t", numbers(0, 1000), is_binary=False))
+    while not wire.written:
+        assert topic.message_count in (0, 1000)
+        await asyncio.sleep(0)
+    assert oks(wire) == 1
     assert topic.message_count == 1000
 
 
-def test_a_topic_that_goes_meanwhile(make_broker):
+async def test_a_topic_that_goes_meanwhile(make_broker):
     broker = make_broker()
     broker.registry.topic("t")
-
-    async def main():
-        fix_parts(PART)
-        greedy, wire = broker.connect()
-        greedy.data_received(mpub("t", numbers(0, LARGE), is_binary=True))
+    fix_parts(PART)
+    greedy, wire = broker.connect()
+    greedy.data_received(mpub("t", numbers(0, LARGE), is_binary=True))
+    await asyncio.sleep(0)
+    broker.registry.delete_topic("t")
+    while not wire.written:
         await asyncio.sleep(0)
-        broker.registry.delete_topic("t")
-        while not wire.written:
-            await asyncio.sleep(0)
-        assert wire.written.startswith(b"HTTP/1.1 503 ")
-
-    asyncio.run(main())
+    assert wire.written.startswith(b"HTTP/1.1 503 ")
 
 
-def test_what_was_put_before_an_error_stays(make_broker, tmp_path):
+async def test_what_was_put_before_an_error_stays(make_broker, tmp_path):
     broker = make_broker(mem_queue_size=0, max_bytes_per_file=100_000)
     topic = broker.registry.topic("t")
     channel = topic.channel("c")
     obstacle = tmp_path / "0" / "t:c.diskqueue.000001.dat"
     obstacle.mkdir()
-
-    async def main():
-        fix_parts(PART)
-        greedy, wire = broker.connect()
-        greedy.data_received(mpub("t", numbers(0, LARGE), is_binary=True))
-        while not wire.written:
-            await asyncio.sleep(0)
-        assert wire.written.startswith(b"HTTP/1.1 503 ")
-
-    asyncio.run(main())
+    fix_parts(PART)
+    greedy, wire = broker.connect()
+    greedy.data_received(mpub("t", numbers(0, LARGE), is_binary=True))
+    while not wire.written:
+        await asyncio.sleep(0)
+    assert wire.written.startswith(b"HTTP/1.1 503 ")
     assert 0 < channel.depth < LARGE
     assert channel.depth % SLICE == 0
     obstacle.rmdir()

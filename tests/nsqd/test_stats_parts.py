@@ -100,72 +100,55 @@ def test_figures_of_long_lists(broker):
     assert list(channels[0])[-4:] == ["client_count", "clients", "paused", "e2e_processing_latency"]
 
 
-def test_few_pieces_in_one_turn(broker):
-    async def main():
-        _, turns = await answers(broker, b"/stats?format=json", 10 * PIECE_UNITS)
-        assert turns >= CONSUMER_COUNT // 10
-
-    asyncio.run(main())
+async def test_few_pieces_in_one_turn(broker):
+    _, turns = await answers(broker, b"/stats?format=json", 10 * PIECE_UNITS)
+    assert turns >= CONSUMER_COUNT // 10
 
 
-def test_one_answer_is_made_at_a_time(broker):
+async def test_one_answer_is_made_at_a_time(broker):
     """The second waits for the first, and each is whole."""
-
-    async def main():
-        fix_parts(PIECE_UNITS)
-        request = Request("GET", b"/stats?format=json&include_mem=false", "here")
-        tasks = [asyncio.ensure_future(broker.api(request)) for _ in range(5)]
-        order = []
-        for number, task in enumerate(tasks):
-            task.add_done_callback(lambda _, number=number: order.append(number))
-        bodies = [whole(answer) for answer in await asyncio.gather(*tasks)]
-        assert order == list(range(5))
-        assert all(json.loads(body) == json.loads(bodies[0]) for body in bodies)
-
-    asyncio.run(main())
+    fix_parts(PIECE_UNITS)
+    request = Request("GET", b"/stats?format=json&include_mem=false", "here")
+    tasks = [asyncio.ensure_future(broker.api(request)) for _ in range(5)]
+    order = []
+    for number, task in enumerate(tasks):
+        task.add_done_callback(lambda _, number=number: order.append(number))
+    bodies = [whole(answer) for answer in await asyncio.gather(*tasks)]
+    assert order == list(range(5))
+    assert all(json.loads(body) == json.loads(bodies[0]) for body in bodies)
 
 
-def test_answers_to_many_share_the_part_of_a_turn(broker):
+async def test_answers_to_many_share_the_part_of_a_turn(broker):
     """Small ones, too: those that do not fit are made in later turns."""
-
-    async def main():
-        fix_parts(10 * PIECE_UNITS)
-        request = Request("GET", b"/stats?format=json&topic=alone&include_clients=false", "here")
-        found = [broker.api(request) for _ in range(50)]
-        at_once = [answer for answer in found if isinstance(answer, Response)]
-        assert 1 <= len(at_once) <= 10
-        later = [answer for answer in found if not isinstance(answer, Response)]
-        bodies = {whole(answer) for answer in at_once + await asyncio.gather(*later)}
-        assert len({json.dumps(json.loads(body)["topics"]) for body in bodies}) == 1
-        # And the next turn has a part of its own.
-        assert isinstance(broker.api(request), Response)
-
-    asyncio.run(main())
+    fix_parts(10 * PIECE_UNITS)
+    request = Request("GET", b"/stats?format=json&topic=alone&include_clients=false", "here")
+    found = [broker.api(request) for _ in range(50)]
+    at_once = [answer for answer in found if isinstance(answer, Response)]
+    assert 1 <= len(at_once) <= 10
+    later = [answer for answer in found if not isinstance(answer, Response)]
+    bodies = {whole(answer) for answer in at_once + await asyncio.gather(*later)}
+    assert len({json.dumps(json.loads(body)["topics"]) for body in bodies}) == 1
+    # And the next turn has a part of its own.
+    assert isinstance(broker.api(request), Response)
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_a_long_answer_leaves_in_the_pieces_that_it_was_made_in(broker, method):
+async def test_a_long_answer_leaves_in_the_pieces_that_it_was_made_in(broker, method):
     """The last turn joins nothing."""
-
-    async def main():
-        fix_parts(10 * PIECE_UNITS)
-        protocol, wire = broker.connect()
-        sizes = []
-        write, wire.write = wire.write, lambda data: (sizes.append(len(data)), write(data))
-        request = (
-            f"{method} /stats?format=json&include_mem=false HTTP/1.1\r\nHost: localhost\r\n\r\n"
-        )
-        protocol.data_received(request.encode() + b"GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        while not wire.written.endswith(b"OK"):
-            await asyncio.sleep(0)
-        head, _, rest = wire.written.partition(b"\r\n\r\n")
-        size = int(head.split(b"Content-Length: ")[1].split(b"\r\n")[0])
-        if method == "HEAD":
-            assert rest.startswith(b"HTTP/1.1 200 OK")
-        else:
-            found = json.loads(rest[:size])
-            assert len(found["topics"]) == 52
-            assert len(sizes) > 10
-            assert max(sizes) < size // 4
-
-    asyncio.run(main())
+    fix_parts(10 * PIECE_UNITS)
+    protocol, wire = broker.connect()
+    sizes = []
+    write, wire.write = wire.write, lambda data: (sizes.append(len(data)), write(data))
+    request = f"{method} /stats?format=json&include_mem=false HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    protocol.data_received(request.encode() + b"GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    while not wire.written.endswith(b"OK"):
+        await asyncio.sleep(0)
+    head, _, rest = wire.written.partition(b"\r\n\r\n")
+    size = int(head.split(b"Content-Length: ")[1].split(b"\r\n")[0])
+    if method == "HEAD":
+        assert rest.startswith(b"HTTP/1.1 200 OK")
+    else:
+        found = json.loads(rest[:size])
+        assert len(found["topics"]) == 52
+        assert len(sizes) > 10
+        assert max(sizes) < size // 4

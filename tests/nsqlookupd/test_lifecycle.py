@@ -3,11 +3,11 @@
 import re
 import signal
 import socket
-import subprocess
 from contextlib import ExitStack
 
 import pytest
 
+from support.commands import run_command
 from support.lookup import Node, producers
 from support.server import ROOT, Server, program, start_nsqlookupd
 from support.web import get
@@ -17,14 +17,7 @@ STAMP = r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6}"
 
 def run_to_end(implementation, *flags):
     """A start that is expected to end by itself."""
-    return subprocess.run(
-        [*program("nsqlookupd", implementation), *flags],
-        capture_output=True,
-        text=True,
-        timeout=20,
-        cwd=ROOT,
-        check=False,
-    )
+    return run_command(*program("nsqlookupd", implementation), *flags, cwd=ROOT)
 
 
 def fatal_text(done):

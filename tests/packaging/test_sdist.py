@@ -9,6 +9,7 @@ import tarfile
 
 import pytest
 
+from support.commands import run_command
 from support.server import ROOT
 from wheels.sources import copy_sources
 
@@ -49,14 +50,8 @@ def test_it_holds_the_checkout(sdist):
 
 
 def build(source, **environment):
-    return subprocess.run(
-        [sys.executable, "setup.py", "-q", "bdist_wheel"],
-        cwd=source,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "setup.py", "-q", "bdist_wheel"]
+    return run_command(*command, cwd=source, env=os.environ | environment, timeout=None)
 
 
 def test_no_compiler(sdist):
@@ -92,13 +87,7 @@ def test_a_compiler_that_does_not_work(sdist, tmp_path):
 def test_make_works_without_its_helpers(sdist):
     """Who packages nsqfast may leave hidden folders out."""
     shutil.rmtree(sdist / ".ci", ignore_errors=True)
-    done = subprocess.run(
-        ["make", "ext", "PYTHON=no-such-python"],
-        cwd=sdist,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_command("make", "ext", "PYTHON=no-such-python", cwd=sdist)
     assert done.returncode != 0
     assert "no-such-python" in done.stderr
     assert ".ci" not in done.stderr

@@ -2,11 +2,11 @@
 
 import re
 import shutil
-import subprocess
 import sys
 
 import pytest
 
+from support.commands import run_command
 from support.imports import ROOT
 
 TOO_OLD = (
@@ -38,15 +38,14 @@ def test_what_is_missing(tmp_path, programs, compiler, said):
     for name, script in programs.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / name).chmod(0o755)
-    result = subprocess.run(
-        [shutil.which("sh"), str(ROOT / ".ci" / "check-tools"), "python3"],
-        env={"PATH": str(tmp_path), "CC": compiler},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [shutil.which("sh"), str(ROOT / ".ci" / "check-tools"), "python3"]
+    result = run_command(*command, env={"PATH": str(tmp_path), "CC": compiler})
     assert result.stderr.splitlines() == [f"nsqfast: {line}" for line in said]
     assert result.returncode == bool(said)
+
+
+def run_make(folder, *words):
+    return run_command(shutil.which("make"), *words, cwd=folder)
 
 
 def make(folder, *words):
@@ -55,9 +54,7 @@ def make(folder, *words):
         copy = folder / name
         copy.parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, copy)
-    return subprocess.run(
-        [shutil.which("make"), *words], cwd=folder, capture_output=True, text=True, check=False
-    )
+    return run_make(folder, *words)
 
 
 def test_make_stops_at_what_is_missing(tmp_path):
@@ -89,3 +86,12 @@ def test_make_stops_where_pip_does(tmp_path, target, pip_says, make_says):
     assert first == make_says
     assert all(re.match(r"make(\[\d+\])?: \*\*\*", line) for line in others)
     assert not (tmp_path / ".venv/.runs").exists()
+
+
+def test_help_names_every_target():
+    text = (ROOT / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ")
+    targets = re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE)[1].split()
+    lines = run_make(ROOT, "--no-print-directory", "help").stdout.splitlines()
+    assert all(re.match(r"make .{22} \S", line) for line in lines), "one column"
+    assert {line.split()[1] for line in lines} == set(targets)
+    assert set(targets) == set(re.findall(r"^([a-z-]+):(?!=)", text, re.MULTILINE))

@@ -6,7 +6,6 @@ import gzip
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -17,6 +16,7 @@ from nsqfast.client.sync import Producer
 from nsqfast.spark_jobs.load_archives import main
 from support.archived import is_drained
 from support.archives import json_line, lines, members, row, write_arrow, write_parquet
+from support.commands import run_command
 from support.lake import messages_in
 from support.server import start_nsqd
 from support.tools import SECONDS_MAX, Tool, tool_command
@@ -324,13 +324,7 @@ def test_a_killed_run_is_finished_by_the_next(load, tmp_path):
         "--batch-files=2",
         "--master=local[1]",
     ]
-    done = subprocess.run(
-        [sys.executable, str(program), *words],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = run_command(sys.executable, str(program), *words, timeout=120)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert len(load.bodies) == 400  # written, and half of it not noted
     kept = {path for path in load.output.rglob("*.parquet") if "-0001/" in str(path)}

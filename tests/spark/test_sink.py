@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from support.commands import run_command
 from support.drain import address_of, drain, drain_until_still, message_count
 from support.server import start_nsqd
 from support.web import topic_stats
@@ -288,13 +289,7 @@ def installed(tmp_path_factory):
 )
 def test_spark_finds_the_source_of_an_installed_wheel(installed, before, names):
     """By the function that Spark's own look-up process runs."""
-    done = subprocess.run(
-        [sys.executable, "-c", LOOK_UP.format(before=before)],
-        env={**os.environ, "PYTHONPATH": str(installed)},
-        cwd=installed,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    command = [sys.executable, "-c", LOOK_UP.format(before=before)]
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    done = run_command(*command, env=environment, cwd=installed)
     assert done.stdout.strip() == str(names), done.stderr

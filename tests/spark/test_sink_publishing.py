@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -25,6 +24,7 @@ from nsqfast.spark.sink.rows import RowError
 from nsqfast.spark.sink.writer import NsqBatchWriter, NsqCommitMessage, publish_partition
 from support.admin import wait_until
 from support.authd import AuthServer, grant, permit
+from support.commands import run_command
 from support.drain import address_of, drain, drain_until_still, message_count
 from support.fake_nsqd import FakeNsqd
 from support.server import start_nsqd
@@ -212,13 +212,7 @@ if child:
 
 def test_a_process_that_forks_and_ends_by_itself(broker, topic):
     """Parent and child have connections of their own, and neither hangs at its end."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", FORKING, address_of(broker), topic],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    done = run_command(sys.executable, "-W", "ignore", "-c", FORKING, address_of(broker), topic)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     assert done.stderr.count(": connected, ") == 2

@@ -199,9 +199,9 @@ def test_several_receivers_share_a_spool(ours, topic, folder):
 def test_a_receiver_that_stood_still_gives_back_what_it_has(ours, topic, folder):
     """Meanwhile nsqd gave it to the other one."""
     address = address_of(ours)
-    flags = receiver_flags(folder, address, "--msg-timeout=3s", topic=topic)
-    # nsqd soon finds out that it does not answer, and gives it nothing more.
-    slow = ("--seal-interval=1m", "--seal-rows=100000", "--consumer-opt=heartbeat_interval,1s")
+    flags = receiver_flags(folder, address, topic=topic)
+    # nsqd soon finds out that it does not answer, and gives it nothing more; no message times out before that.
+    slow = ("--seal-interval=1m", "--seal-rows=100000", "--consumer-opt=heartbeat_interval,2s")
     with start_receiver(*flags, *slow, "--metrics-address=127.0.0.1:0") as tool:
         tool.wait_for(lambda t: b"subscribed" in t.err)
         publish(address, topic, range(100))
@@ -214,5 +214,6 @@ def test_a_receiver_that_stood_still_gives_back_what_it_has(ours, topic, folder)
             assert other.end() == 0
         tool.process.send_signal(signal.SIGCONT)
         assert tool.end() == 0
-    assert b"100 messages are requeued: the receiver stood still for long" in tool.err
+    said = b"100 messages are requeued: the receiver stood still for long"
+    assert said in tool.err, tool.err.decode()
     check_all(folder, 100)

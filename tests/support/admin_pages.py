@@ -20,7 +20,13 @@ from nsqfast.nsqadmin.options import parse
 from nsqfast.nsqadmin.upstream.messages import ChannelStats
 from nsqfast.nsqadmin.web.app import make_app
 from nsqfast.nsqadmin.web.urls import Urls
-from support.admin_cluster import make_client
+from support.admin_cluster import (
+    example_cluster,
+    example_entries,
+    example_problems,
+    make_client,
+)
+from support.admin_history import fill_history
 from support.page_html import PageHtml
 from support.still_nodes import StillNodes
 from support.web import request
@@ -186,3 +192,14 @@ class AdminPages:
             self._stop = stop
             self._started.set()
             await stop.wait()
+
+
+def example_pages(*flags: str) -> AdminPages:
+    """Of a cluster that has something of everything."""
+    return AdminPages(
+        example_cluster(),
+        *flags,
+        problems=example_problems(),
+        entries=example_entries(),
+        fill=fill_history,
+    )

@@ -97,10 +97,11 @@ def hostile_names() -> Cluster:
     """Names and texts that would like to be markup."""
     node = make_node(0, hostname=BAD, version=WORSE, error=BAD, health=WORSE, lookupds=())
     topics = [
-        make_topic(BAD, [make_channel(BAD, WORSE, depth=4)], depth=3),
+        make_topic(BAD, [make_channel(BAD, WORSE, depth=4, client_count=2)], depth=3),
+        make_topic(WORSE, nodes=()),
         make_topic("=1+2", [make_channel("=1+2", "@c")]),
     ]
-    return make_cluster(topics, [node], [make_lookupd(0, version=BAD)])
+    return make_cluster(topics, [node], [make_lookupd(0, version=BAD)], warnings=[WORSE])
 
 
 HOSTILE_PROBLEM = make_problem(0, topic=BAD, channel=WORSE, text=WORSE, check=BAD)

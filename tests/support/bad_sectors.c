@@ -1,7 +1,8 @@
-/* Preloaded into a broker: reads of some files fail, as those of a bad sector do.
+/* Preloaded into a broker: reads of some files fail, as those of a bad sector do, or their fdatasync takes its time.
  *
  * NSQ_BAD_SECTORS names a file of lines "<end of a path> <first byte> <byte behind the last> <errno>". It is read at each
  * call, so that a test may change it while the broker runs. Like the kernel, a read that begins before the bytes ends there.
+ * With errno 0 the fdatasync of the file goes on for as long as the line is there.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -20,19 +21,42 @@ static int ends_with(const char *text, const char *end) {
     return size >= end_size && strcmp(text + size - end_size, end) == 0;
 }
 
+/* The list, opened, and the path of the descriptor. */
+static FILE *open_list(int fd, char *path, size_t size) {
+    char link[64];
+    const char *list = getenv("NSQ_BAD_SECTORS");
+    ssize_t length;
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    length = readlink(link, path, size - 1);
+    path[length < 0 ? 0 : length] = 0;
+    return list ? fopen(list, "re") : NULL;
+}
+
+static int is_slow(int fd) {
+    char path[4096], end[4096];
+    int error, found = 0;
+    FILE *file = open_list(fd, path, sizeof(path));
+    while (file && fscanf(file, "%4095s %*d %*d %d", end, &error) == 2)
+        found |= error == 0 && ends_with(path, end);
+    if (file)
+        fclose(file);
+    return found;
+}
+
+int fdatasync(int fd) {
+    while (is_slow(fd))
+        usleep(10000);
+    return ((int (*)(int))dlsym(RTLD_NEXT, "fdatasync"))(fd);
+}
+
 /* How many of the bytes may be read; -1 and errno: not even the first. */
 static ssize_t allowed(int fd, size_t size, off_t position) {
-    char link[64], path[4096], end[4096];
+    char path[4096], end[4096];
     long long first, behind;
     int error, result = 0;
-    const char *list = getenv("NSQ_BAD_SECTORS");
-    FILE *file = list ? fopen(list, "re") : NULL;
-    ssize_t length;
+    FILE *file = open_list(fd, path, sizeof(path));
     if (file == NULL)
         return (ssize_t)size;
-    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-    length = readlink(link, path, sizeof(path) - 1);
-    path[length < 0 ? 0 : length] = 0;
     while (fscanf(file, "%4095s %lld %lld %d", end, &first, &behind, &error) == 4) {
         if (!ends_with(path, end) || position >= behind || position + (off_t)size <= first)
             continue;

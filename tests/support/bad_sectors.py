@@ -1,4 +1,4 @@
-"""Reads that fail as those of a bad sector do: a library preloaded into a process of its own (bad_sectors.c)."""
+"""Reads that fail as those of a bad sector do, and syncs that do not end: a preloaded library (bad_sectors.c)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,13 @@ class BadSectors:
 
     def set(self, *ranges: tuple[Path, int, int], error: int = errno.EIO) -> None:
         """(file, first byte, byte behind the last) of all that cannot be read from now on."""
-        text = "".join(f"{path} {start} {end} {error}\n" for path, start, end in ranges)
+        self._write("".join(f"{path} {start} {end} {error}\n" for path, start, end in ranges))
+
+    def slow(self, path: Path) -> None:
+        """From now on until the next set() the fdatasync of the file does not end."""
+        self._write(f"{path} 0 0 0\n")
+
+    def _write(self, text: str) -> None:
         draft = self._list.with_suffix(".new")
         draft.write_text(text, encoding="utf-8")
         draft.rename(self._list)

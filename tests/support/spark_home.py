@@ -24,7 +24,8 @@ def use_spark_home() -> None:
     home.mkdir(parents=True, exist_ok=True)
     for name in ("bin", "jars", "sbin"):
         with contextlib.suppress(FileExistsError):  # another suite was here first
-            (home / name).symlink_to(installed / name)
+            # Relative, since checkouts are moved.
+            (home / name).symlink_to(os.path.relpath(installed / name, home))
     os.environ["SPARK_HOME"] = str(home)
     os.environ["SPARK_SUBMIT_OPTS"] = JVM_FLAGS
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable

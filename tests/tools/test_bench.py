@@ -20,6 +20,7 @@ from nsqfast.tools.bench.options import NS_PER_MS, NS_PER_S, parse, validate
 from nsqfast.tools.bench.plan import UNLIMITED, UNREACHABLE, make_plan, publish_command
 from nsqfast.tools.bench.report import make_result, remarks, table
 from nsqfast.tools.bench.worker import Latency, Report
+from support.commands import run_command
 from support.server import start_nsqd
 from support.tools import read_terminal
 from support.web import post, topic_stats
@@ -444,13 +445,7 @@ def test_no_broker(topic):
 def test_no_host(topic):
     # A name that may not exist, by RFC 6761.
     address = "--nsqd-tcp-address=broker.invalid:4150"
-    done = subprocess.run(
-        [*COMMAND, "pub", f"--topic={topic}", address],
-        capture_output=True,
-        text=True,
-        timeout=SECONDS_MAX,
-        check=False,
-    )
+    done = run_command(*COMMAND, "pub", f"--topic={topic}", address, timeout=SECONDS_MAX)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "nsqfast-bench: cannot connect to broker.invalid:4150: no such host\n"
 

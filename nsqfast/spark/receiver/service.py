@@ -1,6 +1,7 @@
 """The receiver, from the start of the program to its end."""
 
 import asyncio
+import math
 import time
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -47,10 +48,13 @@ class Service:
             floor = free_floor(self.spool, options.min_free_bytes, FREE_SIZE, FREE_PART)
         except OSError as error:
             raise SpoolError(f"spool {self.spool}: {os_error(error)}") from None
-        msg_timeout_s = seconds(make_config(options, 1).msg_timeout)
+        config = make_config(options, 1)
+        msg_timeout_s = seconds(config.msg_timeout)
         self.room = Room(options.max_spool_bytes, floor, self._pause)
         self._known = KnownMessages(self.spool, options.receiver, options.dedupe_memory)
-        self._pulse = Pulse(msg_timeout_s / 2)
+        heartbeat_s = seconds(config.heartbeat_interval)
+        # nsqd closes after two intervals without an answer; the last answer may be one interval old.
+        self._pulse = Pulse(min(msg_timeout_s / 2, heartbeat_s if heartbeat_s > 0 else math.inf))
         self._msg_timeout_s = msg_timeout_s
         limits = Limits(
             options.seal_rows, options.seal_bytes, options.seal_interval_ns / NS, msg_timeout_s

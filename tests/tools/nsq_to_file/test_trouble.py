@@ -300,30 +300,26 @@ def test_bodies_are_exact(broker, address, topic, tmp_path, flags):
 NONSENSE = ["{", "[]", '{"topics": 5}', '{"topics": [null, 7, "a b", "../x"]}', "\ufffd" * 3000]
 
 
-def test_an_nsqlookupd_that_answers_nonsense(implementation, tmp_path):
+async def test_an_nsqlookupd_that_answers_nonsense(implementation, tmp_path):
     """Beside one that is dead and one that works, whose topic is archived."""
     dead = f"127.0.0.1:{hold_port()}"
-
-    async def main():
-        (tmp_path / "data").mkdir()
-        answers = itertools.cycle(NONSENSE)
-        with start_nsqd(implementation, tmp_path / "data") as broker:
-            address = "{}:{}".format(*broker.tcp)
-            publish(address, "wanted", b"body")
-            async with Lookupd() as liar, Lookupd(address) as honest:
-                liar.answer = lambda: web.Response(text=next(answers))
-                honest.topics = ["wanted"]
-                addresses = (dead, liar.address, honest.address)
-                with Tool(follow_command(tmp_path / "out", addresses)) as running:
-                    await until(lambda: bodies_in(tmp_path / "out") == [b"body"])
-                    await asyncio.to_thread(eventually, lambda: is_drained(broker, ["wanted"]))
-                    asked = len(liar.requests)
-                    await until(lambda: len(liar.requests) > asked + 2 * len(NONSENSE))
-                    assert await asyncio.to_thread(running.end) == 0, running.text
-                    assert b"Traceback" not in running.err
-                    assert b"a list was expected, not 5" in running.err
-
-    asyncio.run(main())
+    (tmp_path / "data").mkdir()
+    answers = itertools.cycle(NONSENSE)
+    with start_nsqd(implementation, tmp_path / "data") as broker:
+        address = "{}:{}".format(*broker.tcp)
+        publish(address, "wanted", b"body")
+        async with Lookupd() as liar, Lookupd(address) as honest:
+            liar.answer = lambda: web.Response(text=next(answers))
+            honest.topics = ["wanted"]
+            addresses = (dead, liar.address, honest.address)
+            with Tool(follow_command(tmp_path / "out", addresses)) as running:
+                await until(lambda: bodies_in(tmp_path / "out") == [b"body"])
+                await asyncio.to_thread(eventually, lambda: is_drained(broker, ["wanted"]))
+                asked = len(liar.requests)
+                await until(lambda: len(liar.requests) > asked + 2 * len(NONSENSE))
+                assert await asyncio.to_thread(running.end) == 0, running.text
+                assert b"Traceback" not in running.err
+                assert b"a list was expected, not 5" in running.err
 
 
 def follow_command(folder, lookupds):
