@@ -544,12 +544,10 @@ def test_nobody_hears_of_a_later_fsync_first(tmp_path):
 
 def test_all_connections_of_an_address_share_its_lines(registry, caplog):
     caplog.set_level(logging.INFO, "nsqd")
-    for _ in range(1500):
+    while not any("lines before it left out" in line for line in caplog.messages):
         peer = Peer(registry)
-        peer.send(b"FIN x\n")
+        peer.send(b"FIN x\n" * 20)
         peer.connection.connection_lost(None)
-    assert 2000 <= len(caplog.messages) < 2500
-    let_pass(SECOND_NS)
-    caplog.clear()
-    Peer(registry)
-    assert re.search(r"^TCP: new client\(\S*\) \(\d{4} lines before it left out\)$", caplog.messages[0])
+        assert len(caplog.messages) < 50_000
+    assert len(caplog.messages) >= 2000
+    let_pass(20 * SECOND_NS)  # the next test has all of them again

@@ -36,7 +36,7 @@ def authd():
 @pytest.fixture(scope="module")
 def broker(authd, tmp_path_factory):
     folder = tmp_path_factory.mktemp("auth")
-    flags = [f"--auth-http-address={authd.address}", "--http-auth-required"]
+    flags = [f"--auth-http-address={authd.address}", "--http-auth-required", "--http-drain"]
     # Longer than a test: what is shut in behind a Gate waits for it on a slow machine, too.
     flags.append(f"--http-client-request-timeout={SECONDS_MAX}s")
     with start_nsqd("nsqfast", folder, *flags) as server:
@@ -242,7 +242,7 @@ def run(*arguments):
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
-        (["--http-auth-required"], "--http-auth-required needs an auth server"),
+        (["--http-auth-required", "--http-drain"], "--http-auth-required needs an auth server"),
         (
             ["--auth-http-address=x:1", "--auth-http-request-method=put"],
             "--auth-http-request-method must be post or get",
@@ -504,7 +504,7 @@ def test_no_auth_server_to_ask(broker, authd, secret, topic):
 
 def test_over_https(authd, secret, tmp_path):
     certificates = Certificates(tmp_path)
-    flags = [*certificates.flags(), f"--auth-http-address={authd.address}", "--http-auth-required"]
+    flags = [*certificates.flags(), f"--auth-http-address={authd.address}", "--http-auth-required", "--http-drain"]
     listeners = ("TCP", "HTTP", "HTTPS")
     with start_nsqd("nsqfast", tmp_path, *flags, listeners=listeners) as server:
         connect = partial(HTTPSConnection, context=certificates.client_context())
@@ -519,7 +519,7 @@ def test_over_https(authd, secret, tmp_path):
 
 def test_a_stop_while_questions_are_open(authd, tmp_path):
     gate = authd.answers["stop"] = Gate(grant(permit()))
-    flags = [f"--auth-http-address={authd.address}", "--http-auth-required"]
+    flags = [f"--auth-http-address={authd.address}", "--http-auth-required", "--http-drain"]
     head = b"POST /pub?topic=t HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer stop\r\n"
     with start_nsqd("nsqfast", tmp_path, *flags) as server:
         peers = [Client(server.tcp), Client(server.http, head + b"Content-Length: 1\r\n\r\nx")]
