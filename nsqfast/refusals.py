@@ -2,4 +2,4 @@
 
 from collections import Counter
 
-REFUSED = Counter(dict.fromkeys(("cross_site", "drain", "unknown_host"), 0))
+REFUSED = Counter(dict.fromkeys(("cross_site", "drain", "no_memory", "stalled_command", "unknown_host"), 0))

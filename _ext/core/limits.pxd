@@ -132,6 +132,7 @@ cdef extern from *:
     #define NSQ_DRAIN_NS NSQ_SECOND_NS
     #define NSQ_DISK_RETRY_NS NSQ_SECOND_NS
     #define NSQ_PEEK_READ_NS_MAX (2 * NSQ_SECOND_NS)
+    #define NSQ_STALLED_NS (10 * NSQ_SECOND_NS)
     #define NSQ_LOG_LINE_NS (NSQ_SECOND_NS / 10)
     #define NSQ_LOG_ADDRESS_LINE_NS (NSQ_SECOND_NS / 100)
     #define NSQ_LOAD_DRAIN_NS (10 * NSQ_SECOND_NS)
@@ -148,6 +149,8 @@ cdef extern from *:
     const int64_t DISK_RETRY_NS "NSQ_DISK_RETRY_NS"
     # How long one peek may read a disk.
     const int64_t PEEK_READ_NS_MAX "NSQ_PEEK_READ_NS_MAX"
+    # Under memory pressure: how long a command that has a large buffer may get no bytes.
+    const int64_t STALLED_NS "NSQ_STALLED_NS"
     # See LOG_LINES_AT_ONCE.
     const int64_t LOG_LINE_NS "NSQ_LOG_LINE_NS"
     const int64_t LOG_ADDRESS_LINE_NS "NSQ_LOG_ADDRESS_LINE_NS"

@@ -22,6 +22,7 @@ cdef class Connection(Host):
     cdef bint read_paused
     cdef int64_t unsent_size  # bytes in the transport's buffer when it asked us to pause; 0 = it does not
     cdef int64_t next_heartbeat_ns
+    cdef int64_t received_ns  # the last bytes of a command whose first ones keep a large buffer; 0 = there is none
     cdef int64_t write_paused_since_ns
     cdef int64_t grace_until_ns               # no time limit ends the connection before; 0 = no limit was reached yet
     cdef LogQuota lines                       # of the log; None = the peer has caused no line yet
@@ -32,6 +33,7 @@ cdef class Connection(Host):
     cdef int rearm(self) except -1
     cdef int parse(self) except -1
     cdef int watch_command(self) except -1
+    cdef int watch_buffer(self) except -1
     cdef bint is_awaited(self) noexcept
     cdef int unpack(self) except -1
     cdef int upgrade(self) except -1

@@ -17,9 +17,9 @@ from nsqfast._ext.core.budget cimport Budget, begin_part, is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.core.limits cimport (
     DRAIN_NS, FRAME_ERROR, FRAME_RESPONSE, HANDSHAKE_TIMEOUT_NS, HEARTBEAT_DEFAULT_NS, INPUT_SIZE, MAGIC_TIMEOUT_NS,
-    OUTPUT_SIZE_MAX, PACKED_SIZE_MAX, PENDING_OK_MAX, TRANSPORT_HIGH_WATER,
+    OUTPUT_SIZE_MAX, PACKED_SIZE_MAX, PENDING_OK_MAX, STALLED_NS, TRANSPORT_HIGH_WATER,
 )
-from nsqfast._ext.core.memory cimport account, charge
+from nsqfast._ext.core.memory cimport MEMORY_SPILL, account, charge
 from nsqfast._ext.protocol.buffer cimport WriteBuffer
 from nsqfast._ext.protocol.frame cimport HEARTBEAT, HEARTBEAT_SIZE, write_frame, write_ok
 from nsqfast._ext.server.host cimport (
@@ -29,6 +29,7 @@ from nsqfast._ext.server.host cimport (
 from nsqfast._ext.protocol.frame import encode
 from nsqfast.errors import ProtocolError
 from nsqfast.gotext import format_address, format_peer_host
+from nsqfast.refusals import REFUSED
 from nsqfast.streams.adapter import Stacked, StreamError
 
 log = logging.getLogger("nsqd")
@@ -185,7 +186,17 @@ cdef class Connection(Host):
             self.fail(ProtocolError("E_INVALID", "no memory left for a command of this size"))
         if self.write_paused or self.command_blocked:
             self.choose_reading()
+        if self.received_ns or self.input.capacity > INPUT_SIZE:
+            self.watch_buffer()
         return self.watch_command() if self.heartbeat_ns == 0 else 0
+
+    cdef int watch_buffer(self) except -1:
+        """Heartbeats say that the peer is alive, not that a command will be completed, and its memory is everybody's."""
+        cdef bint was_watched = self.received_ns != 0
+        self.received_ns = 0
+        if self.input.capacity > INPUT_SIZE and self.input.start != self.input.end and not self.command_blocked:
+            self.received_ns = monotonic_ns()
+        return 0 if was_watched or not self.received_ns else self.rearm()
 
     cdef int watch_command(self) except -1:
         """Without heartbeats no input is required, but a command that has begun must be completed in time."""
@@ -476,6 +487,8 @@ cdef class Connection(Host):
             deadline_ns = min(deadline_ns, max(self.command_since_ns + 2 * patience_ns, self.grace_until_ns))
         if self.write_paused:
             deadline_ns = min(deadline_ns, max(self.write_paused_since_ns + patience_ns, self.grace_until_ns))
+        if self.received_ns:
+            deadline_ns = min(deadline_ns, max(self.received_ns + STALLED_NS, self.grace_until_ns))
         return 0 if deadline_ns == INT64_MAX else deadline_ns
 
     cdef bint is_awaited(self) noexcept:
@@ -517,6 +530,11 @@ cdef class Connection(Host):
                 return self.drop("i/o timeout")
             if self.write_paused and self.is_over(self.write_paused_since_ns + patience_ns, patience_ns, now_ns):
                 return self.drop("write timeout")
+            if self.received_ns and self.is_over(self.received_ns + STALLED_NS, STALLED_NS, now_ns):
+                if account.level >= MEMORY_SPILL:
+                    REFUSED["stalled_command"] += 1
+                    return self.drop("a command does not go on, and memory is short: raise --max-memory")
+                self.received_ns = now_ns
             if self.heartbeat_ns and now_ns >= self.next_heartbeat_ns:
                 self.beat(now_ns)
         return self.rearm()

@@ -22,11 +22,13 @@ from http import HTTPStatus
 from typing import cast
 
 from nsqfast._ext.core.log_quota import LogQuota
+from nsqfast._ext.core.memory import charge_bytes, is_full
 from nsqfast._ext.server.http_front import HttpFront
 from nsqfast.gotext import format_address, format_peer_host
 from nsqfast.net.http_message import TEXT, Request, Response, render
 from nsqfast.net.http_receiver import Handler, HttpReceiver
 from nsqfast.net.turns import Turns
+from nsqfast.refusals import REFUSED
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +42,7 @@ RECEIVE_RATE_MIN = 64 * 1024  # bytes per second that earn a large body more tim
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 INTERNAL_ERROR = Response(500, b"500 Internal Server Error", TEXT)
+NO_MEMORY = Response(503, b"503 Service Unavailable: no memory left for the answer", TEXT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
         self._running: _Slot | None = None  # its request may still have effects: no other begins
         self._out: list[bytes] = []
         self._out_size = 0
+        self._pieces: deque[bytes] = deque()  # of a long answer; the peer has to read those before
         self._is_write_paused = self._is_read_paused = False
         self._is_advance_due = False
         self._is_eof_due = False  # the peer's EOF came before its turn to run
@@ -148,7 +152,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
         return not self._input and self._is_idle()
 
     def _is_idle(self) -> bool:
-        waits = self._slots or self._queue or self._out or self._is_write_paused
+        waits = self._slots or self._queue or self._out or self._pieces or self._is_write_paused
         return not (
             waits or self._receiving or self._is_input_over or self._handler.shortcut is None
         )
@@ -161,7 +165,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
             self._is_eof_due = True
             return True
         self._is_input_over = True
-        return bool(self._slots or self._queue or self._out)
+        return bool(self._slots or self._queue or self._out or self._pieces)
 
     def pause_writing(self) -> None:
         self._is_write_paused = True
@@ -184,6 +188,8 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
         self._slots.clear()
         self._running = None
         self._out.clear()
+        charge_bytes(-sum(map(len, self._pieces)))
+        self._pieces.clear()
         self._drop_body()
         if self._timer is not None:
             self._timer.cancel()
@@ -192,7 +198,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
 
     def close(self) -> None:
         """End the connection; existing answers are still sent, but no request begins."""
-        self._emit_ready()
+        self._emit_ready(is_last=True)
         self.detach()
         self._is_input_over = self._is_finished = True
         self._queue.clear()
@@ -218,7 +224,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
         request = Request("", b"/", self._remote)
         request.close = True
         response = Response(status, text.encode(), TEXT if text else "", close=True)
-        if self._slots or self._queue:
+        if self._slots or self._queue or self._pieces:
             # Its turn is last; a queue before it is short and will be handled soon.
             while self._queue:
                 self._handle(self._queue.popleft())
@@ -231,7 +237,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
 
     def _is_full(self) -> bool:
         is_crowded = self._out_size >= OUT_SIZE_MAX or len(self._slots) >= WAITING_COUNT_MAX
-        return self._is_write_paused or is_crowded
+        return self._is_write_paused or is_crowded or bool(self._pieces)
 
     def _take(self, request: Request) -> None:
         if self._queue or self._is_blocked():
@@ -255,7 +261,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
                 self._running = slot
             future = asyncio.ensure_future(answer)
             future.add_done_callback(lambda done: self._fill(slot, done))
-        elif self._slots:
+        elif self._slots or self._pieces:
             self._slots.append(_Slot(request, answer))
         else:
             self._emit(request, answer)
@@ -281,21 +287,49 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
             return
         if response.close:
             request.close = True
+        if response.pieces and request.method != "HEAD" and not self._keep_pieces(request, response):
+            response = NO_MEMORY
         wire = render(request, response)
         self._out.append(wire)
         self._out_size += len(wire)
-        if response.pieces and request.method != "HEAD" and self._transport is not None:
+        if self._pieces:
             self._flush()
-            for piece in response.pieces:  # joining them would take longer than a part of a turn
-                self._transport.write(piece)
+            self._send_pieces()
         if request.close:
             self._is_finished = self._is_input_over = True
             self._queue.clear()
 
-    def _emit_ready(self) -> None:
-        while self._slots and self._slots[0].response is not None:
+    def _keep_pieces(self, request: Request, response: Response) -> bool:
+        """Whether there is room for them below the memory ceiling until the peer has read them."""
+        size = sum(map(len, response.pieces))
+        charge_bytes(size)
+        if is_full():
+            charge_bytes(-size)
+            REFUSED["no_memory"] += 1
+            if (note := request.admit_line()) is not None:
+                log.warning(
+                    "HTTP: no memory left for the answer to client(%s), %d bytes: raise --max-memory%s",
+                    request.remote,
+                    size,
+                    note,
+                )
+            return False
+        self._pieces.extend(response.pieces)
+        return True
+
+    def _send_pieces(self, *, is_last: bool = False) -> None:
+        """As the peer reads them; one by one, since joining them would take longer than a part of a turn."""
+        while self._pieces and self._transport is not None and (is_last or not self._is_write_paused):
+            piece = self._pieces.popleft()
+            charge_bytes(-len(piece))
+            self._transport.write(piece)
+
+    def _emit_ready(self, *, is_last: bool = False) -> None:
+        self._send_pieces(is_last=is_last)
+        while self._slots and self._slots[0].response is not None and not self._pieces:
             slot = self._slots.popleft()
             self._emit(slot.request, cast("Response", slot.response))
+            self._send_pieces(is_last=is_last)
 
     def _advance_soon(self, plan: Callable[[Callable[[], None]], object] | None = None) -> None:
         """Several answers that become ready in one turn of the loop leave in one write."""
@@ -348,10 +382,12 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
                 break
         if self._is_input_over:
             self._input = memoryview(b"")
-        if self._is_finished:
+        if self._pieces:
+            pass  # the rest follows when the peer has read
+        elif self._is_finished:
             self._finish()
             return
-        if self._is_input_over and not self._slots and not self._queue and self._transport:
+        elif self._is_input_over and not self._slots and not self._queue and self._transport:
             self._transport.close()  # the peer's EOF came before its last answers
             return
         self._choose_reading()
