@@ -440,6 +440,8 @@ cdef class Registry:
             (<Topic> topic).finish_deletion()
         self.storage.disposal.finish()
         self.syncer.close()
+        self.timers.disarm(self.storage.tick)
+        self.timers.disarm(self.storage.sync_end)
         forget_folder()
         if lost is None and self.syncer.failed_ticket > failed_before:
             lost = OSError(self.syncer.error_errno, f"not everything could be closed - {self.syncer.health.text}")
