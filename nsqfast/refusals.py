@@ -2,4 +2,5 @@
 
 from collections import Counter
 
-REFUSED = Counter(dict.fromkeys(("cross_site", "drain", "no_memory", "stalled_command", "unknown_host"), 0))
+REASONS = "cross_site drain no_memory stalled_command unknown_host wrong_secrets".split()
+REFUSED = Counter(dict.fromkeys(REASONS, 0))

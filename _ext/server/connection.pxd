@@ -2,7 +2,6 @@
 
 from libc.stdint cimport int64_t
 
-from nsqfast._ext.core.log_quota cimport LogQuota
 from nsqfast._ext.protocol.buffer cimport ReadBuffer
 from nsqfast._ext.server.host cimport Host
 from nsqfast._ext.server.pending cimport PendingAnswers
@@ -22,10 +21,8 @@ cdef class Connection(Host):
     cdef bint read_paused
     cdef int64_t unsent_size  # bytes in the transport's buffer when it asked us to pause; 0 = it does not
     cdef int64_t next_heartbeat_ns
-    cdef int64_t received_ns  # the last bytes of a command whose first ones keep a large buffer; 0 = there is none
     cdef int64_t write_paused_since_ns
     cdef int64_t grace_until_ns               # no time limit ends the connection before; 0 = no limit was reached yet
-    cdef LogQuota lines                       # of the log; None = the peer has caused no line yet
     cdef PendingAnswers pending
 
     cdef int count_unsent(self, int64_t size) except -1
@@ -33,7 +30,6 @@ cdef class Connection(Host):
     cdef int rearm(self) except -1
     cdef int parse(self) except -1
     cdef int watch_command(self) except -1
-    cdef int watch_buffer(self) except -1
     cdef bint is_awaited(self) noexcept
     cdef int unpack(self) except -1
     cdef int upgrade(self) except -1

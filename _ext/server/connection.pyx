@@ -19,7 +19,7 @@ from nsqfast._ext.core.limits cimport (
     DRAIN_NS, FRAME_ERROR, FRAME_RESPONSE, HANDSHAKE_TIMEOUT_NS, HEARTBEAT_DEFAULT_NS, INPUT_SIZE, MAGIC_TIMEOUT_NS,
     OUTPUT_SIZE_MAX, PACKED_SIZE_MAX, PENDING_OK_MAX, STALLED_NS, TRANSPORT_HIGH_WATER,
 )
-from nsqfast._ext.core.memory cimport MEMORY_SPILL, account, charge
+from nsqfast._ext.core.memory cimport account, charge
 from nsqfast._ext.protocol.buffer cimport WriteBuffer
 from nsqfast._ext.protocol.frame cimport HEARTBEAT, HEARTBEAT_SIZE, write_frame, write_ok
 from nsqfast._ext.server.host cimport (
@@ -29,7 +29,6 @@ from nsqfast._ext.server.host cimport (
 from nsqfast._ext.protocol.frame import encode
 from nsqfast.errors import ProtocolError
 from nsqfast.gotext import format_address, format_peer_host
-from nsqfast.refusals import REFUSED
 from nsqfast.streams.adapter import Stacked, StreamError
 
 log = logging.getLogger("nsqd")
@@ -186,17 +185,9 @@ cdef class Connection(Host):
             self.fail(ProtocolError("E_INVALID", "no memory left for a command of this size"))
         if self.write_paused or self.command_blocked:
             self.choose_reading()
-        if self.received_ns or self.input.capacity > INPUT_SIZE:
-            self.watch_buffer()
+        if self.watch_buffer():
+            self.rearm()
         return self.watch_command() if self.heartbeat_ns == 0 else 0
-
-    cdef int watch_buffer(self) except -1:
-        """Heartbeats say that the peer is alive, not that a command will be completed, and its memory is everybody's."""
-        cdef bint was_watched = self.received_ns != 0
-        self.received_ns = 0
-        if self.input.capacity > INPUT_SIZE and self.input.start != self.input.end and not self.command_blocked:
-            self.received_ns = monotonic_ns()
-        return 0 if was_watched or not self.received_ns else self.rearm()
 
     cdef int watch_command(self) except -1:
         """Without heartbeats no input is required, but a command that has begun must be completed in time."""
@@ -392,17 +383,6 @@ cdef class Connection(Host):
                 self.transport.write(end)
         return 0
 
-    # -- the log -------------------------------------------------------------------------------------------------------
-
-    cdef int say(self, int level, str line, bint is_last=False) except -1:
-        if log.isEnabledFor(level):
-            if self.lines is None:
-                self.lines = LogQuota(self.remote_host)
-            note = self.lines.admit(is_last)
-            if note is not None:
-                log.log(level, "%s%s", line, note)
-        return 0
-
     # -- the end -------------------------------------------------------------------------------------------------------
 
     cdef int fail(self, object error) except -1:
@@ -531,10 +511,8 @@ cdef class Connection(Host):
             if self.write_paused and self.is_over(self.write_paused_since_ns + patience_ns, patience_ns, now_ns):
                 return self.drop("write timeout")
             if self.received_ns and self.is_over(self.received_ns + STALLED_NS, STALLED_NS, now_ns):
-                if account.level >= MEMORY_SPILL:
-                    REFUSED["stalled_command"] += 1
+                if self.is_refused_memory(now_ns):
                     return self.drop("a command does not go on, and memory is short: raise --max-memory")
-                self.received_ns = now_ns
             if self.heartbeat_ns and now_ns >= self.next_heartbeat_ns:
                 self.beat(now_ns)
         return self.rearm()

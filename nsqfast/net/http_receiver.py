@@ -6,14 +6,16 @@ It knows no transport. Subclasses handle complete requests and answer input that
 import logging
 from abc import abstractmethod
 from collections.abc import Awaitable
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import httptools
 
-from nsqfast._ext.core.log_quota import LogQuota
 from nsqfast._ext.core.memory import charge_bytes, is_full
 from nsqfast._ext.server.http_shortcut import Shortcut
 from nsqfast.net.http_message import ACTUAL, DECLARED, Request, Response
+
+if TYPE_CHECKING:
+    from nsqfast._ext.core.log_quota import LogQuota
 
 log = logging.getLogger(__name__)
 

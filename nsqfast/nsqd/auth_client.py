@@ -22,7 +22,9 @@ from nsqfast.net.http_reply import encode_json
 from nsqfast.net.masks import place_of
 from nsqfast.net.tls import client_context
 from nsqfast.nsqd.auth import AuthError, Grant, read_grant
+from nsqfast.nsqd.auth_attempts import Attempts
 from nsqfast.nsqd.options import Options
+from nsqfast.refusals import REFUSED
 from nsqfast.version import NSQ_VERSION
 
 log = logging.getLogger("nsqd")
@@ -38,6 +40,9 @@ HEADERS = {
     "User-Agent": f"nsqd/{NSQ_VERSION}",
 }
 REFUSALS = (401, 403, 404)
+TOO_MANY = (
+    "too many wrong secrets from this address in the last minute: --max-auth-failures allows more"
+)
 
 
 class Client(Protocol):
@@ -67,6 +72,7 @@ class AuthClient:
             auto_decompress=False,
         )
         self._tasks: set[asyncio.Task[Grant | None]] = set()
+        self._attempts = Attempts(options.max_auth_failures)
 
     def ask(
         self, client: Client, secret: bytes, on_answer: Callable[[Grant | None], None]
@@ -91,7 +97,20 @@ class AuthClient:
         return None
 
     async def query(self, secret: bytes, remote_host: str, is_tls: bool, name: str) -> Grant:
-        """The first good answer; AuthError with all reasons if there is none."""
+        """The first good answer; AuthError with all reasons if there is none, or for an address that guesses."""
+        if self._attempts.are_spent(remote_host, secret):
+            REFUSED["wrong_secrets"] += 1
+            raise AuthError(TOO_MANY, is_refused=True)
+        try:
+            grant = await self._ask_servers(secret, remote_host, is_tls, name)
+        except AuthError as error:
+            if error.is_refused:
+                self._attempts.note(remote_host, secret, is_good=False)
+            raise
+        self._attempts.note(remote_host, secret, is_good=bool(grant.authorizations))
+        return grant
+
+    async def _ask_servers(self, secret: bytes, remote_host: str, is_tls: bool, name: str) -> Grant:
         fields = {
             "common_name": name.encode("utf-8", "surrogateescape"),
             "remote_ip": remote_host.encode(),

@@ -165,6 +165,8 @@ class Options:
         STRINGS, None, "<addr>:<port> or URL of an auth server to ask what clients may do (repeatable)",
         flag="auth-http-address", group="Authorization")
     auth_http_request_method: str = option(STRING, "get", "HTTP method of requests to auth servers: get or post")
+    max_auth_failures: int = option(
+        INT, 10, "wrong secrets a minute from one address; for more no auth server is asked; 0 = unlimited")
     http_auth_required: bool = option(
         BOOL, False, "require a secret of HTTP requests that publish or change something, too")
 
@@ -265,6 +267,7 @@ def _refuse_harmful(options: Options) -> None:
         "metrics-max-series": (options.metrics_max_series, 0),
         "max-topics": (options.max_topics, 0),
         "max-channels-per-topic": (options.max_channels_per_topic, 0),
+        "max-auth-failures": (options.max_auth_failures, 0),
         "max-connections": (options.max_connections, 0),
         "max-memory": (options.max_memory, MEMORY_MIN if options.max_memory else 0),
     }

@@ -32,7 +32,9 @@ def authd():
 @pytest.fixture(scope="module")
 def broker(implementation, authd, tmp_path_factory):
     folder = tmp_path_factory.mktemp(implementation)
-    flags = (f"--auth-http-address={authd.address}", "--http-client-request-timeout=1s")
+    flags = [f"--auth-http-address={authd.address}", "--http-client-request-timeout=1s"]
+    if implementation == "nsqfast":
+        flags.append("--max-auth-failures=0")
     with start_nsqd(implementation, folder, *flags) as server:
         yield server
 

@@ -20,6 +20,7 @@ from nsqfast.nsqd.options import Options
 from support.authd import AuthServer, Gate, Reply, grant, permit, send
 from support.certificates import Certificates
 from support.ports import hold_port
+from support.prometheus import scrape
 from support.server import ROOT, start_nsqd
 from support.web import get, post, request, stats, topic_stats
 from support.wire import Client, encode_command
@@ -36,7 +37,8 @@ def authd():
 @pytest.fixture(scope="module")
 def broker(authd, tmp_path_factory):
     folder = tmp_path_factory.mktemp("auth")
-    flags = [f"--auth-http-address={authd.address}", "--http-auth-required", "--http-drain"]
+    flags = [f"--auth-http-address={authd.address}", "--http-auth-required"]
+    flags += ["--http-drain", "--max-auth-failures=0"]
     # Longer than a test: what is shut in behind a Gate waits for it on a slow machine, too.
     flags.append(f"--http-client-request-timeout={SECONDS_MAX}s")
     with start_nsqd("nsqfast", folder, *flags) as server:
@@ -207,6 +209,28 @@ def test_post(authd, tmp_path):
     assert json.loads(second.body)["secret"] == ["a\ufffd\ufffdb"]
 
 
+def test_an_address_that_guesses_is_not_asked_for(authd, secret, tmp_path):
+    """Neither over TCP nor over HTTP; who was known keeps on, whoever else sends from there."""
+    flags = [f"--auth-http-address={authd.address}", "--http-auth-required"]
+    with start_nsqd("nsqfast", tmp_path, *flags) as server:
+        assert ask(server, "POST", "/topic/create?topic=t", secret).status == 200
+        before = len(authd.questions)
+        for number in range(15):
+            if number % 2:
+                with Client(server.tcp) as client:
+                    client.command("AUTH", body=b"guess %d" % number)
+                    assert client.read_error() == b"E_AUTH_FAILED AUTH failed"
+            else:
+                answer = ask(server, "POST", "/topic/create?topic=t", f"guess-{number}")
+                assert answer.status == 401
+        assert before + 10 <= len(authd.questions) < before + 15
+        server.wait_for_line("--max-auth-failures")
+        assert scrape(server.http).value("nsq_refused_total", reason="wrong_secrets") > 0
+        with Client(server.tcp) as client:
+            client.command("AUTH", body=secret.encode())
+            assert b"permission_count" in client.read_response()
+
+
 def test_unix_socket(authd, tmp_path):
     secret = "from-a-unix-socket"
     path = tmp_path / "nsqd.sock"
@@ -242,7 +266,7 @@ def run(*arguments):
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
-        (["--http-auth-required", "--http-drain"], "--http-auth-required needs an auth server"),
+        (["--http-auth-required"], "--http-auth-required needs an auth server"),
         (
             ["--auth-http-address=x:1", "--auth-http-request-method=put"],
             "--auth-http-request-method must be post or get",
@@ -504,7 +528,7 @@ def test_no_auth_server_to_ask(broker, authd, secret, topic):
 
 def test_over_https(authd, secret, tmp_path):
     certificates = Certificates(tmp_path)
-    flags = [*certificates.flags(), f"--auth-http-address={authd.address}", "--http-auth-required", "--http-drain"]
+    flags = [*certificates.flags(), f"--auth-http-address={authd.address}", "--http-auth-required"]
     listeners = ("TCP", "HTTP", "HTTPS")
     with start_nsqd("nsqfast", tmp_path, *flags, listeners=listeners) as server:
         connect = partial(HTTPSConnection, context=certificates.client_context())
@@ -519,7 +543,7 @@ def test_over_https(authd, secret, tmp_path):
 
 def test_a_stop_while_questions_are_open(authd, tmp_path):
     gate = authd.answers["stop"] = Gate(grant(permit()))
-    flags = [f"--auth-http-address={authd.address}", "--http-auth-required", "--http-drain"]
+    flags = [f"--auth-http-address={authd.address}", "--http-auth-required"]
     head = b"POST /pub?topic=t HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer stop\r\n"
     with start_nsqd("nsqfast", tmp_path, *flags) as server:
         peers = [Client(server.tcp), Client(server.http, head + b"Content-Length: 1\r\n\r\nx")]

@@ -27,7 +27,11 @@ def unread(tmp_path):
     text = ""
     while "HTTP: listening on" not in text:
         text += os.read(process.stderr.fileno(), 65536).decode()
-    yield process, process.stderr, dict(re.findall(r"(TCP|HTTP): listening on 127.0.0.1:(\d+)", text))
+    yield (
+        process,
+        process.stderr,
+        dict(re.findall(r"(TCP|HTTP): listening on 127.0.0.1:(\d+)", text)),
+    )
     process.kill()
     process.wait()
     process.stderr.close()
