@@ -41,7 +41,7 @@ cdef class LogQuota:
         self.of_address = find_allowance(address)
 
     def admit(self, bint is_last=False):
-        """Return a suffix for the line, or None if it is not to be logged. The last one of a connection needs no own."""
+        """Return a suffix for the line, or None if it is not to be logged. A last line needs none of the own quota."""
         cdef int64_t now_ns = monotonic_ns()
         cdef uint64_t left_out = 0
         for allowance in (self.of_address,) if is_last else (self.own, self.of_address):

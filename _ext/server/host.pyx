@@ -46,7 +46,7 @@ cdef class Host(Client):
         return self.received_ns != 0 and not was_watched
 
     cdef bint is_refused_memory(self, int64_t now_ns) except -1:
-        """Whether such a command, for which no bytes come, has to give its buffer to others; if not, look again later."""
+        """Whether such a command, for which no bytes come, must give its buffer back. If not, look again later."""
         self.received_ns = now_ns
         if account.level < MEMORY_SPILL:
             return False
