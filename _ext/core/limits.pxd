@@ -66,6 +66,8 @@ cdef enum:
     HTTP_ANSWERS_MAX = 512
     # Clients that may IDENTIFY, SUB and so on in one turn; the others are blocked until the next one.
     COSTLY_COUNT_MAX = 8
+    # Messages that come back and go to disk, each with a write of its own; beyond it they likewise wait.
+    STORED_COUNT_MAX = 256
     # Connections closed in one turn; the loop closes all their sockets in the next turn, at 10 us each.
     END_COUNT_MAX = 32
     # Log lines that a peer may cause at once; after that, one per LOG_LINE_NS.

@@ -243,6 +243,7 @@ cdef class Backlog:
 
     cdef int store(self, Delivery *delivery) except -1:
         """Append it on disk and free the delivery. OSError: it is not freed."""
+        self.storage.stored_count += 1
         if self.disk.writer.later_count:
             self.storage.write_batch()
         if delivery.ordinal:
@@ -256,6 +257,7 @@ cdef class Backlog:
         """Store the new attempts of a message that is deferred again, so that a kill does not lose them."""
         if delivery.ordinal == 0:
             return 0
+        self.storage.stored_count += 1
         try:
             delivery.ordinal = self.disk.writer.move(delivery.ordinal, delivery.message, delivery.attempts, True)
         except OSError:

@@ -264,6 +264,9 @@ cdef class Session(Consumer):
         self.check_message_command(line, "REQ", 2)
         if not parse_decimal(line.parameter[1], line.parameter_size[1], &delay_ms):
             raise invalid(f"REQ could not parse timeout {text(line.parameter[1], line.parameter_size[1])}")
+        if not self.registry.may_store():
+            self.host.block_for_turn()
+            return 0
         if id_from_hex(line.parameter[0], &id):
             outcome = self.channel.requeue(self, id, self.clamp(delay_ms))
         if outcome != DONE:

@@ -41,9 +41,9 @@ def ids(frames):
     return [int(data.split()[2], 16) for _, data in frames]
 
 
-def consumer(registry):
+def consumer(registry, ready=1):
     peer = Peer(registry)
-    peer.subscribe(b"t", b"c", 1)
+    peer.subscribe(b"t", b"c", ready)
     assert peer.receive() == [OK]
     return peer
 
@@ -149,6 +149,37 @@ def test_many_that_leave_in_one_turn(registry, is_reset):
         registry.flush()
         registry.run_timers(let_pass(0))
     assert registry.topic("t").channel("c").depth == COUNT_AT_ONCE
+
+
+@pytest.mark.parametrize("delay_ms", [0, 60_000])
+def test_what_comes_back_to_disk_in_one_turn_is_bounded(tmp_path, delay_ms):
+    """However many send it: each of these messages costs a write. Nobody's is lost, and all come again in the end."""
+    registry = make_registry(tmp_path, mem_queue_size=0)
+    channel = registry.topic("t").channel("c")
+    peers = [consumer(registry, ready=100) for _ in range(10)]
+    for number in range(1000):
+        registry.topic("t").put(b"%d" % number)
+    held = [[] for _ in peers]
+    while sum(map(len, held)) < 1000:
+        for peer, own in zip(peers, held, strict=True):
+            own += [data[10:26] for kind, data in peer.receive() if kind == 2]
+        registry.run_timers(let_pass(SECOND_NS))
+    registry.on_turn = lambda: None
+    registry.flush()
+    fix_parts(64)
+    for peer, own in zip(peers, held, strict=True):
+        peer.send(b"RDY 0\n" + b"".join(b"REQ %s %d\n" % (found, delay_ms) for found in own))
+    found, before = [], 0
+    while before < 1000:
+        found.append(channel.requeue_count - before)
+        before += found[-1]
+        registry.flush()
+    assert found[0] == 256
+    assert max(found[1:]) <= 65
+    assert channel.depth + channel.deferred_count == 1000
+    fix_parts(NEVER)
+    registry.close()
+    fix_parts(0)
 
 
 @pytest.mark.parametrize("way", ["end of file", "channel deleted", "error"])
