@@ -17,13 +17,8 @@ from nsqfast.errors import OptionsError
 from nsqfast.gotext import os_error
 from nsqfast.net.addresses import PORT_MAX
 from nsqfast.nsqadmin.options import Options
-from nsqfast.nsqadmin.upstream.connection import (
-    BODY_SIZE_MAX,
-    NO_HEADERS,
-    Answer,
-    BrokenError,
-    ClosedError,
-)
+from nsqfast.nsqadmin.upstream.body import Body, BrokenError, Budget
+from nsqfast.nsqadmin.upstream.connection import NO_HEADERS, Answer, ClosedError, packed_reason
 from nsqfast.nsqadmin.upstream.decoding import decode, decode_in_slices
 from nsqfast.nsqadmin.upstream.errors import UpstreamError
 from nsqfast.nsqadmin.upstream.pool import CONNECTIONS_PER_HOST, ConnectError, Pool
@@ -32,7 +27,11 @@ __all__ = ["Upstream", "UpstreamError", "tls_context"]
 
 T = TypeVar("T")
 
-HEADERS = {"Accept": "application/vnd.nsq; version=1.0", "User-Agent": "nsqadmin"}
+HEADERS = {
+    "Accept": "application/vnd.nsq; version=1.0",
+    "Accept-Encoding": "identity",  # what a few packed bytes become has no bound
+    "User-Agent": "nsqadmin",
+}
 SMALL_SIZE_MAX = 16 << 10  # decoded at once: less than 0.1 ms
 SHOWN_SIZE_MAX = 1024  # of an error's body
 # Addresses for our own connections; other forms of node names are left to aiohttp.
@@ -52,10 +51,12 @@ class Upstream:
             sock_connect=options.http_client_connect_timeout_ns / 1e9 or None,
         )
         self._turn = asyncio.Lock()
+        self._budget = Budget()
         self._pool = Pool(
             "".join(f"{name}: {value}\r\n" for name, value in HEADERS.items()),
             options.http_client_connect_timeout_ns / 1e9,
             options.http_client_request_timeout_ns / 1e9,
+            self._budget,
         )
         self._reader = self._session(is_kept_open=True)
         # A command is sent once, because the end of an idle connection looks like a refusal.
@@ -72,7 +73,7 @@ class Upstream:
             timeout=self._timeout,
             headers=HEADERS,
             cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=True,
+            auto_decompress=False,
         )
 
     async def __aenter__(self) -> Self:
@@ -92,15 +93,15 @@ class Upstream:
         await self._reader.close()
         await self._writer.close()
 
-    async def get(self, address: str, path: str) -> bytes:
+    async def get(self, address: str, path: str) -> Body:
         """The body of http://ADDRESS/PATH; UpstreamError for anything but status 200."""
         return await self._ask("GET", address, path, b"")
 
-    async def post(self, address: str, path: str, body: bytes = b"") -> bytes:
+    async def post(self, address: str, path: str, body: bytes = b"") -> Body:
         """Like `get`; over a connection of its own, and never sent twice."""
         return await self._ask("POST", address, path, body)
 
-    async def get_url(self, url: str) -> bytes:
+    async def get_url(self, url: str) -> Body:
         """Like `get`, with a whole URL, for servers that are not nodes."""
         given = await self.get_whole(url, {})
         return _checked(url, given)
@@ -123,7 +124,7 @@ class Upstream:
             url = f"http://{address}{path}"
             raise UpstreamError(f"{url}: {error}", message=error.message) from None
 
-    async def _ask(self, method: str, address: str, path: str, body: bytes) -> bytes:
+    async def _ask(self, method: str, address: str, path: str, body: bytes) -> Body:
         self.asked_count += 1
         try:
             return await self._ask_node(method, address, path, body)
@@ -131,7 +132,7 @@ class Upstream:
             self.failed_count += 1
             raise
 
-    async def _ask_node(self, method: str, address: str, path: str, body: bytes) -> bytes:
+    async def _ask_node(self, method: str, address: str, path: str, body: bytes) -> Body:
         url = f"http://{address}{path}"
         if method == "GET" and _is_plain(address, path):
             answer = await self._get(url, address, path)
@@ -163,10 +164,22 @@ class Upstream:
                 headers=headers,
                 allow_redirects=False,
             ) as answer:
-                body = await _read_body(answer, url)
-                return Answer(answer.status, answer.reason or "", body, answer.headers)
-        except (aiohttp.ClientError, OSError, ValueError) as error:
+                given = await self._read_body(answer)
+                return Answer(answer.status, answer.reason or "", given, answer.headers)
+        except (BrokenError, aiohttp.ClientError, OSError, ValueError) as error:
             raise _told(method, url, _as_ours(error)) from None
+
+    async def _read_body(self, answer: aiohttp.ClientResponse) -> Body:
+        if text := packed_reason(answer.headers.get("Content-Encoding", "")):
+            raise BrokenError(text)
+        body = Body(self._budget)
+        try:
+            async for piece in answer.content.iter_any():
+                body.add(piece)
+            return body.finish()
+        except BaseException:
+            body.drop()
+            raise
 
 
 def _is_plain(address: str, path: str) -> bool:
@@ -174,19 +187,9 @@ def _is_plain(address: str, path: str) -> bool:
     return bool(found and 0 < int(found[1]) <= PORT_MAX and PLAIN_PATH.fullmatch(path))
 
 
-async def _read_body(answer: aiohttp.ClientResponse, url: str) -> bytes:
-    size, pieces = 0, []
-    async for piece in answer.content.iter_any():
-        size += len(piece)
-        if size > BODY_SIZE_MAX:
-            raise UpstreamError(f"{url}: the answer is larger than {BODY_SIZE_MAX >> 20} MiB")
-        pieces.append(piece)
-    return b"".join(pieces)
-
-
-def _checked(url: str, answer: Answer) -> bytes:
+def _checked(url: str, answer: Answer) -> Body:
     if answer.status != 200:
-        shown = names.quote(answer.body[:SHOWN_SIZE_MAX])
+        shown = names.quote(bytes(answer.body[:SHOWN_SIZE_MAX]))
         told = f"got response {answer.status} {answer.reason} {shown}"
         raise UpstreamError(f"{url}: {told}", answer.status, told)
     return answer.body

@@ -15,6 +15,7 @@ import msgspec
 
 from nsqfast.nsqadmin.options import Options
 from nsqfast.nsqadmin.results import Result
+from nsqfast.nsqadmin.upstream.body import Body
 from nsqfast.nsqadmin.upstream.client import Upstream
 from nsqfast.nsqadmin.upstream.decoding import Slicer, decode, join_sorted
 from nsqfast.nsqadmin.upstream.errors import NobodyAnsweredError, UpstreamError
@@ -252,7 +253,7 @@ class Discovery:
 
 
 async def _join_nodes(
-    answers: Found[list[tuple[str, bytes]]], *, with_topics: bool
+    answers: Found[list[tuple[str, Body]]], *, with_topics: bool
 ) -> Found[list[Nsqd]]:
     known: dict[tuple[str, int], Nsqd] = {}
     failures = list(answers.failures)

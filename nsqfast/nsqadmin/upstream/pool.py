@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from nsqfast.errors import NsqfastError
+from nsqfast.nsqadmin.upstream.body import Budget
 from nsqfast.nsqadmin.upstream.connection import Answer, ClosedError, Connection
 
 CONNECTIONS_PER_HOST = 4
@@ -39,10 +40,13 @@ class _Host:
 class Pool:
     """`get` sends a request; 0 seconds mean no limit."""
 
-    def __init__(self, headers: str, connect_timeout_s: float, timeout_s: float) -> None:
+    def __init__(
+        self, headers: str, connect_timeout_s: float, timeout_s: float, budget: Budget
+    ) -> None:
         self._headers = headers
         self._connect_timeout_s = connect_timeout_s or None
         self._timeout_s = timeout_s or None
+        self._budget = budget
         self._hosts: dict[str, _Host] = {}
         self._open: set[Connection] = set()
         self._is_closed = False
@@ -145,7 +149,9 @@ class Pool:
                 self._forget_unused(host)
 
         loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(lambda: Connection(lost), ip, port)
+        _, connection = await loop.create_connection(
+            lambda: Connection(lost, self._budget), ip, port
+        )
         self._open.add(connection)
         return connection
 
