@@ -23,6 +23,7 @@ from nsqfast.nsqadmin.messages.bodies import Body, Kind, show_body
 from nsqfast.nsqadmin.messages.look import NODES_AT_ONCE, nodes_of
 from nsqfast.nsqadmin.messages.masks import Masks
 from nsqfast.nsqadmin.results import Result, outcome_of
+from nsqfast.nsqadmin.upstream.client import trouble_of
 from nsqfast.nsqadmin.upstream.errors import UpstreamError
 from nsqfast.nsqadmin.upstream.messages import NsqdStats
 
@@ -174,6 +175,8 @@ class Tails:
         async def ask(node: Node) -> Result:
             if node.state is NodeState.DOWN:
                 return Result(node.key, ok=False, text=node.error or "it is down")
+            if trouble := trouble_of(_tcp_address(node)):
+                return Result(node.key, ok=False, text=trouble)
             async with slots:
                 return await self._ask(node, topic)
 
@@ -304,8 +307,12 @@ def _event(name: str, data: object) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(data))
 
 
+def _tcp_address(node: Node) -> str:
+    return join_host_port(node.broadcast_address, node.tcp_port)
+
+
 def _make_consumer(topic: str, channel: str, nodes: list[Node]) -> Consumer:
-    addresses = [join_host_port(node.broadcast_address, node.tcp_port) for node in nodes]
+    addresses = [_tcp_address(node) for node in nodes]
     config = Config(
         client_id="nsqadmin", max_in_flight=max(IN_FLIGHT_MAX, len(addresses)), max_attempts=0
     )

@@ -34,8 +34,9 @@ HEADERS = {
 }
 SMALL_SIZE_MAX = 16 << 10  # decoded at once: less than 0.1 ms
 SHOWN_SIZE_MAX = 1024  # of an error's body
-# Addresses for our own connections; other forms of node names are left to aiohttp.
-PLAIN_ADDRESS = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
+# A node says what its address is: no other character may become a part of a URL.
+ADDRESS = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?\]):([0-9]{1,5})")
+ADDRESS_SIZE_MAX = 300  # a name has at most 253 characters
 PLAIN_PATH = re.compile(r"/[\x21-\x7e]*")
 
 
@@ -133,8 +134,10 @@ class Upstream:
             raise
 
     async def _ask_node(self, method: str, address: str, path: str, body: bytes) -> Body:
+        if trouble := trouble_of(address):
+            raise UpstreamError(trouble)
         url = f"http://{address}{path}"
-        if method == "GET" and _is_plain(address, path):
+        if method == "GET" and PLAIN_PATH.fullmatch(path):
             answer = await self._get(url, address, path)
         else:
             answer = await self._send(method, url, body)
@@ -182,9 +185,12 @@ class Upstream:
             raise
 
 
-def _is_plain(address: str, path: str) -> bool:
-    found = PLAIN_ADDRESS.fullmatch(address)
-    return bool(found and 0 < int(found[1]) <= PORT_MAX and PLAIN_PATH.fullmatch(path))
+def trouble_of(address: str) -> str:
+    """Why nobody is asked at this address; '' if it is one."""
+    found = ADDRESS.fullmatch(address[: ADDRESS_SIZE_MAX + 1])
+    if found and len(address) <= ADDRESS_SIZE_MAX and 0 < int(found[1]) <= PORT_MAX:
+        return ""
+    return f"its address {gotext.quote(address[:ADDRESS_SIZE_MAX])} is no HOST:PORT, so it is not asked"
 
 
 def _checked(url: str, answer: Answer) -> Body:
@@ -242,9 +248,10 @@ def _https_port(answer: Answer) -> int:
     if answer.status != 403:
         return 0
     try:
-        return msgspec.json.decode(answer.body, type=_HttpsPort).https_port
+        port = msgspec.json.decode(answer.body, type=_HttpsPort).https_port
     except (ValueError, RecursionError):
         return 0
+    return port if 0 < port <= PORT_MAX else 0
 
 
 def tls_context(options: Options) -> ssl.SSLContext:

@@ -168,6 +168,12 @@ class Discovery:
             return await _join_nodes(answers, with_topics=with_topics)
         return await self.nodes_at(self._options.nsqd_http_addresses, with_topics=with_topics)
 
+    async def has_node(self, address: str) -> bool:
+        """Whether one of the nodes has this address; a configured one need not answer."""
+        if not self.lookupds and address in self._options.nsqd_http_addresses:
+            return True
+        return any(node.key == address for node in (await self.nodes(with_topics=False)).value)
+
     async def nodes_at(
         self, addresses: Sequence[str], *, with_topics: bool = True
     ) -> Found[list[Nsqd]]:
