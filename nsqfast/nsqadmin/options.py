@@ -57,8 +57,8 @@ class Options:
         flag="admin-user")
     allow_config_from_cidr: str = option(STRING, "127.0.0.1/8", "CIDR from which /config may be used; empty = all")
     allowed_hosts: list[str] = option(
-        STRINGS, [], "name by which browsers may reach this nsqadmin on a loopback address (repeatable)",
-        flag="allowed-host")
+        STRINGS, [], "name by which browsers reach this nsqadmin, beside its own, localhost and addresses "
+        "(repeatable; a login with --auth-file needs none)", flag="allowed-host")
     audit_file: str = option(
         STRING, "", "file to which a line of JSON is added for each action, login, peek and export")
     notification_http_endpoint: str = option(STRING, "", "URL to which each action is sent")
