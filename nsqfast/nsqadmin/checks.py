@@ -22,7 +22,10 @@ def check_options(options: Options) -> None:
         raise OptionsError("--nsqd-http-address or --lookupd-http-address required")
     if options.nsqd_http_addresses and options.nsqlookupd_http_addresses:
         raise OptionsError("use --nsqd-http-address or --lookupd-http-address not both")
-    _check_pair(options)
+    _check_pair("http-client-tls", options.http_client_tls_cert, options.http_client_tls_key)
+    _check_pair("tls", options.tls_cert, options.tls_key)
+    if options.max_connections < 0:
+        raise OptionsError(f"--max-connections must be at least 0, not {options.max_connections}")
     try:
         options.base_path.encode()
     except UnicodeEncodeError:
@@ -47,13 +50,10 @@ def check_addresses(options: Options) -> None:
     _check_listener(options.http_address)
 
 
-def _check_pair(options: Options) -> None:
-    cert, key = options.http_client_tls_cert, options.http_client_tls_key
+def _check_pair(prefix: str, cert: str, key: str) -> None:
     if bool(cert) != bool(key):
         missing, given = ("key", "cert") if cert else ("cert", "key")
-        raise OptionsError(
-            f"--http-client-tls-{missing} must be specified with --http-client-tls-{given}"
-        )
+        raise OptionsError(f"--{prefix}-{missing} must be specified with --{prefix}-{given}")
 
 
 def _check_listener(address: str) -> None:

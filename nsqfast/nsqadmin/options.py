@@ -28,6 +28,10 @@ class Options:
     http_address: str = option(
         STRING, "0.0.0.0:4171", "listen for browsers on this <addr>:<port>", group="Addresses")
     base_path: str = option(STRING, "/", "path under which a proxy serves the pages")
+    max_connections: int = option(
+        INT, 1000, "most connections of browsers and scripts; further ones are refused; 0 = unlimited")
+    tls_cert: str = option(STRING, "", "path to a certificate, in PEM: serve HTTPS, not HTTP; SIGHUP reads it again")
+    tls_key: str = option(STRING, "", "path to the certificate's private key, in PEM")
     nsqlookupd_http_addresses: list[str] = option(
         STRINGS, [], "HTTP <addr>:<port> of an nsqlookupd (repeatable)", flag="lookupd-http-address")
     nsqd_http_addresses: list[str] = option(
