@@ -101,10 +101,15 @@ class RequestChecks:
 
     @web.middleware
     async def check_origin(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """All but the Host only for requests that may change something."""
+        """All but the Host and /config only for requests that may change something."""
         # A login belongs to the host name at which it was made, and is not valid for another.
         if self._access.mode is not Mode.FILE and not self._names.has(request):
             self._refuse_host(request)
+        path = own_path(request)
+        # Behind a proxy on this machine everybody has the address that may configure.
+        if path.startswith("/config/") and not user_of(request).is_admin:
+            await note_refusal(request, "FORBIDDEN")
+            raise web.HTTPForbidden(text="FORBIDDEN")
         if request.method in SAFE_METHODS:
             return await handler(request)
         reason = foreign_reason(request, self._access.proxies)
@@ -112,9 +117,6 @@ class RequestChecks:
             REFUSED["cross_site"] += 1
         if not reason and not await self._has_token(request):
             reason = "the token of the page (X-CSRF-Token or csrf) is missing or old: load it again"
-        path = own_path(request)
-        if not reason and path.startswith("/config/") and not self._may_configure(request):
-            reason = "FORBIDDEN"
         if reason:
             await note_refusal(request, reason)
             raise web.HTTPForbidden(text=reason)
@@ -140,9 +142,6 @@ class RequestChecks:
         if not token and request.content_type == FORM:
             token = str((await request.post()).get("csrf", ""))
         return self._access.sessions.is_token(session, token)
-
-    def _may_configure(self, request: web.Request) -> bool:
-        return user_of(request).is_admin or not self._access.config_needs_admin
 
 
 def _is_open(path: str) -> bool:
