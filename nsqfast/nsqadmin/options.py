@@ -45,6 +45,8 @@ class Options:
         STRING, "", "path to the certificate authorities to verify them against, in PEM")
     http_client_tls_cert: str = option(STRING, "", "path to a certificate to show them, in PEM")
     http_client_tls_key: str = option(STRING, "", "path to that certificate's private key, in PEM")
+    auth_secret_file: str = option(
+        STRING, "", "file with a secret for nsqd that ask for one (AUTH, --http-auth-required); SIGHUP reads it again")
 
     auth_file: str = option(
         STRING, "", "file of users, roles and password hashes for the built-in login (see --hash-password)",

@@ -108,11 +108,12 @@ class Server:
         return ServerTls(options.tls_cert, options.tls_key, "", "", TLS_1_2).context()
 
     def reload(self) -> None:
-        """Read the certificate and the users again, for new connections and requests; bad ones change nothing."""
+        """Read certificate, secret and users again, for new connections and requests; bad ones change nothing."""
         try:
             self._tls_context = self._read_certificate()
+            self.context.upstream.reload()
         except OptionsError as error:
-            log.error("SIGHUP: the certificate stays as it was: %s", error)  # noqa: TRY400
+            log.error("SIGHUP: %s; it stays as it was", error)  # noqa: TRY400 - the operator's fault
         else:
             if self._tls_context is not None:
                 log.info("SIGHUP: certificate reloaded")
