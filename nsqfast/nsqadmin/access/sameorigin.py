@@ -24,7 +24,8 @@ class Names:
 
     def __init__(self, options: Options) -> None:
         given = options.http_address.rpartition(":")[0].lower()
-        self._known = {*map(read_name, options.allowed_hosts), socket.gethostname().lower(), given}
+        own = {socket.gethostname().lower(), given} - {""}
+        self._known = own.union(map(read_name, options.allowed_hosts))
 
     def has(self, request: web.Request) -> bool:
         """Whether it has no other Host; old scripts have none."""
