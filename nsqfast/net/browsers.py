@@ -8,7 +8,7 @@ first two, and as Host what they were told to connect to.
 
 import ipaddress
 import logging
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from urllib.parse import urlsplit
 
 from nsqfast.errors import OptionsError
@@ -40,7 +40,7 @@ class BrowserRules:
         """The refusal, if this listener does not take the request."""
         headers = request.headers
         host = headers.get(b"host", b"").decode("latin-1").lower()
-        if self.asks_host and host and not self._is_known(split_host(host, "")[0] or ""):
+        if self.asks_host and host and not is_known(host, self._allowed):
             return self._say(request, UNKNOWN_HOST, "Host", host, f"{FLAG} adds a name")
         if request.method in SAFE_METHODS:
             return None
@@ -54,9 +54,6 @@ class BrowserRules:
             shown = origin.decode("latin-1")
             return self._say(request, CROSS_SITE, "Origin", shown, "only programs may do this")
         return None
-
-    def _is_known(self, host: str) -> bool:
-        return host in self._allowed or is_local(host) or read_address(host) is not None
 
     def _say(
         self, request: Request, answer: Response, header: str, value: str, advice: str
@@ -74,6 +71,12 @@ class BrowserRules:
                 note,
             )
         return answer
+
+
+def is_known(host: str, allowed: Container[str]) -> bool:
+    """Whether a Host header, in lower case, names this machine by an address, a local name, or an allowed one."""
+    name = split_host(host, "")[0] or ""
+    return name in allowed or is_local(name) or read_address(name) is not None
 
 
 def is_own(origin: str, hosts: Iterable[str]) -> bool:
