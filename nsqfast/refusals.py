@@ -2,5 +2,8 @@
 
 from collections import Counter
 
-REASONS = "cross_site drain no_memory stalled_command unknown_host wrong_secrets".split()
+REASONS = (
+    "cross_site drain grant_withdrawn identity_connections identity_rate no_memory stalled_command unknown_host "
+    "wrong_secrets"
+).split()
 REFUSED = Counter(dict.fromkeys(REASONS, 0))

@@ -90,6 +90,8 @@ cdef class Session(Consumer):
                 size = self.input.end - self.input.start
                 units = 1 + (consumed >> UNIT_BITS) + command.more_units
                 command.more_units = 0
+                if host.command_blocked:
+                    break
                 if is_spent(&budget, units) and size > 0:
                     host.block_for_turn()
                     break
@@ -228,6 +230,8 @@ cdef class Session(Consumer):
         channel.join(self)
         self.channel = channel
         self.state = STATE_SUBSCRIBED
+        if self.auth.is_required:
+            self.auth.watch(topic_name, name)
         self.respond(b"OK")
         return line.size
 

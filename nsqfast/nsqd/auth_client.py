@@ -9,14 +9,17 @@ import json
 import logging
 import random
 import ssl
+from collections import deque
 from collections.abc import Callable
 from traceback import format_tb
 from typing import Protocol
 from urllib.parse import urlencode
+from weakref import WeakValueDictionary
 
 import aiohttp
 from yarl import URL
 
+from nsqfast._ext.core.usage import Usage
 from nsqfast.gotext import os_error
 from nsqfast.net.http_reply import encode_json
 from nsqfast.net.masks import place_of
@@ -40,6 +43,7 @@ HEADERS = {
     "User-Agent": f"nsqd/{NSQ_VERSION}",
 }
 REFUSALS = (401, 403, 404)
+USAGES_KEPT = 1024  # for identities of which nobody is connected: a new connection does not begin anew
 TOO_MANY = (
     "too many wrong secrets from this address in the last minute: --max-auth-failures allows more"
 )
@@ -52,6 +56,9 @@ class Client(Protocol):
     remote_host: str  # '' for a Unix socket
     tls: bool
     common_name: str
+
+
+Answer = tuple[Grant | None, bool]  # and whether an auth server refused
 
 
 class AuthClient:
@@ -71,30 +78,35 @@ class AuthClient:
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
         )
-        self._tasks: set[asyncio.Task[Grant | None]] = set()
+        self._tasks: set[asyncio.Task[Answer]] = set()
+        self._usages: WeakValueDictionary[str, Usage] = WeakValueDictionary()
+        self._recent: deque[Usage] = deque(maxlen=USAGES_KEPT)
         self._attempts = Attempts(options.max_auth_failures)
 
     def ask(
-        self, client: Client, secret: bytes, on_answer: Callable[[Grant | None], None]
-    ) -> asyncio.Task[Grant | None]:
-        """Query the servers, then call `on_answer`, with None if all refused. A cancelled task does not call it."""
+        self, client: Client, secret: bytes, on_answer: Callable[[Grant | None, bool], None]
+    ) -> asyncio.Task[Answer]:
+        """Query the servers, then call `on_answer`, with None if none of them gave a good answer, and whether one of
+        them refused. A cancelled task does not call it.
+        """
         task = asyncio.get_running_loop().create_task(self._answer(client, secret))
 
-        def tell(done: asyncio.Task[Grant | None]) -> None:
+        def tell(done: asyncio.Task[Answer]) -> None:
             self._tasks.discard(done)
             if not done.cancelled():
-                on_answer(done.result())
+                on_answer(*done.result())
 
         self._tasks.add(task)
         task.add_done_callback(tell)
         return task
 
-    async def _answer(self, client: Client, secret: bytes) -> Grant | None:
+    async def _answer(self, client: Client, secret: bytes) -> Answer:
         try:
-            return await self.query(secret, client.remote_host, client.tls, client.common_name)
+            grant = await self.query(secret, client.remote_host, client.tls, client.common_name)
         except AuthError as error:
             log.warning("PROTOCOL(V2): [%s] AUTH failed %s", client.remote_address, error)
-        return None
+            return None, error.is_refused
+        return grant, False
 
     async def query(self, secret: bytes, remote_host: str, is_tls: bool, name: str) -> Grant:
         """The first good answer; AuthError with all reasons if there is none, or for an address that guesses."""
@@ -108,7 +120,19 @@ class AuthClient:
                 self._attempts.note(remote_host, secret, is_good=False)
             raise
         self._attempts.note(remote_host, secret, is_good=bool(grant.authorizations))
+        grant.usage = self._usage(grant)
         return grant
+
+    def _usage(self, grant: Grant) -> Usage | None:
+        """What all who have this identity use, under the limits of the latest answer."""
+        usage = self._usages.get(grant.identity)
+        if usage is None:
+            if not (grant.connections_max or grant.rate_max):
+                return None
+            usage = self._usages[grant.identity] = Usage()
+        usage.connections_max, usage.rate_max = grant.connections_max, grant.rate_max
+        self._recent.append(usage)
+        return usage
 
     async def _ask_servers(self, secret: bytes, remote_host: str, is_tls: bool, name: str) -> Grant:
         fields = {

@@ -90,6 +90,7 @@ class Authorizer:
     """An auth server whose answers come at the end of a turn: `t` and nothing else, and no grants for `n...`."""
 
     ttl_ns = 60 * SECOND_NS
+    usage = None
 
     def __init__(self):
         self.questions = []
@@ -105,7 +106,7 @@ class Authorizer:
         while self.questions:
             secret, on_answer = self.questions.pop(0)
             self.authorizations = [] if secret[:1] == b"n" else [None]
-            on_answer(self)
+            on_answer(self, False)
 
     def answer(self):
         return b"granted"
