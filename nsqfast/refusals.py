@@ -2,4 +2,17 @@
 
 from collections import Counter
 
-REFUSED = Counter(dict.fromkeys(("cross_site", "drain", "unknown_host"), 0))
+REFUSED = Counter(
+    dict.fromkeys(
+        (
+            "cross_site",
+            "drain",
+            "too_many_channels",
+            "too_many_connections",
+            "too_many_names",
+            "too_many_topics",
+            "unknown_host",
+        ),
+        0,
+    )
+)

@@ -3,7 +3,7 @@
 import os
 import resource
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,6 +16,15 @@ from nsqfast.net.openness import describe_open
 
 DESCRIPTOR_COUNT_LEAST = 4096
 MAP_COUNT_LEAST = 65530  # Linux's own default
+
+
+def check_settings(validate: Callable[[], None]) -> Finding:
+    """What a start would refuse, before it looks at the machine."""
+    try:
+        validate()
+    except OptionsError as error:
+        return Finding(ERROR, "settings", str(error))
+    return Finding(OK, "settings", "they go together")
 
 
 def check_listeners(flags: Iterable[tuple[str, str]]) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from nsqfast.errors import OptionsError
@@ -16,6 +17,7 @@ from nsqfast.net.checkup import (
     check_listeners,
     check_openness,
     check_peers,
+    check_settings,
 )
 from nsqfast.net.tls import ServerTls, client_context
 from nsqfast.nsqd.lock import DirectoryLock
@@ -39,7 +41,7 @@ POSITIONS = re.compile(rb"-?\d+\n\d+,\d+\n\d+,\d+\n(?:sealed \d+,\d+\n)?")
 
 def check(options: Options) -> Iterator[Finding]:
     """Everything, in the order in which a start would meet it."""
-    yield from _check_settings(options)
+    yield check_settings(partial(validate, options))
     yield from _check_folder(options.data_path or os.getcwd())  # noqa: PTH109 - shown as text
     yield from _check_certificates(options)
     yield from check_listeners(options.listening())
@@ -52,15 +54,6 @@ def check(options: Options) -> Iterator[Finding]:
         yield from check_peers("--statsd-address", [options.statsd_address])
     yield from check_limits(options.max_connections)
     yield from _check_memory(options.max_memory)
-
-
-def _check_settings(options: Options) -> Iterator[Finding]:
-    try:
-        validate(options)
-    except OptionsError as error:
-        yield Finding(ERROR, "settings", str(error))
-    else:
-        yield Finding(OK, "settings", "they go together")
 
 
 def _check_folder(folder: str) -> Iterator[Finding]:

@@ -19,6 +19,7 @@ import orjson
 from nsqfast._ext.core.budget import Part
 from nsqfast.errors import NsqfastError
 from nsqfast.gotext import os_error
+from nsqfast.names import quote
 from nsqfast.net.addresses import PORT_MAX, Inet, parse_address
 from nsqfast.net.masks import masked
 from nsqfast.protocol import MAGIC_V1
@@ -26,6 +27,8 @@ from nsqfast.protocol import MAGIC_V1
 log = logging.getLogger("nsqd")
 
 SIZE = struct.Struct(">i")
+OK = b"OK"
+ERROR_SIZE_MAX = 200  # of an answer that is shown
 TIMEOUT_S = 1.0  # to connect, and for each batch of answers
 PING_S = 15.0
 BATCH_COUNT = 256  # commands in one write
@@ -62,7 +65,7 @@ def read_identity(answer: bytes) -> tuple[str, int]:
             return host, port
     except (ValueError, TypeError, KeyError):
         pass
-    shown = answer[:200].decode("utf-8", "backslashreplace")
+    shown = answer[:ERROR_SIZE_MAX].decode("utf-8", "backslashreplace")
     raise LookupdError(f"IDENTIFY was answered with {shown!r}")
 
 
@@ -81,6 +84,7 @@ class LookupPeer:
         self.broadcast_address = ""  # from its answer; kept while it is away
         self.http_port = 0
         self.is_connected = False
+        self._was_refused = False  # a name, since it connected
         self.was_tried = asyncio.Event()  # set when its identity is known, or it does not answer
         self._identity = identity
         self._names = names
@@ -146,9 +150,16 @@ class LookupPeer:
                 if time.monotonic() >= ping_at_s or not batch:
                     batch.append(b"PING\n")
                     ping_at_s = time.monotonic() + PING_S
-                await self._say(reader, writer, batch)
+                self._note_refusal(await self._say(reader, writer, batch))
         finally:
             writer.transport.abort()  # unsent commands do not matter: a new connection begins by registering everything
+
+    def _note_refusal(self, answers: list[bytes]) -> None:
+        """Log the first name of a connection that is one too many; the connection goes on without it."""
+        refusal = next((answer for answer in answers if answer != OK), None)
+        if refusal is not None and not self._was_refused:
+            self._was_refused = True
+            log.warning("LOOKUPD(%s): %s", self.shown, quote(refusal[:ERROR_SIZE_MAX]))
 
     async def _rest(self, reader: asyncio.StreamReader, wait_s: float) -> None:
         """Wait until there is something to send, or a PING is due; the end of the connection is noticed at once."""
@@ -177,6 +188,7 @@ class LookupPeer:
             log.error("LOOKUPD(%s): no broadcast address", self.shown)
         # From here on changes are reported one by one, interleaved with the existing names.
         self.is_connected = True
+        self._was_refused = False
         self.was_tried.set()
         part = Part()
         for name in self._names():

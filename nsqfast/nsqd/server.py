@@ -24,6 +24,7 @@ from nsqfast.net.descriptor_reserve import DescriptorReserve
 from nsqfast.net.http_server import HttpProtocol
 from nsqfast.net.listener import Ceiling, Factory, Listener
 from nsqfast.net.openness import warn_if_open
+from nsqfast.net.refusal import refuse_http
 from nsqfast.net.tls import ServerTls, client_context
 from nsqfast.net.tls_protocol import TlsProtocol
 from nsqfast.net.turns import Turns
@@ -41,7 +42,7 @@ from nsqfast.nsqd.options import (
     validate,
 )
 from nsqfast.nsqd.progress import StopProgress
-from nsqfast.nsqd.refusals import refuse_http, refuse_tcp
+from nsqfast.nsqd.refusals import refuse_tcp
 from nsqfast.nsqd.statsd import Statsd
 from nsqfast.nsqd.timers import DeadlineTimer, LagProbe
 from nsqfast.version import own_line

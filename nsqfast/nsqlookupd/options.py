@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nsqfast.command_line import parse_options
+from nsqfast.errors import OptionsError
 from nsqfast.logs import FORMAT, FORMAT_HELP, FORMATS, LEVEL, LEVEL_HELP, LEVELS, LOG_PREFIX_HELP
-from nsqfast.options import BOOL, DURATION, STRING, STRINGS, option
+from nsqfast.options import BOOL, DURATION, INT, STRING, STRINGS, option
 from nsqfast.version import nsq_line, own_line
 
 PROGRAM = "nsqlookupd"
@@ -39,6 +40,15 @@ class Options:
         DURATION, "5m", "time since the last ping of an nsqd after which it is not listed any more", group="Producers")
     tombstone_lifetime_ns: int = option(DURATION, "45s", "time for which a tombstone hides an nsqd from a topic's list")
 
+    max_connections: int = option(
+        INT, 0, "most connections of each listener (TCP, HTTP); further ones are refused; 0 = unlimited",
+        group="Limits")
+    max_names_per_peer: int = option(
+        INT, 100_000, "most topics and channels that one nsqd may register; further ones are refused; 0 = unlimited")
+    max_topics: int = option(INT, 0, "number of topics from which no more are created; 0 = unlimited")
+    max_channels_per_topic: int = option(
+        INT, 0, "number of channels of a topic from which no more are created; 0 = unlimited")
+
     log_level: int = option(LEVEL, LEVELS["info"], LEVEL_HELP, group="Logging")
     log_prefix: str = option(STRING, LOG_PREFIX, LOG_PREFIX_HELP)
     log_format: int = option(FORMAT, FORMATS["text"], FORMAT_HELP)
@@ -51,7 +61,21 @@ class Options:
         yield "--tcp-address", self.tcp_address
         yield "--http-address", self.http_address
 
+    def ceilings(self) -> Iterator[tuple[str, int]]:
+        """How much there may be, by flag."""
+        yield "--max-connections", self.max_connections
+        yield "--max-names-per-peer", self.max_names_per_peer
+        yield "--max-topics", self.max_topics
+        yield "--max-channels-per-topic", self.max_channels_per_topic
+
 
 def parse(argv: list[str]) -> Options:
     """Settings from the words behind the program's name."""
     return parse_options(Options, argv, PROGRAM, f"{VERSION_LINE}\n{own_line()}", ABOUT, OLD_KEYS)
+
+
+def validate(options: Options) -> None:
+    """Raise OptionsError for settings that would refuse everybody."""
+    for flag, count in options.ceilings():
+        if count < 0:
+            raise OptionsError(f"{flag} must be at least 0, not {count}")

@@ -12,9 +12,11 @@ import logging
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from operator import attrgetter
 
 from nsqfast._ext.core.budget import Part
+from nsqfast.errors import ProtocolError
 from nsqfast.names import is_ephemeral
 from nsqfast.nsqlookupd.peer import Peer, plain_address
 
@@ -23,6 +25,23 @@ log = logging.getLogger("nsqlookupd")
 FORGET_UNITS = 100  # of a budget: the cost of forgetting one registration, including its log line
 
 _ORDER = attrgetter("order")
+
+
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    """How many names there may be, each 0 for any number; the flags of the same names."""
+
+    names_per_peer: int = 0
+    topics: int = 0
+    channels_per_topic: int = 0
+
+
+class CeilingError(ProtocolError):
+    """A name is not made because there are too many: `reason` says of what, as in nsqfast.refusals."""
+
+    def __init__(self, code: str, reason: str, flag: str, count_max: int) -> None:
+        super().__init__(code, f"not registered, --{flag}={count_max} is reached")
+        self.reason = reason
 
 
 class Members:
@@ -62,11 +81,20 @@ class Members:
         return self._sorted
 
 
+NO_CEILINGS = Ceilings()
+
+
 class Registry:
     """All registrations. Times are nanoseconds of a monotonic clock, passed in by the caller."""
 
-    def __init__(self, inactive_timeout_ns: int, tombstone_lifetime_ns: int) -> None:
+    def __init__(
+        self,
+        inactive_timeout_ns: int,
+        tombstone_lifetime_ns: int,
+        ceilings: Ceilings = NO_CEILINGS,
+    ) -> None:
         self._inactive_timeout_ns = inactive_timeout_ns
+        self._ceilings = ceilings
         self.tombstone_lifetime_ns = tombstone_lifetime_ns
         self._clients = Members("")
         self._topics: dict[str, Members] = {}
@@ -141,7 +169,9 @@ class Registry:
         return False
 
     def register(self, peer: Peer, topic: str, channel: str = "") -> None:
-        """Register the peer for this topic, and this channel. A repeated registration changes nothing."""
+        """Register the peer for this topic, and this channel; CeilingError. A repeated registration changes nothing."""
+        self._admit_peer(peer, topic, channel)
+        self._admit_names(topic, channel)
         members = self._topic(topic)
         # Share one string among all holders, even if a hundred commands brought a hundred copies.
         name = members.name
@@ -184,11 +214,13 @@ class Registry:
     # ---- keys
 
     def create_topic(self, topic: str) -> None:
-        """Create a topic; also succeeds if it exists."""
+        """Create a topic; also succeeds if it exists; CeilingError."""
+        self._admit_names(topic, "")
         self._topic(topic)
 
     def create_channel(self, topic: str, channel: str) -> None:
-        """Create a channel with its topic."""
+        """Create a channel with its topic; CeilingError."""
+        self._admit_names(topic, channel)
         self._channel(topic, channel)
         self._topic(topic)
 
@@ -292,6 +324,22 @@ class Registry:
         peer.registration_count += change
         if not peer.is_gone:  # otherwise they were removed together
             self.registration_count += change
+
+    def _admit_peer(self, peer: Peer, topic: str, channel: str) -> None:
+        count = peer.registration_count + (topic not in peer.topics)
+        count += bool(channel) and channel not in peer.channels.get(topic, ())
+        most = self._ceilings.names_per_peer
+        if most and peer.registration_count < count > most:
+            raise CeilingError("E_INVALID", "too_many_names", "max-names-per-peer", most)
+
+    def _admit_names(self, topic: str, channel: str) -> None:
+        most = self._ceilings.topics
+        if most and topic not in self._topics and len(self._topics) >= most:
+            raise CeilingError("E_BAD_TOPIC", "too_many_topics", "max-topics", most)
+        most = self._ceilings.channels_per_topic
+        channels = self._channels.get(topic, {})
+        if most and channel and channel not in channels and len(channels) >= most:
+            raise CeilingError("E_BAD_CHANNEL", "too_many_channels", "max-channels-per-topic", most)
 
     def _topic(self, topic: str) -> Members:
         members = self._topics.get(topic)

@@ -15,13 +15,14 @@ from nsqfast.net import addresses
 from nsqfast.net.browsers import BrowserRules
 from nsqfast.net.descriptor_reserve import DescriptorReserve
 from nsqfast.net.http_server import HttpProtocol
-from nsqfast.net.listener import Factory, Listener
+from nsqfast.net.listener import Ceiling, Factory, Listener
 from nsqfast.net.openness import warn_if_open
+from nsqfast.net.refusal import refuse_http
 from nsqfast.nsqlookupd.lookupd import HttpApiFactory
-from nsqfast.nsqlookupd.options import OPEN_ADVICE, VERSION_LINE, Options
-from nsqfast.nsqlookupd.registry import Registry
+from nsqfast.nsqlookupd.options import OPEN_ADVICE, VERSION_LINE, Options, validate
+from nsqfast.nsqlookupd.registry import Ceilings, Registry
 from nsqfast.nsqlookupd.session import Desk
-from nsqfast.nsqlookupd.tcp import Connection
+from nsqfast.nsqlookupd.tcp import Connection, refuse
 from nsqfast.version import NSQ_VERSION, own_line
 
 log = logging.getLogger("nsqlookupd")
@@ -37,7 +38,11 @@ class Server:
         self._make_http_api = make_http_api
         self.start_time = time.time()
         self.registry = Registry(
-            options.inactive_producer_timeout_ns, options.tombstone_lifetime_ns
+            options.inactive_producer_timeout_ns,
+            options.tombstone_lifetime_ns,
+            Ceilings(
+                options.max_names_per_peer, options.max_topics, options.max_channels_per_topic
+            ),
         )
         self.requests: Counter[tuple[str, int]] = Counter()  # over HTTP, by path and status
         self._sockets: dict[str, socket.socket] = {}
@@ -58,6 +63,7 @@ class Server:
     def _start(self) -> None:
         log.info("%s, %s", VERSION_LINE, own_line())
         try:
+            validate(self.options)
             self._sockets["TCP"] = addresses.listen(self.options.tcp_address)
             self._sockets["HTTP"] = addresses.listen(self.options.http_address)
         except OptionsError as error:
@@ -68,11 +74,12 @@ class Server:
         self.registry.on_gone = self._forget_soon
         peers, clients = self._peers, self._clients
         connect = partial(Connection, self.desk, peers)
-        self._serve_on("TCP", connect, peers.__len__)
+        refuse_peer = partial(refuse, self.options.max_connections)
+        self._serve_on("TCP", connect, peers.__len__, refuse_peer)
         browsers = BrowserRules(self._bound("HTTP"), self.options.allowed_hosts, log)
         api = self._make_http_api(self, browsers)
         answer = partial(HttpProtocol, api, connections=clients, turns=self.desk.turns)
-        self._serve_on("HTTP", answer, clients.__len__)
+        self._serve_on("HTTP", answer, clients.__len__, refuse_http)
 
     def _forget_soon(self) -> None:
         if not self._is_forgetting:
@@ -100,9 +107,13 @@ class Server:
     def _bound(self, name: str) -> addresses.Bound:
         return addresses.bound_address(self._sockets[name])
 
-    def _serve_on(self, name: str, make: Factory, open_count: Callable[[], int]) -> None:
+    def _serve_on(
+        self, name: str, make: Factory, open_count: Callable[[], int], refusal: Factory
+    ) -> None:
         assert self._reserve is not None
-        listener = Listener(name, self._sockets[name], make, self._reserve, open_count)
+        count_max = self.options.max_connections
+        ceiling = Ceiling(count_max, refusal) if count_max else None
+        listener = Listener(name, self._sockets[name], make, self._reserve, open_count, ceiling)
         self.listeners[name] = listener
         listener.start()
         log.info("%s: listening on %s", name, addresses.format_bound(self._bound(name)))

@@ -1,12 +1,12 @@
 """Protocol V1 of one connection, without its socket: bytes in, answers out.
 
-    MAGIC ─► LINE ─► a command ─► LINE        every error is answered and ends the connection
+    MAGIC ─► LINE ─► a command ─► LINE        every error but one is answered and ends the connection
                └─ IDENTIFY ─► SIZE ─► BODY ─► LINE
 
     command      before IDENTIFY   after
     PING         OK                OK, and the peer was seen now
     IDENTIFY     its answer        E_INVALID
-    REGISTER     E_INVALID         OK
+    REGISTER     E_INVALID         OK, or the error that it is one too many, after which the connection goes on
     UNREGISTER   E_INVALID         OK
 
 Unfinished input is bounded: a line by LINE_SIZE_MAX, a body by BODY_SIZE_MAX before any of it arrives.
@@ -19,13 +19,15 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from nsqfast._ext.core.budget import Part
+from nsqfast._ext.core.log_quota import LogQuota
 from nsqfast.errors import ProtocolError
 from nsqfast.gotext import format_duration
 from nsqfast.names import is_valid_name
 from nsqfast.net.turns import Turns
 from nsqfast.nsqlookupd.peer import Peer, identify
-from nsqfast.nsqlookupd.registry import Registry
+from nsqfast.nsqlookupd.registry import CeilingError, Registry
 from nsqfast.protocol import LENGTH_SIZE, LINE_SIZE_MAX, MAGIC_V1
+from nsqfast.refusals import REFUSED
 
 log = logging.getLogger("nsqlookupd")
 
@@ -71,6 +73,9 @@ class Session:
     def __init__(self, desk: Desk, remote: str) -> None:
         self.state = State.MAGIC
         self.remote = remote
+        self._quota: LogQuota | None = (
+            None  # of log lines; None = the peer has caused none that is counted
+        )
         self._desk = desk
         self._registry = desk.registry
         self._peer: Peer | None = None
@@ -119,6 +124,12 @@ class Session:
         if self._peer is not None:
             self._registry.remove(self._peer)
             self._peer = None
+
+    @property
+    def _lines(self) -> LogQuota:
+        if self._quota is None:
+            self._quota = LogQuota(self.remote.rpartition(":")[0])
+        return self._quota
 
     def _fail(self, error: ProtocolError) -> bytes:
         self._desk.errors[error.code] += 1
@@ -183,8 +194,7 @@ class Session:
                 return self._ping()
             case b"REGISTER":
                 self._desk.commands["REGISTER"] += 1
-                self._registry.register(*self._parse_names("REGISTER", words))
-                return OK
+                return self._register(*self._parse_names("REGISTER", words))
             case b"UNREGISTER":
                 self._desk.commands["UNREGISTER"] += 1
                 self._registry.unregister(*self._parse_names("UNREGISTER", words))
@@ -229,6 +239,21 @@ class Session:
         self._peer = peer
         self.state = State.LINE
         return encode(self._desk.identity)
+
+    def _register(self, peer: Peer, topic: str, channel: str) -> bytes:
+        """An nsqd is not sent away for what is too much: it would come back and register all the rest again. Go's does
+        not even read the answer.
+        """
+        try:
+            self._registry.register(peer, topic, channel)
+        except CeilingError as error:
+            names = " ".join(filter(None, (topic, channel)))
+            text = f"{error.code} REGISTER {names} {error.detail}"
+            REFUSED[error.reason] += 1
+            if (note := self._lines.admit()) is not None:
+                log.warning("client(%s) - %s%s", self.remote, text, note)
+            return encode(text.encode())
+        return OK
 
     def _parse_names(self, command: str, words: list[bytes]) -> tuple[Peer, str, str]:
         """Return the peer, and the topic and the channel (or "") that a command names."""

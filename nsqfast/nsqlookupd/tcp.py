@@ -8,7 +8,8 @@ from typing import cast
 
 from nsqfast._ext.core.budget import Part
 from nsqfast.gotext import format_address
-from nsqfast.nsqlookupd.session import Desk, Session, State
+from nsqfast.net.refusal import Refusal
+from nsqfast.nsqlookupd.session import Desk, Session, State, encode
 
 log = logging.getLogger("nsqlookupd")
 
@@ -194,3 +195,8 @@ class Connection(asyncio.BufferedProtocol):
             does = "reads no answers" if self._is_write_paused else "does not finish what it began"
             log.warning("client(%s) %s, closing", self._session.remote, does)
         self.abort()
+
+
+def refuse(count_max: int) -> Refusal:
+    """The answer to who is beyond --max-connections."""
+    return Refusal(encode(b"E_INVALID too many connections, the limit is %d" % count_max))
