@@ -37,7 +37,8 @@ class Options:
     broadcast_address: str = option(STRING, socket.gethostname, "host name or address to tell nsqd")
 
     inactive_producer_timeout_ns: int = option(
-        DURATION, "5m", "time since the last ping of an nsqd after which it is not listed any more", group="Producers")
+        DURATION, "5m", "time since the last ping of an nsqd after which it is not listed any more, and for "
+        "which names that none has are kept", group="Producers")
     tombstone_lifetime_ns: int = option(DURATION, "45s", "time for which a tombstone hides an nsqd from a topic's list")
 
     max_connections: int = option(

@@ -20,12 +20,14 @@ from nsqfast.net.openness import warn_if_open
 from nsqfast.net.refusal import refuse_http
 from nsqfast.nsqlookupd.lookupd import HttpApiFactory
 from nsqfast.nsqlookupd.options import OPEN_ADVICE, VERSION_LINE, Options, validate
-from nsqfast.nsqlookupd.registry import Ceilings, Registry
+from nsqfast.nsqlookupd.registry import ROUNDS, Ceilings, Registry
 from nsqfast.nsqlookupd.session import Desk
 from nsqfast.nsqlookupd.tcp import Connection, refuse
 from nsqfast.version import NSQ_VERSION, own_line
 
 log = logging.getLogger("nsqlookupd")
+
+ROUND_S_LEAST = 0.01
 
 
 class Server:
@@ -51,6 +53,7 @@ class Server:
         self._peers: set[Connection] = set()
         self._clients: set[HttpProtocol] = set()
         self._is_forgetting = False
+        self._round: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
         """Serve on return; OptionsError says what the operator has to change, and nothing is left behind."""
@@ -72,6 +75,7 @@ class Server:
         self.desk = Desk(self.registry, self._identity())
         self._reserve = DescriptorReserve(asyncio.get_running_loop())
         self.registry.on_gone = self._forget_soon
+        self._wait_round()
         peers, clients = self._peers, self._clients
         connect = partial(Connection, self.desk, peers)
         refuse_peer = partial(refuse, self.options.max_connections)
@@ -81,13 +85,22 @@ class Server:
         answer = partial(HttpProtocol, api, connections=clients, turns=self.desk.turns)
         self._serve_on("HTTP", answer, clients.__len__, refuse_http)
 
+    def _wait_round(self) -> None:
+        lifetime_s = self.options.inactive_producer_timeout_ns / 1e9
+        round_s = max(ROUND_S_LEAST, lifetime_s / ROUNDS)
+        self._round = asyncio.get_running_loop().call_later(round_s, self._begin_round)
+
+    def _begin_round(self) -> None:
+        self.registry.begin_round()
+        self._wait_round()
+
     def _forget_soon(self) -> None:
         if not self._is_forgetting:
             self._is_forgetting = True
             asyncio.get_running_loop().call_soon(self._forget)
 
     def _forget(self) -> None:
-        """Forget some registrations of peers that are gone; others are served before the next part."""
+        """Forget some of what nobody has any more; others are served before the next part."""
         self._is_forgetting = False
         if self.registry.forget_some():
             self._forget_soon()
@@ -152,5 +165,7 @@ class Server:
     def _release(self) -> None:
         self._close_listener("TCP")
         self._close_listener("HTTP")
+        if self._round is not None:
+            self._round.cancel()
         if self._reserve is not None:
             self._reserve.close()
