@@ -5,6 +5,7 @@ from collections import Counter
 REFUSED = Counter(
     dict.fromkeys(
         (
+            "bad_identity",
             "cross_site",
             "drain",
             "too_many_channels",

@@ -133,8 +133,10 @@ class Session:
 
     def _fail(self, error: ProtocolError) -> bytes:
         self._desk.errors[error.code] += 1
-        if error.code != "E_BAD_PROTOCOL":
-            log.error("client(%s) - %s", self.remote, error)
+        if error.code == "E_BAD_BODY":
+            REFUSED["bad_identity"] += 1
+        if error.code != "E_BAD_PROTOCOL" and (note := self._lines.admit(True)) is not None:
+            log.error("client(%s) - %s%s", self.remote, error, note)
         self.end()
         return encode(str(error).encode("utf-8", "surrogateescape"))
 

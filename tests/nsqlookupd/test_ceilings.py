@@ -126,7 +126,7 @@ def test_connections_over_http():
     with start_nsqlookupd("nsqfast", "--max-connections=2") as lookupd, ExitStack() as stack:
         for _ in range(2):
             one = stack.enter_context(
-                Client(lookupd.http, b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n")
+                Client(lookupd.http, b"GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n")
             )
             one.read_exactly(12)
         answer = get(lookupd.http, "/ping")
