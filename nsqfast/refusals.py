@@ -13,6 +13,7 @@ REFUSED = Counter(
             "too_many_names",
             "too_many_topics",
             "unknown_host",
+            "wrong_registration_secret",
         ),
         0,
     )

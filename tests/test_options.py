@@ -267,7 +267,14 @@ def test_every_flag_of_nsqd_is_there_and_has_help():
         for flag in flags
         if flag.startswith(("metrics-", "max-connections", "max-memory", "max-topics"))
         or flag
-        in ("allowed-host", "check", "http-drain", "max-channels-per-topic", "http-admin-address")
+        in (
+            "allowed-host",
+            "check",
+            "http-admin-address",
+            "http-drain",
+            "max-channels-per-topic",
+            "registration-secret-file",
+        )
     ]
     assert len(flags) - len(ours) == 57
     assert all(item.help for item in declared(Options))

@@ -18,13 +18,13 @@ DESCRIPTOR_COUNT_LEAST = 4096
 MAP_COUNT_LEAST = 65530  # Linux's own default
 
 
-def check_settings(validate: Callable[[], None]) -> Finding:
-    """What a start would refuse, before it looks at the machine."""
+def try_out(subject: str, act: Callable[[], object], text: str) -> Finding:
+    """Whether what a start does fails; the text says what is so if not."""
     try:
-        validate()
+        act()
     except OptionsError as error:
-        return Finding(ERROR, "settings", str(error))
-    return Finding(OK, "settings", "they go together")
+        return Finding(ERROR, subject, str(error))
+    return Finding(OK, subject, text)
 
 
 def check_listeners(flags: Iterable[tuple[str, str]]) -> Iterator[Finding]:

@@ -15,6 +15,7 @@ from nsqfast._ext.core.budget import Part
 from nsqfast.errors import ProtocolError
 from nsqfast.names import is_ephemeral, is_valid_name
 from nsqfast.net.masks import masked
+from nsqfast.nsqd.lookup_credentials import Credentials
 from nsqfast.nsqd.lookup_peer import LookupdError, LookupPeer, Name, register, unregister
 from nsqfast.nsqd.options import Options
 from nsqfast.version import NSQ_VERSION
@@ -29,9 +30,10 @@ CHANNEL_UNITS = 100  # of a budget: the cost of creating a channel
 class Lookup:
     """Runs from `start` to `stop`; its addresses may change meanwhile."""
 
-    def __init__(self, registry: Registry, options: Options) -> None:
+    def __init__(self, registry: Registry, options: Options, credentials: Credentials) -> None:
         self._registry = registry
         self._options = options
+        self.credentials = credentials  # of new connections
         self._peers: dict[str, LookupPeer] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._session: Any = None  # aiohttp's, created for the first query
@@ -100,7 +102,7 @@ class Lookup:
             self._ask_for_channels(topic)
 
     def _identity(self) -> dict[str, Any]:
-        options = self._options
+        options, secret = self._options, self.credentials.secret
         return {
             "broadcast_address": options.broadcast_address,
             "hostname": socket.gethostname(),
@@ -109,7 +111,7 @@ class Lookup:
             "topology_region": options.topology_region,
             "topology_zone": options.topology_zone,
             "version": NSQ_VERSION,
-        }
+        } | ({"registration_secret": secret} if secret else {})
 
     def _names(self) -> Iterator[Name]:
         """Those that exist when their turn comes: earlier removals were already reported."""

@@ -14,9 +14,10 @@ PROGRAM = "nsqlookupd"
 # Without effect in nsqlookupd 1.3.0, and so here.
 OLD_KEYS = ("verbose",)
 ABOUT = "The directory: knows which broker has which topics, and tells clients."
+REGISTRATION_FLAG = "--registration-secret-file"
 VERSION_LINE = nsq_line(PROGRAM)
 LOG_PREFIX = "[nsqlookupd] "
-OPEN_ADVICE = "listen on an address of the inner network"
+OPEN_ADVICE = "listen on an address of the inner network, or demand a secret of nsqd (--registration-secret-file)"
 
 
 @dataclass(slots=True)
@@ -50,6 +51,10 @@ class Options:
     max_channels_per_topic: int = option(
         INT, 0, "number of channels of a topic from which no more are created; 0 = unlimited")
 
+    registration_secret_file: str = option(
+        STRING, "", "path to the secret that an nsqd has to send to register (its --registration-secret-file)",
+        group="TLS and registration")
+
     log_level: int = option(LEVEL, LEVELS["info"], LEVEL_HELP, group="Logging")
     log_prefix: str = option(STRING, LOG_PREFIX, LOG_PREFIX_HELP)
     log_format: int = option(FORMAT, FORMATS["text"], FORMAT_HELP)
@@ -60,6 +65,12 @@ class Options:
     def listening(self) -> Iterator[tuple[str, str]]:
         """The addresses to listen on, by flag."""
         yield "--tcp-address", self.tcp_address
+        yield "--http-address", self.http_address
+
+    def unprotected(self) -> Iterator[tuple[str, str]]:
+        """Those of them whose clients need no secret."""
+        if not self.registration_secret_file:
+            yield "--tcp-address", self.tcp_address
         yield "--http-address", self.http_address
 
     def ceilings(self) -> Iterator[tuple[str, int]]:

@@ -1,5 +1,6 @@
 """One identified nsqd on one connection: its record, its registrations, and both as JSON."""
 
+import hmac
 import re
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ _STRINGS = (
     "topology_zone",
     "topology_region",
 )
+_PROOF = "registration_secret"
 _INTEGERS = {"tcp_port": INT64_MAX, "http_port": INT64_MAX}
 _HOSTS = ("broadcast_address", "hostname")
 _NEEDED = ("broadcast_address", "tcp_port", "http_port", "version")
@@ -129,12 +131,20 @@ class Peer:
         return min((end_ns for end_ns in ends_ns if end_ns > now_ns), default=NEVER_NS)
 
 
-def identify(body: bytes, remote_address: str, now_ns: int) -> Peer:
-    """The identity in an IDENTIFY; ProtocolError, with NSQ's text if something is missing."""
+def identify(body: bytes, remote_address: str, now_ns: int, secret: str = "") -> Peer:
+    """The identity in an IDENTIFY that holds the secret, if there is one; ProtocolError, with NSQ's text if something
+    is missing.
+    """
     try:
-        record = decode_record(body, _STRINGS, _INTEGERS)
+        record = decode_record(body, (*_STRINGS, _PROOF), _INTEGERS)
     except ValueError:
         raise ProtocolError("E_BAD_BODY", "IDENTIFY failed to decode JSON body") from None
+    said = record.pop(_PROOF)
+    if secret and not hmac.compare_digest(said.encode(), secret.encode()):
+        what = "a wrong" if said else "no"
+        raise ProtocolError(
+            "E_UNAUTHORIZED", f"IDENTIFY has {what} {_PROOF}: give nsqd --registration-secret-file"
+        )
     if not all(record[name] for name in _NEEDED):
         raise ProtocolError("E_BAD_BODY", "IDENTIFY missing fields")
     _check_identity(record)

@@ -18,8 +18,15 @@ from nsqfast.net.http_server import HttpProtocol
 from nsqfast.net.listener import Ceiling, Factory, Listener
 from nsqfast.net.openness import warn_if_open
 from nsqfast.net.refusal import refuse_http
+from nsqfast.net.secret_file import read_secret
 from nsqfast.nsqlookupd.lookupd import HttpApiFactory
-from nsqfast.nsqlookupd.options import OPEN_ADVICE, VERSION_LINE, Options, validate
+from nsqfast.nsqlookupd.options import (
+    OPEN_ADVICE,
+    REGISTRATION_FLAG,
+    VERSION_LINE,
+    Options,
+    validate,
+)
 from nsqfast.nsqlookupd.registry import ROUNDS, Ceilings, Registry
 from nsqfast.nsqlookupd.session import Desk
 from nsqfast.nsqlookupd.tcp import Connection, refuse
@@ -67,12 +74,13 @@ class Server:
         log.info("%s, %s", VERSION_LINE, own_line())
         try:
             validate(self.options)
+            secret = self._read_secret()
             self._sockets["TCP"] = addresses.listen(self.options.tcp_address)
             self._sockets["HTTP"] = addresses.listen(self.options.http_address)
         except OptionsError as error:
             raise OptionsError(f"failed to instantiate nsqlookupd - {error}") from None
-        warn_if_open(log, self.options.listening(), OPEN_ADVICE)
-        self.desk = Desk(self.registry, self._identity())
+        warn_if_open(log, self.options.unprotected(), OPEN_ADVICE)
+        self.desk = Desk(self.registry, self._identity(), secret)
         self._reserve = DescriptorReserve(asyncio.get_running_loop())
         self.registry.on_gone = self._forget_soon
         self._wait_round()
@@ -84,6 +92,9 @@ class Server:
         api = self._make_http_api(self, browsers)
         answer = partial(HttpProtocol, api, connections=clients, turns=self.desk.turns)
         self._serve_on("HTTP", answer, clients.__len__, refuse_http)
+
+    def _read_secret(self) -> str:
+        return read_secret(REGISTRATION_FLAG, self.options.registration_secret_file)
 
     def _wait_round(self) -> None:
         lifetime_s = self.options.inactive_producer_timeout_ns / 1e9
@@ -132,8 +143,14 @@ class Server:
         log.info("%s: listening on %s", name, addresses.format_bound(self._bound(name)))
 
     def reload(self) -> None:
-        """Do nothing: there is nothing to reload. NSQ's nsqlookupd dies of the signal."""
-        log.info("SIGHUP: nothing to reload")
+        """Read the secret again, for new connections; a bad one changes nothing. NSQ's dies of the signal."""
+        try:
+            self.desk.secret = self._read_secret()
+        except OptionsError as error:
+            log.error("SIGHUP: the secret stays as it was: %s", error)  # noqa: TRY400
+            return
+        has_files = self.options.registration_secret_file
+        log.info("SIGHUP: %s", "secret reloaded" if has_files else "nothing to reload")
 
     def status(self) -> str:
         """Where it listens."""

@@ -49,6 +49,9 @@ class State(Enum):
     OVER = auto()  # ignored
 
 
+# By code, for nsqfast.refusals.
+_REASONS = {"E_BAD_BODY": "bad_identity", "E_UNAUTHORIZED": "wrong_registration_secret"}
+
 # The error text when the stream ends in the middle of it.
 _CUT = {
     State.SIZE: "IDENTIFY failed to read body size",
@@ -62,6 +65,7 @@ class Desk:
 
     registry: Registry
     identity: bytes  # the data of the answer to IDENTIFY
+    secret: str = ""  # that an IDENTIFY has to hold; '' = none
     commands: Counter[str] = field(default_factory=Counter)  # by name
     errors: Counter[str] = field(default_factory=Counter)  # by code
     turns: Turns = field(default_factory=Turns)  # of those that are held
@@ -133,8 +137,8 @@ class Session:
 
     def _fail(self, error: ProtocolError) -> bytes:
         self._desk.errors[error.code] += 1
-        if error.code == "E_BAD_BODY":
-            REFUSED["bad_identity"] += 1
+        if error.code in _REASONS:
+            REFUSED[_REASONS[error.code]] += 1
         if error.code != "E_BAD_PROTOCOL" and (note := self._lines.admit(True)) is not None:
             log.error("client(%s) - %s%s", self.remote, error, note)
         self.end()
@@ -228,7 +232,7 @@ class Session:
 
     def _identify(self, body: bytes) -> bytes:
         self._desk.commands["IDENTIFY"] += 1
-        peer = identify(body, self.remote, self._now_ns)
+        peer = identify(body, self.remote, self._now_ns, self._desk.secret)
         log.info(
             "CLIENT(%s): IDENTIFY Address:%s TCP:%d HTTP:%d Version:%s",
             self.remote,
