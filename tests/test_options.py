@@ -265,7 +265,9 @@ def test_every_flag_of_nsqd_is_there_and_has_help():
     ours = [
         flag
         for flag in flags
-        if flag.startswith(("metrics-", "max-connections", "max-memory", "max-topics"))
+        if flag.startswith(
+            ("lookupd-tls", "metrics-", "max-connections", "max-memory", "max-topics")
+        )
         or flag
         in (
             "allowed-host",

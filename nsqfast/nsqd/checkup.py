@@ -50,9 +50,9 @@ def check(options: Options) -> Iterator[Finding]:
     address = options.broadcast_address
     yield check_host("--broadcast-address", address, address)
     yield from check_peers("--lookupd-tcp-address", options.nsqlookupd_tcp_addresses or ())
-    if options.registration_secret_file:
+    if options.registration_secret_file or options.lookupd_tls or options.lookupd_tls_cert:
         read = partial(read_credentials, options)
-        yield try_out("--registration-secret-file", read, "it is readable")
+        yield try_out("credentials for nsqlookupd", read, "they are readable")
     yield from check_peers("--auth-http-address", options.auth_http_addresses)
     if options.statsd_address:
         yield from check_peers("--statsd-address", [options.statsd_address])

@@ -4,6 +4,7 @@ import asyncio
 import importlib
 import logging
 import socket
+import ssl
 from collections.abc import Iterator
 from typing import Any
 
@@ -56,7 +57,9 @@ class Lookup:
         for address in wanted:
             if address not in self._peers:
                 log.info("LOOKUP(%s): adding peer", masked(address))
-                peer = LookupPeer(address, self._identity, self._names, self._options.max_body_size)
+                peer = LookupPeer(
+                    address, self._identity, self._names, self._options.max_body_size, self._tls
+                )
                 self._peers[address] = peer
                 peer.start()
         self._run(self.load_client())
@@ -112,6 +115,9 @@ class Lookup:
             "topology_zone": options.topology_zone,
             "version": NSQ_VERSION,
         } | ({"registration_secret": secret} if secret else {})
+
+    def _tls(self) -> ssl.SSLContext | None:
+        return self.credentials.tls
 
     def _names(self) -> Iterator[Name]:
         """Those that exist when their turn comes: earlier removals were already reported."""
@@ -171,10 +177,14 @@ class Lookup:
                 "LOOKUPD(%s): not there to be asked for channels of topic %s", peer.shown, topic
             )
             return set()
-        url = f"http://{_bracketed(peer.broadcast_address)}:{peer.http_port}/channels"
+        tls = self._tls()
+        scheme = "http" if tls is None else "https"
+        url = f"{scheme}://{_bracketed(peer.broadcast_address)}:{peer.http_port}/channels"
         try:
             session = await self._open_session()
-            request = session.get(url, params={"topic": topic}, allow_redirects=False)
+            request = session.get(
+                url, params={"topic": topic}, allow_redirects=False, ssl=tls or True
+            )
             async with request as answer:
                 body = await _body(answer)
             return set(map(str, orjson.loads(body)["channels"]))

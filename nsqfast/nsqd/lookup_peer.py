@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import random
+import ssl
 import struct
 import time
 from collections import deque
@@ -23,6 +24,7 @@ from nsqfast.names import quote
 from nsqfast.net.addresses import PORT_MAX, Inet, parse_address
 from nsqfast.net.masks import masked
 from nsqfast.protocol import MAGIC_V1
+from nsqfast.streams.tls import reason
 
 log = logging.getLogger("nsqd")
 
@@ -78,6 +80,7 @@ class LookupPeer:
         identity: Callable[[], dict[str, Any]],
         names: Callable[[], Iterator[Name]],
         answer_size_max: int,
+        tls: Callable[[], ssl.SSLContext | None] = lambda: None,
     ) -> None:
         self.address = address
         self.shown = masked(address)
@@ -89,6 +92,7 @@ class LookupPeer:
         self._identity = identity
         self._names = names
         self._answer_size_max = answer_size_max
+        self._tls = tls  # of the next connection
         self._waiting: deque[bytes] = deque()
         self._is_wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -137,7 +141,7 @@ class LookupPeer:
         if not isinstance(place, Inet):
             raise LookupdError("an address needs a host and a port")
         async with asyncio.timeout(TIMEOUT_S):
-            reader, writer = await asyncio.open_connection(place.host, place.port)
+            reader, writer = await asyncio.open_connection(place.host, place.port, ssl=self._tls())
         try:
             await self._introduce(reader, writer)
             ping_at_s = time.monotonic() + PING_S
@@ -216,6 +220,8 @@ class LookupPeer:
 def _text(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "i/o timeout"
+    if isinstance(error, ssl.SSLError):
+        return reason(error)
     if isinstance(error, EOFError):
         return "EOF"
     return os_error(error) if isinstance(error, OSError) else str(error)

@@ -165,7 +165,7 @@ class Server:
             return
         self.tls_context = self.registry.tls_context = context
         self.lookup.credentials = credentials
-        has_files = self.tls_context is not None or self.options.registration_secret_file
+        has_files = context is not None or credentials != Credentials()
         log.info("SIGHUP: %s", "certificates reloaded" if has_files else "nothing to reload")
 
     def status(self) -> str:

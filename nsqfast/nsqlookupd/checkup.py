@@ -11,16 +11,15 @@ from nsqfast.net.checkup import (
     check_openness,
     try_out,
 )
-from nsqfast.net.secret_file import read_secret
-from nsqfast.nsqlookupd.options import OPEN_ADVICE, REGISTRATION_FLAG, Options, validate
+from nsqfast.nsqlookupd.credentials import read_credentials
+from nsqfast.nsqlookupd.options import OPEN_ADVICE, Options, validate
 
 
 def check(options: Options) -> Iterator[Finding]:
     """All that can be known before a start."""
     yield try_out("settings", partial(validate, options), "they go together")
-    if path := options.registration_secret_file:
-        read = partial(read_secret, REGISTRATION_FLAG, path)
-        yield try_out(REGISTRATION_FLAG, read, f"{path} has a secret")
+    if options.tls_cert or options.registration_secret_file:
+        yield try_out("credentials", partial(read_credentials, options), "they are readable")
     yield from check_listeners(options.listening())
     yield from check_openness(options.unprotected(), OPEN_ADVICE)
     address = options.broadcast_address

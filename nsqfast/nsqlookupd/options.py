@@ -14,10 +14,12 @@ PROGRAM = "nsqlookupd"
 # Without effect in nsqlookupd 1.3.0, and so here.
 OLD_KEYS = ("verbose",)
 ABOUT = "The directory: knows which broker has which topics, and tells clients."
-REGISTRATION_FLAG = "--registration-secret-file"
 VERSION_LINE = nsq_line(PROGRAM)
 LOG_PREFIX = "[nsqlookupd] "
-OPEN_ADVICE = "listen on an address of the inner network, or demand a secret of nsqd (--registration-secret-file)"
+OPEN_ADVICE = (
+    "listen on an address of the inner network, or demand certificates (--tls-client-ca), or at least a secret of nsqd "
+    "(--registration-secret-file)"
+)
 
 
 @dataclass(slots=True)
@@ -55,6 +57,12 @@ class Options:
         STRING, "", "path to the secret that an nsqd has to send to register (its --registration-secret-file)",
         group="TLS and registration")
 
+    tls_cert: str = option(
+        STRING, "", "path to the certificate of this nsqlookupd, in PEM: TCP and HTTP speak TLS alone")
+    tls_key: str = option(STRING, "", "path to the certificate's private key, in PEM")
+    tls_client_ca: str = option(
+        STRING, "", "path to certificate authorities, in PEM: only clients with a certificate of theirs are served")
+
     log_level: int = option(LEVEL, LEVELS["info"], LEVEL_HELP, group="Logging")
     log_prefix: str = option(STRING, LOG_PREFIX, LOG_PREFIX_HELP)
     log_format: int = option(FORMAT, FORMATS["text"], FORMAT_HELP)
@@ -68,7 +76,9 @@ class Options:
         yield "--http-address", self.http_address
 
     def unprotected(self) -> Iterator[tuple[str, str]]:
-        """Those of them whose clients need no secret."""
+        """Those of them whose clients need neither a certificate nor a secret."""
+        if self.tls_client_ca:
+            return
         if not self.registration_secret_file:
             yield "--tcp-address", self.tcp_address
         yield "--http-address", self.http_address
@@ -91,3 +101,7 @@ def validate(options: Options) -> None:
     for flag, count in options.ceilings():
         if count < 0:
             raise OptionsError(f"{flag} must be at least 0, not {count}")
+    if bool(options.tls_cert) != bool(options.tls_key):
+        raise OptionsError("--tls-cert and --tls-key go together: give both")
+    if options.tls_client_ca and not options.tls_cert:
+        raise OptionsError("--tls-client-ca needs TLS: give --tls-cert and --tls-key")

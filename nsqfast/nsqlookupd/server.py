@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import orjson
 
@@ -18,11 +19,11 @@ from nsqfast.net.http_server import HttpProtocol
 from nsqfast.net.listener import Ceiling, Factory, Listener
 from nsqfast.net.openness import warn_if_open
 from nsqfast.net.refusal import refuse_http
-from nsqfast.net.secret_file import read_secret
+from nsqfast.net.tls_protocol import TlsProtocol
+from nsqfast.nsqlookupd.credentials import Credentials, read_credentials
 from nsqfast.nsqlookupd.lookupd import HttpApiFactory
 from nsqfast.nsqlookupd.options import (
     OPEN_ADVICE,
-    REGISTRATION_FLAG,
     VERSION_LINE,
     Options,
     validate,
@@ -41,6 +42,7 @@ class Server:
     """Start it once, stop it once. Calls `make_http_api` once, with itself as the `Lookupd`."""
 
     desk: Desk
+    _credentials: Credentials
 
     def __init__(self, options: Options, make_http_api: HttpApiFactory) -> None:
         self.options = options
@@ -74,13 +76,13 @@ class Server:
         log.info("%s, %s", VERSION_LINE, own_line())
         try:
             validate(self.options)
-            secret = self._read_secret()
+            self._credentials = read_credentials(self.options)
             self._sockets["TCP"] = addresses.listen(self.options.tcp_address)
             self._sockets["HTTP"] = addresses.listen(self.options.http_address)
         except OptionsError as error:
             raise OptionsError(f"failed to instantiate nsqlookupd - {error}") from None
         warn_if_open(log, self.options.unprotected(), OPEN_ADVICE)
-        self.desk = Desk(self.registry, self._identity(), secret)
+        self.desk = Desk(self.registry, self._identity(), self._credentials.secret)
         self._reserve = DescriptorReserve(asyncio.get_running_loop())
         self.registry.on_gone = self._forget_soon
         self._wait_round()
@@ -92,9 +94,6 @@ class Server:
         api = self._make_http_api(self, browsers)
         answer = partial(HttpProtocol, api, connections=clients, turns=self.desk.turns)
         self._serve_on("HTTP", answer, clients.__len__, refuse_http)
-
-    def _read_secret(self) -> str:
-        return read_secret(REGISTRATION_FLAG, self.options.registration_secret_file)
 
     def _wait_round(self) -> None:
         lifetime_s = self.options.inactive_producer_timeout_ns / 1e9
@@ -135,6 +134,10 @@ class Server:
         self, name: str, make: Factory, open_count: Callable[[], int], refusal: Factory
     ) -> None:
         assert self._reserve is not None
+        if self._credentials.tls is not None:
+            connections: set[Any] = set()  # includes those whose handshake is not finished
+            make, open_count = partial(self._under_tls, make, connections), connections.__len__
+            refusal = partial(self._under_tls, refusal, None)
         count_max = self.options.max_connections
         ceiling = Ceiling(count_max, refusal) if count_max else None
         listener = Listener(name, self._sockets[name], make, self._reserve, open_count, ceiling)
@@ -142,15 +145,22 @@ class Server:
         listener.start()
         log.info("%s: listening on %s", name, addresses.format_bound(self._bound(name)))
 
+    def _under_tls(self, make_inner: Factory, connections: set[Any] | None) -> TlsProtocol:
+        # The current context: a reload counts for every connection after it.
+        assert self._credentials.tls is not None
+        return TlsProtocol(make_inner, self._credentials.tls, connections)
+
     def reload(self) -> None:
-        """Read the secret again, for new connections; a bad one changes nothing. NSQ's dies of the signal."""
+        """Read certificates and secret again, for new connections; bad ones change nothing. NSQ's dies of it."""
         try:
-            self.desk.secret = self._read_secret()
+            self._credentials = read_credentials(self.options)
         except OptionsError as error:
-            log.error("SIGHUP: the secret stays as it was: %s", error)  # noqa: TRY400
+            log.error("SIGHUP: certificates and secret stay as they were: %s", error)  # noqa: TRY400
             return
-        has_files = self.options.registration_secret_file
-        log.info("SIGHUP: %s", "secret reloaded" if has_files else "nothing to reload")
+        self.desk.secret = self._credentials.secret
+        has_files = self.options.tls_cert or self.options.registration_secret_file
+        what = "certificates and secret reloaded" if has_files else "nothing to reload"
+        log.info("SIGHUP: %s", what)
 
     def status(self) -> str:
         """Where it listens."""

@@ -115,6 +115,10 @@ class Session:
             answers.append(self._fail(error))
         return b"".join(answers)
 
+    def hold(self, data: bytes) -> None:
+        """Take more input while it is held."""
+        self._input += data
+
     def receive_end(self) -> bytes:
         """The peer has sent everything: the answer to an unfinished command."""
         cut = _CUT.get(self.state)

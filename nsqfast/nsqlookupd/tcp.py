@@ -70,6 +70,13 @@ class Connection(asyncio.BufferedProtocol):
         if not self._session.is_over:  # input after an error is read and ignored
             self._run(bytes(self._room[:nbytes]))
 
+    def data_received(self, data: bytes) -> None:
+        """What came under TLS, of which one read of the socket brings many pieces."""
+        if self._session.is_held:
+            self._session.hold(data)
+        elif not self._session.is_over:
+            self._run(data)
+
     def eof_received(self) -> bool:
         """All answers are on their way; the transport closes when they are sent."""
         self._write(self._session.receive_end())
