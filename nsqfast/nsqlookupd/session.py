@@ -51,6 +51,10 @@ class State(Enum):
 
 # By code, for nsqfast.refusals.
 _REASONS = {"E_BAD_BODY": "bad_identity", "E_UNAUTHORIZED": "wrong_registration_secret"}
+# Those of nsqlookupd alone, which are shown while they are 0, too.
+REFUSED.update(
+    dict.fromkeys((*_REASONS.values(), "too_many_names", "too_many_topics", "too_many_channels"), 0)
+)
 
 # The error text when the stream ends in the middle of it.
 _CUT = {

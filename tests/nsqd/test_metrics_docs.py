@@ -18,7 +18,9 @@ DASHBOARD = ROOT / "examples" / "grafana" / "nsqd.json"
 ALERTS = ROOT / "examples" / "prometheus" / "alerts.yml"
 CONFIG = ROOT / "examples" / "prometheus" / "prometheus.yml"
 
-ROW = re.compile(r"^\| `((?:nsqd|process|python)_\w+)` \| (\w+) \|([^|]*)\| (.+) \|$", re.MULTILINE)
+ROW = re.compile(
+    r"^\| `((?:nsqd?|process|python)_\w+)` \| (\w+) \|([^|]*)\| (.+) \|$", re.MULTILINE
+)
 FLAG = re.compile(r"^\| `--([\w-]+)` \| (\w+) \|", re.MULTILINE)
 # Labels that Prometheus adds to what it scrapes, and those of a histogram's buckets.
 OUTER_LABELS = {"job", "instance", "le"}
