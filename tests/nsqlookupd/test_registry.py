@@ -7,8 +7,8 @@ import pytest
 from nsqfast._ext.dev.probes import fix_parts
 
 from models.registrations import Registrations
-from nsqfast.nsqlookupd.peer import Peer, plain_address
 from nsqfast.nsqlookupd import registry as registries
+from nsqfast.nsqlookupd.peer import Peer, plain_address
 from nsqfast.nsqlookupd.registry import FORGET_UNITS, ROUNDS, Registry
 
 INACTIVE_NS, TOMBSTONED_NS = 1000, 300
