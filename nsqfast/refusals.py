@@ -3,7 +3,7 @@
 from collections import Counter
 
 REASONS = (
-    "cross_site drain grant_withdrawn identity_connections identity_rate no_memory stalled_command unknown_host "
-    "wrong_secrets"
+    "cross_site drain grant_withdrawn identity_connections identity_rate no_memory stalled_command "
+    "too_many_connections unknown_host wrong_secrets"
 ).split()
 REFUSED = Counter(dict.fromkeys(REASONS, 0))

@@ -265,10 +265,19 @@ def test_every_flag_of_nsqd_is_there_and_has_help():
     ours = [
         flag
         for flag in flags
-        if flag.startswith(("metrics-", "max-connections", "max-memory", "max-topics"))
+        if flag.startswith(
+            ("lookupd-tls", "metrics-", "max-connections", "max-memory", "max-topics")
+        )
         or flag
-        in ("allowed-host", "check", "http-drain", "max-auth-failures", "max-channels-per-topic")
-        or flag == "http-admin-address"
+        in (
+            "allowed-host",
+            "check",
+            "http-admin-address",
+            "http-drain",
+            "max-auth-failures",
+            "max-channels-per-topic",
+            "registration-secret-file",
+        )
     ]
     assert len(flags) - len(ours) == 57
     assert all(item.help for item in declared(Options))

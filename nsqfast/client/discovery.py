@@ -14,12 +14,14 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import orjson
 
 from nsqfast.client.config import Config, seconds
-from nsqfast.client.connection import check_address
+from nsqfast.client.connection import check_address, lookupd_context
 from nsqfast.client.lifetime import Logger, log
 from nsqfast.errors import ConnectError, OptionsError, WrongPeerError
 from nsqfast.gotext import join_host_port
 
 if TYPE_CHECKING:
+    import ssl
+
     import aiohttp
 
 NOT_FOUND = 404
@@ -99,6 +101,8 @@ class Discovery:
         self, addresses: Sequence[str], topic: str, config: Config, logger: Logger = log
     ) -> None:
         self._topic = topic
+        self._config = config
+        self._tls: ssl.SSLContext | None = None  # None = what the system trusts
         self._urls: list[str] = []
         for address in addresses:
             self.add(address)
@@ -116,6 +120,8 @@ class Discovery:
     def add(self, address: str) -> None:
         """Ask one more, from the next poll on; OptionsError if this cannot be an address."""
         url = lookup_url(address, self._topic)
+        if url.startswith("https:") and self._tls is None:
+            self._tls = lookupd_context(self._config)
         if url not in self._urls:
             self._urls.append(url)
 
@@ -145,7 +151,7 @@ class Discovery:
         import aiohttp
 
         try:
-            async with session.get(url) as response:
+            async with session.get(url, ssl=self._tls or True) as response:
                 reply = await response.read()
                 if response.status == NOT_FOUND:
                     await self._check_unknown(session, url, reply)
@@ -163,14 +169,15 @@ class Discovery:
         except ConnectError as error:
             return Answer(url, error=type(error)(f"{url}: {error}"))
 
-    @staticmethod
-    async def _check_unknown(session: "aiohttp.ClientSession", url: str, reply: bytes) -> None:
+    async def _check_unknown(
+        self, session: "aiohttp.ClientSession", url: str, reply: bytes
+    ) -> None:
         """Find out whether nsqlookupd does not know the topic, or another service without such a page answered."""
         if UNKNOWN_TOPIC in reply:
             return
         parts = urlsplit(url)
         info_url = urlunsplit((parts.scheme, parts.netloc, "/info", "", ""))
-        async with session.get(info_url) as response:
+        async with session.get(info_url, ssl=self._tls or True) as response:
             info = await response.read()
         if response.status == OK and b'"tcp_port"' in info:
             raise WrongPeerError(

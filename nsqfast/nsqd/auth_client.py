@@ -43,7 +43,9 @@ HEADERS = {
     "User-Agent": f"nsqd/{NSQ_VERSION}",
 }
 REFUSALS = (401, 403, 404)
-USAGES_KEPT = 1024  # for identities of which nobody is connected: a new connection does not begin anew
+USAGES_KEPT = (
+    1024  # for identities of which nobody is connected: a new connection does not begin anew
+)
 TOO_MANY = (
     "too many wrong secrets from this address in the last minute: --max-auth-failures allows more"
 )

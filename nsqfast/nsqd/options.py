@@ -109,6 +109,13 @@ class Options:
     broadcast_address: str = option(STRING, socket.gethostname, "host name or address to announce to nsqlookupd")
     broadcast_tcp_port: int = option(INT, 0, "TCP port to announce to nsqlookupd; 0 = the real one")
     broadcast_http_port: int = option(INT, 0, "HTTP port to announce to nsqlookupd; 0 = the real one")
+    registration_secret_file: str = option(
+        STRING, "", "path to the secret to send to every nsqlookupd (its --registration-secret-file)")
+    lookupd_tls: bool = option(BOOL, False, "use TLS to every nsqlookupd, over TCP and HTTP")
+    lookupd_tls_root_ca_file: str = option(
+        STRING, "", "path to the authorities of nsqlookupd's certificates, in PEM; empty = the system's")
+    lookupd_tls_cert: str = option(STRING, "", "path to the certificate to show nsqlookupd, in PEM")
+    lookupd_tls_key: str = option(STRING, "", "path to that certificate's private key, in PEM")
     http_client_connect_timeout_ns: int = option(
         DURATION, "2s", "longest time to connect to an nsqlookupd or an auth server over HTTP")
     http_client_request_timeout_ns: int = option(

@@ -105,7 +105,7 @@ def test_neither_one_that_waits_for_its_answer_nor_one_between_two_requests(soon
 
 
 def test_further_connections_are_told_so_until_one_has_ended():
-    before = REFUSED["max_connections"]
+    before = REFUSED["too_many_connections"]
     with run_admin("--max-connections=2") as admin:
         with connected(admin.http) as one, connected(admin.http) as other:
             ping(one)
@@ -114,7 +114,7 @@ def test_further_connections_are_told_so_until_one_has_ended():
             assert (answer.status, answer.json()) == (503, {"message": "TOO_MANY_CONNECTIONS"})
             ping(one)
         wait_until(lambda: get(admin.http, "/ping").status == 200)
-    assert REFUSED["max_connections"] > before
+    assert REFUSED["too_many_connections"] > before
 
 
 def test_descriptors_are_left_for_asking_the_nodes():

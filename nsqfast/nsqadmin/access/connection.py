@@ -16,11 +16,10 @@ from aiohttp import web
 from nsqfast.gotext import format_address
 from nsqfast.net.descriptor_reserve import DescriptorReserve
 from nsqfast.net.listener import Ceiling, Factory, Listener
-from nsqfast.net.refusal import Refusal
+from nsqfast.net.refusal import refuse_http
 from nsqfast.net.tls_protocol import TlsProtocol
 from nsqfast.nsqadmin.access.headers import SecurityHeaders
 from nsqfast.nsqadmin.options import Options
-from nsqfast.nsqd.refusals import refuse_http
 from nsqfast.refusals import REFUSED
 
 log = logging.getLogger("nsqadmin")
@@ -141,7 +140,7 @@ def serve(
     )
     count_max = options.max_connections
     if tls_context() is None:
-        ceiling = Ceiling(count_max, _refuse)
+        ceiling = Ceiling(count_max, refuse_http)
         count = connections.__len__
     else:
         opened: set[Any] = set()  # includes those whose handshake is not finished
@@ -152,7 +151,7 @@ def serve(
             return TlsProtocol(make_inner, context, counted)
 
         make = partial(under_tls, make, opened)
-        ceiling = Ceiling(count_max, partial(under_tls, _refuse, None))
+        ceiling = Ceiling(count_max, partial(under_tls, refuse_http, None))
         count = opened.__len__
     reserve = DescriptorReserve(loop)
     listener = Listener("HTTP", bound, make, reserve, count, ceiling if count_max else None)
@@ -162,8 +161,3 @@ def serve(
     finally:
         listener.close()
         reserve.close()
-
-
-def _refuse() -> Refusal:
-    REFUSED["max_connections"] += 1
-    return refuse_http()

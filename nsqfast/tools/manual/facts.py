@@ -53,7 +53,7 @@ alive.
     signals={
         "SIGTERM, SIGINT": "Stop: what is in memory, in flight or deferred goes to disk first. A further one changes "
         "nothing.",
-        "SIGHUP": "Read the certificates again, for new connections.",
+        "SIGHUP": "Read the certificates and the secret for nsqlookupd again, for new connections.",
         "SIGUSR1": "Ignored.",
     },
     statuses=_DAEMON_STATUSES,
@@ -79,7 +79,7 @@ alive.
     },
     signals={
         "SIGTERM, SIGINT": _STOP,
-        "SIGHUP": "There is nothing to reload.",
+        "SIGHUP": "Read the certificates and the secret again, for new connections.",
         "SIGUSR1": "Ignored.",
     },
     statuses=_DAEMON_STATUSES,

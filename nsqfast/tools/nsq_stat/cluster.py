@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, Self
 
+from nsqfast.client.config import Config
+from nsqfast.client.connection import lookupd_context
 from nsqfast.errors import ConnectError
 from nsqfast.gotext import join_host_port
 from nsqfast.net.addresses import PORT_MAX
@@ -47,6 +49,7 @@ class Cluster:
         self._client = HttpClient(
             options.http_client_connect_timeout_ns / NS_PER_S,
             options.http_client_request_timeout_ns / NS_PER_S,
+            lookupd_context(_tls_settings(options)),
         )
         self._stats: Polls[NodeStats] = Polls(self._ask_nsqd)
         self._lists: Polls[set[str]] = Polls(self._ask_lookupd)
@@ -88,6 +91,14 @@ class Cluster:
             if error.status == 404 and b"TOPIC_NOT_FOUND" in error.body:
                 return set()
             raise
+
+
+def _tls_settings(options: Options) -> Config:
+    return Config(
+        tls_root_ca_file=options.http_client_tls_root_ca_file,
+        tls_cert=options.http_client_tls_cert,
+        tls_key=options.http_client_tls_key,
+    )
 
 
 def _urls(addresses: list[str], name: str) -> list[str]:

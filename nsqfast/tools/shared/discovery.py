@@ -14,6 +14,8 @@ from nsqfast.names import is_valid_name
 from nsqfast.options import PlainError
 
 if TYPE_CHECKING:
+    import ssl
+
     import aiohttp
 
 OK = 200
@@ -46,7 +48,13 @@ class AnswerError(ConnectError):
 class HttpClient:
     """Queries the daemons of a cluster; every failure is a ConnectError that begins with the URL."""
 
-    def __init__(self, connect_timeout_s: float, request_timeout_s: float) -> None:
+    def __init__(
+        self,
+        connect_timeout_s: float,
+        request_timeout_s: float,
+        tls: "ssl.SSLContext | None" = None,
+    ) -> None:
+        self._tls = tls  # of https:// URLs; None = what the system trusts
         self._connect_timeout_s = connect_timeout_s or None
         self._request_timeout_s = request_timeout_s or None
         self._session: aiohttp.ClientSession | None = None
@@ -83,7 +91,7 @@ class HttpClient:
             )
             self._session = aiohttp.ClientSession(headers=headers, timeout=timeout)
         try:
-            async with self._session.get(url) as response:
+            async with self._session.get(url, ssl=self._tls or True) as response:
                 body = await _read(url, response.content)
                 is_bare = response.headers.get("X-NSQ-Content-Type") == "nsq; version=1.0"
                 status = response.status
