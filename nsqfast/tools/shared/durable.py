@@ -3,7 +3,6 @@
 import os
 from pathlib import Path
 
-
 PRIVATE_FILE_MODE, PRIVATE_FOLDER_MODE = 0o600, 0o700
 
 
