@@ -21,7 +21,9 @@ def stream(request, certificates):
 
 def context_of(certificates, policy, version_min=0x303):
     path = certificates.path
-    return ServerTls(path("server.crt"), path("server.key"), policy, path("ca.crt"), version_min).context()
+    return ServerTls(
+        path("server.crt"), path("server.key"), policy, path("ca.crt"), version_min
+    ).context()
 
 
 class Client:
