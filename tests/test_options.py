@@ -574,6 +574,22 @@ def test_refused_at_start(flag, text):
     assert str(error.value) == text
 
 
+@pytest.mark.parametrize(
+    ("flags", "most"),
+    [
+        ([], (1 << 30) - 30),
+        (["--max-memory=100000000"], 100_000_000),
+        (["--max-memory=2000000000"], (1 << 30) - 30),
+    ],
+    ids=["frame", "memory", "frame-in-memory"],
+)
+def test_the_largest_message_that_may_be_allowed(flags, most):
+    validate(parse([*flags, f"--max-msg-size={most}"]))
+    with pytest.raises(OptionsError) as error:
+        validate(parse([*flags, f"--max-msg-size={most + 1}"]))
+    assert str(error.value) == f"--max-msg-size must be at most {most}, not {most + 1}"
+
+
 def test_statsd_prefix():
     assert expand_statsd_prefix("nsq.%s", "host.example.com", 4151) == "nsq.host_example_com_4151."
     assert expand_statsd_prefix("", "h", 1) == ""

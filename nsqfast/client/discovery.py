@@ -6,7 +6,7 @@ or dead one delays nothing, and the first poll finds a node that only one of the
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 NOT_FOUND = 404
 OK = 200
 UNKNOWN_TOPIC = b"TOPIC_NOT_FOUND"
+ANSWER_SIZE_MAX = 16 << 20  # bytes: some 80,000 nsqd, or 200,000 topics
 PROBE_TIMEOUT_S = 2.0
 PROBE_SIZE = 64
 
@@ -94,6 +95,32 @@ def poll_pause_s(config: Config, chance: Callable[[], float] = random.random) ->
     return seconds(config.lookupd_poll_interval) * (1 - config.lookupd_poll_jitter * chance())
 
 
+def open_session(
+    timeout: "aiohttp.ClientTimeout", headers: Mapping[str, str] | None = None
+) -> "aiohttp.ClientSession":
+    """A session for questions to NSQ's daemons; read their answers with `read_answer`."""
+    import aiohttp
+
+    # Nothing is unpacked, so that a small answer cannot become a large one.
+    plain = {"Accept": "application/vnd.nsq; version=1.0", "Accept-Encoding": "identity"}
+    return aiohttp.ClientSession(
+        headers=plain | dict(headers or {}), timeout=timeout, auto_decompress=False
+    )
+
+
+async def read_answer(response: "aiohttp.ClientResponse", size_max: int = ANSWER_SIZE_MAX) -> bytes:
+    """The body; ConnectError if it has more bytes than that, or is packed."""
+    encoding = response.headers.get("Content-Encoding", "identity")
+    if encoding != "identity":
+        raise ConnectError(f"the answer is packed ({encoding!r}), which nobody asked for")
+    answer = bytearray()
+    async for piece in response.content.iter_any():
+        answer += piece
+        if len(answer) > size_max:
+            raise ConnectError(f"the answer has more than {size_max} bytes")
+    return bytes(answer)
+
+
 class Discovery:
     """The nsqlookupd of one consumer."""
 
@@ -107,7 +134,7 @@ class Discovery:
         for address in addresses:
             self.add(address)
         self._log = logger
-        self._headers = {"Accept": "application/vnd.nsq; version=1.0"}
+        self._headers: dict[str, str] = {}
         # Named the wrong way round in go-nsq: true sends the header.
         if config.auth_secret and config.skip_lookupd_authorization:
             self._headers["Authorization"] = f"Bearer {config.auth_secret}"
@@ -138,7 +165,7 @@ class Discovery:
 
         if self._session is None:
             timeout = aiohttp.ClientTimeout(total=self._timeout_s or None)
-            self._session = aiohttp.ClientSession(headers=self._headers, timeout=timeout)
+            self._session = open_session(timeout, self._headers)
         tasks = [asyncio.ensure_future(self._ask(self._session, url)) for url in self._urls]
         try:
             for done in asyncio.as_completed(tasks):
@@ -152,7 +179,7 @@ class Discovery:
 
         try:
             async with session.get(url, ssl=self._tls or True) as response:
-                reply = await response.read()
+                reply = await read_answer(response)
                 if response.status == NOT_FOUND:
                     await self._check_unknown(session, url, reply)
                     return Answer(url, is_known=False)
@@ -178,7 +205,7 @@ class Discovery:
         parts = urlsplit(url)
         info_url = urlunsplit((parts.scheme, parts.netloc, "/info", "", ""))
         async with session.get(info_url, ssl=self._tls or True) as response:
-            info = await response.read()
+            info = await read_answer(response)
         if response.status == OK and b'"tcp_port"' in info:
             raise WrongPeerError(
                 "this is the HTTP port of an nsqd, not an nsqlookupd; give nsqd's TCP port (4150 as a rule) "

@@ -37,6 +37,8 @@ VERSION_LINE = nsq_line(PROGRAM)
 LOG_PREFIX = "[nsqd] "
 # Memory comes in blocks of 1 MiB per message size; with less, few sizes would stay in memory.
 MEMORY_MIN = 64 << 20
+# A frame has at most 2^31 bytes for Go's clients and 1 GiB for ours; a message has 30 bytes around its body in it.
+MESSAGE_SIZE_MAX = (1 << 30) - 30
 # A hundred years. Times are 64 bits of nanoseconds, and twice the longest heartbeat before now has to fit, too.
 DURATION_NS_MAX = 876_600 * 3600 * 1_000_000_000
 
@@ -281,6 +283,10 @@ def _refuse_harmful(options: Options) -> None:
     for flag, (count, least) in counts.items():
         if count < least:
             raise OptionsError(f"--{flag} must be at least {least}, not {count}")
+    # A message that is larger than all memory would never be taken.
+    most = min(MESSAGE_SIZE_MAX, options.max_memory or MESSAGE_SIZE_MAX)
+    if options.max_msg_size > most:
+        raise OptionsError(f"--max-msg-size must be at most {most}, not {options.max_msg_size}")
     durations_ns = {
         "sync-timeout": options.sync_timeout_ns,
         "output-buffer-timeout": options.output_buffer_timeout_ns,

@@ -191,7 +191,7 @@ _SPOOL = Facts(
 Messages are in Arrow segments on disk before they are finished. It runs as a child of Spark's source, or as
 a service of its own, so that Spark may be away.
 
-The environment variable NSQFAST_CONSUMER_OPT adds lines of --consumer-opt, for secrets.
+The environment variable NSQFAST_CONSUMER_OPT adds lines of --consumer-opt.
 """,
     {
         "A receiver as a service": "nsqfast-nsq-spool --spool=/var/spool/nsqfast/orders --topic=orders \\\n"

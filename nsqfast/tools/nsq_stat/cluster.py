@@ -15,6 +15,7 @@ from nsqfast.tools.shared.discovery import AnswerError, HttpClient, base_url
 from nsqfast.tools.shared.program import ToolError
 
 NS_PER_S = 1_000_000_000
+STATS_SIZE_MAX = 64 << 20  # bytes of one nsqd's /stats: some 100,000 channels
 
 
 class AllFailedError(ToolError):
@@ -79,7 +80,7 @@ class Cluster:
         return Sample(stats.found, {**lists.errors, **missing})
 
     async def _ask_nsqd(self, url: str) -> NodeStats:
-        answer = await self._client.get(url, "/stats", self._query)
+        answer = await self._client.get(url, "/stats", self._query, STATS_SIZE_MAX)
         return parse_stats(url, answer, self._topic, self._channel)
 
     async def _ask_lookupd(self, url: str) -> set[str]:
