@@ -1,10 +1,12 @@
 """Rings for charts: what they know of each entity, compared with a list that keeps everything."""
 
 import asyncio
+import io
 import logging
 import math
 import random
 import time
+import zipfile
 
 import numpy as np
 import pytest
@@ -302,6 +304,20 @@ def test_the_file_brings_everything_back(tmp_path):
     assert len(small.series(("channel", "t", "c"), 3600).times) > 10
 
 
+def with_shape(path, shape):
+    """The same, but an array's header, which numpy takes for a literal of Python, says this."""
+    changed = io.BytesIO()
+    with zipfile.ZipFile(path) as archive, zipfile.ZipFile(changed, "w") as other:
+        for name in archive.namelist():
+            data = archive.read(name)
+            place, end = data.find(b"(") if name.endswith(".npy") else -1, data.find(b"}")
+            if place >= 0:
+                text = f"{shape}, }}".encode("latin-1")
+                data = data[:place] + text.ljust(end + 1 - place) + data[end + 1 :]
+            other.writestr(name, data)
+    return changed.getvalue()
+
+
 def test_a_damaged_or_foreign_file_is_one_warning(tmp_path, caplog):
     path = tmp_path / "history"
     first = History(Options(history_file=str(path)))
@@ -312,6 +328,7 @@ def test_a_damaged_or_foreign_file_is_one_warning(tmp_path, caplog):
     print("seed", seed)
     rolls = random.Random(seed)
     damaged = [b"", b"hello", whole[: len(whole) // 2], b"PK\x05\x06" + bytes(18)]
+    damaged += [with_shape(path, shape) for shape in ("\xd7", "(", "{[]: 0}", "1 + 'a'")]
     for _ in range(20):
         place = rolls.randrange(len(whole))
         damaged.append(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])

@@ -4,6 +4,7 @@ A zip file (as of numpy.savez), so its parts have checksums: `about.json`, and a
 rows oldest first. It is written beside the old one and replaces it atomically.
 """
 
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterable, Sequence
@@ -28,8 +29,12 @@ POINTS_MAX = 1 << 20
 BLOCKS_MAX = 1 << 12
 
 
-# Possible errors for a damaged file: zipfile and numpy report damage in many ways.
+# Possible errors for a damaged file: zipfile and numpy report damage in many ways, and numpy takes an array's header
+# for a literal of Python before its checksum is known.
 TROUBLE = (
+    SyntaxError,
+    TypeError,
+    tokenize.TokenError,
     OSError,
     ValueError,
     KeyError,
