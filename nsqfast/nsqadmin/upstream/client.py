@@ -15,6 +15,7 @@ from yarl import URL
 from nsqfast import gotext, names
 from nsqfast.errors import OptionsError
 from nsqfast.gotext import os_error
+from nsqfast.net import secret_file
 from nsqfast.net.addresses import PORT_MAX
 from nsqfast.nsqadmin.checks import TLS, proves_nodes
 from nsqfast.nsqadmin.options import Options
@@ -38,7 +39,7 @@ SHOWN_SIZE_MAX = 1024  # of an error's body
 # A node says what its address is: no other character may become a part of a URL.
 ADDRESS = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?\]):([0-9]{1,5})")
 ADDRESS_SIZE_MAX = 300  # a name has at most 253 characters
-SECRET = re.compile(rb"[\x21-\x7e]{1,4096}")
+SECRET = re.compile(r"[\x21-\x7e]*")
 PLAIN_PATH = re.compile(r"/[\x21-\x7e]*")
 
 
@@ -285,16 +286,11 @@ def _https_port(answer: Answer) -> int:
 
 def read_secret(options: Options) -> str:
     """That of --auth-secret-file; OptionsError."""
-    path = options.auth_secret_file
-    if not path:
-        return ""
-    try:
-        secret = Path(path).read_bytes().strip()
-    except OSError as error:
-        raise OptionsError(f"failed to read --auth-secret-file {path}: {os_error(error)}") from None
+    secret = secret_file.read_secret("--auth-secret-file", options.auth_secret_file)
     if not SECRET.fullmatch(secret):
+        path = options.auth_secret_file
         raise OptionsError(f"--auth-secret-file {path} has to have one word of ASCII, the secret")
-    return secret.decode()
+    return secret
 
 
 def tls_context(options: Options) -> ssl.SSLContext:

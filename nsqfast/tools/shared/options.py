@@ -12,14 +12,13 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 from nsqfast.client.config import Config
 from nsqfast.command_line import flags_or_help, refuse_words
 from nsqfast.errors import OptionsError
-from nsqfast.gotext import os_error
 from nsqfast.names import is_valid_name
+from nsqfast.net.secret_file import read_secret
 from nsqfast.options import (
     BOOL,
     INT,
@@ -163,30 +162,13 @@ def _with_client_settings(
         return given
     own = "consumer_opt" if "consumer_opt" in plain else "producer_opt"
     path = given.get("auth_secret_file", "")
-    secret = _read_secret("--auth-secret-file", path) or os.environ.get(AUTH_SECRET_VARIABLE, "")
+    secret = read_secret("--auth-secret-file", path) or os.environ.get(AUTH_SECRET_VARIABLE, "")
     found = {**given, own: [*_setting(secret), *inherited, *given.get(own, [])]}
     if path := given.get("destination_auth_secret_file", ""):
-        secret = _read_secret("--destination-auth-secret-file", path)
+        secret = read_secret("--destination-auth-secret-file", path)
         found["producer_opt"] = [*_setting(secret), *given.get("producer_opt", [])]
     return found
 
 
 def _setting(secret: str) -> list[str]:
     return [f"auth_secret,{secret}"] if secret else []
-
-
-def _read_secret(flag: str, path: str) -> str:
-    """Without the line end behind it; '' for no path, PlainError if there is none in the file."""
-    if not path:
-        return ""
-    try:
-        secret = Path(path).read_text(encoding="utf-8").rstrip("\r\n")
-    except OSError as error:
-        raise PlainError(f"{flag}: {path}: {os_error(error)}") from None
-    except ValueError:
-        raise PlainError(
-            f"{flag}: {path} is not text; it has the secret and nothing else"
-        ) from None
-    if not secret:
-        raise PlainError(f"{flag}: {path} is empty; it has the secret and nothing else")
-    return secret
