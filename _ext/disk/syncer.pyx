@@ -156,7 +156,7 @@ cdef class Syncer:
         return True
 
     cdef bint dispose(self, str path) except -1:
-        """Remove the file; return whether nothing of that name is left. The thread frees its blocks."""
+        """Remove the file; return whether nothing of that name is left. A thread frees its blocks."""
         cdef int fd = -1
         try:
             # With O_PATH even a pipe does not block.
@@ -176,7 +176,7 @@ cdef class Syncer:
         return True
 
     cdef int rename(self, str draft, str path) except -1:
-        """Rename atomically; the thread frees the blocks of the replaced file."""
+        """Rename atomically; a thread frees the blocks of the replaced file."""
         cdef int fd = -1
         with suppress(OSError):
             fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -187,7 +187,7 @@ cdef class Syncer:
         return 0
 
     cdef bint may_close(self) noexcept:
-        """Whether the thread accepts another descriptor; if not, work that leaves some should wait."""
+        """Whether the thread for it accepts another descriptor; if not, work that leaves some should wait."""
         return self.worker is NULL or worker_has_room(self.worker)
 
     cdef int close_later(self, int fd) except -1:
@@ -324,7 +324,7 @@ cdef class Syncer:
         return self.worker.event_fd
 
     def close(self):
-        """Flush what is pending and end the thread; a later request starts a new one."""
+        """Flush what is pending and end the threads; a later request starts new ones."""
         if self.worker is not NULL:
             self.wait(self.last_ticket())
         self.waiting = deque()

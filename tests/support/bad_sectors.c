@@ -36,7 +36,7 @@ static int is_slow(int fd) {
     char path[4096], end[4096];
     int error, found = 0;
     FILE *file = open_list(fd, path, sizeof(path));
-    while (file && fscanf(file, "%4095s %*d %*d %d", end, &error) == 2)
+    while (file && fscanf(file, "%4095s %*lld %*lld %d", end, &error) == 2)
         found |= error == 0 && ends_with(path, end);
     if (file)
         fclose(file);
