@@ -442,10 +442,7 @@ cdef class Registry:
         lost = shutdown.run()
         for topic in list(self.storage.deleting.values()):
             (<Topic> topic).finish_deletion()
-        self.storage.disposal.finish()
-        self.syncer.close()
-        self.timers.disarm(self.storage.tick)
-        self.timers.disarm(self.storage.sync_end)
+        self.storage.close()
         forget_folder()
         if lost is None and self.syncer.failed_ticket > failed_before:
             lost = OSError(self.syncer.error_errno, f"not everything could be closed - {self.syncer.health.text}")

@@ -194,7 +194,7 @@ cdef class Backlog:
 
     cdef bint put(self, Message *message, bint is_wanted) except -1:
         """Keep one more reference; False if an ephemeral queue is full and nobody waits. OSError: not kept."""
-        if has_room(self):
+        if has_room(self) or (is_wanted and self.disk is None):
             self.remember(message)
         elif self.disk is not None:
             if self.storage.settings.is_durable:
@@ -203,8 +203,6 @@ cdef class Backlog:
             else:
                 self.disk.writer.append(message, message.attempts, False)
             self.mark_dirty()
-        elif is_wanted:
-            self.remember(message)
         else:
             return False
         return True

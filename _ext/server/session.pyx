@@ -37,7 +37,6 @@ from nsqfast.identify import identify as read_identity
 from nsqfast.names import is_valid_name, quote
 from nsqfast.streams import upgrades
 
-
 assert <int> LINE_SIZE_MAX < <int> INPUT_SIZE, "a line fits into an input buffer of the least size"
 
 cdef int64_t MS = 1000000
@@ -90,10 +89,9 @@ cdef class Session(Consumer):
                 size = self.input.end - self.input.start
                 units = 1 + (consumed >> UNIT_BITS) + command.more_units
                 command.more_units = 0
-                if host.command_blocked:
-                    break
-                if is_spent(&budget, units) and size > 0:
+                if not host.command_blocked and is_spent(&budget, units) and size > 0:
                     host.block_for_turn()
+                if host.command_blocked:
                     break
         finally:
             if has_run:
@@ -230,8 +228,7 @@ cdef class Session(Consumer):
         channel.join(self)
         self.channel = channel
         self.state = STATE_SUBSCRIBED
-        if self.auth.is_required:
-            self.auth.watch(topic_name, name)
+        self.auth.watch(topic_name, name)
         self.respond(b"OK")
         return line.size
 
@@ -269,8 +266,7 @@ cdef class Session(Consumer):
         if not parse_decimal(line.parameter[1], line.parameter_size[1], &delay_ms):
             raise invalid(f"REQ could not parse timeout {text(line.parameter[1], line.parameter_size[1])}")
         if not self.registry.may_store():
-            self.host.block_for_turn()
-            return 0
+            return self.host.block_for_turn()
         if id_from_hex(line.parameter[0], &id):
             outcome = self.channel.requeue(self, id, self.clamp(delay_ms))
         if outcome != DONE:
@@ -310,10 +306,9 @@ cdef class Session(Consumer):
 
     cdef Py_ssize_t refuse_message_command(self, Line *line, str command, Outcome outcome) except -1:
         """Send the only errors that do not end the connection."""
-        cdef bytes error
         reason = {NOT_IN_FLIGHT: b"ID not in flight", EXITING: b"exiting"}.get(outcome, b"client does not own message")
         name = command.encode()
-        error = b"E_%s_FAILED %s %s failed %s" % (name, name, line.parameter[0][:MESSAGE_ID_SIZE], reason)
+        cdef bytes error = b"E_%s_FAILED %s %s failed %s" % (name, name, line.parameter[0][:MESSAGE_ID_SIZE], reason)
         self.host.say(logging.ERROR, f"[{self.host.remote_address}] - {error.decode('utf-8', 'backslashreplace')}")
         write_frame(self.output, FRAME_ERROR, error, len(error))
         self.host.mark_written()
@@ -346,10 +341,9 @@ cdef class Session(Consumer):
         body = self.whole_body(data, size, line, "IDENTIFY")
         if body is None:
             return 0
-        options = self.registry.settings.options
         if account.level >= MEMORY_FULL and len(body) > IDENTITY_SIZE_FULL:
             raise ProtocolError("E_INVALID", "no memory left for a command of this size")
-        identity = read_identity(body, options)
+        identity = read_identity(body, self.registry.settings.options)
         shown = body[:IDENTITY_SHOWN_MAX].decode("utf-8", "backslashreplace")
         self.host.say(logging.INFO, f"[{self.host.remote_address}] IDENTIFY: {shown}")
         self.client_id = identity.client_id
@@ -365,16 +359,15 @@ cdef class Session(Consumer):
         identity.tls &= not self.host.tls
         if self.deflate or self.snappy:
             identity.deflate = identity.snappy = False
-        self.respond(identity.answer(options))
+        self.respond(identity.answer(self.registry.settings.options))
         self.deflate = self.deflate or identity.deflate
         self.snappy = self.snappy or identity.snappy
         layers = upgrades(identity, self.registry.tls_context)
         self.host.charge_bytes(len(body) - self.identity_size + sum([each.size for each in layers]))
         self.identity_size = len(body)
-        if not layers:
-            return line.size + 4 + len(body)
-        self.host.upgrade_to(layers)
-        return size
+        if layers:
+            self.host.upgrade_to(layers)
+        return size if layers else line.size + 4 + len(body)
 
     cdef int locate(self) except -1:
         """Set the distance to the client; the first IDENTIFY does so for good (spec nsqd-tcp §14)."""

@@ -6,14 +6,16 @@ Regular expressions are RE2's: they take linear time, whatever an auth server se
 
 import json
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import re2
 
-from nsqfast._ext.core.usage import Usage
 from nsqfast.errors import NsqfastError
 from nsqfast.gotext import INT64_MAX
 from nsqfast.net.http_reply import encode_json
+
+if TYPE_CHECKING:
+    from nsqfast._ext.core.usage import Usage
 
 PUBLISH, SUBSCRIBE = "publish", "subscribe"
 EVERYTHING = ".*"

@@ -202,7 +202,12 @@ class Lookup:
         aiohttp = await asyncio.to_thread(importlib.import_module, "aiohttp")
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                headers={"Accept": "application/vnd.nsq; version=1.0"},
+                headers={
+                    "Accept": "application/vnd.nsq; version=1.0",
+                    "Accept-Encoding": "identity",
+                },
+                auto_decompress=False,  # no answer can expand
+                cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(
                     total=self._options.http_client_request_timeout_ns / NS,
                     sock_connect=self._options.http_client_connect_timeout_ns / NS,
