@@ -31,7 +31,8 @@ async def persist_nothing(_topic=None):
 class Wire:
     """A transport that keeps what is written; as full as it is told."""
 
-    def __init__(self):
+    def __init__(self, host="127.0.0.1"):
+        self.host = host
         self.protocol = None
         self.written = b""
         self.ended = []
@@ -40,7 +41,7 @@ class Wire:
 
     def get_extra_info(self, name):
         assert name == "peername"
-        return ("127.0.0.1", 4242)
+        return (self.host, 4242)
 
     def write(self, data):
         self.written += data
@@ -113,8 +114,8 @@ class HttpBroker:
         self.asked.append(request.target)
         return self.api(request)
 
-    def connect(self):
-        protocol, wire = HttpProtocol(self), Wire()
+    def connect(self, *host):
+        protocol, wire = HttpProtocol(self), Wire(*host)
         wire.protocol = protocol
         protocol.connection_made(wire)
         return protocol, wire
