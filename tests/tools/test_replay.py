@@ -387,10 +387,9 @@ def archived(broker, topic, bodies, folder, tool, *flags, number=signal.SIGTERM)
 
     def is_done():
         channel = topic_stats(broker.http, topic)["channels"].get("nsq_to_file")
-        return channel and (
-            channel["message_count"] >= len(bodies)
-            and not (channel["depth"] or channel["in_flight_count"])
-        )
+        clients = channel["clients"] if channel else []
+        # What Go's nsqd says of one channel is not of one moment: all may seem to be gone before the first was sent.
+        return sum(client["finish_count"] for client in clients) >= len(bodies)
 
     with Tool(tool_command("nsq_to_file", tool, *words, *flags)) as running:
         eventually(is_done, 20)
