@@ -13,7 +13,7 @@ IN_VENV := PATH="$(BIN):$$PATH"
 
 .PHONY: help up ext test spark-matrix screenshots soak unsteady mutants trust bench bench-growth bench-smoke bench-clients bench-tools \
     bench-spark debug-test asan-test fuzz fuzz-smoke fuzz-states cov html lint go-nsq go-client completions man samples docs configuration \
-    wheel wheels wheel-test wheel-extras chroot-test test-pythons check-workflows clean
+    locks lowest wheel wheels wheel-test wheel-extras chroot-test test-pythons check-workflows clean
 
 # What stands behind ## beside a target, and in lines of its own for a target with ARGS.
 help: ## say what there is to make
@@ -275,6 +275,32 @@ chroot-test: $(READY) ## the tutorial, word by word, on a bare Debian with the w
 
 test-pythons: $(READY) ## tests on every Python from 3.11 that is here
 	@PYTHONS="$(PYTHONS)" PYTHONPATH=.ci $(BIN)/python -m wheels.pythons $(ARGS)
+
+# What images and releases install: exact versions and hashes, for each platform. Python of the image, or the lowest.
+COMPILE_LOCK = $(BIN)/uv pip compile -q --upgrade --universal --generate-hashes --no-annotate --custom-compile-command "make locks"
+locks: $(READY) ## the versions and hashes that images, wheels and audits install, from pyproject.toml
+	@$(WITH_GROUP) locks
+	@$(COMPILE_LOCK) --python-version 3.13 --extra server --extra admin pyproject.toml -o deploy/docker/requirements.txt
+	@$(BUILD_NEEDS) | $(COMPILE_LOCK) --python-version 3.11 - -o deploy/docker/build-requirements.txt
+	@$(COMPILE_LOCK) --python-version 3.13 --group release -o .github/requirements/release.txt
+	@$(COMPILE_LOCK) --python-version 3.13 --group audit -o .github/requirements/audit.txt
+
+# nsqadmin asks for a later aiohttp than the rest, so each has an environment of its own.
+LOWEST_OF_admin = --extra server --extra admin
+LOWEST_OF_rest = --extra server --extra arrow --extra opentelemetry
+LOWEST_TESTS_admin = tests/nsqadmin
+LOWEST_TESTS_rest = tests/client tests/nsqd tests/nsqlookupd tests/net tests/streams tests/archives tests/tools
+lowest: ext ## tests with the lowest version of each dependency that pyproject.toml allows
+	@$(WITH_GROUP) locks
+	@mkdir -p build
+	@$(foreach part,rest admin,$(BIN)/uv venv -q --clear --python $(BIN)/python build/lowest-$(part) \
+	    && $(BIN)/uv pip compile -q --upgrade --resolution lowest-direct --python $(BIN)/python $(LOWEST_OF_$(part)) pyproject.toml \
+	        -o build/lowest-$(part).txt \
+	    && $(BIN)/uv pip install -q --python build/lowest-$(part)/bin/python -r build/lowest-$(part).txt --group wheel-tests \
+	        setuptools Cython \
+	    && NSQFAST_ROOMS=none $(BIN)/uv pip install -q --python build/lowest-$(part)/bin/python --no-deps --no-build-isolation -e . \
+	    && build/lowest-$(part)/bin/python -m pytest -q -p no:cacheprovider \
+	        -m "not slow and not soak and not trust and not go" $(LOWEST_TESTS_$(part)) $(ARGS) &&) true
 
 # actionlint is a program in Go.
 check-workflows: $(READY) ## .github/workflows, by actionlint and cibuildwheel; needs go

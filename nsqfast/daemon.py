@@ -65,14 +65,14 @@ def run(
     program: str,
     prefix: str,
     parse: Callable[[], S],
-    live: Callable[[S], Coroutine[Any, Any, None]],
+    live: Callable[[S], Coroutine[Any, Any, int | None]],
     check: Callable[[S], int],
     extra: str = "server",
 ) -> int:
     """From the command line to the exit status; `prefix` precedes the line about a failed start.
 
     `check` does what --check asks for, and returns its exit status. `extra` is the one that has to be installed. `live`
-    is run in a loop of its own until the daemon has stopped; see `serve`.
+    is run in a loop of its own until the daemon has stopped, and may return an exit status; see `serve`.
     """
     try:
         options = parse()
@@ -93,12 +93,11 @@ def run(
         import uvloop
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(live(options))
+            return runner.run(live(options)) or 0
     except OptionsError as error:
         return _fatal(program, prefix, error, options.log_format)
     except StopFailedError:
         return 1
-    return 0
 
 
 def _fatal(program: str, prefix: str, error: OptionsError, log_format: int) -> int:

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from nsqfast.logs import escape_controls
+
 OK, WARNING, ERROR = "ok", "warning", "error"
 
 
@@ -24,12 +26,8 @@ def report(findings: Iterable[Finding]) -> int:
     """Print all of them; the exit status is 1 if one is an error."""
     status = 0
     for level, subject, text in findings:
-        line = f"{level:<8} {subject}: {text}"
-        sys.stdout.write(line.translate(_LINE_ENDS) + "\n")
+        sys.stdout.write(escape_controls(f"{level:<8} {subject}: {text}") + "\n")
         if level == ERROR:
             status = 1
     sys.stdout.flush()
     return status
-
-
-_LINE_ENDS = {ord("\n"): "\\n", ord("\r"): "\\r"}

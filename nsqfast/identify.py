@@ -18,6 +18,7 @@ DEFLATE_LEVEL = 6
 HEARTBEAT_MS_MIN = 1000
 MSG_TIMEOUT_MS_MIN = 1000
 SAMPLE_RATE_MAX = 99
+STRING_SIZE_MAX = 256  # kept for as long as the client is there, and shown in /stats
 
 _STRINGS = ("client_id", "hostname", "user_agent", "topology_region", "topology_zone")
 _BOOLEANS = ("feature_negotiation", "tls_v1", "snappy", "deflate")
@@ -137,9 +138,13 @@ def _bad(text: str) -> ProtocolError:
 
 def _decode(body: bytes) -> dict[str, Any]:
     try:
-        return decode_record(body, _STRINGS, _INTEGERS, _BOOLEANS)
+        asked = decode_record(body, _STRINGS, _INTEGERS, _BOOLEANS)
     except ValueError:
         raise _bad("failed to decode JSON body") from None
+    for name in _STRINGS:
+        if len(asked[name].encode("utf-8", "surrogatepass")) > STRING_SIZE_MAX:
+            raise _bad(f"{name} is longer than {STRING_SIZE_MAX} bytes")
+    return asked
 
 
 def _heartbeat(asked_ms: int, limits: Limits) -> int:

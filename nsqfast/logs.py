@@ -56,6 +56,16 @@ _ESCAPES: Final = (
 _JSON_ESCAPES: Final = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)} | _LINE_ENDS
 
 
+def escape_controls(text: str) -> str:
+    """A text as one line that steers no terminal, for whatever a peer may have written."""
+    return text.translate(_ESCAPES)
+
+
+def escape_json_controls(text: str) -> str:
+    """The same for JSON, which stays equal to what it was; its own line ends stay, too."""
+    return text.translate(_JSON_ESCAPES)
+
+
 def _stamp(created_s: float) -> str:
     seconds, micros = divmod(int(created_s * 1_000_000), 1_000_000)
     return f"{time.strftime('%Y/%m/%d %H:%M:%S', time.localtime(seconds))}.{micros:06d}"
@@ -71,7 +81,9 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Format one line, without its newline."""
         level = _NAMES.get(record.levelno, record.levelname)
-        line = f"{self.prefix}{_stamp(record.created)} {level}: {record.getMessage().translate(_ESCAPES)}"
+        line = (
+            f"{self.prefix}{_stamp(record.created)} {level}: {escape_controls(record.getMessage())}"
+        )
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
@@ -93,7 +105,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False).translate(_JSON_ESCAPES)
+        return escape_json_controls(json.dumps(line, ensure_ascii=False))
 
 
 def set_up(program: str, prefix: str, level: int, log_format: int = 0) -> logging.Logger:

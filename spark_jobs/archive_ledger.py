@@ -21,6 +21,7 @@ from nsqfast.errors import OptionsError
 from nsqfast.gotext import os_error
 from nsqfast.spark_jobs.folders import Folder
 from nsqfast.spark_jobs.partitions import delete_batches, has_batches
+from nsqfast.tools.shared.durable import open_private
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -136,9 +137,9 @@ class Ledger:
             yield
             return
         folder = "/" + self._folder.path.removeprefix("file:").lstrip("/")
+        self._folder.make()
         try:
-            os.makedirs(folder, exist_ok=True)  # noqa: PTH103 - as Hadoop has it
-            fd = os.open(f"{folder}/LOCK", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            fd = open_private(f"{folder}/LOCK", os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise OptionsError(f"{folder}: {os_error(error)}") from None
         try:

@@ -60,6 +60,11 @@ class Folder:
             )
         return found
 
+    def make(self) -> None:
+        """Make it, with those that it is in."""
+        with _operators_fault(self.path):
+            self._files.mkdirs(self._path)
+
     def write_json(self, name: str, content: dict[str, Any]) -> None:
         """Write it atomically, if the file system can rename."""
         part = self.child(f".{name}.part")

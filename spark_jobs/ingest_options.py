@@ -7,7 +7,7 @@ from nsqfast.names import is_valid_name
 from nsqfast.options import BOOL, DURATION, INT, STRING, PlainError, option, text_such_as
 from nsqfast.spark_jobs.layout import FORMATS, PARQUET
 from nsqfast.spark_jobs.options import ANY_NUMBER, AddressOptions, JobOptions, TopicOptions
-from nsqfast.tools.shared.options import CLIENT_OPTIONS, CONSUMER_HELP
+from nsqfast.tools.shared.options import AUTH_SECRET_HELP, CLIENT_OPTIONS, CONSUMER_HELP
 
 EMBEDDED, EXTERNAL = "embedded", "external"
 RECEIVERS = (EMBEDDED, EXTERNAL)
@@ -25,6 +25,7 @@ class Options(TopicOptions, AddressOptions, JobOptions):
 
     channel: str = option(STRING, "", "channel to consume", group="Consumer")
     consumer_opt: list[str] = option(CLIENT_OPTIONS, [], CONSUMER_HELP)
+    auth_secret_file: str = option(STRING, "", AUTH_SECRET_HELP)
     receiver: str = option(
         text_such_as(*RECEIVERS), EMBEDDED, "what consumes: embedded, or external for nsqfast-nsq-spool")
 

@@ -23,7 +23,7 @@ from nsqfast.tools.replay.options import (
     parse_time_ns,
     parse_topic_map,
 )
-from nsqfast.tools.shared.options import CLIENT_OPTIONS, PRODUCER_HELP
+from nsqfast.tools.shared.options import AUTH_SECRET_HELP, CLIENT_OPTIONS, PRODUCER_HELP
 
 DEDUPES = (ID, BODY, NONE)
 MSG_SIZE_MAX = 1 << 20
@@ -49,6 +49,7 @@ class Options(TopicOptions, JobOptions):
     topic_map: list[str] = option(
         STRINGS, [], "publish to topic <new> what was in topic <old>, as <old>:<new> (repeatable)")
     producer_opt: list[str] = option(CLIENT_OPTIONS, [], PRODUCER_HELP)
+    auth_secret_file: str = option(STRING, "", AUTH_SECRET_HELP)
     max_msg_size: int = option(INT, MSG_SIZE_MAX, "nsqd's --max-msg-size; larger messages are left out, as bad records")
     max_body_size: int = option(INT, BODY_SIZE_MAX, "nsqd's --max-body-size")
 

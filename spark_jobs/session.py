@@ -125,6 +125,8 @@ def _local_settings() -> dict[str, str]:
     """One machine: accept no connections from others, print nothing between results, start no more tasks than help."""
     partitions = SHUFFLE_PARTITIONS_PER_CORE * (os.cpu_count() or 1)
     return {
+        # Of what is written nobody else may read messages: files of mode 0600 in folders of mode 0700.
+        "spark.hadoop.fs.permissions.umask-mode": "077",
         "spark.driver.bindAddress": LOOPBACK,
         "spark.driver.host": LOOPBACK,
         "spark.ui.enabled": "false",

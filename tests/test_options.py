@@ -265,8 +265,19 @@ def test_every_flag_of_nsqd_is_there_and_has_help():
     ours = [
         flag
         for flag in flags
-        if flag.startswith(("metrics-", "max-connections", "max-memory", "max-topics"))
-        or flag in ("check", "max-channels-per-topic", "http-admin-address")
+        if flag.startswith(
+            ("lookupd-tls", "metrics-", "max-connections", "max-memory", "max-topics")
+        )
+        or flag
+        in (
+            "allowed-host",
+            "check",
+            "http-admin-address",
+            "http-drain",
+            "max-auth-failures",
+            "max-channels-per-topic",
+            "registration-secret-file",
+        )
     ]
     assert len(flags) - len(ours) == 57
     assert all(item.help for item in declared(Options))
@@ -561,6 +572,22 @@ def test_refused_at_start(flag, text):
     with pytest.raises(OptionsError) as error:
         validate(parse([flag]))
     assert str(error.value) == text
+
+
+@pytest.mark.parametrize(
+    ("flags", "most"),
+    [
+        ([], (1 << 30) - 30),
+        (["--max-memory=100000000"], 100_000_000),
+        (["--max-memory=2000000000"], (1 << 30) - 30),
+    ],
+    ids=["frame", "memory", "frame-in-memory"],
+)
+def test_the_largest_message_that_may_be_allowed(flags, most):
+    validate(parse([*flags, f"--max-msg-size={most}"]))
+    with pytest.raises(OptionsError) as error:
+        validate(parse([*flags, f"--max-msg-size={most + 1}"]))
+    assert str(error.value) == f"--max-msg-size must be at most {most}, not {most + 1}"
 
 
 def test_statsd_prefix():

@@ -36,3 +36,4 @@ cdef class TopicStorage(Storage):
     cdef int begin_deletion(self, str name, object topic) except -1
     cdef int end_deletion(self, str name) except -1
     cdef int write_batch(self) except -1
+    cdef int close(self) except -1

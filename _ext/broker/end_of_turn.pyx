@@ -107,3 +107,10 @@ cdef class TopicStorage(Storage):
         if self.unwritten and self.on_mixed is not None:
             self.on_mixed()
         return 0
+
+    cdef int close(self) except -1:
+        """All queues are closed."""
+        self.disposal.finish()
+        self.syncer.close()
+        self.timers.disarm(self.tick)
+        return self.timers.disarm(self.sync_end)

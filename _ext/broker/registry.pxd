@@ -53,6 +53,7 @@ cdef class Registry:
     cdef int want_turn(self, Client client) except -1
     cdef int run_blocked(self) except -1
     cdef bint may_be_costly(self) noexcept
+    cdef bint may_store(self) noexcept
     cdef bint may_end(self) noexcept
     cdef int ask_turn(self) except -1
     cdef int flush_some(self, list written) except -1

@@ -17,7 +17,7 @@ class Registry:
     fault_count: int
     tls_context: SSLContext | None
     on_change: Callable[[str, str, str | None], None] | None
-    authorizer: Callable[[Any, bytes, Callable[[Any], None]], Any] | None
+    authorizer: Callable[[Any, bytes, Callable[[Any, bool], None]], Any] | None
     on_turn: Callable[[], object] | None
     on_deadline: Callable[[int], None] | None
     def __init__(self, options: object) -> None: ...

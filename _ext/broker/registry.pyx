@@ -8,7 +8,7 @@ from nsqfast._ext.broker.channel cimport Channel
 from nsqfast._ext.broker.consumer cimport Waiter
 from nsqfast._ext.core.budget cimport Budget, begin_part, is_spent, was_overspent
 from nsqfast._ext.core.clock cimport monotonic_ns
-from nsqfast._ext.core.limits cimport COSTLY_COUNT_MAX, END_COUNT_MAX
+from nsqfast._ext.core.limits cimport COSTLY_COUNT_MAX, END_COUNT_MAX, STORED_COUNT_MAX
 from nsqfast._ext.disk.segment import forget_folder
 from nsqfast._ext.broker.shutdown cimport Shutdown
 
@@ -150,6 +150,10 @@ cdef class Registry:
         self.costly_count += 1
         return self.costly_count <= COSTLY_COUNT_MAX
 
+    cdef bint may_store(self) noexcept:
+        """The same for a message that comes back and may have to go to disk."""
+        return self.is_running_blocked or self.on_turn is None or self.storage.stored_count < STORED_COUNT_MAX
+
     cdef bint may_end(self) noexcept:
         """Whether one more connection may be closed in this turn; if not, it waits among the blocked ones."""
         if self.on_turn is None:
@@ -164,7 +168,7 @@ cdef class Registry:
         """
         cdef Budget budget
         cdef Client client
-        self.costly_count = self.end_count = 0
+        self.costly_count = self.end_count = self.storage.stored_count = 0
         if not self.blocked:
             return 0
         self.is_late = was_overspent() and not self.is_late
@@ -438,8 +442,7 @@ cdef class Registry:
         lost = shutdown.run()
         for topic in list(self.storage.deleting.values()):
             (<Topic> topic).finish_deletion()
-        self.storage.disposal.finish()
-        self.syncer.close()
+        self.storage.close()
         forget_folder()
         if lost is None and self.syncer.failed_ticket > failed_before:
             lost = OSError(self.syncer.error_errno, f"not everything could be closed - {self.syncer.health.text}")

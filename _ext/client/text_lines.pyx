@@ -84,6 +84,8 @@ cdef class JsonLines(Rows):
     """A record is `head`, the id, the timestamp, the attempts, its source's entry in `tails`, and the body."""
 
     def __init__(self, taken, bytes head not None, list tails not None):
+        cdef const uint16_t *source
+        cdef Py_ssize_t row
         super().__init__(taken.bodies, taken.offsets)
         self.identities = taken.identities
         self.timestamps = taken.timestamps
@@ -94,6 +96,10 @@ cdef class JsonLines(Rows):
         if not (len(self.identities) == MESSAGE_ID_SIZE * self.count and len(self.timestamps) == 8 * self.count
                 and len(self.attempts) == len(self.sources) == 2 * self.count):
             raise ValueError("columns of different lengths")
+        source = <const uint16_t *> <const char *> self.sources
+        for row in range(self.count):
+            if source[row] >= len(tails):
+                raise ValueError("a source without a tail")
 
     def take(self, int64_t size_max):
         """Return the next rows as one block."""

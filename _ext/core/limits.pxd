@@ -49,6 +49,7 @@ cdef enum:
     IDENTITY_SIZE_MAX = 65536
     # The same for an IDENTIFY when memory is used up: clients that drain a queue can still identify themselves.
     IDENTITY_SIZE_FULL = 4096
+    IDENTITY_SHOWN_MAX = 256   # in the log
     # The initial size of an input buffer, and its size between commands; it doubles only when full of received bytes.
     INPUT_SIZE = 65536
     # A consumer with more than this in its output buffer gets no messages until the buffer was written.
@@ -65,10 +66,15 @@ cdef enum:
     HTTP_ANSWERS_MAX = 512
     # Clients that may IDENTIFY, SUB and so on in one turn; the others are blocked until the next one.
     COSTLY_COUNT_MAX = 8
+    # Messages that come back and go to disk, each with a write of its own; beyond it they likewise wait.
+    STORED_COUNT_MAX = 256
     # Connections closed in one turn; the loop closes all their sockets in the next turn, at 10 us each.
     END_COUNT_MAX = 32
     # Log lines that a peer may cause at once; after that, one per LOG_LINE_NS.
     LOG_LINES_AT_ONCE = 100
+    # All connections of an address together; then one per LOG_ADDRESS_LINE_NS. So many addresses are remembered.
+    LOG_ADDRESS_LINES_AT_ONCE = 2000
+    LOG_ADDRESSES_MAX = 4096
 
 
 # Queues, and what the broker keeps for them.
@@ -128,7 +134,9 @@ cdef extern from *:
     #define NSQ_DRAIN_NS NSQ_SECOND_NS
     #define NSQ_DISK_RETRY_NS NSQ_SECOND_NS
     #define NSQ_PEEK_READ_NS_MAX (2 * NSQ_SECOND_NS)
+    #define NSQ_STALLED_NS (10 * NSQ_SECOND_NS)
     #define NSQ_LOG_LINE_NS (NSQ_SECOND_NS / 10)
+    #define NSQ_LOG_ADDRESS_LINE_NS (NSQ_SECOND_NS / 100)
     #define NSQ_LOAD_DRAIN_NS (10 * NSQ_SECOND_NS)
     """
     # The default until an IDENTIFY changes it (spec nsqd-tcp §7).
@@ -143,7 +151,10 @@ cdef extern from *:
     const int64_t DISK_RETRY_NS "NSQ_DISK_RETRY_NS"
     # How long one peek may read a disk.
     const int64_t PEEK_READ_NS_MAX "NSQ_PEEK_READ_NS_MAX"
+    # Under memory pressure: how long a command that has a large buffer may get no bytes.
+    const int64_t STALLED_NS "NSQ_STALLED_NS"
     # See LOG_LINES_AT_ONCE.
     const int64_t LOG_LINE_NS "NSQ_LOG_LINE_NS"
+    const int64_t LOG_ADDRESS_LINE_NS "NSQ_LOG_ADDRESS_LINE_NS"
     # How long the load generator waits for outstanding answers when its time is over.
     const int64_t LOAD_DRAIN_NS "NSQ_LOAD_DRAIN_NS"

@@ -36,7 +36,7 @@ cdef class AckFile(AckMapping):
 
     # Which metadata file belongs to it
     cdef void announce_meta(self, list numbers) noexcept
-    cdef void confirm(self) noexcept
+    cdef void confirm(self, list numbers) noexcept
     cdef bint owns_meta(self, list numbers) noexcept
 
     # The file itself

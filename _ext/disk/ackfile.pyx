@@ -419,9 +419,11 @@ cdef class AckFile(AckMapping):
         self.header.meta_next.check = check_numbers(<uint64_t *>self.header.meta_next.numbers, 5)
         barrier()
 
-    cdef void confirm(self) noexcept:
-        begin_store(self)
-        self.header.meta = self.header.meta_next
+    cdef void confirm(self, list numbers) noexcept:
+        """This metadata is in place, and stays ours whatever is announced next."""
+        if not is_meta(&self.header.meta, numbers):
+            begin_store(self)
+            self.header.meta = self.header.meta_next
 
     cdef bint owns_meta(self, list numbers) noexcept:
         """Whether we wrote the current metadata."""
@@ -482,9 +484,6 @@ cdef class AckFile(AckMapping):
 
     def finished(self):
         return [i for i in range(self.cursor().index, self.written().index) if self.test(i)]
-
-    def finished_count(self):
-        return self.count(self.cursor().index, self.written().index)
 
     def is_on_disk(self):
         return self.is_kept()

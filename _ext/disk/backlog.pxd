@@ -48,6 +48,7 @@ cdef class Storage:
     cdef SyncTick tick
     cdef SyncEnd sync_end
     cdef Disposal disposal
+    cdef Py_ssize_t stored_count # messages that came back and were written to disk one by one, in this turn
 
     cdef int write_batch(self) except -1
 

@@ -194,7 +194,7 @@ cdef class Backlog:
 
     cdef bint put(self, Message *message, bint is_wanted) except -1:
         """Keep one more reference; False if an ephemeral queue is full and nobody waits. OSError: not kept."""
-        if has_room(self):
+        if has_room(self) or (is_wanted and self.disk is None):
             self.remember(message)
         elif self.disk is not None:
             if self.storage.settings.is_durable:
@@ -203,8 +203,6 @@ cdef class Backlog:
             else:
                 self.disk.writer.append(message, message.attempts, False)
             self.mark_dirty()
-        elif is_wanted:
-            self.remember(message)
         else:
             return False
         return True
@@ -243,6 +241,7 @@ cdef class Backlog:
 
     cdef int store(self, Delivery *delivery) except -1:
         """Append it on disk and free the delivery. OSError: it is not freed."""
+        self.storage.stored_count += 1
         if self.disk.writer.later_count:
             self.storage.write_batch()
         if delivery.ordinal:
@@ -256,6 +255,7 @@ cdef class Backlog:
         """Store the new attempts of a message that is deferred again, so that a kill does not lose them."""
         if delivery.ordinal == 0:
             return 0
+        self.storage.stored_count += 1
         try:
             delivery.ordinal = self.disk.writer.move(delivery.ordinal, delivery.message, delivery.attempts, True)
         except OSError:

@@ -37,6 +37,7 @@ cdef Recovered recover(str name, str prefix):
     sealed = None if meta is None else meta[2]
     if acks is not None and meta is not None and meta[1] is not None and acks.owns_meta(meta[1]):
         found = resume(name, prefix, existing, acks, meta[0], sealed)
+        acks.confirm(meta[1])   # a kill may have come between its rename and that
     else:
         if acks is not None:
             if meta is None or meta[1] is None:
@@ -375,5 +376,5 @@ cdef int install_meta(str draft, str prefix, list numbers, AckFile acks, Syncer 
     else:
         syncer.rename(draft, prefix + "meta.dat")
     if acks is not None:
-        acks.confirm()
+        acks.confirm(numbers)
     return 0

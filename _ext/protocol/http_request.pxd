@@ -19,6 +19,7 @@ ctypedef struct PlainRequest:
     Py_ssize_t body_size
     Py_ssize_t size           # of head and body
     bint has_host
+    bint is_local_host        # it is an address or localhost, which no page of another site has
 
 
 cdef Outcome parse_request(const char *data, Py_ssize_t size, PlainRequest *request) noexcept nogil

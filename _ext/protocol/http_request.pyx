@@ -2,7 +2,7 @@
 
     POST /pub?topic=NAME[&defer=DIGITS] HTTP/1.1 CRLF
     POST /mpub?topic=NAME[&binary=true|false|1|0] HTTP/1.1 CRLF
-    {Header-Name: value CRLF}        one Host, one Content-Length above 0, no other framing, no other end
+    {Header-Name: value CRLF}        one Host, one Content-Length above 0, no other framing, no other end, no browser's
     CRLF
     body
 
@@ -26,6 +26,7 @@ cdef enum:
     IN_TOPIC = 2
     IN_HEADER_NAME = 4
     IN_HEADER_VALUE = 8
+    IN_ADDRESS = 16           # of IPv4, and a port: no name of a host has these alone
 
 
 cdef unsigned char[256] USES
@@ -36,11 +37,13 @@ cdef void fill_uses() noexcept nogil:
     for byte in range(256):
         USES[byte] = IN_HEADER_VALUE if 0x20 <= byte < 0x7f else 0
         if c"0" <= byte <= c"9":
-            USES[byte] |= IN_NUMBER | IN_TOPIC | IN_HEADER_NAME
+            USES[byte] |= IN_NUMBER | IN_TOPIC | IN_HEADER_NAME | IN_ADDRESS
         elif c"a" <= byte <= c"z" or c"A" <= byte <= c"Z" or byte == c"-" or byte == c"_":
             USES[byte] |= IN_TOPIC | IN_HEADER_NAME
         elif byte == c"." or byte == c"#":
             USES[byte] |= IN_TOPIC
+        if byte == c"." or byte == c":":
+            USES[byte] |= IN_ADDRESS
 
 
 fill_uses()
@@ -132,6 +135,7 @@ cdef bint apply_header(const char *name, Py_ssize_t name_size, const char *value
         if request.has_host:
             return False
         request.has_host = True
+        request.is_local_host = is_local_host(value, value_end)
     elif name_size == 14 and strncasecmp(name, b"content-length", 14) == 0:
         if request.body_size or read_digits(value, value_end, &body_size) != value_end:
             return False
@@ -140,14 +144,24 @@ cdef bint apply_header(const char *name, Py_ssize_t name_size, const char *value
     elif name_size == 10 and strncasecmp(name, b"connection", 10) == 0:
         return value_end - value == 10 and strncasecmp(value, b"keep-alive", 10) == 0
     elif name_size == 6:
-        return strncasecmp(name, b"expect", 6) != 0
+        return strncasecmp(name, b"expect", 6) != 0 and strncasecmp(name, b"origin", 6) != 0
     elif name_size == 7:
         return strncasecmp(name, b"upgrade", 7) != 0
+    elif name_size == 14:
+        return strncasecmp(name, b"sec-fetch-site", 14) != 0
     elif name_size == 16:
         return strncasecmp(name, b"proxy-connection", 16) != 0
     elif name_size == 17:
         return strncasecmp(name, b"transfer-encoding", 17) != 0
     return True
+
+
+cdef bint is_local_host(const char *value, const char *end) noexcept nogil:
+    """Whether it is an address or localhost, perhaps with a port."""
+    cdef const char *place = skip(value, end, b"localhost", 9)
+    if place is not NULL:
+        return place == end or place[0] == c":"
+    return value[0] == c"[" or span(value, end, IN_ADDRESS) == end
 
 
 cdef const char *read_digits(const char *place, const char *end, int64_t *value) noexcept nogil:

@@ -2,10 +2,16 @@
 
 from libc.stdint cimport int64_t
 
+from nsqfast._ext.core.heap cimport Timed
+from nsqfast._ext.core.usage cimport Usage
 from nsqfast._ext.server.host cimport Host
 
 
-cdef class Auth:
+cdef class Pause(Timed):
+    cdef Host host
+
+
+cdef class Auth(Timed):
     cdef Host host
     cdef bint is_required                     # auth servers are configured
     cdef readonly object grant                # the answer of one of them (nsqfast.nsqd.auth.Grant); None before AUTH
@@ -14,8 +20,15 @@ cdef class Auth:
     cdef bytes secret
     cdef object question  # the pending request to an auth server; cancelled when nobody waits for it
     cdef bint is_asked                        # the blocked command is AUTH itself
+    cdef Usage usage                          # of its identity, among which it counts; None = it has no limits
+    cdef Pause pause                          # until it may publish again; None before the first
+    cdef str topic, channel                   # of its subscription; None before SUB
 
     cdef bint authenticate(self, bytes secret) except -1
     cdef bint may(self, str command, str topic, str channel) except -1
     cdef int ask(self) except -1
     cdef int cancel(self) except -1
+    cdef int join(self) except -1
+    cdef int pay(self, int64_t count) except -1
+    cdef int watch(self, str topic, str channel) except -1
+    cdef bint is_withdrawn(self, object grant, bint is_refused) except -1

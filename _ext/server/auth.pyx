@@ -1,7 +1,8 @@
 """A request to an auth server may take any time: the command that needs the answer is blocked until then.
 
-The answer is valid for its time to live. When that has passed, nothing happens until the next command that is checked:
-then the auth servers are asked again, with the secret of AUTH.
+The answer is valid for its time to live. When that has passed, the next command that is checked asks again, with the
+secret of AUTH. So does a subscription by itself: it ends if it would not be allowed any more, but not because nobody
+could be asked.
 """
 
 from nsqfast._ext.core.clock cimport monotonic_ns
@@ -11,22 +12,83 @@ from nsqfast._ext.server.host cimport PHASE_DRAINING
 from nsqfast._ext.protocol.frame import encode
 from nsqfast.errors import ProtocolError
 from nsqfast.names import quote
+from nsqfast.refusals import REFUSED
+
+cdef int64_t ASK_AGAIN_NS = 10000000000
 
 
-cdef class Auth:
+cdef class Pause(Timed):
+    """A client publishes faster than its identity may: the commands behind wait."""
+
+    def __init__(self, Host host not None):
+        self.host = host
+
+    cdef int on_deadline(self, int64_t now_ns) except -1:
+        return self.host.unblock() if self.host.phase >= PHASE_DRAINING else self.host.release()
+
+
+cdef class Auth(Timed):
     """The permissions of one client, which must AUTH if the registry has an authorizer."""
 
     def __init__(self, Host host not None):
         self.host = host
         self.is_required = host.registry.authorizer is not None
-        self.grant = self.question = None
+        self.grant = self.question = self.usage = self.topic = self.channel = None
 
     cdef int cancel(self) except -1:
-        """Nobody waits for an answer any more."""
+        """The client is gone: nobody waits for an answer any more."""
+        self.host.registry.timers.disarm(self)
+        if self.pause is not None:
+            self.host.registry.timers.disarm(self.pause)
+        if self.usage is not None:
+            self.usage.leave()
+            self.usage = None
         if self.question is not None:
             self.question.cancel()
             self.question = None
         return 0
+
+    cdef int join(self) except -1:
+        """Count among the connections of the identity."""
+        cdef Usage usage = self.grant.usage
+        if usage is not None and not usage.join():
+            REFUSED["identity_connections"] += 1
+            raise ProtocolError(
+                "E_UNAUTHORIZED", f"AUTH failed, this identity may have {usage.connections_max} connections")
+        self.usage = usage
+        return 0
+
+    cdef int pay(self, int64_t count) except -1:
+        """So many messages were published."""
+        cdef int64_t now_ns = monotonic_ns(), wait_ns = self.usage.pay(count, now_ns)
+        if wait_ns == 0 or self.host.command_blocked:
+            return 0
+        if self.pause is None:
+            self.pause = Pause(self.host)
+        self.host.command_blocked = True
+        return self.host.registry.timers.arm(self.pause, now_ns + wait_ns)
+
+    cdef int watch(self, str topic, str channel) except -1:
+        """It has subscribed: look again when the grant has run out."""
+        if not self.is_required:
+            return 0
+        self.topic, self.channel = topic, channel
+        return self.host.registry.timers.arm(self, self.granted_until_ns)
+
+    cdef int on_deadline(self, int64_t now_ns) except -1:
+        if self.host.phase >= PHASE_DRAINING:
+            return 0
+        if now_ns < self.granted_until_ns:
+            return self.host.registry.timers.arm(self, self.granted_until_ns)
+        if self.question is None:
+            self.question = self.host.registry.authorizer(self.host, self.secret, self.on_answer)
+        return 0
+
+    cdef bint is_withdrawn(self, object grant, bint is_refused) except -1:
+        """Whether the subscription is not allowed any more."""
+        if self.channel is None:
+            return False
+        return is_refused if grant is None else not grant.allows(self.topic, self.channel)
 
     cdef bint authenticate(self, bytes secret) except -1:
         """Run AUTH up to its answer; False = blocked."""
@@ -43,6 +105,7 @@ cdef class Auth:
         self.is_asked = False
         if not self.grant.authorizations:
             raise ProtocolError("E_UNAUTHORIZED", "AUTH no authorizations found")
+        self.join()
         self.host.send(encode(FRAME_RESPONSE, self.grant.answer()))
         return True
 
@@ -61,21 +124,29 @@ cdef class Auth:
 
     cdef int ask(self) except -1:
         self.host.command_blocked = True
-        self.question = self.host.registry.authorizer(self.host, self.secret, self.on_answer)
+        if self.question is None:
+            self.question = self.host.registry.authorizer(self.host, self.secret, self.on_answer)
         return 0
 
-    def on_answer(self, grant):
-        """Take what an auth server granted; None if none could be asked. Called once, and not before `ask` has
-        returned."""
+    def on_answer(self, grant, is_refused):
+        """Take what an auth server granted; None if one of them refused, or none could be asked. Called once, and not
+        before the question was returned."""
         self.question = None
         if self.host.phase >= PHASE_DRAINING:
             self.host.unblock()
             return
-        if grant is None:
-            # The log has the reason: unidentified clients are not told.
-            self.host.fail(ProtocolError("E_AUTH_FAILED", "AUTH failed"))
-        else:
+        if self.is_withdrawn(grant, is_refused):
+            REFUSED["grant_withdrawn"] += 1
+            self.host.fail(ProtocolError("E_UNAUTHORIZED", "AUTH failed, the subscription is not allowed any more"))
+        elif grant is not None:
             self.grant = grant
             self.granted_until_ns = monotonic_ns() + <int64_t> grant.ttl_ns
             self.publish_until_ns = 0
-        self.host.release()
+        elif self.host.command_blocked or self.channel is None:
+            # The log has the reason: unidentified clients are not told.
+            self.host.fail(ProtocolError("E_AUTH_FAILED", "AUTH failed"))
+        if self.channel is not None:
+            next_ns = self.granted_until_ns if grant is not None else monotonic_ns() + ASK_AGAIN_NS
+            self.host.registry.timers.arm(self, next_ns)
+        if self.host.command_blocked:
+            self.host.release()

@@ -2,7 +2,6 @@
 
 from libc.stdint cimport int64_t
 
-from nsqfast._ext.core.log_quota cimport LogQuota
 from nsqfast._ext.protocol.buffer cimport ReadBuffer
 from nsqfast._ext.server.host cimport Host
 from nsqfast._ext.server.pending cimport PendingAnswers
@@ -24,7 +23,6 @@ cdef class Connection(Host):
     cdef int64_t next_heartbeat_ns
     cdef int64_t write_paused_since_ns
     cdef int64_t grace_until_ns               # no time limit ends the connection before; 0 = no limit was reached yet
-    cdef LogQuota lines                       # of the log; None = the peer has caused no line yet
     cdef PendingAnswers pending
 
     cdef int count_unsent(self, int64_t size) except -1

@@ -17,7 +17,7 @@ from nsqfast._ext.core.budget cimport Budget, begin_part, is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.core.limits cimport (
     DRAIN_NS, FRAME_ERROR, FRAME_RESPONSE, HANDSHAKE_TIMEOUT_NS, HEARTBEAT_DEFAULT_NS, INPUT_SIZE, MAGIC_TIMEOUT_NS,
-    OUTPUT_SIZE_MAX, PACKED_SIZE_MAX, PENDING_OK_MAX, TRANSPORT_HIGH_WATER,
+    OUTPUT_SIZE_MAX, PACKED_SIZE_MAX, PENDING_OK_MAX, STALLED_NS, TRANSPORT_HIGH_WATER,
 )
 from nsqfast._ext.core.memory cimport account, charge
 from nsqfast._ext.protocol.buffer cimport WriteBuffer
@@ -70,7 +70,7 @@ cdef class Connection(Host):
         self.next_heartbeat_ns = self.command_since_ns + self.heartbeat_ns
         self.session.begin()
         self.registry.add_client(self)
-        log.info("TCP: new client(%s)", self.remote_address)
+        self.say(logging.INFO, f"TCP: new client({self.remote_address})")
         self.rearm()
 
     def get_buffer(self, sizehint):
@@ -115,9 +115,7 @@ cdef class Connection(Host):
         self.leave()
         self.session = None     # it refers to this connection
         self.registry.remove_client(self)
-        if self.lines is not None and self.lines.left_out:
-            log.info("PROTOCOL(V2): [%s] %d lines left out", self.remote_address, self.lines.left_out)
-        log.info("PROTOCOL(V2): [%s] exiting ioloop", self.remote_address)
+        self.say(logging.INFO, f"PROTOCOL(V2): [{self.remote_address}] exiting ioloop", is_last=True)
         return 0
 
     def pause_writing(self):
@@ -187,6 +185,8 @@ cdef class Connection(Host):
             self.fail(ProtocolError("E_INVALID", "no memory left for a command of this size"))
         if self.write_paused or self.command_blocked:
             self.choose_reading()
+        if self.watch_buffer():
+            self.rearm()
         return self.watch_command() if self.heartbeat_ns == 0 else 0
 
     cdef int watch_command(self) except -1:
@@ -348,7 +348,7 @@ cdef class Connection(Host):
         return self.mark_written()
 
     cdef int start_handshake(self) except -1:
-        log.info("PROTOCOL(V2): [%s] upgrading connection to TLS", self.remote_address)
+        self.say(logging.INFO, f"PROTOCOL(V2): [{self.remote_address}] upgrading connection to TLS")
         self.phase = PHASE_HANDSHAKE
         self.handshake_deadline_ns = monotonic_ns() + HANDSHAKE_TIMEOUT_NS
         return self.rearm()
@@ -383,19 +383,12 @@ cdef class Connection(Host):
                 self.transport.write(end)
         return 0
 
-    # -- the log -------------------------------------------------------------------------------------------------------
-
-    cdef str admit_line(self):
-        if self.lines is None:
-            self.lines = LogQuota()
-        return self.lines.admit()
-
     # -- the end -------------------------------------------------------------------------------------------------------
 
     cdef int fail(self, object error) except -1:
         # While a disk refuses publishes, the health check reports that once a minute.
         is_refused = self.registry.syncer.health.is_failing and error.code.endswith("PUB_FAILED")
-        log.log(logging.INFO if is_refused else logging.ERROR, "[%s] - %s", self.remote_address, error)
+        self.say(logging.INFO if is_refused else logging.ERROR, f"[{self.remote_address}] - {error}")
         if self.phase >= PHASE_ENDING:
             return 0
         self.phase = PHASE_DRAINING
@@ -474,6 +467,8 @@ cdef class Connection(Host):
             deadline_ns = min(deadline_ns, max(self.command_since_ns + 2 * patience_ns, self.grace_until_ns))
         if self.write_paused:
             deadline_ns = min(deadline_ns, max(self.write_paused_since_ns + patience_ns, self.grace_until_ns))
+        if self.received_ns:
+            deadline_ns = min(deadline_ns, max(self.received_ns + STALLED_NS, self.grace_until_ns))
         return 0 if deadline_ns == INT64_MAX else deadline_ns
 
     cdef bint is_awaited(self) noexcept:
@@ -515,6 +510,9 @@ cdef class Connection(Host):
                 return self.drop("i/o timeout")
             if self.write_paused and self.is_over(self.write_paused_since_ns + patience_ns, patience_ns, now_ns):
                 return self.drop("write timeout")
+            if self.received_ns and self.is_over(self.received_ns + STALLED_NS, STALLED_NS, now_ns):
+                if self.is_refused_memory(now_ns):
+                    return self.drop("a command does not go on, and memory is short: raise --max-memory")
             if self.heartbeat_ns and now_ns >= self.next_heartbeat_ns:
                 self.beat(now_ns)
         return self.rearm()
@@ -530,7 +528,7 @@ cdef class Connection(Host):
         return 0
 
     cdef int drop(self, str reason) except -1:
-        log.error("client(%s) - %s", self.remote_address, reason)
+        self.say(logging.ERROR, f"client({self.remote_address}) - {reason}")
         self.leave()
         self.abort()
         return 0

@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from nsqfast._ext.broker.consumer cimport Client
 from nsqfast._ext.broker.registry cimport Registry
+from nsqfast._ext.core.log_quota cimport LogQuota
 from nsqfast._ext.protocol.buffer cimport ReadBuffer, WriteBuffer
 
 
@@ -36,6 +37,8 @@ cdef class Host(Client):
     cdef int64_t heartbeat_ns                 # 0 = off; then the client may be silent between commands
     cdef int64_t command_since_ns             # when we began to wait for the next command
     cdef int64_t charged_size                 # bytes counted by charge_bytes
+    cdef int64_t received_ns  # the last bytes of a command whose first ones keep a large buffer; 0 = there is none
+    cdef LogQuota lines                       # of the log; None = the peer has caused no line yet
 
     cdef int mark_written(self) except -1
     cdef int charge_bytes(self, int64_t size) except -1
@@ -46,7 +49,9 @@ cdef class Host(Client):
     cdef int answer_ok(self, uint64_t ticket, str command) except -1
     cdef int await_ticket(self, uint64_t ticket, str command) except -1
     cdef int refuse_oks(self, uint64_t count, str error) except -1
-    cdef str admit_line(self)
+    cdef int say(self, int level, str line, bint is_last=*) except -1
+    cdef bint watch_buffer(self) noexcept
+    cdef bint is_refused_memory(self, int64_t now_ns) except -1
     cdef int fail(self, object error) except -1
     cdef int drain(self) except -1
     cdef int close(self) except -1

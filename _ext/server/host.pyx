@@ -1,6 +1,14 @@
 """The connection implements all methods; a session calls no others of its connection."""
 
-from nsqfast._ext.core.memory cimport account, charge
+import logging
+
+from nsqfast._ext.core.clock cimport monotonic_ns
+from nsqfast._ext.core.limits cimport INPUT_SIZE
+from nsqfast._ext.core.memory cimport MEMORY_SPILL, account, charge
+
+from nsqfast.refusals import REFUSED
+
+log = logging.getLogger("nsqd")
 
 
 cdef class Host(Client):
@@ -17,6 +25,33 @@ cdef class Host(Client):
         charge(&account, size)
         self.charged_size += size
         return 0
+
+    cdef int say(self, int level, str line, bint is_last=False) except -1:
+        """Log a line that the peer has caused, unless it has caused too many."""
+        if log.isEnabledFor(level):
+            if self.lines is None:
+                self.lines = LogQuota(self.remote_host)
+            note = self.lines.admit(is_last)
+            if note is not None:
+                log.log(level, "%s%s", line, note)
+        return 0
+
+    cdef bint watch_buffer(self) noexcept:
+        """Note when bytes came for a command that has a large buffer; return whether that is news. Heartbeats say that
+        the peer is alive, not that the command will be completed."""
+        cdef bint was_watched = self.received_ns != 0
+        self.received_ns = 0
+        if self.input.capacity > INPUT_SIZE and self.input.start != self.input.end and not self.command_blocked:
+            self.received_ns = monotonic_ns()
+        return self.received_ns != 0 and not was_watched
+
+    cdef bint is_refused_memory(self, int64_t now_ns) except -1:
+        """Whether such a command, for which no bytes come, must give its buffer back. If not, look again later."""
+        self.received_ns = now_ns
+        if account.level < MEMORY_SPILL:
+            return False
+        REFUSED["stalled_command"] += 1
+        return True
 
     cdef int greet(self) except -1:
         """The magic was received."""
@@ -45,10 +80,6 @@ cdef class Host(Client):
     cdef int refuse_oks(self, uint64_t count, str error) except -1:
         """Replace the last `count` OKs by the error."""
         raise AssertionError("a Host without refuse_oks")
-
-    cdef str admit_line(self):
-        """Return a suffix for a log line that the peer can cause repeatedly; None = log nothing."""
-        raise AssertionError("a Host without admit_line")
 
     cdef int fail(self, object error) except -1:
         """Send a fatal error, then end the connection in order."""

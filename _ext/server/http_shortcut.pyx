@@ -20,16 +20,17 @@ cdef int64_t MS = 1000000
 cdef class Shortcut:
     """`reply(None)` returns the answer to a success, `reply(error)` the answer to a failure."""
 
-    def __init__(self, Registry registry not None, object reply not None):
+    def __init__(self, Registry registry not None, object reply not None, bint asks_host):
         if registry.settings.is_durable:
             raise ValueError("a durable broker answers when the disk has it, and that is no short way")
         self.registry = registry
         self.reply = reply
+        self.asks_host = asks_host
         self.ok_second = -1
 
     cdef bint admits(self, PlainRequest *request) noexcept:
-        """Whether sizes and delay are within the broker's limits, and it takes messages at all."""
-        if self.registry.is_draining:
+        """Whether sizes, delay and host are certainly allowed, and the broker takes messages at all."""
+        if self.registry.is_draining or (self.asks_host and not request.is_local_host):
             return False
         if request.is_many:
             return request.body_size <= self.registry.settings.max_body_size

@@ -142,9 +142,11 @@ cdef class Publisher(Waiter):
         except PublishError as error:
             raise publish_failed(command, error) from None
         if ticket:
-            return self.accept(ticket, command, 1, delay_ms == 0)
-        self.topic_count += 1
-        return self.host.answer_ok(0, command)
+            self.accept(ticket, command, 1, delay_ms == 0)
+        else:
+            self.topic_count += 1
+            self.host.answer_ok(0, command)
+        return self.auth.pay(1) if self.auth.usage is not None else 0
 
     cdef bint was_refused(self) except -1:
         """Whether an earlier publish of this turn was refused: later ones are discarded."""
@@ -233,6 +235,8 @@ cdef class Publisher(Waiter):
             size = self.scan.offset
             self.scan.offset = 0
         self.accept(ticket, "MPUB", self.scan.count, True)
+        if self.auth.usage is not None:
+            self.auth.pay(self.scan.count)
         return size
 
     cdef Py_ssize_t put_slices(self, const char *data, Line *line) except -1:
@@ -260,6 +264,8 @@ cdef class Publisher(Waiter):
             if not self.host.command_blocked:
                 self.sliced_count = self.sliced_size = self.scan.offset = 0
         self.accept(ticket, "MPUB", self.scan.count, False)
+        if self.auth.usage is not None:
+            self.auth.pay(self.scan.count)
         return size
 
     cdef bint mpub_head(self, const char *data, Py_ssize_t size, Line *line) except -1:

@@ -18,8 +18,8 @@ from nsqfast._ext.broker.topic cimport Topic
 from nsqfast._ext.core.budget cimport Budget, begin_short_part, is_spent
 from nsqfast._ext.core.clock cimport free_clocks, monotonic_ns, stop_clocks
 from nsqfast._ext.core.limits cimport (
-    FIN_SIZE, FRAME_ERROR, FRAME_RESPONSE, IDENTITY_SIZE_FULL, IDENTITY_SIZE_MAX, INPUT_SIZE, LINE_SIZE_MAX,
-    MAGIC_SIZE, MESSAGE_ID_SIZE, STATE_CLOSING, STATE_INIT, STATE_SUBSCRIBED,
+    FIN_SIZE, FRAME_ERROR, FRAME_RESPONSE, IDENTITY_SHOWN_MAX, IDENTITY_SIZE_FULL, IDENTITY_SIZE_MAX, INPUT_SIZE,
+    LINE_SIZE_MAX, MAGIC_SIZE, MESSAGE_ID_SIZE, STATE_CLOSING, STATE_INIT, STATE_SUBSCRIBED,
 )
 from nsqfast._ext.core.memory cimport MEMORY_FULL, account
 from nsqfast._ext.core.message cimport Delivery, id_from_hex
@@ -36,8 +36,6 @@ from nsqfast.errors import ProtocolError
 from nsqfast.identify import identify as read_identity
 from nsqfast.names import is_valid_name, quote
 from nsqfast.streams import upgrades
-
-log = logging.getLogger("nsqd")
 
 assert <int> LINE_SIZE_MAX < <int> INPUT_SIZE, "a line fits into an input buffer of the least size"
 
@@ -91,8 +89,9 @@ cdef class Session(Consumer):
                 size = self.input.end - self.input.start
                 units = 1 + (consumed >> UNIT_BITS) + command.more_units
                 command.more_units = 0
-                if is_spent(&budget, units) and size > 0:
+                if not host.command_blocked and is_spent(&budget, units) and size > 0:
                     host.block_for_turn()
+                if host.command_blocked:
                     break
         finally:
             if has_run:
@@ -145,7 +144,7 @@ cdef class Session(Consumer):
             return 0
         if outcome == PARSE_BROKEN:
             # NSQ closes without an error; shut() spares the peer the reset that Go causes.
-            log.error("client(%s) - command line too long", self.host.remote_address)
+            self.host.say(logging.ERROR, f"client({self.host.remote_address}) - command line too long")
             self.host.drain()
             return 0
         return self.run(data, size, &line)
@@ -155,7 +154,7 @@ cdef class Session(Consumer):
             return 0
         if memcmp(data, b"  V2", MAGIC_SIZE) != 0:
             raise ProtocolError("E_BAD_PROTOCOL")
-        log.info("CLIENT(%s): desired protocol magic '  V2'", self.host.remote_address)
+        self.host.say(logging.INFO, f"CLIENT({self.host.remote_address}): desired protocol magic '  V2'")
         self.host.greet()
         return MAGIC_SIZE
 
@@ -229,6 +228,7 @@ cdef class Session(Consumer):
         channel.join(self)
         self.channel = channel
         self.state = STATE_SUBSCRIBED
+        self.auth.watch(topic_name, name)
         self.respond(b"OK")
         return line.size
 
@@ -265,6 +265,8 @@ cdef class Session(Consumer):
         self.check_message_command(line, "REQ", 2)
         if not parse_decimal(line.parameter[1], line.parameter_size[1], &delay_ms):
             raise invalid(f"REQ could not parse timeout {text(line.parameter[1], line.parameter_size[1])}")
+        if not self.registry.may_store():
+            return self.host.block_for_turn()
         if id_from_hex(line.parameter[0], &id):
             outcome = self.channel.requeue(self, id, self.clamp(delay_ms))
         if outcome != DONE:
@@ -279,10 +281,8 @@ cdef class Session(Consumer):
         cdef int64_t delay_ns = <int64_t> (delay_ms * <uint64_t> MS)
         if 0 <= delay_ns <= limit_ns:
             return delay_ns
-        note = self.host.admit_line()
-        if note is not None:
-            log.info("PROTOCOL(V2): [%s] REQ timeout %d out of range 0-%d, setting to the nearest%s",
-                     self.host.remote_address, delay_ns, limit_ns, note)
+        self.host.say(logging.INFO, f"PROTOCOL(V2): [{self.host.remote_address}] REQ timeout {delay_ns} out of range "
+                                    f"0-{limit_ns}, setting to the nearest")
         return 0 if delay_ns < 0 else limit_ns
 
     cdef Py_ssize_t touch(self, Line *line) except -1:
@@ -306,13 +306,10 @@ cdef class Session(Consumer):
 
     cdef Py_ssize_t refuse_message_command(self, Line *line, str command, Outcome outcome) except -1:
         """Send the only errors that do not end the connection."""
-        cdef bytes error
         reason = {NOT_IN_FLIGHT: b"ID not in flight", EXITING: b"exiting"}.get(outcome, b"client does not own message")
         name = command.encode()
-        error = b"E_%s_FAILED %s %s failed %s" % (name, name, line.parameter[0][:MESSAGE_ID_SIZE], reason)
-        note = self.host.admit_line()
-        if note is not None:
-            log.error("[%s] - %s%s", self.host.remote_address, error.decode("utf-8", "backslashreplace"), note)
+        cdef bytes error = b"E_%s_FAILED %s %s failed %s" % (name, name, line.parameter[0][:MESSAGE_ID_SIZE], reason)
+        self.host.say(logging.ERROR, f"[{self.host.remote_address}] - {error.decode('utf-8', 'backslashreplace')}")
         write_frame(self.output, FRAME_ERROR, error, len(error))
         self.host.mark_written()
         return line.size
@@ -344,13 +341,11 @@ cdef class Session(Consumer):
         body = self.whole_body(data, size, line, "IDENTIFY")
         if body is None:
             return 0
-        options = self.registry.settings.options
         if account.level >= MEMORY_FULL and len(body) > IDENTITY_SIZE_FULL:
             raise ProtocolError("E_INVALID", "no memory left for a command of this size")
-        identity = read_identity(body, options)
-        note = self.host.admit_line()
-        if note is not None:
-            log.info("[%s] IDENTIFY: %s%s", self.host.remote_address, body.decode("utf-8", "backslashreplace"), note)
+        identity = read_identity(body, self.registry.settings.options)
+        shown = body[:IDENTITY_SHOWN_MAX].decode("utf-8", "backslashreplace")
+        self.host.say(logging.INFO, f"[{self.host.remote_address}] IDENTIFY: {shown}")
         self.client_id = identity.client_id
         self.hostname = identity.hostname
         self.user_agent = identity.user_agent
@@ -360,16 +355,19 @@ cdef class Session(Consumer):
         self.sample_percent = identity.sample_rate
         self.timeout_ns = identity.msg_timeout_ns
         self.host.keep_time(identity.heartbeat_ns)
+        # Each of them once: a layer that another one replaced would stay in memory.
         identity.tls &= not self.host.tls
-        self.respond(identity.answer(options))
-        self.deflate, self.snappy = identity.deflate, identity.snappy
+        if self.deflate or self.snappy:
+            identity.deflate = identity.snappy = False
+        self.respond(identity.answer(self.registry.settings.options))
+        self.deflate = self.deflate or identity.deflate
+        self.snappy = self.snappy or identity.snappy
         layers = upgrades(identity, self.registry.tls_context)
         self.host.charge_bytes(len(body) - self.identity_size + sum([each.size for each in layers]))
         self.identity_size = len(body)
-        if not layers:
-            return line.size + 4 + len(body)
-        self.host.upgrade_to(layers)
-        return size
+        if layers:
+            self.host.upgrade_to(layers)
+        return size if layers else line.size + 4 + len(body)
 
     cdef int locate(self) except -1:
         """Set the distance to the client; the first IDENTIFY does so for good (spec nsqd-tcp §14)."""

@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = (
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "RELEASING.md",
     "SECURITY.md",
     "benchmarks/NOTES.md",
     *(str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("benchmarks/results/*.md"))),

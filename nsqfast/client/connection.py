@@ -127,11 +127,26 @@ def prepare(
     return tls_context(config, logger)
 
 
+def lookupd_context(config: Config) -> ssl.SSLContext | None:
+    """Verifies an nsqlookupd whose URL is https:// against tls_root_ca_file and the system's authorities, and shows it
+    tls_cert; None if neither is set, OptionsError if a file is unusable.
+    """
+    if not (config.tls_root_ca_file or config.tls_cert):
+        return None
+    from nsqfast.net.tls import TLS_1_2, client_context
+
+    context = client_context(config.tls_root_ca_file, TLS_1_2, config.tls_cert, config.tls_key)
+    context.load_default_certs()
+    return context
+
+
 def tls_context(config: Config, logger: Logger = log) -> ssl.SSLContext | None:
     """A context according to the options, or None without `tls_v1`; OptionsError if a file is unusable."""
     if not config.tls_v1:
         if config.tls_root_ca_file or config.tls_cert:
-            logger.warning("certificates are set but tls_v1 is not: connections are in plain text")
+            logger.warning(
+                "certificates are set but tls_v1 is not: connections to nsqd are in plain text"
+            )
         return None
     from nsqfast.net.tls import client_context
 

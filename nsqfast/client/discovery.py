@@ -6,7 +6,7 @@ or dead one delays nothing, and the first poll finds a node that only one of the
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -14,17 +14,20 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import orjson
 
 from nsqfast.client.config import Config, seconds
-from nsqfast.client.connection import check_address
+from nsqfast.client.connection import check_address, lookupd_context
 from nsqfast.client.lifetime import Logger, log
 from nsqfast.errors import ConnectError, OptionsError, WrongPeerError
 from nsqfast.gotext import join_host_port
 
 if TYPE_CHECKING:
+    import ssl
+
     import aiohttp
 
 NOT_FOUND = 404
 OK = 200
 UNKNOWN_TOPIC = b"TOPIC_NOT_FOUND"
+ANSWER_SIZE_MAX = 16 << 20  # bytes: some 80,000 nsqd, or 200,000 topics
 PROBE_TIMEOUT_S = 2.0
 PROBE_SIZE = 64
 
@@ -92,6 +95,32 @@ def poll_pause_s(config: Config, chance: Callable[[], float] = random.random) ->
     return seconds(config.lookupd_poll_interval) * (1 - config.lookupd_poll_jitter * chance())
 
 
+def open_session(
+    timeout: "aiohttp.ClientTimeout", headers: Mapping[str, str] | None = None
+) -> "aiohttp.ClientSession":
+    """A session for questions to NSQ's daemons; read their answers with `read_answer`."""
+    import aiohttp
+
+    # Nothing is unpacked, so that a small answer cannot become a large one.
+    plain = {"Accept": "application/vnd.nsq; version=1.0", "Accept-Encoding": "identity"}
+    return aiohttp.ClientSession(
+        headers=plain | dict(headers or {}), timeout=timeout, auto_decompress=False
+    )
+
+
+async def read_answer(response: "aiohttp.ClientResponse", size_max: int = ANSWER_SIZE_MAX) -> bytes:
+    """The body; ConnectError if it has more bytes than that, or is packed."""
+    encoding = response.headers.get("Content-Encoding", "identity")
+    if encoding != "identity":
+        raise ConnectError(f"the answer is packed ({encoding!r}), which nobody asked for")
+    answer = bytearray()
+    async for piece in response.content.iter_any():
+        answer += piece
+        if len(answer) > size_max:
+            raise ConnectError(f"the answer has more than {size_max} bytes")
+    return bytes(answer)
+
+
 class Discovery:
     """The nsqlookupd of one consumer."""
 
@@ -99,11 +128,13 @@ class Discovery:
         self, addresses: Sequence[str], topic: str, config: Config, logger: Logger = log
     ) -> None:
         self._topic = topic
+        self._config = config
+        self._tls: ssl.SSLContext | None = None  # None = what the system trusts
         self._urls: list[str] = []
         for address in addresses:
             self.add(address)
         self._log = logger
-        self._headers = {"Accept": "application/vnd.nsq; version=1.0"}
+        self._headers: dict[str, str] = {}
         # Named the wrong way round in go-nsq: true sends the header.
         if config.auth_secret and config.skip_lookupd_authorization:
             self._headers["Authorization"] = f"Bearer {config.auth_secret}"
@@ -116,6 +147,8 @@ class Discovery:
     def add(self, address: str) -> None:
         """Ask one more, from the next poll on; OptionsError if this cannot be an address."""
         url = lookup_url(address, self._topic)
+        if url.startswith("https:") and self._tls is None:
+            self._tls = lookupd_context(self._config)
         if url not in self._urls:
             self._urls.append(url)
 
@@ -132,7 +165,7 @@ class Discovery:
 
         if self._session is None:
             timeout = aiohttp.ClientTimeout(total=self._timeout_s or None)
-            self._session = aiohttp.ClientSession(headers=self._headers, timeout=timeout)
+            self._session = open_session(timeout, self._headers)
         tasks = [asyncio.ensure_future(self._ask(self._session, url)) for url in self._urls]
         try:
             for done in asyncio.as_completed(tasks):
@@ -145,8 +178,8 @@ class Discovery:
         import aiohttp
 
         try:
-            async with session.get(url) as response:
-                reply = await response.read()
+            async with session.get(url, ssl=self._tls or True) as response:
+                reply = await read_answer(response)
                 if response.status == NOT_FOUND:
                     await self._check_unknown(session, url, reply)
                     return Answer(url, is_known=False)
@@ -163,15 +196,16 @@ class Discovery:
         except ConnectError as error:
             return Answer(url, error=type(error)(f"{url}: {error}"))
 
-    @staticmethod
-    async def _check_unknown(session: "aiohttp.ClientSession", url: str, reply: bytes) -> None:
+    async def _check_unknown(
+        self, session: "aiohttp.ClientSession", url: str, reply: bytes
+    ) -> None:
         """Find out whether nsqlookupd does not know the topic, or another service without such a page answered."""
         if UNKNOWN_TOPIC in reply:
             return
         parts = urlsplit(url)
         info_url = urlunsplit((parts.scheme, parts.netloc, "/info", "", ""))
-        async with session.get(info_url) as response:
-            info = await response.read()
+        async with session.get(info_url, ssl=self._tls or True) as response:
+            info = await read_answer(response)
         if response.status == OK and b'"tcp_port"' in info:
             raise WrongPeerError(
                 "this is the HTTP port of an nsqd, not an nsqlookupd; give nsqd's TCP port (4150 as a rule) "

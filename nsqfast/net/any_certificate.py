@@ -8,7 +8,6 @@ import ssl
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from cryptography.x509.oid import NameOID
 from OpenSSL import SSL
 
 T = TypeVar("T")
@@ -103,16 +102,8 @@ class AnyCertificateObject:
                 return
 
     def getpeercert(self, binary_form: bool = False) -> dict[str, Any]:  # noqa: ARG002
-        """The certificate, with only the names of its subject."""
-        try:
-            certificate = self._connection.get_peer_certificate(as_cryptography=True)
-            if certificate is None:
-                return {}
-            names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-        except ValueError:
-            # Nobody has verified it: it may be malformed in any way.
-            return {}
-        return {"subject": tuple((("commonName", str(name.value)),) for name in names)}
+        """Nothing, as from ssl.SSLObject: nobody has verified the certificate, so anyone can write any name into it."""
+        return {}
 
     def cipher(self) -> tuple[str, str, int] | None:
         """Name, version, bits."""

@@ -3,7 +3,7 @@
 import os
 import resource
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,6 +16,15 @@ from nsqfast.net.openness import describe_open
 
 DESCRIPTOR_COUNT_LEAST = 4096
 MAP_COUNT_LEAST = 65530  # Linux's own default
+
+
+def try_out(subject: str, act: Callable[[], object], text: str) -> Finding:
+    """Whether what a start does fails; the text says what is so if not."""
+    try:
+        act()
+    except OptionsError as error:
+        return Finding(ERROR, subject, str(error))
+    return Finding(OK, subject, text)
 
 
 def check_listeners(flags: Iterable[tuple[str, str]]) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 if TYPE_CHECKING:
     from nsqfast._ext.core.log_quota import LogQuota
+    from nsqfast._ext.core.usage import Usage
 
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json; charset=utf-8"
@@ -56,6 +57,7 @@ class Request:
         "query",
         "remote",
         "target",
+        "usage",
     )
 
     def __init__(self, method: str, target: bytes, remote: str) -> None:
@@ -72,6 +74,7 @@ class Request:
         self.oversize = FITS
         self.is_http10 = False
         self.close = False  # the connection ends with this answer
+        self.usage: Usage | None = None  # of the identity that asks; None = it has no limits
 
     def admit_line(self) -> str | None:
         """The suffix of a log line about this request; None = log nothing, there were too many."""

@@ -6,14 +6,16 @@ It knows no transport. Subclasses handle complete requests and answer input that
 import logging
 from abc import abstractmethod
 from collections.abc import Awaitable
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import httptools
 
-from nsqfast._ext.core.log_quota import LogQuota
 from nsqfast._ext.core.memory import charge_bytes, is_full
 from nsqfast._ext.server.http_shortcut import Shortcut
 from nsqfast.net.http_message import ACTUAL, DECLARED, Request, Response
+
+if TYPE_CHECKING:
+    from nsqfast._ext.core.log_quota import LogQuota
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +53,7 @@ class HttpReceiver:
         self._handler = handler
         self._parser = httptools.HttpRequestParser(self)
         self._remote = ""
-        self._lines = LogQuota()
+        self._lines: LogQuota | None = None
         self._is_input_over = False  # nothing more is parsed
         self._is_lingering = False  # the peer may still be sending when the last answer leaves
         # the request being received

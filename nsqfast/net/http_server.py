@@ -21,11 +21,14 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import cast
 
+from nsqfast._ext.core.log_quota import LogQuota
 from nsqfast._ext.server.http_front import HttpFront
-from nsqfast.gotext import format_address
+from nsqfast.gotext import format_address, format_peer_host
+from nsqfast.net.http_limits import DEFAULT_LIMITS, HttpLimits
 from nsqfast.net.http_message import TEXT, Request, Response, render
 from nsqfast.net.http_receiver import Handler, HttpReceiver
 from nsqfast.net.turns import Turns
+from nsqfast.net.unsent import Unsent
 
 log = logging.getLogger(__name__)
 
@@ -35,22 +38,9 @@ WAITING_COUNT_MAX = 64  # answers of one connection that may wait
 REQUEST_UNITS = 64  # cost of a request: the clock is read after each
 OUT_SIZE_MAX = 256 * 1024  # answers gathered before they are written
 TURN_S = 0.001  # until the loop has polled its sockets once more
-RECEIVE_RATE_MIN = 64 * 1024  # bytes per second that earn a large body more time
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 INTERNAL_ERROR = Response(500, b"500 Internal Server Error", TEXT)
-
-
-@dataclass(frozen=True, slots=True)
-class HttpLimits:
-    """How long a peer may take, in seconds."""
-
-    receive_timeout_s: float = 30.0  # from a request's first byte to its last
-    idle_timeout_s: float = 120.0  # between requests, and for a peer that does not read its answers
-    linger_s: float = 1.0  # after the last answer, for a peer that is still sending
-
-
-DEFAULT_LIMITS = HttpLimits()
 
 
 @dataclass(slots=True, eq=False)
@@ -84,6 +74,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
         self._running: _Slot | None = None  # its request may still have effects: no other begins
         self._out: list[bytes] = []
         self._out_size = 0
+        self._unsent = Unsent()
         self._is_write_paused = self._is_read_paused = False
         self._is_advance_due = False
         self._is_eof_due = False  # the peer's EOF came before its turn to run
@@ -96,7 +87,9 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._remote = format_address(transport.get_extra_info("peername"))
+        peername = transport.get_extra_info("peername")
+        self._remote = format_address(peername)
+        self._lines = LogQuota(format_peer_host(peername))
         self.last_active = self._loop.time()
         self._arm(self.last_active + self._limits.idle_timeout_s)
         if self._handler.shortcut is not None:
@@ -145,7 +138,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
         return not self._input and self._is_idle()
 
     def _is_idle(self) -> bool:
-        waits = self._slots or self._queue or self._out or self._is_write_paused
+        waits = self._slots or self._queue or self._out or self._unsent or self._is_write_paused
         return not (
             waits or self._receiving or self._is_input_over or self._handler.shortcut is None
         )
@@ -158,7 +151,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
             self._is_eof_due = True
             return True
         self._is_input_over = True
-        return bool(self._slots or self._queue or self._out)
+        return bool(self._slots or self._queue or self._out or self._unsent)
 
     def pause_writing(self) -> None:
         self._is_write_paused = True
@@ -181,6 +174,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
         self._slots.clear()
         self._running = None
         self._out.clear()
+        self._unsent.drop()
         self._drop_body()
         if self._timer is not None:
             self._timer.cancel()
@@ -189,7 +183,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
 
     def close(self) -> None:
         """End the connection; existing answers are still sent, but no request begins."""
-        self._emit_ready()
+        self._emit_ready(is_last=True)
         self.detach()
         self._is_input_over = self._is_finished = True
         self._queue.clear()
@@ -215,7 +209,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
         request = Request("", b"/", self._remote)
         request.close = True
         response = Response(status, text.encode(), TEXT if text else "", close=True)
-        if self._slots or self._queue:
+        if self._slots or self._queue or self._unsent:
             # Its turn is last; a queue before it is short and will be handled soon.
             while self._queue:
                 self._handle(self._queue.popleft())
@@ -228,7 +222,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
 
     def _is_full(self) -> bool:
         is_crowded = self._out_size >= OUT_SIZE_MAX or len(self._slots) >= WAITING_COUNT_MAX
-        return self._is_write_paused or is_crowded
+        return self._is_write_paused or is_crowded or bool(self._unsent)
 
     def _take(self, request: Request) -> None:
         if self._queue or self._is_blocked():
@@ -252,7 +246,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
                 self._running = slot
             future = asyncio.ensure_future(answer)
             future.add_done_callback(lambda done: self._fill(slot, done))
-        elif self._slots:
+        elif self._slots or self._unsent:
             self._slots.append(_Slot(request, answer))
         else:
             self._emit(request, answer)
@@ -278,21 +272,29 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
             return
         if response.close:
             request.close = True
+        response = self._unsent.keep(request, response)
         wire = render(request, response)
         self._out.append(wire)
         self._out_size += len(wire)
-        if response.pieces and request.method != "HEAD" and self._transport is not None:
+        if self._unsent:
             self._flush()
-            for piece in response.pieces:  # joining them would take longer than a part of a turn
-                self._transport.write(piece)
+            self._send_pieces()
         if request.close:
             self._is_finished = self._is_input_over = True
             self._queue.clear()
 
-    def _emit_ready(self) -> None:
-        while self._slots and self._slots[0].response is not None:
+    def _send_pieces(self, *, is_last: bool = False) -> None:
+        """As the peer reads them."""
+        transport = self._transport
+        while self._unsent and transport is not None and (is_last or not self._is_write_paused):
+            self._unsent.send_next(transport.write)
+
+    def _emit_ready(self, *, is_last: bool = False) -> None:
+        self._send_pieces(is_last=is_last)
+        while self._slots and self._slots[0].response is not None and not self._unsent:
             slot = self._slots.popleft()
             self._emit(slot.request, cast("Response", slot.response))
+            self._send_pieces(is_last=is_last)
 
     def _advance_soon(self, plan: Callable[[Callable[[], None]], object] | None = None) -> None:
         """Several answers that become ready in one turn of the loop leave in one write."""
@@ -345,10 +347,12 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
                 break
         if self._is_input_over:
             self._input = memoryview(b"")
-        if self._is_finished:
+        if self._unsent:
+            pass  # the rest follows when the peer has read
+        elif self._is_finished:
             self._finish()
             return
-        if self._is_input_over and not self._slots and not self._queue and self._transport:
+        elif self._is_input_over and not self._slots and not self._queue and self._transport:
             self._transport.close()  # the peer's EOF came before its last answers
             return
         self._choose_reading()
@@ -411,8 +415,7 @@ class HttpProtocol(HttpFront, HttpReceiver, asyncio.Protocol):
             return self._linger_until
         if self._slots or self._queue or self._is_write_paused or not self._receiving:
             return self.last_active + self._limits.idle_timeout_s
-        earned_s = self._body_size / RECEIVE_RATE_MIN
-        return self._begun + self._limits.receive_timeout_s + earned_s
+        return self._begun + self._limits.receive_s(self._body_size)
 
     def _arm(self, deadline: float) -> None:
         if self._timer is not None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from nsqfast.gotext import format_address, os_error
 from nsqfast.net.descriptor_reserve import DescriptorReserve
+from nsqfast.refusals import REFUSED
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +112,10 @@ class Listener:
                 )
             else:
                 log.info("%s: serving new clients again", self._name)
-        return ceiling.refusal if is_full else self._make
+        if not is_full:
+            return self._make
+        REFUSED["too_many_connections"] += 1
+        return ceiling.refusal
 
     def _make(self) -> Any:
         self.accepted_count += 1

@@ -3,6 +3,9 @@
 import asyncio
 from typing import cast
 
+from nsqfast.net.http_message import Request, render
+from nsqfast.net.http_reply import error_answer
+
 LINGER_S = 1.0  # for a peer that sends nothing, or keeps sending
 
 
@@ -38,3 +41,11 @@ class Refusal(asyncio.Protocol):
         self._transport = None
         if self._timer is not None:
             self._timer.cancel()
+
+
+def refuse_http() -> Refusal:
+    """503 for any request of a client beyond --max-connections."""
+    request = Request("", b"/", "")
+    request.close = True
+    answer = error_answer(503, "TOO_MANY_CONNECTIONS", b"Retry-After: 1\r\n")
+    return Refusal(render(request, answer))

@@ -39,7 +39,7 @@ class ServerTls:
         if self.version_min < TLS_1_2:
             # OpenSSL 3 supports these versions only at its lowest security level.
             context.set_ciphers("DEFAULT:@SECLEVEL=0")
-        self._load_certificate(context)
+        _load_certificate(context, self.cert, self.key)
         if self.root_ca_file:
             _load_authorities(context, self.root_ca_file)
         return context
@@ -57,31 +57,36 @@ class ServerTls:
                 context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
         return context
 
-    def _load_certificate(self, context: ssl.SSLContext) -> None:
-        if b"-----BEGIN CERTIFICATE-----" not in _read(self.cert):
-            raise OptionsError("tls: failed to find any PEM data in certificate input")
-        key = _read(self.key)
-        if b"PRIVATE KEY-----" not in key:
-            raise OptionsError("tls: failed to find any PEM data in key input")
-        if b"ENCRYPTED" in key:
-            raise OptionsError(
-                f"tls: the private key {self.key} is encrypted; give one that is not"
-            )
-        try:
-            context.load_cert_chain(self.cert, self.key)
-        except ssl.SSLError as error:
-            raise OptionsError(f"tls: {self.cert}, {self.key}: {_words(error)}") from None
 
-
-def client_context(root_ca_file: str, version_min: int) -> ssl.SSLContext:
-    """Verifies a server against the given authorities, or the system's for ''; OptionsError if the file is unusable."""
+def client_context(
+    root_ca_file: str, version_min: int, cert: str = "", key: str = ""
+) -> ssl.SSLContext:
+    """Verifies a server against the given authorities, or the system's for '', and shows it the certificate if there is
+    one; OptionsError if a file is unusable.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion(version_min)
     if root_ca_file:
         _load_authorities(context, root_ca_file)
     else:
         context.load_default_certs()
+    if cert or key:
+        _load_certificate(context, cert, key)
     return context
+
+
+def _load_certificate(context: ssl.SSLContext, cert: str, key: str) -> None:
+    if b"-----BEGIN CERTIFICATE-----" not in _read(cert):
+        raise OptionsError("tls: failed to find any PEM data in certificate input")
+    data = _read(key)
+    if b"PRIVATE KEY-----" not in data:
+        raise OptionsError("tls: failed to find any PEM data in key input")
+    if b"ENCRYPTED" in data:
+        raise OptionsError(f"tls: the private key {key} is encrypted; give one that is not")
+    try:
+        context.load_cert_chain(cert, key)
+    except ssl.SSLError as error:
+        raise OptionsError(f"tls: {cert}, {key}: {_words(error)}") from None
 
 
 def _load_authorities(context: ssl.SSLContext, path: str) -> None:

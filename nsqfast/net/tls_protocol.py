@@ -38,6 +38,7 @@ class TlsProtocol(asyncio.Protocol):
         self._make_inner = make_inner
         self._connections = connections
         self._inner: asyncio.Protocol | None = None
+        self.context = context
         self._stream = TlsStream(context)
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -147,6 +148,8 @@ class TlsTransport(asyncio.Transport):
         self._socket = connection.transport
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
+        if name == "sslcontext":
+            return self._connection.context
         return self._socket.get_extra_info(name, default)
 
     def write(self, data: Any) -> None:

@@ -9,6 +9,8 @@ from nsqfast.errors import OptionsError
 from nsqfast.nsqadmin.options import Options
 
 PORT_MAX = 65535
+LOOKUPD_FLAG = "--lookupd-http-address"
+TLS = "https://"  # of an nsqlookupd that is asked over TLS
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -22,7 +24,15 @@ def check_options(options: Options) -> None:
         raise OptionsError("--nsqd-http-address or --lookupd-http-address required")
     if options.nsqd_http_addresses and options.nsqlookupd_http_addresses:
         raise OptionsError("use --nsqd-http-address or --lookupd-http-address not both")
-    _check_pair(options)
+    _check_pair("http-client-tls", options.http_client_tls_cert, options.http_client_tls_key)
+    _check_pair("tls", options.tls_cert, options.tls_key)
+    if options.auth_secret_file and options.nsqlookupd_http_addresses and not proves_nodes(options):
+        raise OptionsError(
+            "--auth-secret-file with --lookupd-http-address needs --http-client-tls-root-ca-file and no "
+            "--http-client-tls-insecure-skip-verify: whoever registers at nsqlookupd would be told the secret"
+        )
+    if options.max_connections < 0:
+        raise OptionsError(f"--max-connections must be at least 0, not {options.max_connections}")
     try:
         options.base_path.encode()
     except UnicodeEncodeError:
@@ -30,15 +40,21 @@ def check_options(options: Options) -> None:
     options.base_path = posixpath.normpath("/" + options.base_path.lstrip("/"))
 
 
+def proves_nodes(options: Options) -> bool:
+    """Whether an nsqd that is asked over TLS is one of ours: authorities of the system also know everybody else."""
+    is_verified = not options.http_client_tls_insecure_skip_verify
+    return bool(options.http_client_tls_root_ca_file) and is_verified
+
+
 def check_addresses(options: Options) -> None:
     """Like `check_options`, for the settings after the certificates."""
     for flag, addresses in (
-        ("--lookupd-http-address", options.nsqlookupd_http_addresses),
+        (LOOKUPD_FLAG, options.nsqlookupd_http_addresses),
         ("--nsqd-http-address", options.nsqd_http_addresses),
     ):
         for address in addresses:
             try:
-                resolve(address)
+                resolve(address.removeprefix(TLS) if flag == LOOKUPD_FLAG else address)
             except ValueError as error:
                 raise OptionsError(f"failed to resolve {flag} ({address}) - {error}") from None
     _check_graphite(options)
@@ -47,13 +63,10 @@ def check_addresses(options: Options) -> None:
     _check_listener(options.http_address)
 
 
-def _check_pair(options: Options) -> None:
-    cert, key = options.http_client_tls_cert, options.http_client_tls_key
+def _check_pair(prefix: str, cert: str, key: str) -> None:
     if bool(cert) != bool(key):
         missing, given = ("key", "cert") if cert else ("cert", "key")
-        raise OptionsError(
-            f"--http-client-tls-{missing} must be specified with --http-client-tls-{given}"
-        )
+        raise OptionsError(f"--{prefix}-{missing} must be specified with --{prefix}-{given}")
 
 
 def _check_listener(address: str) -> None:

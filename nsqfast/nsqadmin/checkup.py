@@ -22,6 +22,9 @@ def check(options: Options) -> Iterator[Finding]:
     yield from check_peers("--nsqd-http-address", options.nsqd_http_addresses)
     for flag, path in (
         ("--auth-file", options.auth_file),
+        ("--auth-secret-file", options.auth_secret_file),
+        ("--tls-cert", options.tls_cert),
+        ("--tls-key", options.tls_key),
         ("--http-client-tls-root-ca-file", options.http_client_tls_root_ca_file),
         ("--http-client-tls-cert", options.http_client_tls_cert),
         ("--http-client-tls-key", options.http_client_tls_key),

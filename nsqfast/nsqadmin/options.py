@@ -28,6 +28,10 @@ class Options:
     http_address: str = option(
         STRING, "0.0.0.0:4171", "listen for browsers on this <addr>:<port>", group="Addresses")
     base_path: str = option(STRING, "/", "path under which a proxy serves the pages")
+    max_connections: int = option(
+        INT, 1000, "most connections of browsers and scripts; further ones are refused; 0 = unlimited")
+    tls_cert: str = option(STRING, "", "path to a certificate, in PEM: serve HTTPS, not HTTP; SIGHUP reads it again")
+    tls_key: str = option(STRING, "", "path to the certificate's private key, in PEM")
     nsqlookupd_http_addresses: list[str] = option(
         STRINGS, [], "HTTP <addr>:<port> of an nsqlookupd (repeatable)", flag="lookupd-http-address")
     nsqd_http_addresses: list[str] = option(
@@ -41,6 +45,8 @@ class Options:
         STRING, "", "path to the certificate authorities to verify them against, in PEM")
     http_client_tls_cert: str = option(STRING, "", "path to a certificate to show them, in PEM")
     http_client_tls_key: str = option(STRING, "", "path to that certificate's private key, in PEM")
+    auth_secret_file: str = option(
+        STRING, "", "file with a secret for nsqd that ask for one (AUTH, --http-auth-required); SIGHUP reads it again")
 
     auth_file: str = option(
         STRING, "", "file of users, roles and password hashes for the built-in login (see --hash-password)",
@@ -57,8 +63,8 @@ class Options:
         flag="admin-user")
     allow_config_from_cidr: str = option(STRING, "127.0.0.1/8", "CIDR from which /config may be used; empty = all")
     allowed_hosts: list[str] = option(
-        STRINGS, [], "name by which browsers may reach this nsqadmin on a loopback address (repeatable)",
-        flag="allowed-host")
+        STRINGS, [], "name by which browsers reach this nsqadmin, beside its own, localhost and addresses "
+        "(repeatable; a login with --auth-file needs none)", flag="allowed-host")
     audit_file: str = option(
         STRING, "", "file to which a line of JSON is added for each action, login, peek and export")
     notification_http_endpoint: str = option(STRING, "", "URL to which each action is sent")

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import ssl
 import time
 
 from aiohttp import web
@@ -9,6 +10,7 @@ from aiohttp import web
 from nsqfast.errors import OptionsError
 from nsqfast.net import addresses
 from nsqfast.net.openness import warn_if_open
+from nsqfast.net.tls import TLS_1_2, ServerTls
 from nsqfast.nsqadmin.access.audit import Audit
 from nsqfast.nsqadmin.access.connection import serve
 from nsqfast.nsqadmin.access.identity import ACCESS
@@ -37,6 +39,7 @@ class Server:
     def __init__(self, options: Options) -> None:
         self.options = options
         self._stack = contextlib.AsyncExitStack()
+        self._tls_context: ssl.SSLContext | None = None
 
     async def start(self) -> None:
         """Serve on return; OptionsError says what the operator has to change, and nothing is left behind."""
@@ -54,6 +57,7 @@ class Server:
         check_options(options)
         upstream = await self._stack.enter_async_context(Upstream(options))
         check_addresses(options)
+        self._tls_context = self._read_certificate()
         self.context = Context(
             options=options,
             urls=Urls(options.base_path),
@@ -90,14 +94,29 @@ class Server:
         if not self.options.auth_file:
             flags = [("--http-address", self.options.http_address)]
             warn_if_open(log, flags, OPEN_ADVICE)
-        self._status = addresses.format_listeners({"HTTP": bound})
+        name = "HTTP" if self._tls_context is None else "HTTPS"
+        self._status = addresses.format_listeners({name: bound})
         address = addresses.format_bound(addresses.bound_address(bound))
-        await self._stack.enter_async_context(serve(runner, bound, self.options))
-        self._stack.callback(log.info, "HTTP: closing %s", address)
-        log.info("HTTP: listening on %s", address)
+        self._stack.enter_context(serve(runner, bound, self.options, lambda: self._tls_context))
+        self._stack.callback(log.info, "%s: closing %s", name, address)
+        log.info("%s: listening on %s", name, address)
+
+    def _read_certificate(self) -> ssl.SSLContext | None:
+        options = self.options
+        if not options.tls_cert:
+            return None
+        return ServerTls(options.tls_cert, options.tls_key, "", "", TLS_1_2).context()
 
     def reload(self) -> None:
-        """SIGHUP."""
+        """Read certificate, secret and users again, for new connections and requests; bad ones change nothing."""
+        try:
+            self._tls_context = self._read_certificate()
+            self.context.upstream.reload()
+        except OptionsError as error:
+            log.error("SIGHUP: %s; it stays as it was", error)  # noqa: TRY400 - the operator's fault
+        else:
+            if self._tls_context is not None:
+                log.info("SIGHUP: certificate reloaded")
         self._app[ACCESS].reload()
 
     def status(self) -> str:

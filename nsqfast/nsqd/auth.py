@@ -6,7 +6,7 @@ Regular expressions are RE2's: they take linear time, whatever an auth server se
 
 import json
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import re2
 
@@ -14,11 +14,16 @@ from nsqfast.errors import NsqfastError
 from nsqfast.gotext import INT64_MAX
 from nsqfast.net.http_reply import encode_json
 
+if TYPE_CHECKING:
+    from nsqfast._ext.core.usage import Usage
+
 PUBLISH, SUBSCRIBE = "publish", "subscribe"
 EVERYTHING = ".*"
 
 # A grant is kept no longer than this; longer times would not fit into nanoseconds.
 TTL_S_MAX = 1_000_000_000
+# More is no limit; a message's share of a second is counted in nanoseconds.
+RATE_MAX = 1_000_000_000
 DECISIONS_MAX = 1024  # remembered per grant
 PATTERNS_MAX = 1024  # compiled ones, of all grants
 
@@ -73,11 +78,22 @@ class Authorization:
 class Grant:
     """A client's identity and permissions, valid for `ttl_ns` from the arrival of the answer."""
 
-    __slots__ = ("_decisions", "authorizations", "identity", "identity_url", "ttl_ns")
+    __slots__ = (
+        "_decisions",
+        "authorizations",
+        "connections_max",
+        "identity",
+        "identity_url",
+        "rate_max",
+        "ttl_ns",
+        "usage",
+    )
 
     def __init__(
         self, ttl_s: int, identity: str, identity_url: str, authorizations: list[Authorization]
     ) -> None:
+        self.connections_max = self.rate_max = 0  # of all who have this identity; 0 = any number
+        self.usage: Usage | None = None  # what they use together; None = it has no limits
         self.ttl_ns = min(ttl_s, TTL_S_MAX) * 1_000_000_000
         self.identity = identity
         self.identity_url = identity_url
@@ -129,7 +145,12 @@ def read_grant(body: bytes) -> Grant:
     ttl_s = found.number("ttl")
     if ttl_s <= 0:
         raise AuthError("a ttl that is not greater than 0")
-    return Grant(ttl_s, found.text("identity"), found.text("identity_url"), authorizations)
+    grant = Grant(ttl_s, found.text("identity"), found.text("identity_url"), authorizations)
+    grant.connections_max = found.number("max_connections")
+    grant.rate_max = min(found.number("max_rate"), RATE_MAX)
+    if grant.connections_max < 0 or grant.rate_max < 0:
+        raise AuthError("a max_connections or max_rate below 0")
+    return grant
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

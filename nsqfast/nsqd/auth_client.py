@@ -9,20 +9,25 @@ import json
 import logging
 import random
 import ssl
+from collections import deque
 from collections.abc import Callable
 from traceback import format_tb
 from typing import Protocol
 from urllib.parse import urlencode
+from weakref import WeakValueDictionary
 
 import aiohttp
 from yarl import URL
 
+from nsqfast._ext.core.usage import Usage
 from nsqfast.gotext import os_error
 from nsqfast.net.http_reply import encode_json
 from nsqfast.net.masks import place_of
 from nsqfast.net.tls import client_context
 from nsqfast.nsqd.auth import AuthError, Grant, read_grant
+from nsqfast.nsqd.auth_attempts import Attempts
 from nsqfast.nsqd.options import Options
+from nsqfast.refusals import REFUSED
 from nsqfast.version import NSQ_VERSION
 
 log = logging.getLogger("nsqd")
@@ -38,6 +43,12 @@ HEADERS = {
     "User-Agent": f"nsqd/{NSQ_VERSION}",
 }
 REFUSALS = (401, 403, 404)
+USAGES_KEPT = (
+    1024  # for identities of which nobody is connected: a new connection does not begin anew
+)
+TOO_MANY = (
+    "too many wrong secrets from this address in the last minute: --max-auth-failures allows more"
+)
 
 
 class Client(Protocol):
@@ -47,6 +58,9 @@ class Client(Protocol):
     remote_host: str  # '' for a Unix socket
     tls: bool
     common_name: str
+
+
+Answer = tuple[Grant | None, bool]  # and whether an auth server refused
 
 
 class AuthClient:
@@ -66,32 +80,63 @@ class AuthClient:
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
         )
-        self._tasks: set[asyncio.Task[Grant | None]] = set()
+        self._tasks: set[asyncio.Task[Answer]] = set()
+        self._usages: WeakValueDictionary[str, Usage] = WeakValueDictionary()
+        self._recent: deque[Usage] = deque(maxlen=USAGES_KEPT)
+        self._attempts = Attempts(options.max_auth_failures)
 
     def ask(
-        self, client: Client, secret: bytes, on_answer: Callable[[Grant | None], None]
-    ) -> asyncio.Task[Grant | None]:
-        """Query the servers, then call `on_answer`, with None if all refused. A cancelled task does not call it."""
+        self, client: Client, secret: bytes, on_answer: Callable[[Grant | None, bool], None]
+    ) -> asyncio.Task[Answer]:
+        """Query the servers, then call `on_answer`, with None if none of them gave a good answer, and whether one of
+        them refused. A cancelled task does not call it.
+        """
         task = asyncio.get_running_loop().create_task(self._answer(client, secret))
 
-        def tell(done: asyncio.Task[Grant | None]) -> None:
+        def tell(done: asyncio.Task[Answer]) -> None:
             self._tasks.discard(done)
             if not done.cancelled():
-                on_answer(done.result())
+                on_answer(*done.result())
 
         self._tasks.add(task)
         task.add_done_callback(tell)
         return task
 
-    async def _answer(self, client: Client, secret: bytes) -> Grant | None:
+    async def _answer(self, client: Client, secret: bytes) -> Answer:
         try:
-            return await self.query(secret, client.remote_host, client.tls, client.common_name)
+            grant = await self.query(secret, client.remote_host, client.tls, client.common_name)
         except AuthError as error:
             log.warning("PROTOCOL(V2): [%s] AUTH failed %s", client.remote_address, error)
-        return None
+            return None, error.is_refused
+        return grant, False
 
     async def query(self, secret: bytes, remote_host: str, is_tls: bool, name: str) -> Grant:
-        """The first good answer; AuthError with all reasons if there is none."""
+        """The first good answer; AuthError with all reasons if there is none, or for an address that guesses."""
+        if self._attempts.are_spent(remote_host, secret):
+            REFUSED["wrong_secrets"] += 1
+            raise AuthError(TOO_MANY, is_refused=True)
+        try:
+            grant = await self._ask_servers(secret, remote_host, is_tls, name)
+        except AuthError as error:
+            if error.is_refused:
+                self._attempts.note(remote_host, secret, is_good=False)
+            raise
+        self._attempts.note(remote_host, secret, is_good=bool(grant.authorizations))
+        grant.usage = self._usage(grant)
+        return grant
+
+    def _usage(self, grant: Grant) -> Usage | None:
+        """What all who have this identity use, under the limits of the latest answer."""
+        usage = self._usages.get(grant.identity)
+        if usage is None:
+            if not (grant.connections_max or grant.rate_max):
+                return None
+            usage = self._usages[grant.identity] = Usage()
+        usage.connections_max, usage.rate_max = grant.connections_max, grant.rate_max
+        self._recent.append(usage)
+        return usage
+
+    async def _ask_servers(self, secret: bytes, remote_host: str, is_tls: bool, name: str) -> Grant:
         fields = {
             "common_name": name.encode("utf-8", "surrogateescape"),
             "remote_ip": remote_host.encode(),

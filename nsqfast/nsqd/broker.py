@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Protocol
 from nsqfast._ext.broker.registry import Registry
 from nsqfast._ext.core.histogram import Histogram
 from nsqfast.net.addresses import Bound
+from nsqfast.net.browsers import BrowserRules
 from nsqfast.net.http_receiver import Handler
 from nsqfast.net.listener import Listener
 from nsqfast.nsqd.drain import Drain
@@ -46,5 +47,7 @@ class Broker(Protocol):
 class HttpApiFactory(Protocol):
     """Makes the HTTP API of one listener."""
 
-    def __call__(self, broker: Broker, is_plain: bool, serves_admin: bool) -> Handler:
+    def __call__(
+        self, broker: Broker, browsers: BrowserRules, is_plain: bool, serves_admin: bool
+    ) -> Handler:
         """`is_plain`: its clients do not use TLS; `serves_admin`: it serves the endpoints for operators, too."""

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from nsqfast.errors import OptionsError
@@ -16,9 +17,11 @@ from nsqfast.net.checkup import (
     check_listeners,
     check_openness,
     check_peers,
+    try_out,
 )
 from nsqfast.net.tls import ServerTls, client_context
 from nsqfast.nsqd.lock import DirectoryLock
+from nsqfast.nsqd.lookup_credentials import read_credentials
 from nsqfast.nsqd.metadata import DATA_OR_POSITION_FILE, FILE_NAME, decode
 from nsqfast.nsqd.options import OPEN_ADVICE, Options, validate
 
@@ -39,7 +42,7 @@ POSITIONS = re.compile(rb"-?\d+\n\d+,\d+\n\d+,\d+\n(?:sealed \d+,\d+\n)?")
 
 def check(options: Options) -> Iterator[Finding]:
     """Everything, in the order in which a start would meet it."""
-    yield from _check_settings(options)
+    yield try_out("settings", partial(validate, options), "they go together")
     yield from _check_folder(options.data_path or os.getcwd())  # noqa: PTH109 - shown as text
     yield from _check_certificates(options)
     yield from check_listeners(options.listening())
@@ -47,20 +50,14 @@ def check(options: Options) -> Iterator[Finding]:
     address = options.broadcast_address
     yield check_host("--broadcast-address", address, address)
     yield from check_peers("--lookupd-tcp-address", options.nsqlookupd_tcp_addresses or ())
+    if options.registration_secret_file or options.lookupd_tls or options.lookupd_tls_cert:
+        read = partial(read_credentials, options)
+        yield try_out("credentials for nsqlookupd", read, "they are readable")
     yield from check_peers("--auth-http-address", options.auth_http_addresses)
     if options.statsd_address:
         yield from check_peers("--statsd-address", [options.statsd_address])
     yield from check_limits(options.max_connections)
     yield from _check_memory(options.max_memory)
-
-
-def _check_settings(options: Options) -> Iterator[Finding]:
-    try:
-        validate(options)
-    except OptionsError as error:
-        yield Finding(ERROR, "settings", str(error))
-    else:
-        yield Finding(OK, "settings", "they go together")
 
 
 def _check_folder(folder: str) -> Iterator[Finding]:

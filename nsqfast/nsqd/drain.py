@@ -44,6 +44,7 @@ class Drain:
         self._registry = registry
         self._lookup = lookup
         self._watch: asyncio.Task[None] | None = None
+        self.is_over = False  # and the broker stops for that
         self.since_s = 0.0  # since 1970
         self.deadline_s: float | None = None  # likewise; None = only when all is delivered
 
@@ -110,6 +111,7 @@ class Drain:
             await asyncio.sleep(max(wait_s, 0))
         else:
             log.info("DRAIN: all messages are delivered; stopping")
+        self.is_over = True
         signal.raise_signal(signal.SIGTERM)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from nsqfast.net.browsers import BrowserRules
 from nsqfast.net.http_message import JSON, TEXT, Request, Response
 from nsqfast.net.http_reply import VERSION_HEADER, error_answer, parameters
 from nsqfast.net.http_routes import Answer, Routes
@@ -52,8 +53,11 @@ class Route:
 class HttpApi:
     """A Handler (see nsqfast.net.http_server) for one broker."""
 
-    def __init__(self, broker: Broker, is_plain: bool = True, serves_admin: bool = True) -> None:
+    def __init__(
+        self, broker: Broker, browsers: BrowserRules, is_plain: bool, serves_admin: bool
+    ) -> None:
         self._broker = broker
+        self._browsers = browsers
         self._parts = Parts()
         publisher = Publisher(broker.registry, broker.options)
         self._routes = _routes(broker, publisher, self._stats)
@@ -61,7 +65,7 @@ class HttpApi:
         self._serves_admin = serves_admin
         self._auth = _make_auth(broker, is_plain)
         closes = self._refuses_plain or self._auth is not None
-        self.shortcut = None if closes else publisher.shortcut()
+        self.shortcut = None if closes else publisher.shortcut(self._browsers.asks_host)
 
     def limit(self, method: str, path: str) -> int:
         """The body size limit of the route."""
@@ -71,6 +75,8 @@ class HttpApi:
     def __call__(self, request: Request) -> Answer:
         if self._refuses_plain:
             return self._refuse_plain()
+        if (refusal := self._browsers.refuse(request)) is not None:
+            return refusal
         route = self._routes.router.find(request.method, request.path)
         if route is None:
             return self._routes.answer_stray(request)
@@ -79,11 +85,10 @@ class HttpApi:
             self._routes.log_access(request, ADMIN_ONLY, begun_ns)
             return ADMIN_ONLY
         if self._auth is not None and route.need:
-            refusal = self._auth.check(request, route.need)
-            if refusal is not None and not isinstance(refusal, Response):
-                return self._run_later(route, request, refusal, begun_ns)
-        else:
-            refusal = None
+            judged = self._auth.check(request, route.need)
+            if judged is not None and not isinstance(judged, Response):
+                return self._run_later(route, request, judged, begun_ns)
+            refusal = judged
         answer = refusal or self._routes.run(route, request)
         if begun_ns:
             if not isinstance(answer, Response):
@@ -152,7 +157,7 @@ def _routes(
     admin = Admin(broker)
     config = Config(options, broker.lookup.configure)
     peek = Peek(broker.registry)
-    drain = DrainPages(broker.drain)
+    drain = DrainPages(broker.drain, options.http_drain or bool(options.http_admin_address))
     operators = partial(Route, is_admin=True)
     routes: Routes[Route] = Routes(log)
     for method, pattern, route in (

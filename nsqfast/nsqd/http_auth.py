@@ -102,6 +102,7 @@ class HttpAuth:
 def _judge(request: Request, need: str, grant: Grant) -> Response | None:
     if not grant.authorizations:
         return UNKNOWN
+    request.usage = grant.usage
     return None if may(need, request, grant) else DENIED
 
 

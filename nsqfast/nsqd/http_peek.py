@@ -45,6 +45,8 @@ ANSWER_SIZE_MAX = 2 << 20
 # Each may hold LIMIT_MAX bodies' pieces, and a thread while it reads the disk.
 PEEKS_MAX = 4
 EMPTY = text_answer("")
+EXITING = error_answer(503, "EXITING")
+INVALID_ID = error_answer(400, "INVALID_ARG_ID")
 MESSAGE_NOT_FOUND = error_answer(404, "MESSAGE_NOT_FOUND")
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
@@ -99,13 +101,7 @@ class Peek:
         values = parameters(request)
         channel = self._channel(values)
         identity = required(values, "id").encode("utf-8", "surrogateescape")
-        if channel.exiting:
-            raise HttpError(503, "EXITING")
-        try:
-            deferral = Deferral(channel, identity)
-        except ValueError:
-            raise HttpError(400, "INVALID_ARG_ID") from None
-        return _apply(deferral, change)
+        return self._apply(channel, identity, change)
 
     def _channel(self, values: dict[str, str]) -> Channel:
         topic, name = topic_and_channel_name(values)
@@ -119,6 +115,22 @@ class Peek:
         if topic is None:
             raise HttpError(404, "TOPIC_NOT_FOUND")
         return topic
+
+    async def _apply(
+        self, channel: Channel, identity: bytes, change: Callable[[Deferral], bool]
+    ) -> Response:
+        async with self._turns:  # each holds a list of all deferred messages
+            try:
+                deferral = Deferral(channel, identity)
+            except ValueError:
+                return INVALID_ID
+            while not channel.exiting:
+                if change(deferral):
+                    return EMPTY
+                if deferral.is_over:
+                    return MESSAGE_NOT_FOUND
+                await asyncio.sleep(0)
+        return EXITING
 
     async def _show(self, queue: Queue, names: dict[str, str], look: Look) -> Response:
         async with self._turns:
@@ -142,14 +154,6 @@ class Peek:
         )
         body = b'%b,"messages":[%b]}' % (head[:-1], b",".join(messages))
         return Response(200, body, JSON, VERSION_HEADER)
-
-
-async def _apply(deferral: Deferral, change: Callable[[Deferral], bool]) -> Response:
-    while not change(deferral):
-        if deferral.is_over:
-            return MESSAGE_NOT_FOUND
-        await asyncio.sleep(0)
-    return EMPTY
 
 
 async def _encode_messages(snapshot: Snapshot) -> list[bytes]:

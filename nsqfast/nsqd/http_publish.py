@@ -10,6 +10,7 @@ from nsqfast._ext.broker.registry import Registry
 from nsqfast._ext.broker.topic import Topic
 from nsqfast._ext.core.budget import Part
 from nsqfast._ext.core.memory import charge_bytes
+from nsqfast._ext.core.usage import Usage
 from nsqfast._ext.server.http_shortcut import Shortcut
 from nsqfast.errors import ProtocolError, PublishError
 from nsqfast.gotext import INT64_MAX
@@ -17,6 +18,7 @@ from nsqfast.names import is_valid_name
 from nsqfast.net.http_message import ACTUAL, DECLARED, Request, Response, render
 from nsqfast.net.http_reply import HttpError, error_answer, parameters, required, text_answer
 from nsqfast.nsqd.options import Options
+from nsqfast.refusals import REFUSED
 
 log = logging.getLogger("nsqd")
 
@@ -36,11 +38,11 @@ class Publisher:
         self._defer_ms_max = options.max_req_timeout_ns // 1_000_000
         self._line = asyncio.Lock()  # for requests that take more than a part of a turn
 
-    def shortcut(self) -> Shortcut | None:
+    def shortcut(self, asks_host: bool) -> Shortcut | None:
         """For publishes that need no handler; None on a broker whose answers wait for the disk."""
         if self._registry.settings.is_durable:
             return None
-        return Shortcut(self._registry, reply)
+        return Shortcut(self._registry, reply, asks_host)
 
     def pub(self, request: Request) -> Response | Awaitable[Response]:
         """Publish one message."""
@@ -49,6 +51,8 @@ class Publisher:
             raise HttpError(413, "MSG_TOO_BIG")
         if not body:
             raise HttpError(400, "MSG_EMPTY")
+        if request.usage is not None:
+            _pay(request.usage, 1)
         values = parameters(request)
         topic = self._topic(values)
         defer_ms = self._defer_ms(values["defer"]) if "defer" in values else 0
@@ -68,6 +72,8 @@ class Publisher:
         is_binary = _read_binary(request, values)
         if request.oversize == ACTUAL:
             raise HttpError(413, "BODY_TOO_BIG")
+        if request.usage is not None:
+            _pay(request.usage, _count(request.body, is_binary))
         try:
             bodies = Bodies(topic, request.body, is_binary)
             if not bodies.check() or bodies.is_large:
@@ -184,6 +190,21 @@ class _Promise:
 async def _let_others() -> None:
     """Yield to the loop."""
     await asyncio.sleep(0)
+
+
+def _count(body: bytes, is_binary: bool) -> int:
+    """How many messages there are at most."""
+    if is_binary:
+        return min(int.from_bytes(body[:4]), len(body) // 5)
+    return body.count(b"\n") + 1
+
+
+def _pay(usage: Usage, count: int) -> None:
+    """Count so many messages for the identity; 429 while it has published more than it may."""
+    if usage.pay_now(0):
+        REFUSED["identity_rate"] += 1
+        raise HttpError(429, "RATE_LIMITED")
+    usage.pay_now(count)
 
 
 def _refuse(error: ProtocolError | PublishError) -> Response:

@@ -4,6 +4,7 @@ import asyncio
 import importlib
 import logging
 import socket
+import ssl
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ from nsqfast._ext.core.budget import Part
 from nsqfast.errors import ProtocolError
 from nsqfast.names import is_ephemeral, is_valid_name
 from nsqfast.net.masks import masked
+from nsqfast.nsqd.lookup_credentials import Credentials
 from nsqfast.nsqd.lookup_peer import LookupdError, LookupPeer, Name, register, unregister
 from nsqfast.nsqd.options import Options
 from nsqfast.version import NSQ_VERSION
@@ -29,9 +31,10 @@ CHANNEL_UNITS = 100  # of a budget: the cost of creating a channel
 class Lookup:
     """Runs from `start` to `stop`; its addresses may change meanwhile."""
 
-    def __init__(self, registry: Registry, options: Options) -> None:
+    def __init__(self, registry: Registry, options: Options, credentials: Credentials) -> None:
         self._registry = registry
         self._options = options
+        self.credentials = credentials  # of new connections
         self._peers: dict[str, LookupPeer] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._session: Any = None  # aiohttp's, created for the first query
@@ -54,7 +57,9 @@ class Lookup:
         for address in wanted:
             if address not in self._peers:
                 log.info("LOOKUP(%s): adding peer", masked(address))
-                peer = LookupPeer(address, self._identity, self._names, self._options.max_body_size)
+                peer = LookupPeer(
+                    address, self._identity, self._names, self._options.max_body_size, self._tls
+                )
                 self._peers[address] = peer
                 peer.start()
         self._run(self.load_client())
@@ -100,7 +105,7 @@ class Lookup:
             self._ask_for_channels(topic)
 
     def _identity(self) -> dict[str, Any]:
-        options = self._options
+        options, secret = self._options, self.credentials.secret
         return {
             "broadcast_address": options.broadcast_address,
             "hostname": socket.gethostname(),
@@ -109,7 +114,10 @@ class Lookup:
             "topology_region": options.topology_region,
             "topology_zone": options.topology_zone,
             "version": NSQ_VERSION,
-        }
+        } | ({"registration_secret": secret} if secret else {})
+
+    def _tls(self) -> ssl.SSLContext | None:
+        return self.credentials.tls
 
     def _names(self) -> Iterator[Name]:
         """Those that exist when their turn comes: earlier removals were already reported."""
@@ -169,10 +177,14 @@ class Lookup:
                 "LOOKUPD(%s): not there to be asked for channels of topic %s", peer.shown, topic
             )
             return set()
-        url = f"http://{_bracketed(peer.broadcast_address)}:{peer.http_port}/channels"
+        tls = self._tls()
+        scheme = "http" if tls is None else "https"
+        url = f"{scheme}://{_bracketed(peer.broadcast_address)}:{peer.http_port}/channels"
         try:
             session = await self._open_session()
-            request = session.get(url, params={"topic": topic}, allow_redirects=False)
+            request = session.get(
+                url, params={"topic": topic}, allow_redirects=False, ssl=tls or True
+            )
             async with request as answer:
                 body = await _body(answer)
             return set(map(str, orjson.loads(body)["channels"]))
@@ -190,7 +202,12 @@ class Lookup:
         aiohttp = await asyncio.to_thread(importlib.import_module, "aiohttp")
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                headers={"Accept": "application/vnd.nsq; version=1.0"},
+                headers={
+                    "Accept": "application/vnd.nsq; version=1.0",
+                    "Accept-Encoding": "identity",
+                },
+                auto_decompress=False,  # no answer can expand
+                cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(
                     total=self._options.http_client_request_timeout_ns / NS,
                     sock_connect=self._options.http_client_connect_timeout_ns / NS,

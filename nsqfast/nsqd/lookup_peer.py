@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import random
+import ssl
 import struct
 import time
 from collections import deque
@@ -19,13 +20,17 @@ import orjson
 from nsqfast._ext.core.budget import Part
 from nsqfast.errors import NsqfastError
 from nsqfast.gotext import os_error
+from nsqfast.names import quote
 from nsqfast.net.addresses import PORT_MAX, Inet, parse_address
 from nsqfast.net.masks import masked
 from nsqfast.protocol import MAGIC_V1
+from nsqfast.streams.tls import reason
 
 log = logging.getLogger("nsqd")
 
 SIZE = struct.Struct(">i")
+OK = b"OK"
+ERROR_SIZE_MAX = 200  # of an answer that is shown
 TIMEOUT_S = 1.0  # to connect, and for each batch of answers
 PING_S = 15.0
 BATCH_COUNT = 256  # commands in one write
@@ -62,7 +67,7 @@ def read_identity(answer: bytes) -> tuple[str, int]:
             return host, port
     except (ValueError, TypeError, KeyError):
         pass
-    shown = answer[:200].decode("utf-8", "backslashreplace")
+    shown = answer[:ERROR_SIZE_MAX].decode("utf-8", "backslashreplace")
     raise LookupdError(f"IDENTIFY was answered with {shown!r}")
 
 
@@ -75,16 +80,19 @@ class LookupPeer:
         identity: Callable[[], dict[str, Any]],
         names: Callable[[], Iterator[Name]],
         answer_size_max: int,
+        tls: Callable[[], ssl.SSLContext | None] = lambda: None,
     ) -> None:
         self.address = address
         self.shown = masked(address)
         self.broadcast_address = ""  # from its answer; kept while it is away
         self.http_port = 0
         self.is_connected = False
+        self._was_refused = False  # a name, since it connected
         self.was_tried = asyncio.Event()  # set when its identity is known, or it does not answer
         self._identity = identity
         self._names = names
         self._answer_size_max = answer_size_max
+        self._tls = tls  # of the next connection
         self._waiting: deque[bytes] = deque()
         self._is_wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -133,7 +141,7 @@ class LookupPeer:
         if not isinstance(place, Inet):
             raise LookupdError("an address needs a host and a port")
         async with asyncio.timeout(TIMEOUT_S):
-            reader, writer = await asyncio.open_connection(place.host, place.port)
+            reader, writer = await asyncio.open_connection(place.host, place.port, ssl=self._tls())
         try:
             await self._introduce(reader, writer)
             ping_at_s = time.monotonic() + PING_S
@@ -146,9 +154,16 @@ class LookupPeer:
                 if time.monotonic() >= ping_at_s or not batch:
                     batch.append(b"PING\n")
                     ping_at_s = time.monotonic() + PING_S
-                await self._say(reader, writer, batch)
+                self._note_refusal(await self._say(reader, writer, batch))
         finally:
             writer.transport.abort()  # unsent commands do not matter: a new connection begins by registering everything
+
+    def _note_refusal(self, answers: list[bytes]) -> None:
+        """Log the first name of a connection that is one too many; the connection goes on without it."""
+        refusal = next((answer for answer in answers if answer != OK), None)
+        if refusal is not None and not self._was_refused:
+            self._was_refused = True
+            log.warning("LOOKUPD(%s): %s", self.shown, quote(refusal[:ERROR_SIZE_MAX]))
 
     async def _rest(self, reader: asyncio.StreamReader, wait_s: float) -> None:
         """Wait until there is something to send, or a PING is due; the end of the connection is noticed at once."""
@@ -177,6 +192,7 @@ class LookupPeer:
             log.error("LOOKUPD(%s): no broadcast address", self.shown)
         # From here on changes are reported one by one, interleaved with the existing names.
         self.is_connected = True
+        self._was_refused = False
         self.was_tried.set()
         part = Part()
         for name in self._names():
@@ -204,6 +220,8 @@ class LookupPeer:
 def _text(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "i/o timeout"
+    if isinstance(error, ssl.SSLError):
+        return reason(error)
     if isinstance(error, EOFError):
         return "EOF"
     return os_error(error) if isinstance(error, OSError) else str(error)

@@ -5,6 +5,8 @@ import sys
 from nsqfast import daemon
 from nsqfast.nsqd.options import LOG_PREFIX, PROGRAM, Options, parse
 
+DRAINED = 3  # the exit status after a drain, so that a service manager does not start it again
+
 
 def main(argv: list[str] | None = None) -> int:
     """Run a broker until it is told to stop; returns the exit status."""
@@ -12,7 +14,7 @@ def main(argv: list[str] | None = None) -> int:
     return daemon.run(PROGRAM, LOG_PREFIX, lambda: parse(words), _live, _check)
 
 
-async def _live(options: Options) -> None:
+async def _live(options: Options) -> int:
     # The compiled core is imported late, so that --help and wrong flags are answered at once.
     from nsqfast._ext.core.message import keep_freed_memory
     from nsqfast.net.descriptor_reserve import raise_descriptor_limit
@@ -24,7 +26,9 @@ async def _live(options: Options) -> None:
     keep_freed_memory()
     raise_descriptor_limit()
     daemon.collect_seldom()
-    await daemon.serve(PROGRAM, Server(options, HttpApi))
+    server = Server(options, HttpApi)
+    await daemon.serve(PROGRAM, server)
+    return DRAINED if server.drain.is_over else 0
 
 
 def _check(options: Options) -> int:

@@ -37,6 +37,8 @@ VERSION_LINE = nsq_line(PROGRAM)
 LOG_PREFIX = "[nsqd] "
 # Memory comes in blocks of 1 MiB per message size; with less, few sizes would stay in memory.
 MEMORY_MIN = 64 << 20
+# A frame has at most 2^31 bytes for Go's clients and 1 GiB for ours; a message has 30 bytes around its body in it.
+MESSAGE_SIZE_MAX = (1 << 30) - 30
 # A hundred years. Times are 64 bits of nanoseconds, and twice the longest heartbeat before now has to fit, too.
 DURATION_NS_MAX = 876_600 * 3600 * 1_000_000_000
 
@@ -97,6 +99,11 @@ class Options:
     http_admin_address: str = option(
         STRING, "", "serve /config, /debug, /drain, delete, empty and pause here (<addr>:<port> or <path>) and "
         "nowhere else; empty = on the HTTP and HTTPS addresses")
+    allowed_hosts: list[str] = option(
+        STRINGS, None, "name of this machine in HTTP requests: then no others are served, but localhost and addresses "
+        "(repeatable; on a loopback address this is always so)", flag="allowed-host")
+    http_drain: bool = option(
+        BOOL, False, "serve POST /drain without --http-admin-address, too")
 
     nsqlookupd_tcp_addresses: list[str] | None = option(
         STRINGS, None, "TCP <addr>:<port> of an nsqlookupd to register with (repeatable)",
@@ -104,6 +111,13 @@ class Options:
     broadcast_address: str = option(STRING, socket.gethostname, "host name or address to announce to nsqlookupd")
     broadcast_tcp_port: int = option(INT, 0, "TCP port to announce to nsqlookupd; 0 = the real one")
     broadcast_http_port: int = option(INT, 0, "HTTP port to announce to nsqlookupd; 0 = the real one")
+    registration_secret_file: str = option(
+        STRING, "", "path to the secret to send to every nsqlookupd (its --registration-secret-file)")
+    lookupd_tls: bool = option(BOOL, False, "use TLS to every nsqlookupd, over TCP and HTTP")
+    lookupd_tls_root_ca_file: str = option(
+        STRING, "", "path to the authorities of nsqlookupd's certificates, in PEM; empty = the system's")
+    lookupd_tls_cert: str = option(STRING, "", "path to the certificate to show nsqlookupd, in PEM")
+    lookupd_tls_key: str = option(STRING, "", "path to that certificate's private key, in PEM")
     http_client_connect_timeout_ns: int = option(
         DURATION, "2s", "longest time to connect to an nsqlookupd or an auth server over HTTP")
     http_client_request_timeout_ns: int = option(
@@ -160,6 +174,8 @@ class Options:
         STRINGS, None, "<addr>:<port> or URL of an auth server to ask what clients may do (repeatable)",
         flag="auth-http-address", group="Authorization")
     auth_http_request_method: str = option(STRING, "get", "HTTP method of requests to auth servers: get or post")
+    max_auth_failures: int = option(
+        INT, 10, "wrong secrets a minute from one address; for more no auth server is asked; 0 = unlimited")
     http_auth_required: bool = option(
         BOOL, False, "require a secret of HTTP requests that publish or change something, too")
 
@@ -260,12 +276,17 @@ def _refuse_harmful(options: Options) -> None:
         "metrics-max-series": (options.metrics_max_series, 0),
         "max-topics": (options.max_topics, 0),
         "max-channels-per-topic": (options.max_channels_per_topic, 0),
+        "max-auth-failures": (options.max_auth_failures, 0),
         "max-connections": (options.max_connections, 0),
         "max-memory": (options.max_memory, MEMORY_MIN if options.max_memory else 0),
     }
     for flag, (count, least) in counts.items():
         if count < least:
             raise OptionsError(f"--{flag} must be at least {least}, not {count}")
+    # A message that is larger than all memory would never be taken.
+    most = min(MESSAGE_SIZE_MAX, options.max_memory or MESSAGE_SIZE_MAX)
+    if options.max_msg_size > most:
+        raise OptionsError(f"--max-msg-size must be at most {most}, not {options.max_msg_size}")
     durations_ns = {
         "sync-timeout": options.sync_timeout_ns,
         "output-buffer-timeout": options.output_buffer_timeout_ns,

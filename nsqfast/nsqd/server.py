@@ -19,10 +19,12 @@ from nsqfast._ext.core.histogram import Histogram
 from nsqfast._ext.server.connection import Connection
 from nsqfast.errors import OptionsError
 from nsqfast.net import addresses
+from nsqfast.net.browsers import BrowserRules
 from nsqfast.net.descriptor_reserve import DescriptorReserve
 from nsqfast.net.http_server import HttpProtocol
 from nsqfast.net.listener import Ceiling, Factory, Listener
 from nsqfast.net.openness import warn_if_open
+from nsqfast.net.refusal import refuse_http
 from nsqfast.net.tls import ServerTls, client_context
 from nsqfast.net.tls_protocol import TlsProtocol
 from nsqfast.net.turns import Turns
@@ -30,6 +32,7 @@ from nsqfast.nsqd.broker import HttpApiFactory
 from nsqfast.nsqd.drain import Drain
 from nsqfast.nsqd.lock import DirectoryLock
 from nsqfast.nsqd.lookup import Lookup
+from nsqfast.nsqd.lookup_credentials import Credentials, read_credentials
 from nsqfast.nsqd.metadata_file import MetadataFile
 from nsqfast.nsqd.options import (
     OPEN_ADVICE,
@@ -40,7 +43,7 @@ from nsqfast.nsqd.options import (
     validate,
 )
 from nsqfast.nsqd.progress import StopProgress
-from nsqfast.nsqd.refusals import refuse_http, refuse_tcp
+from nsqfast.nsqd.refusals import refuse_tcp
 from nsqfast.nsqd.statsd import Statsd
 from nsqfast.nsqd.timers import DeadlineTimer, LagProbe
 from nsqfast.version import own_line
@@ -61,6 +64,7 @@ class Server:
     registry: Registry
     lookup: Lookup
     drain: Drain
+    _credentials: Credentials
 
     def __init__(self, options: Options, make_http_api: HttpApiFactory) -> None:
         self.options = options
@@ -103,6 +107,7 @@ class Server:
             validate(options)
             self.tls_context = self._read_certificates()
             self._check_authorities()
+            self._credentials = read_credentials(options)
             log.info("%s, %s", VERSION_LINE, own_line())
             log.info("ID: %d", options.node_id)
             if options.auth_http_addresses:
@@ -152,16 +157,16 @@ class Server:
                 raise OptionsError(f"failed to build client TLS config - {error}") from None
 
     def reload(self) -> None:
-        """Read the certificates again, for new connections; bad ones change nothing."""
+        """Read certificates and secrets again, for new connections; bad ones change nothing."""
         try:
-            self.tls_context = self.registry.tls_context = self._read_certificates()
+            context, credentials = self._read_certificates(), read_credentials(self.options)
         except OptionsError as error:
             log.error("SIGHUP: certificates stay as they were: %s", error)  # noqa: TRY400
-        else:
-            log.info(
-                "SIGHUP: %s",
-                "nothing to reload" if self.tls_context is None else "certificates reloaded",
-            )
+            return
+        self.tls_context = self.registry.tls_context = context
+        self.lookup.credentials = credentials
+        has_files = context is not None or credentials != Credentials()
+        log.info("SIGHUP: %s", "certificates reloaded" if has_files else "nothing to reload")
 
     def status(self) -> str:
         """Where it listens."""
@@ -190,7 +195,7 @@ class Server:
         except OptionsError as error:
             raise OptionsError(f"failed to load metadata - {error}") from None
         self._metadata.begin(loop)
-        self.lookup = Lookup(registry, self.options)
+        self.lookup = Lookup(registry, self.options, self._credentials)
         self.drain = Drain(registry, self.lookup)
         registry.on_change = self._changed
 
@@ -217,7 +222,9 @@ class Server:
         is_admin = name == HTTP_ADMIN
         is_tls = name == "HTTPS" or (is_admin and self.options.tls_required == TLS_REQUIRED)
         is_for_all = is_admin or HTTP_ADMIN not in self._sockets
-        api = self._make_http_api(self, is_plain=not is_tls, serves_admin=is_for_all)
+        bound = addresses.bound_address(self._sockets[name])
+        browsers = BrowserRules(bound, self.options.allowed_hosts, log)
+        api = self._make_http_api(self, browsers, is_plain=not is_tls, serves_admin=is_for_all)
         clients: set[Any] = set()
         self._clients.append(clients)
         connections = clients

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from nsqfast.gotext import format_duration
+from nsqfast.logs import escape_controls
 from nsqfast.nsqd.options import VERSION_LINE
 
 
@@ -78,7 +79,7 @@ def _topic_pieces(topic: dict[str, Any], now: float) -> Iterator[str]:
 
 def _client_line(indent: str, client: dict[str, Any], now: float) -> str:
     port = client["remote_address"].rpartition(":")[2]
-    name = f"{client['hostname']}:{port} {client['user_agent']}"
+    name = escape_controls(f"{client['hostname']}:{port} {client['user_agent']}")
     head = f"{indent}[V2 {name:<21}]"
     connected = format_duration(max(int(now) - client["connect_ts"], 0) * 1_000_000_000)
     if "pub_counts" in client:

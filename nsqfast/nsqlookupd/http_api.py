@@ -7,12 +7,15 @@ between which the loop serves others.
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import orjson
 
 from nsqfast._ext.server.http_shortcut import Shortcut
+from nsqfast.gotext import quote
+from nsqfast.net.browsers import BrowserRules
 from nsqfast.net.http_message import JSON, Request, Response
 from nsqfast.net.http_reply import (
     VERSION_HEADER,
@@ -30,7 +33,8 @@ from nsqfast.net.metrics_page import MetricsPage
 from nsqfast.net.parts import Parts
 from nsqfast.nsqlookupd.lookupd import Lookupd
 from nsqfast.nsqlookupd.peer import Peer
-from nsqfast.nsqlookupd.registry import Registry
+from nsqfast.nsqlookupd.registry import CeilingError, Registry
+from nsqfast.refusals import REFUSED
 from nsqfast.version import NSQ_VERSION, __version__
 
 if TYPE_CHECKING:
@@ -56,7 +60,8 @@ class HttpApi:
 
     shortcut: Shortcut | None = None
 
-    def __init__(self, lookupd: Lookupd) -> None:
+    def __init__(self, lookupd: Lookupd, browsers: BrowserRules) -> None:
+        self._browsers = browsers
         self._requests = lookupd.requests
         self._routes: Routes[Route] = Routes(log)
         metrics = MetricsPage(_load_metrics, lookupd)
@@ -73,6 +78,8 @@ class HttpApi:
         return 0
 
     def __call__(self, request: Request) -> Answer:
+        if (refusal := self._browsers.refuse(request)) is not None:
+            return refusal
         route = self._routes.router.find(request.method, request.path)
         if route is None:
             answer = self._routes.answer_stray(request)
@@ -187,8 +194,9 @@ class Changes:
     def create_topic(self, request: Request) -> Response:
         """Create a topic; also succeeds if it exists."""
         topic = topic_name(parameters(request))
+        with _ceilings(request):
+            self._registry.create_topic(topic)
         log.info("DB: adding topic(%s)", topic)
-        self._registry.create_topic(topic)
         return EMPTY
 
     def delete_topic(self, request: Request) -> Response:
@@ -210,8 +218,9 @@ class Changes:
     def create_channel(self, request: Request) -> Response:
         """Create a channel with its topic; also succeeds if it exists."""
         topic, channel = topic_and_channel_name(parameters(request))
+        with _ceilings(request):
+            self._registry.create_channel(topic, channel)
         log.info("DB: adding channel(%s) in topic(%s)", channel, topic)
-        self._registry.create_channel(topic, channel)
         return EMPTY
 
     def delete_channel(self, request: Request) -> Response:
@@ -221,6 +230,21 @@ class Changes:
             raise HttpError(404, "CHANNEL_NOT_FOUND")
         log.info("DB: removing channel(%s) from topic(%s)", channel, topic)
         return EMPTY
+
+
+@contextmanager
+def _ceilings(request: Request) -> Iterator[None]:
+    """403 for a name that is one too many."""
+    try:
+        yield
+    except CeilingError as error:
+        REFUSED[error.reason] += 1
+        if (note := request.admit_line()) is not None:
+            target = quote(request.target.decode("latin-1"))
+            log.warning(
+                "HTTP: client(%s) POST %s is %s%s", request.remote, target, error.detail, note
+            )
+        raise HttpError(403, error.reason.upper()) from None
 
 
 def _load_metrics() -> "type[Metrics]":

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
+from nsqfast.net.browsers import BrowserRules
 from nsqfast.net.http_receiver import Handler
 from nsqfast.net.listener import Listener
 from nsqfast.nsqlookupd.registry import Registry
@@ -21,4 +22,4 @@ class Lookupd(Protocol):
     requests: Counter[tuple[str, int]]
 
 
-HttpApiFactory = Callable[[Lookupd], Handler]
+HttpApiFactory = Callable[[Lookupd, BrowserRules], Handler]

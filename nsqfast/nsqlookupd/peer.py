@@ -1,12 +1,17 @@
 """One identified nsqd on one connection: its record, its registrations, and both as JSON."""
 
+import hmac
+import re
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
+from typing import Any
 
 import orjson
 
 from nsqfast.errors import ProtocolError
 from nsqfast.gojson import INT64_MAX, decode_record
+from nsqfast.net.addresses import PORT_MAX
+from nsqfast.net.browsers import read_address
 from nsqfast.net.http_reply import encode_json
 
 _STRINGS = (
@@ -17,8 +22,16 @@ _STRINGS = (
     "topology_zone",
     "topology_region",
 )
+_PROOF = "registration_secret"
 _INTEGERS = {"tcp_port": INT64_MAX, "http_port": INT64_MAX}
+_HOSTS = ("broadcast_address", "hostname")
 _NEEDED = ("broadcast_address", "tcp_port", "http_port", "version")
+
+# Clients make URLs and connections of these, and pages show them.
+_HOST_NAME = re.compile(r"[a-z0-9_][a-z0-9_.-]*", re.IGNORECASE | re.ASCII)
+_IPV6 = re.compile(r"(\[)?([0-9a-f:.]+)(%[a-z0-9_.-]+)?(?(1)\])", re.IGNORECASE | re.ASCII)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+TEXT_SIZE_MAX = 256  # bytes of each of the texts: a host name has at most 253
 
 NEVER_NS = INT64_MAX
 
@@ -118,16 +131,47 @@ class Peer:
         return min((end_ns for end_ns in ends_ns if end_ns > now_ns), default=NEVER_NS)
 
 
-def identify(body: bytes, remote_address: str, now_ns: int) -> Peer:
-    """The identity in an IDENTIFY; ProtocolError with NSQ's text if something is missing."""
+def identify(body: bytes, remote_address: str, now_ns: int, secret: str = "") -> Peer:
+    """The identity in an IDENTIFY that holds the secret, if there is one; ProtocolError, with NSQ's text if something
+    is missing.
+    """
     try:
-        record = decode_record(body, _STRINGS, _INTEGERS)
+        record = decode_record(body, (*_STRINGS, _PROOF), _INTEGERS)
     except ValueError:
         raise ProtocolError("E_BAD_BODY", "IDENTIFY failed to decode JSON body") from None
+    said = record.pop(_PROOF)
+    if secret and not hmac.compare_digest(said.encode(), secret.encode()):
+        what = "a wrong" if said else "no"
+        raise ProtocolError(
+            "E_UNAUTHORIZED", f"IDENTIFY has {what} {_PROOF}: give nsqd --registration-secret-file"
+        )
     if not all(record[name] for name in _NEEDED):
         raise ProtocolError("E_BAD_BODY", "IDENTIFY missing fields")
+    _check_identity(record)
     record["remote_address"] = remote_address
     return Peer(seen_ns=now_ns, **record)
+
+
+def _is_host(text: str) -> bool:
+    """Whether it is a host name, an IPv4 address, or an IPv6 address with or without brackets."""
+    if _HOST_NAME.fullmatch(text):
+        return True
+    found = _IPV6.fullmatch(text)
+    return found is not None and read_address(found[2]) is not None
+
+
+def _check_identity(record: dict[str, Any]) -> None:
+    for name in _HOSTS:
+        if record[name] and not _is_host(record[name]):
+            raise ProtocolError("E_BAD_BODY", f"IDENTIFY {name} is no host name and no IP address")
+    for name in _STRINGS:
+        if len(record[name].encode()) > TEXT_SIZE_MAX:
+            raise ProtocolError("E_BAD_BODY", f"IDENTIFY {name} is longer than {TEXT_SIZE_MAX}")
+        if _CONTROL.search(record[name]):
+            raise ProtocolError("E_BAD_BODY", f"IDENTIFY {name} has control characters")
+    for name in _INTEGERS:
+        if not 0 < record[name] <= PORT_MAX:
+            raise ProtocolError("E_BAD_BODY", f"IDENTIFY {name} {record[name]} is no port")
 
 
 def plain_address(text: str) -> str:

@@ -1,12 +1,12 @@
 """Protocol V1 of one connection, without its socket: bytes in, answers out.
 
-    MAGIC ─► LINE ─► a command ─► LINE        every error is answered and ends the connection
+    MAGIC ─► LINE ─► a command ─► LINE        every error but one is answered and ends the connection
                └─ IDENTIFY ─► SIZE ─► BODY ─► LINE
 
     command      before IDENTIFY   after
     PING         OK                OK, and the peer was seen now
     IDENTIFY     its answer        E_INVALID
-    REGISTER     E_INVALID         OK
+    REGISTER     E_INVALID         OK, or the error that it is one too many, after which the connection goes on
     UNREGISTER   E_INVALID         OK
 
 Unfinished input is bounded: a line by LINE_SIZE_MAX, a body by BODY_SIZE_MAX before any of it arrives.
@@ -19,13 +19,15 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from nsqfast._ext.core.budget import Part
+from nsqfast._ext.core.log_quota import LogQuota
 from nsqfast.errors import ProtocolError
 from nsqfast.gotext import format_duration
 from nsqfast.names import is_valid_name
 from nsqfast.net.turns import Turns
 from nsqfast.nsqlookupd.peer import Peer, identify
-from nsqfast.nsqlookupd.registry import Registry
+from nsqfast.nsqlookupd.registry import CeilingError, Registry
 from nsqfast.protocol import LENGTH_SIZE, LINE_SIZE_MAX, MAGIC_V1
+from nsqfast.refusals import REFUSED
 
 log = logging.getLogger("nsqlookupd")
 
@@ -47,6 +49,13 @@ class State(Enum):
     OVER = auto()  # ignored
 
 
+# By code, for nsqfast.refusals.
+_REASONS = {"E_BAD_BODY": "bad_identity", "E_UNAUTHORIZED": "wrong_registration_secret"}
+# Those of nsqlookupd alone, which are shown while they are 0, too.
+REFUSED.update(
+    dict.fromkeys((*_REASONS.values(), "too_many_names", "too_many_topics", "too_many_channels"), 0)
+)
+
 # The error text when the stream ends in the middle of it.
 _CUT = {
     State.SIZE: "IDENTIFY failed to read body size",
@@ -60,6 +69,7 @@ class Desk:
 
     registry: Registry
     identity: bytes  # the data of the answer to IDENTIFY
+    secret: str = ""  # that an IDENTIFY has to hold; '' = none
     commands: Counter[str] = field(default_factory=Counter)  # by name
     errors: Counter[str] = field(default_factory=Counter)  # by code
     turns: Turns = field(default_factory=Turns)  # of those that are held
@@ -71,6 +81,9 @@ class Session:
     def __init__(self, desk: Desk, remote: str) -> None:
         self.state = State.MAGIC
         self.remote = remote
+        self._quota: LogQuota | None = (
+            None  # of log lines; None = the peer has caused none that is counted
+        )
         self._desk = desk
         self._registry = desk.registry
         self._peer: Peer | None = None
@@ -106,6 +119,10 @@ class Session:
             answers.append(self._fail(error))
         return b"".join(answers)
 
+    def hold(self, data: bytes) -> None:
+        """Take more input while it is held."""
+        self._input += data
+
     def receive_end(self) -> bytes:
         """The peer has sent everything: the answer to an unfinished command."""
         cut = _CUT.get(self.state)
@@ -120,10 +137,18 @@ class Session:
             self._registry.remove(self._peer)
             self._peer = None
 
+    @property
+    def _lines(self) -> LogQuota:
+        if self._quota is None:
+            self._quota = LogQuota(self.remote.rpartition(":")[0])
+        return self._quota
+
     def _fail(self, error: ProtocolError) -> bytes:
         self._desk.errors[error.code] += 1
-        if error.code != "E_BAD_PROTOCOL":
-            log.error("client(%s) - %s", self.remote, error)
+        if error.code in _REASONS:
+            REFUSED[_REASONS[error.code]] += 1
+        if error.code != "E_BAD_PROTOCOL" and (note := self._lines.admit(True)) is not None:
+            log.error("client(%s) - %s%s", self.remote, error, note)
         self.end()
         return encode(str(error).encode("utf-8", "surrogateescape"))
 
@@ -183,8 +208,7 @@ class Session:
                 return self._ping()
             case b"REGISTER":
                 self._desk.commands["REGISTER"] += 1
-                self._registry.register(*self._parse_names("REGISTER", words))
-                return OK
+                return self._register(*self._parse_names("REGISTER", words))
             case b"UNREGISTER":
                 self._desk.commands["UNREGISTER"] += 1
                 self._registry.unregister(*self._parse_names("UNREGISTER", words))
@@ -216,7 +240,7 @@ class Session:
 
     def _identify(self, body: bytes) -> bytes:
         self._desk.commands["IDENTIFY"] += 1
-        peer = identify(body, self.remote, self._now_ns)
+        peer = identify(body, self.remote, self._now_ns, self._desk.secret)
         log.info(
             "CLIENT(%s): IDENTIFY Address:%s TCP:%d HTTP:%d Version:%s",
             self.remote,
@@ -229,6 +253,21 @@ class Session:
         self._peer = peer
         self.state = State.LINE
         return encode(self._desk.identity)
+
+    def _register(self, peer: Peer, topic: str, channel: str) -> bytes:
+        """An nsqd is not sent away for what is too much: it would come back and register all the rest again. Go's does
+        not even read the answer.
+        """
+        try:
+            self._registry.register(peer, topic, channel)
+        except CeilingError as error:
+            names = " ".join(filter(None, (topic, channel)))
+            text = f"{error.code} REGISTER {names} {error.detail}"
+            REFUSED[error.reason] += 1
+            if (note := self._lines.admit()) is not None:
+                log.warning("client(%s) - %s%s", self.remote, text, note)
+            return encode(text.encode())
+        return OK
 
     def _parse_names(self, command: str, words: list[bytes]) -> tuple[Peer, str, str]:
         """Return the peer, and the topic and the channel (or "") that a command names."""

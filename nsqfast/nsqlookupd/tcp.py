@@ -8,7 +8,8 @@ from typing import cast
 
 from nsqfast._ext.core.budget import Part
 from nsqfast.gotext import format_address
-from nsqfast.nsqlookupd.session import Desk, Session, State
+from nsqfast.net.refusal import Refusal
+from nsqfast.nsqlookupd.session import Desk, Session, State, encode
 
 log = logging.getLogger("nsqlookupd")
 
@@ -68,6 +69,13 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if not self._session.is_over:  # input after an error is read and ignored
             self._run(bytes(self._room[:nbytes]))
+
+    def data_received(self, data: bytes) -> None:
+        """What came under TLS, of which one read of the socket brings many pieces."""
+        if self._session.is_held:
+            self._session.hold(data)
+        elif not self._session.is_over:
+            self._run(data)
 
     def eof_received(self) -> bool:
         """All answers are on their way; the transport closes when they are sent."""
@@ -194,3 +202,8 @@ class Connection(asyncio.BufferedProtocol):
             does = "reads no answers" if self._is_write_paused else "does not finish what it began"
             log.warning("client(%s) %s, closing", self._session.remote, does)
         self.abort()
+
+
+def refuse(count_max: int) -> Refusal:
+    """The answer to who is beyond --max-connections."""
+    return Refusal(encode(b"E_INVALID too many connections, the limit is %d" % count_max))

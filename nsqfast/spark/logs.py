@@ -2,6 +2,8 @@
 
 import logging
 
+from nsqfast.logs import escape_controls
+
 log = logging.getLogger("nsqfast.spark")
 
 
@@ -15,5 +17,10 @@ def set_up_worker_log() -> None:
         ours.setLevel(logging.INFO)
     if not ours.hasHandlers():
         handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         ours.addHandler(handler)
+
+
+class _Formatter(logging.Formatter):
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        return escape_controls(super().formatMessage(record))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from nsqfast.refusals import REFUSED
 from nsqfast.stats.memory import resident_bytes
 
 
@@ -18,6 +19,12 @@ def process_metrics(start_time: float) -> Iterator[Metric]:
     )
     yield GaugeMetricFamily("process_start_time_seconds", "Unix time of the start.", start_time)
     yield GaugeMetricFamily("process_open_fds", "Open descriptors.", _open_file_count())
+    refused = CounterMetricFamily(
+        "nsq_refused", "What peers were refused, a line in the log each.", labels=["reason"]
+    )
+    for reason, count in sorted(REFUSED.items()):
+        refused.add_metric([reason], count)
+    yield refused
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     yield GaugeMetricFamily("process_max_fds", "How many there may be.", limit)
 

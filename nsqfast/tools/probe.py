@@ -11,6 +11,7 @@ import socket
 import sys
 import time
 
+from nsqfast.logs import escape_controls
 from nsqfast.net.addresses import Inet, parse_address
 
 TIMEOUT_S = 4.0
@@ -34,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
         else:
             _expect_ok(words[0], "GET /ping")
     except OSError as error:
-        sys.stderr.write(f"{words[0]}: {error}\n")
+        sys.stderr.write(f"{words[0]}: {escape_controls(str(error))}\n")
         return 1
     return 0
 

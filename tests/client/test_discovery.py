@@ -1,14 +1,23 @@
 """nsqlookupd: what is asked, how answers are read, and what a consumer makes of them."""
 
 import asyncio
+import contextlib
+import gzip
 import json
 import logging
 
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from nsqfast.client import Config, ConnectError, Consumer, OptionsError, Producer
-from nsqfast.client.discovery import Discovery, addresses_in, lookup_url, poll_pause_s
+from nsqfast.client.discovery import (
+    ANSWER_SIZE_MAX,
+    Discovery,
+    addresses_in,
+    lookup_url,
+    poll_pause_s,
+)
 from support.fake_lookup import Lookupd
 from support.fake_nsqd import FakeNsqd, until
 from support.server import start_nsqd, start_nsqlookupd
@@ -40,6 +49,40 @@ def test_urls(address, url):
 def test_no_urls(address):
     with pytest.raises(OptionsError, match="missing port"):
         lookup_url(address, "t")
+
+
+@pytest.mark.slow
+async def test_an_answer_that_is_too_large_is_not_read_to_its_end():
+    sent_size = 0
+
+    async def answer(request):
+        nonlocal sent_size
+        response = web.StreamResponse()
+        await response.prepare(request)
+        piece = b" " * (1 << 20)
+        with contextlib.suppress(ConnectionError):
+            while True:
+                await response.write(piece)
+                sent_size += len(piece)
+        return response
+
+    app = web.Application()
+    app.router.add_get("/lookup", answer)
+    async with TestServer(app, host="127.0.0.1") as server:
+        (found,) = await answers([f"127.0.0.1:{server.port}"])
+    assert "more than 16777216 bytes" in str(found.error)
+    assert sent_size < 4 * ANSWER_SIZE_MAX
+
+
+async def test_a_packed_answer_is_not_unpacked():
+    async with Lookupd() as lookupd:
+        lookupd.answer = lambda: web.Response(
+            body=gzip.compress(listed("a", 4150)), headers={"Content-Encoding": "gzip"}
+        )
+        (found,) = await answers([lookupd.address])
+        (request,) = lookupd.requests
+    assert request.headers["Accept-Encoding"] == "identity"
+    assert (found.addresses, "packed ('gzip')" in str(found.error)) == (frozenset(), True)
 
 
 def listed(host, port):

@@ -4,7 +4,8 @@ import struct
 
 import pytest
 
-from support.lookup import Node, channels, producers, topics
+from support.lookup import Node, channels, identify_as, producers, topics
+from support.prometheus import scrape
 from support.server import start_nsqlookupd
 from support.web import get, post
 
@@ -61,6 +62,45 @@ def test_body_sizes(lookupd, node, size):
         assert hostile.read() == b"E_BAD_BODY IDENTIFY failed to read body size"
         assert hostile.read_to_end() == b""
     assert node.ask(b"PING") == b"OK"
+
+
+NO_HOST = [
+    "a b",
+    "a/b",
+    "a@b",
+    "a?b",
+    "a\n",
+    "[::1",
+    "::1]",
+    "é",
+    "-a",
+    "a:1",
+    "<b>",
+    "a%b",
+    ".",
+    "x" * 257,
+]
+STRANGE = [
+    *({name: text} for name in ("broadcast_address", "hostname") for text in NO_HOST),
+    *({name: port} for name in ("tcp_port", "http_port") for port in (-1, 65536, 2**63 - 1)),
+    *({name: "x" * 257} for name in ("version", "topology_zone", "topology_region")),
+    *({name: "x\x1b[2J"} for name in ("version", "topology_zone", "topology_region")),
+]
+
+
+@pytest.mark.parametrize("changed", STRANGE)
+def test_an_identity_that_cannot_be(lookupd, changed):
+    """Go takes it, and consumers connect to it."""
+    refused = scrape(lookupd.http).value("nsq_refused_total", reason="bad_identity")
+    with Node(lookupd.tcp) as node:
+        node.send(identify_as(**changed))
+        (name,) = changed
+        assert node.read().startswith(f"E_BAD_BODY IDENTIFY {name} ".encode())
+        assert node.read_to_end() == b""
+        remote = node.remote
+    metrics = scrape(lookupd.http)
+    assert metrics.value("nsq_refused_total", reason="bad_identity") == refused + 1
+    lookupd.wait_for_line(f"client({remote}) - E_BAD_BODY IDENTIFY {name}")
 
 
 def test_answers_are_sorted(lookupd):

@@ -125,15 +125,18 @@ def test_identity(connect, lookupd):
 
 
 GOOD = [
-    {"tcp_port": -1},
     {"hostname": None},
     {"extra": {"a": [1]}},
     {"BROADCAST_ADDRESS": "other"},
     {"remote_address": "1.2.3.4:5"},
     {"remote_address": None},
     {"version": "<&>é"},
-    {"http_port": 2**63 - 1},
     {"hostname": ""},
+    {"broadcast_address": "a_b.c-d"},
+    {"broadcast_address": "fe80::1%eth0"},
+    {"broadcast_address": "[fe80::1%eth0]"},
+    {"broadcast_address": "::ffff:10.0.0.1", "hostname": "x" * 253},
+    {"http_port": 65535, "tcp_port": 1},
 ]
 BAD = [
     {"broadcast_address": ""},
@@ -178,11 +181,11 @@ def test_who_is_taken(connect, lookupd, changed):
 
 def test_half_a_surrogate_pair(connect, lookupd):
     node = connect()
-    body = json.dumps(WHO).replace('"host"', r'"a\ud800b"')
+    body = json.dumps(WHO).replace('"1.3.0"', r'"a\ud800b"')
     node.send(encode_identify(body.encode()))
     node.read()
     (found,) = [one for one in nodes(lookupd.http) if one["remote_address"] == node.remote]
-    assert found["hostname"] == "a\ufffdb"
+    assert found["version"] == "a\ufffdb"
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def test_nobody_can_hold_up_a_shutdown(tmp_path):
         with Client(server.tcp) as publisher:
             publisher.mpub("t", [b"x"] * 20)
         peers[6].read_messages(10)
-        idle = Client(server.http, b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n")
+        idle = Client(server.http, b"GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n")
         idle.read_exactly(15)
         start = time.monotonic()
         server.stop()

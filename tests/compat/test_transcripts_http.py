@@ -145,7 +145,7 @@ def test_message_too_big(broker):
         ("/mpub", 5242881, "BODY_TOO_BIG"),
     ):
         with socket.create_connection(broker.http, timeout=10) as raw:
-            head = f"POST {path}?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n"
+            head = f"POST {path}?topic=t HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n"
             raw.sendall(head.encode())
             answer = b""
             while code.encode() not in answer:
@@ -157,7 +157,7 @@ def test_message_too_big(broker):
 
 def test_raw_answer(broker):
     with socket.create_connection(broker.http, timeout=10) as raw:
-        head = b"POST /pub?topic=raw#ephemeral HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx"
+        head = b"POST /pub?topic=raw#ephemeral HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx"
         raw.sendall(head.replace(b"#", b"%23"))
         answer = b""
         while not answer.endswith(b"\r\n\r\nOK"):
@@ -212,14 +212,14 @@ def test_chunked_body(broker, client, topic, path):
     client.sub(topic, "c", 100)
     with socket.create_connection(broker.http, timeout=10) as raw:
         raw.sendall(
-            f"POST {path}?topic={topic} HTTP/1.1\r\nHost: x\r\n"
+            f"POST {path}?topic={topic} HTTP/1.1\r\nHost: localhost\r\n"
             "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n".encode()
         )
         assert client.read_message().body == b"abcde"
 
 
 def test_pipelining_and_old_http(broker, topic):
-    one = f"POST /pub?topic={topic} HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx".encode()
+    one = f"POST /pub?topic={topic} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx".encode()
     last = f"POST /pub?topic={topic} HTTP/1.0\r\nContent-Length: 1\r\n\r\nx".encode()
     with socket.create_connection(broker.http, timeout=10) as raw:
         raw.sendall(one * 5 + last)

@@ -7,6 +7,7 @@ import subprocess
 import pytest
 import yaml
 
+from nsqfast.version import __version__
 from support.deployed import FOLDER, ports_of, read_command
 
 MANIFESTS = FOLDER / "kubernetes"
@@ -197,3 +198,70 @@ def test_no_restart_because_the_disk_is_full():
     container = container_of("nsqd")
     assert container["readinessProbe"]["httpGet"]["path"] == "/ping"
     assert container["livenessProbe"]["httpGet"]["path"] == "/info"
+
+
+# ---- who may connect
+
+
+def policies_for(labels, direction):
+    return [
+        spec
+        for spec in of_kind("NetworkPolicy").values()
+        if spec["podSelector"]["matchLabels"].items() <= labels.items()
+        and direction in spec["policyTypes"]
+    ]
+
+
+def is_let(policies, direction, peer, port):
+    """Whether a rule of one of them names that peer; it is of this namespace."""
+    end = "from" if direction == "ingress" else "to"
+    return any(
+        {"protocol": "TCP", "port": port} in rule["ports"]
+        and any(
+            each["podSelector"]["matchLabels"].items() <= peer.items() for each in rule.get(end, [])
+        )
+        for policy in policies
+        for rule in policy[direction]
+    )
+
+
+CLIENT, PROXY, STRANGER = {"nsq-client": "true"}, {"nsq-admin": "true"}, {"app": "other"}
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "ports"),
+    [
+        (CLIENT, "nsqd", {4150, 4151}),
+        (CLIENT, "nsqlookupd", {4161}),
+        (CLIENT, "nsqadmin", set()),
+        (PROXY, "nsqadmin", {4171}),
+        (PROXY, "nsqd", set()),
+        *((STRANGER, name, set()) for name in WORKLOADS),
+        ("nsqd", "nsqlookupd", {4160, 4161}),
+        ("nsqd", "nsqadmin", set()),
+        ("nsqadmin", "nsqd", {4150, 4151}),
+        ("nsqadmin", "nsqlookupd", {4161}),
+        ("nsqlookupd", "nsqd", set()),
+        ("nsqlookupd", "nsqadmin", set()),
+    ],
+)
+def test_who_may_connect_to_whom(source, target, ports):
+    labels = labels_of(source) if isinstance(source, str) else source
+    found = set()
+    for port in (each["containerPort"] for each in container_of(target)["ports"]):
+        into = policies_for(labels_of(target), "Ingress")
+        out = policies_for(labels, "Egress")
+        assert into
+        assert bool(out) == isinstance(source, str)  # of others nothing is said
+        if is_let(into, "ingress", labels, port) and (
+            not out or is_let(out, "egress", labels_of(target), port)
+        ):
+            found.add(port)
+    assert found == ports
+
+
+@of_each_workload
+def test_a_pod_takes_no_more_than_its_limits_and_a_known_image(name):
+    container = container_of(name)
+    assert container["image"] == f"nsqfast:{__version__}"
+    assert {"cpu", "memory", "ephemeral-storage"} <= container["resources"]["limits"].keys()

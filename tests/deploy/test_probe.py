@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from nsqfast.tools import probe
-from support.server import Server, start_nsqd, start_nsqlookupd
+from support.server import DRAINED, Server, start_nsqd, start_nsqlookupd
 
 
 def run(capsys, *words):
@@ -120,7 +120,7 @@ def test_other_words(words, capsys):
 
 @pytest.mark.slow
 def test_a_broker_that_drains(tmp_path, capsys):
-    with start_nsqd("nsqfast", tmp_path) as nsqd:
+    with start_nsqd("nsqfast", tmp_path, "--http-drain") as nsqd:
         host, port = nsqd.http
         assert run(capsys, "--drain=20", f"{host}:{port}") == (0, "")
-        assert nsqd.process.wait(20) == 0
+        assert nsqd.process.wait(50) == DRAINED

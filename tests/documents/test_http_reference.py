@@ -1,11 +1,13 @@
 """The HTTP reference has every endpoint that the routers have, and no other; what is for operators is so there."""
 
+import logging
 import re
 from types import SimpleNamespace
 
 import pytest
 from aiohttp import web
 
+from nsqfast.net.browsers import BrowserRules
 from nsqfast.nsqadmin.api.routes import add_routes
 from nsqfast.nsqadmin.options import Options as AdminOptions
 from nsqfast.nsqlookupd.http_api import HttpApi as LookupdApi
@@ -45,7 +47,8 @@ def nsqd(tmp_path):
 
 @pytest.fixture
 def nsqlookupd():
-    return LookupdApi(Lookupd(LookupdOptions(), LookupdApi))
+    lookupd = Lookupd(LookupdOptions(), LookupdApi)
+    return LookupdApi(lookupd, BrowserRules("", (), logging.getLogger("nsqlookupd")))
 
 
 @pytest.mark.parametrize("name", ["nsqd", "nsqlookupd"])

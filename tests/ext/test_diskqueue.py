@@ -5,8 +5,10 @@ import gc
 import mmap
 import os
 import random
+import re
 import resource
 import signal
+import struct
 from functools import partial
 
 import pytest
@@ -346,6 +348,25 @@ def misuse(folder, states, first, seed, size_max, steps):
                 if states[n] == FINISHING:
                     states[n] = FINISHED
             held.clear()
+
+
+def test_killed_once_behind_the_rename_of_the_metadata_and_once_before(tmp_path, queue_at):
+    """What the ack file says of it names the new one and the old one: the one that is there must stay named."""
+    queue = queue_at()
+    for n in range(3):
+        queue.put(b"%d" % n)
+    _, second = queue.get(), queue.get()
+    queue.finish(second[0])
+    queue.sync_meta()
+    del queue
+    numbers = struct.pack("<5q", *map(int, re.findall(rb"\d+", meta_path(tmp_path).read_bytes())[:5]))
+    acks = tmp_path / "orders.diskqueue.acks.dat"
+    for killed in ("before it was confirmed", "when the next one was announced"):
+        data = bytearray(acks.read_bytes())
+        at = data.find(numbers) if killed.startswith("before") else data.rfind(numbers)
+        data[at : at + len(numbers)] = bytes(len(numbers))
+        acks.write_bytes(data)
+        assert bodies(queue_at()) == [b"0", b"2"]
 
 
 @pytest.mark.parametrize("seed", seeds("diskqueue-kill", 8))

@@ -3,12 +3,14 @@
 from collections import deque
 
 import pytest
+from nsqfast._ext.core.usage import Usage
 from nsqfast._ext.dev.probes import let_pass
 
 from nsqfast.streams.deflate import Deflate
 from support.core import SECOND_NS, Peer, make_registry
 
 OK = (0, b"OK")
+HEARTBEAT = (0, b"_heartbeat_")
 AUTH = b"AUTH\n\0\0\0\6secret"
 ANSWER = (0, b"the answer")
 INPUT_SIZE = 65536
@@ -24,6 +26,7 @@ class Grant:
         self.ttl_ns = ttl_s * SECOND_NS
         self.authorizations = [None] * count
         self.asked = []
+        self.usage = None
 
     def allows(self, topic, channel):
         self.asked.append((topic, channel))
@@ -52,8 +55,8 @@ class Authorizer:
         self.questions.append(Question(session, secret, on_answer))
         return self.questions[-1]
 
-    def answer(self, grant):
-        self.questions.popleft().on_answer(grant)
+    def answer(self, grant, *, is_refused=False):
+        self.questions.popleft().on_answer(grant, is_refused)
 
 
 @pytest.fixture
@@ -235,7 +238,7 @@ def test_heartbeats_go_on_and_nobody_is_late(registry, authorizer, peer):
     peer.send(AUTH)
     for _ in range(3):
         registry.run_timers(let_pass(30 * SECOND_NS))
-        assert peer.receive() == [(0, b"_heartbeat_")]
+        assert peer.receive() == [HEARTBEAT]
     authorizer.answer(Grant())
     assert peer.receive() == [ANSWER]
     registry.run_timers(let_pass(29 * SECOND_NS))
@@ -267,3 +270,103 @@ def test_without_auth_servers(tmp_path):
     assert peer.receive() == [OK, (1, b"E_AUTH_DISABLED AUTH disabled")]
     peer.close()
     registry.close()
+
+
+def limited(connections_max=0, rate_max=0):
+    grant = Grant()
+    grant.usage = Usage()
+    grant.usage.connections_max, grant.usage.rate_max = connections_max, rate_max
+    return grant
+
+
+def test_an_identity_has_so_many_connections(registry, authorizer):
+    grant = limited(connections_max=2)
+    peers = [Peer(registry) for _ in range(4)]
+    for peer in peers[:2]:
+        authenticate(peer, grant)
+    peers[2].send(AUTH)
+    authorizer.answer(grant)
+    ((kind, text),) = peers[2].receive()
+    assert (kind, text.split()[0]) == (1, b"E_UNAUTHORIZED")
+    peers[2].close()
+    peers[0].close()
+    assert grant.usage.connection_count == 1
+    authenticate(peers[3], grant)
+    for peer in (peers[1], peers[3]):
+        peer.close()
+    assert grant.usage.connection_count == 0
+
+
+@pytest.mark.parametrize("packed", [1, 1000])
+def test_an_identity_publishes_no_faster_than_it_may(registry, authorizer, packed):
+    """A second's worth at once, over all of its connections; then each message waits, and nothing is refused."""
+    grant = limited(rate_max=10)
+    peers = [Peer(registry) for _ in range(2)]
+    for peer in peers:
+        authenticate(peer, grant)
+    whole = pub(b"t") * 30
+    for start in range(0, len(whole), packed):
+        peers[0].send(whole[start : start + packed])
+    count = len(peers[0].receive())
+    assert 10 <= count <= 12
+    peers[1].send(pub(b"t"))
+    assert len(peers[1].receive()) == 1
+    seconds = 0
+    while count < 30:
+        registry.run_timers(let_pass(SECOND_NS))
+        more = peers[0].receive()
+        assert set(more) <= {OK}
+        assert len(more) <= 12
+        count, seconds = count + len(more), seconds + 1
+    assert seconds <= 4
+    assert registry.topic("t").depth == 31
+    for peer in peers:
+        peer.close()
+
+
+def subscribe(peer, ttl_s=10):
+    authenticate(peer, Grant(ttl_s=ttl_s))
+    peer.send(b"SUB t c\n")
+    assert peer.receive() == [OK]
+
+
+@pytest.mark.parametrize("way", ["refused", "another topic", "nothing"])
+def test_a_subscription_ends_when_its_grant_is_withdrawn(registry, authorizer, peer, way):
+    subscribe(peer)
+    registry.run_timers(let_pass(9 * SECOND_NS))
+    assert not authorizer.questions
+    registry.run_timers(let_pass(2 * SECOND_NS))
+    granted = {"refused": None, "another topic": Grant("u"), "nothing": Grant("", count=0)}[way]
+    authorizer.answer(granted, is_refused=way == "refused")
+    ((kind, text),) = peer.receive()
+    assert (kind, text.split()[0]) == (1, b"E_UNAUTHORIZED")
+    assert peer.transport.has_eof or peer.transport.is_closing
+
+
+def test_a_subscription_stays_while_nobody_can_be_asked(registry, authorizer, peer):
+    subscribe(peer)
+    for _ in range(3):
+        registry.run_timers(let_pass(11 * SECOND_NS))
+        authorizer.answer(None)
+        assert set(peer.receive()) <= {HEARTBEAT}
+        peer.send(b"NOP\n")
+    registry.run_timers(let_pass(11 * SECOND_NS))
+    authorizer.answer(Grant(ttl_s=10))
+    registry.run_timers(let_pass(9 * SECOND_NS))
+    assert not authorizer.questions
+    registry.run_timers(let_pass(2 * SECOND_NS))
+    assert len(authorizer.questions) == 1
+
+
+def test_one_question_for_the_subscription_and_a_command(registry, authorizer):
+    peer = Peer(registry)
+    subscribe(peer)
+    registry.run_timers(let_pass(11 * SECOND_NS))
+    peer.send(pub(b"t"))
+    assert len(authorizer.questions) == 1
+    assert peer.receive() == []
+    authorizer.answer(Grant())
+    assert peer.receive() == [OK]
+    peer.close()
+    registry.run_timers(let_pass(100 * SECOND_NS))
+    assert not authorizer.questions

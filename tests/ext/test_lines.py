@@ -103,6 +103,8 @@ def test_columns_of_different_lengths():
     for name in ("timestamps", "attempts", "identities", "sources"):
         with pytest.raises(ValueError, match="different lengths"):
             JsonLines(taken._replace(**{name: getattr(taken, name)[:-1]}), b"", [b"", b""])
+    with pytest.raises(ValueError, match="a source without a tail"):
+        JsonLines(taken, b"", [])
 
 
 def test_json_lines():

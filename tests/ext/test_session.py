@@ -407,9 +407,9 @@ def test_what_a_client_says_of_itself_counts_as_memory_while_it_is_connected(reg
     others = Peer(registry)  # the first one makes the tables
     before = counted_bytes()
     peer = Peer(registry)
-    peer.send(identify(client_id="x" * 60_000))
+    peer.send(identify(padding="x" * 60_000))
     assert 60_000 < used_bytes() - before < 70_000
-    peer.send(identify(client_id="y" * 30_000))  # the second replaces the first
+    peer.send(identify(padding="y" * 30_000))  # the second replaces the first
     assert 30_000 < used_bytes() - before < 40_000
     peer.connection.connection_lost(None)
     assert used_bytes() == before
@@ -420,11 +420,24 @@ def test_what_compresses_counts_as_memory_while_the_client_is_connected(registry
     others = Peer(registry)  # the first one makes the tables
     before = counted_bytes()
     peer = Peer(registry)
-    peer.send(identify(deflate=True))
-    assert 300_000 < used_bytes() - before < 330_000
+    for kind in ("deflate", "deflate", "snappy"):  # once, whatever else it asks for
+        peer.send(identify(**{kind: True}))
+        assert 300_000 < used_bytes() - before < 330_000
     peer.connection.connection_lost(None)
     assert used_bytes() == before
     assert not others.transport.is_aborted
+
+
+@pytest.mark.parametrize(
+    "name", ["client_id", "hostname", "user_agent", "topology_region", "topology_zone"]
+)
+def test_what_a_client_says_of_itself_is_short(registry, name):
+    peer = Peer(registry)
+    peer.send(identify(**{name: "ä" * 128}))
+    assert [kind for kind, _ in peer.receive()] == [0]
+    peer.send(identify(**{name: "ä" * 128 + "x"}))
+    text = f"E_BAD_BODY IDENTIFY {name} is longer than 256 bytes"
+    assert peer.receive() == [(1, text.encode())]
 
 
 @pytest.fixture
@@ -438,7 +451,7 @@ def no_memory(registry):
 
 def test_without_memory_a_client_says_little_of_itself(registry, no_memory):
     modest, talkative = Peer(registry), Peer(registry)
-    modest.send(identify(client_id="x" * 3000))
+    modest.send(identify(padding="x" * 3000))
     assert [kind for kind, _ in modest.receive()] == [0]
-    talkative.send(identify(client_id="x" * 5000))
+    talkative.send(identify(padding="x" * 5000))
     assert talkative.receive() == [(1, b"E_INVALID no memory left for a command of this size")]

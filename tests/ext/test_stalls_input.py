@@ -8,6 +8,7 @@ import zlib
 
 import pytest
 from nsqfast._ext.core.budget import Part
+from nsqfast._ext.core.memory import charge_bytes, set_ceiling, used_bytes
 from nsqfast._ext.dev.probes import fix_parts, let_pass
 
 from ext.test_durable import pub, sync
@@ -40,9 +41,9 @@ def ids(frames):
     return [int(data.split()[2], 16) for _, data in frames]
 
 
-def consumer(registry):
+def consumer(registry, ready=1):
     peer = Peer(registry)
-    peer.subscribe(b"t", b"c", 1)
+    peer.subscribe(b"t", b"c", ready)
     assert peer.receive() == [OK]
     return peer
 
@@ -148,6 +149,37 @@ def test_many_that_leave_in_one_turn(registry, is_reset):
         registry.flush()
         registry.run_timers(let_pass(0))
     assert registry.topic("t").channel("c").depth == COUNT_AT_ONCE
+
+
+@pytest.mark.parametrize("delay_ms", [0, 60_000])
+def test_what_comes_back_to_disk_in_one_turn_is_bounded(tmp_path, delay_ms):
+    """However many send it: each of these messages costs a write. Nobody's is lost, and all come again in the end."""
+    registry = make_registry(tmp_path, mem_queue_size=0)
+    channel = registry.topic("t").channel("c")
+    peers = [consumer(registry, ready=100) for _ in range(10)]
+    for number in range(1000):
+        registry.topic("t").put(b"%d" % number)
+    held = [[] for _ in peers]
+    while sum(map(len, held)) < 1000:
+        for peer, own in zip(peers, held, strict=True):
+            own += [data[10:26] for kind, data in peer.receive() if kind == 2]
+        registry.run_timers(let_pass(SECOND_NS))
+    registry.on_turn = lambda: None
+    registry.flush()
+    fix_parts(64)
+    for peer, own in zip(peers, held, strict=True):
+        peer.send(b"RDY 0\n" + b"".join(b"REQ %s %d\n" % (found, delay_ms) for found in own))
+    found, before = [], 0
+    while before < 1000:
+        found.append(channel.requeue_count - before)
+        before += found[-1]
+        registry.flush()
+    assert found[0] == 256
+    assert max(found[1:]) <= 65
+    assert channel.depth + channel.deferred_count == 1000
+    fix_parts(NEVER)
+    registry.close()
+    fix_parts(0)
 
 
 @pytest.mark.parametrize("way", ["end of file", "channel deleted", "error"])
@@ -397,7 +429,7 @@ def test_lines_that_a_client_causes_are_bounded(registry, caplog):
     peer.send(b"REQ %016x 99999999999\n" % 1 * 500)
     assert len([line for line in caplog.messages if "REQ" in line]) < 250
     peer.close()
-    assert any(line.endswith("lines left out") for line in caplog.messages)
+    assert any(re.search(r"exiting ioloop \(\d+ lines before", line) for line in caplog.messages)
 
 
 def test_another_client_has_lines_of_its_own(registry, caplog):
@@ -459,6 +491,30 @@ def test_but_a_command_has(registry):
     assert not peer.transport.is_aborted
     pass_minutes(registry, 2)
     assert peer.transport.is_aborted
+
+
+@pytest.mark.parametrize("is_short", [True, False])
+def test_a_large_one_has_to_go_on_while_memory_is_short(registry, is_short):
+    """Its buffer is what others would need; whoever sends a little now and then goes on."""
+    set_ceiling(used_bytes() + 200_000 if is_short else 0)
+    peer, other = Peer(registry), Peer(registry)
+    peer.send(b'IDENTIFY\n\0\0\0\x1c{"heartbeat_interval":60000}')
+    other.send(b'IDENTIFY\n\0\0\0\x1c{"heartbeat_interval":60000}')
+    whole = pub(b"t", bytes(100_000))
+    try:
+        peer.send(whole[:90_000])
+        charge_bytes(100_000)
+        for _ in range(30):
+            registry.run_timers(let_pass(SECOND_NS))
+            other.send(b"NOP\n")
+        assert peer.transport.is_aborted == is_short
+        assert not other.transport.is_aborted
+        if not is_short:
+            peer.send(whole[90_000:])
+            assert peer.receive() == [OK, OK]
+    finally:
+        charge_bytes(-100_000)
+        set_ceiling(0)
 
 
 def test_and_so_have_answers_that_are_not_read(registry):
@@ -540,3 +596,14 @@ def test_nobody_hears_of_a_later_fsync_first(tmp_path):
     fix_parts(NEVER)
     registry.close()
     fix_parts(0)
+
+
+def test_all_connections_of_an_address_share_its_lines(registry, caplog):
+    caplog.set_level(logging.INFO, "nsqd")
+    while not any("lines before it left out" in line for line in caplog.messages):
+        peer = Peer(registry)
+        peer.send(b"FIN x\n" * 20)
+        peer.connection.connection_lost(None)
+        assert len(caplog.messages) < 50_000
+    assert len(caplog.messages) >= 2000
+    let_pass(20 * SECOND_NS)  # the next test has all of them again

@@ -3,12 +3,15 @@
 import atexit
 import contextlib
 import functools
+import gc
 import itertools
 import logging
 import random
 import shutil
 import tempfile
 from pathlib import Path
+
+from nsqfast._ext.core.memory import used_bytes
 
 from nsqfast.logs import TextFormatter
 
@@ -50,6 +53,20 @@ def guarded(check):
         assert not witness.complaints, witness.complaints[0]
 
     return run
+
+
+@functools.cache
+def freeze():
+    """What is there for good is not looked through at each collection."""
+    gc.collect()
+    gc.freeze()
+
+
+def settled_bytes():
+    """What counts as memory of messages and buffers, when nobody holds it by mistake."""
+    freeze()
+    gc.collect()
+    return used_bytes()
 
 
 def pieces(data, pattern):

@@ -9,6 +9,8 @@ class Registrations:
         self.tombstone_lifetime_ns = tombstone_lifetime_ns
         self.seen_ns = {}
         self.keys = set()
+        self.kept = set()
+        self.rounds = {}  # since it lost its last peer, by key
         self.rows = []
 
     def _has(self, topic, channel, peer=None):
@@ -27,6 +29,7 @@ class Registrations:
     def register(self, peer, topic, channel):
         for key in {(topic, channel), (topic, "")}:
             self.keys.add(key)
+            self.rounds.pop(key, None)
             if not self._has(*key, peer):
                 self.rows.append([*key, peer, None])
 
@@ -38,24 +41,38 @@ class Registrations:
         name = channel or topic
         if name.endswith("#ephemeral") and not self._has(topic, channel):
             self.keys.discard((topic, channel))
+            self._forget_what_is_no_key()
 
     def create(self, topic, channel):
         self.keys |= {(topic, channel), (topic, "")}
+        self.kept |= {(topic, channel), (topic, "")}
 
     def delete_topic(self, topic):
         self.keys = {key for key in self.keys if key[0] != topic}
         self.rows = [row for row in self.rows if row[0] != topic]
+        self._forget_what_is_no_key()
 
     def delete_channel(self, topic, channel):
         was_there = (topic, channel) in self.keys
         self.keys.discard((topic, channel))
         self.rows = [row for row in self.rows if row[:2] != [topic, channel]]
+        self._forget_what_is_no_key()
         return was_there
 
     def tombstone(self, topic, address, now_ns, address_of):
         for row in self.rows:
             if row[:2] == [topic, ""] and address_of(row[2]) == address:
                 row[3] = now_ns
+
+    def begin_round(self, rounds_max):
+        for key in self.keys - self.kept:
+            self.rounds[key] = 0 if self._has(*key) else self.rounds.get(key, 0) + 1
+        self.keys -= {key for key, rounds in self.rounds.items() if rounds > rounds_max}
+        self._forget_what_is_no_key()
+
+    def _forget_what_is_no_key(self):
+        self.kept &= self.keys
+        self.rounds = {key: rounds for key, rounds in self.rounds.items() if key in self.keys}
 
     # ---- questions
 

@@ -63,7 +63,7 @@ class Front:
         self.registry = make_registry(folder)
         self.registry.topic("t")
         self.replies = 0
-        self.shortcut = Shortcut(self.registry, self.reply)
+        self.shortcut = Shortcut(self.registry, self.reply, asks_host=False)
         self.waiting = []
         self.protocol, self.wire = self.connect()
 

@@ -5,11 +5,11 @@ import gc
 import logging
 
 import pytest
+from nsqfast._ext.core.log_quota import LogQuota
 from nsqfast._ext.dev.probes import fix_parts
 
 from net.test_http_front import HEAD, WAIT, Front, front
 from nsqfast.net.http_message import Request, Response
-from nsqfast.net.http_receiver import HttpReceiver
 from nsqfast.net.http_routes import Routes
 from support.core import NEVER, Peer
 
@@ -180,10 +180,10 @@ async def test_who_waits_for_its_turns_is_not_silent(talk):
 def test_lines_that_a_peer_causes_are_bounded(caplog):
     caplog.set_level(logging.INFO)
     routes = Routes(logging.getLogger("nsqd"))
-    receiver = HttpReceiver(None)
+    lines = LogQuota("here")
     for _ in range(1000):
         request = Request("GET", b"/stats", "here")
-        request.lines = receiver._lines
+        request.lines = lines
         routes.log_access(request, Response(200), 1)
     assert 100 <= len(caplog.messages) < 200
 

@@ -38,7 +38,9 @@ def daemon(request, tmp_path):
 def test_tcp_and_http_log_the_same(daemon):
     name = send(daemon.tcp[1], b"  V9")
     daemon.wait_for_line(f"TCP: new client({name})")
-    name = send(daemon.http[1], b"GET /nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    name = send(
+        daemon.http[1], b"GET /nothing HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    )
     daemon.wait_for_line(f"404 GET /nothing ({name})")
 
 

@@ -35,6 +35,9 @@ def pair(cluster):
         yield made
 
 
+ANN = {"X-Forwarded-User": "ann"}
+
+
 def same(both):
     """Status, body and type are the same; the answer."""
     ours, theirs = both
@@ -50,8 +53,8 @@ def same(both):
 def test_ping_and_every_option(pair):
     assert same(pair.get("/x/z/ping")).body == b"OK"
     for name in OPTIONS:
-        same(pair.get(f"/x/z/config/{name}"))
-    assert same(pair.get("/x/z/config/base_path")).body == b"/x/z"
+        same(pair.ask("GET", f"/x/z/config/{name}", headers=ANN))
+    assert same(pair.ask("GET", "/x/z/config/base_path", headers=ANN)).body == b"/x/z"
 
 
 PUTS = [
@@ -75,12 +78,12 @@ PUTS = [
 
 @pytest.mark.parametrize(("name", "body"), PUTS, ids=lambda one: repr(one[:20]))
 def test_setting_an_option(pair, name, body):
-    same(pair.ask("PUT", f"/x/z/config/{name}", body))
+    same(pair.ask("PUT", f"/x/z/config/{name}", body, ANN))
 
 
 def test_a_value_that_is_too_large(pair):
     """Go does not read the rest of it, so our answer is looked at alone."""
-    said = request(pair.ours.http, "PUT", "/x/z/config/log_level", b"x" * ((1 << 20) + 1))
+    said = request(pair.ours.http, "PUT", "/x/z/config/log_level", b"x" * ((1 << 20) + 1), ANN)
     assert (said.status, said.body) == (413, b'{"message":"INVALID_VALUE"}')
 
 
@@ -117,7 +120,7 @@ def test_only_these_networks_may_configure(cluster):
 def test_compression(pair, accepted):
     """Also of errors, and of what is not JSON."""
     for target in ("/x/z/api/nodes", "/x/z/nothing", "/x/z/config/log_prefix"):
-        ours, theirs = pair.ask("GET", target, None, {"Accept-Encoding": accepted})
+        ours, theirs = pair.ask("GET", target, None, {"Accept-Encoding": accepted, **ANN})
         assert ours.status == theirs.status
         assert ours.headers.get("Content-Encoding") == theirs.headers.get("Content-Encoding")
         assert unpacked(ours) == unpacked(theirs)
@@ -137,7 +140,7 @@ def unpacked(said):
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"])
 def test_methods(pair, method):
     for path in ("ping", "api/nodes", "config/log_level", "api/counter", "api/graphite", "api/no"):
-        ours, theirs = pair.ask(method, f"/x/z/{path}")
+        ours, theirs = pair.ask(method, f"/x/z/{path}", headers=ANN)
         assert ours.status == theirs.status, path
         if ours.status in (404, 405) or method == "OPTIONS":
             assert ours.body == theirs.body, path

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 import pytest
 
 from nsqfast.client.sync import Config, Consumer
+from nsqfast.nsqadmin.messages.tail import WANTED
 from support.admin import LiveCluster, start_nsqadmin, text_of, told, wait_for_channel, wait_until
 from support.authd import AuthServer
 from support.certificates import Certificates
@@ -31,8 +32,8 @@ BODIES = {
     "large": b"x" * (1 << 20),
 }
 REASONS = (
-    "nsqd wants TLS, and a tail comes without (E_INVALID cannot SUB in current state (TLS required))",
-    "nsqd wants AUTH, and a tail has no secret (E_AUTH_FIRST nsqd wants an auth_secret)",
+    f"{WANTED['TLS required']} (E_INVALID cannot SUB in current state (TLS required))",
+    f"{WANTED['E_AUTH_FIRST']} (E_AUTH_FIRST nsqd wants an auth_secret)",
 )
 JSON_TYPE = {"Content-Type": "application/json"}
 VIEWER = {"X-Forwarded-User": "bob"}

@@ -6,7 +6,7 @@ import contextlib
 import pytest
 
 from nsqfast.nsqadmin.options import Options
-from nsqfast.nsqadmin.upstream import connection, pool
+from nsqfast.nsqadmin.upstream import body, pool
 from nsqfast.nsqadmin.upstream.client import Upstream
 from nsqfast.nsqadmin.upstream.errors import UpstreamError
 from support.talks import beside
@@ -18,6 +18,7 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\
 ANNOUNCED = b"HTTP/1.1 100 Continue\r\n\r\n" + PLAIN
 LAST = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello"
 OLD = b"HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+PACKED = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n\r\nhello"
 UNTIL_END = b"HTTP/1.1 200 OK\r\n\r\nhello"
 
 
@@ -132,6 +133,7 @@ def test_an_answer_however_it_is_cut_and_whether_its_connection_is_used_again(
         head = node.requests[0].split(b"\r\n")
         assert head[:2] == [b"GET /x?a=1 HTTP/1.1", b"Host: " + node.address.encode()]
         assert b"Accept: application/vnd.nsq; version=1.0" in head
+        assert b"Accept-Encoding: identity" in head
 
     run(work, says(*cut(data, size), ends=ends))
 
@@ -159,6 +161,8 @@ def test_what_comes_behind_an_answer_is_no_part_of_the_next(more, size):
         (b"SSH-2.0-OpenSSH\r\n", "the answer is not one of HTTP"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "the answer is not one of HTTP"),
         (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 70_000, "the head of the answer is larger than 65536"),
+        (CHUNKED[:-2] + b"X: " + b"y" * 700_000, "the head of the answer is larger than 65536"),
+        (PACKED, 'the answer is packed ("gzip")'),
         (b"HTTP/1.1 100 Continue\r\n\r\n" * 3000, "the head of the answer is larger than 65536"),
         (
             b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno",
@@ -176,10 +180,51 @@ def test_what_is_no_answer(data, text):
     run(work, says(data, ends=True))
 
 
+@pytest.mark.parametrize("method", ["get", "post"])
 @beside(run, says(PLAIN[:-1], b"o", ends=True))
-async def test_an_answer_that_is_too_large(upstream, node, *, monkeypatch):
-    monkeypatch.setattr(connection, "BODY_SIZE_MAX", 4)
-    assert "the answer is larger than" in str(await fails(upstream, node.address))
+async def test_an_answer_that_is_too_large(upstream, node, *, monkeypatch, method):
+    monkeypatch.setattr(body, "SIZE_MAX", 4)
+    with pytest.raises(UpstreamError, match="the answer is larger than"):
+        await getattr(upstream, method)(node.address, "/x")
+    assert upstream._budget.size == 0
+
+
+@beside(run, says(PACKED, ends=True))
+async def test_a_packed_answer_to_a_command(upstream, node):
+    with pytest.raises(UpstreamError, match=r'the answer is packed \("gzip"\)'):
+        await upstream.post(node.address, "/x")
+    assert b"Accept-Encoding: identity" in node.requests[0]
+
+
+@beside(run, silence)
+async def test_of_answers_that_are_too_large_together_the_largest_fails(
+    upstream, node, *, monkeypatch
+):
+    monkeypatch.setattr(body, "TOGETHER_SIZE_MAX", 100)
+    more = asyncio.Event()
+
+    async def endless(_node, writer):
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 98)
+        await more.wait()
+        writer.write(b"x")
+        await silence(_node, writer)
+
+    node.answer = endless
+    task = asyncio.create_task(fails(upstream, node.address))
+    await until(lambda: upstream._budget.size == 98)
+    node.answer = says(PLAIN)
+    assert await upstream.get(node.address, "/x") == b"hello"
+    await until(lambda: upstream._budget.size == 0)
+    more.set()
+    assert "the answers of all nodes are larger than" in str(await task)
+
+
+@beside(run, says(PLAIN))
+async def test_an_answer_counts_until_nothing_refers_to_it(upstream, node):
+    answer = await upstream.get(node.address, "/x")
+    assert upstream._budget.size == len(answer) == 5
+    del answer
+    await until(lambda: upstream._budget.size == 0)  # asyncio has it until the next turn
 
 
 def test_a_node_that_ends_a_used_connection_instead_of_answering_is_asked_once_more():

@@ -20,6 +20,7 @@ from nsqfast.nsqd.options import Options
 from support.authd import AuthServer, Gate, Reply, grant, permit, send
 from support.certificates import Certificates
 from support.ports import hold_port
+from support.prometheus import scrape
 from support.server import ROOT, start_nsqd
 from support.web import get, post, request, stats, topic_stats
 from support.wire import Client, encode_command
@@ -37,6 +38,7 @@ def authd():
 def broker(authd, tmp_path_factory):
     folder = tmp_path_factory.mktemp("auth")
     flags = [f"--auth-http-address={authd.address}", "--http-auth-required"]
+    flags += ["--http-drain", "--max-auth-failures=0"]
     # Longer than a test: what is shut in behind a Gate waits for it on a slow machine, too.
     flags.append(f"--http-client-request-timeout={SECONDS_MAX}s")
     with start_nsqd("nsqfast", folder, *flags) as server:
@@ -205,6 +207,28 @@ def test_post(authd, tmp_path):
     assert first.headers["content-type"] == "application/json"
     assert first.headers["accept"] == "application/vnd.nsq; version=1.0"
     assert json.loads(second.body)["secret"] == ["a\ufffd\ufffdb"]
+
+
+def test_an_address_that_guesses_is_not_asked_for(authd, secret, tmp_path):
+    """Neither over TCP nor over HTTP; who was known keeps on, whoever else sends from there."""
+    flags = [f"--auth-http-address={authd.address}", "--http-auth-required"]
+    with start_nsqd("nsqfast", tmp_path, *flags) as server:
+        assert ask(server, "POST", "/topic/create?topic=t", secret).status == 200
+        before = len(authd.questions)
+        for number in range(15):
+            if number % 2:
+                with Client(server.tcp) as client:
+                    client.command("AUTH", body=b"guess %d" % number)
+                    assert client.read_error() == b"E_AUTH_FAILED AUTH failed"
+            else:
+                answer = ask(server, "POST", "/topic/create?topic=t", f"guess-{number}")
+                assert answer.status == 401
+        assert before + 10 <= len(authd.questions) < before + 15
+        server.wait_for_line("--max-auth-failures")
+        assert scrape(server.http).value("nsq_refused_total", reason="wrong_secrets") > 0
+        with Client(server.tcp) as client:
+            client.command("AUTH", body=secret.encode())
+            assert b"permission_count" in client.read_response()
 
 
 def test_unix_socket(authd, tmp_path):
@@ -459,7 +483,9 @@ def test_question_over_http(broker, authd, secret, topic):
 def test_one_question_for_many(broker, authd, secret, topic):
     """Requests with one secret wait for one answer, and stay in order."""
     gate = authd.answers[secret] = Gate(grant(permit()))
-    head = f"POST /pub?topic={topic} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {secret}\r\n"
+    head = (
+        f"POST /pub?topic={topic} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {secret}\r\n"
+    )
     head += "Content-Length: 4\r\n\r\n"
     bodies = [[b"%d %02d" % (client, number) for number in range(20)] for client in range(5)]
     clients = [
@@ -518,7 +544,7 @@ def test_over_https(authd, secret, tmp_path):
 def test_a_stop_while_questions_are_open(authd, tmp_path):
     gate = authd.answers["stop"] = Gate(grant(permit()))
     flags = [f"--auth-http-address={authd.address}", "--http-auth-required"]
-    head = b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer stop\r\n"
+    head = b"POST /pub?topic=t HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer stop\r\n"
     with start_nsqd("nsqfast", tmp_path, *flags) as server:
         peers = [Client(server.tcp), Client(server.http, head + b"Content-Length: 1\r\n\r\nx")]
         peers[0].command("AUTH", body=b"stop")

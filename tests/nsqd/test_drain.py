@@ -11,7 +11,7 @@ from nsqfast.client import Consumer, Producer
 from support.lookup import nodes, topics
 from support.lookupd import FakeLookupd
 from support.prometheus import scrape
-from support.server import go_program, start_nsqd, start_nsqlookupd
+from support.server import DRAINED, go_program, start_nsqd, start_nsqlookupd
 from support.web import get, post, request, stats, topic_stats
 from support.wire import Client, encode_messages
 
@@ -22,7 +22,7 @@ SECONDS_MAX = 50
 def broker(tmp_path):
     folder = tmp_path / "data"
     folder.mkdir()
-    with start_nsqd("nsqfast", folder) as server:
+    with start_nsqd("nsqfast", folder, "--http-drain") as server:
         yield server
 
 
@@ -30,7 +30,7 @@ def broker(tmp_path):
 def other(tmp_path):
     folder = tmp_path / "other"
     folder.mkdir()
-    with start_nsqd("nsqfast", folder) as server:
+    with start_nsqd("nsqfast", folder, "--http-drain") as server:
         yield server
 
 
@@ -53,7 +53,7 @@ def begin(broker, query="?deadline=10m"):
 
 
 def wait_for_end(server):
-    assert server.process.wait(SECONDS_MAX) == 0
+    assert server.process.wait(SECONDS_MAX) == DRAINED
 
 
 # -- refusals
@@ -103,7 +103,9 @@ def test_publishes_over_http_are_refused(broker, path):
 
 
 def test_a_durable_broker_refuses_too(tmp_path):
-    with start_nsqd("nsqfast", tmp_path, "--mem-queue-size=0", "--sync-every=1") as broker:
+    with start_nsqd(
+        "nsqfast", tmp_path, "--http-drain", "--mem-queue-size=0", "--sync-every=1"
+    ) as broker:
         make_queue(broker, 1)
         begin(broker)
         assert post(broker.http, "/pub?topic=t", b"x").status == 503
@@ -157,6 +159,16 @@ def test_it_is_for_operators(tmp_path):
         assert post(broker.addresses["HTTP-ADMIN"], "/drain").status == 200
         assert get(broker.http, "/drain").json()["draining"] is True
         assert post(broker.addresses["HTTP-ADMIN"], "/drain/cancel").status == 200
+
+
+def test_it_has_to_be_allowed(tmp_path):
+    with start_nsqd("nsqfast", tmp_path) as broker:
+        for path in ("/drain", "/drain/cancel"):
+            answer = post(broker.http, path)
+            assert (answer.status, answer.json()) == (403, {"message": "DRAIN_NOT_ALLOWED"})
+            broker.wait_for_line("--http-drain allows it, or --http-admin-address")
+        assert get(broker.http, "/drain").json()["draining"] is False
+        assert scrape(broker.http).value("nsq_refused_total", reason="drain") == 2
 
 
 # -- how it ends
@@ -241,7 +253,7 @@ def test_a_cancelled_drain_takes_messages_again(broker):
 def test_it_leaves_nsqlookupd_and_comes_back(tmp_path):
     with start_nsqlookupd("nsqfast") as lookupd:
         flag = f"--lookupd-tcp-address={text_of(lookupd.tcp)}"
-        with start_nsqd("nsqfast", tmp_path, flag) as broker:
+        with start_nsqd("nsqfast", tmp_path, "--http-drain", flag) as broker:
             broker.wait_for_line("0 names to register")
             make_queue(broker, 1)
             wait_until(lambda: topics(lookupd.http) == ["t"] and len(nodes(lookupd.http)) == 1)
@@ -270,7 +282,7 @@ def test_a_topic_that_waits_for_its_channels_waits_no_longer(tmp_path):
     with FakeLookupd() as lookupd:
         lookupd.may_answer.clear()  # when it is asked for channels
         flag = f"--lookupd-tcp-address={lookupd.address}"
-        with start_nsqd("nsqfast", tmp_path, flag) as broker:
+        with start_nsqd("nsqfast", tmp_path, "--http-drain", flag) as broker:
             broker.wait_for_line("0 names to register")
             assert post(broker.http, "/topic/create?topic=t").status == 200
             assert post(broker.http, "/channel/create?topic=t&channel=c").status == 200
@@ -315,7 +327,7 @@ def test_go_nsq_publishes_elsewhere_and_consumes_the_rest(broker, other, tmp_pat
     source = tmp_path / "source"
     source.mkdir()
     make_queue(broker, 1)
-    with start_nsqd("nsqfast", source) as origin:
+    with start_nsqd("nsqfast", source, "--http-drain") as origin:
         make_queue(origin, 50)
         begin(broker)
         begin(origin)

@@ -9,8 +9,9 @@ import pytest
 from nsqfast.nsqd.stats_text import format_latency
 from support.server import Server, program, start_nsqd
 from support.web import get, post, request, stats, topic_stats
+from support.wire import Client
 
-HEADERS = "HTTP/1.1\r\nHost: x\r\n"
+HEADERS = "HTTP/1.1\r\nHost: localhost\r\n"
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +139,18 @@ def test_stats_filters(broker):
     assert all(isinstance(value, int) for value in without["memory"].values())
     text = get(broker.http, "/stats?topic=nobody&format=xml").body
     assert text.endswith(b"\n\nTopics: None\n\nProducers: None\n")
+
+
+def test_a_client_does_not_steer_the_terminal_of_who_reads_the_stats(tmp_path):
+    steering = "".join(map(chr, [*range(0x20), *range(0x7F, 0xA0)]))
+    with start_nsqd("nsqfast", tmp_path) as server, Client(server.tcp) as client:
+        client.identify(hostname=f"{steering}host", user_agent=f"agent{steering}")
+        client.sub("steered", "c")
+        text = get(server.http, "/stats").body.decode()
+    assert "\\x1b" in text
+    assert text.replace("\n", "").replace("\t", "").isprintable()
+    (line,) = [line for line in text.splitlines() if "agent" in line]
+    assert re.search(r"^ {8}\[V2 .*host:\d+ agent", line)
 
 
 def test_latency_units():

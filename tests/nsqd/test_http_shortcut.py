@@ -87,7 +87,7 @@ OTHER = [
     post("/pub?topic=t", b"x").replace(b"POST /pub", b"POST  /pub"),
     post("/pub?topic=t", b"x").replace(b"POST", b"PUT"),
     b"\r\n" + post("/pub?topic=t", b"x"),
-    b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n",
+    b"POST /pub?topic=t HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n",
     *(
         post(f"/pub?{query}", b"x")
         for query in (
@@ -119,8 +119,8 @@ OTHER = [
     post("/mpub?topic=t&binary=true", BINARY[:-1]),
     post("/mpub?topic=t&binary=true", b"\0\0\0\0"),
     post("/mpub?topic=t&binary=truex", BINARY),
-    b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n",
-    b"GET /pub?topic=t HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET /pub?topic=t HTTP/1.1\r\nHost: localhost\r\n\r\n",
     b"garbage\r\n",
 ]
 
@@ -292,7 +292,7 @@ def test_brokers_without_a_shortcut(tmp_path, changed):
 def test_durable_broker_cannot_have_one(tmp_path):
     broker = HttpBroker(tmp_path / "one", has_shortcut=False, mem_queue_size=0, sync_every=1)
     with pytest.raises(ValueError, match="durable"):
-        Shortcut(broker.registry, reply)
+        Shortcut(broker.registry, reply, asks_host=False)
     broker.registry.close()
 
 

@@ -263,6 +263,16 @@ def test_an_answer_without_end(broker, lookupd):
         assert client.read_message().body == b"x"
 
 
+def test_an_answer_that_is_packed_is_not_unpacked(broker, lookupd):
+    """So it cannot expand."""
+    lookupd.is_packed = True
+    with Client(broker.tcp) as client:
+        client.pub("t", b"x")
+        broker.wait_for_line("no channels of topic t - ")
+        client.sub("t", "c", 1)
+        assert client.read_message().body == b"x"
+
+
 def test_names_are_gathered_in_parts(lookupd):
     """The loop turns between each ten of them."""
     turns = 0

@@ -171,7 +171,7 @@ def test_a_command_in_pieces_leaves_nothing_counted(tmp_path):
 
 
 def test_http_bodies_do_not_outgrow_the_ceiling(tmp_path, connect):
-    head = b"POST /mpub?topic=t&binary=true HTTP/1.1\r\nHost: x\r\nContent-Length: 4000000\r\n\r\n"
+    head = b"POST /mpub?topic=t&binary=true HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4000000\r\n\r\n"
     with start(tmp_path) as server:
         clients = [connect(server.http, head) for _ in range(30)]
         send_to(clients, bytes(3_900_000))
@@ -183,3 +183,27 @@ def test_http_bodies_do_not_outgrow_the_ceiling(tmp_path, connect):
             client.close()
         answer = post(server.http, "/mpub?topic=t", b"\n".join([bytes(MIB)] * 3))
         assert answer.body == b"OK"
+
+
+@pytest.mark.soak
+def test_a_hundred_peers_that_read_nothing(tmp_path, connect):
+    """Half of them consume large messages, half ask for long answers, again and again."""
+    ask = b"GET /stats?format=json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200
+    with start(tmp_path) as server:
+        for number in range(50):
+            post(server.http, f"/topic/create?topic=t{number}")
+            for channel in range(20):
+                post(server.http, f"/channel/create?topic=t{number}&channel=c{channel}")
+        fill(server, "t0", 100_000, CEILING)
+        peers = []
+        for number in range(50):
+            peers += [connect(server.http, ask), connect(server.tcp)]
+            peers[-1].send(b"SUB t0 c%d\nRDY 2500\n" % (number % 20))
+        with Client(server.tcp) as probe:
+            for _ in range(200):
+                probe.pub("probe", bytes(1000))
+                assert server.resident_bytes() < RESIDENT_MAX + 100 * 2 * MIB
+        for peer in peers:
+            peer.close()
+        used = "nsqd_memory_used_bytes"
+        wait_until(lambda: scrape(server.http).value(used) <= CEILING, "given back")

@@ -439,7 +439,9 @@ def test_others_are_served_during_a_long_scrape(tmp_path):
                 assert client.read_frame().data == b"OK"
             scrape(server.http)  # what it takes is loaded
             with socket.create_connection(server.http, timeout=10) as raw:
-                raw.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                raw.sendall(
+                    b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+                )
                 client.pub("t0", b"y")
                 assert not select.select([raw], [], [], 0)[0]
                 got = b""
@@ -452,7 +454,7 @@ def test_others_are_served_during_a_long_scrape(tmp_path):
 def test_a_stop_in_the_middle(tmp_path):
     with start_nsqd("nsqfast", tmp_path) as server:
         raw = socket.create_connection(server.http, timeout=10)
-        raw.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 20)
+        raw.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 20)
         raw.recv(1)
         server.stop()
         raw.close()

@@ -56,7 +56,7 @@ def test_the_check_prints_the_lines_of_the_page(tmp_path, capsys):
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is missing: apt install curl")
 def test_the_drain_goes_as_the_page_says(tmp_path):
-    with start_nsqd("nsqfast", tmp_path) as broker:
+    with start_nsqd("nsqfast", tmp_path, "--http-drain") as broker:
         assert post(broker.http, "/topic/create?topic=t").status == 200
         assert post(broker.http, "/channel/create?topic=t&channel=c").status == 200
         assert post(broker.http, "/pub?topic=t", b"x").status == 200

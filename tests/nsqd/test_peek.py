@@ -1,13 +1,19 @@
 """/channel/peek, /topic/peek and /channel/deferred/...: what waits is shown, and comes as if nobody had looked."""
 
+import asyncio
 import base64
 import os
 import threading
+import weakref
 from urllib.parse import quote_from_bytes
 
 import pytest
+from nsqfast._ext.broker.deferral import Deferral
 
+from nsqfast.net.http_message import Request
+from nsqfast.nsqd import http_peek
 from support.authd import AuthServer, Reply, grant, permit
+from support.http import HttpBroker
 from support.server import start_nsqd
 from support.web import Answer, get, post, request, topic_stats
 from support.wire import Client
@@ -324,6 +330,32 @@ def test_run_now(broker, topic, connect):
     client.fin(message)
     client.barrier()
     assert counts(broker, topic)["deferred_count"] == 1
+
+
+async def test_few_search_at_a_time(tmp_path, monkeypatch):
+    """Each keeps a list of all deferred messages."""
+    alive, most = weakref.WeakSet(), []
+
+    class Counted(Deferral):
+        def __init__(self, channel, identity):
+            super().__init__(channel, identity)
+            alive.add(self)
+            most.append(len(alive))
+
+    monkeypatch.setattr(http_peek, "Deferral", Counted)
+    broker = HttpBroker(tmp_path / "data", has_shortcut=False)
+    topic = broker.registry.topic("t")
+    topic.channel("c")
+    for _ in range(40_000):
+        topic.put(b"-", 60_000)
+    broker.registry.flush()
+    target = b"/channel/deferred/cancel?topic=t&channel=c&id=" + b"0" * 16
+    found = [broker.api(Request("POST", target, "here")) for _ in range(30)]
+    answers = await asyncio.gather(*found)
+    assert [answer.status for answer in answers] == [404] * 30
+    assert len(most) == 30
+    assert max(most) <= http_peek.PEEKS_MAX
+    broker.registry.close()
 
 
 def ok_and_empty(broker):

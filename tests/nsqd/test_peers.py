@@ -299,7 +299,7 @@ def test_more_connections_than_the_ceiling(tmp_path, connect):
 
 
 def test_more_http_connections_than_the_ceiling(tmp_path, connect):
-    question = b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n"
+    question = b"GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with start(tmp_path, "--max-connections=2") as server:
         peers = [connect(server.http, question) for _ in range(2)]
         for peer in peers:

@@ -4,10 +4,12 @@ import asyncio
 import json
 
 import pytest
+from nsqfast._ext.core.memory import set_ceiling, used_bytes
 from nsqfast._ext.dev.probes import fix_parts
 
 from nsqfast.net.http_message import Request, Response
 from nsqfast.net.parts import PIECE_UNITS
+from nsqfast.refusals import REFUSED
 from support.core import Peer
 from support.http import HttpBroker
 
@@ -139,8 +141,8 @@ async def test_a_long_answer_leaves_in_the_pieces_that_it_was_made_in(broker, me
     protocol, wire = broker.connect()
     sizes = []
     write, wire.write = wire.write, lambda data: (sizes.append(len(data)), write(data))
-    request = f"{method} /stats?format=json&include_mem=false HTTP/1.1\r\nHost: x\r\n\r\n"
-    protocol.data_received(request.encode() + b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n")
+    request = f"{method} /stats?format=json&include_mem=false HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    protocol.data_received(request.encode() + b"GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n")
     while not wire.written.endswith(b"OK"):
         await asyncio.sleep(0)
     head, _, rest = wire.written.partition(b"\r\n\r\n")
@@ -152,3 +154,72 @@ async def test_a_long_answer_leaves_in_the_pieces_that_it_was_made_in(broker, me
         assert len(found["topics"]) == 52
         assert len(sizes) > 10
         assert max(sizes) < size // 4
+
+
+async def ask_and_read_little(broker, *host):
+    """A connection whose peer reads two pieces of its long answer, and asks for more behind it."""
+    protocol, wire = broker.connect(*host)
+    wire.room = 3
+    ask = b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    protocol.data_received(ask % b"/stats?format=json" + ask % b"/ping")
+    while not wire.written:
+        await asyncio.sleep(0)
+    return protocol, wire
+
+
+async def test_what_a_peer_does_not_read_is_counted(broker):
+    """It leaves as the peer reads, before the next answer; a peer that goes gives it back."""
+    fix_parts(10 * PIECE_UNITS)
+    before = used_bytes()
+    protocol, wire = await ask_and_read_little(broker)
+    gone, _ = await ask_and_read_little(broker)
+    assert used_bytes() - before > 2 * len(wire.written)
+    gone.connection_lost(None)
+    turns = 0
+    while not wire.written.endswith(b"OK"):
+        left = used_bytes() - before
+        wire.room = 2
+        protocol.resume_writing()
+        await asyncio.sleep(0)
+        turns += 1
+        assert used_bytes() - before < left or left == 0
+    assert turns > 5
+    assert used_bytes() == before
+    head, _, rest = wire.written.partition(b"\r\n\r\n")
+    size = int(head.split(b"Content-Length: ")[1].split(b"\r\n")[0])
+    assert len(json.loads(rest[:size])["topics"]) == 52
+    assert rest[size:].startswith(b"HTTP/1.1 200 OK")
+
+
+async def test_nor_more_of_it_than_memory_allows(broker, caplog):
+    fix_parts(10 * PIECE_UNITS)
+    before = used_bytes()
+    first, _ = await ask_and_read_little(broker)
+    set_ceiling(used_bytes() + (used_bytes() - before) // 2)
+    try:
+        # Other tests may have used up the log lines of the usual address.
+        protocol, wire = await ask_and_read_little(broker, "127.0.0.9")
+        assert wire.written.startswith(b"HTTP/1.1 503 ")
+        assert "raise --max-memory" in caplog.messages[-1]
+        assert REFUSED["no_memory"]
+        first.connection_lost(None)
+        assert used_bytes() == before
+        wire.room = None
+        protocol.resume_writing()
+        protocol.data_received(b"GET /stats?format=json HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        while not wire.written.endswith(b"}"):
+            await asyncio.sleep(0)
+        assert wire.written.count(b"HTTP/1.1 200 ") == 2
+    finally:
+        set_ceiling(0)
+
+
+async def test_the_end_of_the_server_sends_what_there_is(broker):
+    fix_parts(10 * PIECE_UNITS)
+    before = used_bytes()
+    protocol, wire = await ask_and_read_little(broker)
+    protocol.close()
+    assert used_bytes() == before
+    head, _, rest = wire.written.partition(b"\r\n\r\n")
+    assert len(rest) == int(head.split(b"Content-Length: ")[1].split(b"\r\n")[0])
+    assert wire.ended == ["close"]

@@ -10,7 +10,7 @@ from nsqfast.nsqd.server import Server
 from support.certificates import Certificates
 
 SECONDS_MAX = 50
-PING = b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n"
+PING = b"GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 @pytest.mark.parametrize("kind", ["HTTP", "HTTPS"])

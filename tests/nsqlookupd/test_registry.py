@@ -7,8 +7,9 @@ import pytest
 from nsqfast._ext.dev.probes import fix_parts
 
 from models.registrations import Registrations
+from nsqfast.nsqlookupd import registry as registries
 from nsqfast.nsqlookupd.peer import Peer, plain_address
-from nsqfast.nsqlookupd.registry import FORGET_UNITS, Registry
+from nsqfast.nsqlookupd.registry import FORGET_UNITS, ROUNDS, Registry
 
 INACTIVE_NS, TOMBSTONED_NS = 1000, 300
 TOPICS = ["a", "b", "c", "d#ephemeral"]
@@ -40,10 +41,11 @@ def parts():
 class Pair:
     """The registry and the model, told the same."""
 
-    def __init__(self, chance):
+    def __init__(self, chance, rounds=0):
         self.chance = chance
         self.now_ns = 10_000
         self.count = 0
+        self.rounds = rounds  # how often one begins, among the other operations
         self.registry = Registry(INACTIVE_NS, TOMBSTONED_NS)
         self.model = Registrations(INACTIVE_NS, TOMBSTONED_NS)
 
@@ -56,7 +58,12 @@ class Pair:
     def step(self):
         names = ["connect", "register", "register", "register", "unregister", "ping", "wait"]
         names += ["end", "create", "delete_topic", "delete_channel", "tombstone"]
+        names += ["begin_round"] * self.rounds
         getattr(self, self.chance.choice(names if self.model.seen_ns else ["connect"]))()
+
+    def begin_round(self):
+        self.registry.begin_round()
+        self.model.begin_round(ROUNDS)
 
     def connect(self):
         self.count += 1
@@ -148,7 +155,7 @@ class Pair:
 def test_random_operations(round_number):
     seed = random.SystemRandom().randrange(1 << 32)
     print("seed", seed)
-    pair = Pair(random.Random(seed))
+    pair = Pair(random.Random(seed), rounds=4 * (round_number % 3))
     for _ in range(600):
         pair.step()
         pair.compare()
@@ -194,6 +201,68 @@ def test_who_goes_is_forgotten_in_parts(parts):
     assert count == 20
     assert (peer.topics, peer.channels) == (set(), {})
     assert registry.registration_count == 200
+
+
+def test_keys_without_producers_go_in_parts(parts):
+    """However many there are; those that were created over HTTP stay."""
+    registry = Registry(INACTIVE_NS, TOMBSTONED_NS)
+    peer = make_peer(1)
+    registry.add(peer)
+    for number in range(100):
+        registry.register(peer, f"t{number:02}", "c")
+    registry.create_topic("t00")
+    registry.create_channel("t01", "c")
+    registry.remove(peer)
+    called = []
+    registry.on_gone = lambda: called.append(1)
+    for _ in range(ROUNDS):
+        registry.begin_round()
+    assert called == []
+    registry.begin_round()
+    assert called == [1]
+    parts(10 * FORGET_UNITS)
+    counts = [registry.topic_count + registry.channel_count]
+    while registry.forget_some():
+        counts.append(registry.topic_count + registry.channel_count)
+    assert counts == list(range(200, 3, -10))
+    assert registry.topics() == ["t00", "t01"]
+    assert [registry.channels(topic) for topic in registry.topics()] == [[], ["c"]]
+    registry.delete_topic("t01")
+    registry.register(peer, "t01", "c")
+    registry.remove(peer)
+
+
+def test_a_key_that_is_used_again_is_as_new():
+    registry = Registry(INACTIVE_NS, TOMBSTONED_NS)
+    for number in range(3):
+        peer = make_peer(number)
+        registry.add(peer)
+        registry.register(peer, "t", "c")
+        registry.remove(peer)
+        for _ in range(ROUNDS):
+            registry.begin_round()
+        assert (registry.topics(), registry.channels("t")) == (["t"], ["c"])
+    registry.begin_round()
+    assert (registry.topics(), registry.channels("t")) == ([], [])
+
+
+def test_keys_without_producers_are_bounded(monkeypatch):
+    """One that connects, registers and leaves again and again, or registers and unregisters, makes no others go."""
+    monkeypatch.setattr(registries, "UNUSED_COUNT_MAX", 10)
+    registry = Registry(INACTIVE_NS, TOMBSTONED_NS)
+    stays = make_peer(0)
+    registry.add(stays)
+    registry.register(stays, "stays", "c")
+    for number in range(1, 50):
+        peer = make_peer(number)
+        registry.add(peer)
+        registry.register(peer, f"left{number:02}", "c")
+        registry.register(peer, f"unregistered{number:02}")
+        registry.unregister(peer, f"unregistered{number:02}")
+        registry.remove(peer)
+        assert registry.topic_count + registry.channel_count <= 2 + 10
+    assert registry.topics()[-1] == "unregistered49"
+    assert registry.channels("stays") == ["c"]
 
 
 def test_nothing_is_left_behind_by_those_who_go():

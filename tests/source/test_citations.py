@@ -114,3 +114,13 @@ def test_methods_and_modules_that_a_page_names_exist():
         if not any((ROOT / "_ext" / room).glob(f"{name}.*"))
     ]
     assert missing == []
+
+
+def test_every_attack_has_a_test_that_exists():
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    rows = text.partition("### Attacks")[2].partition("\n## ")[0].splitlines()
+    tests = [row.split(" | ")[1].strip("`") for row in rows if row.startswith("| ")][1:]
+    assert tests
+    for test in tests:
+        path, _, name = test.partition("::")
+        assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), test

@@ -234,3 +234,28 @@ def test_what_spark_lacks_is_one_line(tmp_path, flags, environment, text):
     )
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert text in done.stderr
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("flags", "mode"),
+    [([], 0o700), (["--conf=spark.hadoop.fs.permissions.umask-mode=027"], 0o750)],
+    ids=["default", "conf"],
+)
+def test_who_may_read_what_a_job_writes(tmp_path, flags, mode):
+    source, output = tmp_path / "events.web1.2025-11-22_08.log", tmp_path / "out"
+    source.write_bytes(b"secret\n")
+    os.utime(source, (0, 0))
+    words = [f"--input={source}", f"--output={output}", *flags]
+    subprocess.run(
+        [sys.executable, "-m", "nsqfast.spark_jobs.main", "load-archives", *words],
+        check=True,
+        capture_output=True,
+        timeout=120,
+        umask=0o022,
+    )
+    written = [output, *(path for path in output.rglob("*") if path.name != "LOCK")]
+    modes = {path.name: path.stat().st_mode & 0o777 for path in written}
+    assert set(modes.values()) == {mode, mode & 0o666}, modes
+    (lock,) = output.rglob("LOCK")
+    assert lock.stat().st_mode & 0o777 == 0o600

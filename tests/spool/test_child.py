@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from nsqfast.spark.receiver.child import ReceiverChild, ReceiverError, ReceiverSettings
-from nsqfast.spark.receiver.options import parse
+from nsqfast.spark.receiver.options import make_config, parse
 from support.drain import address_of
 from support.fake_nsqd import eventually
 from support.server import ROOT
@@ -53,6 +53,7 @@ def test_every_setting_is_a_flag(folder, monkeypatch):
         metrics_address="127.0.0.1:0",
     )
     assert not any("auth_secret" in word for word in settings.words())
+    monkeypatch.setenv("NSQ_AUTH_SECRET", "of-somebody-else")
     for name, value in settings.environment().items():
         if name.startswith("NSQFAST"):
             monkeypatch.setenv(name, value)
@@ -60,7 +61,8 @@ def test_every_setting_is_a_flag(folder, monkeypatch):
     assert (options.spool, options.channel, options.receiver) == (str(folder), "c", "r7")
     assert (options.topic, options.topic_pattern) == ([], "^x")
     assert options.lookupd_http_address == ["a:4161", "b:4161"]
-    assert options.consumer_opt == ["snappy", "auth_secret,s"]
+    assert options.consumer_opt[-2:] == ["snappy", "auth_secret,s"]
+    assert make_config(options, 1).auth_secret == "s"
     assert (options.max_in_flight, options.max_spool_bytes, options.min_free_bytes) == (6, 7, 8)
     assert (options.retention_ns, options.seal_interval_ns) == (1_500_000_000, 250_000_000)
     assert options.metrics_address == "127.0.0.1:0"

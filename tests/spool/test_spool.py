@@ -115,6 +115,39 @@ def test_what_was_sealed_is_read(spool, writer):
     assert list_receivers(spool) == ["r0"]
 
 
+def test_nobody_else_may_read_a_spool(tmp_path):
+    before = os.umask(0)
+    try:
+        folder = tmp_path / "spool"
+        open_spool(folder, "t", "c")
+        writer = SegmentWriter.open(folder, "r0")
+        for _ in range(2):
+            writer.seal([make_rows(range(3))])
+        release_segments(writer.folder, 1)
+        query = Lock.take(folder / QUERY, "")
+    finally:
+        os.umask(before)
+    every = [folder, *folder.rglob("*")]
+    assert {path.name for path in every if path.is_file()} >= {
+        "SPOOL.json",
+        "RELEASED",
+        "LOCK",
+        QUERY,
+    }
+    for path in every:
+        assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path
+    query.release()
+    writer.close()
+
+
+def test_a_link_in_the_place_of_a_segment_is_not_followed(writer, tmp_path):
+    (writer.folder / ".tmp-1").symlink_to(tmp_path / "victim")
+    with pytest.raises(OSError, match="symbolic links"):
+        writer.seal([make_rows(range(3))])
+    assert not (tmp_path / "victim").exists()
+    assert writer.seal([make_rows(range(3))]).number == 1
+
+
 def test_a_segment_is_an_arrow_stream_for_everybody(writer):
     rows = make_rows(range(10))
     segment = writer.seal([rows])

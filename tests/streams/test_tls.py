@@ -21,7 +21,9 @@ def stream(request, certificates):
 
 def context_of(certificates, policy, version_min=0x303):
     path = certificates.path
-    return ServerTls(path("server.crt"), path("server.key"), policy, "", version_min).context()
+    return ServerTls(
+        path("server.crt"), path("server.key"), policy, path("ca.crt"), version_min
+    ).context()
 
 
 class Client:
@@ -81,10 +83,15 @@ def test_both_ways_in_pieces(stream, certificates, version, size):
     assert not stream.at_end
 
 
-def test_the_name_of_the_client(certificates):
-    stream = TlsStream(context_of(certificates, "require"))
-    shake_hands(stream, Client(certificates.client_context("stranger")), 1000)
-    assert stream.common_name == "mallory"
+@pytest.mark.parametrize(
+    ("policy", "who", "name"),
+    [("require-verify", "client", "joe"), ("require", "client", ""), ("require", "stranger", "")],
+)
+def test_the_name_of_the_client_is_known_only_if_it_was_verified(certificates, policy, who, name):
+    stream = TlsStream(context_of(certificates, policy))
+    shake_hands(stream, Client(certificates.client_context(who)), 1000)
+    assert stream.is_ready
+    assert stream.common_name == name
 
 
 def test_a_first_byte_that_is_no_record(stream):

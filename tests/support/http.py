@@ -1,11 +1,13 @@
 """nsqd's HTTP side without sockets: a broker with or without the shortcut, and connections driven by hand."""
 
 import asyncio
+import logging
 import re
 from types import SimpleNamespace
 
 from nsqfast._ext.broker.registry import Registry
 
+from nsqfast.net.browsers import BrowserRules
 from nsqfast.net.http_server import HttpProtocol
 from nsqfast.nsqd.http_api import HttpApi
 from nsqfast.nsqd.options import Options
@@ -29,7 +31,8 @@ async def persist_nothing(_topic=None):
 class Wire:
     """A transport that keeps what is written; as full as it is told."""
 
-    def __init__(self):
+    def __init__(self, host="127.0.0.1"):
+        self.host = host
         self.protocol = None
         self.written = b""
         self.ended = []
@@ -38,7 +41,7 @@ class Wire:
 
     def get_extra_info(self, name):
         assert name == "peername"
-        return ("127.0.0.1", 4242)
+        return (self.host, 4242)
 
     def write(self, data):
         self.written += data
@@ -99,7 +102,8 @@ class HttpBroker:
         server.drain = NoDrain()
         server.persist_metadata = persist_nothing
         server.health = self.registry.health
-        self.api = HttpApi(server)
+        rules = BrowserRules("", (), logging.getLogger("nsqd"))
+        self.api = HttpApi(server, rules, is_plain=True, serves_admin=True)
         self.shortcut = self.api.shortcut if has_shortcut else None
         self.asked = []
 
@@ -110,8 +114,8 @@ class HttpBroker:
         self.asked.append(request.target)
         return self.api(request)
 
-    def connect(self):
-        protocol, wire = HttpProtocol(self), Wire()
+    def connect(self, *host):
+        protocol, wire = HttpProtocol(self), Wire(*host)
         wire.protocol = protocol
         protocol.connection_made(wire)
         return protocol, wire

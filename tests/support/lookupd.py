@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import queue
 import socket
@@ -34,6 +35,7 @@ class FakeLookupd:
         self.channels: dict[str, list[str]] = {}
         self.may_answer = threading.Event()  # /channels waits for it
         self.may_answer.set()
+        self.is_packed = False  # what /channels answers
         self.redirect = ""  # where /channels leads instead
         self.asked: queue.Queue[tuple[str, dict[str, str]]] = queue.Queue()
         self.answer: Callable[[bytes], bytes | None] = lambda _line: framed(OK)
@@ -147,6 +149,9 @@ class FakeLookupd:
                     self.end_headers()
                     return
                 self.send_response(200)
+                if lookupd.is_packed:
+                    body = gzip.compress(body)
+                    self.send_header("Content-Encoding", "gzip")
                 self.send_header("Content-Type", "application/json; charset=utf-8")
                 self.send_header("X-NSQ-Content-Type", "nsq; version=1.0")
                 self.send_header("Content-Length", str(len(body)))

@@ -1,8 +1,10 @@
 """nsqfast-nsq-tail beside Go's nsq_tail: the same output and exit status with both brokers."""
 
 import asyncio
+import base64
 import json
 import os
+import pty
 import signal
 import subprocess
 import time
@@ -13,7 +15,7 @@ from nsqfast.client.sync import Producer
 from nsqfast.tools.nsq_tail.tail import WRITE_SIZE, split
 from support.fake_nsqd import FakeNsqd, eventually
 from support.server import start_nsqd, start_nsqlookupd
-from support.tools import Tool, check_command_line, run_tool, tool_command
+from support.tools import Tool, check_command_line, read_terminal, run_tool, tool_command
 from support.web import post, stats, topic_stats
 from support.wire import Client
 
@@ -181,6 +183,57 @@ def test_formats(broker, topic, output, is_json):
     assert all(abs(time.time_ns() - message["timestamp_ns"]) < 60e9 for message in found)
     assert {message.get("body") for message in found} == {"plain\n\x00", None, "größer"}
     assert {message.get("body_base64") for message in found} == {None, "//4="}
+
+
+STEERING = "".join(map(chr, [*range(0x20), *range(0x7F, 0xA0)])).replace("\n", "").replace("\t", "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_a_body_does_not_steer_a_terminal(broker, topic, output):
+    body = f"\x1b[2Jgrößer\tthan\n{STEERING}".encode() + b"\x9b\xff"
+    publish(broker, topic, [body, body[:-2]])
+    more = ["--channel=c", f"--format={output}", "-n=2", "--max-in-flight=1"]
+    own, theirs = pty.openpty()
+    try:
+        with subprocess.Popen(
+            tool_command("nsq_tail", "nsqfast", *flags(broker, topic), *more),
+            stdout=theirs,
+            stderr=subprocess.DEVNULL,
+        ) as tool:
+            os.close(theirs)
+            shown = read_terminal(own).decode().replace("\r\n", "\n")
+            assert tool.wait(20) == 0
+    finally:
+        os.close(own)
+    assert shown.replace("\n", "").replace("\t", "").isprintable()
+    if output == "json":
+        found = [json.loads(line) for line in shown.splitlines()]
+        assert found[0]["body_base64"] == base64.b64encode(body).decode()
+        assert found[1]["body"] == body[:-2].decode()
+    else:
+        assert shown.count("\\x1b[2Jgrößer\tthan\n\\x00\\x01") == 2
+        assert "\\x9f\\x9b\\xff\n" in shown
+
+
+@pytest.mark.slow
+def test_what_an_nsqd_says_does_not_steer_a_terminal(topic):
+    async def script(peer):
+        await peer.greet()
+        await peer.expect("SUB")
+        peer.refuse(f"E_BAD_TOPIC \n{STEERING}")
+        await peer.read_to_end()
+
+    async def play():
+        async with asyncio.timeout(50), FakeNsqd(script) as nsqd:
+            words = (f"--nsqd-tcp-address={nsqd.address}", f"--topic={topic}")
+            return await asyncio.to_thread(run_tool, "nsq_tail", "nsqfast", *words)
+
+    done = asyncio.run(play())
+    assert done.returncode == 1
+    lines = done.stderr.decode().removesuffix("\n").split("\n")
+    assert "\\x1b" in lines[-1]
+    assert all(line.isprintable() for line in lines)
 
 
 def test_split():

@@ -13,6 +13,7 @@ import pytest
 
 from nsqfast.tools.to_nsq.bucket import TokenBucket
 from nsqfast.tools.to_nsq.pieces import Splitter
+from support.authd import AuthServer, grant, permit
 from support.drain import address_of, drain, message_count
 from support.fake_nsqd import eventually
 from support.server import start_nsqd
@@ -431,3 +432,21 @@ def test_no_progress_where_nobody_knows_the_size(own_broker, topic):
     )
     with open("/dev/null", "rb") as nothing:
         assert b"messages" not in run_watched(words, nothing)
+
+
+@pytest.mark.slow
+def test_a_secret_that_no_command_line_shows(tmp_path, monkeypatch):
+    (tmp_path / "secret").write_text("from-file\n")
+    with AuthServer() as auth:
+        auth.answers = {name: grant(permit()) for name in ("from-file", "from-environment")}
+        with start_nsqd("nsqfast", tmp_path, f"--auth-http-address={auth.address}") as server:
+            flags = ["--topic=t", "--nsqd-tcp-address={}:{}".format(*server.tcp)]
+            refused = run_tool("to_nsq", "nsqfast", *flags, stdin=b"none\n")
+            assert (refused.returncode, b"auth_secret" in refused.stderr) == (1, True)
+            monkeypatch.setenv("NSQ_AUTH_SECRET", "from-environment")
+            for more in ([], [f"--auth-secret-file={tmp_path}/secret"]):
+                done = run_tool("to_nsq", "nsqfast", *flags, *more, stdin=b"x\n")
+                assert done.returncode == 0, done.stderr
+            assert topic_stats(server.http, "t")["depth"] == 2
+        assert auth.asked("from-file")
+        assert auth.asked("from-environment")

@@ -33,6 +33,7 @@ SENTENCES: Final = {
     "NOT_FOUND": "There is no such page.",
     "METHOD_NOT_ALLOWED": "This address does not take such requests.",
     "UNAUTHORIZED": "Log in first.",
+    "UNKNOWN_HOST": "This nsqadmin is not known by the name in the address. Its flag --allowed-host adds a name.",
     "INTERNAL_ERROR": "Something went wrong here. The log of nsqadmin has the cause.",
 }
 

@@ -1,29 +1,98 @@
-"""A browser's connection. Unreadable requests are answered here: with our headers, and one log line."""
+"""A browser's connection: how many there may be, and how long one may take to ask. Unreadable requests are answered
+here: with our headers, and one log line.
+"""
 
 import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import AsyncIterator
+import ssl
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from aiohttp import web
 
 from nsqfast.gotext import format_address
+from nsqfast.net.descriptor_reserve import DescriptorReserve
+from nsqfast.net.listener import Ceiling, Factory, Listener
+from nsqfast.net.refusal import refuse_http
+from nsqfast.net.tls_protocol import TlsProtocol
 from nsqfast.nsqadmin.access.headers import SecurityHeaders
 from nsqfast.nsqadmin.options import Options
+from nsqfast.refusals import REFUSED
 
 log = logging.getLogger("nsqadmin")
+
+HEAD_S = 10.0  # for a whole head, and between two pieces of a body
+IDLE_S = 75.0  # between two requests; proxies keep connections for a minute
 
 
 class Connection(web.RequestHandler):
     """Created for each accepted connection."""
 
-    __slots__ = ("_headers",)
+    __slots__ = ("_connections", "_has_begun", "_headers", "_timer")
 
-    def __init__(self, manager: web.Server, headers: SecurityHeaders, **kwargs: Any) -> None:
-        super().__init__(manager, **kwargs)
+    def __init__(
+        self,
+        manager: web.Server,
+        headers: SecurityHeaders,
+        connections: "set[Any]",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(manager, keepalive_timeout=IDLE_S, **kwargs)
         self._headers = headers
+        self._connections = connections
+        self._has_begun = False  # a request of which something is missing
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._connections.add(self)
+        self._wait()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        super().connection_lost(exc)
+        self._connections.discard(self)
+        self._stop_waiting()
+
+    def data_received(self, data: bytes) -> None:
+        self._has_begun = True
+        super().data_received(data)
+        body = self._last_body()
+        if body is None:
+            if self._timer is None:
+                self._wait()
+        elif body.is_eof():
+            self._stop_waiting()
+        else:
+            self._wait()
+
+    def _last_body(self) -> Any:
+        """That of the last request whose head is whole, unless it was answered."""
+        if self._messages:
+            return self._messages[-1][1]
+        return None if self._current_request is None else self._current_request.content
+
+    def _wait(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(HEAD_S, self._end)
+
+    def _stop_waiting(self) -> None:
+        self._has_begun = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _end(self) -> None:
+        if self._has_begun:  # browsers also open connections in advance
+            REFUSED["slow_request"] += 1
+            peer = format_address(self.transport and self.transport.get_extra_info("peername"))
+            log.warning(
+                "HTTP: client(%s) is cut off, its request was not whole in %g s", peer, HEAD_S
+            )
+        self.force_close()
 
     def handle_error(
         self,
@@ -48,21 +117,47 @@ class Connection(web.RequestHandler):
         return answer
 
 
-@contextlib.asynccontextmanager
-async def serve(
-    runner: web.AppRunner, bound: socket.socket, options: Options
-) -> AsyncIterator[None]:
+@contextlib.contextmanager
+def serve(
+    runner: web.AppRunner,
+    bound: socket.socket,
+    options: Options,
+    tls_context: Callable[[], ssl.SSLContext | None],
+) -> Iterator[None]:
     """Accept connections on `bound` for the duration of the block; `runner` is set up."""
     manager = runner.server
     assert manager is not None
     loop = asyncio.get_running_loop()
-    headers = SecurityHeaders(options)
+    connections: set[Any] = set()
+    make: Factory = partial(
+        Connection,
+        manager,
+        SecurityHeaders(options),
+        connections,
+        loop=loop,
+        access_log=None,
+        logger=log,
+    )
+    count_max = options.max_connections
+    if tls_context() is None:
+        ceiling = Ceiling(count_max, refuse_http)
+        count = connections.__len__
+    else:
+        opened: set[Any] = set()  # includes those whose handshake is not finished
 
-    def connect() -> Connection:
-        return Connection(manager, headers, loop=loop, access_log=None, logger=log)
+        def under_tls(make_inner: Factory, counted: "set[Any] | None") -> TlsProtocol:
+            context = tls_context()  # that of the last reload
+            assert context is not None
+            return TlsProtocol(make_inner, context, counted)
 
-    server = await loop.create_server(connect, sock=bound)
+        make = partial(under_tls, make, opened)
+        ceiling = Ceiling(count_max, partial(under_tls, refuse_http, None))
+        count = opened.__len__
+    reserve = DescriptorReserve(loop)
+    listener = Listener("HTTP", bound, make, reserve, count, ceiling if count_max else None)
+    listener.start()
     try:
         yield
     finally:
-        server.close()
+        listener.close()
+        reserve.close()

@@ -63,11 +63,6 @@ class Access:
             Passwords(read_users(options.auth_file)) if self.mode is Mode.FILE else None
         )
 
-    @property
-    def config_needs_admin(self) -> bool:
-        """Whether an address is not enough for /config: behind a proxy on this machine all have the same one."""
-        return self.mode is Mode.FILE or (self.mode is Mode.HEADER and self.proxies.are_named())
-
     async def identify(self, request: web.Request, *, tries_password: bool) -> Identity:
         """TooManyTriesError if it tries passwords; these count only if nobody is logged in by cookie."""
         if self.passwords is None:

@@ -2,32 +2,33 @@
 
 answers       an id, a line in the log, an answer even for errors
 know_user     identifies the sender; one who has to log in first gets no further
-check_origin  refuses requests that another site made a browser send
+check_origin  refuses requests under a name that is not ours, and those that another site made a browser send
 a handler     checks the user's permission with access.permissions
 """
 
-from typing import Final
+import logging
+from typing import Final, NoReturn
 from urllib.parse import quote
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 from yarl import URL
 
+from nsqfast.gotext import quote as quoted
+from nsqfast.net.browsers import FLAG, SAFE_METHODS
 from nsqfast.nsqadmin.access.answers import PAGES, Answers, PlainPages, own_path
 from nsqfast.nsqadmin.access.headers import SecurityHeaders
 from nsqfast.nsqadmin.access.identity import ACCESS, NOBODY, SESSION_KEY, Access, Mode, session_of
 from nsqfast.nsqadmin.access.login import RETRY_AFTER_S, TOO_MANY, Login
 from nsqfast.nsqadmin.access.passwords import TooManyTriesError
 from nsqfast.nsqadmin.access.permissions import note_refusal
-from nsqfast.nsqadmin.access.rebinding import Names
+from nsqfast.nsqadmin.access.proxy import host_of, peer_of
 from nsqfast.nsqadmin.access.roles import DOUBT_KEY, USER_KEY, Role, user_of
-from nsqfast.nsqadmin.access.sameorigin import (
-    FORM,
-    SAFE_METHODS,
-    foreign_reason,
-    has_known_type,
-)
+from nsqfast.nsqadmin.access.sameorigin import FORM, Names, foreign_reason, has_known_type
 from nsqfast.nsqadmin.context import Context
+from nsqfast.refusals import REFUSED
+
+log = logging.getLogger("nsqadmin")
 
 OPEN_PATHS: Final = frozenset(("/login", "/ping", "/favicon.ico", "/ui/theme"))
 OPEN_FOLDERS: Final = ("/static/",)  # the login page uses the same styles
@@ -100,24 +101,38 @@ class RequestChecks:
 
     @web.middleware
     async def check_origin(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Only for requests that may change something."""
+        """All but the Host and /config only for requests that may change something."""
+        # A login belongs to the host name at which it was made, and is not valid for another.
+        if self._access.mode is not Mode.FILE and not self._names.has(request):
+            self._refuse_host(request)
+        path = own_path(request)
+        # Behind a proxy on this machine everybody has the address that may configure.
+        if path.startswith("/config/") and not user_of(request).is_admin:
+            await note_refusal(request, "FORBIDDEN")
+            raise web.HTTPForbidden(text="FORBIDDEN")
         if request.method in SAFE_METHODS:
             return await handler(request)
         reason = foreign_reason(request, self._access.proxies)
-        if not reason and self._access.mode is not Mode.FILE:
-            # A login belongs to the host name at which it was made, and is not valid for another.
-            reason = self._names.doubt(request)
+        if reason:
+            REFUSED["cross_site"] += 1
         if not reason and not await self._has_token(request):
             reason = "the token of the page (X-CSRF-Token or csrf) is missing or old: load it again"
-        path = own_path(request)
-        if not reason and path.startswith("/config/") and not self._may_configure(request):
-            reason = "FORBIDDEN"
         if reason:
             await note_refusal(request, reason)
             raise web.HTTPForbidden(text=reason)
         if path.startswith("/ui/") and not has_known_type(request):
             raise web.HTTPUnsupportedMediaType(text=f"The body has to be JSON or {FORM}.")
         return await handler(request)
+
+    def _refuse_host(self, request: web.Request) -> NoReturn:
+        REFUSED["unknown_host"] += 1
+        log.warning(
+            "HTTP: a request of client(%s) is refused, its Host is %s: %s adds a name",
+            peer_of(request),
+            quoted(host_of(request)),
+            FLAG,
+        )
+        raise web.HTTPForbidden(text="UNKNOWN_HOST")
 
     async def _has_token(self, request: web.Request) -> bool:
         session = session_of(request)
@@ -127,9 +142,6 @@ class RequestChecks:
         if not token and request.content_type == FORM:
             token = str((await request.post()).get("csrf", ""))
         return self._access.sessions.is_token(session, token)
-
-    def _may_configure(self, request: web.Request) -> bool:
-        return user_of(request).is_admin or not self._access.config_needs_admin
 
 
 def _is_open(path: str) -> bool:

@@ -1,20 +1,36 @@
-"""Refuse requests that another site made a browser send, before any handler sees them.
+"""Refuse requests that another site made a browser send, before any handler sees them; net.browsers says how one tells.
 
-A browser tells by Sec-Fetch-Site (https://www.w3.org/TR/fetch-metadata/) or Origin
-(https://www.rfc-editor.org/rfc/rfc6454) where a request comes from. A script sends neither and is let through: it has
-no login that another site could use.
+A script sends neither Sec-Fetch-Site nor Origin and is let through: it has no login that another site could use.
 """
 
+import socket
 from typing import Final
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from nsqfast.nsqadmin.access.proxy import Proxies
+from nsqfast.net.browsers import is_known, is_own, read_name
+from nsqfast.nsqadmin.access.proxy import Proxies, host_of
+from nsqfast.nsqadmin.options import Options
 
-SAFE_METHODS: Final = frozenset(("GET", "HEAD", "OPTIONS"))
 FORM: Final = "application/x-www-form-urlencoded"
-DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+
+
+class Names:
+    """The names under which this nsqadmin is served; OptionsError.
+
+    A page whose name was made to resolve to this machine (DNS rebinding) is one of ours to the browser, but not under
+    one of these.
+    """
+
+    def __init__(self, options: Options) -> None:
+        given = options.http_address.rpartition(":")[0].lower()
+        own = {socket.gethostname().lower(), given} - {""}
+        self._known = own.union(map(read_name, options.allowed_hosts))
+
+    def has(self, request: web.Request) -> bool:
+        """Whether it has no other Host; old scripts have none."""
+        host = host_of(request).lower()
+        return not host or is_known(host, self._known)
 
 
 def foreign_reason(request: web.Request, proxies: Proxies) -> str:
@@ -23,28 +39,9 @@ def foreign_reason(request: web.Request, proxies: Proxies) -> str:
     if site is not None and site != "same-origin":
         return "sent by another site (Sec-Fetch-Site)"
     for origin in request.headers.getall("Origin", []):
-        if not _is_ours(origin, proxies.hosts_of(request)):
+        if not is_own(origin, proxies.hosts_of(request)):
             return "sent by another site (Origin)"
     return ""
-
-
-def _is_ours(origin: str, hosts: list[str]) -> bool:
-    try:
-        parts = urlsplit(origin.strip().lower())
-        wanted = (parts.hostname, parts.port or DEFAULT_PORTS.get(parts.scheme))
-    except ValueError:
-        return False
-    if not parts.hostname:  # `null`: a sandboxed frame, a file, a redirect from elsewhere
-        return False
-    return any(_split(host, parts.scheme) == wanted for host in hosts)
-
-
-def _split(host: str, scheme: str) -> tuple[str | None, int | None]:
-    try:
-        parts = urlsplit(f"//{host}")
-        return parts.hostname, parts.port or DEFAULT_PORTS.get(scheme)
-    except ValueError:
-        return None, None
 
 
 def has_known_type(request: web.Request) -> bool:

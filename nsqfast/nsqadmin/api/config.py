@@ -1,4 +1,7 @@
-"""GET and PUT /config/NAME: a setting by its config key, for permitted addresses; changes end with the program."""
+"""GET and PUT /config/NAME: a setting by its config key, for permitted addresses; changes end with the program.
+
+Access has checked that the user is an admin.
+"""
 
 import logging
 from typing import Any
@@ -7,6 +10,7 @@ import orjson
 from aiohttp import web
 
 from nsqfast import logs
+from nsqfast.net.masks import masked, place_of
 from nsqfast.nsqadmin.access.cidr import read_address
 from nsqfast.nsqadmin.api.answers import V1, ApiError, answer
 from nsqfast.nsqadmin.api.bodies import BODY_SIZE_MAX, read_body
@@ -32,12 +36,12 @@ class Config:
         self._known = by_key(Options)
 
     async def get(self, request: web.Request) -> web.Response:
-        """A string unchanged, anything else as JSON, durations in nanoseconds."""
+        """A string without its secrets, anything else as JSON, durations in nanoseconds."""
         self._check_address(request)
         return self._answer(request.match_info["name"])
 
     async def put(self, request: web.Request) -> web.Response:
-        """Change a setting that can change at run time. Access has already checked the user."""
+        """Change a setting that can change at run time."""
         self._check_address(request)
         body = await read_body(request)
         if not body or len(body) > BODY_SIZE_MAX:
@@ -70,7 +74,9 @@ class Config:
             raise ApiError(400, "INVALID_OPTION")
         value: Any = getattr(self._options, option.attribute)
         if isinstance(value, str):
-            return web.Response(text=value, headers=V1)
+            # The path of a webhook is often its secret.
+            mask = place_of if name == "notification_http_endpoint" else masked
+            return web.Response(text=mask(value) if "://" in value else value, headers=V1)
         return answer(value)
 
     def _set_log_level(self, body: bytes) -> None:

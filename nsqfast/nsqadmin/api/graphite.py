@@ -6,6 +6,7 @@ from urllib.parse import urlencode
 import msgspec
 from aiohttp import web
 
+from nsqfast.gotext import quote
 from nsqfast.nsqadmin.api.answers import ApiError, answer, query_of
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.upstream.errors import UpstreamError
@@ -65,5 +66,14 @@ class Graphite:
         except UpstreamError as error:
             log.error("graphite request failed - %s", error)  # noqa: TRY400 - its text says all
             return web.Response(status=502, text="Graphite did not answer.")
+        kind = given.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        if not kind.startswith("image/") and kind != "application/json":
+            # A page or a script of Graphite's, or of whoever answers there, would be one of ours to browsers.
+            log.error(
+                "graphite request failed - %s is neither an image nor JSON", quote(kind[:100])
+            )
+            return web.Response(
+                status=502, text="Graphite answered with neither an image nor JSON."
+            )
         passed = {name: given.headers[name] for name in PASSED_HEADERS if name in given.headers}
         return web.Response(status=given.status, body=given.body, headers=passed)

@@ -11,7 +11,6 @@ from nsqfast.nsqadmin.api.reads import Reads
 from nsqfast.nsqadmin.api.writes import Writes
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.upstream.discovery import Discovery
-from nsqfast.nsqadmin.upstream.steps import Steps
 
 TOPIC = "/api/topics/{topic:[^/]+}"
 CHANNEL = TOPIC + "/{channel:[^/]+}"
@@ -25,7 +24,7 @@ def add_routes(app: web.Application, context: Context) -> None:
     app.middlewares.append(answer_misses)
     discovery = Discovery(context.options, context.upstream)
     reads = Reads(discovery)
-    writes = Writes(context, Steps(discovery, context.upstream))
+    writes = Writes(context, discovery)
     config, graphite = Config(context), Graphite(context)
 
     def add(method: str, path: str, ask: Ask) -> None:

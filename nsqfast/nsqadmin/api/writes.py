@@ -13,8 +13,10 @@ from nsqfast.nsqadmin.api.bodies import read_strings
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.live.marks import mark_action
 from nsqfast.nsqadmin.results import Result, outcome_of
+from nsqfast.nsqadmin.upstream.discovery import Discovery
 from nsqfast.nsqadmin.upstream.errors import NobodyAnsweredError
 from nsqfast.nsqadmin.upstream.steps import Steps, Verb
+from nsqfast.refusals import REFUSED
 
 VERBS = {verb: verb for verb in get_args(Verb)}
 
@@ -24,9 +26,10 @@ Target = dict[str, str]
 class Writes:
     """Handlers. If nobody could be asked, an action is 502; partial failures are a warning."""
 
-    def __init__(self, context: Context, steps: Steps) -> None:
+    def __init__(self, context: Context, discovery: Discovery) -> None:
         self._context = context
-        self._steps = steps
+        self._discovery = discovery
+        self._steps = Steps(discovery, context.upstream)
 
     def only_admin(self, ask: Ask) -> Ask:
         """Refuse all others before reading anything of the request."""
@@ -89,9 +92,16 @@ class Writes:
         if not is_valid_name(topic):
             raise ApiError(400, "INVALID_TOPIC")
         node = request.match_info["node"]
+        if not await self._is_known(node):
+            REFUSED["unknown_node"] += 1
+            raise ApiError(404, "NODE_NOT_FOUND")
         done = self._steps.tombstone(topic, node)
         target = {"topic": topic, "node": node}
         return self._answer(await self._do(request, "tombstone_topic_producer", target, done))
+
+    async def _is_known(self, node: str) -> bool:
+        """Nobody may have us send requests to an address of his own. The poller also remembers nodes that have died."""
+        return node in self._context.poller.cluster.nodes or await self._discovery.has_node(node)
 
     async def _do(
         self, request: web.Request, action: str, target: Target, steps: Awaitable[list[Result]]

@@ -72,7 +72,7 @@ _node = msgspec.json.Decoder(NodeFigures)
 _topics = msgspec.json.Decoder(tuple[TopicFigures, ...])
 
 
-def decode(body: bytes) -> Iterator[NodeFigures | tuple[TopicFigures, ...]]:
+def decode(body: bytes | bytearray) -> Iterator[NodeFigures | tuple[TopicFigures, ...]]:
     """Yield the topics of a large answer in pieces, then the rest, whose `topics` are the last piece.
 
     Each piece takes a few milliseconds at most; in between the caller may let others run.
@@ -87,7 +87,7 @@ def decode(body: bytes) -> Iterator[NodeFigures | tuple[TopicFigures, ...]]:
     yield _node.decode(body[: ends[0]] + body[ends[-1] :])
 
 
-def _piece_begins(body: bytes) -> Iterator[int]:
+def _piece_begins(body: bytes | bytearray) -> Iterator[int]:
     """Where pieces of whole topics begin. Quotes within a JSON string are escaped, so no name can look like one."""
     found = body.find(TOPIC_BEGIN)
     while found >= 0:
@@ -95,7 +95,7 @@ def _piece_begins(body: bytes) -> Iterator[int]:
         found = body.find(TOPIC_BEGIN, found + PIECE_SIZE_MAX)
 
 
-def read(body: bytes) -> Iterator[tuple[NodeFigures | None, "Figures"]]:
+def read(body: bytes | bytearray) -> Iterator[tuple[NodeFigures | None, "Figures"]]:
     """Yield the answer in pieces, each with its arrays; the last one also has the node's own figures."""
     pieces = decode(body)
     while (found := _read_piece(pieces)) is not None:

@@ -53,7 +53,7 @@ class LookupdWatch:
             await self._ask_channels()
         except UpstreamError as error:
             self.version = ""  # after an outage it may be another one
-            return str(error).removeprefix(f"http://{self.address}")
+            return str(error).removeprefix("http://").removeprefix(self.address)
         self.producers = producers
         self.topics = topics.topics or []
         return ""

@@ -38,7 +38,7 @@ def node_rules(options: Options) -> list[Rule]:
         ),
         Rule(
             LOOKUPD_DOWN,
-            "Ask it from this machine (curl http://{node}/ping); consumers find new nsqd through the others only.",
+            "Ask it from this machine (curl {node}/ping); consumers find new nsqd through the others only.",
             ticks_min=2,
         ),
         Rule(

@@ -110,7 +110,7 @@ class NodeWatch:
             return f"its answer is not what nsqd says: {error}"
         return ""
 
-    async def _take(self, body: bytes, sampled_s: float) -> None:
+    async def _take(self, body: bytearray, sampled_s: float) -> None:
         slices = Slices()
         pieces: list[Figures] = []
         figures = NodeFigures()

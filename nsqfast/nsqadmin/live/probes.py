@@ -172,13 +172,13 @@ def ready_count(stats: NsqdStats) -> int | None:
     return sum(client.ready_count for client in clients) if clients else None
 
 
-def read_disk(metrics: bytes) -> Disk | None:
+def read_disk(metrics: bytes | bytearray) -> Disk | None:
     """Parse /metrics of our nsqd; None for anything else."""
     free, whole = _sample(metrics, DISK_FREE), _sample(metrics, DISK_SIZE)
     return Disk(free, whole) if free is not None and whole else None
 
 
-def _sample(metrics: bytes, name: bytes) -> float | None:
+def _sample(metrics: bytes | bytearray, name: bytes) -> float | None:
     start = metrics.find(name)
     if start < 0:
         return None

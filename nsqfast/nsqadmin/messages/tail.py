@@ -23,6 +23,7 @@ from nsqfast.nsqadmin.messages.bodies import Body, Kind, show_body
 from nsqfast.nsqadmin.messages.look import NODES_AT_ONCE, nodes_of
 from nsqfast.nsqadmin.messages.masks import Masks
 from nsqfast.nsqadmin.results import Result, outcome_of
+from nsqfast.nsqadmin.upstream.client import trouble_of
 from nsqfast.nsqadmin.upstream.errors import UpstreamError
 from nsqfast.nsqadmin.upstream.messages import NsqdStats
 
@@ -43,8 +44,9 @@ NO_CHANNEL = (
     "and a tail would take them away"
 )
 WANTED = {
-    "TLS required": "nsqd wants TLS, and a tail comes without",
-    "E_AUTH_FIRST": "nsqd wants AUTH, and a tail has no secret",
+    "TLS required": "nsqd wants TLS, with which a tail comes if --http-client-tls-root-ca-file is given",
+    "TLS is asked for": "nsqd has no TLS, for which --http-client-tls-... asks",
+    "E_AUTH_FIRST": "nsqd wants AUTH, for which --auth-secret-file has the secret; it is told by TLS only",
 }
 HEADERS = {"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
 
@@ -116,7 +118,7 @@ class Tails:
         error = "" if nodes else "; ".join(silent) or "no nsqd has this topic"
         async with contextlib.AsyncExitStack() as stack:
             if nodes:
-                consumer = _make_consumer(topic, channel, nodes)
+                consumer = _make_consumer(self._context, topic, channel, nodes)
                 try:
                     await stack.enter_async_context(consumer)
                 except NsqfastError as failure:
@@ -174,6 +176,8 @@ class Tails:
         async def ask(node: Node) -> Result:
             if node.state is NodeState.DOWN:
                 return Result(node.key, ok=False, text=node.error or "it is down")
+            if trouble := trouble_of(_tcp_address(node)):
+                return Result(node.key, ok=False, text=trouble)
             async with slots:
                 return await self._ask(node, topic)
 
@@ -294,7 +298,7 @@ def describe(results: list[Result]) -> list[str]:
 
 
 def explain(error: str) -> str:
-    """The meaning of nsqd's error for a tail, whose connections have neither TLS nor a secret."""
+    """The meaning of nsqd's error for a tail."""
     reason = next((text for word, text in WANTED.items() if word in error), "")
     return f"{reason} ({error})" if reason else error
 
@@ -304,10 +308,24 @@ def _event(name: str, data: object) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(data))
 
 
-def _make_consumer(topic: str, channel: str, nodes: list[Node]) -> Consumer:
-    addresses = [join_host_port(node.broadcast_address, node.tcp_port) for node in nodes]
+def _tcp_address(node: Node) -> str:
+    return join_host_port(node.broadcast_address, node.tcp_port)
+
+
+def _make_consumer(context: Context, topic: str, channel: str, nodes: list[Node]) -> Consumer:
+    addresses = [_tcp_address(node) for node in nodes]
+    options = context.options
+    has_tls = bool(options.http_client_tls_root_ca_file or options.http_client_tls_cert)
     config = Config(
-        client_id="nsqadmin", max_in_flight=max(IN_FLIGHT_MAX, len(addresses)), max_attempts=0
+        client_id="nsqadmin",
+        max_in_flight=max(IN_FLIGHT_MAX, len(addresses)),
+        max_attempts=0,
+        tls_v1=has_tls or options.http_client_tls_insecure_skip_verify,
+        tls_root_ca_file=options.http_client_tls_root_ca_file,
+        tls_cert=options.http_client_tls_cert,
+        tls_key=options.http_client_tls_key,
+        tls_insecure_skip_verify=options.http_client_tls_insecure_skip_verify,
+        auth_secret=context.upstream.secret_for(is_tls=has_tls),
     )
     return Consumer(topic, channel, nsqd=addresses, config=config)
 

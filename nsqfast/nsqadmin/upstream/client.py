@@ -15,15 +15,12 @@ from yarl import URL
 from nsqfast import gotext, names
 from nsqfast.errors import OptionsError
 from nsqfast.gotext import os_error
+from nsqfast.net import secret_file
 from nsqfast.net.addresses import PORT_MAX
+from nsqfast.nsqadmin.checks import TLS, proves_nodes
 from nsqfast.nsqadmin.options import Options
-from nsqfast.nsqadmin.upstream.connection import (
-    BODY_SIZE_MAX,
-    NO_HEADERS,
-    Answer,
-    BrokenError,
-    ClosedError,
-)
+from nsqfast.nsqadmin.upstream.body import Body, BrokenError, Budget
+from nsqfast.nsqadmin.upstream.connection import NO_HEADERS, Answer, ClosedError, packed_reason
 from nsqfast.nsqadmin.upstream.decoding import decode, decode_in_slices
 from nsqfast.nsqadmin.upstream.errors import UpstreamError
 from nsqfast.nsqadmin.upstream.pool import CONNECTIONS_PER_HOST, ConnectError, Pool
@@ -32,11 +29,17 @@ __all__ = ["Upstream", "UpstreamError", "tls_context"]
 
 T = TypeVar("T")
 
-HEADERS = {"Accept": "application/vnd.nsq; version=1.0", "User-Agent": "nsqadmin"}
+HEADERS = {
+    "Accept": "application/vnd.nsq; version=1.0",
+    "Accept-Encoding": "identity",  # what a few packed bytes become has no bound
+    "User-Agent": "nsqadmin",
+}
 SMALL_SIZE_MAX = 16 << 10  # decoded at once: less than 0.1 ms
 SHOWN_SIZE_MAX = 1024  # of an error's body
-# Addresses for our own connections; other forms of node names are left to aiohttp.
-PLAIN_ADDRESS = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
+# A node says what its address is: no other character may become a part of a URL.
+ADDRESS = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?\]):([0-9]{1,5})")
+ADDRESS_SIZE_MAX = 300  # a name has at most 253 characters
+SECRET = re.compile(r"[\x21-\x7e]*")
 PLAIN_PATH = re.compile(r"/[\x21-\x7e]*")
 
 
@@ -51,11 +54,15 @@ class Upstream:
             total=options.http_client_request_timeout_ns / 1e9 or None,
             sock_connect=options.http_client_connect_timeout_ns / 1e9 or None,
         )
+        self._options = options
+        self._secret = read_secret(options)
         self._turn = asyncio.Lock()
+        self._budget = Budget()
         self._pool = Pool(
             "".join(f"{name}: {value}\r\n" for name, value in HEADERS.items()),
             options.http_client_connect_timeout_ns / 1e9,
             options.http_client_request_timeout_ns / 1e9,
+            self._budget,
         )
         self._reader = self._session(is_kept_open=True)
         # A command is sent once, because the end of an idle connection looks like a refusal.
@@ -72,7 +79,7 @@ class Upstream:
             timeout=self._timeout,
             headers=HEADERS,
             cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=True,
+            auto_decompress=False,
         )
 
     async def __aenter__(self) -> Self:
@@ -92,15 +99,30 @@ class Upstream:
         await self._reader.close()
         await self._writer.close()
 
-    async def get(self, address: str, path: str) -> bytes:
+    def reload(self) -> None:
+        """Read the secret again; OptionsError."""
+        self._secret = read_secret(self._options)
+
+    def secret_for(self, *, is_tls: bool) -> str:
+        """What an nsqd is told, or '': anybody may have registered as one at nsqlookupd, and listens on the way."""
+        is_configured = not self._options.nsqlookupd_http_addresses
+        return self._secret if is_configured or (is_tls and proves_nodes(self._options)) else ""
+
+    def _authorization(self, address: str, *, is_tls: bool) -> dict[str, str]:
+        if address in self._options.nsqlookupd_http_addresses:
+            return {}
+        secret = self.secret_for(is_tls=is_tls)
+        return {"Authorization": f"Bearer {secret}"} if secret else {}
+
+    async def get(self, address: str, path: str) -> Body:
         """The body of http://ADDRESS/PATH; UpstreamError for anything but status 200."""
         return await self._ask("GET", address, path, b"")
 
-    async def post(self, address: str, path: str, body: bytes = b"") -> bytes:
+    async def post(self, address: str, path: str, body: bytes = b"") -> Body:
         """Like `get`; over a connection of its own, and never sent twice."""
         return await self._ask("POST", address, path, body)
 
-    async def get_url(self, url: str) -> bytes:
+    async def get_url(self, url: str) -> Body:
         """Like `get`, with a whole URL, for servers that are not nodes."""
         given = await self.get_whole(url, {})
         return _checked(url, given)
@@ -120,10 +142,10 @@ class Upstream:
                 await asyncio.sleep(0)
                 return await decode_in_slices(body, kind)
         except UpstreamError as error:
-            url = f"http://{address}{path}"
+            url = _url(address, path)
             raise UpstreamError(f"{url}: {error}", message=error.message) from None
 
-    async def _ask(self, method: str, address: str, path: str, body: bytes) -> bytes:
+    async def _ask(self, method: str, address: str, path: str, body: bytes) -> Body:
         self.asked_count += 1
         try:
             return await self._ask_node(method, address, path, body)
@@ -131,22 +153,26 @@ class Upstream:
             self.failed_count += 1
             raise
 
-    async def _ask_node(self, method: str, address: str, path: str, body: bytes) -> bytes:
-        url = f"http://{address}{path}"
-        if method == "GET" and _is_plain(address, path):
-            answer = await self._get(url, address, path)
+    async def _ask_node(self, method: str, address: str, path: str, body: bytes) -> Body:
+        bare = address.removeprefix(TLS)
+        if trouble := trouble_of(bare):
+            raise UpstreamError(trouble)
+        url, is_tls = _url(address, path), bare != address
+        headers = self._authorization(address, is_tls=is_tls)
+        if method == "GET" and not is_tls and PLAIN_PATH.fullmatch(path):
+            answer = await self._get(url, address, path, headers)
         else:
-            answer = await self._send(method, url, body)
-        port = _https_port(answer)
+            answer = await self._send(method, url, body, headers)
+        port = 0 if is_tls else _https_port(answer)
         if port:
             host = address.rpartition(":")[0]
-            url = f"https://{host}:{port}{path}"
-            answer = await self._send(method, url, body)
+            url = f"{TLS}{host}:{port}{path}"
+            answer = await self._send(method, url, body, self._authorization(address, is_tls=True))
         return _checked(url, answer)
 
-    async def _get(self, url: str, address: str, path: str) -> Answer:
+    async def _get(self, url: str, address: str, path: str, headers: Mapping[str, str]) -> Answer:
         try:
-            return await self._pool.get(address, path)
+            return await self._pool.get(address, path, headers)
         except (BrokenError, ConnectError, TimeoutError) as error:
             raise _told("GET", url, error) from None
 
@@ -163,30 +189,39 @@ class Upstream:
                 headers=headers,
                 allow_redirects=False,
             ) as answer:
-                body = await _read_body(answer, url)
-                return Answer(answer.status, answer.reason or "", body, answer.headers)
-        except (aiohttp.ClientError, OSError, ValueError) as error:
+                given = await self._read_body(answer)
+                return Answer(answer.status, answer.reason or "", given, answer.headers)
+        except (BrokenError, aiohttp.ClientError, OSError, ValueError) as error:
             raise _told(method, url, _as_ours(error)) from None
 
-
-def _is_plain(address: str, path: str) -> bool:
-    found = PLAIN_ADDRESS.fullmatch(address)
-    return bool(found and 0 < int(found[1]) <= PORT_MAX and PLAIN_PATH.fullmatch(path))
-
-
-async def _read_body(answer: aiohttp.ClientResponse, url: str) -> bytes:
-    size, pieces = 0, []
-    async for piece in answer.content.iter_any():
-        size += len(piece)
-        if size > BODY_SIZE_MAX:
-            raise UpstreamError(f"{url}: the answer is larger than {BODY_SIZE_MAX >> 20} MiB")
-        pieces.append(piece)
-    return b"".join(pieces)
+    async def _read_body(self, answer: aiohttp.ClientResponse) -> Body:
+        if text := packed_reason(answer.headers.get("Content-Encoding", "")):
+            raise BrokenError(text)
+        body = Body(self._budget)
+        try:
+            async for piece in answer.content.iter_any():
+                body.add(piece)
+            return body.finish()
+        except BaseException:
+            body.drop()
+            raise
 
 
-def _checked(url: str, answer: Answer) -> bytes:
+def _url(address: str, path: str) -> str:
+    return f"{address}{path}" if address.startswith(TLS) else f"http://{address}{path}"
+
+
+def trouble_of(address: str) -> str:
+    """Why nobody is asked at this address; '' if it is one."""
+    found = ADDRESS.fullmatch(address[: ADDRESS_SIZE_MAX + 1])
+    if found and len(address) <= ADDRESS_SIZE_MAX and 0 < int(found[1]) <= PORT_MAX:
+        return ""
+    return f"its address {gotext.quote(address[:ADDRESS_SIZE_MAX])} is no HOST:PORT, so it is not asked"
+
+
+def _checked(url: str, answer: Answer) -> Body:
     if answer.status != 200:
-        shown = names.quote(answer.body[:SHOWN_SIZE_MAX])
+        shown = names.quote(bytes(answer.body[:SHOWN_SIZE_MAX]))
         told = f"got response {answer.status} {answer.reason} {shown}"
         raise UpstreamError(f"{url}: {told}", answer.status, told)
     return answer.body
@@ -206,11 +241,7 @@ def _as_ours(error: Exception) -> Exception:
 def _told(method: str, url: str, error: Exception) -> UpstreamError:
     """In our words, and in those of Go's HTTP client as far as the error allows."""
     cause = error.cause if isinstance(error, ConnectError) else error
-    if isinstance(cause, TimeoutError) and cause.errno is None:
-        ours = "no answer in time"
-    else:
-        ours = os_error(cause) if isinstance(cause, OSError) else str(cause) or type(cause).__name__
-    theirs = ours
+    ours = theirs = _words_of(cause)
     if cause is not error:
         theirs = f"dial tcp {_address(url)}: {_dialled(cause, ours)}"
     elif ours == "no answer in time":
@@ -218,6 +249,14 @@ def _told(method: str, url: str, error: Exception) -> UpstreamError:
     return UpstreamError(
         f"{url}: {ours}", message=f"{method.title()} {gotext.quote(url)}: {theirs}"
     )
+
+
+def _words_of(cause: Exception) -> str:
+    if isinstance(cause, TimeoutError) and cause.errno is None:
+        return "no answer in time"
+    if isinstance(cause, ssl.SSLError):  # an OSError whose number is not the system's
+        return f"tls: {getattr(cause, 'verify_message', '') or cause.reason or cause}"
+    return os_error(cause) if isinstance(cause, OSError) else str(cause) or type(cause).__name__
 
 
 def _dialled(cause: Exception, text: str) -> str:
@@ -239,9 +278,19 @@ def _https_port(answer: Answer) -> int:
     if answer.status != 403:
         return 0
     try:
-        return msgspec.json.decode(answer.body, type=_HttpsPort).https_port
+        port = msgspec.json.decode(answer.body, type=_HttpsPort).https_port
     except (ValueError, RecursionError):
         return 0
+    return port if 0 < port <= PORT_MAX else 0
+
+
+def read_secret(options: Options) -> str:
+    """That of --auth-secret-file; OptionsError."""
+    secret = secret_file.read_secret("--auth-secret-file", options.auth_secret_file)
+    if not SECRET.fullmatch(secret):
+        path = options.auth_secret_file
+        raise OptionsError(f"--auth-secret-file {path} has to have one word of ASCII, the secret")
+    return secret
 
 
 def tls_context(options: Options) -> ssl.SSLContext:

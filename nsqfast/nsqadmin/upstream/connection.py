@@ -10,17 +10,12 @@ from typing import NamedTuple, cast
 
 import httptools
 
-from nsqfast.errors import NsqfastError
-from nsqfast.gotext import os_error
+from nsqfast.gotext import os_error, quote
+from nsqfast.nsqadmin.upstream.body import Body, BrokenError, Budget
 
-HEAD_SIZE_MAX = 64 << 10
-BODY_SIZE_MAX = 512 << 20
+HEAD_SIZE_MAX = 64 << 10  # also of what follows a body
 FINAL = 200  # lower statuses only announce another answer
 NO_HEADERS: Mapping[str, str] = {}
-
-
-class BrokenError(NsqfastError):
-    """There was no complete answer."""
 
 
 class ClosedError(BrokenError):
@@ -32,27 +27,30 @@ class Answer(NamedTuple):
 
     status: int
     reason: str
-    body: bytes
+    body: Body
     headers: Mapping[str, str] = NO_HEADERS
 
 
 class Connection(asyncio.Protocol):
     """`on_lost` is called when it cannot take another request."""
 
-    def __init__(self, on_lost: Callable[["Connection"], None]) -> None:
+    def __init__(self, on_lost: Callable[["Connection"], None], budget: Budget) -> None:
         self.idle_since_s = 0.0
         self._loop = asyncio.get_running_loop()
         self._on_lost = on_lost
+        self._budget = budget
         self._transport: asyncio.Transport | None = None
         self._waiter: asyncio.Future[Answer] | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._start_answer()
 
     def _start_answer(self) -> None:
-        self._head_size = self._body_size = 0
+        self._has_begun = False
+        self._head_size = 0  # received since the last piece of a body
         self._status = 0  # set when the head is complete
         self._reason = b""
-        self._pieces: list[bytes] = []
+        self._body = Body(self._budget)
+        self._error: BrokenError | None = None
         self._has_length = False  # or chunks: its end is known
         self._is_complete = False
         self._is_last = False  # the node wants to close, or sent more than one answer
@@ -80,6 +78,7 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close: nobody uses it any more."""
+        self._body.drop()  # the parser and this refer to each other, so it would stay for a while
         if self._transport is not None:
             self._transport.abort()
             self._transport = None
@@ -92,13 +91,17 @@ class Connection(asyncio.Protocol):
 
     def _finish(self) -> None:
         assert self._waiter is not None
-        if self._is_last:
+        try:
+            body = self._body.finish()
+        except BrokenError as error:
+            self._fail(error)
+            return
+        answer, is_last = Answer(self._status, self._reason.decode("latin-1"), body), self._is_last
+        self._start_answer()
+        if is_last:
             self.abort()
-        reason = self._reason.decode("latin-1")
-        answer = Answer(self._status, reason, b"".join(self._pieces))
         if not self._waiter.done():
             self._waiter.set_result(answer)
-        self._start_answer()
 
     # -- asyncio's side
 
@@ -109,7 +112,8 @@ class Connection(asyncio.Protocol):
         if self._waiter is None or self._waiter.done():
             self.abort()  # an answer without a request
             return
-        self._head_size += 0 if self._status else len(data)
+        self._has_begun = True
+        self._head_size += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
@@ -117,11 +121,11 @@ class Connection(asyncio.Protocol):
                 self._fail(BrokenError("the answer is not one of HTTP"))
                 return
             self._is_last = True
-        if self._body_size > BODY_SIZE_MAX:
-            self._fail(BrokenError(f"the answer is larger than {BODY_SIZE_MAX >> 20} MiB"))
+        if self._error is not None:
+            self._fail(self._error)
         elif self._is_complete:
             self._finish()
-        elif not self._status and self._head_size > HEAD_SIZE_MAX:
+        elif self._head_size > HEAD_SIZE_MAX:
             self._fail(BrokenError(f"the head of the answer is larger than {HEAD_SIZE_MAX} bytes"))
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -134,7 +138,7 @@ class Connection(asyncio.Protocol):
         if error is None and self._status and not self._has_length:
             self._is_last = True
             self._finish()
-        elif not self._head_size:
+        elif not self._has_begun:
             self._fail(ClosedError(_text_of(error) or "EOF"))
         else:
             self._fail(BrokenError(_text_of(error) or "unexpected EOF"))
@@ -148,9 +152,12 @@ class Connection(asyncio.Protocol):
         if not self._is_complete:
             self._reason += reason
 
-    def on_header(self, name: bytes, _value: bytes) -> None:
-        if name.lower() in (b"content-length", b"transfer-encoding"):
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        if name in (b"content-length", b"transfer-encoding"):
             self._has_length = True
+        elif name == b"content-encoding" and (text := packed_reason(value.decode("latin-1"))):
+            self._error = BrokenError(text)
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
@@ -162,15 +169,28 @@ class Connection(asyncio.Protocol):
             self._reason, self._has_length = b"", False
 
     def on_body(self, piece: bytes) -> None:
-        if self._status and not self._is_complete:
-            self._body_size += len(piece)
-            self._pieces.append(piece)
+        self._head_size = 0
+        if self._status and not self._is_complete and self._error is None:
+            try:
+                self._body.add(piece)
+            except BrokenError as error:
+                self._error = error  # the parser would hide it
 
     def on_message_complete(self) -> None:
         if self._status and not self._is_complete:
             self._is_complete = True
             # Only now: after the end of the answer the parser no longer knows.
             self._is_last = not self._parser.should_keep_alive()
+
+
+def packed_reason(encoding: str) -> str:
+    """Why an answer with this Content-Encoding is not read; '' if it is not packed, as was asked for."""
+    encoding = encoding.strip().lower()
+    return (
+        ""
+        if encoding in ("", "identity")
+        else f"the answer is packed ({quote(encoding)}), which was not asked for"
+    )
 
 
 def _text_of(error: Exception | None) -> str:

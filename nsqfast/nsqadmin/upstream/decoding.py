@@ -43,7 +43,7 @@ class Slicer:
             self._until = time.perf_counter() + SLICE_S
 
 
-def decode(body: bytes | msgspec.Raw, kind: type[T]) -> T:
+def decode(body: bytes | bytearray | msgspec.Raw, kind: type[T]) -> T:
     """In one go; bytes that are not UTF-8 become U+FFFD, as in Go. UpstreamError for invalid answers."""
     try:
         return msgspec.json.decode(body, type=kind)
@@ -57,7 +57,7 @@ def decode(body: bytes | msgspec.Raw, kind: type[T]) -> T:
         raise UpstreamError(_decoder_text(body[:64], error)) from None
 
 
-async def decode_in_slices(body: bytes, kind: type[T]) -> T:
+async def decode_in_slices(body: bytes | bytearray, kind: type[T]) -> T:
     """Like `decode`; the topics of a large answer to /stats one after the other."""
     if kind is not NsqdStats or len(body) <= WHOLE_SIZE_MAX:
         return decode(body, kind)

@@ -15,6 +15,7 @@ import msgspec
 
 from nsqfast.nsqadmin.options import Options
 from nsqfast.nsqadmin.results import Result
+from nsqfast.nsqadmin.upstream.body import Body
 from nsqfast.nsqadmin.upstream.client import Upstream
 from nsqfast.nsqadmin.upstream.decoding import Slicer, decode, join_sorted
 from nsqfast.nsqadmin.upstream.errors import NobodyAnsweredError, UpstreamError
@@ -167,6 +168,12 @@ class Discovery:
             return await _join_nodes(answers, with_topics=with_topics)
         return await self.nodes_at(self._options.nsqd_http_addresses, with_topics=with_topics)
 
+    async def has_node(self, address: str) -> bool:
+        """Whether one of the nodes has this address; a configured one need not answer."""
+        if not self.lookupds and address in self._options.nsqd_http_addresses:
+            return True
+        return any(node.key == address for node in (await self.nodes(with_topics=False)).value)
+
     async def nodes_at(
         self, addresses: Sequence[str], *, with_topics: bool = True
     ) -> Found[list[Nsqd]]:
@@ -252,7 +259,7 @@ class Discovery:
 
 
 async def _join_nodes(
-    answers: Found[list[tuple[str, bytes]]], *, with_topics: bool
+    answers: Found[list[tuple[str, Body]]], *, with_topics: bool
 ) -> Found[list[Nsqd]]:
     known: dict[tuple[str, int], Nsqd] = {}
     failures = list(answers.failures)

@@ -6,11 +6,12 @@ import errno
 import ipaddress
 import socket
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nsqfast.errors import NsqfastError
-from nsqfast.nsqadmin.upstream.connection import Answer, ClosedError, Connection
+from nsqfast.nsqadmin.upstream.body import Budget
+from nsqfast.nsqadmin.upstream.connection import NO_HEADERS, Answer, ClosedError, Connection
 
 CONNECTIONS_PER_HOST = 4
 IDLE_S = 30.0  # more than three polls of a cluster without viewers
@@ -39,18 +40,23 @@ class _Host:
 class Pool:
     """`get` sends a request; 0 seconds mean no limit."""
 
-    def __init__(self, headers: str, connect_timeout_s: float, timeout_s: float) -> None:
+    def __init__(
+        self, headers: str, connect_timeout_s: float, timeout_s: float, budget: Budget
+    ) -> None:
         self._headers = headers
         self._connect_timeout_s = connect_timeout_s or None
         self._timeout_s = timeout_s or None
+        self._budget = budget
         self._hosts: dict[str, _Host] = {}
         self._open: set[Connection] = set()
         self._is_closed = False
         self._sweep: asyncio.TimerHandle | None = None
 
-    async def get(self, address: str, path: str) -> Answer:
+    async def get(self, address: str, path: str, headers: Mapping[str, str] = NO_HEADERS) -> Answer:
         """ConnectError, BrokenError, or TimeoutError if the whole request took too long."""
-        request = f"GET {path} HTTP/1.1\r\nHost: {address}\r\n{self._headers}\r\n".encode("ascii")
+        more = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        head = f"GET {path} HTTP/1.1\r\nHost: {address}\r\n{self._headers}{more}\r\n"
+        request = head.encode("ascii")
         host = self._hosts.get(address)
         if host is None:
             host = self._hosts[address] = _Host(address)
@@ -145,7 +151,9 @@ class Pool:
                 self._forget_unused(host)
 
         loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(lambda: Connection(lost), ip, port)
+        _, connection = await loop.create_connection(
+            lambda: Connection(lost, self._budget), ip, port
+        )
         self._open.add(connection)
         return connection
 

@@ -74,7 +74,8 @@ class Options(ClientOptions):
 
 def parse(argv: list[str]) -> Options:
     """Parse the words behind the program's name; OptionsError if they contradict each other."""
-    options = parse_tool(Options, argv, PROGRAM, ABOUT, on_words=_refuse_words)
+    inherited = os.environ.get(CLIENT_OPTIONS_VARIABLE, "").splitlines()
+    options = parse_tool(Options, argv, PROGRAM, ABOUT, on_words=_refuse_words, inherited=inherited)
     options.log_level = options.log_level.lower()
     if options.log_level not in LEVELS:
         raise PlainError("--log-level is invalid")
@@ -87,8 +88,6 @@ def parse(argv: list[str]) -> Options:
     check_topics(options)
     _check_topic_names(options)
     _check_numbers(options)
-    given = os.environ.get(CLIENT_OPTIONS_VARIABLE, "")
-    options.consumer_opt = [*given.splitlines(), *options.consumer_opt]
     _check_client(options)
     return options
 

@@ -25,7 +25,7 @@ from nsqfast.spark.source.waiting import find_waiting
 from nsqfast.spark.spool.identity import SpoolError, read_identity
 from nsqfast.spark.spool.release import release_segments
 from nsqfast.spark.spool.segments import Segment, list_segments
-from nsqfast.tools.shared.durable import sync_folder
+from nsqfast.tools.shared.durable import open_private, sync_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -151,7 +151,7 @@ def read_handouts(spool: Path) -> list[Handout]:
 def _write_handouts(spool: Path, handouts: list[Handout]) -> None:
     draft = spool / f".{FILE}"
     try:
-        with draft.open("w") as file:
+        with open(draft, "w", opener=open_private) as file:
             json.dump({"version": VERSION, "handouts": [*map(asdict, handouts)]}, file)
             file.flush()
             os.fsync(file.fileno())

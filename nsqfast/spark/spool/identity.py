@@ -13,7 +13,7 @@ from pathlib import Path
 
 from nsqfast.errors import NsqfastError
 from nsqfast.gotext import os_error
-from nsqfast.tools.shared.durable import sync_folder
+from nsqfast.tools.shared.durable import PRIVATE_FOLDER_MODE, open_private, sync_folder
 
 VERSION = 1
 FILE = "SPOOL.json"
@@ -56,7 +56,7 @@ def read_identity(spool: Path) -> Identity | None:
 def open_spool(spool: Path, subscription: str, channel: str) -> Identity:
     """Return the identity of that spool, created if need be; SpoolError if it is another subscription's."""
     try:
-        spool.mkdir(parents=True, exist_ok=True)
+        spool.mkdir(PRIVATE_FOLDER_MODE, parents=True, exist_ok=True)
         identity = read_identity(spool) or _create(spool, subscription, channel)
     except OSError as error:
         raise SpoolError(f"spool {spool}: {os_error(error)}") from None
@@ -73,7 +73,7 @@ def _create(spool: Path, subscription: str, channel: str) -> Identity:
     identity = Identity(subscription, channel, str(uuid.uuid4()))
     draft = spool / f".{FILE}.{identity.epoch}"
     try:
-        with draft.open("x") as file:
+        with open(draft, "x", opener=open_private) as file:
             json.dump({"version": VERSION} | asdict(identity), file)
             file.flush()
             os.fsync(file.fileno())

@@ -8,6 +8,7 @@ from typing import Self
 
 from nsqfast.gotext import os_error
 from nsqfast.spark.spool.identity import SpoolError
+from nsqfast.tools.shared.durable import open_private
 
 QUERY = "QUERY.lock"
 RECEIVER = "LOCK"
@@ -24,7 +25,7 @@ class Lock:
     def take(cls, path: Path, what: str) -> Self:
         """SpoolError if a living process has it; `what` begins that line, the owner's process ends it."""
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            fd = open_private(path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise SpoolError(f"{path}: {os_error(error)}") from None
         try:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from nsqfast.spark.spool.identity import SpoolError
 from nsqfast.spark.spool.segments import list_done, list_segments
-from nsqfast.tools.shared.durable import sync_folder
+from nsqfast.tools.shared.durable import open_private, sync_folder
 
 FILE = "RELEASED"
 
@@ -41,7 +41,7 @@ def release_segments(folder: Path, number: int) -> None:
 
 def _write_released(folder: Path, number: int) -> None:
     draft = folder / f".{FILE}"
-    with draft.open("wb") as file:
+    with open(draft, "wb", opener=open_private) as file:
         file.write(b"%d\n" % number)
         file.flush()
         os.fsync(file.fileno())

@@ -25,7 +25,7 @@ from nsqfast.spark.spool.segments import (
     list_done,
     list_segments,
 )
-from nsqfast.tools.shared.durable import sync_folder
+from nsqfast.tools.shared.durable import PRIVATE_FOLDER_MODE, open_private, sync_folder
 
 _DRAFT = ".tmp-"
 _CHECK_SIZE = 1 << 16  # bytes
@@ -52,8 +52,8 @@ class SegmentWriter:
     def open(cls, spool: Path, receiver: str) -> Self:
         """SpoolError if another process has that receiver's folder; OSError if it is not writable."""
         folder = spool / check_receiver(receiver)
-        folder.mkdir(exist_ok=True)
-        (folder / DONE).mkdir(exist_ok=True)
+        folder.mkdir(PRIVATE_FOLDER_MODE, exist_ok=True)
+        (folder / DONE).mkdir(PRIVATE_FOLDER_MODE, exist_ok=True)
         sync_folder(folder)
         sync_folder(spool)
         lock = Lock.take(folder / RECEIVER, f"{folder} belongs to a receiver that runs")
@@ -97,7 +97,7 @@ class SegmentWriter:
         """OSError if nothing can be written."""
         draft = self.folder / f"{_DRAFT}check"
         try:
-            with draft.open("wb", buffering=0) as file:
+            with open(draft, "wb", buffering=0, opener=open_private) as file:
                 _store(file.fileno(), bytes(_CHECK_SIZE))
                 os.fsync(file.fileno())
         finally:
@@ -156,7 +156,7 @@ def _read_whole(path: Path) -> list[trailer.Part] | None:
 def _write(path: Path, batches: Sequence[pa.RecordBatch]) -> int:
     """Return the file's size in bytes; it is on disk."""
     parts: list[trailer.Part] = []
-    with path.open("wb", buffering=0) as file:
+    with open(path, "wb", buffering=0, opener=open_private) as file:
         end = _store(file.fileno(), SCHEMA.serialize())
         for batch in batches:
             data = batch.serialize()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 from nsqfast import extras
 from nsqfast.errors import OptionsError, PackageMissingError
 from nsqfast.gotext import os_error
+from nsqfast.logs import escape_controls
 from nsqfast.tools.bench.options import PROGRAM, Options, parse, validate
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def _print(options: Options, result: "Result", said: list[str]) -> None:
     elif result.seconds or result.error is None:
         print("\n".join([table(result), *said]))
     if result.error is not None:
-        print(f"{PROGRAM}: {result.error}", file=sys.stderr)
+        print(f"{PROGRAM}: {escape_controls(result.error)}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ alive.
     signals={
         "SIGTERM, SIGINT": "Stop: what is in memory, in flight or deferred goes to disk first. A further one changes "
         "nothing.",
-        "SIGHUP": "Read the certificates again, for new connections.",
+        "SIGHUP": "Read the certificates and the secret for nsqlookupd again, for new connections.",
         "SIGUSR1": "Ignored.",
     },
     statuses=_DAEMON_STATUSES,
@@ -79,7 +79,7 @@ alive.
     },
     signals={
         "SIGTERM, SIGINT": _STOP,
-        "SIGHUP": "There is nothing to reload.",
+        "SIGHUP": "Read the certificates and the secret again, for new connections.",
         "SIGUSR1": "Ignored.",
     },
     statuses=_DAEMON_STATUSES,
@@ -191,7 +191,7 @@ _SPOOL = Facts(
 Messages are in Arrow segments on disk before they are finished. It runs as a child of Spark's source, or as
 a service of its own, so that Spark may be away.
 
-The environment variable NSQFAST_CONSUMER_OPT adds lines of --consumer-opt, for secrets.
+The environment variable NSQFAST_CONSUMER_OPT adds lines of --consumer-opt.
 """,
     {
         "A receiver as a service": "nsqfast-nsq-spool --spool=/var/spool/nsqfast/orders --topic=orders \\\n"

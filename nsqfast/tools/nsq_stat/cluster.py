@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, Self
 
+from nsqfast.client.config import Config
+from nsqfast.client.connection import lookupd_context
 from nsqfast.errors import ConnectError
 from nsqfast.gotext import join_host_port
 from nsqfast.net.addresses import PORT_MAX
@@ -13,6 +15,7 @@ from nsqfast.tools.shared.discovery import AnswerError, HttpClient, base_url
 from nsqfast.tools.shared.program import ToolError
 
 NS_PER_S = 1_000_000_000
+STATS_SIZE_MAX = 64 << 20  # bytes of one nsqd's /stats: some 100,000 channels
 
 
 class AllFailedError(ToolError):
@@ -47,6 +50,7 @@ class Cluster:
         self._client = HttpClient(
             options.http_client_connect_timeout_ns / NS_PER_S,
             options.http_client_request_timeout_ns / NS_PER_S,
+            lookupd_context(_tls_settings(options)),
         )
         self._stats: Polls[NodeStats] = Polls(self._ask_nsqd)
         self._lists: Polls[set[str]] = Polls(self._ask_lookupd)
@@ -76,7 +80,7 @@ class Cluster:
         return Sample(stats.found, {**lists.errors, **missing})
 
     async def _ask_nsqd(self, url: str) -> NodeStats:
-        answer = await self._client.get(url, "/stats", self._query)
+        answer = await self._client.get(url, "/stats", self._query, STATS_SIZE_MAX)
         return parse_stats(url, answer, self._topic, self._channel)
 
     async def _ask_lookupd(self, url: str) -> set[str]:
@@ -88,6 +92,14 @@ class Cluster:
             if error.status == 404 and b"TOPIC_NOT_FOUND" in error.body:
                 return set()
             raise
+
+
+def _tls_settings(options: Options) -> Config:
+    return Config(
+        tls_root_ca_file=options.http_client_tls_root_ca_file,
+        tls_cert=options.http_client_tls_cert,
+        tls_key=options.http_client_tls_key,
+    )
 
 
 def _urls(addresses: list[str], name: str) -> list[str]:

@@ -24,6 +24,11 @@ class Options:
     http_client_connect_timeout_ns: int = option(DURATION, "2s", "longest time to connect to one of them")
     http_client_request_timeout_ns: int = option(DURATION, "5s", "longest time for a whole request to one of them")
 
+    http_client_tls_root_ca_file: str = option(
+        STRING, "", "path to the authorities of https:// addresses, in PEM; empty = the system's")
+    http_client_tls_cert: str = option(STRING, "", "path to the certificate to show them, in PEM")
+    http_client_tls_key: str = option(STRING, "", "path to that certificate's private key, in PEM")
+
     topic: str = option(
         STRING, "", "topic to report; empty, on a terminal or with --json = all", group="Topics and channels")
     channel: str = option(STRING, "", "channel to report; empty, on a terminal or with --json = all")
@@ -83,5 +88,5 @@ def _check_addresses(options: Options) -> None:
     if nsqd and lookupd:
         raise PlainError("use --nsqd-http-address or --lookupd-http-address not both")
     for flag, addresses in (("nsqd", nsqd), ("lookupd", lookupd)):
-        if any("://" in address for address in addresses):
+        if any("://" in address and not address.startswith("https://") for address in addresses):
             raise PlainError(f"--{flag}-http-address error - address should not contain scheme")

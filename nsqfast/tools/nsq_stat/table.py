@@ -11,6 +11,7 @@ from rich.text import Text
 
 from nsqfast.errors import ConnectError
 from nsqfast.gotext import format_duration
+from nsqfast.logs import escape_controls
 from nsqfast.tools.nsq_stat.columns import NAMES, NUMBERS, sort_rows
 from nsqfast.tools.nsq_stat.counters import Key, total
 from nsqfast.tools.nsq_stat.options import Options
@@ -75,7 +76,10 @@ def draw(
 ) -> RenderableType:
     """A screenful of this many columns and lines."""
     width, height = size
-    notes = [Text(str(error), style="red") for error in islice(errors.values(), ERRORS_SHOWN_MAX)]
+    notes = [
+        Text(escape_controls(str(error)), style="red")
+        for error in islice(errors.values(), ERRORS_SHOWN_MAX)
+    ]
     if len(errors) > ERRORS_SHOWN_MAX:
         notes.append(Text(f"and {len(errors) - ERRORS_SHOWN_MAX} more", style="red"))
     items = sort_rows(rows, options.sort)
@@ -133,8 +137,14 @@ def _grid(shown: Sequence[tuple[Key, Row]], everything: Row, sort: str, width: i
             header_style=_style(name, sort),
         )
     for number, ((topic, channel), _) in enumerate(shown):
-        grid.add_row(Text(topic), Text(channel or UNKNOWN), *[cells[name][number] for name in kept])
+        grid.add_row(
+            _name(topic), _name(channel or UNKNOWN), *[cells[name][number] for name in kept]
+        )
     return grid
+
+
+def _name(name: str) -> Text:
+    return Text(escape_controls(name))
 
 
 def _name_widths(keys: Sequence[Key], room: int) -> tuple[int, int]:

@@ -7,6 +7,7 @@ from typing import Protocol
 import orjson
 
 from nsqfast.client import Message
+from nsqfast.logs import escape_controls, escape_json_controls
 
 Render = Callable[[Sequence[Message]], bytes]  # for at least one message
 
@@ -61,6 +62,17 @@ def _dump(topic: str, message: Message) -> bytes:
     except UnicodeDecodeError:
         found["body_base64"] = base64.b64encode(message.body).decode()
     return orjson.dumps(found, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def render_for_terminal(render: Render, name: str) -> Render:
+    """Escape what steers a terminal; a line end and a tab of a body stay what they are."""
+
+    def escape(text: str) -> str:
+        if name == "json":
+            return escape_json_controls(text)
+        return "\n".join(map(escape_controls, text.split("\n")))
+
+    return lambda messages: escape(render(messages).decode(errors="backslashreplace")).encode()
 
 
 FORMATS: dict[str, MakeRender] = {"text": text, "json": json, "hex": hexadecimal}

@@ -1,14 +1,15 @@
 """Prints the messages of topics. A message is finished once standard output has it."""
 
 import asyncio
+import os
 from collections.abc import Iterator, Sequence
 
 from nsqfast.client import Consumer, Message
-from nsqfast.tools.nsq_tail.formats import FORMATS, Render
+from nsqfast.tools.nsq_tail.formats import FORMATS, Render, render_for_terminal
 from nsqfast.tools.nsq_tail.options import PROGRAM, Options
 from nsqfast.tools.shared.client import client_config, make_consumer, stop_consumers
 from nsqfast.tools.shared.give_up import GiveUp
-from nsqfast.tools.shared.output import Output
+from nsqfast.tools.shared.output import STDOUT, Output
 from nsqfast.tools.shared.program import OutputClosedError, log
 
 TAKE_COUNT_MAX = 10_000  # messages written together
@@ -88,6 +89,8 @@ class Tail:
             PROGRAM, topic, options.channel, options, giving_up=give_up, auto_touch=True
         )
         render = FORMATS[options.format](topic, is_topic_shown=options.print_topic)
+        if os.isatty(STDOUT):
+            render = render_for_terminal(render, options.format)
         return Follower(consumer, render, self._output, options)
 
     def stop(self) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from nsqfast.tools.nsq_to_file.folders import link_file, make_folders
+from nsqfast.tools.nsq_to_file.folders import check_folders, link_file, make_folders
 from nsqfast.tools.nsq_to_file.naming import Naming, place_in, put_revision
 from nsqfast.tools.nsq_to_file.rows import Pieces
 from nsqfast.tools.shared.program import log
@@ -220,8 +220,9 @@ class Archive:
             place_in(folder, self._file_name).parent
             for folder in (self._work_dir, self._output_dir)
         ]
-        for folder in folders:
+        for root, folder in zip((self._work_dir, self._output_dir), folders, strict=True):
             make_folders(folder)
+            check_folders(root, folder)
         if len({folder.stat().st_dev for folder in folders}) > 1:
             raise OSError(
                 errno.EXDEV,

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from nsqfast.tools.nsq_to_file.archive import Archive
 from nsqfast.tools.nsq_to_file.columns import SCHEMA, Piece
-from nsqfast.tools.nsq_to_file.folders import create_file, remove_file
+from nsqfast.tools.nsq_to_file.folders import create_file, open_own, remove_file
 from nsqfast.tools.nsq_to_file.naming import Naming
 from nsqfast.tools.shared.durable import sync_folder
 from nsqfast.tools.shared.program import log
@@ -43,7 +43,7 @@ class Layout:
     level: int
 
     def open(self, path: Path) -> Any:
-        """Open a writer of a new file, or over an old one."""
+        """Open a writer over an empty file."""
         codec = None if self.compression == "none" else self.compression
         if self.format == "arrow":
             packed = pa.Codec(codec, compression_level=self.level) if codec else None
@@ -97,6 +97,7 @@ class ColumnFile:
     def _end_group(self) -> None:
         if self._writer is None:
             self._part.unlink(missing_ok=True)
+            os.close(create_file(self._part))  # with our mode, and nobody else's
             self._writer = self._layout.open(self._part)
         table = pa.Table.from_batches(self._group, SCHEMA).combine_chunks()
         self._group = []
@@ -178,7 +179,7 @@ class RowsFile:
     @classmethod
     def take_over(cls, path: Path) -> Self | None:
         """Take over one that was left behind; None if another process still has it."""
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        fd = open_own(path, os.O_RDWR)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -1,13 +1,19 @@
-"""File system operations that are durable on return, and never overwrite anything."""
+"""File system operations that are durable on return, never overwrite anything, and touch nothing of other users.
 
+In a folder that several users may write to (/tmp), somebody could put a link or a file of his own where the next file
+of an archive will be, and so choose what is written to, or read all of it.
+"""
+
+import errno
 import os
+import stat
 from pathlib import Path
 
 from nsqfast.tools.shared.durable import sync_folder
-from nsqfast.tools.shared.program import log
+from nsqfast.tools.shared.program import ToolError, log
 
 FOLDER_MODE = 0o770
-FILE_MODE = 0o666
+FILE_MODE = 0o640
 TAIL_SIZE = 1
 
 
@@ -25,11 +31,50 @@ def make_folders(folder: Path) -> None:
     sync_folder(folder.parent)
 
 
+def check_folders(root: str, folder: Path) -> None:
+    """ToolError if `folder`, or one between it and `root`, belongs to another user, who could exchange our files."""
+    for each in (folder, *folder.parents):
+        if each.is_relative_to(os.path.normpath(root)):
+            # Of a link both count: who owns it may let it point elsewhere.
+            for found in (each.lstat(), each.stat()):
+                _check_owner(
+                    each, found, "run as that user, or give --output-dir and --work-dir of your own"
+                )
+
+
+def _check_owner(path: Path, found: os.stat_result, advice: str) -> None:
+    if found.st_uid not in (0, os.geteuid()):
+        raise ToolError(f"{path} belongs to another user ({found.st_uid}): {advice}")
+
+
 def create_file(path: Path) -> int:
     """Return a descriptor of a new file; FileExistsError if the name is taken."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
     sync_folder(path.parent)
     return fd
+
+
+def open_own(path: Path, flags: int) -> int:
+    """Return a descriptor; ToolError for a link, for what is no file, and for a file of another user."""
+    advice = "remove it, or choose another --filename-format"
+    try:
+        fd = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise ToolError(f"{path} is a symbolic link, and none is followed: {advice}") from None
+        raise
+    try:
+        _check_file(path, os.fstat(fd), advice)
+    except ToolError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _check_file(path: Path, found: os.stat_result, advice: str) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise ToolError(f"{path} is not a regular file: {advice}")
+    _check_owner(path, found, advice)
 
 
 def append_file(path: Path) -> int:
@@ -38,7 +83,7 @@ def append_file(path: Path) -> int:
     If the last record lacks its end, a newline is added: appended data must not become a part of it.
     """
     is_new = not path.exists()
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, FILE_MODE)
+    fd = open_own(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
     if is_new:
         sync_folder(path.parent)
     size = os.fstat(fd).st_size

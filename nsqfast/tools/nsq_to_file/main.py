@@ -21,12 +21,13 @@ async def _live(options: Options) -> int:
     # Imported late, so that --help and wrong flags are answered at once.
     from nsqfast.net.descriptor_reserve import raise_descriptor_limit
     from nsqfast.tools.nsq_to_file.figures import ServiceFigures
-    from nsqfast.tools.nsq_to_file.opening import check_format
+    from nsqfast.tools.nsq_to_file.opening import check_format, check_places
     from nsqfast.tools.nsq_to_file.service import Service
     from nsqfast.tools.shared.metrics import MetricsServer
 
     logs.set_up(PROGRAM, options.log_prefix, logs.LEVELS[options.log_level])
     check_format(options)
+    check_places(options)
     raise_descriptor_limit()
     service = Service(options)
     watch_signals(asyncio.get_running_loop(), service.stop, service.reopen)

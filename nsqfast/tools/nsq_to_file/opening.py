@@ -2,16 +2,18 @@
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 from nsqfast import extras
 from nsqfast.extras import needs
 from nsqfast.tools.nsq_to_file.archive import Archive, OpenAt, Rules
-from nsqfast.tools.nsq_to_file.folders import append_file, create_file
+from nsqfast.tools.nsq_to_file.folders import append_file, check_folders, create_file
 from nsqfast.tools.nsq_to_file.naming import Naming
-from nsqfast.tools.nsq_to_file.options import COLUMN_FORMATS, Options
+from nsqfast.tools.nsq_to_file.options import COLUMN_FORMATS, OUTPUT_DIR, Options
 from nsqfast.tools.nsq_to_file.packing import packer
 from nsqfast.tools.nsq_to_file.rows import MakePieces, text_pieces
 from nsqfast.tools.nsq_to_file.text_file import TextFile
+from nsqfast.tools.shared.program import log
 
 NS = 1_000_000_000
 
@@ -48,6 +50,19 @@ def _open_text(options: Options) -> OpenAt:
     is_continued = pack is None and options.rotate_interval_ns <= 0
     open_file = append_file if is_continued else create_file
     return lambda path: TextFile(path, open_file(path), pack)
+
+
+def check_places(options: Options) -> None:
+    """ToolError if a folder belongs to another user, before a message is taken."""
+    for root in {options.output_dir, options.work_dir}:
+        if Path(root).exists():
+            check_folders(root, Path(root))
+    if Path(options.output_dir).resolve() == Path(OUTPUT_DIR):
+        log.warning(
+            "--output-dir is %s, which the system may empty and where every user may write: no place to keep files; "
+            "give a folder of your own",
+            OUTPUT_DIR,
+        )
 
 
 def check_format(options: Options) -> None:

@@ -21,6 +21,7 @@ from nsqfast.tools.shared.topics import check_topics
 
 PROGRAM = "nsq_to_file"
 ABOUT = "Archives messages in files: as lines, JSON lines, Parquet or Arrow."
+OUTPUT_DIR = "/tmp"  # noqa: S108 - Go's default
 FILENAME_FORMAT = "<TOPIC>.<HOST><REV>.<DATETIME>.log"
 FORMATS = ("lines", "jsonl", "parquet", "arrow")
 COLUMN_FORMATS = ("parquet", "arrow")
@@ -42,7 +43,7 @@ class Options(SourceOptions):
     channel: str = option(STRING, PROGRAM, "channel to consume")
 
     output_dir: str = option(
-        STRING, "/tmp", "folder of finished files", group="Files")  # noqa: S108 - Go's default
+        STRING, OUTPUT_DIR, "folder of finished files; the default is no place to keep any", group="Files")
     work_dir: str = option(STRING, "", "folder of unfinished files; empty = --output-dir")
     filename_format: str = option(
         STRING, FILENAME_FORMAT,

@@ -133,6 +133,8 @@ class TopicWriter:
             except OSError as error:
                 where = f"{error.filename}: " if error.filename else ""
                 self._fail(ToolError(f"[{self.consumer.name}] {where}{os_error(error)}"))
+            except ToolError as error:
+                self._fail(ToolError(f"[{self.consumer.name}] {error}"))
             if batch is not None:
                 self._unsynced.append(batch)
                 self.unsynced_count += len(batch)

@@ -48,6 +48,7 @@ class Options(SourceOptions):
     mode: str = option(
         text_such_as(*MODES), "hostpool", "how to choose among them: round-robin, hostpool or epsilon-greedy")
     producer_opt: list[str] = option(CLIENT_OPTIONS, [], PRODUCER_HELP)
+    destination_auth_secret_file: str = option(STRING, "", "file with the secret for AUTH at the destinations")
 
     require_json_field: str = option(
         STRING, "", "pass on only messages of JSON with this field", group="Filters")

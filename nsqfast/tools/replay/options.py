@@ -17,7 +17,7 @@ from nsqfast.options import (
     option,
     text_such_as,
 )
-from nsqfast.tools.shared.options import CLIENT_OPTIONS, PRODUCER_HELP, parse_tool
+from nsqfast.tools.shared.options import AUTH_SECRET_HELP, CLIENT_OPTIONS, PRODUCER_HELP, parse_tool
 
 PROGRAM = "nsqfast-replay"
 ABOUT = "Publishes archives of nsq_to_file again. Words after the flags are files, folders or globs; - is stdin."
@@ -50,6 +50,7 @@ class Options:
     topic_map: list[str] = option(
         STRINGS, [], "publish to topic <new> what was in topic <old>, as <old>:<new> (repeatable)")
     producer_opt: list[str] = option(CLIENT_OPTIONS, [], PRODUCER_HELP)
+    auth_secret_file: str = option(STRING, "", AUTH_SECRET_HELP)
 
     since: str = option(
         STRING, "", "publish only messages from this time on: RFC 3339 or a date; UTC unless it has an offset",

@@ -8,17 +8,19 @@ from urllib.parse import urlencode, urlsplit
 
 import orjson
 
+from nsqfast.client.discovery import ANSWER_SIZE_MAX, open_session, read_answer
 from nsqfast.errors import ConnectError
 from nsqfast.gotext import os_error
 from nsqfast.names import is_valid_name
 from nsqfast.options import PlainError
 
 if TYPE_CHECKING:
+    import ssl
+
     import aiohttp
 
 OK = 200
 SHOWN_SIZE = 100  # bytes of a foreign answer in an error
-ANSWER_SIZE_MAX = 256 * 1024 * 1024
 
 
 def base_url(address: str, flag: str) -> str:
@@ -46,7 +48,13 @@ class AnswerError(ConnectError):
 class HttpClient:
     """Queries the daemons of a cluster; every failure is a ConnectError that begins with the URL."""
 
-    def __init__(self, connect_timeout_s: float, request_timeout_s: float) -> None:
+    def __init__(
+        self,
+        connect_timeout_s: float,
+        request_timeout_s: float,
+        tls: "ssl.SSLContext | None" = None,
+    ) -> None:
+        self._tls = tls  # of https:// URLs; None = what the system trusts
         self._connect_timeout_s = connect_timeout_s or None
         self._request_timeout_s = request_timeout_s or None
         self._session: aiohttp.ClientSession | None = None
@@ -69,7 +77,11 @@ class HttpClient:
             self._session = None
 
     async def get(
-        self, base: str, path: str, query: Mapping[str, str] | None = None
+        self,
+        base: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        size_max: int = ANSWER_SIZE_MAX,
     ) -> dict[str, Any]:
         """The object in the answer of the daemon at `base`; an old release may wrap it in an envelope."""
         # Imported late: it takes a moment, and --help and wrong flags do not need it.
@@ -77,17 +89,16 @@ class HttpClient:
 
         url = f"{base}{path}" + (f"?{urlencode(query)}" if query else "")
         if self._session is None:
-            headers = {"Accept": "application/vnd.nsq; version=1.0"}
             timeout = aiohttp.ClientTimeout(
                 total=self._request_timeout_s, connect=self._connect_timeout_s
             )
-            self._session = aiohttp.ClientSession(headers=headers, timeout=timeout)
+            self._session = open_session(timeout)
         try:
-            async with self._session.get(url) as response:
-                body = await _read(url, response.content)
+            async with self._session.get(url, ssl=self._tls or True) as response:
+                body = await read_answer(response, size_max)
                 is_bare = response.headers.get("X-NSQ-Content-Type") == "nsq; version=1.0"
                 status = response.status
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except (aiohttp.ClientError, ConnectError, TimeoutError, OSError) as error:
             raise ConnectError(f"{url}: {_reason(error)}") from None
         if status != OK:
             raise AnswerError(url, status, body)
@@ -102,17 +113,6 @@ def _reason(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
     return str(error) or type(error).__name__
-
-
-async def _read(url: str, stream: "aiohttp.StreamReader") -> bytes:
-    parts: list[bytes] = []
-    left = ANSWER_SIZE_MAX
-    async for part in stream.iter_any():
-        parts.append(part)
-        left -= len(part)
-        if left < 0:
-            raise ConnectError(f"{url}: the answer has more than {ANSWER_SIZE_MAX} bytes")
-    return b"".join(parts)
 
 
 def _parse(url: str, body: bytes, *, is_bare: bool) -> dict[str, Any]:

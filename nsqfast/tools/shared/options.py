@@ -8,8 +8,9 @@ class Options(SourceOptions):
 options = parse_tool(Options, argv, "nsq_tail", "Prints messages.")
 """
 
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -17,9 +18,11 @@ from nsqfast.client.config import Config
 from nsqfast.command_line import flags_or_help, refuse_words
 from nsqfast.errors import OptionsError
 from nsqfast.names import is_valid_name
+from nsqfast.net.secret_file import read_secret
 from nsqfast.options import (
     BOOL,
     INT,
+    STRING,
     STRINGS,
     Kind,
     PlainError,
@@ -36,6 +39,10 @@ NSQD_HELP = "TCP <addr>:<port> of an nsqd (repeatable)"
 LOOKUPD_HELP = "HTTP <addr>:<port> of an nsqlookupd to ask for nsqd (repeatable)"
 CONSUMER_HELP = "setting of the consumer as <key>,<value> (repeatable)"
 PRODUCER_HELP = "setting of the producer as <key>,<value> (repeatable)"
+AUTH_SECRET_VARIABLE = "NSQ_AUTH_SECRET"  # noqa: S105 - a name
+AUTH_SECRET_HELP = (
+    f"file with the secret for AUTH; without it, {AUTH_SECRET_VARIABLE} of the environment has it"
+)
 CONNECT_TIMEOUT_HELP = "longest time to connect to an nsqlookupd"
 REQUEST_TIMEOUT_HELP = "longest time for a whole request to an nsqlookupd"
 METRICS_HELP = "serve GET /metrics on this <addr>:<port>; empty = off"
@@ -65,6 +72,7 @@ class ClientOptions:
     nsqd_tcp_address: list[str] = option(STRINGS, [], NSQD_HELP, group="Source")
     lookupd_http_address: list[str] = option(STRINGS, [], LOOKUPD_HELP)
     consumer_opt: list[str] = option(CLIENT_OPTIONS, [], CONSUMER_HELP, group="Consumer")
+    auth_secret_file: str = option(STRING, "", AUTH_SECRET_HELP)
     max_in_flight: int = option(INT, 200, "most messages in flight at a time")
     # fmt: on
 
@@ -119,12 +127,14 @@ def parse_tool(
     *,
     has_version: bool = True,
     on_words: Callable[[list[str]], None] | None = None,
+    inherited: Sequence[str] = (),
 ) -> T:
     """Parse the words after the program's name; --help and --version print and exit by SystemExit.
 
     `about` is the help's sentence on what the program does.
 
-    `on_words` takes the words after the flags; without it there must be none.
+    `on_words` takes the words after the flags; without it there must be none. `inherited` are settings of the client,
+    which those of the flags override.
     """
     options, plain = declared(cls), defaults(cls)
     if has_version:
@@ -138,4 +148,27 @@ def parse_tool(
         refuse_words(program, argv, words)
     else:
         on_words(words)
-    return cls(**given)
+    return cls(**_with_client_settings(given, plain, inherited))
+
+
+def _with_client_settings(
+    given: dict[str, Any], plain: dict[str, Any], inherited: Sequence[str]
+) -> dict[str, Any]:
+    """Put secrets in front of --consumer-opt and --producer-opt: command lines are visible to every user.
+
+    The destinations of a tool that consumes get only a secret that is meant for them.
+    """
+    if "auth_secret_file" not in plain:
+        return given
+    own = "consumer_opt" if "consumer_opt" in plain else "producer_opt"
+    path = given.get("auth_secret_file", "")
+    secret = read_secret("--auth-secret-file", path) or os.environ.get(AUTH_SECRET_VARIABLE, "")
+    found = {**given, own: [*_setting(secret), *inherited, *given.get(own, [])]}
+    if path := given.get("destination_auth_secret_file", ""):
+        secret = read_secret("--destination-auth-secret-file", path)
+        found["producer_opt"] = [*_setting(secret), *given.get("producer_opt", [])]
+    return found
+
+
+def _setting(secret: str) -> list[str]:
+    return [f"auth_secret,{secret}"] if secret else []

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from nsqfast import extras
 from nsqfast.errors import NsqfastError
+from nsqfast.logs import escape_controls
 from nsqfast.options import FlagError
 
 T = TypeVar("T")
@@ -30,7 +31,6 @@ _LEVELS = {
     logging.ERROR: "ERR ",
     logging.CRITICAL: "ERR ",
 }
-_ESCAPES = str.maketrans({"\n": "\\n", "\r": "\\r", "\x1b": "\\x1b"})
 
 log = logging.getLogger("nsqfast.tools")
 
@@ -49,7 +49,7 @@ class GoFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One line, whatever a peer put into it; a traceback follows on its own lines."""
         level = _LEVELS.get(record.levelno, "" if record.name == log.name else "INF ")
-        line = f"{stamp(record.created)} {level}{record.getMessage().translate(_ESCAPES)}"
+        line = f"{stamp(record.created)} {level}{escape_controls(record.getMessage())}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
@@ -121,4 +121,4 @@ def _end_by_sigpipe() -> int:
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"{stamp(time.time())} {text.translate(_ESCAPES)}\n")
+    sys.stderr.write(f"{stamp(time.time())} {escape_controls(text)}\n")

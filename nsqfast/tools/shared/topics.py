@@ -5,6 +5,8 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
+from nsqfast.client.config import Config
+from nsqfast.client.connection import lookupd_context
 from nsqfast.errors import NsqfastError
 from nsqfast.names import is_valid_name
 from nsqfast.options import PlainError
@@ -22,6 +24,7 @@ class TopicFlags(Protocol):
     topic_pattern: str
     topic_refresh_ns: int
     lookupd_http_address: list[str]
+    consumer_opt: list[str]
     http_client_connect_timeout_ns: int
     http_client_request_timeout_ns: int
 
@@ -130,6 +133,7 @@ class Topics:
         return HttpClient(
             self._options.http_client_connect_timeout_ns / NS,
             self._options.http_client_request_timeout_ns / NS,
+            lookupd_context(Config.parse(self._options.consumer_opt)),
         )
 
     async def begin_listed(self, client: HttpClient) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from nsqfast.options import DURATION, INT, STRING, STRINGS, PlainError, option
 from nsqfast.signals import watch_signals
 from nsqfast.tools.shared.client import client_config
-from nsqfast.tools.shared.options import CLIENT_OPTIONS, PRODUCER_HELP, parse_tool
+from nsqfast.tools.shared.options import AUTH_SECRET_HELP, CLIENT_OPTIONS, PRODUCER_HELP, parse_tool
 from nsqfast.tools.shared.program import log, run, set_up_log
 from nsqfast.tools.shared.progress import Progress, is_watched
 from nsqfast.tools.to_nsq.bucket import TokenBucket
@@ -33,6 +33,7 @@ class Options:
     nsqd_tcp_address: list[str] = option(
         STRINGS, [], "TCP <addr>:<port> of an nsqd to publish to (repeatable: all of them receive every message)")
     producer_opt: list[str] = option(CLIENT_OPTIONS, [], PRODUCER_HELP)
+    auth_secret_file: str = option(STRING, "", AUTH_SECRET_HELP)
 
     delimiter: str = option(STRING, "\n", "character that ends a message in the input", group="Messages")
     rate: int = option(INT, 0, "most messages per second; 0 = as fast as possible")

@@ -95,7 +95,7 @@ class World:
         return await self._request("GET", target, b"")
 
     async def _request(self, method, target, body):
-        head = f"{method} {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+        head = f"{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
         head += f"Content-Length: {len(body)}\r\n\r\n"
         reader, writer = await asyncio.open_connection(*self.server.http, limit=1 << 26)
         try:

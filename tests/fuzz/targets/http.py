@@ -5,7 +5,7 @@ import atexit
 import functools
 import re
 
-from fuzz.common import empty_folder, guarded, pieces, scratch
+from fuzz.common import empty_folder, guarded, pieces, scratch, settled_bytes
 from support.http import HttpBroker, post
 
 WORDS = [
@@ -52,17 +52,21 @@ class Pair:
         self.loop.set_exception_handler(self.note)
         self.errors = []
         self.brokers = [HttpBroker(empty_folder(f"http-{has}"), has) for has in (True, False)]
+        for broker in self.brokers:  # its timers have room for the first ones from now on
+            broker.registry.delete_topic(broker.registry.topic("t").name)
 
     def note(self, _, context):
         self.errors.append(context)
 
     def hear(self, broker, parts):
+        used_before = settled_bytes()
         broker.registry.topic("t")
         answers = self.loop.run_until_complete(broker.hear(parts))
         topics = broker.topics()
         for topic in broker.registry.topics():
             broker.registry.delete_topic(topic.name)
         assert not self.errors, self.errors
+        assert settled_bytes() == used_before
         return answers, topics
 
     def close(self):

@@ -11,7 +11,7 @@ from nsqfast._ext.core.clock import now
 from nsqfast._ext.dev.probes import live_deliveries
 from nsqfast._ext.protocol.frame import FrameDecoder
 
-from fuzz.common import body, empty_folder, guarded, pieces
+from fuzz.common import body, empty_folder, guarded, pieces, settled_bytes
 from models.session import SessionModel
 from nsqfast.streams.deflate import Deflate
 from nsqfast.streams.snappy import Snappy
@@ -90,6 +90,7 @@ class Authorizer:
     """An auth server whose answers come at the end of a turn: `t` and nothing else, and no grants for `n...`."""
 
     ttl_ns = 60 * SECOND_NS
+    usage = None
 
     def __init__(self):
         self.questions = []
@@ -105,7 +106,7 @@ class Authorizer:
         while self.questions:
             secret, on_answer = self.questions.pop(0)
             self.authorizations = [] if secret[:1] == b"n" else [None]
-            on_answer(self)
+            on_answer(self, False)
 
     def answer(self):
         return b"granted"
@@ -258,8 +259,13 @@ def check_against_model(run, turns):
 def check(data):
     if len(data) < 2:
         return
-    pattern, setting, turns = data[0], data[1], data[2:].split(SEPARATOR)
-    live_before = live_deliveries()
+    live_before, used_before = live_deliveries(), settled_bytes()
+    check_turns(data[0], data[1], data[2:].split(SEPARATOR))
+    assert live_deliveries() == live_before
+    assert settled_bytes() == used_before
+
+
+def check_turns(pattern, setting, turns):
     whole = Run(turns, 0, setting)
     if not any(ID.search(turn) for turn in turns):
         if not setting & 4:
@@ -269,4 +275,3 @@ def check(data):
         assert (split.state, split.counts) == (whole.state, whole.counts)
     else:
         Run(turns, pattern, setting)
-    assert live_deliveries() == live_before

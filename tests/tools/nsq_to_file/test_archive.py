@@ -17,6 +17,7 @@ from nsqfast.tools.nsq_to_file.naming import Naming
 from nsqfast.tools.nsq_to_file.options import parse
 from nsqfast.tools.nsq_to_file.packing import packer
 from nsqfast.tools.nsq_to_file.text_file import MEMBER_SIZE_MAX, TextFile
+from nsqfast.tools.shared.program import ToolError
 
 START_S = 1_780_000_000.0
 
@@ -252,6 +253,69 @@ def test_a_relative_work_folder(tmp_path, monkeypatch):
     assert list(one.files(tmp_path / "w")) == [f"t-000000.{SECOND}"]
     one.archive.close()
     assert one.files() == {f"t-000000.{SECOND}": b"a\n"}
+
+
+OTHER_USER = 12345
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of other users")
+
+
+@pytest.mark.parametrize("is_there", [True, False], ids=["file", "nothing"])
+def test_a_link_is_not_followed(setting, tmp_path, is_there):
+    one = setting()
+    one.out.mkdir()
+    victim = tmp_path / "victim"
+    if is_there:
+        victim.write_bytes(b"export PATH")
+    (one.out / f"t.{SECOND}").symlink_to(victim)
+    with pytest.raises(ToolError, match="symbolic link"):
+        one.write(b"a")
+    assert victim.exists() == is_there
+    assert not is_there or victim.read_bytes() == b"export PATH"
+
+
+def test_a_pipe_is_no_archive(setting):
+    one = setting()
+    one.out.mkdir()
+    os.mkfifo(one.out / f"t.{SECOND}")
+    with pytest.raises(ToolError, match="not a regular file"):
+        one.write(b"a")
+
+
+@as_root
+@pytest.mark.parametrize("what", ["out", "out/t", f"out/t/{SECOND}", "work/t"])
+def test_what_belongs_to_another_user_is_not_written_to(setting, tmp_path, what):
+    """Whose folder it is may exchange our files, and whose file it is may read what we write."""
+    one = setting("--filename-format=<TOPIC>/<DATETIME><REV>", work=what.startswith("work"))
+    place = tmp_path / what
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.touch() if place.name == SECOND else place.mkdir()
+    os.chown(place, OTHER_USER, -1)
+    with pytest.raises(ToolError, match=rf"{place} belongs to another user \({OTHER_USER}\)"):
+        one.write(b"a")
+
+
+@as_root
+def test_a_link_to_a_folder_of_another_user(setting, tmp_path):
+    one = setting()
+    (tmp_path / "theirs").mkdir()
+    os.chown(tmp_path / "theirs", OTHER_USER, -1)
+    one.out.symlink_to(tmp_path / "theirs")
+    with pytest.raises(ToolError, match="belongs to another user"):
+        one.write(b"a")
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+@pytest.mark.parametrize(("umask", "mode"), [(0, 0o640), (0o077, 0o600)])
+def test_who_may_read_a_file(setting, compression, umask, mode):
+    one = setting(compression=compression)
+    before = os.umask(umask)
+    try:
+        one.write(b"a")
+        one.archive.close()
+    finally:
+        os.umask(before)
+    (path,) = one.out.iterdir()
+    assert path.stat().st_mode & 0o777 == mode
 
 
 def test_folders_in_the_name(setting):

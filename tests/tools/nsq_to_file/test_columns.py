@@ -16,6 +16,7 @@ from nsqfast.tools.nsq_to_file.column_file import RowsFile
 from nsqfast.tools.nsq_to_file.columns import column_pieces
 from nsqfast.tools.nsq_to_file.opening import make_archive
 from nsqfast.tools.nsq_to_file.options import parse
+from nsqfast.tools.shared.program import ToolError
 from support.archived import bodies_in
 
 LARGE = 1 << 62
@@ -90,6 +91,29 @@ def test_the_columns():
         {"topic": "t", "id": "c" * 16, "timestamp_ns": 2, "attempts": 1, "nsqd": "b:2", "body": b"\0\xff"},
     ]  # fmt: skip
     rows.validate(full=True)
+
+
+def test_who_may_read_a_file(start, tmp_path):
+    before = os.umask(0)
+    try:
+        archive = start()
+        archive.add(b"a")
+        archive._file._end_group()
+        modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "t").iterdir()}
+        archive.close()
+    finally:
+        os.umask(before)
+    name = f"x-000000.{start.format}"
+    assert modes == {f"{name}.rows": 0o640, f"{name}.part": 0o640}
+    assert (tmp_path / "t" / name).stat().st_mode & 0o777 == 0o640
+
+
+def test_a_link_in_the_place_of_what_a_killed_run_left(start, tmp_path):
+    (tmp_path / "t").mkdir()
+    (tmp_path / "victim").touch()
+    (tmp_path / "t" / f"x-000000.{start.format}.rows").symlink_to(tmp_path / "victim")
+    with pytest.raises(ToolError, match="symbolic link"):
+        start()
 
 
 def test_bodies_are_not_copied():

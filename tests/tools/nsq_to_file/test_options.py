@@ -1,5 +1,6 @@
 """The command line: what is refused, how, and with which exit status, beside Go's tool."""
 
+import os
 import sys
 
 import pytest
@@ -8,7 +9,7 @@ from nsqfast.errors import OptionsError
 from nsqfast.options import declared, defaults
 from nsqfast.tools.nsq_to_file.main import main
 from nsqfast.tools.nsq_to_file.options import Options, parse
-from support.tools import run_tool
+from support.tools import Tool, run_tool, tool_command
 
 SOURCE = "--nsqd-tcp-address=127.0.0.1:1"
 TOPIC = "--topic=t"
@@ -157,3 +158,29 @@ def test_topics_of_which_none_can_be_archived(tmp_path):
     assert b"couldn't create logger for new topic bad name" in done.stderr
     assert b"FATAL: no topic can be archived" in done.stderr
     assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of other users")
+@pytest.mark.parametrize("flag", ["--output-dir", "--work-dir"])
+def test_a_folder_of_another_user(tmp_path, flag):
+    own, theirs = tmp_path / "own", tmp_path / "theirs"
+    theirs.mkdir()
+    os.chown(theirs, 12345, -1)
+    folders = {"--output-dir": own, "--work-dir": own, flag: theirs}
+    words = [f"{name}={folder}" for name, folder in folders.items()]
+    done = run_tool("nsq_to_file", "nsqfast", TOPIC, SOURCE, *words, "--filename-format=t<REV>")
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert f"{theirs} belongs to another user (12345): run as".encode() in line
+    assert not list(theirs.iterdir())
+
+
+@pytest.mark.slow
+def test_the_default_folder_is_no_place_to_keep_files():
+    command = tool_command("nsq_to_file", "nsqfast", TOPIC, SOURCE, "--skip-empty-files")
+    with Tool(command) as tool:
+        tool.wait_for(lambda tool: b"no place to keep files" in tool.err)
+        assert tool.end() == 0
+    (line,) = [line for line in tool.err.splitlines() if b"no place to keep files" in line]
+    assert b"WARNING: --output-dir is /tmp" in line

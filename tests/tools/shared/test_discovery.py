@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from nsqfast.client.discovery import ANSWER_SIZE_MAX
 from nsqfast.errors import ConnectError
-from nsqfast.tools.shared import discovery
 from nsqfast.tools.shared.discovery import AnswerError, HttpClient
 from support.fake_stats import FakeStats
 
@@ -26,11 +26,12 @@ def test_an_answer_that_comes_in_many_pieces():
         assert ask(node.address) == found
 
 
-def test_an_answer_that_is_too_large(monkeypatch):
-    monkeypatch.setattr(discovery, "ANSWER_SIZE_MAX", 1000)
+def test_an_answer_that_is_too_large():
     with (
-        FakeStats(lambda *_: {"text": "x" * 5000}) as node,
-        pytest.raises(ConnectError, match="more than 1000 bytes"),
+        FakeStats(lambda *_: {"text": "x" * ANSWER_SIZE_MAX}) as node,
+        pytest.raises(
+            ConnectError, match=f"^http://{node.address}/stats: .* more than 16777216 bytes"
+        ),
     ):
         ask(node.address)
 

@@ -1,13 +1,14 @@
 """Flags that tools share are read as Go's are."""
 
+import re
 from dataclasses import dataclass
 
 import pytest
 
 from nsqfast.errors import OptionsError
-from nsqfast.options import FLOAT, FlagError, PlainError, option
+from nsqfast.options import FLOAT, STRING, FlagError, PlainError, option
 from nsqfast.tools.shared.client import client_config
-from nsqfast.tools.shared.options import SourceOptions, parse_tool
+from nsqfast.tools.shared.options import CLIENT_OPTIONS, SourceOptions, parse_tool
 
 
 @dataclass(slots=True)
@@ -97,3 +98,63 @@ def test_what_the_tool_decides_is_not_the_users():
 def test_what_cannot_be_honoured_is_named(words, text):
     with pytest.raises(PlainError, match=text):
         parse(*words).check_source()
+
+
+# ---- secrets
+
+
+@dataclass(slots=True)
+class RelayOptions(SourceOptions):
+    producer_opt: list[str] = option(CLIENT_OPTIONS, [], "setting of the producer")
+    destination_auth_secret_file: str = option(STRING, "", "file")
+
+
+@pytest.fixture
+def secret_file(tmp_path):
+    path = tmp_path / "secret"
+    path.write_text("s,3 cret\n")
+    return path
+
+
+def secret_of(options):
+    return client_config("nsq_tool", options.consumer_opt).auth_secret
+
+
+@pytest.mark.parametrize(
+    ("words", "variable", "secret"),
+    [
+        ((), "", ""),
+        ((), "of-environment", "of-environment"),
+        (("--auth-secret-file={}",), "of-environment", "s,3 cret"),
+        (("--auth-secret-file={}", "--consumer-opt=auth_secret,of-argv"), "x", "of-argv"),
+    ],
+    ids=["none", "environment", "file", "argv"],
+)
+def test_where_a_secret_comes_from(monkeypatch, secret_file, words, variable, secret):
+    monkeypatch.setenv("NSQ_AUTH_SECRET", variable)
+    options = parse(*[word.format(secret_file) for word in words])
+    assert secret_of(options) == secret
+
+
+def test_a_destination_gets_no_secret_that_is_not_meant_for_it(monkeypatch, tmp_path, secret_file):
+    monkeypatch.setenv("NSQ_AUTH_SECRET", "of-environment")
+    options = parse_tool(RelayOptions, [], "nsq_tool", "Relays.")
+    assert (secret_of(options), options.producer_opt) == ("of-environment", [])
+    words = [f"--destination-auth-secret-file={secret_file}"]
+    options = parse_tool(RelayOptions, words, "nsq_tool", "Relays.")
+    assert secret_of(options) == "of-environment"
+    assert client_config("nsq_tool", options.producer_opt).auth_secret == "s,3 cret"
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [(None, "no such file or directory"), (b"\n", "has to hold a secret"), (b"\xff", "is no text")],
+)
+def test_a_file_without_a_secret(tmp_path, content, text):
+    path = tmp_path / "secret"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(OptionsError, match=text) as refused:
+        parse(f"--auth-secret-file={path}")
+    assert re.match(rf"--auth-secret-file: (?:open )?{path}\b", str(refused.value))
+    assert "\n" not in str(refused.value)

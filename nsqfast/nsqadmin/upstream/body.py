@@ -1,0 +1,69 @@
+"""The bytes of answers, counted from their first piece until nothing refers to them: a node decides what it sends."""
+
+import weakref
+
+from nsqfast.errors import NsqfastError
+
+SIZE_MAX = 64 << 20
+TOGETHER_SIZE_MAX = 256 << 20  # of all answers that are read, or wait until they are decoded
+
+
+class BrokenError(NsqfastError):
+    """There was no complete answer."""
+
+
+class Budget:
+    """Shared by all answers of one nsqadmin."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        # Those that are still read. A dict, because a body is equal to others and has no hash.
+        self.reading: weakref.WeakValueDictionary[int, Body] = weakref.WeakValueDictionary()
+
+
+class Body(bytearray):
+    """One answer's; decoded from here, because a copy would not be counted.
+
+    When all of them are too large together, the largest one fails: it is most likely not an honest node's.
+    """
+
+    __slots__ = ("__weakref__", "_budget", "_is_dropped")
+
+    def __init__(self, budget: Budget) -> None:
+        super().__init__()
+        self._budget = budget
+        self._is_dropped = False
+        budget.reading[id(self)] = self
+
+    def add(self, piece: bytes) -> None:
+        """BrokenError if it is too large."""
+        budget = self._budget
+        if len(self) + len(piece) > SIZE_MAX:
+            raise BrokenError(f"the answer is larger than {SIZE_MAX >> 20} MiB")
+        while not self._is_dropped and budget.size + len(piece) > TOGETHER_SIZE_MAX:
+            max(budget.reading.values(), key=len).drop()
+        self._check()
+        budget.size += len(piece)
+        self += piece
+
+    def finish(self) -> "Body":
+        """Nothing more comes; BrokenError if it was dropped."""
+        self._check()
+        self._budget.reading.pop(id(self), None)
+        return self
+
+    def drop(self) -> None:
+        """Give the memory back; whoever reads it learns that with the next piece."""
+        self._is_dropped = True
+        self._budget.reading.pop(id(self), None)
+        self._budget.size -= len(self)
+        self.clear()
+
+    def _check(self) -> None:
+        if self._is_dropped:
+            raise BrokenError(
+                f"the answers of all nodes are larger than {TOGETHER_SIZE_MAX >> 20} MiB together, this one most"
+            )
+
+    def __del__(self) -> None:
+        self._budget.size -= len(self)
