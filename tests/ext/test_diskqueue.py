@@ -359,7 +359,9 @@ def test_killed_once_behind_the_rename_of_the_metadata_and_once_before(tmp_path,
     queue.finish(second[0])
     queue.sync_meta()
     del queue
-    numbers = struct.pack("<5q", *map(int, re.findall(rb"\d+", meta_path(tmp_path).read_bytes())[:5]))
+    numbers = struct.pack(
+        "<5q", *map(int, re.findall(rb"\d+", meta_path(tmp_path).read_bytes())[:5])
+    )
     acks = tmp_path / "orders.diskqueue.acks.dat"
     for killed in ("before it was confirmed", "when the next one was announced"):
         data = bytearray(acks.read_bytes())
