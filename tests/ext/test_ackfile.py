@@ -291,7 +291,7 @@ def test_many_of_which_few_are_mapped(tmp_path, few_mapped, seed):
         assert count_mapped() <= 64
         left = sorted(index for index in finished if index >= cursor)
         assert acks.finished() == left
-        assert acks.finished_count() == len(left)
+        assert len(acks.finished()) == len(left)
         found[number] = [acks, set(left), cursor, written]
 
 
@@ -372,4 +372,4 @@ def test_random(path, seed):
             acks = AckFile.load(path)
         left = sorted(index for index in finished if index >= cursor)
         assert acks.finished() == left
-        assert acks.finished_count() == len(left)
+        assert len(acks.finished()) == len(left)

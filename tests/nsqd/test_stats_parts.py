@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 
 import pytest
 from nsqfast._ext.core.memory import set_ceiling, used_bytes
@@ -72,9 +73,9 @@ def test_parts_make_the_same_answer(broker, query, form):
     whole, parted = asyncio.run(main())
     if form == "json":
         whole, parted = json.loads(whole), json.loads(parted)
-    else:  # the time since the start
+    else:  # the seconds since the start
         whole, parted = (
-            [line for line in text.splitlines() if not line.startswith(b"uptime")]
+            [re.sub(rb"connected: \d+s|^uptime .*", b"", line) for line in text.splitlines()]
             for text in (whole, parted)
         )
     assert whole == parted
@@ -200,7 +201,7 @@ async def test_nor_more_of_it_than_memory_allows(broker, caplog):
         # Other tests may have used up the log lines of the usual address.
         protocol, wire = await ask_and_read_little(broker, "127.0.0.9")
         assert wire.written.startswith(b"HTTP/1.1 503 ")
-        assert "raise --max-memory" in caplog.messages[-1]
+        assert any("raise --max-memory" in message for message in caplog.messages)
         assert REFUSED["no_memory"]
         first.connection_lost(None)
         assert used_bytes() == before
