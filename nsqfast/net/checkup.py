@@ -57,9 +57,9 @@ def _check_socket_path(flag: str, path: str) -> Finding:
     return Finding(OK, flag, f"{path} is free")
 
 
-def check_openness(flags: Iterable[tuple[str, str]], advice: str) -> Iterator[Finding]:
+def check_openness(ports: Iterable[tuple[str, str, str]]) -> Iterator[Finding]:
     """What a start warns of, too."""
-    if text := describe_open(flags, advice):
+    for text in describe_open(ports):
         yield Finding(WARNING, "listening addresses", text)
 
 

@@ -1,7 +1,7 @@
 """Listening addresses that everybody can reach, and what protects them."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from nsqfast.net.addresses import Inet, parse_address
 
@@ -14,15 +14,17 @@ def is_open(text: str) -> bool:
     return bool(text) and isinstance(address, Inet) and address.host in WILDCARDS
 
 
-def describe_open(flags: Iterable[tuple[str, str]], advice: str) -> str:
-    """The addresses, by flag, that are on every interface, and what to do about it; empty if there are none."""
-    found = [f"{flag}={text}" for flag, text in flags if is_open(text)]
-    return (
-        f"everybody who reaches this machine may use {', '.join(found)}: {advice}" if found else ""
-    )
+def describe_open(ports: Iterable[tuple[str, str, str]]) -> Iterator[str]:
+    """One line for each of (flag, its address, the flag that protects it) that is on every interface."""
+    for flag, text, protection in ports:
+        if is_open(text):
+            yield (
+                f"everybody who reaches this machine may use {flag}={text}: "
+                f"give {flag} an address of the inner network, or set {protection}"
+            )
 
 
-def warn_if_open(log: logging.Logger, flags: Iterable[tuple[str, str]], advice: str) -> None:
-    """One WARNING for all of them."""
-    if text := describe_open(flags, advice):
+def warn_if_open(log: logging.Logger, ports: Iterable[tuple[str, str, str]]) -> None:
+    """One WARNING for each of them."""
+    for text in describe_open(ports):
         log.warning("%s", text)

@@ -8,16 +8,15 @@ from nsqfast.findings import ERROR, OK, Finding
 from nsqfast.gotext import os_error
 from nsqfast.net.checkup import check_limits, check_listeners, check_openness, check_peers
 from nsqfast.nsqadmin.checks import check_addresses, check_options
-from nsqfast.nsqadmin.options import OPEN_ADVICE, Options
+from nsqfast.nsqadmin.options import Options
 
 
 def check(options: Options) -> Iterator[Finding]:
     """All that can be known before a start."""
     yield from _check_settings(options)
-    flags = [("--http-address", options.http_address)]
-    yield from check_listeners(flags)
+    yield from check_listeners([("--http-address", options.http_address)])
     if not options.auth_file:
-        yield from check_openness(flags, OPEN_ADVICE)
+        yield from check_openness([("--http-address", options.http_address, "--auth-file")])
     yield from check_peers("--lookupd-http-address", options.nsqlookupd_http_addresses)
     yield from check_peers("--nsqd-http-address", options.nsqd_http_addresses)
     for flag, path in (

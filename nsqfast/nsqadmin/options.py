@@ -13,7 +13,6 @@ OLD_KEYS = ("verbose", "template_dir", "use_statsd_prefixes")
 ABOUT = "Pages and an HTTP API to watch and administer a whole cluster."
 VERSION_LINE = nsq_line(PROGRAM)
 LOG_PREFIX = "[nsqadmin] "
-OPEN_ADVICE = "listen on 127.0.0.1 behind a proxy, or demand a login (--auth-file)"
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ from nsqfast.nsqadmin.live.consumers import ConsumerWatch
 from nsqfast.nsqadmin.live.history import History
 from nsqfast.nsqadmin.live.poller import Poller
 from nsqfast.nsqadmin.live.problems import Problems
-from nsqfast.nsqadmin.options import OPEN_ADVICE, VERSION_LINE, Options
+from nsqfast.nsqadmin.options import VERSION_LINE, Options
 from nsqfast.nsqadmin.upstream.client import Upstream
 from nsqfast.nsqadmin.web.app import make_app
 from nsqfast.nsqadmin.web.urls import Urls
@@ -92,8 +92,7 @@ class Server:
         self._stack.push_async_callback(runner.cleanup)
         bound = self._stack.enter_context(addresses.listen(self.options.http_address))
         if not self.options.auth_file:
-            flags = [("--http-address", self.options.http_address)]
-            warn_if_open(log, flags, OPEN_ADVICE)
+            warn_if_open(log, [("--http-address", self.options.http_address, "--auth-file")])
         name = "HTTP" if self._tls_context is None else "HTTPS"
         self._status = addresses.format_listeners({name: bound})
         address = addresses.format_bound(addresses.bound_address(bound))

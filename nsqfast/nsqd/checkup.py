@@ -23,7 +23,7 @@ from nsqfast.net.tls import ServerTls, client_context
 from nsqfast.nsqd.lock import DirectoryLock
 from nsqfast.nsqd.lookup_credentials import read_credentials
 from nsqfast.nsqd.metadata import DATA_OR_POSITION_FILE, FILE_NAME, decode
-from nsqfast.nsqd.options import OPEN_ADVICE, Options, validate
+from nsqfast.nsqd.options import Options, validate
 
 FREE_PART_LEAST = 0.05
 GIB = 1 << 30
@@ -46,7 +46,7 @@ def check(options: Options) -> Iterator[Finding]:
     yield from _check_folder(options.data_path or os.getcwd())  # noqa: PTH109 - shown as text
     yield from _check_certificates(options)
     yield from check_listeners(options.listening())
-    yield from check_openness(options.unprotected(), OPEN_ADVICE)
+    yield from check_openness(options.unprotected())
     address = options.broadcast_address
     yield check_host("--broadcast-address", address, address)
     yield from check_peers("--lookupd-tcp-address", options.nsqlookupd_tcp_addresses or ())

@@ -29,10 +29,6 @@ PROGRAM = "nsqd"
 OLD_KEYS = ("verbose", "worker_id", "max_message_size")
 ABOUT = "The broker: takes messages from producers, keeps them, and hands them to consumers."
 NODE_ID_COUNT = 1024
-OPEN_ADVICE = (
-    "listen on an address of the inner network, or demand TLS (--tls-required) or a secret "
-    "(--auth-http-address, and --http-auth-required for HTTP)"
-)
 VERSION_LINE = nsq_line(PROGRAM)
 LOG_PREFIX = "[nsqd] "
 # Memory comes in blocks of 1 MiB per message size; with less, few sizes would stay in memory.
@@ -229,14 +225,14 @@ class Options:
         if self.http_admin_address:
             yield "--http-admin-address", self.http_admin_address
 
-    def unprotected(self) -> Iterator[tuple[str, str]]:
-        """Those of them whose clients need neither TLS nor a secret."""
+    def unprotected(self) -> Iterator[tuple[str, str, str]]:
+        """Those of them whose clients need neither TLS nor a secret, with the flag that would demand one."""
         if not self.auth_http_addresses and self.tls_required == TLS_REQUIRED_OFF:
-            yield "--tcp-address", self.tcp_address
+            yield "--tcp-address", self.tcp_address, "--auth-http-address"
         # Where everybody must use TLS, plain HTTP is refused.
         if not self.http_auth_required and self.tls_required != TLS_REQUIRED:
-            yield "--http-address", self.http_address
-            yield "--http-admin-address", self.http_admin_address
+            yield "--http-address", self.http_address, "--http-auth-required"
+            yield "--http-admin-address", self.http_admin_address, "--http-auth-required"
 
 
 def parse(argv: list[str]) -> Options:

@@ -35,7 +35,6 @@ from nsqfast.nsqd.lookup import Lookup
 from nsqfast.nsqd.lookup_credentials import Credentials, read_credentials
 from nsqfast.nsqd.metadata_file import MetadataFile
 from nsqfast.nsqd.options import (
-    OPEN_ADVICE,
     TLS_REQUIRED,
     VERSION_LINE,
     Options,
@@ -122,7 +121,7 @@ class Server:
                 self.https_address = self._listen("HTTPS", options.https_address)
             if options.http_admin_address:
                 self.http_admin_address = self._listen(HTTP_ADMIN, options.http_admin_address)
-            warn_if_open(log, options.unprotected(), OPEN_ADVICE)
+            warn_if_open(log, options.unprotected())
         except OptionsError as error:
             raise OptionsError(f"failed to instantiate nsqd - {error}") from None
         if not options.broadcast_tcp_port:

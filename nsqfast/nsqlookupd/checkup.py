@@ -12,7 +12,7 @@ from nsqfast.net.checkup import (
     try_out,
 )
 from nsqfast.nsqlookupd.credentials import read_credentials
-from nsqfast.nsqlookupd.options import OPEN_ADVICE, Options, validate
+from nsqfast.nsqlookupd.options import Options, validate
 
 
 def check(options: Options) -> Iterator[Finding]:
@@ -21,7 +21,7 @@ def check(options: Options) -> Iterator[Finding]:
     if options.tls_cert or options.registration_secret_file:
         yield try_out("credentials", partial(read_credentials, options), "they are readable")
     yield from check_listeners(options.listening())
-    yield from check_openness(options.unprotected(), OPEN_ADVICE)
+    yield from check_openness(options.unprotected())
     address = options.broadcast_address
     yield check_host("--broadcast-address", address, address)
     yield from check_limits(options.max_connections)

@@ -16,10 +16,6 @@ OLD_KEYS = ("verbose",)
 ABOUT = "The directory: knows which broker has which topics, and tells clients."
 VERSION_LINE = nsq_line(PROGRAM)
 LOG_PREFIX = "[nsqlookupd] "
-OPEN_ADVICE = (
-    "listen on an address of the inner network, or demand certificates (--tls-client-ca), or at least a secret of nsqd "
-    "(--registration-secret-file)"
-)
 
 
 @dataclass(slots=True)
@@ -75,13 +71,13 @@ class Options:
         yield "--tcp-address", self.tcp_address
         yield "--http-address", self.http_address
 
-    def unprotected(self) -> Iterator[tuple[str, str]]:
-        """Those of them whose clients need neither a certificate nor a secret."""
+    def unprotected(self) -> Iterator[tuple[str, str, str]]:
+        """Those of them whose clients need neither a certificate nor a secret, with the flag that would demand one."""
         if self.tls_client_ca:
             return
         if not self.registration_secret_file:
-            yield "--tcp-address", self.tcp_address
-        yield "--http-address", self.http_address
+            yield "--tcp-address", self.tcp_address, "--registration-secret-file"
+        yield "--http-address", self.http_address, "--tls-client-ca"
 
     def ceilings(self) -> Iterator[tuple[str, int]]:
         """How much there may be, by flag."""

@@ -23,7 +23,6 @@ from nsqfast.net.tls_protocol import TlsProtocol
 from nsqfast.nsqlookupd.credentials import Credentials, read_credentials
 from nsqfast.nsqlookupd.lookupd import HttpApiFactory
 from nsqfast.nsqlookupd.options import (
-    OPEN_ADVICE,
     VERSION_LINE,
     Options,
     validate,
@@ -81,7 +80,7 @@ class Server:
             self._sockets["HTTP"] = addresses.listen(self.options.http_address)
         except OptionsError as error:
             raise OptionsError(f"failed to instantiate nsqlookupd - {error}") from None
-        warn_if_open(log, self.options.unprotected(), OPEN_ADVICE)
+        warn_if_open(log, self.options.unprotected())
         self.desk = Desk(self.registry, self._identity(), self._credentials.secret)
         self._reserve = DescriptorReserve(asyncio.get_running_loop())
         self.registry.on_gone = self._forget_soon

@@ -8,7 +8,9 @@ from nsqfast.net.openness import is_open, warn_if_open
 from nsqfast.nsqd.options import parse, validate
 from support.server import start_nsqd, start_nsqlookupd
 
-TCP, HTTP = "--tcp-address=0.0.0.0:4150", "--http-address=0.0.0.0:4151"
+TCP = ("--tcp-address", "0.0.0.0:4150", "--auth-http-address")
+HTTP = ("--http-address", "0.0.0.0:4151", "--http-auth-required")
+ADMIN = ("--http-admin-address", ":4155", "--http-auth-required")
 
 
 @pytest.mark.parametrize("text", [":4150", "0.0.0.0:4150", "[::]:4150"])
@@ -28,7 +30,7 @@ def test_not_open(text):
     [
         ([], [TCP, HTTP]),
         (["--http-address="], [TCP]),
-        (["--http-admin-address=:4155"], [TCP, HTTP, "--http-admin-address=:4155"]),
+        (["--http-admin-address=:4155"], [TCP, HTTP, ADMIN]),
         (["--tls-cert=c", "--tls-key=k"], [TCP, HTTP]),
         (["--tls-cert=c", "--tls-key=k", "--tls-required=tcp-https"], [HTTP]),
         (["--tls-cert=c", "--tls-key=k", "--tls-required"], []),
@@ -41,26 +43,30 @@ def test_what_is_protected_is_not_named(flags, named, caplog):
     validate(options)
     log = logging.getLogger("test")
     with caplog.at_level(logging.WARNING):
-        warn_if_open(log, options.unprotected(), "do something")
-    texts = [f"everybody who reaches this machine may use {', '.join(named)}: do something"]
-    assert caplog.messages == (texts if named else [])
+        warn_if_open(log, options.unprotected())
+    assert len(caplog.messages) == len(named)
+    for text, (flag, address, protection) in zip(caplog.messages, named, strict=True):
+        assert text.startswith(f"everybody who reaches this machine may use {flag}={address}: ")
+        assert protection in text
 
 
 def warnings(server):
     return [line for line in server.lines if "everybody who reaches this machine" in line]
 
 
-def test_nsqd_says_it_once(tmp_path):
-    with start_nsqd("nsqfast", tmp_path, "--tcp-address=0.0.0.0:0") as server:
-        (line,) = warnings(server)
-    assert " WARNING: " in line
-    assert "may use --tcp-address=0.0.0.0:0: listen on" in line
+def test_nsqd_says_it_of_each_port(tmp_path):
+    flags = ("--tcp-address=0.0.0.0:0", "--http-address=:0")
+    with start_nsqd("nsqfast", tmp_path, *flags) as server:
+        first, second = warnings(server)
+    assert " WARNING: " in first
+    assert "may use --tcp-address=0.0.0.0:0: " in first
+    assert "may use --http-address=:0: " in second
 
 
-def test_nsqlookupd_says_it_once():
+def test_nsqlookupd_says_it():
     with start_nsqlookupd("nsqfast", "--http-address=:0") as server:
         (line,) = warnings(server)
-    assert "may use --http-address=:0: listen on" in line
+    assert "may use --http-address=:0: " in line
 
 
 def test_a_broker_of_this_machine_alone_says_nothing(tmp_path):
