@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 import zlib
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,6 @@ from server.idle import Crowd as IdleCrowd
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from contextlib import ExitStack
 
     from server.broker import Broker
 
@@ -46,6 +46,8 @@ SMALL_BODY = b"x"
 DUE_SECONDS = 15.0
 MSG_TIMEOUT_MS = 30_000
 SCRAPES = 5
+SILENT_SECONDS = 3.0
+OVERFLOW = ("--mem-queue-size=10000", "--max-rdy-count=1000000", "--msg-timeout=15m")
 WIDE = (*MEMORY, "--max-rdy-count=1000000", "--msg-timeout=15m")
 LARGE = ("--max-body-size=5242880",)
 
@@ -166,6 +168,13 @@ def leave_all(broker: Broker, consumers: int, crowd: object) -> None:
         wait_until(lambda: channel(broker)["depth"] >= count)
 
 
+def requeue_all(broker: Broker, consumers: int, crowd: object) -> None:
+    """All at once, with REQ."""
+    assert isinstance(crowd, Crowd)
+    crowd.requeue()
+    wait_until(lambda: channel(broker)["requeue_count"] >= consumers * CONSUMER_SHARE)
+
+
 def time_out_all(broker: Broker, consumers: int, _: object) -> None:
     """Wait for all of them."""
     wait_until(lambda: channel(broker)["timeout_count"] >= consumers * CONSUMER_SHARE)
@@ -263,6 +272,39 @@ def scrape_stats(broker: Broker, _: int, __: object) -> None:
             time.sleep(max(0.0, 1 - (time.monotonic() - begun_s)))
 
 
+# ---- who breaks the rules
+
+
+def ask_and_read_nothing(broker: Broker, count: int, _: object) -> None:
+    """Each asks for /stats a hundred times and reads none of the answers."""
+    request = b"GET /stats?format=json HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with ExitStack() as stack:
+        for _ in range(count):
+            one = stack.enter_context(socket.create_connection(address_of(broker.http)))
+            one.sendall(request * 100)
+        time.sleep(SILENT_SECONDS)
+
+
+def begin_and_fall_silent(broker: Broker, count: int, _: object) -> None:
+    """Each sends half an MPUB."""
+    half = mpub(TOPIC, bytes(4000), 1000)[: 2 << 20]
+    with ExitStack() as stack:
+        for _ in range(count):
+            one = stack.enter_context(socket.create_connection(address_of(broker.tcp)))
+            one.sendall(MAGIC_V2 + identify(LONG_HEARTBEATS) + half)
+        time.sleep(SILENT_SECONDS)
+
+
+def post_from_elsewhere(broker: Broker, count: int, _: object) -> None:
+    """What a page of another site makes a browser send; Go's nsqd does what it says."""
+    head = f"POST /pub?topic={TOPIC} HTTP/1.1\r\nHost: localhost\r\nOrigin: http://elsewhere.example\r\n"
+    request = f"{head}Content-Length: 1\r\n\r\nx".encode()
+    for _ in range(count):
+        with socket.create_connection(address_of(broker.http), SECONDS_MAX) as one:
+            one.sendall(request)
+            one.recv(1 << 16)
+
+
 CROWDS, CROWDS_SMALL = (400, 2000), (10,)
 ATTACKS = (
     Attack("pipelined GET /stats", ask_stats, (500,), (50_000,)),
@@ -292,6 +334,30 @@ ATTACKS = (
         CROWDS,
         hold_messages_briefly,
         WIDE,
+    ),
+    Attack(
+        "consumers × 500 in flight leave, most of it goes to disk",
+        leave_all,
+        CROWDS_SMALL,
+        (1000, 2000),
+        hold_messages,
+        OVERFLOW,
+    ),
+    Attack(
+        "consumers × 500 in flight time out, most of it goes to disk",
+        time_out_all,
+        (),
+        (1000, 2000),
+        hold_messages_briefly,
+        OVERFLOW,
+    ),
+    Attack(
+        "consumers × 500 in flight REQ, most of it goes to disk",
+        requeue_all,
+        CROWDS_SMALL,
+        (1000, 2000),
+        hold_messages,
+        OVERFLOW,
     ),
     Attack(
         "deferred messages fall due together",
@@ -328,4 +394,7 @@ ATTACKS = (
         ("--mem-queue-size=10",),
     ),
     Attack("connections come and go", connect_and_leave, (100,), (5000,)),
+    Attack("read no answer to 100 × /stats", ask_and_read_nothing, (4,), (40,), have_topics),
+    Attack("send half an MPUB", begin_and_fall_silent, (4,), (100,), None, LARGE),
+    Attack("POST from another site", post_from_elsewhere, (100,), (10_000,)),
 )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 SECONDS_MAX = 120.0
 IN_AIR = 200
+MESSAGE, ID_AT, ID_SIZE = 2, 18, 16  # a frame with a message: its type, and where its id stands
 OK = b"\0\0\0\6\0\0\0\0OK"
 NO_HEARTBEATS = {"heartbeat_interval": -1}
 LONG_HEARTBEATS = {"heartbeat_interval": 60_000}
@@ -137,13 +138,15 @@ class Web:
 
 
 class Crowd:
-    """Consumers of one channel in a thread, which read messages and answer none."""
+    """Consumers of one channel in a thread, which read messages and answer none unless `requeue` is called."""
 
     def __init__(
         self, broker: Broker, topic: str, count: int, ready_count: int, **settings: Any
     ) -> None:
         self.sockets: list[socket.socket] = []
         self.received = 0
+        self._unread: dict[socket.socket, bytearray] = {}
+        self._ids: dict[socket.socket, list[bytes]] = {}
         self._selector = selectors.DefaultSelector()
         self._is_over = False
         words = f"SUB {topic} ch\nRDY {ready_count}\n".encode()
@@ -153,6 +156,7 @@ class Crowd:
             one.sendall(MAGIC_V2 + hello)
             one.setblocking(False)
             self.sockets.append(one)
+            self._unread[one], self._ids[one] = bytearray(), []
             self._selector.register(one, selectors.EVENT_READ)
         self._thread = threading.Thread(target=self._read)
         self._thread.start()
@@ -178,16 +182,37 @@ class Crowd:
         if not data:
             self._selector.unregister(one)
         self.received += len(data)
+        unread = self._unread[one]
+        unread += data
+        start = 0
+        while len(unread) - start >= 8:
+            size, kind = struct.unpack_from(">ii", unread, start)
+            if len(unread) - start < 4 + size:
+                break
+            if kind == MESSAGE:
+                self._ids[one].append(bytes(unread[start + ID_AT : start + ID_AT + ID_SIZE]))
+            start += 4 + size
+        del unread[:start]
 
     def say(self, command: bytes) -> None:
         """Send the same command from all."""
         for one in self.sockets:
             one.send(command)
 
-    def leave(self) -> None:
-        """Disconnect all at once."""
+    def requeue(self) -> None:
+        """Give everything back, and read nothing more."""
+        self._stop_reading()
+        for one in self.sockets:
+            one.setblocking(True)
+            one.sendall(b"RDY 0\n" + b"".join(b"REQ %b 0\n" % id_ for id_ in self._ids[one]))
+
+    def _stop_reading(self) -> None:
         self._is_over = True
         self._thread.join()
+
+    def leave(self) -> None:
+        """Disconnect all at once."""
+        self._stop_reading()
         self._selector.close()
         for one in self.sockets:
             one.close()
