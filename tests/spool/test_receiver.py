@@ -48,8 +48,10 @@ def test_all_columns_and_every_message_once(broker, topic, folder):
     publish(address, topic, range(20_000))
     with Producer(address) as producer:
         producer.publish(topic, b"\xff\x00\n\r")
-    status, said = run_receiver(*receiver_flags(folder, address, *QUICK, topic=topic))
-    assert status == 0, said
+    with start_receiver(*receiver_flags(folder, address, topic=topic)) as tool:
+        eventually(lambda: row_count(folder) == 20_001)
+        eventually(lambda: is_empty(broker, topic))
+        assert tool.end() == 0, tool.text
     table = read_spool(folder)
     found = table.column("body").to_pylist()
     assert found.pop(found.index(b"\xff\x00\n\r"))
@@ -66,7 +68,7 @@ def test_all_columns_and_every_message_once(broker, topic, folder):
     assert is_empty(broker, topic)
     numbers_used = sorted(segment.number for segment in segments(folder))
     assert numbers_used == list(range(1, len(numbers_used) + 1))
-    assert "20001 messages in" in said
+    assert "20001 messages in" in tool.text
 
 
 def test_it_runs_until_sigterm_and_seals_the_rest(broker, topic, folder):
