@@ -50,4 +50,5 @@ cdef class AckFile(AckMapping):
     cdef void claim(self) noexcept
     cdef int replace(self, uint64_t capacity, bint must) except -1
     cdef void copy(self, AckFile old) noexcept
+    cdef void copy_bits(self, AckFile old, uint64_t first, uint64_t end) noexcept
     cdef void swap(self, AckFile other) noexcept

@@ -377,7 +377,6 @@ cdef class AckFile(AckMapping):
 
     cdef void copy(self, AckFile old) noexcept:
         """Copy its content into this one, which is all zeros."""
-        cdef uint64_t index
         cdef Place cursor = Place(1, 0, 0), written = Place(1, 0, 0)
         memcpy(self.header.magic, MAGIC, 8)
         self.header.capacity = self.mask + 1
@@ -386,9 +385,7 @@ cdef class AckFile(AckMapping):
             self.header.meta, self.header.meta_next = old.header.meta, old.header.meta_next
             self.header.sealed = old.header.sealed
             self.header.moving_from, self.header.moving_to = old.header.moving_from, old.header.moving_to
-            for index in range(cursor.index, written.index):
-                if old.test(index):
-                    self.mark(index)
+            self.copy_bits(old, cursor.index, written.index)
         self.set_cursor(cursor.index, cursor.file, cursor.position)
         self.set_written(written.index, written.file, written.position)
         if old.header is NULL:
@@ -400,6 +397,19 @@ cdef class AckFile(AckMapping):
             self.header.boot_check = check_boot(self.header)
             if old.header.boot_check != check_boot(old.header):
                 self.header.boot_check ^= 1
+
+    cdef void copy_bits(self, AckFile old, uint64_t first, uint64_t end) noexcept:
+        cdef uint64_t index = first, word, check = 0
+        while index < end:
+            word = old.words[(index & old.mask) >> 6] >> (index & 63) << (index & 63)
+            if (index | 63) >= end:
+                word &= (<uint64_t>1 << (end & 63)) - 1
+            self.words[(index & self.mask) >> 6] |= word
+            while word:
+                check ^= mix((index & ~<uint64_t>63 & self.mask) + lowest_bit(word))
+                word &= word - 1
+            index = (index | 63) + 1
+        self.header.bits_check = check
 
     cdef void swap(self, AckFile other) noexcept:
         self.swap_with(other)

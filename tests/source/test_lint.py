@@ -21,7 +21,7 @@ LONG_MODULE_LINES_MAX = 700
 LONG_MODULES = {
     "_ext/dev/loops.pyx": 452,
     "nsqfast/client/consumer.py": 458,
-    "_ext/disk/ackfile.pyx": 512,
+    "_ext/disk/ackfile.pyx": 522,
     "_ext/server/session.pyx": 456,
     "_ext/server/connection.pyx": 539,
     "_ext/broker/topic.pyx": 467,
