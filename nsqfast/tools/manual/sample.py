@@ -1,4 +1,6 @@
-"""A sample of a daemon's config file: every setting with its help and its default, all of them commented out."""
+"""A daemon's config file for the systemd units: every setting with its help and its default, commented out, except that
+nobody reaches it from elsewhere and that connections have a limit.
+"""
 
 import json
 import textwrap
@@ -9,6 +11,8 @@ from nsqfast.options import DURATION, Option, by_group
 from nsqfast.tools.manual.settings import OF_HOST, settings_of
 
 WIDTH = 100
+EVERYWHERE, HERE = "0.0.0.0:", "127.0.0.1:"
+CONNECTIONS_MAX = 10_000
 
 
 def sample(program: str) -> str:
@@ -16,7 +20,8 @@ def sample(program: str) -> str:
     (settings,) = settings_of(program)
     head = (
         f"Settings of {program}, for --config. A line that begins with # and a name is a setting with its default: "
-        f"remove the # to change it. A flag on the command line overrides this file. See {program}(1)."
+        "remove the # to change it. The lines without # let only this machine reach the daemon and limit its connections. "
+        f"A flag on the command line overrides this file. See {program}(1)."
     )
     lines = _comment(head)
     for title, items in by_group(settings.options).items():
@@ -24,12 +29,23 @@ def sample(program: str) -> str:
         if items:
             lines += ["", "", f"# ---- {title}"]
         for item in items:
-            lines += [
-                "",
-                *_comment(_help(item)),
-                f"#{item.key} = {_value(item, settings.defaults)}",
-            ]
+            value = settings.defaults[item.attribute]
+            lines += ["", *_comment(_help(item, value))]
+            if is_open(item, value):
+                lines.append(f"{item.key} = {json.dumps(closed(value))}")
+            else:
+                lines.append(f"#{item.key} = {_value(item, settings.defaults)}")
     return "\n".join(lines) + "\n"
+
+
+def is_open(item: Option, value: object) -> bool:
+    """Whether it is an address on every interface, or any number of connections."""
+    return str(value).startswith(EVERYWHERE) or (item.key == "max_connections" and value == 0)
+
+
+def closed(value: object) -> object:
+    """What stands there instead."""
+    return value.replace(EVERYWHERE, HERE) if isinstance(value, str) else CONNECTIONS_MAX
 
 
 def _comment(text: str) -> list[str]:
@@ -43,9 +59,11 @@ def _comment(text: str) -> list[str]:
     )
 
 
-def _help(item: Option) -> str:
+def _help(item: Option, value: object) -> str:
     words = OF_HOST.get(item.attribute)
-    return f"{item.help} (default {words[0]})" if words else item.help
+    if words:
+        return f"{item.help} (default {words[0]})"
+    return f"{item.help} (default {json.dumps(value)})" if is_open(item, value) else item.help
 
 
 def _value(item: Option, defaults: dict[str, Any]) -> str:
