@@ -20,8 +20,8 @@ def sample(program: str) -> str:
     (settings,) = settings_of(program)
     head = (
         f"Settings of {program}, for --config. A line that begins with # and a name is a setting with its default: "
-        "remove the # to change it. The lines without # let only this machine reach the daemon and limit its connections. "
-        f"A flag on the command line overrides this file. See {program}(1)."
+        "remove the # to change it. The lines without # let only this machine reach the daemon and limit its "
+        f"connections. A flag on the command line overrides this file. See {program}(1)."
     )
     lines = _comment(head)
     for title, items in by_group(settings.options).items():
