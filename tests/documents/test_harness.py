@@ -29,6 +29,7 @@ def fenced(kind, text, mark=""):
         ("text", "depth: 3", "depth: 4"),
         ("text", "version 1.3.0", "version 1.3.1"),
         ("text", "127.0.0.1:4150", "127.0.0.1:4151"),
+        ("text", "127.0.0.1:32768", "127.0.0.1:32767"),
         ("json", '{"depth": 3}', '{"depth": 4}'),
         ("json", '{"depth": 3}', '{"depth": 3, "more": 1}'),
         ("json", '{"depth": 3, "x": 1}', '{"depth": 3}'),
@@ -41,6 +42,11 @@ def fenced(kind, text, mark=""):
 )
 def test_what_is_not(kind, expected, printed):
     assert find_difference(kind, expected, printed) != ""
+
+
+@pytest.mark.parametrize("port", [32768, 32999, 33000, 60999])
+def test_the_port_of_a_connection_is_any(port):
+    assert find_difference("text", "127.0.0.1:54776", f"127.0.0.1:{port}") == ""
 
 
 @pytest.mark.slow

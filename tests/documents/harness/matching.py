@@ -20,7 +20,8 @@ _DIFFERING = [
     (re.compile(r"\b(?=\d*[a-f]?\d)[0-9a-f]{16}\b"), "<id>"),
     (re.compile(r"\b\d{10,}\b"), "<number>"),
     (re.compile(r"(?<![\d.])\d+\.\d+(?!\.?\d)"), "<fraction>"),
-    (re.compile(r"(?<=:)(?:3[3-9]|[45]\d|60)\d{3}\b"), "<port>"),
+    # Linux gives connections ports from 32768 to 60999.
+    (re.compile(r"(?<=:)(?:32(?:76[89]|7[7-9]\d|[89]\d\d)|(?:3[3-9]|[45]\d|60)\d{3})\b"), "<port>"),
 ]
 _LONG = 10**9
 
