@@ -35,7 +35,14 @@ DURABLE = {"nsqfast": ("--mem-queue-size=0", "--sync-every=1"), "go": ("--mem-qu
 
 def wait_until(what: str, is_so: Callable[[], object], ingest: Ingest) -> None:
     deadline_s = time.monotonic() + SECONDS_MAX
-    while not is_so():
+
+    def is_seen() -> object:
+        try:
+            return is_so()
+        except FileNotFoundError:  # a batch that is written once more was replaced in between
+            return False
+
+    while not is_seen():
         assert ingest.tool.process.poll() is None, ingest.text
         assert time.monotonic() < deadline_s, f"not within {SECONDS_MAX} s: {what}\n{ingest.text}"
         time.sleep(POLL_S)
