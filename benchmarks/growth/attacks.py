@@ -46,7 +46,7 @@ SMALL_BODY = b"x"
 DUE_SECONDS = 15.0
 MSG_TIMEOUT_MS = 30_000
 SCRAPES = 5
-SILENT_SECONDS = 3.0
+SILENT_SECONDS = 3.0  # the attack is that nothing more comes: others are measured meanwhile
 OVERFLOW = ("--mem-queue-size=10000", "--max-rdy-count=1000000", "--msg-timeout=15m")
 WIDE = (*MEMORY, "--max-rdy-count=1000000", "--msg-timeout=15m")
 LARGE = ("--max-body-size=5242880",)
@@ -148,6 +148,11 @@ def hold_messages(broker: Broker, consumers: int, stack: ExitStack, **settings: 
     crowd = stack.enter_context(Crowd(broker, TOPIC, consumers, CONSUMER_SHARE, **settings))
     wait_until(lambda: channel(broker)["in_flight_count"] >= count)
     return crowd
+
+
+def hold_messages_to_requeue(broker: Broker, consumers: int, stack: ExitStack) -> Crowd:
+    """The consumers know what they have."""
+    return hold_messages(broker, consumers, stack, keeps_ids=True)
 
 
 def hold_messages_briefly(broker: Broker, consumers: int, stack: ExitStack) -> Crowd:
@@ -356,7 +361,7 @@ ATTACKS = (
         requeue_all,
         CROWDS_SMALL,
         (1000, 2000),
-        hold_messages,
+        hold_messages_to_requeue,
         OVERFLOW,
     ),
     Attack(

@@ -138,13 +138,21 @@ class Web:
 
 
 class Crowd:
-    """Consumers of one channel in a thread, which read messages and answer none unless `requeue` is called."""
+    """Consumers of one channel in a thread, which read messages and answer none. `keeps_ids`: for `requeue`."""
 
     def __init__(
-        self, broker: Broker, topic: str, count: int, ready_count: int, **settings: Any
+        self,
+        broker: Broker,
+        topic: str,
+        count: int,
+        ready_count: int,
+        *,
+        keeps_ids: bool = False,
+        **settings: Any,
     ) -> None:
         self.sockets: list[socket.socket] = []
         self.received = 0
+        self._keeps_ids = keeps_ids
         self._unread: dict[socket.socket, bytearray] = {}
         self._ids: dict[socket.socket, list[bytes]] = {}
         self._selector = selectors.DefaultSelector()
@@ -182,6 +190,10 @@ class Crowd:
         if not data:
             self._selector.unregister(one)
         self.received += len(data)
+        if self._keeps_ids:
+            self._keep_ids(one, data)
+
+    def _keep_ids(self, one: socket.socket, data: bytes) -> None:
         unread = self._unread[one]
         unread += data
         start = 0

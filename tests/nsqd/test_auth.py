@@ -585,3 +585,15 @@ def check_example(server):
     with Client(server.tcp) as client:
         client.command("AUTH", body=b"nobody")
         assert client.read_error() == b"E_AUTH_FAILED AUTH failed"
+
+
+@pytest.mark.parametrize("answer", [grant(), grant(permit("^other$"))])
+def test_a_withdrawn_grant_ends_its_subscription(broker, authd, secret, topic, answer):
+    """Go's nsqd asks at the next command, and a consumer that waits sends none."""
+    authd.answers[secret] = grant(permit(), ttl=1)
+    with Client(broker.tcp) as client:
+        client.ask("AUTH", body=secret.encode())
+        client.sub(topic, "c", 1)
+        authd.answers[secret] = answer
+        assert client.read_error().startswith(b"E_UNAUTHORIZED ")
+        assert client.read_to_end() == b""

@@ -30,22 +30,24 @@ def sample(program: str) -> str:
             lines += ["", "", f"# ---- {title}"]
         for item in items:
             value = settings.defaults[item.attribute]
-            lines += ["", *_comment(_help(item, value))]
-            if is_open(item, value):
-                lines.append(f"{item.key} = {json.dumps(closed(value))}")
+            closed = _close(item, value)
+            if closed is None:
+                lines += [
+                    "",
+                    *_comment(_help(item)),
+                    f"#{item.key} = {_value(item, settings.defaults)}",
+                ]
             else:
-                lines.append(f"#{item.key} = {_value(item, settings.defaults)}")
+                text = f"{item.help} (default {json.dumps(value)})"
+                lines += ["", *_comment(text), f"{item.key} = {json.dumps(closed)}"]
     return "\n".join(lines) + "\n"
 
 
-def is_open(item: Option, value: object) -> bool:
-    """Whether it is an address on every interface, or any number of connections."""
-    return str(value).startswith(EVERYWHERE) or (item.key == "max_connections" and value == 0)
-
-
-def closed(value: object) -> object:
-    """What stands there instead."""
-    return value.replace(EVERYWHERE, HERE) if isinstance(value, str) else CONNECTIONS_MAX
+def _close(item: Option, value: object) -> str | int | None:
+    """What stands there instead of an address on every interface, or of any number of connections; else None."""
+    if isinstance(value, str) and value.startswith(EVERYWHERE):
+        return value.replace(EVERYWHERE, HERE)
+    return CONNECTIONS_MAX if item.key == "max_connections" and value == 0 else None
 
 
 def _comment(text: str) -> list[str]:
@@ -59,11 +61,9 @@ def _comment(text: str) -> list[str]:
     )
 
 
-def _help(item: Option, value: object) -> str:
+def _help(item: Option) -> str:
     words = OF_HOST.get(item.attribute)
-    if words:
-        return f"{item.help} (default {words[0]})"
-    return f"{item.help} (default {json.dumps(value)})" if is_open(item, value) else item.help
+    return f"{item.help} (default {words[0]})" if words else item.help
 
 
 def _value(item: Option, defaults: dict[str, Any]) -> str:
