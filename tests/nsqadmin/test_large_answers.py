@@ -34,6 +34,14 @@ def huge():
     )
 
 
+def unfolding():
+    begin, rows, count, end = b'{"producers":[', b"{}," * (PIECE // 3), 240, b"{}]}"
+    size = len(begin) + len(rows) * count + len(end)
+    yield HEAD + b"Content-Length: %d\r\n\r\n" % size + begin
+    yield from itertools.repeat(rows, count)
+    yield end
+
+
 class Flood:
     """Nodes that answer every request with `pieces`."""
 
@@ -92,4 +100,16 @@ def test_no_answer_fills_the_memory(pieces):
         flags = [f"--nsqd-http-address={address}" for address in flood.addresses]
         with start_nsqadmin("nsqfast", "--http-client-request-timeout=50s", *flags) as admin:
             wait_until(lambda: set(flood.answered) == set(flood.addresses), "all were heard")
+            assert peak_rss(admin.process.pid) < RSS_MAX
+
+
+@pytest.mark.slow
+def test_what_is_decoded_of_an_answer_does_not_fill_the_memory():
+    """Three bytes for each object, which takes 240: seen when the next tick asks again."""
+    with Flood(unfolding) as flood:
+        flags = [f"--lookupd-http-address={address}" for address in flood.addresses]
+        with start_nsqadmin("nsqfast", "--http-client-request-timeout=50s", *flags) as admin:
+            wait_until(
+                lambda: all(flood.answered[one] > 1 for one in flood.addresses), "all asked again"
+            )
             assert peak_rss(admin.process.pid) < RSS_MAX

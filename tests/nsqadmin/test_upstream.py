@@ -189,6 +189,25 @@ async def test_an_answer_that_is_too_large(upstream, node, *, monkeypatch, metho
     assert upstream._budget.size == 0
 
 
+@pytest.mark.parametrize(
+    ("bound", "data", "text"),
+    [
+        ("OBJECTS_MAX", b'{"topics":[{},{},{}]}', "the answer has more than 3 objects"),
+        ("VALUES_MAX", b'{"topics":["a","b","c","d","e"]}', "the answer has more than 3 values"),
+    ],
+)
+@beside(run, silence)
+async def test_an_answer_of_which_too_much_would_be_decoded(
+    upstream, node, *, monkeypatch, bound, data, text
+):
+    monkeypatch.setattr(body, bound, 3)
+    node.answer = says(PLAIN[: PLAIN.index(b"\r\n")] + b"\r\n\r\n" + data, ends=True)
+    assert text in str(await fails(upstream, node.address))
+    assert upstream._budget.size == 0
+    monkeypatch.setattr(body, bound, 5)
+    assert await upstream.get(node.address, "/x") == data
+
+
 @beside(run, says(PACKED, ends=True))
 async def test_a_packed_answer_to_a_command(upstream, node):
     with pytest.raises(UpstreamError, match=r'the answer is packed \("gzip"\)'):

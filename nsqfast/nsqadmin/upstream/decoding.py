@@ -27,7 +27,6 @@ class _RawStats(msgspec.Struct):
     health: str = ""
     start_time: int = 0
     topics: list[msgspec.Raw] | None = None
-    memory: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class Slicer:
@@ -66,8 +65,7 @@ async def decode_in_slices(body: bytes | bytearray, kind: type[T]) -> T:
     for piece in raw.topics or ():
         topics.append(decode(piece, TopicStats))
         await slicer.rest()
-    memory = decode(raw.memory, dict | None)  # type: ignore[arg-type]
-    return NsqdStats(raw.version, raw.health, raw.start_time, topics, memory)  # type: ignore[return-value]
+    return NsqdStats(raw.version, raw.health, raw.start_time, topics)  # type: ignore[return-value]
 
 
 def _decoder_text(start: bytes, error: Exception) -> str:

@@ -4,8 +4,6 @@ value.
 A list that Go leaves nil comes as null. Decoding raises msgspec.DecodeError (ValidationError is one) for anything else.
 """
 
-from typing import Any
-
 import msgspec
 
 
@@ -86,7 +84,6 @@ class NsqdStats(msgspec.Struct, gc=False):
     health: str = ""
     start_time: int = 0
     topics: list[TopicStats] | None = None
-    memory: dict[str, Any] | None = None
 
 
 class CountedChannel(msgspec.Struct, gc=False):
