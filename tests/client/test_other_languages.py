@@ -97,7 +97,8 @@ def check(running, number):
     assert running.read_until("^(one|fail)$")[1] == "one"
     running.read_until("^fail$")
     assert running.end(number) == 0, running.text
-    assert running.lines[-1] == "messages finished: 2"
+    # go-nsq's goroutine of a connection logs that it ends after the consumer has ended, so this may not be the last line.
+    assert running.lines.count("messages finished: 2") == 1
 
 
 def test_messages_are_finished_and_requeued(broker, address, topic, consumer):
