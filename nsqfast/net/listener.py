@@ -122,8 +122,16 @@ class Listener:
         return self._factory()
 
     async def _open(self, connection: socket.socket, peer: object, factory: Factory) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+
+        def make() -> Any:
+            # The loop calls connection_made right behind this one, and then it is open: nobody counts it twice.
+            self._loop.call_soon(self._opening.discard, task)
+            return factory()
+
         try:
-            await self._loop.connect_accepted_socket(factory, connection)
+            await self._loop.connect_accepted_socket(make, connection)
         except OSError as error:
             log.error("%s: client(%s) - %s", self._name, format_address(peer), error)  # noqa: TRY400
             connection.close()

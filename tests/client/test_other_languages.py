@@ -97,7 +97,7 @@ def check(running, number):
     assert running.read_until("^(one|fail)$")[1] == "one"
     running.read_until("^fail$")
     assert running.end(number) == 0, running.text
-    # go-nsq's goroutine of a connection logs that it ends after the consumer has ended, so this may not be the last line.
+    # Not always the last line: go-nsq may log the end of a connection after that of its consumer.
     assert running.lines.count("messages finished: 2") == 1
 
 

@@ -2,7 +2,8 @@
 
 import json
 import struct
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from http.client import HTTPConnection
 
 import pytest
 
@@ -11,8 +12,10 @@ from support.lookup import Node, channels, producers, topics
 from support.prometheus import scrape
 from support.server import ROOT, program, start_nsqd, start_nsqlookupd
 from support.web import get, post
-from support.wire import Client
+from support.wire import SECONDS_MAX, Client
 
+PING = b"GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n"
+SERVED = b"HTTP/1.1 200 OK"
 FORBIDDEN_TOPIC = (403, {"message": "TOO_MANY_TOPICS"})
 FORBIDDEN_CHANNEL = (403, {"message": "TOO_MANY_CHANNELS"})
 
@@ -125,12 +128,29 @@ def test_connections():
 def test_connections_over_http():
     with start_nsqlookupd("nsqfast", "--max-connections=2") as lookupd, ExitStack() as stack:
         for _ in range(2):
-            one = stack.enter_context(
-                Client(lookupd.http, b"GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            )
-            one.read_exactly(12)
+            one = stack.enter_context(Client(lookupd.http, PING))
+            assert one.read_exactly(len(SERVED)) == SERVED
         answer = get(lookupd.http, "/ping")
         assert told(answer) == (503, {"message": "TOO_MANY_CONNECTIONS"})
+
+
+def test_a_connection_below_the_ceiling_is_served_however_quickly_it_follows_another():
+    """One that was accepted, and is open by now, once counted twice for a turn of the loop: in one round of 500."""
+    with (
+        start_nsqlookupd("nsqfast", "--max-connections=3") as lookupd,
+        closing(HTTPConnection(*lookupd.http, timeout=SECONDS_MAX)) as operator,
+    ):
+
+        def is_alone():
+            operator.request("GET", "/metrics")
+            text = operator.getresponse().read()
+            return b'nsqlookupd_connections{listener="http"} 1' in text
+
+        for _ in range(500):
+            with Client(lookupd.http, PING) as one, Client(lookupd.http, PING) as other:
+                assert one.read_exactly(len(SERVED)) == SERVED
+                assert other.read_exactly(len(SERVED)) == SERVED
+            wait_until(is_alone)
 
 
 @pytest.mark.slow
