@@ -4,7 +4,7 @@ import dataclasses
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsqfast.client import Config, OptionsError
@@ -67,6 +67,7 @@ def test_defaults():
     assert config.hostname.startswith(config.client_id)
 
 
+@settings(deadline=None)
 @given(
     st.sampled_from(DURATIONS),
     st.integers(0, 10_000_000),
@@ -89,6 +90,7 @@ def test_durations(row, value_ms, form):
             Config(**given_values)
 
 
+@settings(deadline=None)
 @given(st.sampled_from(NUMBERS), st.integers(-2, 100_000), st.booleans())
 def test_numbers(row, value, as_text):
     key, _, low, high = row
@@ -100,6 +102,7 @@ def test_numbers(row, value, as_text):
             Config(**{key: given_value})
 
 
+@settings(deadline=None)
 @given(
     st.sampled_from(sorted(SWITCHES)),
     st.sampled_from("1 t T TRUE true True 0 f F FALSE false False".split()),
@@ -109,6 +112,7 @@ def test_switches(key, text):
     assert getattr(Config.parse([f"{key.replace('_', '-')},{text}"]), key) is (text[0] in "1tT")
 
 
+@settings(deadline=None)
 @given(st.sampled_from([f.name for f in dataclasses.fields(Config)]))
 def test_nothing_takes_an_object(key):
     with pytest.raises(OptionsError, match=f"^{key}: invalid"):
@@ -148,6 +152,7 @@ def test_what_does_not_fit(item, error):
         Config.parse([item])
 
 
+@settings(deadline=None)
 @given(st.sampled_from(DURATIONS), st.integers(-1, 1000) | st.floats(0, 1000))
 def test_a_duration_without_a_unit(row, value):
     """It would be milliseconds for those who know go-nsq, and seconds for those who know pynsq."""

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsqfast.client.rdy import SECOND_NS, Distribution, Share, even_shares, possible
@@ -11,6 +11,7 @@ from nsqfast.client.rdy import SECOND_NS, Distribution, Share, even_shares, poss
 RULE = Distribution(idle_timeout_s=10, turn_timeout_s=30)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 5000), st.lists(st.integers(0, 2500), max_size=20))
 def test_even_shares(max_in_flight, maxima):
     shares = even_shares(max_in_flight, maxima)
@@ -36,6 +37,7 @@ SHARES = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(st.integers(0, 200), SHARES)
 def test_what_is_possible_now(max_in_flight, shares):
     wanted = even_shares(max_in_flight, [share.rdy_max for share in shares])
