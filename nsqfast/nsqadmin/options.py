@@ -78,7 +78,8 @@ class Options:
         group="Charts")
     history_ns: int = option(DURATION, "24h", "time that charts go back", flag="history", key="history")
     history_memory: int = option(INT, 128 << 20, "bytes of memory for charts")
-    history_file: str = option(STRING, "", "file that keeps charts over a restart")
+    history_file: str = option(
+        STRING, "", "file that keeps charts over a restart; nodes, problems and mutes are kept beside it")
 
     problem_no_consumers_ns: int = option(
         DURATION, "60s", "report a channel that has had messages and no consumers for so long", group="Problems")
@@ -110,6 +111,10 @@ class Options:
         DURATION, "30s", "report an nsqd that only some nsqlookupd have known for so long")
     problem_dead_letter_suffix: str = option(
         STRING, "-dead", "ending of topics that hold the dead letters of others; empty = there are none")
+    problem_node_down_ns: int = option(
+        DURATION, "0s", "call an nsqd that does not answer critical after so long, until then a warning")
+    planned_stop_ns: int = option(
+        DURATION, "15m", "time in which an nsqd that stopped after a drain may come back without a report")
     problem_disk_free: float = option(
         FLOAT, 0.1, "report an nsqd with less than this share of its disk free (only nsqfast-nsqd tells)")
 

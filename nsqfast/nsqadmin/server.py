@@ -16,6 +16,7 @@ from nsqfast.nsqadmin.access.connection import serve
 from nsqfast.nsqadmin.access.identity import ACCESS
 from nsqfast.nsqadmin.checks import check_addresses, check_options
 from nsqfast.nsqadmin.context import CONTEXT, Context
+from nsqfast.nsqadmin.live.beliefs import Beliefs
 from nsqfast.nsqadmin.live.consumers import ConsumerWatch
 from nsqfast.nsqadmin.live.history import History
 from nsqfast.nsqadmin.live.poller import Poller
@@ -73,7 +74,11 @@ class Server:
         self._stack.push_async_callback(self.context.audit.close)
         await self.context.history.start()
         self._stack.push_async_callback(self.context.history.stop)
-        await self.context.problems.mutes.read()
+        problems = self.context.problems
+        await problems.mutes.read()
+        beliefs = Beliefs(options, self.context.poller, problems)
+        await beliefs.start()
+        self._stack.push_async_callback(beliefs.stop)
         await self._listen()
         self._stack.push_async_callback(self.context.problems.stop)
         self._stack.callback(self.context.consumers.stop)

@@ -27,7 +27,7 @@ class Cluster:
         self.layouts = Layouts()
         self.arrangement = Arrangement()
         self.nodes = [
-            NodeWatch(Identity(f"host-{n}", f"host-{n}", 0, 1), None, None, self.layouts, n)
+            NodeWatch(Identity(f"host-{n}", f"host-{n}", 0, 1), None, None, self.layouts, n, 0.0)
             for n in range(NODES)
         ]
         self.said = {}

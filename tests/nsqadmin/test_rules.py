@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsqfast.errors import OptionsError
+from nsqfast.nsqadmin.live.cases import KeptCase
 from nsqfast.nsqadmin.live.model import Channel, Counts, NodeState, Part, Rates, Topic
 from nsqfast.nsqadmin.live.probes import Disk, Probes
 from nsqfast.nsqadmin.live.problems import Problems, Severity
@@ -714,3 +715,80 @@ def test_whatever_happens_the_books_are_right(ticks):
 def test_a_window_has_to_last():
     with pytest.raises(OptionsError, match="--problem-window must be above 0s"):
         Scene("--problem-window=0s")
+
+
+# ---- what a pause, a drain and a restart of nsqadmin do to problems
+
+
+def test_a_pause_hides_a_problem_and_keeps_since_when_it_is_one():
+    scene = Scene("--problem-no-consumers=0s")
+    scene.channel(part(A, depth=4))
+    assert scene.run() == ["no_consumers"]
+    since = scene.only.since
+    scene.channel(part(A, depth=4, paused=True))
+    assert scene.run(100) == []
+    scene.channel(part(A, depth=4))
+    assert scene.run() == ["no_consumers"]
+    assert scene.only.since == since
+    scene.channel(part(A, depth=4, paused=True))
+    scene.run()
+    scene.channel(part(A, depth=4, client_count=1))  # meanwhile somebody came
+    assert scene.run() == []
+    scene.channel(part(A, depth=4))
+    assert scene.run() == ["no_consumers"]
+    assert scene.only.since > since
+
+
+def test_a_node_is_down_for_a_while_before_that_is_critical():
+    scene = Scene("--problem-node-down=20s")
+    scene.state(A, NodeState.DOWN)
+    scene.run()
+    assert scene.only.severity is Severity.WARN
+    scene.run(20)
+    assert scene.only.severity is Severity.CRIT
+
+
+def test_a_node_that_stopped_after_a_drain_has_time_to_come_back():
+    scene = Scene()
+    scene.state(A, NodeState.DOWN)
+    scene.nodes[A] = replace(scene.nodes[A], drain_since=1, planned_until=scene.at + 30)
+    assert scene.run(28) == []
+    assert scene.run(4) == ["node_down"]
+    assert scene.only.text.startswith("it stopped after a drain at ")
+
+
+def test_problems_of_the_previous_nsqadmin_are_believed_until_the_rule_knows():
+    before = Scene("--problem-no-consumers=0s")
+    before.channel(part(A, depth=4))
+    before.nodes[B] = replace(before.nodes[B], health="NOK - disk")
+    assert before.run() == ["no_consumers", "node_unhealthy"]
+    kept = before.problems.kept()
+
+    after = Scene("--problem-no-consumers=0s")
+    after.problems.believe(kept)
+    assert after.problems.found == before.problems.found
+    assert after.problems.counts == before.problems.counts
+    after.channel(part(A, depth=4))
+    assert after.run(10) == ["no_consumers"]
+    assert after.only.since == kept[0].since
+    after.channel(part(A, client_count=1))
+    assert after.run(10) == []
+
+    last = Scene("--problem-no-consumers=0s")
+    last.problems.believe(kept)
+    last.state(A, NodeState.DOWN)
+    last.nodes[A] = replace(last.nodes[A], start_time=0)  # it has not answered this nsqadmin yet
+    assert last.run(600) == ["node_down", "no_consumers"]
+    del last.nodes[A]
+    assert last.run(10) == []
+
+
+def test_a_rule_that_looks_back_believes_the_previous_nsqadmin_for_as_long():
+    scene = Scene("--problem-window=2m")
+    scene.problems.believe(
+        [KeptCase("high_requeue", "orders", "billing", "", Severity.WARN, START, "half of them", 0)]
+    )
+    scene.channel(part(A, client_count=1))
+    assert scene.run(110) == ["high_requeue"]
+    assert (scene.only.text, scene.only.since) == ("half of them", START)
+    assert scene.run(20) == []

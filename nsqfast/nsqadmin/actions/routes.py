@@ -16,6 +16,7 @@ from aiohttp import web
 from nsqfast.nsqadmin.access.permissions import admin_only
 from nsqfast.nsqadmin.access.roles import user_of
 from nsqfast.nsqadmin.actions.effect import effect_of
+from nsqfast.nsqadmin.actions.forget import Forget
 from nsqfast.nsqadmin.actions.jobs import Job, Jobs, new_id, opposite
 from nsqfast.nsqadmin.actions.matching import BulkEffect, Matching, RowsOf, bulk_effect, hash_of
 from nsqfast.nsqadmin.actions.order import (
@@ -228,3 +229,4 @@ def add_routes(app: web.Application, context: Context, rows_of: RowsOf) -> None:
     """Add everything with which a page changes the cluster."""
     Actions(context, rows_of).add_routes(app)
     Publish(context).add_routes(app)
+    Forget(context).add_routes(app)

@@ -4,14 +4,19 @@
                   └──── one good tick ────► gone          (three, for a patient rule)
 
 A tick without knowledge (the node does not answer) is neither good nor bad: a waiting case keeps waiting and the time
-does not count, a reported case stays reported. A case whose object no longer exists is gone at once.
+does not count, a reported case stays reported. A case whose object no longer exists is gone at once. A case that the
+previous nsqadmin reported is believed, so that its rule needs some time of good ticks to contradict.
 """
 
 import bisect
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, StrEnum
+from functools import partial
 from typing import NamedTuple
+
+import msgspec
 
 CLEAR_TICKS = 3
 
@@ -40,6 +45,9 @@ class Rule:
         False  # reported only while `measure` is above its minimum since the case began
     )
     needs_rates: bool = False  # unknown while rates are unknown
+    belief_s: float = (
+        0.0  # so long no good tick contradicts the previous nsqadmin, which has seen more
+    )
 
 
 class Key(NamedTuple):
@@ -60,12 +68,26 @@ class Finding(NamedTuple):
     measure: float = 0.0
 
 
+class KeptCase(msgspec.Struct):
+    """A reported case, for the next nsqadmin."""
+
+    rule: str
+    topic: str
+    channel: str
+    node: str
+    severity: Severity
+    since: float
+    text: str
+    least: float
+
+
 class Known(Enum):
     """What a tick says about an object for which no rule was found broken."""
 
     GOOD = 1
     UNKNOWN = 2
     GONE = 3
+    HELD = 4  # it is paused: not reported meanwhile, and since the same time when it goes on
 
 
 class Case:
@@ -74,6 +96,7 @@ class Case:
     __slots__ = (
         "finding",
         "good_ticks",
+        "is_believed",
         "is_reported",
         "least",
         "rank",
@@ -92,6 +115,7 @@ class Case:
         self.ticks = 0
         self.good_ticks = 0
         self.is_reported = False
+        self.is_believed = False  # the previous nsqadmin saw it, and this one has not yet
         self.rank = 0  # while it is reported, its rank in the order
 
 
@@ -115,6 +139,30 @@ class Cases:
     def __contains__(self, key: Key) -> bool:
         return key in self._cases
 
+    def kept(self, count_max: int) -> list[KeptCase]:
+        """The first of those that are reported."""
+        return [
+            KeptCase(
+                *key, case.finding.severity, case.since, case.finding.text(case.since), case.least
+            )
+            for key, case in itertools.islice(self.reported(), count_max)
+        ]
+
+    def believe(self, kept: Iterable[KeptCase], rules: Mapping[str, Rule]) -> None:
+        """Report those of the previous nsqadmin, before the first tick."""
+        for one in kept:
+            key = Key(one.rule, one.topic, one.channel, one.node)
+            if one.rule in rules and key not in self._cases:
+                finding = Finding(one.severity, partial(_said, one.text), measure=one.least)
+                case = self._cases[key] = Case(one.since, self.now_s, finding)
+                case.is_believed = True
+                self._report(key, case)
+
+    def is_believed(self, key: Key) -> bool:
+        """Whether only the previous nsqadmin has seen it."""
+        case = self._cases.get(key)
+        return case is not None and case.is_believed
+
     def begin(self, at: float) -> None:
         """The next tick, at this unix time."""
         self.step_s = min(max(at - self._at, 0.0), self._gap_s_max) if self._round else 0.0
@@ -129,6 +177,7 @@ class Cases:
             since = self._at if finding.since is None else finding.since
             case = self._cases[key] = Case(since, self.now_s, finding)
         case.round = self._round
+        case.is_believed = False
         case.finding = finding
         case.ticks += 1
         case.least = min(case.least, finding.measure)
@@ -152,13 +201,17 @@ class Cases:
         for key, case in list(self._cases.items()):
             if case.round == self._round:
                 continue
-            known = look(key)
+            known, rule = look(key), rules[key.rule]
+            if known is Known.GOOD and case.is_believed and self.now_s < rule.belief_s:
+                known = Known.UNKNOWN
             if known is Known.UNKNOWN:
                 self._wait(case)
+            elif known is Known.HELD:
+                self._hold(key, case)
             elif known is Known.GONE:
                 self._drop(key, case)
             else:
-                self._count_good(rules[key.rule], key, case)
+                self._count_good(rule, key, case)
             yield
 
     def reported(self) -> Iterator[tuple[Key, Case]]:
@@ -175,6 +228,13 @@ class Cases:
         case.round = self._round
         if not case.is_reported:
             case.seen_s += self.step_s
+
+    def _hold(self, key: Key, case: Case) -> None:
+        self._wait(case)
+        case.good_ticks = 0
+        if case.is_reported:
+            self._remove(key, case)
+            case.is_reported = False
 
     def _count_good(self, rule: Rule, key: Key, case: Case) -> None:
         case.good_ticks += 1
@@ -202,3 +262,7 @@ class Cases:
         if case.is_reported:
             self._remove(key, case)
         del self._cases[key]
+
+
+def _said(text: str, _since: float) -> str:
+    return text

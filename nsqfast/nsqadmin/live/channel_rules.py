@@ -23,6 +23,7 @@ NOT_READY = "consumers_not_ready"
 
 def channel_rules(options: Options) -> list[Rule]:
     """The rules with the times of the flags."""
+    window_s = options.problem_window_ns / 1e9
     return [
         Rule(
             NO_CONSUMERS,
@@ -48,12 +49,14 @@ def channel_rules(options: Options) -> list[Rule]:
             REQUEUES,
             "Read in the consumers' log why they requeue, and look at the attempts of the messages in flight.",
             needs_rates=True,
+            belief_s=window_s,
         ),
         Rule(
             TIMEOUTS,
             "Compare the time that the handler takes with --msg-timeout: let it touch long jobs, or lower "
             "max_in_flight.",
             needs_rates=True,
+            belief_s=window_s,
         ),
         Rule(
             PAUSED,
@@ -113,14 +116,15 @@ class ChannelRules:
     def look(self, moment: Moment, key: Key) -> Known:
         """What is known of a channel that no longer breaks this rule."""
         channel = moment.cluster.channel(key.topic, key.channel)
-        if channel is None:
-            return Known.GONE
+        if channel is None or not channel.parts:
+            return Known.GONE  # nsqlookupd may still know its name
         share = moment.share(channel)
         if moment.is_unclear(channel.parts) or not (share.active_count or share.paused):
             return Known.UNKNOWN
         if self._rules[key.rule].needs_rates and share.active_count and share.rates is None:
             return Known.UNKNOWN
-        return Known.GOOD
+        is_held = not share.active_count and key.rule not in (PAUSED, PARTLY_PAUSED)
+        return Known.HELD if is_held else Known.GOOD
 
     def forget(self, moment: Moment) -> Iterator[None]:
         """Drop the sums of channels that are gone, or had no requeues or timeouts for the whole window."""

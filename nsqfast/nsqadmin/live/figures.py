@@ -58,6 +58,12 @@ class MemoryFigures(msgspec.Struct, gc=False):
     heap_in_use_bytes: Count = 0
 
 
+class DrainFigures(msgspec.Struct, gc=False):
+    """Present only in a drain."""
+
+    since: Count = 0
+
+
 class NodeFigures(msgspec.Struct, gc=False):
     """/stats?format=json"""
 
@@ -66,6 +72,7 @@ class NodeFigures(msgspec.Struct, gc=False):
     start_time: Count = 0
     topics: tuple[TopicFigures, ...] | None = None
     memory: MemoryFigures | None = None
+    drain: DrainFigures | None = None
 
 
 _node = msgspec.json.Decoder(NodeFigures)

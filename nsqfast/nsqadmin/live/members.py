@@ -1,33 +1,36 @@
 """The nsqd and nsqlookupd of the cluster, according to the settings and the nsqlookupd; the settings may change at any
 time.
 
-An nsqd that leaves the lists of all nsqlookupd (it died, or a whole nsqlookupd was restarted) is watched for another
-FORGET_S: otherwise a node that crashes would silently vanish from the pages.
+An nsqd that leaves the lists of all nsqlookupd stays: if it died, until somebody says that it may be forgotten,
+otherwise a node that crashes would silently vanish from the pages. One that answers, and only left, goes after LEFT_S.
 """
 
 import asyncio
 import time
+from collections.abc import Iterable
 
 from nsqfast.nsqadmin.live.lookupds import LookupdWatch, identity_of, tombstones_of
 from nsqfast.nsqadmin.live.model import NodeState
-from nsqfast.nsqadmin.live.nodes import Identity, Listing, NodeWatch
+from nsqfast.nsqadmin.live.nodes import Identity, KeptNode, Listing, NodeWatch
 from nsqfast.nsqadmin.live.question import Question
 from nsqfast.nsqadmin.live.samples import Layouts
 from nsqfast.nsqadmin.options import Options
 from nsqfast.nsqadmin.upstream.client import Upstream, UpstreamError
 from nsqfast.nsqadmin.upstream.messages import NsqdInfo
 
-FORGET_S = 900.0
+LEFT_S = 900.0
+MISSING_MAX = 1000  # dead nodes that are in no list: whoever registers under ever new names is not kept for ever
 
 
 class GivenNode:
     """An address of --nsqd-http-address, and the nsqd that answers there."""
 
-    def __init__(self, address: str, upstream: Upstream) -> None:
+    def __init__(self, address: str, upstream: Upstream, identity: Identity | None) -> None:
         self.address = address
         self.question = Question()
         host, _, port = address.rpartition(":")
-        self.identity = Identity(host, host.strip("[]"), 0, int(port) if port.isdigit() else 0)
+        named = Identity(host, host.strip("[]"), 0, int(port) if port.isdigit() else 0)
+        self.identity = identity or named
         self._upstream = upstream
 
     async def ask(self) -> str:
@@ -60,12 +63,47 @@ class Members:
         self._turn = asyncio.Lock()
         self._layouts = Layouts()
         self._count = 0
+        self._believed: dict[str, Identity] = {}  # by the address of the flag
         self._retired: list[Question] = []
 
     @property
     def has_lookupds(self) -> bool:
         """Whether nsqlookupd are configured, which know the nsqd."""
         return bool(self._options.nsqlookupd_http_addresses)
+
+    def believe(self, kept: Iterable[KeptNode]) -> None:
+        """The nodes of the previous nsqadmin, before any question."""
+        for one in kept:
+            if one.given:
+                self._believed[one.given] = one.identity
+            node = self.nodes[one.identity.key] = self._watch(one.identity)
+            node.believe(one)
+
+    def kept(self) -> list[KeptNode]:
+        """For the next nsqadmin."""
+        given = {one.identity.key: address for address, one in self.given.items()}
+        return [node.kept(given.get(key, "")) for key, node in self.nodes.items()]
+
+    def forget(self, key: str) -> str:
+        """A dead node is not to come back; returns why it cannot be forgotten, or ''."""
+        node = self.nodes.get(key)
+        if node is None:
+            return "there is no such node"
+        if node.question.state is not NodeState.DOWN:
+            return "it is not down"
+        if node.listing.lookupds:
+            return f"nsqlookupd {node.listing.lookupds[0]} still lists it"
+        if any(given.identity.key == key for given in self.given.values()):
+            return "--nsqd-http-address names it"
+        self._retired.append(self.nodes.pop(key).question)
+        return ""
+
+    def _watch(self, identity: Identity) -> NodeWatch:
+        self._count += 1
+        planned_stop_s = self._options.planned_stop_ns / 1e9
+        return NodeWatch(
+            identity, self._upstream, self._turn, self._layouts, self._count, planned_stop_s
+        )
 
     def read_options(self) -> None:
         """The addresses may have changed."""
@@ -81,7 +119,9 @@ class Members:
         for address in self.given.keys() - wanted.keys():
             self._retired.append(self.given.pop(address).question)
         self.given = {
-            address: self.given.get(address) or GivenNode(address, upstream) for address in wanted
+            address: self.given.get(address)
+            or GivenNode(address, upstream, self._believed.get(address))
+            for address in wanted
         }
 
     def read_lists(self) -> None:
@@ -91,26 +131,27 @@ class Members:
         for key, (identity, listing) in listed.items():
             node = self.nodes.get(key)
             if node is None:
-                node = self.nodes[key] = NodeWatch(
-                    identity, self._upstream, self._turn, self._layouts, self._count
-                )
-                self._count += 1
+                node = self.nodes[key] = self._watch(identity)
             else:
                 # /stats reports the version of the running one.
                 identity.version = node.identity.version or identity.version
                 node.identity = identity
             node.listing, node.listed_by, node.listed_s = listing, listing.lookupds, now
-        for key, node in list(self.nodes.items()):
-            if key in listed:
-                continue
+        missing = [node for key, node in self.nodes.items() if key not in listed]
+        for node in missing:
             node.listing = Listing()
-            if self._is_forgotten(node, now):
-                self._retired.append(self.nodes.pop(key).question)
+        kept = [node for node in missing if self._is_kept(node, now)]
+        if len(kept) > MISSING_MAX:
+            kept = sorted(kept, key=lambda node: node.question.answered_at or 0.0)[-MISSING_MAX:]
+        for key in {node.key for node in missing} - {node.key for node in kept}:
+            self._retired.append(self.nodes.pop(key).question)
 
-    def _is_forgotten(self, node: NodeWatch, now: float) -> bool:
+    def _is_kept(self, node: NodeWatch, now: float) -> bool:
         # Those of another cluster go at once when the settings name other nsqlookupd.
-        is_ours = any(address in self.lookupds for address in node.listed_by)
-        return not is_ours or now - node.listed_s > FORGET_S
+        if not any(address in self.lookupds for address in node.listed_by):
+            return False
+        has_left = node.question.state is not NodeState.DOWN and not node.drain_since
+        return not has_left or now - node.listed_s <= LEFT_S
 
     def _listed(self) -> dict[str, tuple[Identity, Listing]]:
         found: dict[str, tuple[Identity, Listing]] = {}

@@ -121,6 +121,12 @@ class Node:
     lookupds: tuple[str, ...] = ()  # addresses of the nsqlookupd that know it
     remote_addresses: tuple[str, ...] = ()
     tombstones: frozenset[str] = frozenset()  # topics for which some nsqlookupd hides it
+    drain_since: int = 0  # Unix time at which it began to drain, as it last said; 0: it does not
+    planned_until: float = 0.0  # while it is down after a drain: so long that is no problem
+
+    def is_planned(self, at: float) -> bool:
+        """Whether it is down, and that is no problem at this Unix time."""
+        return self.state is NodeState.DOWN and at < self.planned_until
 
 
 @dataclass(slots=True)

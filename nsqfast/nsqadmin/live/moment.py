@@ -36,6 +36,8 @@ class Moment:
         )
         # They may answer again at the next tick.
         self._stale = {key for key, node in cluster.nodes.items() if node.state is NodeState.STALE}
+        # What they have was never seen.
+        self.is_partial = any(not cluster.nodes[key].start_time for key in self.silent)
         self._masks: dict[frozenset[str], NDArray[np.bool_]] = {}
         # Consumers are kept away from a tombstoned topic, so they are not missing there.
         self._hidden: dict[str, set[str]] = {}

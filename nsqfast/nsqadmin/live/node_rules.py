@@ -26,7 +26,7 @@ def node_rules(options: Options) -> list[Rule]:
         Rule(
             NODE_DOWN,
             "Ask it from this machine (curl http://{node}/ping); if it runs, look at the network, else at the end "
-            "of its log.",
+            "of its log. If it is not to come back, forget it on its page.",
         ),
         Rule(
             UNHEALTHY,
@@ -95,15 +95,20 @@ class NodeRules:
         if key.rule == DISAGREE and _answering(cluster) < 2:
             return Known.UNKNOWN if len(cluster.lookupds) > 1 else Known.GONE
         is_silent = key.rule != NODE_DOWN and key.node in moment.silent
-        return Known.UNKNOWN if is_silent else Known.GOOD
+        is_unasked = key.rule == DISK_LOW and not self._probes.has_asked_disk(key.node)
+        return Known.UNKNOWN if is_silent or is_unasked else Known.GOOD
 
     def _add(self, rule: str, node: str, finding: Finding) -> None:
         self._cases.add(self._rules[rule], Key(rule, node=node), finding)
 
     def _judge_node(self, moment: Moment, node: Node) -> None:
-        if node.state is NodeState.DOWN:
+        if node.state is NodeState.DOWN and not node.is_planned(moment.at):
+            is_short = moment.at - node.since < self._options.problem_node_down_ns / 1e9
+            severity = Severity.WARN if is_short else Severity.CRIT
             text = partial(_silent, node.error, moment.at)
-            self._add(NODE_DOWN, node.key, Finding(Severity.CRIT, text, node.since))
+            if node.drain_since:
+                text = partial(_not_back, moment.at)
+            self._add(NODE_DOWN, node.key, Finding(severity, text, node.since))
         if node.state is not NodeState.UP:
             return
         if node.health not in ("OK", ""):
@@ -137,6 +142,10 @@ def _one_line(text: str) -> str:
 def _silent(error: str, now: float, since: float) -> str:
     cause = f": {_one_line(error)}" if error else ""
     return f"no answer since {clock(since, now)}{cause}"
+
+
+def _not_back(now: float, since: float) -> str:
+    return f"it stopped after a drain at {clock(since, now)} and did not come back"
 
 
 def _unhealthy(health: str, now: float, since: float) -> str:

@@ -52,6 +52,19 @@ class Listing:
     tombstones: set[str] = field(default_factory=set)
 
 
+class KeptNode(msgspec.Struct):
+    """What the next nsqadmin has to know of an nsqd."""
+
+    identity: Identity
+    state: NodeState
+    since: float
+    answered_at: float | None
+    error: str
+    given: str = ""  # the address of --nsqd-http-address at which it answered
+    listed_by: list[str] = []
+    drain_since: int = 0
+
+
 class NodeWatch:
     """One nsqd: its last answer, and the outcome of recent queries."""
 
@@ -62,6 +75,7 @@ class NodeWatch:
         turn: asyncio.Lock,
         layouts: Layouts,
         index: int,
+        planned_stop_s: float,
     ) -> None:
         self.identity = identity
         self.listing = Listing()
@@ -75,10 +89,12 @@ class NodeWatch:
         self.start_time = 0
         self.memory_bytes: int | None = None
         self.restarts = 0  # number of restarts seen
+        self.drain_since = 0
         self._upstream = upstream
         self._turn = turn
         self._layouts = layouts
         self._index = index
+        self._planned_stop_s = planned_stop_s
         self._ticks = 0
         self._sampled_s = 0.0  # time.monotonic of the last answer
         self._emptied: list[tuple[float, str, str]] = []  # when, topic, channel
@@ -87,6 +103,25 @@ class NodeWatch:
     def key(self) -> str:
         """See Identity."""
         return self.identity.key
+
+    def believe(self, kept: KeptNode) -> None:
+        """What the previous nsqadmin knew of it."""
+        self.listed_by, self.drain_since = kept.listed_by, kept.drain_since
+        self.question.believe(kept.state, kept.since, kept.answered_at, kept.error)
+
+    def kept(self, given: str) -> KeptNode:
+        """For the next nsqadmin."""
+        question = self.question
+        return KeptNode(
+            self.identity,
+            question.state,
+            question.since,
+            question.answered_at,
+            question.error,
+            given,
+            self.listed_by,
+            self.drain_since,
+        )
 
     def note_emptied(self, topic: str, channel: str) -> None:
         """Emptied now, by us; '' is the topic's own queue."""
@@ -132,6 +167,7 @@ class NodeWatch:
         counts, rates = sample.counts(), sample.rates() if elapsed_s > 0 else None
         self.sample, self.counts, self.rates, self._sampled_s = sample, counts, rates, sampled_s
         self.health, self.start_time = figures.health, figures.start_time
+        self.drain_since = figures.drain.since if figures.drain is not None else 0
         self.identity.version = figures.version
         if figures.memory is not None:
             self.memory_bytes = figures.memory.heap_in_use_bytes or None
@@ -155,6 +191,7 @@ class NodeWatch:
     def view(self, version_max: tuple[int, ...]) -> Node:
         """Its state at this tick."""
         identity, question, listing = self.identity, self.question, self.listing
+        is_planned = question.state is NodeState.DOWN and self.drain_since
         return Node(
             key=identity.key,
             hostname=identity.hostname,
@@ -178,6 +215,8 @@ class NodeWatch:
             lookupds=tuple(listing.lookupds),
             remote_addresses=tuple(listing.remote_addresses),
             tombstones=frozenset(listing.tombstones),
+            drain_since=self.drain_since,
+            planned_until=question.since + self._planned_stop_s if is_planned else 0.0,
         )
 
 

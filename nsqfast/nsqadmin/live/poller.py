@@ -57,7 +57,7 @@ class Poller:
         self.cycle_cpu_s = 0.0  # from the begin of the previous poll to its own
         self.took_s = 0.0  # the last poll, including waiting
         self._options = options
-        self._members = Members(options, upstream)
+        self.members = Members(options, upstream)
         self._arrangement = Arrangement()
         self._listeners: list[Listener] = []
         self._ticked = asyncio.Event()
@@ -80,7 +80,7 @@ class Poller:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
-        for question in [*self._members.questions(), *self._members.retired()]:
+        for question in [*self.members.questions(), *self.members.retired()]:
             await question.cancel()
 
     def ask_now(self) -> None:
@@ -99,7 +99,7 @@ class Poller:
 
         Without a node: on all of them.
         """
-        nodes = self._members.nodes
+        nodes = self.members.nodes
         for watch in [nodes[node]] if node in nodes else [] if node else nodes.values():
             watch.note_emptied(topic, channel)
 
@@ -141,7 +141,7 @@ class Poller:
         return time.monotonic() - self._seen_s > UNSEEN_AFTER_S
 
     async def _ask(self) -> Cluster:
-        members = self._members
+        members = self.members
         members.read_options()
         for question in members.retired():
             await question.cancel()
@@ -160,7 +160,7 @@ class Poller:
         return await aggregate(self._arrangement, tick, now, members.nodes.values(), lookupds)
 
     async def _ask_lists(self) -> None:
-        members = self._members
+        members = self.members
         watches: list[Watch] = [*members.lookupds.values()]
         suspects: set[Question] = {w.question for w in watches if w.question.is_suspect}
         for given in members.given.values():

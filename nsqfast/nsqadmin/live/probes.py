@@ -76,6 +76,10 @@ class Probes:
         found = self._disks.get(node)
         return found.disk if found else None
 
+    def has_asked_disk(self, node: str) -> bool:
+        """Whether it has answered, be it that it does not report it."""
+        return node in self._disks
+
     def ask(self, cluster: Cluster) -> None:
         """Call this at the end of a tick. Items not requested at this tick are dropped."""
         self._ready, self._wanted = self._wanted, {}

@@ -10,13 +10,13 @@ one comes a little later. While a tick is judged, only the newest of the followi
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from urllib.parse import quote
 
 from nsqfast.errors import OptionsError
-from nsqfast.nsqadmin.live.cases import Case, Key, Severity
+from nsqfast.nsqadmin.live.cases import Case, KeptCase, Key, Severity
 from nsqfast.nsqadmin.live.model import Cluster
 from nsqfast.nsqadmin.live.mutes import Mutes
 from nsqfast.nsqadmin.live.probes import Probes
@@ -82,6 +82,20 @@ class Problems:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
         await self._probes.stop()
+
+    def believe(self, kept: Iterable[KeptCase]) -> None:
+        """Those of the previous nsqadmin, before the first tick; `mutes` are read."""
+        cases = self._rules.cases
+        cases.believe(kept, self._rules.by_name)
+        self.found = [
+            self._with_mute(self._problem(key, case))
+            for key, case in islice(cases.reported(), FOUND_MAX)
+        ]
+        self.counts = dict(cases.reported_counts)
+
+    def kept(self) -> list[KeptCase]:
+        """For the next nsqadmin."""
+        return self._rules.cases.kept(FOUND_MAX)
 
     def find(self, problem_id: str) -> Problem | None:
         """None: it is over, or beyond FOUND_MAX."""

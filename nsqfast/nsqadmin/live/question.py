@@ -57,6 +57,13 @@ class Question:
         self._become(NodeState.UP, now)
         return True
 
+    def believe(
+        self, state: NodeState, since: float, answered_at: float | None, error: str
+    ) -> None:
+        """As it was in the previous nsqadmin; the next answer, or three without one, say more."""
+        self.state, self.since, self.answered_at, self.error = state, since, answered_at, error
+        self.misses = MISSES_MAX if state is NodeState.DOWN else 0
+
     async def cancel(self) -> None:
         """Cancel the query under way."""
         if self._task is not None:

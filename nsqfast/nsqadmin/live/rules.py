@@ -67,9 +67,13 @@ class Rules:
                 yield
 
     def _look(self, moment: Moment, key: Key) -> Known:
-        if key.channel:
-            return self._channels.look(moment, key)
-        return self._topics.look(moment, key) if key.topic else self._nodes.look(moment, key)
+        if not key.topic:
+            return self._nodes.look(moment, key)
+        group = self._channels if key.channel else self._topics
+        known = group.look(moment, key)
+        # A dead node may have it, of which only the previous nsqadmin knows what it had.
+        is_unclear = known is Known.GONE and moment.is_partial and self.cases.is_believed(key)
+        return Known.UNKNOWN if is_unclear else known
 
 
 def _does_something(channel: Channel) -> bool:

@@ -33,6 +33,7 @@ def topic_rules(options: Options) -> list[Rule]:
         Rule(
             DEAD_LETTERS,
             "Read the newest dead letters and the log of the consumer that gave them up.",
+            belief_s=options.problem_window_ns / 1e9,
         ),
     ]
 
@@ -59,10 +60,8 @@ class TopicRules:
     def look(self, moment: Moment, key: Key) -> Known:
         """What is known of a topic that no longer breaks this rule."""
         topic = moment.cluster.topics.get(key.topic)
-        if topic is None:
+        if topic is None or not topic.parts:
             return Known.GONE
-        if not topic.parts:
-            return Known.GOOD
         if moment.is_unclear(topic.parts) or not moment.topic_parts(topic):
             return Known.UNKNOWN
         return Known.GOOD

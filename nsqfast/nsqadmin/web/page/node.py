@@ -242,7 +242,11 @@ async def build(request: PageRequest) -> View:
             "error": node.error or ("" if node.health in ("", "OK") else node.health),
         },
         states={"node": node_state(node, cluster.at)},
-        shown={"error": bool(node.error) or node.health not in ("", "OK")},
+        shown={
+            "error": bool(node.error) or node.health not in ("", "OK"),
+            # One that is listed, or named by a flag, would come back at once.
+            "forget": node.state is NodeState.DOWN and cluster.has_lookupds and not node.lookupds,
+        },
         tables={
             "topics": make_table(request, TOPICS, await topics_of(cluster, node)),
             "lookupds": make_table(request, REGISTRATIONS, registrations(cluster, node)),

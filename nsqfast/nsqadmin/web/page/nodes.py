@@ -132,13 +132,14 @@ NODES: TableSpec[NodeFacts] = TableSpec(
     ),
     key=lambda facts: facts.node.key,
     data=lambda facts: {"node": facts.node.key},
-    kind=lambda facts: "crit" if facts.node.state is NodeState.DOWN else "",
+    kind=lambda facts: "crit" if facts.states[0].kind == "crit" else "",
     searchable=Searchable(
         text=lambda facts: f"{facts.node.key} {facts.node.hostname} {facts.node.version}",
         flags={
             "is:up": lambda facts: facts.node.state is NodeState.UP,
             "is:stale": lambda facts: facts.node.state is NodeState.STALE,
             "is:down": lambda facts: facts.node.state is NodeState.DOWN,
+            "is:draining": lambda facts: facts.node.drain_since > 0,
             "is:outdated": lambda facts: facts.node.is_out_of_date,
         },
         numbers={

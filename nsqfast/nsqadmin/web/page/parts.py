@@ -15,7 +15,9 @@ from nsqfast.nsqadmin.web.tables import Column, TableSpec
 
 
 def node_state(node: Node, at: float) -> State:
-    """Up, stale for this long, or down; NOK if nsqd reports it itself."""
+    """Up, draining, stale for this long, or down; NOK if nsqd reports it itself."""
+    if node.is_planned(at):
+        return State("off", "stopped as planned", f"after a drain, {texts.clock(node.since)}")
     if node.state is NodeState.DOWN:
         return State("crit", "down", node.error)
     if node.state is NodeState.STALE:
@@ -23,6 +25,8 @@ def node_state(node: Node, at: float) -> State:
         return State("warn", f"stale {texts.duration(late_s)}", node.error)
     if node.health and node.health != "OK":
         return State("crit", "not well", node.health)
+    if node.drain_since:
+        return State("info", "draining", f"since {texts.clock(node.drain_since)}")
     return State("ok", "up")
 
 
