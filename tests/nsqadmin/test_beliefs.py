@@ -179,6 +179,7 @@ def test_a_node_that_stops_after_a_drain_is_no_problem_for_a_while(tmp_path):
             consumer.fin(message)
             wait_until(lambda: state() == "stopped as planned", "it has stopped")
             assert rules(admin) == []
+            assert "has been down" not in get(admin.http, "/nodes").text
             wait_for(admin, "node_down")
             (found,) = ask(admin)["problems"]
             assert re.fullmatch(

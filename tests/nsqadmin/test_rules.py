@@ -762,7 +762,7 @@ def test_problems_of_the_previous_nsqadmin_are_believed_until_the_rule_knows():
     before.channel(part(A, depth=4))
     before.nodes[B] = replace(before.nodes[B], health="NOK - disk")
     assert before.run() == ["no_consumers", "node_unhealthy"]
-    kept = before.problems.kept()
+    kept = list(before.problems.kept())
 
     after = Scene("--problem-no-consumers=0s")
     after.problems.believe(kept)

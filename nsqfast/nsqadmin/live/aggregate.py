@@ -85,7 +85,7 @@ async def aggregate(
         views,
         known,
         has_lookupds=bool(lookupds),
-        warnings=_warnings(views, lookupds),
+        warnings=_warnings(views, lookupds, at),
     )
 
 
@@ -179,7 +179,7 @@ def _totals(made: _Made, nodes: dict[str, Node]) -> Totals:
     return totals
 
 
-def _warnings(nodes: dict[str, Node], lookupds: Sequence[LookupdWatch]) -> list[str]:
+def _warnings(nodes: dict[str, Node], lookupds: Sequence[LookupdWatch], at: float) -> list[str]:
     silent = [w for w in lookupds if w.question.state is not NodeState.UP]
     found = [f"nsqlookupd {w.address}: {w.question.error}" for w in silent]
     if silent and len(silent) == len(lookupds):
@@ -187,6 +187,6 @@ def _warnings(nodes: dict[str, Node], lookupds: Sequence[LookupdWatch]) -> list[
     found += [
         f"nsqd {node.hostname} ({node.key}): {node.error}"
         for node in nodes.values()
-        if node.state is not NodeState.UP
+        if node.state is not NodeState.UP and not node.is_planned(at)
     ]
     return found

@@ -73,23 +73,16 @@ class Beliefs:
         """In slices: there may be thousands of nodes."""
         if not self._poller.cluster.tick:
             return
-        slices = Slices()
-        seen: list[tuple[object, ...]] = []
-        nodes = self._poller.members.kept()
-        for node in nodes:
-            seen.append((node.identity.key, node.state, node.since, node.drain_since))
-            await slices.pause()
-        problems = self._problems.kept()
-        seen += [(one.rule, one.topic, one.channel, one.node, one.severity) for one in problems]
-        if seen == self._written:
-            return
-        parts = []
-        for kept in (nodes, problems):
+        slices, seen, parts = Slices(), [], []
+        for kept in (self._poller.members.kept(), self._problems.kept()):
             pieces = []
             for one in kept:
+                seen.append(one.essence)
                 pieces.append(msgspec.json.encode(one))
                 await slices.pause()
             parts.append(b",".join(pieces))
+        if seen == self._written:
+            return
         addresses = msgspec.json.encode(self._addresses())
         body = b'{"nsqadmin_state":%b,"nodes":[%b],"problems":[%b]}' % (addresses, *parts)
         await self._file.save(body)

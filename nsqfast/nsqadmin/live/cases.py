@@ -9,7 +9,6 @@ previous nsqadmin reported is believed, so that its rule needs some time of good
 """
 
 import bisect
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, StrEnum
@@ -80,6 +79,11 @@ class KeptCase(msgspec.Struct):
     text: str
     least: float
 
+    @property
+    def essence(self) -> tuple[object, ...]:
+        """It is written when this changes; its text changes at each tick."""
+        return self.rule, self.topic, self.channel, self.node, self.severity
+
 
 class Known(Enum):
     """What a tick says about an object for which no rule was found broken."""
@@ -139,14 +143,13 @@ class Cases:
     def __contains__(self, key: Key) -> bool:
         return key in self._cases
 
-    def kept(self, count_max: int) -> list[KeptCase]:
-        """The first of those that are reported."""
-        return [
-            KeptCase(
-                *key, case.finding.severity, case.since, case.finding.text(case.since), case.least
-            )
-            for key, case in itertools.islice(self.reported(), count_max)
-        ]
+    def kept(self, count_max: int) -> Iterator[KeptCase]:
+        """The first of those that are reported; ticks may be judged meanwhile."""
+        for _, _, key in self._order[:count_max]:
+            case = self._cases.get(key)
+            if case is not None and case.is_reported:
+                text = case.finding.text(case.since)
+                yield KeptCase(*key, case.finding.severity, case.since, text, case.least)
 
     def believe(self, kept: Iterable[KeptCase], rules: Mapping[str, Rule]) -> None:
         """Report those of the previous nsqadmin, before the first tick."""

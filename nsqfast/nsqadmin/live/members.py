@@ -7,7 +7,7 @@ otherwise a node that crashes would silently vanish from the pages. One that ans
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from nsqfast.nsqadmin.live.lookupds import LookupdWatch, identity_of, tombstones_of
 from nsqfast.nsqadmin.live.model import NodeState
@@ -79,10 +79,11 @@ class Members:
             node = self.nodes[one.identity.key] = self._watch(one.identity)
             node.believe(one)
 
-    def kept(self) -> list[KeptNode]:
-        """For the next nsqadmin."""
+    def kept(self) -> Iterator[KeptNode]:
+        """For the next nsqadmin; they may come and go meanwhile."""
         given = {one.identity.key: address for address, one in self.given.items()}
-        return [node.kept(given.get(key, "")) for key, node in self.nodes.items()]
+        for key, node in list(self.nodes.items()):
+            yield node.kept(given.get(key, ""))
 
     def forget(self, key: str) -> str:
         """A dead node is not to come back; returns why it cannot be forgotten, or ''."""

@@ -64,6 +64,11 @@ class KeptNode(msgspec.Struct):
     listed_by: list[str] = []
     drain_since: int = 0
 
+    @property
+    def essence(self) -> tuple[object, ...]:
+        """It is written when this changes."""
+        return self.identity.key, self.state, self.since, self.drain_since
+
 
 class NodeWatch:
     """One nsqd: its last answer, and the outcome of recent queries."""

@@ -93,7 +93,7 @@ class Problems:
         ]
         self.counts = dict(cases.reported_counts)
 
-    def kept(self) -> list[KeptCase]:
+    def kept(self) -> Iterator[KeptCase]:
         """For the next nsqadmin."""
         return self._rules.cases.kept(FOUND_MAX)
 

@@ -30,7 +30,9 @@ def banner_lines(cluster: Cluster) -> list[str]:
     if silent and len(silent) == len(cluster.lookupds):
         lines.insert(0, "No nsqlookupd answers: the list of nodes is the last that was known")
     return lines + [
-        node_line(node) for node in cluster.nodes.values() if node.state is NodeState.DOWN
+        node_line(node)
+        for node in cluster.nodes.values()
+        if node.state is NodeState.DOWN and not node.is_planned(cluster.at)
     ]
 
 

@@ -29,7 +29,8 @@ class NodeFacts:
         found = [node_state(self.node, self.at)]
         if self.node.is_out_of_date:
             found.append(State("info", "older version", "another node has a higher version"))
-        if self.lookupds and len(self.node.lookupds) < self.lookupds:
+        # A drain begins by leaving them.
+        if not self.node.drain_since and len(self.node.lookupds) < self.lookupds:
             known = f"known to {len(self.node.lookupds)} of {self.lookupds} nsqlookupd"
             found.append(State("warn", known))
         return found
