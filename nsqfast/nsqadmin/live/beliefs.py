@@ -36,7 +36,7 @@ class Beliefs:
         self._poller = poller
         self._problems = problems
         self._file = KeptFile(options, "state", _State)
-        self._written: list[tuple[object, ...]] = []
+        self._written = 0  # hash of what was written
         self._saver: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -73,11 +73,11 @@ class Beliefs:
         """In slices: there may be thousands of nodes."""
         if not self._poller.cluster.tick:
             return
-        slices, seen, parts = Slices(), [], []
+        slices, seen, parts = Slices(), 0, []
         for kept in (self._poller.members.kept(), self._problems.kept()):
             pieces = []
             for one in kept:
-                seen.append(one.essence)
+                seen = hash((seen, one.essence))
                 pieces.append(msgspec.json.encode(one))
                 await slices.pause()
             parts.append(b",".join(pieces))
