@@ -523,13 +523,13 @@ def test_a_node_that_is_down_is_told_at_once_with_its_cause():
 
 
 @pytest.mark.parametrize(
-    ("changes", "rule", "severity", "text"),
+    ("changes", "rule", "severity", "text", "seconds"),
     [
-        ({"health": "NOK - no space left"}, "node_unhealthy", Severity.CRIT, "NOK - no space left"),
-        ({"version": "1.2.1", "is_out_of_date": True}, "version_behind", Severity.INFO, "1.2.1"),
+        ({"health": "NOK - no space"}, "node_unhealthy", Severity.CRIT, "NOK - no space", 62),
+        ({"version": "1.2.1", "is_out_of_date": True}, "version_behind", Severity.INFO, "1.2.1", 6),
     ],
 )
-def test_what_a_node_says_of_itself(changes, rule, severity, text):
+def test_what_a_node_says_of_itself(changes, rule, severity, text, seconds):
     scene = Scene()
     was = scene.nodes[A]
     scene.nodes[A] = replace(was, **changes)
@@ -537,7 +537,8 @@ def test_what_a_node_says_of_itself(changes, rule, severity, text):
     assert scene.only.severity is severity
     assert text in scene.only.text
     scene.nodes[A] = was
-    assert scene.run(6) == []
+    assert scene.run(seconds - 2) == [rule]
+    assert scene.run() == []
 
 
 def test_a_disk_that_is_nearly_full():
@@ -769,7 +770,7 @@ def test_problems_of_the_previous_nsqadmin_are_believed_until_the_rule_knows():
     assert after.problems.found == before.problems.found
     assert after.problems.counts == before.problems.counts
     after.channel(part(A, depth=4))
-    assert after.run(10) == ["no_consumers"]
+    assert after.run(70) == ["no_consumers"]
     assert after.only.since == kept[0].since
     after.channel(part(A, client_count=1))
     assert after.run(10) == []
@@ -792,3 +793,44 @@ def test_a_rule_that_looks_back_believes_the_previous_nsqadmin_for_as_long():
     assert scene.run(110) == ["high_requeue"]
     assert (scene.only.text, scene.only.since) == ("half of them", START)
     assert scene.run(20) == []
+
+
+# ---- one cause, one problem, and none that comes and goes
+
+
+def test_without_consumers_a_backlog_is_no_problem_of_its_own():
+    scene = Scene("--problem-backlog-time=0s", "--problem-no-consumers=10s")
+    counts = {"depth": 5000, "rates": Rates(9.0)}
+    scene.channel(part(A, client_count=1, **counts), slope=9)
+    assert scene.run(4) == ["backlog_grows"]
+    since = scene.only.since
+    scene.channel(part(A, **counts), slope=9)
+    assert scene.run(20) == ["no_consumers"]
+    scene.channel(part(A, client_count=1, **counts), slope=9)
+    assert scene.run(10) == ["backlog_grows"]
+    assert scene.only.since == since
+
+
+def test_a_node_that_is_well_now_and_then_is_one_problem():
+    scene = Scene()
+    since = None
+    for _ in range(10):
+        scene.nodes[A] = replace(scene.nodes[A], health="NOK - no space left on device")
+        assert scene.run() == ["node_unhealthy"]
+        since = since or scene.only.since
+        assert scene.only.since == since
+        scene.nodes[A] = replace(scene.nodes[A], health="OK")
+        assert scene.run(30) == ["node_unhealthy"]
+    assert scene.run(40) == []
+
+
+def test_when_no_nsqlookupd_answers_that_is_critical():
+    scene = Scene()
+    down = {"is_up": False, "since": START, "error": "connection refused"}
+    scene.lookupds = {n: make_lookupd(n) for n in range(2)}
+    scene.lookupds[0] = replace(scene.lookupds[0], **down)
+    scene.run(4)
+    assert scene.only.severity is Severity.WARN
+    scene.lookupds[1] = replace(scene.lookupds[1], **down)
+    scene.run(4)
+    assert [one.severity for one in scene.problems.found] == [Severity.CRIT] * 2

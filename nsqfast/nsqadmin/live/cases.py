@@ -44,9 +44,8 @@ class Rule:
         False  # reported only while `measure` is above its minimum since the case began
     )
     needs_rates: bool = False  # unknown while rates are unknown
-    belief_s: float = (
-        0.0  # so long no good tick contradicts the previous nsqadmin, which has seen more
-    )
+    clear_s: float = 0.0  # so long its ticks have to be good until it is over
+    belief_s: float = 0.0  # so long no good tick contradicts the previous nsqadmin
 
 
 class Key(NamedTuple):
@@ -91,7 +90,7 @@ class Known(Enum):
     GOOD = 1
     UNKNOWN = 2
     GONE = 3
-    HELD = 4  # it is paused: not reported meanwhile, and since the same time when it goes on
+    HELD = 4  # paused, or part of another problem: not reported meanwhile, and since the same time when it goes on
 
 
 class Case:
@@ -99,6 +98,7 @@ class Case:
 
     __slots__ = (
         "finding",
+        "good_since_s",
         "good_ticks",
         "is_believed",
         "is_reported",
@@ -118,6 +118,7 @@ class Case:
         self.round = 0
         self.ticks = 0
         self.good_ticks = 0
+        self.good_since_s = 0.0  # on the clock of Cases
         self.is_reported = False
         self.is_believed = False  # the previous nsqadmin saw it, and this one has not yet
         self.rank = 0  # while it is reported, its rank in the order
@@ -240,8 +241,10 @@ class Cases:
             case.is_reported = False
 
     def _count_good(self, rule: Rule, key: Key, case: Case) -> None:
+        if not case.good_ticks:
+            case.good_since_s = self.now_s
         case.good_ticks += 1
-        is_over = case.good_ticks >= CLEAR_TICKS
+        is_over = case.good_ticks >= CLEAR_TICKS and self.now_s - case.good_since_s >= rule.clear_s
         if is_over or not (case.is_reported or rule.is_patient):
             self._drop(key, case)
 

@@ -98,11 +98,15 @@ class ChannelRules:
         self._judge_pause(moment, channel, share)
         if not share.active_count:
             return
-        if share.depth and not share.clients and not self.is_store(moment, channel.topic):
+        if self._is_left_alone(moment, channel.topic, share):
             text = partial(_no_consumers, share.depth, _age_of(channel), moment.at)
             self._add(NO_CONSUMERS, channel, Finding(Severity.CRIT, text))
         if share.rates is not None:
             self._judge_flow(moment, channel, share, share.rates)
+
+    def _is_left_alone(self, moment: Moment, topic: str, share: Share) -> bool:
+        """Messages wait for consumers, of which there are none: that its backlog grows is no problem of its own."""
+        return share.depth > 0 and not share.clients and not self.is_store(moment, topic)
 
     def is_store(self, moment: Moment, topic: str) -> bool:
         """Whether it is a topic of dead letters, which wait for a person, not for a consumer."""
@@ -123,6 +127,8 @@ class ChannelRules:
             return Known.UNKNOWN
         if self._rules[key.rule].needs_rates and share.active_count and share.rates is None:
             return Known.UNKNOWN
+        if key.rule == BACKLOG and self._is_left_alone(moment, key.topic, share):
+            return Known.HELD
         is_held = not share.active_count and key.rule not in (PAUSED, PARTLY_PAUSED)
         return Known.HELD if is_held else Known.GOOD
 
@@ -159,7 +165,8 @@ class ChannelRules:
             self._add(STUCK, channel, Finding(Severity.CRIT, text))
         if share.depth and share.clients and not share.in_flight and is_still:
             self._judge_ready(moment, channel, share)
-        self._judge_backlog(channel, share, rates)
+        if not self._is_left_alone(moment, channel.topic, share):
+            self._judge_backlog(channel, share, rates)
         self._judge_window(channel, rates)
 
     def _judge_backlog(self, channel: Channel, share: Share, rates: Rates) -> None:

@@ -18,6 +18,7 @@ DISAGREE = "lookupd_disagree"
 DISK_LOW = "disk_low"
 
 TEXT_LENGTH_MAX = 400
+UNHEALTHY_CLEAR_S = 60.0  # on a full disk a small write may succeed now and then
 
 
 def node_rules(options: Options) -> list[Rule]:
@@ -31,6 +32,7 @@ def node_rules(options: Options) -> list[Rule]:
         Rule(
             UNHEALTHY,
             "Its last write to disk failed: look at the free space of its data path, the rights, and its log.",
+            clear_s=UNHEALTHY_CLEAR_S,
         ),
         Rule(
             OUT_OF_DATE,
@@ -77,9 +79,8 @@ class NodeRules:
         for lookupd in cluster.lookupds.values():
             if not lookupd.is_up:
                 text = partial(_silent, lookupd.error, moment.at)
-                self._add(
-                    LOOKUPD_DOWN, lookupd.address, Finding(Severity.WARN, text, lookupd.since)
-                )
+                severity = Severity.WARN if asked else Severity.CRIT
+                self._add(LOOKUPD_DOWN, lookupd.address, Finding(severity, text, lookupd.since))
         if len(asked) > 1:
             for node in cluster.nodes.values():
                 self._judge_agreement(node, asked)

@@ -1,12 +1,12 @@
 """All rules about current problems, and the order in which a tick is judged.
 
 rule                     severity    of                 module
-node_down                crit        nsqd               node_rules
+node_down                warn, crit  nsqd               node_rules
 node_unhealthy           crit        nsqd
 disk_low                 crit        nsqd
 version_behind           info        nsqd
 lookupd_disagree         warn        nsqd
-lookupd_down             warn        nsqlookupd
+lookupd_down             warn, crit  nsqlookupd
 topic_without_channel    warn        topic              topic_rules
 dead_letters             warn        topic
 paused_and_filling       warn        topic or channel   channel_rules
