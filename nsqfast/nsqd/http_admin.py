@@ -1,4 +1,4 @@
-"""Topics and channels over HTTP, /ping and /info."""
+"""Topics and channels over HTTP, /ping, /livez, /readyz and /info."""
 
 import asyncio
 import socket
@@ -33,14 +33,22 @@ class Admin:
         self._broker = broker
         self._registry = broker.registry
 
-    def ping(self, _request: Request) -> Response:
+    def ping(self, _request: Request, unhealthy: int = 500) -> Response:
         """OK; 500 while the last disk write failed, 503 while new messages are refused."""
         health = self._broker.health()
         if health != "OK":
-            return plain_answer(500, health)
+            return plain_answer(unhealthy, health)
         if self._broker.drain.is_on:
             return plain_answer(503, "NOK - draining")
         return plain_answer(200, health)
+
+    def livez(self, _request: Request) -> Response:
+        """OK as long as it answers: a restart mends neither a disk nor a drain, and loses what is only in memory."""
+        return plain_answer(200, "OK")
+
+    def readyz(self, request: Request) -> Response:
+        """OK while it takes new messages; else 503."""
+        return self.ping(request, 503)
 
     def info(self, _request: Request) -> Response:
         """The broker's identity, and the features that clients may request."""

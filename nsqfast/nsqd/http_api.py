@@ -168,6 +168,8 @@ def _routes(
             Route(publisher.mpub, options.max_body_size, is_logged=False, need="topic"),
         ),
         ("GET", "/ping", Route(admin.ping)),
+        ("GET", "/livez", Route(admin.livez, is_logged=False)),
+        ("GET", "/readyz", Route(admin.readyz, is_logged=False)),
         ("GET", "/info", Route(admin.info)),
         ("GET", "/stats", Route(stats)),
         ("GET", "/drain", Route(drain.show)),

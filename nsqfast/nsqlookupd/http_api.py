@@ -114,7 +114,8 @@ class Questions:
 
     def endpoints(self) -> Iterator[tuple[str, Callable[[Request], Answer]]]:
         """By path."""
-        yield "/ping", self.ping
+        for path in ("/ping", "/livez", "/readyz"):
+            yield path, self.ping
         yield "/info", self.info
         yield "/topics", self.topics
         yield "/channels", self.channels

@@ -194,10 +194,10 @@ def test_a_drain_leaves_time_for_the_stop():
 
 
 def test_no_restart_because_the_disk_is_full():
-    """/ping says NOK then, and while it drains; a restart would lose what is only in memory."""
+    """/readyz says NOK then, and while it drains; a restart would lose what is only in memory."""
     container = container_of("nsqd")
-    assert container["readinessProbe"]["httpGet"]["path"] == "/ping"
-    assert container["livenessProbe"]["httpGet"]["path"] == "/info"
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    assert container["livenessProbe"]["httpGet"]["path"] == "/livez"
 
 
 # ---- who may connect

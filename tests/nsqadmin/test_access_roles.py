@@ -29,7 +29,7 @@ SAFE = {"GET", "HEAD", "OPTIONS"}
 # Whoever has to log in must be able to; and a viewer may leave.
 FOR_ALL = {("POST", "/login"), ("POST", "/logout")}
 # A new route has to be named in one of these.
-OPEN_READS = {"/login", "/ping", "/static/x/x", "/ui/theme"}
+OPEN_READS = {"/login", "/ping", "/livez", "/readyz", "/static/x/x", "/ui/theme"}
 ADMIN_READS = {"/audit", "/ui/effect", "/ui/actions/x", "/config/x"}
 VIEWER_READS = {
     *("/", "/topics", "/topics/x", "/topics/x/x", "/nodes", "/nodes/x", "/lookup", "/counter"),

@@ -5,11 +5,12 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from nsqfast.nsqadmin.live.model import NodeState, Rates
+from nsqfast.nsqadmin.live.model import EMPTY, NodeState, Rates
 from nsqfast.nsqadmin.web import views
 from nsqfast.nsqadmin.web.banner import LINES_MAX
 from support.admin_cluster import (
     AT,
+    example_cluster,
     make_channel,
     make_cluster,
     make_lookupd,
@@ -299,3 +300,10 @@ def test_a_view_is_made_once_per_tick_for_all_who_look_and_few_are_kept(monkeypa
         for number in range(12):
             live(site, f"/topics?q={number}")
     assert max(kept) == 5
+
+
+def test_it_is_ready_when_the_cluster_was_asked():
+    for cluster, status in ((EMPTY, 503), (example_cluster(), 200)):
+        with AdminPages(cluster) as site:
+            assert site.get("/readyz").status == status
+            assert site.get("/livez").status == 200

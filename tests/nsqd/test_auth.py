@@ -356,6 +356,8 @@ def ask(broker, method, target, secret, body=b""):
 
 OPEN = [
     ("GET", "/ping"),
+    ("GET", "/livez"),
+    ("GET", "/readyz"),
     ("GET", "/drain"),
     ("GET", "/info"),
     ("GET", "/stats"),

@@ -120,6 +120,7 @@ def test_a_durable_broker_refuses_too(tmp_path):
 def test_it_says_so_everywhere(broker):
     make_queue(broker, 2)
     assert get(broker.http, "/drain").json() == {"draining": False, "messages": 2}
+    assert get(broker.http, "/readyz")[::2] == (200, b"OK")
     assert get(broker.http, "/info").json()["draining"] is False
     assert scrape(broker.http).value("nsqd_draining") == 0
     assert "drain" not in stats(broker.http)
@@ -131,6 +132,8 @@ def test_it_says_so_everywhere(broker):
     assert found["deadline"] - found["since"] == pytest.approx(600, abs=1)
     ping = get(broker.http, "/ping")
     assert (ping.status, ping.body) == (503, b"NOK - draining")
+    assert get(broker.http, "/readyz")[::2] == (503, b"NOK - draining")
+    assert get(broker.http, "/livez")[::2] == (200, b"OK")
     assert get(broker.http, "/info").json()["draining"] is True
     assert scrape(broker.http).value("nsqd_draining") == 1
     assert scrape(broker.http).value("nsqd_healthy") == 1

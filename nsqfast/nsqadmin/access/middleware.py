@@ -30,7 +30,7 @@ from nsqfast.refusals import REFUSED
 
 log = logging.getLogger("nsqadmin")
 
-OPEN_PATHS: Final = frozenset(("/login", "/ping", "/favicon.ico", "/ui/theme"))
+OPEN_PATHS: Final = frozenset(("/login", "/ping", "/livez", "/readyz", "/favicon.ico", "/ui/theme"))
 OPEN_FOLDERS: Final = ("/static/",)  # the login page uses the same styles
 JSON_PATHS: Final = ("/api/", "/ui/", "/config/", "/metrics")
 

@@ -1,5 +1,7 @@
 """The paths of the JSON API."""
 
+from functools import partial
+
 from aiohttp import web
 
 from nsqfast.nsqadmin.api.answers import Ask, as_api
@@ -30,7 +32,9 @@ def add_routes(app: web.Application, context: Context) -> None:
     def add(method: str, path: str, ask: Ask) -> None:
         app.router.add_route(method, path, as_api(ask))
 
-    add("GET", "/ping", ping)
+    for path in ("/ping", "/livez"):
+        add("GET", path, ping)
+    add("GET", "/readyz", partial(readyz, context))
     add("GET", "/api/topics", reads.topics)
     add("GET", TOPIC, reads.topic)
     add("GET", CHANNEL, reads.channel)
@@ -47,6 +51,13 @@ def add_routes(app: web.Application, context: Context) -> None:
     add("DELETE", NODE, writes.only_admin(writes.tombstone))
     if context.options.proxy_graphite:
         add("GET", "/render", graphite.render)
+
+
+async def readyz(context: Context, _request: web.Request) -> web.Response:
+    """OK when the cluster was asked once: until then pages have nothing to show."""
+    is_ready = context.poller.cluster.tick > 0
+    text = "OK" if is_ready else "NOK - the cluster was not asked yet"
+    return web.Response(text=text, status=200 if is_ready else 503)
 
 
 async def ping(_request: web.Request) -> web.Response:
