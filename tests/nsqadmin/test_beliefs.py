@@ -3,8 +3,10 @@
 import json
 import re
 
+import msgspec
 import pytest
 
+from nsqfast.nsqadmin.live.nodes import Identity, NodeWatch
 from support.admin import LiveCluster, start_nsqadmin, text_of, told, wait_until
 from support.lookup import producers
 from support.server import start_nsqd
@@ -214,3 +216,9 @@ def test_a_state_that_is_none_of_this_cluster_is_one_warning(cluster, tmp_path, 
         assert len(warnings) == 1
         assert text.format(path=path) in warnings[0]
     assert len(json.loads(path.read_bytes())["nodes"]) == 2
+
+
+def test_an_error_that_is_no_text_is_kept_as_one():
+    node = NodeWatch(Identity("host", "host", 4150, 4151), None, None, None, 1, 0.0)
+    node.question.error = "no answer: \udcff"
+    assert b"no answer: ?" in msgspec.json.encode(node.kept(""))

@@ -26,14 +26,8 @@ log = logging.getLogger("nsqadmin")
 PREPARED_KEY: Final[web.RequestKey[bool]] = web.RequestKey("nsqadmin.prepared", bool)
 REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 JSON_PATHS: Final = ("/api/", "/ui/", "/config/")
-QUIET_PATHS: Final = (
-    "/ui/",
-    "/static/",
-    "/ping",
-    "/livez",
-    "/readyz",
-    "/metrics",
-)  # polled constantly
+# Polled constantly.
+QUIET_PATHS: Final = ("/ui/", "/static/", "/ping", "/livez", "/readyz", "/metrics")
 API_HEADERS: Final = {"X-NSQ-Content-Type": "nsq; version=1.0"}
 SENTENCES: Final = {
     "FORBIDDEN": "You may not do this. Who may is said by the operator of this nsqadmin.",

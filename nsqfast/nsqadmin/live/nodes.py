@@ -122,7 +122,7 @@ class NodeWatch:
             question.state,
             question.since,
             question.answered_at,
-            question.error,
+            question.error.encode("utf-8", "replace").decode(),  # a lone surrogate is no JSON
             given,
             self.listed_by,
             self.drain_since,
