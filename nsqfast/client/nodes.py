@@ -200,8 +200,10 @@ class Nodes:
                 if not polled.cancelled() and (error := polled.exception()):
                     self._log.error("%s: a poll failed", self._name, exc_info=error)
             pause_s = poll_pause_s(self._config) if polled is not None else 0.0
+            # Not wait_for: that of Python 3.11 loses a cancellation that comes together with what it waits for.
             try:
-                await asyncio.wait_for(self._poll_now.wait(), pause_s)
+                async with asyncio.timeout(pause_s):
+                    await self._poll_now.wait()
                 # Spread the polls of consumers that lost the same nsqd.
                 await asyncio.sleep(min(pause_s, random.uniform(0.5, 1)))  # noqa: S311 - no secret
             except TimeoutError:

@@ -28,12 +28,18 @@ UNKNOWN_HOST = error_answer(403, "UNKNOWN_HOST")
 
 
 class BrowserRules:
-    """Which requests one listener takes. It asks for the Host where names were given, and on a loopback address."""
+    """Which requests one listener takes. It asks for the Host where names were given, and on a loopback address.
 
-    def __init__(self, address: Bound, allowed: Iterable[str], log: logging.Logger) -> None:
-        self._allowed = frozenset(map(read_name, allowed))
+    `own` is the broadcast address: others are told to use it, and no page of another site has that name.
+    """
+
+    def __init__(
+        self, address: Bound, allowed: Iterable[str], log: logging.Logger, own: str = ""
+    ) -> None:
+        named = frozenset(map(read_name, allowed))
+        self._allowed = named | {own.lower().rstrip(".")}
         host = address[0] if isinstance(address, tuple) else ""
-        self.asks_host = bool(host) and (bool(self._allowed) or is_loopback(host))
+        self.asks_host = bool(host) and (bool(named) or is_loopback(host))
         self._log = log
 
     def refuse(self, request: Request) -> Response | None:

@@ -132,8 +132,10 @@ class LookupPeer:
             # Retry soon after a first failure, then less and less often; a change of names triggers a retry at once.
             delay_s = min(RETRY_S_MAX, 0.5 * 2 ** min(failures, 10))
             delay_s *= random.uniform(0.5, 1)  # noqa: S311 - no secret
+            # Not wait_for: that of Python 3.11 loses a cancellation that comes together with what it waits for.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._is_wanted.wait(), delay_s)
+                async with asyncio.timeout(delay_s):
+                    await self._is_wanted.wait()
 
     async def _converse(self) -> None:
         """Exchange commands and answers until something fails."""

@@ -222,7 +222,8 @@ class Server:
         is_tls = name == "HTTPS" or (is_admin and self.options.tls_required == TLS_REQUIRED)
         is_for_all = is_admin or HTTP_ADMIN not in self._sockets
         bound = addresses.bound_address(self._sockets[name])
-        browsers = BrowserRules(bound, self.options.allowed_hosts, log)
+        options = self.options
+        browsers = BrowserRules(bound, options.allowed_hosts, log, options.broadcast_address)
         api = self._make_http_api(self, browsers, is_plain=not is_tls, serves_admin=is_for_all)
         clients: set[Any] = set()
         self._clients.append(clients)

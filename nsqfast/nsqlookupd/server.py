@@ -89,7 +89,10 @@ class Server:
         connect = partial(Connection, self.desk, peers)
         refuse_peer = partial(refuse, self.options.max_connections)
         self._serve_on("TCP", connect, peers.__len__, refuse_peer)
-        browsers = BrowserRules(self._bound("HTTP"), self.options.allowed_hosts, log)
+        options = self.options
+        browsers = BrowserRules(
+            self._bound("HTTP"), options.allowed_hosts, log, options.broadcast_address
+        )
         api = self._make_http_api(self, browsers)
         answer = partial(HttpProtocol, api, connections=clients, turns=self.desk.turns)
         self._serve_on("HTTP", answer, clients.__len__, refuse_http)

@@ -153,3 +153,14 @@ def test_a_refusal_is_counted_and_said(daemon):
         )
     daemon.wait_for_line(r'its Origin is "http://a\"b": only programs may do this')
     daemon.wait_for_line(f'its Host is "{EVIL}": --allowed-host adds a name')
+
+
+def test_the_broadcast_address_is_a_name_of_its_own(tmp_path):
+    """An nsqd asks its nsqlookupd under it for the channels of a new topic, on one machine, too."""
+    for name in ("nsqd", "nsqlookupd"):
+        with start(name, tmp_path, "--broadcast-address=Broker-1.example") as server:
+            assert ask(server, "GET", "/ping", Host=f"broker-1.example:{server.http[1]}")[0] == 200
+            assert (
+                ask(server, "GET", "/ping", Host=f"broker-2.example:{server.http[1]}")
+                == UNKNOWN_HOST
+            )

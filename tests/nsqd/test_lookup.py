@@ -304,3 +304,20 @@ def test_names_are_gathered_in_parts(lookupd):
         b"REGISTER t%d" % number for number in range(99)
     ]
     assert max(map(seen.count, seen)) <= 10
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_it_stops_together_with_a_change_of_names(turns):
+    """While it waits to connect again; asyncio.wait_for of Python 3.11 lost the cancellation."""
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+    peer = LookupPeer(address, dict, lambda: iter(()), 1 << 20)  # nobody listens there any more
+    peer.start()
+    await peer.was_tried.wait()
+    for _ in range(10):  # until it waits
+        await asyncio.sleep(0)
+    peer.tell(b"")
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    async with asyncio.timeout(SECONDS_MAX):
+        await peer.stop()
