@@ -68,6 +68,7 @@ def test_shut_down(name):
             reason = wait_for_ping(server, 500)
             assert reason.startswith("NOK - ")
             assert stats(server.http)["health"] == reason
+            server.wait_for_line(" DISK: ")  # a thread of this process reads the log
             assert 1 <= len(disk_lines(server)) <= 2, server.stderr
             lines = stop_with_one_line(server, 1)
             assert len([line for line in lines if " ERROR: stopped, but " in line]) == 1, lines
@@ -85,6 +86,7 @@ def test_read_only_for_a_while(name):
         loop.remount(folder, "ro")
         refuse(server)
         assert wait_for_ping(server, 500).endswith("read-only file system")
+        server.wait_for_line(" DISK: ")
         (line,) = disk_lines(server)
         assert " ERROR: DISK: " in line
         assert line.endswith("read-only file system")
