@@ -5,8 +5,10 @@ of an archive will be, and so choose what is written to, or read all of it.
 """
 
 import errno
+import fcntl
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 from nsqfast.tools.shared.durable import sync_folder
@@ -14,7 +16,7 @@ from nsqfast.tools.shared.program import ToolError, log
 
 FOLDER_MODE = 0o770
 FILE_MODE = 0o640
-TAIL_SIZE = 1
+TAIL_SIZE = 1 << 16
 
 
 def make_folders(folder: Path) -> None:
@@ -77,20 +79,56 @@ def _check_file(path: Path, found: os.stat_result, advice: str) -> None:
     _check_owner(path, found, advice)
 
 
-def append_file(path: Path) -> int:
+def append_file(path: Path, is_whole: Callable[[bytes], bool] | None = None) -> int:
     """Return a descriptor of that file, created if it does not exist.
 
-    If the last record lacks its end, a newline is added: appended data must not become a part of it.
+    Appended data must not become a part of a last record that lacks its end. With `is_whole`, which knows records, one
+    that a kill has torn is removed, unless another process writes to this file as well; any other gets a newline.
     """
     is_new = not path.exists()
     fd = open_own(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
     if is_new:
         sync_folder(path.parent)
+    if is_whole is None:
+        _end_record(path, fd)
+        return fd
+    is_alone = _lock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    _end_record(path, fd, is_whole if is_alone else None)
+    _lock(fd, fcntl.LOCK_SH)  # who opens it next is not alone
+    return fd
+
+
+def _end_record(path: Path, fd: int, is_whole: Callable[[bytes], bool] | None = None) -> None:
     size = os.fstat(fd).st_size
-    if size and os.pread(fd, TAIL_SIZE, size - TAIL_SIZE) != b"\n":
+    end = _end_of_lines(fd, size)
+    if end == size:
+        return
+    if is_whole is None or is_whole(os.pread(fd, size - end, end)):
         log.warning("%s ends within a record; it is closed by a newline", path)
         os.write(fd, b"\n")
-    return fd
+    else:
+        log.warning("%s ends within a record; its %d bytes are removed", path, size - end)
+        os.ftruncate(fd, end)
+
+
+def _lock(fd: int, kind: int) -> bool:
+    """Whether the lock was to be had; a file system without locks has none."""
+    try:
+        fcntl.flock(fd, kind)
+    except OSError:
+        return False
+    return True
+
+
+def _end_of_lines(fd: int, size: int) -> int:
+    """The place behind the last newline."""
+    while size:
+        begin = max(0, size - TAIL_SIZE)
+        found = os.pread(fd, size - begin, begin).rfind(b"\n")
+        if found >= 0:
+            return begin + found + 1
+        size = begin
+    return 0
 
 
 def link_file(source: Path, target: Path) -> None:

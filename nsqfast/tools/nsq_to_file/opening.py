@@ -11,7 +11,7 @@ from nsqfast.tools.nsq_to_file.folders import append_file, check_folders, create
 from nsqfast.tools.nsq_to_file.naming import Naming
 from nsqfast.tools.nsq_to_file.options import COLUMN_FORMATS, OUTPUT_DIR, Options
 from nsqfast.tools.nsq_to_file.packing import packer
-from nsqfast.tools.nsq_to_file.rows import MakePieces, text_pieces
+from nsqfast.tools.nsq_to_file.rows import MakePieces, is_json_record, text_pieces
 from nsqfast.tools.nsq_to_file.text_file import TextFile
 from nsqfast.tools.shared.program import log
 
@@ -48,7 +48,9 @@ def _open_text(options: Options) -> OpenAt:
     pack = packer(options.compression, options.level)
     # A compressed file is never continued: its last member may be torn.
     is_continued = pack is None and options.rotate_interval_ns <= 0
-    open_file = append_file if is_continued else create_file
+    # Whether a line is a whole message, nobody can tell.
+    is_whole = is_json_record if options.format == "jsonl" else None
+    open_file = partial(append_file, is_whole=is_whole) if is_continued else create_file
     return lambda path: TextFile(path, open_file(path), pack)
 
 

@@ -38,3 +38,11 @@ def text_pieces(text_format: str, topic: str) -> MakePieces:
         return JsonLines(batch.taken, head, tails)
 
     return json_lines
+
+
+def is_json_record(line: bytes) -> bool:
+    """Whether all of it is there."""
+    try:
+        return isinstance(orjson.loads(line), dict)
+    except orjson.JSONDecodeError:
+        return False

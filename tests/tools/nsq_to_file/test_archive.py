@@ -16,6 +16,7 @@ from nsqfast.tools.nsq_to_file.folders import append_file, create_file, make_fol
 from nsqfast.tools.nsq_to_file.naming import Naming
 from nsqfast.tools.nsq_to_file.options import parse
 from nsqfast.tools.nsq_to_file.packing import packer
+from nsqfast.tools.nsq_to_file.rows import is_json_record
 from nsqfast.tools.nsq_to_file.text_file import MEMBER_SIZE_MAX, TextFile
 from nsqfast.tools.shared.program import ToolError
 
@@ -45,7 +46,9 @@ class Setting:
         if not any("filename-format" in word for word in words):
             words.append("--filename-format=<TOPIC><REV>.<DATETIME>")
         pack = packer(compression, 3)
-        open_file = create_file if pack or rules.get("rotate_interval_s") else append_file
+        open_file = partial(append_file, is_whole=rules.pop("is_whole", None))
+        if pack or rules.get("rotate_interval_s"):
+            open_file = create_file
         self.clock = Clock()
         self.archive = Archive(
             "t/c",
@@ -99,6 +102,40 @@ def test_a_torn_tail_is_closed(setting, caplog):
     (one.out / f"t.{SECOND}").write_bytes(b"whole\nto")
     one.write(b"torn")
     assert one.files() == {f"t.{SECOND}": b"whole\nto\ntorn\n"}
+
+
+@pytest.mark.parametrize("size", [1, 70_000, 140_000])
+def test_a_torn_record_is_removed(setting, size):
+    """Where a record can be told from a part of one; it was never synced, and so never finished."""
+    one = setting(is_whole=is_json_record)
+    one.out.mkdir()
+    path = one.out / f"t.{SECOND}"
+    path.write_bytes(b'{"n":1}\n{"n":"' + b"x" * size)
+    one.write(b'{"n":2}')
+    assert path.read_bytes() == b'{"n":1}\n{"n":2}\n'
+
+
+@pytest.mark.parametrize(("tail", "left"), [(b'{"n"', b""), (b'{"n":1}', b'{"n":1}\n')])
+def test_a_file_of_a_single_torn_record(setting, tail, left):
+    one = setting(is_whole=is_json_record)
+    one.out.mkdir()
+    path = one.out / f"t.{SECOND}"
+    path.write_bytes(tail)
+    one.write(b'{"n":2}')
+    assert path.read_bytes() == left + b'{"n":2}\n'
+
+
+def test_a_torn_record_of_somebody_who_still_writes(setting):
+    """What looks torn may be half of a write under way."""
+    first, second = setting(is_whole=is_json_record), setting(is_whole=is_json_record)
+    first.write(b'{"n":1}')
+    path = first.out / f"t.{SECOND}"
+    with path.open("ab") as file:
+        file.write(b'{"n":')
+    second.write(b'{"n":2}')
+    assert path.read_bytes() == b'{"n":1}\n{"n":\n{"n":2}\n'
+    first.archive.close()
+    second.archive.close()
 
 
 def test_another_time_is_another_file(setting):
