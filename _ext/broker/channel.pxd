@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
-from nsqfast._ext.broker.consumer cimport Consumer
+from nsqfast._ext.broker.consumer cimport Consumer, longest_held
 from nsqfast._ext.broker.in_flight_table cimport Entry, InFlightTable
 from nsqfast._ext.broker.ready_ring cimport ReadyRing
 from nsqfast._ext.broker.timeouts cimport Timeouts
@@ -30,6 +30,8 @@ cdef class Channel(Queue):
     cdef readonly bint paused
     cdef readonly bint exiting
     cdef readonly uint64_t message_count
+    cdef readonly uint64_t delivery_count
+    cdef readonly uint64_t finish_count
     cdef readonly uint64_t requeue_count
     cdef readonly uint64_t timeout_count
     cdef Delivery *fresh             # deferred by the current put; NULL = none was

@@ -12,6 +12,8 @@ class Channel(Queue):
     paused: bool
     exiting: bool
     message_count: int
+    delivery_count: int
+    finish_count: int
     requeue_count: int
     timeout_count: int
     depth: int
@@ -29,4 +31,5 @@ class Channel(Queue):
     def empty(self) -> None: ...
     @property
     def consumer_count(self) -> int: ...
+    def held_ns(self) -> int: ...
     def consumers(self) -> list[Any]: ...

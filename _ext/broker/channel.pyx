@@ -2,14 +2,14 @@
 
 import logging
 
-from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 
 from nsqfast._ext.broker.end_of_turn cimport CutOff
 from nsqfast._ext.core.budget cimport begin_part, begin_short_part, is_spent
 from nsqfast._ext.core.clock cimport monotonic_ns, wall_ns
 from nsqfast._ext.core.heap cimport HeapNode
 from nsqfast._ext.core.histogram cimport record
-from nsqfast._ext.core.in_flight_queue cimport InFlightQueue
+from nsqfast._ext.core.in_flight_queue cimport InFlightQueue, oldest_published
 from nsqfast._ext.core.limits cimport DISK_RETRY_NS
 from nsqfast._ext.core.memory cimport MEMORY_FULL, MEMORY_SLOW, account
 from nsqfast._ext.disk.deferred cimport DiskDeferred
@@ -19,10 +19,6 @@ from nsqfast.errors import PublishError
 from nsqfast.names import is_ephemeral
 
 log = logging.getLogger("nsqd")
-
-cdef enum:
-    # Messages in flight that are examined to find the oldest; a part of a turn has time for some more.
-    OLDEST_SCAN_MAX = 4096
 
 
 cdef class Channel(Queue):
@@ -132,8 +128,11 @@ cdef class Channel(Queue):
         delivery.delivered_ns = now_ns
         delivery.deadline_ns = now_ns + consumer.timeout_ns
         self.table.insert(delivery)
+        if consumer.in_flight == 0 and now_ns - consumer.timed_out_ns > consumer.timeout_ns:
+            consumer.held_since_ns = now_ns
         consumer.in_flight_queue.push(delivery)
         consumer.in_flight += 1
+        self.delivery_count += 1
         self.taken[consumer.distance] += was_in_memory
         if not consumer.is_watched or delivery.deadline_ns < consumer.due.deadline_ns:
             self.watch(consumer, delivery.deadline_ns)
@@ -157,6 +156,7 @@ cdef class Channel(Queue):
 
     cdef int join(self, Consumer consumer) except -1:
         consumer.in_flight_queue = InFlightQueue()
+        consumer.held_since_ns = monotonic_ns()
         self.members[consumer.number] = consumer
         return 0
 
@@ -218,6 +218,8 @@ cdef class Channel(Queue):
         self.table.remove_at(entry)
         consumer.in_flight_queue.remove(delivery)
         consumer.in_flight -= 1
+        consumer.held_since_ns = monotonic_ns()
+        self.finish_count += 1
         if self.histogram is not None:
             record(&self.histogram.steps, wall_ns() - delivery.message.timestamp_ns)
         if self.latency is not None:
@@ -233,6 +235,7 @@ cdef class Channel(Queue):
         if self.exiting:
             return EXITING  # it stays in flight, so it is stored
         self.remove(consumer, delivery)
+        consumer.held_since_ns = monotonic_ns()
         self.requeue_count += 1
         if delay_ns:
             self.backlog.rewrite(delivery)
@@ -281,6 +284,8 @@ cdef class Channel(Queue):
         while consumer is not None and consumer.due.deadline_ns <= now_ns:
             delivery = consumer.in_flight_queue.peek()
             self.remove(consumer, delivery)
+            consumer.timed_out_ns = now_ns
+            consumer.timeout_count += 1
             self.timeout_count += 1
             self.add_ready(consumer)
             self.backlog.requeue(delivery)
@@ -417,16 +422,7 @@ cdef class Channel(Queue):
         return self.returning + [consumer.in_flight_queue for consumer in self.members.values()]
 
     cdef int64_t oldest(self) except -2:
-        cdef InFlightQueue queue
-        cdef list in_flight_queues = self.in_flight_queues()
-        cdef uint32_t most = OLDEST_SCAN_MAX
-        cdef int64_t queued_ns = self.backlog.oldest(), in_flight_ns = 0, queue_ns
-        if self.table.size > OLDEST_SCAN_MAX:
-            most = max(1, OLDEST_SCAN_MAX // <uint32_t> len(in_flight_queues))
-        for queue in in_flight_queues:
-            queue_ns = queue.oldest(most)
-            if in_flight_ns == 0 or 0 < queue_ns < in_flight_ns:
-                in_flight_ns = queue_ns
+        cdef int64_t queued_ns = self.backlog.oldest(), in_flight_ns = oldest_published(self.in_flight_queues())
         if queued_ns <= 0 or 0 < in_flight_ns < queued_ns:
             return in_flight_ns or queued_ns
         return queued_ns
@@ -434,6 +430,10 @@ cdef class Channel(Queue):
     @property
     def consumer_count(self):
         return len(self.members)
+
+    def held_ns(self):
+        """The longest time for which a consumer has held messages without a FIN or REQ; 0 = nothing is in flight."""
+        return longest_held(self.members) if self.table.size else 0
 
     @property
     def taken_counts(self):

@@ -33,6 +33,9 @@ cdef class Consumer:
     cdef TimedNode due               # in the channel's Timeouts
     cdef bint is_watched             # whether `due` is there
     cdef int64_t timeout_ns          # of messages in flight to it
+    cdef int64_t held_since_ns       # the last FIN or REQ, or since when it has had messages; timeouts do not end that
+    cdef int64_t timed_out_ns        # when a message was last taken back from it
+    cdef readonly uint64_t timeout_count
     cdef int sample_percent          # 0 = all messages
     cdef int distance
     cdef bint is_in_ring             # in the channel's ready ring
@@ -52,3 +55,6 @@ cdef class Waiter:
 
     cdef bint refuse(self, str error) except -1
     cdef int on_written(self) except -1
+
+
+cdef int64_t longest_held(dict members)

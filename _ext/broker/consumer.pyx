@@ -1,5 +1,11 @@
 """A session is a consumer, its connection a client, and its publisher a waiter."""
 
+from nsqfast._ext.core.clock cimport monotonic_ns
+
+cdef enum:
+    # Messages in flight that are examined to find the one that was delivered first: half a millisecond.
+    OLDEST_SCAN_MAX = 16384
+
 cdef uint64_t last_number = 0
 
 
@@ -44,6 +50,24 @@ cdef class Consumer:
     cdef int take_more(self) except -1:
         """Ask the channel for messages, if it wants any."""
         raise AssertionError("a Consumer without take_more")
+
+    def held_ns(self):
+        """For how long it has held messages without a FIN or REQ; 0 = it has none."""
+        return monotonic_ns() - self.held_since_ns if self.in_flight else 0
+
+    def oldest_in_flight_ns(self):
+        """Since the oldest message in flight to it was delivered; 0 = there is none."""
+        return monotonic_ns() - self.in_flight_queue.oldest(OLDEST_SCAN_MAX, True) if self.in_flight else 0
+
+
+cdef int64_t longest_held(dict members):
+    """In ns: since the last FIN or REQ of a consumer that has messages; 0 = none has."""
+    cdef Consumer consumer
+    cdef int64_t now_ns = monotonic_ns(), since_ns = now_ns
+    for consumer in members.values():
+        if consumer.in_flight:
+            since_ns = min(since_ns, consumer.held_since_ns)
+    return now_ns - since_ns
 
 
 cdef class Waiter:

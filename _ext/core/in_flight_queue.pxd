@@ -22,4 +22,7 @@ cdef class InFlightQueue:
     cdef void remove(self, Delivery *delivery) noexcept
     cdef void unlink(self, Delivery *delivery) noexcept
     cdef InFlightQueue take_all(self)
-    cdef int64_t oldest(self, uint32_t most) noexcept
+    cdef int64_t oldest(self, uint32_t most, bint by_delivery) noexcept
+
+
+cdef int64_t oldest_published(list queues) noexcept

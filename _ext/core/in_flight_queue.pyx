@@ -9,6 +9,10 @@ from nsqfast._ext.core.debug cimport NSQFAST_DEBUG
 from nsqfast._ext.core.heap cimport HeapNode
 from nsqfast._ext.core.message cimport delivery_free
 
+cdef enum:
+    # Messages that are examined to find the oldest; a part of a turn has time for some more.
+    OLDEST_SCAN_MAX = 4096
+
 cdef uint32_t IN_LIST = 0xFFFFFFFF   # a heap_index that no heap reaches
 
 
@@ -80,23 +84,45 @@ cdef class InFlightQueue:
         self.size = 0
         return taken
 
-    cdef int64_t oldest(self, uint32_t most) noexcept:
-        """When the oldest message was published; 0 = the queue is empty. A requeued message may stand anywhere, so all
-        are examined; if there are more than `most`, only about so many, those with the earliest deadlines first."""
-        cdef int64_t oldest_ns = 0, timestamp_ns
+    cdef int64_t oldest(self, uint32_t most, bint by_delivery) noexcept:
+        """When the oldest message was published, or delivered; 0 = the queue is empty. A requeued or touched message may
+        stand anywhere, so all are examined; if there are more than `most`, only about so many, those with the earliest
+        deadlines first."""
+        cdef int64_t oldest_ns = 0, time_ns
         cdef Delivery *delivery = self.first
         cdef uint32_t i, _, others = self.others.size
         if self.size > most:
             others = min(others, most // 2)
         for i in range(others):
-            timestamp_ns = (<Delivery *> self.others.nodes[i]).message.timestamp_ns
-            if oldest_ns == 0 or timestamp_ns < oldest_ns:
-                oldest_ns = timestamp_ns
+            time_ns = time_of(<Delivery *> self.others.nodes[i], by_delivery)
+            if oldest_ns == 0 or time_ns < oldest_ns:
+                oldest_ns = time_ns
         for _ in range(most - min(most, others)):
             if delivery is NULL:
                 break
-            timestamp_ns = delivery.message.timestamp_ns
-            if oldest_ns == 0 or timestamp_ns < oldest_ns:
-                oldest_ns = timestamp_ns
+            time_ns = time_of(delivery, by_delivery)
+            if oldest_ns == 0 or time_ns < oldest_ns:
+                oldest_ns = time_ns
             delivery = delivery.next
         return oldest_ns
+
+
+cdef int64_t oldest_published(list queues) noexcept:
+    """When the oldest message in these queues was published; 0 = they are empty."""
+    cdef InFlightQueue queue
+    cdef int64_t oldest_ns = 0, queue_ns
+    cdef uint32_t most = OLDEST_SCAN_MAX
+    cdef size_t size = 0
+    for queue in queues:
+        size += queue.size
+    if size > OLDEST_SCAN_MAX:
+        most = max(1, OLDEST_SCAN_MAX // <uint32_t> len(queues))
+    for queue in queues:
+        queue_ns = queue.oldest(most, False)
+        if oldest_ns == 0 or 0 < queue_ns < oldest_ns:
+            oldest_ns = queue_ns
+    return oldest_ns
+
+
+cdef inline int64_t time_of(Delivery *delivery, bint by_delivery) noexcept:
+    return delivery.delivered_ns if by_delivery else delivery.message.timestamp_ns

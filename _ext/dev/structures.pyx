@@ -85,7 +85,7 @@ cdef class NumberedQueue:
 
     def oldest(self, uint32_t most):
         """When the oldest was published, here one more than its number; 0 = there is none."""
-        return self.queue.oldest(most)
+        return self.queue.oldest(most, False)
 
     def take_all(self):
         """Move everything into another NumberedQueue and return that."""

@@ -72,6 +72,17 @@ class Admin:
             }
         )
 
+    def disconnect_client(self, request: Request) -> Response:
+        """End the connection from this address; what was in flight to it is queued again."""
+        address = required(parameters(request), "address")
+        found = [client for client in self._registry.clients() if client.remote_address == address]
+        if not found:
+            raise HttpError(404, "CLIENT_NOT_FOUND")
+        if len(found) > 1:  # at a socket in a folder, where clients have no address of their own
+            raise HttpError(409, "CLIENT_NOT_UNIQUE")
+        found[0].abort()
+        return EMPTY
+
     def create_topic(self, request: Request) -> Response:
         """Create a topic; also succeeds if it exists."""
         name = _valid_topic_name(request)

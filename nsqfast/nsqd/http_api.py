@@ -186,6 +186,7 @@ def _routes(
         ("POST", "/channel/empty", operators(admin.empty_channel, need="channel")),
         ("POST", "/channel/pause", operators(admin.pause_channel, need="channel")),
         ("POST", "/channel/unpause", operators(admin.unpause_channel, need="channel")),
+        ("POST", "/client/disconnect", operators(admin.disconnect_client, need="everything")),
         ("GET", "/channel/peek", Route(peek.peek_channel, need="channel")),
         ("POST", "/channel/deferred/run", operators(peek.run_deferred, need="channel")),
         ("POST", "/channel/deferred/cancel", operators(peek.cancel_deferred, need="channel")),

@@ -63,6 +63,8 @@ CHANNEL_FAMILIES = (
     Family("nsqd_channel_in_flight", "gauge", "Messages delivered and not finished yet."),
     Family("nsqd_channel_deferred", "gauge", "Messages that wait until they are due."),
     Family("nsqd_channel_messages", "counter", "Messages that came into the channel."),
+    Family("nsqd_channel_delivered", "counter", "Deliveries to consumers, repeated ones too."),
+    Family("nsqd_channel_finished", "counter", "Messages that consumers finished."),
     Family("nsqd_channel_requeues", "counter", "Messages that consumers gave back."),
     Family("nsqd_channel_timeouts", "counter", "Messages taken back from consumers."),
     Family("nsqd_channel_clients", "gauge", "Consumers that are subscribed."),
@@ -71,6 +73,11 @@ CHANNEL_FAMILIES = (
         "nsqd_channel_oldest_message_age_seconds",
         "gauge",
         "Since the oldest message that waits or is in flight was published.",
+    ),
+    Family(
+        "nsqd_channel_longest_held_seconds",
+        "gauge",
+        "Since a consumer that has messages in flight last finished or requeued one; of all its consumers the longest.",
     ),
 )
 LATENCY = Family(
@@ -200,11 +207,14 @@ def _channel_row(labels: str, channel: Channel) -> Row:
         channel.in_flight_count,
         channel.deferred_count,
         channel.message_count,
+        channel.delivery_count,
+        channel.finish_count,
         channel.requeue_count,
         channel.timeout_count,
         channel.consumer_count,
         int(channel.paused),
         _age_s(channel),
+        channel.held_ns() / 1e9,
     )
 
 

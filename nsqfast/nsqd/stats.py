@@ -28,6 +28,8 @@ class Filter:
 
 
 SMALL_COUNT = 64  # clients and channels that are handled in one go
+IN_FLIGHT_PER_UNIT = 256  # examined in the time that a client or channel takes
+SAID_LEAST_MS = 1000  # a shorter age says nothing
 
 
 def collect(registry: Registry, health: str, start_time: float, wanted: Filter) -> dict[str, Any]:
@@ -67,7 +69,9 @@ def _topic_stats(
     topic: Topic, channels: list[Channel], wanted: Filter, quantiles: list[float]
 ) -> dict[str, Any]:
     each = (_channel_stats(channel, wanted, quantiles) for channel in channels)
-    count = len(channels)
+    count = (
+        len(channels) + sum([channel.in_flight_count for channel in channels]) // IN_FLIGHT_PER_UNIT
+    )
     if wanted.with_clients:
         count += sum([channel.consumer_count for channel in channels])
     return {
@@ -77,6 +81,7 @@ def _topic_stats(
         "backend_depth": topic.backend_depth,
         "message_count": topic.message_count,
         "message_bytes": topic.message_bytes,
+        **_age(topic),
         "paused": topic.paused,
         "e2e_processing_latency": latency_stats(topic.channels() if quantiles else [], quantiles),
     }
@@ -87,7 +92,8 @@ def _channel_stats(channel: Channel, wanted: Filter, quantiles: list[float]) -> 
     clients: Iterable[dict[str, Any]] | None = None
     if wanted.with_clients:
         each = (client_stats(session, wanted.topic) for session in consumers)
-        clients = list(each) if len(consumers) <= SMALL_COUNT else each
+        count = len(consumers) + channel.in_flight_count // IN_FLIGHT_PER_UNIT
+        clients = list(each) if count <= SMALL_COUNT else each
     return {
         "channel_name": channel.name,
         "depth": channel.depth,
@@ -99,6 +105,8 @@ def _channel_stats(channel: Channel, wanted: Filter, quantiles: list[float]) -> 
         "requeue_count": channel.requeue_count,
         "timeout_count": channel.timeout_count,
         "client_count": len(consumers),
+        **_age(channel),
+        **_said("longest_held_ms", channel.held_ns()),
         "clients": clients,
         "paused": channel.paused,
         "e2e_processing_latency": latency_stats([channel], quantiles),
@@ -110,6 +118,16 @@ def _taken_counts(channel: Channel) -> dict[str, int]:
     names = ("zone_local_msg_count", "region_local_msg_count", "global_msg_count")
     counts = zip(names, channel.taken_counts, strict=True)
     return {name: count for name, count in counts if count}
+
+
+def _age(queue: Topic | Channel) -> dict[str, int]:
+    """The same."""
+    return _said("oldest_message_age_ms", queue.age_ns())
+
+
+def _said(name: str, time_ns: int) -> dict[str, int]:
+    time_ms = time_ns // 1_000_000
+    return {name: time_ms} if time_ms >= SAID_LEAST_MS else {}
 
 
 def latency_stats(channels: list[Channel], quantiles: list[float]) -> dict[str, Any]:
@@ -161,6 +179,7 @@ def client_stats(session: Session, topic: str) -> dict[str, Any]:
         "snappy": bool(session.snappy),
         "user_agent": session.user_agent,
     }
+    found |= _in_flight_stats(session)
     if session.grant is not None:
         found |= _auth_stats(session.grant)
     found["topology_zone"] = session.topology_zone
@@ -177,6 +196,15 @@ def client_stats(session: Session, topic: str) -> dict[str, Any]:
         # As in Go, this also says that TLS is on, because no protocol is negotiated.
         "tls_negotiated_protocol_is_mutual": secure is not None,
     }
+
+
+def _in_flight_stats(session: Session) -> dict[str, int]:
+    """Keys that nsqd 1.3.0 does not have; included only if they say something."""
+    found = _said("oldest_in_flight_ms", session.oldest_in_flight_ns())
+    found |= _said("held_ms", session.held_ns())
+    if session.timeout_count:
+        found["timeout_count"] = session.timeout_count
+    return found
 
 
 def _auth_stats(grant: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from support.admin_cluster import make_cluster, make_node, make_topic
 from support.admin_pages import AdminPages
 from support.lookup import topics
 from support.web import stats
+from support.wire import Client
 
 pytestmark = [pytest.mark.go, pytest.mark.slow]
 
@@ -93,6 +94,26 @@ def test_empty_counts_wants_the_name_and_leaves_out_what_is_not_chosen(cluster, 
     assert states(go.dialog) == {text_of(node.http): "ok" for node in cluster.nsqds[1:]}
     assert depths(cluster, name, "billing") == [7, 0, 0]
     assert depths(cluster, name, "other") == [7, 2, 3]
+
+
+def test_a_consumer_that_hangs_is_found_and_disconnected(cluster, page, go, name):
+    with Client(cluster.nsqds[0].tcp) as stuck:
+        stuck.sub(name, "billing", 1)
+        stuck.pub(name, b"x")
+        stuck.read_message()
+        address = "{}:{}".format(*stuck.socket.getsockname())
+        go(f"/topics/{name}/billing?tab=clients&sort=-held")
+        row = page.locator("[data-table=clients] tbody tr")
+        expect(row.locator("[data-col=held]")).to_have_text(re.compile(r"^\d+ s$"))
+        row.locator("[data-actions] summary").click()
+        page.get_by_role("button", name=f"Disconnect {address}…").click()
+        expect(go.dialog.get_by_role("button", name="Cancel")).to_be_focused()
+        go.dialog.get_by_role("button", name=f"Disconnect {address}").click()
+        expect(toast(page)).to_have_text(re.compile(f"{address} is disconnected"))
+        assert stuck.read_to_end() == b""
+    # Rows do not move under the mouse.
+    page.locator("[data-table=clients] [data-apply]").click()
+    expect(row).to_have_count(0)
 
 
 def test_total_failure_is_red_and_no_success(page, watch, visiting):

@@ -22,6 +22,7 @@ from support.admin_actions import Acting, depths, paused, publish, results, topi
 from support.json_lines import wait_for_entries
 from support.lookup import lookup, topics
 from support.web import post, request, stats
+from support.wire import Client
 
 OFTEN = "--poll-interval=300ms"  # so that nobody waits for it
 pytestmark = [pytest.mark.go, pytest.mark.slow]
@@ -398,6 +399,31 @@ async def test_some_jobs_are_kept_and_each_has_the_outcome_of_its_results():
     may_end.set()
     await begun
     assert outcomes[:3] == ["ok", "partial", "failed"]
+
+
+def test_a_consumer_is_disconnected(cluster, admin, audit_file, name):
+    cluster.make(name, "c")
+    admin.wait_for_nodes(name, 3)
+    path = "/ui/clients/disconnect"
+    given = {"topic": name, "channel": "c", "node": node_of(cluster, 0)}
+    with Client(cluster.nsqds[0].tcp) as stuck:
+        stuck.sub(name, "c", 1)
+        address = "{}:{}".format(*stuck.socket.getsockname())
+        status, said = admin.ask("POST", path, given | {"address": address})
+        assert (status, [result["ok"] for result in said["results"]]) == (200, [True])
+        assert stuck.read_to_end() == b""
+    status, said = admin.ask("POST", path, given | {"address": address})
+    assert (status, said["message"]) == (502, "it is not connected any more")
+    entries = wait_for_entries(audit_file, "disconnect_client", name, 2)
+    assert [entry["outcome"] for entry in entries] == ["ok", "failed"]
+    assert entries[0]["effect"] == {"address": address}
+    status, said = admin.ask(
+        "POST", path, given | {"address": address, "node": node_of(cluster, 2)}
+    )
+    assert (status, said["message"].endswith("cannot do this")) == (502, True)
+    assert admin.ask("POST", path, given | {"address": address, "node": "127.0.0.1:1"})[0] == 404
+    for wrong in ("", "x", "a:1&topic=b", "a:1\n", "[::1]:123456"):
+        assert admin.ask("POST", path, given | {"address": wrong})[0] == 400
 
 
 def test_publish_goes_to_the_chosen_node(cluster, admin, audit_file, name):

@@ -12,6 +12,7 @@ from nsqfast.nsqadmin.live.model import Channel, Counts, NodeState, Part, Rates,
 from nsqfast.nsqadmin.live.probes import Disk, Probes
 from nsqfast.nsqadmin.live.problems import Problems, Severity
 from nsqfast.nsqadmin.options import parse
+from nsqfast.nsqadmin.upstream.messages import Client
 from support.admin_cluster import make_cluster, make_lookupd, make_node, make_topic
 
 STEP_S = 2.0
@@ -24,11 +25,14 @@ class Known(Probes):
 
     def __init__(self):
         super().__init__(None)
-        self.ready, self.disks, self.wanted = {}, {}, []
+        self.ready, self.disks, self.holders, self.wanted = {}, {}, {}, []
 
     def ready_count(self, topic, channel, node):
         self.wanted.append((topic, channel, node))
         return self.ready.get((topic, channel, node))
+
+    def holder(self, topic, channel, node):
+        return self.holders.get((topic, channel, node))
 
     def disk(self, node):
         return self.disks.get(node)
@@ -96,8 +100,9 @@ def node(key):
     return replace(made, answered_at=START, counts=Counts(), rates=None, memory_bytes=None)
 
 
-def part(key, *, paused=False, rates=None, known=True, **counts):
-    return Part(key, Counts(**counts), paused, (rates or Rates(0.0)) if known else None)
+def part(key, *, paused=False, rates=None, known=True, held_s=0.0, **counts):
+    rates = (rates or Rates(0.0)) if known else None
+    return Part(key, Counts(**counts), paused, rates, held_ms=int(held_s * 1000))
 
 
 def add(parts):
@@ -268,6 +273,65 @@ def test_a_slow_consumer_that_finishes_now_and_then_is_not_stuck():
         assert scene.run(100) == []
         scene.channel(part(A, **held, rates=Rates(0, 0.5)))
         assert scene.run() == []
+
+
+# ---- a consumer that is stuck, while others work
+
+BUSY = {"in_flight_count": 40, "client_count": 3, "rates": Rates(50, 50)}
+
+
+def test_one_consumer_holds_messages():
+    """The broker has seen it: nobody waits for it again, and it is since then."""
+    scene = Scene()
+    scene.channel(part(A, **BUSY, held_s=119), part(B, **BUSY))
+    assert scene.run(600) == []
+    scene.channel(part(A, **BUSY, held_s=1380), part(B, **BUSY, held_s=5))
+    assert scene.run() == ["consumer_stuck"]
+    assert scene.only.severity is Severity.WARN
+    assert scene.only.since == scene.at - 1380
+    assert scene.only.text == ("a consumer on a:4151 holds messages, none finished since 22:00 UTC")
+    scene.probes.holders["orders", "billing", A] = Client(
+        remote_address="10.0.0.9:5000", client_id="wor\x1bker\n7", in_flight_count=20
+    )
+    assert scene.run() == ["consumer_stuck"]
+    assert scene.only.text == (
+        "10.0.0.9:5000 (worker7) on a:4151 holds 20 messages, none finished since 22:00 UTC"
+    )
+    scene.channel(part(A, **BUSY, held_s=2), part(B, **BUSY))
+    assert scene.run(6) == []
+
+
+def test_the_worst_of_all_nodes_is_named():
+    scene = Scene()
+    scene.channel(part(A, **BUSY, held_s=300), part(B, **BUSY, held_s=400))
+    assert scene.run() == ["consumer_stuck"]
+    assert " on b:4151 " in scene.only.text
+    scene.state(B, NodeState.DOWN)
+    scene.run()
+    assert any(" on a:4151 " in problem.text for problem in scene.problems.found)
+
+
+def test_nobody_finishing_is_one_problem():
+    """It is that of the channel as soon as this is one; then the consumer's goes on since the same time."""
+    scene = Scene()
+    still = {"in_flight_count": 6, "client_count": 3}
+    scene.channel(part(A, **still, held_s=300), part(B))
+    assert scene.run() == ["consumer_stuck"]
+    since = scene.only.since
+    assert scene.run(122) == ["stuck_in_flight"]
+    scene.channel(part(A, **BUSY, held_s=420), part(B))
+    assert scene.run(8) == ["consumer_stuck"]
+    assert scene.only.since == since
+
+
+def test_a_consumer_of_a_paused_channel_waits():
+    scene = Scene()
+    scene.channel(part(A, **BUSY, held_s=300), part(B))
+    assert scene.run() == ["consumer_stuck"]
+    scene.channel(part(A, **BUSY, held_s=300, paused=True), part(B, paused=True))
+    assert scene.run(30) == []
+    scene.channel(part(A, **BUSY, held_s=340), part(B))
+    assert scene.run() == ["consumer_stuck"]
 
 
 # ---- backlog

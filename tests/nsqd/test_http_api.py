@@ -7,6 +7,7 @@ import socket
 import pytest
 
 from nsqfast.nsqd.stats_text import format_latency
+from support.fake_nsqd import eventually
 from support.server import Server, program, start_nsqd
 from support.web import get, post, request, stats, topic_stats
 from support.wire import Client
@@ -222,3 +223,73 @@ def test_unix_socket_ports(tmp_path):
         info = json.loads(got.partition(b"\r\n\r\n")[2])
         assert (info["http_port"], info["tcp_port"]) == (-1, -1)
         server.wait_for_line("200 GET /info (@)")
+
+
+# -- POST /client/disconnect
+
+
+def clients_of(broker, topic):
+    return topic_stats(broker.http, topic)["channels"]["c"]["clients"]
+
+
+def test_a_consumer_is_disconnected_and_what_it_had_goes_to_others(broker):
+    with Client(broker.tcp) as stuck, Client(broker.tcp) as other:
+        stuck.sub("held", "c", 2)
+        other.mpub("held", [b"1", b"2"])
+        assert {message.body for message in stuck.read_messages(2)} == {b"1", b"2"}
+        other.sub("held", "c", 2)
+        (address,) = (
+            client["remote_address"]
+            for client in clients_of(broker, "held")
+            if client["in_flight_count"]
+        )
+        assert address == "{}:{}".format(*stuck.socket.getsockname())
+        path = f"/client/disconnect?address={address}"
+        assert post(broker.http, path).status == 200
+        assert stuck.read_to_end() == b""
+        again = other.read_messages(2)
+        assert {(message.body, message.attempts) for message in again} == {(b"1", 2), (b"2", 2)}
+        answer = post(broker.http, path)
+        assert (answer.status, answer.json()) == (404, {"message": "CLIENT_NOT_FOUND"})
+
+
+def test_clients_without_an_address_of_their_own_are_not_disconnected(tmp_path):
+    path = tmp_path / "socket"
+    flags = [f"--data-path={tmp_path}", f"--tcp-address={path}", "--http-address=127.0.0.1:0"]
+    with (
+        Server([*program("nsqd", "nsqfast"), *flags], ("HTTP",)) as server,
+        socket.socket(socket.AF_UNIX) as one,
+        socket.socket(socket.AF_UNIX) as two,
+    ):
+        for each in (one, two):
+            each.connect(str(path))
+            each.sendall(b"  V2SUB t c\n")
+            assert each.recv(100).endswith(b"OK")
+        addresses = {client["remote_address"] for client in clients_of(server, "t")}
+        assert len(addresses) == 1
+        answer = post(server.http, f"/client/disconnect?address={addresses.pop()}")
+        assert (answer.status, answer.json()) == (409, {"message": "CLIENT_NOT_UNIQUE"})
+        assert len(clients_of(server, "t")) == 2
+
+
+def test_whom_to_disconnect_has_to_be_said(broker):
+    assert post(broker.http, "/client/disconnect").json() == {"message": "MISSING_ARG_ADDRESS"}
+
+
+def test_stats_say_who_holds_messages(broker):
+    """Nothing of it while it is short: then the answer is Go's."""
+    with Client(broker.tcp) as client:
+        client.sub("hold", "c", 1)
+        client.mpub("hold", [b"1", b"2"])
+        client.read_message()
+        assert "held_ms" not in clients_of(broker, "hold")[0]
+        eventually(lambda: "held_ms" in clients_of(broker, "hold")[0])
+        found = topic_stats(broker.http, "hold")["channels"]["c"]
+        (one,) = found["clients"]
+        for figure in (
+            one["held_ms"],
+            one["oldest_in_flight_ms"],
+            found["longest_held_ms"],
+            found["oldest_message_age_ms"],
+        ):
+            assert 1000 <= figure < 60_000

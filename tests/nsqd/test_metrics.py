@@ -161,6 +161,8 @@ def test_a_life_of_messages(broker, client):
         labels = {"topic": topic, "channel": "c"}
         assert found.value("nsqd_channel_timeouts_total", **labels) == 2
         assert found.value("nsqd_channel_requeues_total", **labels) == 2
+        assert found.value("nsqd_channel_finished_total", **labels) == 5
+        assert found.value("nsqd_channel_delivered_total", **labels) == 9
         assert found.value("nsqd_channel_deferred", **labels) == 2
         assert found.value("nsqd_channel_paused", **labels) == 1
         assert found.value(f"{LATENCY}_count", **labels) == 5
@@ -344,7 +346,7 @@ def test_lag_is_counted(tmp_path):
 
 # -- how many series
 
-TOPIC_SERIES, CHANNEL_SERIES, HISTOGRAM_SERIES = 7, 10, 23
+TOPIC_SERIES, CHANNEL_SERIES, HISTOGRAM_SERIES = 7, 13, 23
 
 
 def of_queues(found):

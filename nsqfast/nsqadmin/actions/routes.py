@@ -19,6 +19,7 @@ from nsqfast.nsqadmin.actions.effect import effect_of
 from nsqfast.nsqadmin.actions.forget import Forget
 from nsqfast.nsqadmin.actions.jobs import Job, Jobs, new_id, opposite
 from nsqfast.nsqadmin.actions.matching import BulkEffect, Matching, RowsOf, bulk_effect, hash_of
+from nsqfast.nsqadmin.actions.node_commands import NodeCommands
 from nsqfast.nsqadmin.actions.order import (
     Action,
     Order,
@@ -230,3 +231,4 @@ def add_routes(app: web.Application, context: Context, rows_of: RowsOf) -> None:
     Actions(context, rows_of).add_routes(app)
     Publish(context).add_routes(app)
     Forget(context).add_routes(app)
+    NodeCommands(context).add_routes(app)

@@ -162,6 +162,11 @@ class Cases:
                 case.is_believed = True
                 self._report(key, case)
 
+    def is_reported(self, key: Key) -> bool:
+        """Whether it is a problem now."""
+        case = self._cases.get(key)
+        return case is not None and case.is_reported
+
     def is_believed(self, key: Key) -> bool:
         """Whether only the previous nsqadmin has seen it."""
         case = self._cases.get(key)

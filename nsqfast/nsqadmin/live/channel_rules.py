@@ -7,12 +7,14 @@ from nsqfast.nsqadmin.live.cases import Cases, Finding, Key, Known, Rule, Severi
 from nsqfast.nsqadmin.live.model import Channel, Part, Rates
 from nsqfast.nsqadmin.live.moment import Moment, Share
 from nsqfast.nsqadmin.live.probes import Probes
-from nsqfast.nsqadmin.live.texts import clock, count, number, percent, span, waiting
+from nsqfast.nsqadmin.live.texts import clock, count, number, percent, span, told, waiting
 from nsqfast.nsqadmin.live.windows import Window
 from nsqfast.nsqadmin.options import Options
+from nsqfast.nsqadmin.upstream.messages import Client
 
 NO_CONSUMERS = "no_consumers"
 STUCK = "stuck_in_flight"
+CONSUMER_STUCK = "consumer_stuck"
 BACKLOG = "backlog_grows"
 REQUEUES = "high_requeue"
 TIMEOUTS = "high_timeouts"
@@ -36,6 +38,12 @@ def channel_rules(options: Options) -> list[Rule]:
             "Look at the channel's clients: which of them holds the messages, and what does that program wait for?",
             options.problem_stuck_ns / 1e9,
             needs_rates=True,
+        ),
+        Rule(
+            CONSUMER_STUCK,
+            "Find out what that program waits for. Its connection can be ended on the page of the channel's clients; "
+            "what it holds goes to others then.",
+            is_patient=True,
         ),
         Rule(
             BACKLOG,
@@ -103,6 +111,8 @@ class ChannelRules:
             self._add(NO_CONSUMERS, channel, Finding(Severity.CRIT, text))
         if share.rates is not None:
             self._judge_flow(moment, channel, share, share.rates)
+        if share.in_flight:
+            self._judge_consumers(moment, channel)
 
     def _is_left_alone(self, moment: Moment, topic: str, share: Share) -> bool:
         """Messages wait for consumers, of which there are none: that its backlog grows is no problem of its own."""
@@ -128,6 +138,8 @@ class ChannelRules:
         if self._rules[key.rule].needs_rates and share.active_count and share.rates is None:
             return Known.UNKNOWN
         if key.rule == BACKLOG and self._is_left_alone(moment, key.topic, share):
+            return Known.HELD
+        if key.rule == CONSUMER_STUCK and self._is_stuck(channel):
             return Known.HELD
         is_held = not share.active_count and key.rule not in (PAUSED, PARTLY_PAUSED)
         return Known.HELD if is_held else Known.GOOD
@@ -168,6 +180,19 @@ class ChannelRules:
         if not self._is_left_alone(moment, channel.topic, share):
             self._judge_backlog(channel, share, rates)
         self._judge_window(channel, rates)
+
+    def _is_stuck(self, channel: Channel) -> bool:
+        """Nobody finishes anything: that one of them does not is no problem of its own."""
+        return self._cases.is_reported(Key(STUCK, channel.topic, channel.name))
+
+    def _judge_consumers(self, moment: Moment, channel: Channel) -> None:
+        held_ms, node = moment.longest_held(channel)
+        if held_ms * 1e6 < self._options.problem_stuck_ns or self._is_stuck(channel):
+            return
+        holder = self._probes.holder(channel.topic, channel.name, node)
+        text = partial(_consumer_stuck, holder, node, moment.at)
+        since = moment.at - held_ms / 1e3
+        self._add(CONSUMER_STUCK, channel, Finding(Severity.WARN, text, since))
 
     def _judge_backlog(self, channel: Channel, share: Share, rates: Rates) -> None:
         options, slope = self._options, channel.depth_slope
@@ -262,6 +287,15 @@ def _stuck(share: Share, rates: Rates, now: float, since: float) -> str:
         f"{count(share.in_flight, 'message')} in flight at {count(share.clients, 'consumer')}, "
         f"none finished since {clock(since, now)}{tail}; {waiting(share.depth)} behind"
     )
+
+
+def _consumer_stuck(holder: Client | None, node: str, now: float, since: float) -> str:
+    who, held = "a consumer", "messages"
+    if holder is not None:
+        name = holder.client_id or holder.hostname
+        who = told(f"{holder.remote_address} ({name})" if name else holder.remote_address)
+        held = count(holder.in_flight_count, "message")
+    return f"{who} on {node} holds {held}, none finished since {clock(since, now)}"
 
 
 def _backlog(depth: int, slope: float, age: Age, _since: float) -> str:

@@ -37,6 +37,8 @@ class ChannelFigures(msgspec.Struct, gc=False, kw_only=True):
     requeue_count: int = 0
     timeout_count: int = 0
     client_count: int = 0
+    oldest_message_age_ms: int = 0  # this one and the next only from ours, if at least a second
+    longest_held_ms: int = 0
     paused: bool = False
 
 
@@ -139,7 +141,9 @@ class Figures(NamedTuple):
     sizes: Ints  # message_bytes of each topic
 
 
-_channel_numbers = attrgetter(*Counts.__struct_fields__, "paused")
+_channel_numbers = attrgetter(
+    *Counts.__struct_fields__, "paused", "oldest_message_age_ms", "longest_held_ms"
+)
 _topic_numbers = attrgetter("depth", "backend_depth", "message_count", "paused", "message_bytes")
 _TOPIC_COLUMNS = [
     *(Counts.__struct_fields__.index(n) for n in ("depth", "backend_depth", "message_count")),

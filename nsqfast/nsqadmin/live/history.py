@@ -15,7 +15,7 @@ import numpy as np
 
 from nsqfast.nsqadmin.live.history_file import HistoryFileError, is_ours, load, save, snapshot
 from nsqfast.nsqadmin.live.model import Channel, Cluster, Node, NodeState, Rates, Topic
-from nsqfast.nsqadmin.live.parts import node_keys
+from nsqfast.nsqadmin.live.parts import node_keys, oldest_ms
 from nsqfast.nsqadmin.live.rings import BLOCK, Doubles
 from nsqfast.nsqadmin.live.series import (
     CHANNEL_COLUMNS,
@@ -157,7 +157,10 @@ class History:
         found = oldest([table.fine, table.coarse], slots, depth, table.totals[slots], now)
         ages, is_minimum = found[0].tolist(), found[1].tolist()
         for (channel, _), age, at_least in zip(waiting, ages, is_minimum, strict=True):
-            channel.oldest_s, channel.oldest_is_minimum = age, at_least
+            if reported_ms := oldest_ms(channel.parts):
+                channel.oldest_s, channel.oldest_is_estimate = reported_ms / 1e3, False
+            else:
+                channel.oldest_s, channel.oldest_is_minimum = age, at_least
 
     def _find_restarts(self, cluster: Cluster) -> None:
         for key, node in cluster.nodes.items():

@@ -114,9 +114,7 @@ class Joined:
 
     rows: Rows
     begins: list[int]
-    values: (
-        Ints  # [entities, VALUES], summed; that of PAUSED counts the nodes on which it is paused
-    )
+    values: Ints  # [entities, VALUES], summed, so PAUSED counts the nodes where it is; ages mean nothing
     rates: Doubles  # [entities, RATES], sums of the known ones
     is_known: NDArray[np.bool_]  # [entities], on any node
 

@@ -52,10 +52,9 @@ class Channel(msgspec.Struct, gc=False):
     depth_slope: float | None = (
         None  # messages per second over the last five minutes; None: too young
     )
-    oldest_s: float | None = (
-        None  # estimated age of the oldest waiting message; None: none waits, or unknown
-    )
+    oldest_s: float | None = None  # age of the oldest waiting message; None: none waits, or unknown
     oldest_is_minimum: bool = False  # it is at least that old: history does not reach further
+    oldest_is_estimate: bool = True  # some node does not report it
 
     @property
     def is_ephemeral(self) -> bool:

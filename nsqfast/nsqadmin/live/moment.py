@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsqfast.nsqadmin.live.model import Channel, Cluster, Counts, NodeState, Part, Rates, Topic
-from nsqfast.nsqadmin.live.parts import COUNTS, PAUSED, Parts, make_rates, node_keys
+from nsqfast.nsqadmin.live.parts import COUNTS, HELD, PAUSED, Parts, make_rates, node_keys
 from nsqfast.nsqadmin.live.rates import CLIENTS, DEPTH
 
 NOBODY: frozenset[str] = frozenset()
@@ -99,6 +99,22 @@ class Moment:
             keys = self.cluster.nodes
             known = self._masks[ignored] = np.array([key not in ignored for key in keys], bool)
         return known
+
+    def longest_held(self, channel: Channel) -> tuple[int, str]:
+        """The longest time in ms without a FIN or REQ from a consumer that has messages, and its node; 0: unknown."""
+        ignored, parts = self.ignored(channel.topic), channel.parts
+        if not isinstance(parts, Parts):
+            return max(
+                ((part.held_ms, part.node) for part in parts if part.node not in ignored),
+                default=(0, ""),
+            )
+        rows = parts.rows
+        if not rows.values[rows.order[parts.begin : parts.end], HELD].any():
+            return 0, ""
+        places = parts.places_on(self._wanted(ignored))
+        held = rows.values[rows.order[places], HELD].tolist()
+        longest_ms = max(held, default=0)
+        return longest_ms, rows.keys[rows.nodes[places[held.index(longest_ms)]]] if held else ""
 
     def serving_nodes(self, channel: Channel) -> list[str]:
         """Counted nodes with waiting messages and consumers."""

@@ -53,12 +53,16 @@ class Part(msgspec.Struct, gc=False):
     counts: Counts
     paused: bool
     rates: Rates | None
+    oldest_ms: int = 0  # age of the oldest message; 0: below a second, or not reported
+    held_ms: int = (
+        0  # longest time without a FIN or REQ from a consumer that has messages; likewise
+    )
 
 
-# Columns of Rows.values: the fields of Counts, and whether it is paused.
+# Columns of Rows.values: the fields of Counts, then the other numbers of a Part.
 COUNTS = len(Counts.__struct_fields__)
-PAUSED = COUNTS
-VALUES = COUNTS + 1
+PAUSED, OLDEST, HELD = range(COUNTS, COUNTS + 3)
+VALUES = COUNTS + 3
 RATES = len(Rates.__struct_fields__)
 
 
@@ -123,7 +127,13 @@ class Parts(msgspec.Struct, frozen=True, gc=False):
         rows = self.rows
         keys, order = rows.keys, rows.order[places]
         return [
-            Part(keys[node], Counts(*values[:COUNTS]), bool(values[PAUSED]), make_rates(rates))
+            Part(
+                keys[node],
+                Counts(*values[:COUNTS]),
+                bool(values[PAUSED]),
+                make_rates(rates),
+                *values[OLDEST:],
+            )
             for node, values, rates in zip(
                 rows.nodes[places].tolist(),
                 rows.values[order].tolist(),
@@ -144,6 +154,17 @@ def make_rates(rates: Sequence[float]) -> Rates | None:
 def count_paused(parts: Sequence[Part]) -> int:
     """Nodes on which it is paused."""
     return parts.paused_count if isinstance(parts, Parts) else sum(part.paused for part in parts)
+
+
+def oldest_ms(parts: Sequence[Part]) -> int:
+    """The age of the oldest message, if every node where messages wait reports it; else 0."""
+    if isinstance(parts, Parts):
+        rows = parts.rows
+        values = rows.values[rows.order[parts.begin : parts.end]]
+        ages = values[values[:, 0] > 0, OLDEST].tolist()
+    else:
+        ages = [part.oldest_ms for part in parts if part.counts.depth > 0]
+    return max(ages) if all(ages) and ages else 0
 
 
 def node_keys(parts: Sequence[Part]) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Queries too expensive for the poll: a few at a time, beside it.
 
-RDY of consumers    of channels with waiting messages whose consumers have nothing in flight
+consumers           of channels with waiting messages whose consumers have nothing in flight: their RDY; and of those
+                    with one that has held messages for long: who it is
 free disk space     of each nsqd that reports it on /metrics, as ours do; once a minute
 """
 
@@ -13,7 +14,7 @@ from urllib.parse import quote
 
 from nsqfast.nsqadmin.live.model import Cluster, NodeState
 from nsqfast.nsqadmin.upstream.client import Upstream, UpstreamError
-from nsqfast.nsqadmin.upstream.messages import NsqdStats
+from nsqfast.nsqadmin.upstream.messages import Client, NsqdStats
 
 log = logging.getLogger("nsqadmin")
 
@@ -31,10 +32,11 @@ Names = tuple[str, str, str]  # topic, channel, key of the node
 
 @dataclass(slots=True)
 class Ready:
-    """The sum of its consumers' RDY; None: unknown so far."""
+    """Of a channel's consumers on a node the sum of their RDY, and who holds messages for longest; None: unknown."""
 
     count: int | None
     asked_s: float  # monotonic; -inf: never
+    holder: Client | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +67,17 @@ class Probes:
 
     def ready_count(self, topic: str, channel: str, node: str) -> int | None:
         """Request it; None until somebody was asked."""
-        names = (topic, channel, node)
+        return self._request((topic, channel, node)).count
+
+    def holder(self, topic: str, channel: str, node: str) -> Client | None:
+        """Likewise."""
+        return self._request((topic, channel, node)).holder
+
+    def _request(self, names: Names) -> Ready:
         ready = self._ready.get(names) or Ready(None, float("-inf"))
         if len(self._wanted) < WANTED_MAX:
             self._wanted[names] = ready
-        return ready.count
+        return ready
 
     def disk(self, node: str) -> Disk | None:
         """None: not reported, or not asked yet."""
@@ -144,13 +152,17 @@ class Probes:
             f"/stats?format=json&include_mem=false&topic={quote(topic, safe='')}"
             f"&channel={quote(channel, safe='')}"
         )
-        count = None
+        clients: list[Client] = []
         try:
-            count = ready_count(await upstream.read(node, path, NsqdStats))
+            clients = clients_of(await upstream.read(node, path, NsqdStats))
         except UpstreamError as error:
-            log.debug("RDY of %s/%s: %s", topic, channel, error)
+            log.debug("consumers of %s/%s: %s", topic, channel, error)
         # Gone if nobody requests it any more.
-        ready = Ready(count, time.monotonic())
+        ready = Ready(
+            sum(client.ready_count for client in clients) if clients else None,
+            time.monotonic(),
+            max(clients, key=lambda client: client.held_ms, default=None),
+        )
         for known in (self._ready, self._wanted):
             if names in known:
                 known[names] = ready
@@ -165,15 +177,14 @@ class Probes:
         self._disks[node] = _Measured(disk, start_time, time.monotonic())
 
 
-def ready_count(stats: NsqdStats) -> int | None:
-    """The RDY of all consumers of the one requested channel; None without any."""
-    clients = [
+def clients_of(stats: NsqdStats) -> list[Client]:
+    """The consumers of the one requested channel."""
+    return [
         client
         for topic in stats.topics or ()
         for channel in topic.channels or ()
         for client in channel.clients or ()
     ]
-    return sum(client.ready_count for client in clients) if clients else None
 
 
 def read_disk(metrics: bytes | bytearray) -> Disk | None:

@@ -15,6 +15,11 @@ def count(value: int, noun: str) -> str:
     return f"{value:,} {noun}" if value == 1 else f"{value:,} {noun}s"
 
 
+def told(text: str) -> str:
+    """What a peer says of itself, for a line of text."""
+    return "".join(each for each in text[:64] if each.isprintable())
+
+
 def waiting(depth: int) -> str:
     """ "1 message waits", "184,201 messages wait"."""
     return count(depth, "message") + (" waits" if depth == 1 else " wait")

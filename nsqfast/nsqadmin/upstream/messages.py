@@ -32,6 +32,10 @@ class Client(msgspec.Struct, gc=False):
     deflate: bool = False
     snappy: bool = False
     user_agent: str = ""
+    # Ours only; 0: below a second, or nothing in flight.
+    oldest_in_flight_ms: int = 0  # since it was delivered
+    held_ms: int = 0  # since the last FIN or REQ
+    timeout_count: int = 0  # ours only
     authed: bool = False
     auth_identity: str = ""
     auth_identity_url: str = ""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nsqfast.nsqadmin.live.consumers import Consumer, Consumers
-from nsqfast.nsqadmin.live.model import Cluster, Node
+from nsqfast.nsqadmin.live.model import Channel, Cluster, Node
 from nsqfast.nsqadmin.upstream.messages import Client
 from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web.elements import State
@@ -20,6 +20,7 @@ class ConsumerRow:
     consumer: Consumer
     node: Node
     connected_s: float
+    channel: Channel
 
     @property
     def client(self) -> Client:
@@ -27,10 +28,15 @@ class ConsumerRow:
         return self.consumer.client
 
 
-def make_rows(cluster: Cluster, consumers: Consumers) -> list[ConsumerRow]:
+def make_rows(cluster: Cluster, channel: Channel, consumers: Consumers) -> list[ConsumerRow]:
     """Those near to their node first, as in nsqadmin: same zone, same region, others."""
     rows = [
-        ConsumerRow(each, cluster.nodes[each.node], max(0.0, cluster.at - each.client.connect_ts))
+        ConsumerRow(
+            each,
+            cluster.nodes[each.node],
+            max(0.0, cluster.at - each.client.connect_ts),
+            channel,
+        )
         for each in consumers.all()
         if each.node in cluster.nodes
     ]
@@ -78,6 +84,20 @@ def host_text(row: ConsumerRow) -> str:
     return host if client.client_id in ("", client.hostname) else f"{host} ({client.client_id})"
 
 
+def held_s(row: ConsumerRow) -> float | None:
+    """Since its last FIN or REQ, if it has messages; None: below a second, or not reported."""
+    return row.client.held_ms / 1e3 or None
+
+
+def _names(row: ConsumerRow) -> dict[str, str]:
+    return {
+        "topic": row.channel.topic,
+        "channel": row.channel.name,
+        "node": row.node.key,
+        "client": row.client.remote_address,
+    }
+
+
 def _node_address(request: PageRequest, row: ConsumerRow) -> str:
     return request.context.urls.node(row.node.key)
 
@@ -103,9 +123,30 @@ COLUMNS: Sequence[Column[ConsumerRow]] = (
     ),
     Column("rdy", "RDY", lambda row: row.client.ready_count, texts.count, "number"),
     Column("in_flight", "In flight", lambda row: row.client.in_flight_count, texts.count, "number"),
+    Column(
+        "held",
+        "Held for",
+        held_s,
+        texts.duration,
+        "number",
+        2,
+        help="Since its last FIN or REQ, while it has messages in flight",
+    ),
+    Column(
+        "oldest",
+        "Oldest",
+        lambda row: row.client.oldest_in_flight_ms / 1e3 or None,
+        texts.duration,
+        "number",
+        3,
+        help="Since the oldest message in flight to it was delivered",
+    ),
     Column("finish_s", "Finished/s", lambda row: row.consumer.finish_s, texts.rate, "number", 2),
     Column("finished", "Finished", lambda row: row.client.finish_count, texts.count, "number", 4),
     Column("requeued", "Requeued", lambda row: row.client.requeue_count, texts.count, "number", 2),
+    Column(
+        "timed_out", "Timed out", lambda row: row.client.timeout_count, texts.count, "number", 3
+    ),
     Column("messages", "Messages", lambda row: row.client.message_count, texts.count, "number", 4),
     Column("connected", "Connected", lambda row: row.connected_s, texts.duration, "number", 3),
 )
@@ -115,6 +156,8 @@ SPEC: TableSpec[ConsumerRow] = TableSpec(
     caption="Clients",
     columns=COLUMNS,
     key=lambda row: row.consumer.key,
+    data=_names,
+    has_actions=True,
     searchable=Searchable(
         text=lambda row: f"{host_text(row)} {row.client.user_agent} {row.client.remote_address}",
         flags={"no:rdy": lambda row: row.client.ready_count == 0},
@@ -123,6 +166,8 @@ SPEC: TableSpec[ConsumerRow] = TableSpec(
             "in_flight": lambda row: row.client.in_flight_count,
             "finished": lambda row: row.client.finish_count,
             "requeued": lambda row: row.client.requeue_count,
+            "held": held_s,
+            "timed_out": lambda row: row.client.timeout_count,
         },
     ),
     empty="Nobody consumes this channel.",

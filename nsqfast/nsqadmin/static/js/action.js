@@ -109,6 +109,27 @@ export async function openAction(order) {
   });
 }
 
+/** Asks before it ends a consumer's connection; `wanted` is the body of the request. */
+export function openDisconnect(wanted) {
+  const error = errorLine();
+  const go = el("button", { type: "submit", className: "danger", textContent: `Disconnect ${wanted.address}` });
+  const submit = async (event) => {
+    event.preventDefault();
+    go.disabled = true;
+    const told = await ask("/ui/clients/disconnect", wanted);
+    setTimeout(refresh, AFTER_MS);
+    if (told.ok) {
+      dialog.close();
+      return toast(`${wanted.address} is disconnected`);
+    }
+    go.disabled = false;
+    setError(error, told.message);
+  };
+  const lines = ["What it holds goes back to the channel at once, and to other consumers.", "A program that works connects again; one that hangs may not.", "What it finishes after this is delivered once more."];
+  const cancel = closer("Cancel");
+  show(`Disconnect ${wanted.address}`, [el("form", { submit }, el("ul.lines", {}, ...lines.map((line) => el("li", line))), error, el("div.buttons", {}, cancel, go))], cancel);
+}
+
 const OUTCOMES = { ok: ["ok", "done"], partial: ["warn", "done on some nodes only"], failed: ["crit", "failed: no node did it"] };
 const chip = (kind, text) => el("span.chip", { textContent: text, "data-kind": kind });
 export const stateOf = (outcome) => chip(...OUTCOMES[outcome]);

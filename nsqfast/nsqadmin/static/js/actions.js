@@ -1,11 +1,11 @@
 // For admins: buttons [data-action], the menus of rows, and what is picked in tables.
-import { actAtOnce, openAction } from "./action.js";
+import { actAtOnce, openAction, openDisconnect } from "./action.js";
 import "./bulk.js";
 import { button } from "./dom.js";
 import { openPublish } from "./publish.js";
 
 // The menu closes first, so that the dialog gives the focus back to what opened it.
-function run(menu, { topic = "", channel = "", node }, action) {
+function run(menu, { topic = "", channel = "", node, client }, action) {
   if (menu) {
     menu.open = false;
     menu.querySelector("summary").focus();
@@ -13,12 +13,14 @@ function run(menu, { topic = "", channel = "", node }, action) {
   const order = { action, topic, channel };
   if (node && action !== "create") order.nodes = [node];
   if (action === "publish") openPublish(topic);
+  else if (action === "disconnect") openDisconnect({ topic, channel, node, address: client });
   else if (action === "pause" || action === "unpause") actAtOnce(order);
   else openAction(order);
 }
 
-/** [action, text, class] for what a row's data-topic, data-channel and data-node say. */
-function itemsOf({ topic, channel, node, paused, inactive }) {
+/** [action, text, class] for what a row's data-topic, data-channel, data-node and data-client say. */
+function itemsOf({ topic, channel, node, client, paused, inactive }) {
+  if (client) return [["disconnect", `Disconnect ${client}…`, "risky"]];
   if (!topic) return node ? [["create", "Create topic…"]] : [];
   const what = (channel ? `channel ${channel}` : `topic ${topic}`) + (node ? ` on ${node}` : "");
   const found = [];

@@ -132,7 +132,7 @@ async def build_nodes(request: ChannelRequest) -> None:
 async def build_clients(request: ChannelRequest) -> None:
     """Its consumers; nodes that did not answer are named."""
     cluster, found = request.page.cluster, request.consumers
-    rows = consumer_table.make_rows(cluster, found)
+    rows = consumer_table.make_rows(cluster, request.channel, found)
     request.view.tables["clients"] = make_table(request.page, consumer_table.SPEC, rows)
     silent = [
         part.node
@@ -242,7 +242,7 @@ def make_texts(channel: Channel) -> dict[str, str]:
         "deferred": texts.count(counts.deferred_count),
         "requeued": texts.count(counts.requeue_count),
         "timed_out": texts.count(counts.timeout_count),
-        "oldest": oldest if channel.oldest_s is None else f"{oldest} est.",
+        "oldest": f"{oldest} est." if channel.oldest_s and channel.oldest_is_estimate else oldest,
     }
 
 

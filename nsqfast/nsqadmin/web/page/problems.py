@@ -1,5 +1,6 @@
 """/problems: current problems; the same table is on other pages with the problems that concern them."""
 
+from nsqfast.nsqadmin.live.channel_rules import CONSUMER_STUCK
 from nsqfast.nsqadmin.live.problems import Problem
 from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web.elements import State
@@ -29,7 +30,8 @@ def where_address(request: PageRequest, problem: Problem) -> str:
     """The page of that object."""
     urls = request.context.urls
     if problem.channel:
-        return urls.channel(problem.topic, problem.channel)
+        page = urls.channel(problem.topic, problem.channel)
+        return f"{page}?tab=clients&sort=-held" if problem.rule == CONSUMER_STUCK else page
     if problem.topic:
         return urls.topic(problem.topic)
     if problem.node in request.cluster.nodes:

@@ -1,0 +1,121 @@
+"""Commands to one nsqd that has a channel: for one of its deferred messages, or for one of its consumers.
+
+POST /ui/deferred            deliver a deferred message now, or drop it
+POST /ui/clients/disconnect  end a consumer's connection, so that others get what it holds
+"""
+
+import re
+from typing import Literal
+from urllib.parse import urlencode
+
+import msgspec
+from aiohttp import web
+
+from nsqfast.nsqadmin.access.permissions import admin_only
+from nsqfast.nsqadmin.actions.order import read_json
+from nsqfast.nsqadmin.context import Context
+from nsqfast.nsqadmin.live.model import Node
+from nsqfast.nsqadmin.results import Result, outcome_of
+from nsqfast.nsqadmin.upstream.client import ADDRESS, ADDRESS_SIZE_MAX
+from nsqfast.nsqadmin.upstream.errors import UpstreamError
+
+ID = re.compile(r"[0-9a-f]{16}")
+GONE = {
+    "MESSAGE_NOT_FOUND": "it is not deferred any more",
+    "CLIENT_NOT_FOUND": "it is not connected any more",
+}
+
+
+class Holder(msgspec.Struct):
+    """The channel, and the key of the node."""
+
+    topic: str
+    channel: str
+    node: str
+
+
+class Change(Holder):
+    """The body of /ui/deferred."""
+
+    id: str
+    action: Literal["run", "cancel"]
+
+
+class Disconnect(Holder):
+    """The body of /ui/clients/disconnect; `address` is the consumer's, as the node shows it."""
+
+    address: str
+
+
+class NodeCommands:
+    """The handlers: 200 with `results` on success; otherwise 502 with the same, and `message`."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def add_routes(self, app: web.Application) -> None:
+        """See the module."""
+        app.router.add_post("/ui/deferred", admin_only(self.change_deferred))
+        app.router.add_post("/ui/clients/disconnect", admin_only(self.disconnect))
+
+    async def change_deferred(self, request: web.Request) -> web.Response:
+        """See the module."""
+        wanted = await read_json(request, Change)
+        if not ID.fullmatch(wanted.id):
+            raise web.HTTPBadRequest(text="id has to be the 16 hexadecimal digits of a message")
+        given = {"topic": wanted.topic, "channel": wanted.channel, "id": wanted.id}
+        path = f"/channel/deferred/{wanted.action}?{urlencode(given)}"
+        effect: dict[str, object] = {"id": wanted.id}
+        return await self._tell(request, wanted, path, f"{wanted.action}_deferred", effect)
+
+    async def disconnect(self, request: web.Request) -> web.Response:
+        """See the module."""
+        wanted = await read_json(request, Disconnect)
+        if len(wanted.address) > ADDRESS_SIZE_MAX or not ADDRESS.fullmatch(wanted.address):
+            raise web.HTTPBadRequest(text="address has to be HOST:PORT of a consumer")
+        path = f"/client/disconnect?{urlencode({'address': wanted.address})}"
+        effect: dict[str, object] = {"address": wanted.address}
+        return await self._tell(request, wanted, path, "disconnect_client", effect)
+
+    async def _tell(
+        self,
+        request: web.Request,
+        wanted: Holder,
+        path: str,
+        word: str,
+        effect: dict[str, object],
+    ) -> web.Response:
+        node = self._node_of(wanted)
+        try:
+            await self._context.upstream.post(node.key, path)
+            result = Result(node.key, ok=True)
+        except UpstreamError as error:
+            result = Result(node.key, ok=False, text=_explain(node, error))
+        target = {"topic": wanted.topic, "channel": wanted.channel, "node": wanted.node}
+        outcome = outcome_of([result])
+        await self._context.audit.note(
+            request, word, target, effect=effect, results=[result], outcome=outcome
+        )
+        answer: dict[str, object] = {"results": [msgspec.to_builtins(result)]}
+        if result.ok:
+            self._context.poller.ask_now()
+            return web.json_response(answer)
+        return web.json_response({"message": result.text, **answer}, status=502)
+
+    def _node_of(self, wanted: Holder) -> Node:
+        """A node that has the channel: users must not make us send requests to other places."""
+        cluster = self._context.poller.cluster
+        channel = cluster.channel(wanted.topic, wanted.channel)
+        known = {part.node for part in channel.parts} if channel else set()
+        if wanted.node not in known or wanted.node not in cluster.nodes:
+            raise web.HTTPNotFound(text="no such channel on this node")
+        return cluster.nodes[wanted.node]
+
+
+def _explain(node: Node, error: UpstreamError) -> str:
+    for code, text in GONE.items():
+        if code in error.message:
+            return text
+    if error.status == 404 and "CHANNEL_NOT_FOUND" not in error.message:
+        return f"nsqd {node.version} on {node.hostname or node.key} cannot do this"
+    return error.message
