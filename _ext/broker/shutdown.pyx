@@ -5,7 +5,7 @@ begins. No file is removed or replaced before the last step: file systems try to
 removed in the last seconds, so each removal makes every later file more expensive.
 """
 
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
 
 import os
 import resource
@@ -121,6 +121,25 @@ cdef class Shutdown:
             return OSError(number, f"not everything could be closed - {reason}")
         others = f" and of {len(lost) - LOST_SHOWN} others" if len(lost) > LOST_SHOWN else ""
         return OSError(number, f"messages lost: {', '.join(lost[:LOST_SHOWN])}{others} - {reason}")
+
+
+def count_unstored(list topics not None):
+    """The messages that are only in memory, which a stop writes and a kill loses, but for those of ephemeral queues."""
+    cdef Topic topic
+    cdef Channel channel
+    cdef int64_t count = 0
+    for topic in topics:
+        count += unstored(topic.backlog, <int64_t> topic.deferred.size + topic.takeover.count)
+        for channel in topic.channel_list:
+            count += unstored(channel.backlog, <int64_t> channel.table.size + channel.deferred.size)
+    return count
+
+
+cdef int64_t unstored(Backlog backlog, int64_t elsewhere) noexcept:
+    """Of those in it, and of so many that it gave out and that are not finished."""
+    if backlog.disk is None:
+        return 0
+    return max(backlog.depth() + elsewhere - backlog.disk.position.unacked, 0)
 
 
 cdef Py_ssize_t group_size():

@@ -85,9 +85,9 @@ cdef class InFlightQueue:
         return taken
 
     cdef int64_t oldest(self, uint32_t most, bint by_delivery) noexcept:
-        """When the oldest message was published, or delivered; 0 = the queue is empty. A requeued or touched message may
-        stand anywhere, so all are examined; if there are more than `most`, only about so many, those with the earliest
-        deadlines first."""
+        """When the oldest message was published, or delivered; 0 = the queue is empty. A requeued or touched message
+        may stand anywhere, so all are examined; if there are more than `most`, only about so many, those with the
+        earliest deadlines first."""
         cdef int64_t oldest_ns = 0, time_ns
         cdef Delivery *delivery = self.first
         cdef uint32_t i, _, others = self.others.size

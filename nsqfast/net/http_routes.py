@@ -74,8 +74,10 @@ class Routes(Generic[R]):
 
     def log_access(self, request: Request, answer: Response, begun_ns: int) -> None:
         """Log one line; `begun_ns` is time.perf_counter_ns() at the arrival of the request."""
-        if self._log.isEnabledFor(logging.INFO) and (note := request.admit_line()) is not None:
-            self._log.info(
+        level = logging.DEBUG if _is_poll(request, answer) else logging.INFO
+        if self._log.isEnabledFor(level) and (note := request.admit_line()) is not None:
+            self._log.log(
+                level,
                 "%d %s %s (%s) %s%s",
                 answer.status,
                 request.method,
@@ -84,6 +86,12 @@ class Routes(Generic[R]):
                 format_duration(time.perf_counter_ns() - begun_ns),
                 note,
             )
+
+
+def _is_poll(request: Request, answer: Response) -> bool:
+    """Whether nsqadmin asks how things are, as it does every few seconds."""
+    is_read = request.method == "GET" and answer.status == 200
+    return is_read and request.headers.get(b"user-agent") == b"nsqadmin"
 
 
 def _redirect(request: Request, path: str) -> Response:

@@ -11,6 +11,7 @@ from nsqfast.net.listener import Listener
 from nsqfast.nsqd.drain import Drain
 from nsqfast.nsqd.lookup import Lookup
 from nsqfast.nsqd.options import Options
+from nsqfast.nsqd.run_file import RunFile
 
 if TYPE_CHECKING:  # it imports an HTTP client, which only a broker with auth servers needs
     from nsqfast.nsqd.auth_client import AuthClient
@@ -23,6 +24,7 @@ class Broker(Protocol):
     registry: Registry
     lookup: Lookup
     drain: Drain
+    run_file: RunFile
     auth: "AuthClient | None"
     start_time: float  # seconds since 1970
     tcp_address: Bound | None

@@ -72,6 +72,11 @@ class Admin:
             }
         )
 
+    def acknowledge(self, _request: Request) -> Response:
+        """Somebody knows that the run before was killed, and what it lost."""
+        self._broker.run_file.acknowledge()
+        return EMPTY
+
     def disconnect_client(self, request: Request) -> Response:
         """End the connection from this address; what was in flight to it is queued again."""
         address = required(parameters(request), "address")

@@ -135,6 +135,8 @@ class HttpApi:
         )
         if self._broker.drain.is_on:
             found["drain"] = self._broker.drain.figures()
+        if self._broker.run_file.is_lossy:
+            found["unclean_start"] = {"messages": self._broker.run_file.lost_count}
         if values.get("format") == "json":
             return self._parts.answer(json_pieces(found), _json_page)
         pieces = text_pieces(found, self._broker.start_time)
@@ -186,6 +188,7 @@ def _routes(
         ("POST", "/channel/empty", operators(admin.empty_channel, need="channel")),
         ("POST", "/channel/pause", operators(admin.pause_channel, need="channel")),
         ("POST", "/channel/unpause", operators(admin.unpause_channel, need="channel")),
+        ("POST", "/unclean_start/acknowledge", operators(admin.acknowledge, need="everything")),
         ("POST", "/client/disconnect", operators(admin.disconnect_client, need="everything")),
         ("GET", "/channel/peek", Route(peek.peek_channel, need="channel")),
         ("POST", "/channel/deferred/run", operators(peek.run_deferred, need="channel")),

@@ -254,6 +254,17 @@ class BrokerCollector(Collector):
             "1 while new messages are refused because of POST /drain, else 0.",
             broker.drain.is_on,
         )
+        run = broker.run_file
+        yield CounterMetricFamily(
+            "nsqd_unclean_starts",
+            "Starts after a kill or a power cut, since the last clean stop.",
+            run.unclean_starts,
+        )
+        yield GaugeMetricFamily(
+            "nsqd_unclean_start_lost_messages",
+            "What was only in memory when the run before was killed, at most; 0 once somebody has acknowledged it.",
+            math.nan if run.lost_count is None else run.lost_count,
+        )
         yield CounterMetricFamily(
             "nsqd_client_faults",
             "Clients that were dropped for a fault of nsqd's own, a line in the log each.",

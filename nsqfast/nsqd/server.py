@@ -43,6 +43,7 @@ from nsqfast.nsqd.options import (
 )
 from nsqfast.nsqd.progress import StopProgress
 from nsqfast.nsqd.refusals import refuse_tcp
+from nsqfast.nsqd.run_file import RunFile
 from nsqfast.nsqd.statsd import Statsd
 from nsqfast.nsqd.timers import DeadlineTimer, LagProbe
 from nsqfast.version import own_line
@@ -63,6 +64,7 @@ class Server:
     registry: Registry
     lookup: Lookup
     drain: Drain
+    run_file: RunFile
     _credentials: Credentials
 
     def __init__(self, options: Options, make_http_api: HttpApiFactory) -> None:
@@ -93,6 +95,7 @@ class Server:
             self._load()
             await self.lookup.load_client()
             self._serve()
+            self.run_file.begin()
         except BaseException:
             if self.auth is not None:
                 await self.auth.close()
@@ -194,6 +197,7 @@ class Server:
         except OptionsError as error:
             raise OptionsError(f"failed to load metadata - {error}") from None
         self._metadata.begin(loop)
+        self.run_file = RunFile(folder, registry)
         self.lookup = Lookup(registry, self.options, self._credentials)
         self.drain = Drain(registry, self.lookup)
         registry.on_change = self._changed
@@ -306,6 +310,7 @@ class Server:
             lost = error
         # One turn for answers to HTTP requests whose messages have just reached the disk.
         await asyncio.sleep(0)
+        self.run_file.end()
         self._release()
         if lost is not None:
             raise lost

@@ -81,9 +81,9 @@ def _topic_stats(
         "backend_depth": topic.backend_depth,
         "message_count": topic.message_count,
         "message_bytes": topic.message_bytes,
-        **_age(topic),
         "paused": topic.paused,
         "e2e_processing_latency": latency_stats(topic.channels() if quantiles else [], quantiles),
+        **_age(topic),
     }
 
 
@@ -105,11 +105,11 @@ def _channel_stats(channel: Channel, wanted: Filter, quantiles: list[float]) -> 
         "requeue_count": channel.requeue_count,
         "timeout_count": channel.timeout_count,
         "client_count": len(consumers),
-        **_age(channel),
-        **_said("longest_held_ms", channel.held_ns()),
         "clients": clients,
         "paused": channel.paused,
         "e2e_processing_latency": latency_stats([channel], quantiles),
+        **_age(channel),
+        **_said("longest_held_ms", channel.held_ns()),
     }
 
 
@@ -179,7 +179,6 @@ def client_stats(session: Session, topic: str) -> dict[str, Any]:
         "snappy": bool(session.snappy),
         "user_agent": session.user_agent,
     }
-    found |= _in_flight_stats(session)
     if session.grant is not None:
         found |= _auth_stats(session.grant)
     found["topology_zone"] = session.topology_zone
@@ -195,6 +194,7 @@ def client_stats(session: Session, topic: str) -> dict[str, Any]:
         "tls_negotiated_protocol": "",
         # As in Go, this also says that TLS is on, because no protocol is negotiated.
         "tls_negotiated_protocol_is_mutual": secure is not None,
+        **_in_flight_stats(session),
     }
 
 

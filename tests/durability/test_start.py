@@ -141,7 +141,8 @@ def test_a_broken_list(tmp_path, how):
     }[how]
     path.write_bytes(broken)
     with start_nsqd("nsqfast", tmp_path, "--mem-queue-size=0") as server:
-        (warning,) = [line for line in server.lines if " WARNING: " in line]
+        server.wait_for_line("the run before this one did not stop cleanly")
+        warning, _ = [line for line in server.lines if " WARNING: " in line]
         assert (
             "1 topics and 2 channels were found by their files, none of them is paused" in warning
         )

@@ -8,6 +8,7 @@ import pytest
 
 from nsqfast.nsqadmin.live.nodes import Identity, NodeWatch
 from support.admin import LiveCluster, start_nsqadmin, text_of, told, wait_until
+from support.admin_actions import start_again
 from support.lookup import producers
 from support.server import start_nsqd
 from support.web import get, request
@@ -49,9 +50,9 @@ def wait_for_ticks(admin, count=TICKS):
     wait_until(lambda: ask(admin)["tick"] >= goal, f"tick {goal}")
 
 
-def forget(admin, node, headers=JSON):
+def forget(admin, node, headers=JSON, action="forget"):
     body = f"node={node}".encode() if headers is FORM else json.dumps({"node": node}).encode()
-    return request(admin.http, "POST", "/ui/nodes/forget", body, headers)
+    return request(admin.http, "POST", f"/ui/nodes/{action}", body, headers)
 
 
 def wait_for_state(path, *rules):
@@ -132,8 +133,12 @@ def test_a_node_that_died_while_nsqadmin_was_away(cluster, tmp_path):
             "one is registered",
         )
         with cluster.admin("nsqfast", *flags) as admin:
+            expected = [("node_down", first), ("unclean_start", second)]
             wait_until(
-                lambda: [one["node"] for one in ask(admin)["problems"]] == [first], "only the dead"
+                lambda: (
+                    sorted((one["rule"], one["node"]) for one in ask(admin)["problems"]) == expected
+                ),
+                "only the first is dead",
             )
         server.stop()
 
@@ -155,6 +160,36 @@ def test_without_nsqlookupd_a_node_keeps_its_name_while_it_is_down(tmp_path):
             answer = forget(admin, name)
             told_why = {"message": "Not forgotten: --nsqd-http-address names it."}
             assert (answer.status, answer.json()) == (409, told_why)
+
+
+def test_what_a_killed_node_lost_is_a_problem_until_somebody_knows(cluster, tmp_path):
+    flags = (QUICK, f"--history-file={tmp_path / 'history'}")
+    cluster.make("orders", "billing", on=[1])
+    cluster.publish("orders", 5, on=1)
+    run_file = tmp_path / "nsqd-1" / "nsqfast.running"
+    wait_until(lambda: b'"messages":5}' in run_file.read_bytes(), "they are counted")
+    with cluster.admin("nsqfast", *flags) as admin:
+        wait_for_ticks(admin, 3)
+        cluster.nsqds[1].kill()
+        wait_for(admin, "node_down")
+        start_again(cluster, 1)
+        wait_for(admin, "unclean_start")
+        (found,) = ask(admin)["problems"]
+        node = text_of(cluster.nsqds[1].http)
+        assert (found["node"], found["severity"]) == (node, "crit")
+        assert found["text"] == "restarted uncleanly: up to 5 messages in memory are lost"
+    with cluster.admin("nsqfast", *flags) as admin:
+        assert rules(admin) == ["unclean_start"]
+        wait_for_ticks(admin)
+        page = get(admin.http, f"/nodes/{node}").text
+        assert "up to 5 messages in memory are lost" in page
+        assert "The unclean start is known" in page
+        answer = forget(admin, "127.0.0.1:1", action="acknowledge")
+        told_why = {"message": "Not acknowledged: the cluster has no node 127.0.0.1:1."}
+        assert (answer.status, answer.json()) == (409, told_why)
+        answer = forget(admin, node, FORM, "acknowledge")
+        assert (answer.status, answer.headers["Location"]) == (303, f"/nodes/{node}")
+        wait_for(admin)
 
 
 def test_a_node_that_stops_after_a_drain_is_no_problem_for_a_while(tmp_path):

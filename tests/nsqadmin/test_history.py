@@ -11,6 +11,7 @@ import zipfile
 import numpy as np
 import pytest
 
+from nsqfast.nsqadmin.live.figures import UncleanStartFigures
 from nsqfast.nsqadmin.live.history import History
 from nsqfast.nsqadmin.live.model import NodeState, Rates
 from nsqfast.nsqadmin.live.rings import BLOCK
@@ -114,6 +115,23 @@ def test_the_slope_is_right_over_a_gap_and_unknown_when_young():
         history, 300, lambda s: channel(rates=Rates(9.0), depth=int(s + 120) * 3), start=START + 120
     )
     assert later.depth_slope == pytest.approx(3.0, rel=0.01)
+
+
+def test_a_fall_that_is_a_loss_has_no_slope():
+    """Nothing was finished: for five minutes nothing is said of how fast it drains, even if somebody knows by then."""
+    history = History(Options())
+
+    def slope_at(second, lost=None):
+        made = channel(rates=Rates(9.0), depth=900 if second < 100 else 0)
+        tick = cluster(START + second, made, start_time=int(START) + 100)
+        tick.nodes[NODE].unclean_start = lost
+        history.take(tick)
+        return made.depth_slope
+
+    assert [slope_at(second) for second in range(0, 100, 10)][-1] == 0
+    assert slope_at(110, UncleanStartFigures(900)) is None
+    assert {slope_at(second) for second in range(120, 400, 10)} == {None}
+    assert slope_at(410) == 0
 
 
 def test_the_oldest_age_of_a_stopped_consumer_is_within_one_step():

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from nsqfast.errors import OptionsError
 from nsqfast.nsqadmin.live.cases import KeptCase
+from nsqfast.nsqadmin.live.figures import UncleanStartFigures
 from nsqfast.nsqadmin.live.model import Channel, Counts, NodeState, Part, Rates, Topic
 from nsqfast.nsqadmin.live.probes import Disk, Probes
 from nsqfast.nsqadmin.live.problems import Problems, Severity
@@ -277,15 +278,15 @@ def test_a_slow_consumer_that_finishes_now_and_then_is_not_stuck():
 
 # ---- a consumer that is stuck, while others work
 
-BUSY = {"in_flight_count": 40, "client_count": 3, "rates": Rates(50, 50)}
+WORKING = {"in_flight_count": 40, "client_count": 3, "rates": Rates(50, 50)}
 
 
 def test_one_consumer_holds_messages():
     """The broker has seen it: nobody waits for it again, and it is since then."""
     scene = Scene()
-    scene.channel(part(A, **BUSY, held_s=119), part(B, **BUSY))
+    scene.channel(part(A, **WORKING, held_s=119), part(B, **WORKING))
     assert scene.run(600) == []
-    scene.channel(part(A, **BUSY, held_s=1380), part(B, **BUSY, held_s=5))
+    scene.channel(part(A, **WORKING, held_s=1380), part(B, **WORKING, held_s=5))
     assert scene.run() == ["consumer_stuck"]
     assert scene.only.severity is Severity.WARN
     assert scene.only.since == scene.at - 1380
@@ -297,13 +298,13 @@ def test_one_consumer_holds_messages():
     assert scene.only.text == (
         "10.0.0.9:5000 (worker7) on a:4151 holds 20 messages, none finished since 22:00 UTC"
     )
-    scene.channel(part(A, **BUSY, held_s=2), part(B, **BUSY))
+    scene.channel(part(A, **WORKING, held_s=2), part(B, **WORKING))
     assert scene.run(6) == []
 
 
 def test_the_worst_of_all_nodes_is_named():
     scene = Scene()
-    scene.channel(part(A, **BUSY, held_s=300), part(B, **BUSY, held_s=400))
+    scene.channel(part(A, **WORKING, held_s=300), part(B, **WORKING, held_s=400))
     assert scene.run() == ["consumer_stuck"]
     assert " on b:4151 " in scene.only.text
     scene.state(B, NodeState.DOWN)
@@ -319,18 +320,18 @@ def test_nobody_finishing_is_one_problem():
     assert scene.run() == ["consumer_stuck"]
     since = scene.only.since
     assert scene.run(122) == ["stuck_in_flight"]
-    scene.channel(part(A, **BUSY, held_s=420), part(B))
+    scene.channel(part(A, **WORKING, held_s=420), part(B))
     assert scene.run(8) == ["consumer_stuck"]
     assert scene.only.since == since
 
 
 def test_a_consumer_of_a_paused_channel_waits():
     scene = Scene()
-    scene.channel(part(A, **BUSY, held_s=300), part(B))
+    scene.channel(part(A, **WORKING, held_s=300), part(B))
     assert scene.run() == ["consumer_stuck"]
-    scene.channel(part(A, **BUSY, held_s=300, paused=True), part(B, paused=True))
+    scene.channel(part(A, **WORKING, held_s=300, paused=True), part(B, paused=True))
     assert scene.run(30) == []
-    scene.channel(part(A, **BUSY, held_s=340), part(B))
+    scene.channel(part(A, **WORKING, held_s=340), part(B))
     assert scene.run() == ["consumer_stuck"]
 
 
@@ -603,6 +604,28 @@ def test_what_a_node_says_of_itself(changes, rule, severity, text, seconds):
     scene.nodes[A] = was
     assert scene.run(seconds - 2) == [rule]
     assert scene.run() == []
+
+
+@pytest.mark.parametrize(
+    ("lost", "severity", "text"),
+    [
+        (30_000, Severity.CRIT, "up to 30,000 messages in memory are lost"),
+        (None, Severity.CRIT, "nothing is known of it"),
+        (0, Severity.WARN, "nothing was only in memory"),
+    ],
+)
+def test_a_node_that_was_killed_says_what_it_lost_until_somebody_knows(lost, severity, text):
+    scene = Scene()
+    was = scene.nodes[A]
+    scene.nodes[A] = replace(
+        was, unclean_start=UncleanStartFigures(lost), start_time=int(START) - 60
+    )
+    assert scene.run(900) == ["unclean_start"]
+    assert (scene.only.node, scene.only.severity) == (A, severity)
+    assert scene.only.since == START - 60
+    assert text in scene.only.text
+    scene.nodes[A] = was
+    assert scene.run(6) == []
 
 
 def test_a_disk_that_is_nearly_full():

@@ -12,7 +12,7 @@ import pytest
 
 from nsqfast.nsqadmin.options import Options, parse
 from nsqfast.nsqadmin.upstream.client import Upstream
-from support.access import refusal, run_admin, with_nsqd
+from support.access import refusal, start_admin, with_nsqd
 from support.admin import start_nsqadmin, text_of, wait_for_channel
 from support.authd import AuthServer, grant, permit
 from support.certificates import Certificates
@@ -120,6 +120,7 @@ def test_others_are_told_over_verified_tls_alone(secret_file, certificates):
 
 
 def test_an_nsqlookupd_that_is_asked_over_tls(certificates, secret_file):
+    """By a program of its own, whose end ends connections that wait for the other side's TLS."""
     lists = {
         "/nodes": {"producers": []},
         "/topics": {"topics": ["t"]},
@@ -131,14 +132,14 @@ def test_an_nsqlookupd_that_is_asked_over_tls(certificates, secret_file):
     ]
     with (
         Node(lambda path: (200, lists.get(path, {})), server_context(certificates)) as lookupd,
-        run_admin(f"--lookupd-http-address=https://{lookupd.address}", *flags) as admin,
+        start_admin(f"--lookupd-http-address=https://{lookupd.address}", *flags) as admin,
     ):
         assert get(admin.http, "/api/topics").json()["topics"] == ["t"]
         assert request(admin.http, "DELETE", "/api/topics/t/c").status == 200
     assert ("/channel/delete", None) in lookupd.heard
     with (
         Node(fine, server_context(certificates, "other-server")) as stranger,
-        run_admin(f"--lookupd-http-address=https://{stranger.address}", *flags) as admin,
+        start_admin(f"--lookupd-http-address=https://{stranger.address}", *flags) as admin,
     ):
         answer = get(admin.http, "/api/topics")
         assert answer.status == 502

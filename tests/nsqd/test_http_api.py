@@ -225,6 +225,20 @@ def test_unix_socket_ports(tmp_path):
         server.wait_for_line("200 GET /info (@)")
 
 
+def test_what_nsqadmin_asks_every_few_seconds_is_no_line_of_the_log(tmp_path):
+    polling = {"User-Agent": "nsqadmin"}
+    with start_nsqd("nsqfast", tmp_path) as server:
+        for target in ("/stats?format=json", "/info"):
+            assert request(server.http, "GET", target, headers=polling).status == 200
+        request(server.http, "GET", "/nothing", headers=polling)
+        server.wait_for_line("404 GET /nothing ")
+        request(server.http, "POST", "/topic/create?topic=t", headers=polling)
+        server.wait_for_line("200 POST /topic/create?topic=t ")
+        assert "200 GET " not in server.stderr
+        get(server.http, "/stats?format=json")
+        server.wait_for_line("200 GET /stats?format=json ")
+
+
 # -- POST /client/disconnect
 
 

@@ -100,6 +100,7 @@ class HttpBroker:
             configure=lambda: None, forget_channel=lambda _topic, _channel: None
         )
         server.drain = NoDrain()
+        server.run_file = SimpleNamespace(is_lossy=False)
         server.persist_metadata = persist_nothing
         server.health = self.registry.health
         rules = BrowserRules("", (), logging.getLogger("nsqd"))

@@ -16,10 +16,10 @@ from aiohttp import web
 from nsqfast.nsqadmin.access.permissions import admin_only
 from nsqfast.nsqadmin.access.roles import user_of
 from nsqfast.nsqadmin.actions.effect import effect_of
-from nsqfast.nsqadmin.actions.forget import Forget
 from nsqfast.nsqadmin.actions.jobs import Job, Jobs, new_id, opposite
 from nsqfast.nsqadmin.actions.matching import BulkEffect, Matching, RowsOf, bulk_effect, hash_of
 from nsqfast.nsqadmin.actions.node_commands import NodeCommands
+from nsqfast.nsqadmin.actions.nodes import NodeActions
 from nsqfast.nsqadmin.actions.order import (
     Action,
     Order,
@@ -230,5 +230,5 @@ def add_routes(app: web.Application, context: Context, rows_of: RowsOf) -> None:
     """Add everything with which a page changes the cluster."""
     Actions(context, rows_of).add_routes(app)
     Publish(context).add_routes(app)
-    Forget(context).add_routes(app)
+    NodeActions(context).add_routes(app)
     NodeCommands(context).add_routes(app)

@@ -37,9 +37,9 @@ class ChannelFigures(msgspec.Struct, gc=False, kw_only=True):
     requeue_count: int = 0
     timeout_count: int = 0
     client_count: int = 0
+    paused: bool = False
     oldest_message_age_ms: int = 0  # this one and the next only from ours, if at least a second
     longest_held_ms: int = 0
-    paused: bool = False
 
 
 class TopicFigures(msgspec.Struct, gc=False, kw_only=True):
@@ -66,6 +66,12 @@ class DrainFigures(msgspec.Struct, gc=False):
     since: Count = 0
 
 
+class UncleanStartFigures(msgspec.Struct, gc=False):
+    """Present until an operator has acknowledged it."""
+
+    messages: Count | None = None  # at most so many are lost; None: not known
+
+
 class NodeFigures(msgspec.Struct, gc=False):
     """/stats?format=json"""
 
@@ -75,6 +81,7 @@ class NodeFigures(msgspec.Struct, gc=False):
     topics: tuple[TopicFigures, ...] | None = None
     memory: MemoryFigures | None = None
     drain: DrainFigures | None = None
+    unclean_start: UncleanStartFigures | None = None
 
 
 _node = msgspec.json.Decoder(NodeFigures)

@@ -26,7 +26,7 @@ from nsqfast.nsqadmin.live.series import (
     Series,
 )
 from nsqfast.nsqadmin.live.table import StoredTable, Table
-from nsqfast.nsqadmin.live.trends import oldest, slopes
+from nsqfast.nsqadmin.live.trends import SLOPE_S, oldest, slopes
 from nsqfast.nsqadmin.options import Options
 
 log = logging.getLogger("nsqadmin")
@@ -55,6 +55,9 @@ class History:
         self._plan = -1  # index of STEPS_S
         self._is_full = False
         self._start_times: dict[str, int] = {}
+        self._lossy: dict[
+            str, float
+        ] = {}  # nodes that lost messages, until the slopes have forgotten them
         self._names: list[list[str]] = []  # of the last tick
         self._keys: list[list[Key]] = []
         self._topic_slopes: Doubles = np.zeros(0)
@@ -83,6 +86,7 @@ class History:
         """Like `take`; whenever it yields, others may run."""
         now, up = cluster.at, _up(cluster)
         self._find_restarts(cluster)
+        self._find_losses(cluster)
         topics = [topic for topic in cluster.topics.values() if topic.parts]
         yield
         channels = [channel for topic in topics for channel in topic.channels.values()]
@@ -132,7 +136,7 @@ class History:
     def _tell(self, topics: list[Topic], channels: list[Channel], now: float) -> Iterator[None]:
         known = [*self._topic_slopes.tolist(), None]  # the last one is for slot -1
         for topic, slot in zip(topics, self.topics.index.tolist(), strict=True):
-            topic.depth_slope = _known(known[slot])
+            topic.depth_slope = self._slope_of(topic, known[slot])
         yield
         table = self.channels
         known = [*self._channel_slopes.tolist(), None]
@@ -142,11 +146,17 @@ class History:
             for channel, slot in zip(
                 channels[begin : begin + SLICE], index[begin : begin + SLICE], strict=True
             ):
-                channel.depth_slope = _known(known[slot])
+                channel.depth_slope = self._slope_of(channel, known[slot])
                 if slot >= 0 and channel.counts.depth > 0:
                     waiting.append((channel, slot))
             self._tell_ages(waiting, now)
             yield
+
+    def _slope_of(self, queue: Topic | Channel, slope: float | None) -> float | None:
+        """Unknown while it has a fall that is a loss: nothing was finished."""
+        if self._lossy and not self._lossy.keys().isdisjoint(node_keys(queue.parts)):
+            return None
+        return _known(slope)
 
     def _tell_ages(self, waiting: list[tuple[Channel, int]], now: float) -> None:
         if not waiting:
@@ -161,6 +171,12 @@ class History:
                 channel.oldest_s, channel.oldest_is_estimate = reported_ms / 1e3, False
             else:
                 channel.oldest_s, channel.oldest_is_minimum = age, at_least
+
+    def _find_losses(self, cluster: Cluster) -> None:
+        for key, node in cluster.nodes.items():
+            if node.unclean_start is not None and node.unclean_start.messages != 0:
+                self._lossy.setdefault(key, node.start_time + SLOPE_S)
+        self._lossy = {key: end for key, end in self._lossy.items() if end > cluster.at}
 
     def _find_restarts(self, cluster: Cluster) -> None:
         for key, node in cluster.nodes.items():

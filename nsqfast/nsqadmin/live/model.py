@@ -15,6 +15,7 @@ from enum import StrEnum
 
 import msgspec
 
+from nsqfast.nsqadmin.live.figures import UncleanStartFigures
 from nsqfast.nsqadmin.live.parts import Counts, Part, Parts, Rates, count_paused
 
 __all__ = [
@@ -121,6 +122,7 @@ class Node:
     remote_addresses: tuple[str, ...] = ()
     tombstones: frozenset[str] = frozenset()  # topics for which some nsqlookupd hides it
     drain_since: int = 0  # Unix time at which it began to drain, as it last said; 0: it does not
+    unclean_start: UncleanStartFigures | None = None  # that nobody has acknowledged
     planned_until: float = 0.0  # while it is down after a drain: so long that is no problem
 
     def is_planned(self, at: float) -> bool:

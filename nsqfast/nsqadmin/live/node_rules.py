@@ -7,11 +7,12 @@ from nsqfast.nsqadmin.live.cases import Cases, Finding, Key, Known, Rule, Severi
 from nsqfast.nsqadmin.live.model import Cluster, Lookupd, Node, NodeState
 from nsqfast.nsqadmin.live.moment import Moment
 from nsqfast.nsqadmin.live.probes import Disk, Probes
-from nsqfast.nsqadmin.live.texts import clock, percent, size
+from nsqfast.nsqadmin.live.texts import clock, count, percent, size
 from nsqfast.nsqadmin.options import Options
 
 NODE_DOWN = "node_down"
 UNHEALTHY = "node_unhealthy"
+UNCLEAN_START = "unclean_start"
 OUT_OF_DATE = "version_behind"
 LOOKUPD_DOWN = "lookupd_down"
 DISAGREE = "lookupd_disagree"
@@ -33,6 +34,11 @@ def node_rules(options: Options) -> list[Rule]:
             UNHEALTHY,
             "Its last write to disk failed: look at the free space of its data path, the rights, and its log.",
             clear_s=UNHEALTHY_CLEAR_S,
+        ),
+        Rule(
+            UNCLEAN_START,
+            "Find out why it was killed (its log, the machine's journal), and whom the messages were for; then say on "
+            "its page that it is known.",
         ),
         Rule(
             OUT_OF_DATE,
@@ -115,6 +121,11 @@ class NodeRules:
         if node.health not in ("OK", ""):
             text = partial(_unhealthy, node.health, moment.at)
             self._add(UNHEALTHY, node.key, Finding(Severity.CRIT, text))
+        if node.unclean_start is not None:
+            lost = node.unclean_start.messages
+            severity = Severity.WARN if lost == 0 else Severity.CRIT
+            text = partial(_unclean_start, lost)
+            self._add(UNCLEAN_START, node.key, Finding(severity, text, float(node.start_time)))
         if node.is_out_of_date:
             self._add(
                 OUT_OF_DATE, node.key, Finding(Severity.INFO, partial(_version, node.version))
@@ -151,6 +162,14 @@ def _not_back(now: float, since: float) -> str:
 
 def _unhealthy(health: str, now: float, since: float) -> str:
     return f"it says since {clock(since, now)}: {_one_line(health)}"
+
+
+def _unclean_start(lost: int | None, _since: float) -> str:
+    if lost is None:
+        return "restarted uncleanly: what was only in memory is lost, and nothing is known of it"
+    if lost == 0:
+        return "restarted uncleanly; nothing was only in memory"
+    return f"restarted uncleanly: up to {count(lost, 'message')} in memory are lost"
 
 
 def _version(version: str, _since: float) -> str:

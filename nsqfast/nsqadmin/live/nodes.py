@@ -10,6 +10,7 @@ from nsqfast.gotext import join_host_port
 from nsqfast.nsqadmin.live.figures import (
     Figures,
     NodeFigures,
+    UncleanStartFigures,
     join_figures,
     read,
 )
@@ -95,6 +96,7 @@ class NodeWatch:
         self.memory_bytes: int | None = None
         self.restarts = 0  # number of restarts seen
         self.drain_since = 0
+        self.unclean_start: UncleanStartFigures | None = None
         self._upstream = upstream
         self._turn = turn
         self._layouts = layouts
@@ -173,6 +175,7 @@ class NodeWatch:
         self.sample, self.counts, self.rates, self._sampled_s = sample, counts, rates, sampled_s
         self.health, self.start_time = figures.health, figures.start_time
         self.drain_since = figures.drain.since if figures.drain is not None else 0
+        self.unclean_start = figures.unclean_start
         self.identity.version = figures.version
         if figures.memory is not None:
             self.memory_bytes = figures.memory.heap_in_use_bytes or None
@@ -221,6 +224,7 @@ class NodeWatch:
             remote_addresses=tuple(listing.remote_addresses),
             tombstones=frozenset(listing.tombstones),
             drain_since=self.drain_since,
+            unclean_start=self.unclean_start,
             planned_until=question.since + self._planned_stop_s if is_planned else 0.0,
         )
 

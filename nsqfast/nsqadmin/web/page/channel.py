@@ -16,7 +16,8 @@ from nsqfast.nsqadmin.web.elements import Link, State
 from nsqfast.nsqadmin.web.facts import GROWS_S_MIN, paused_state
 from nsqfast.nsqadmin.web.near import near_names
 from nsqfast.nsqadmin.web.page.parts import CHANNEL_NODES, Share, make_shares
-from nsqfast.nsqadmin.web.page.topic import find_topic, own_problems, set_state
+from nsqfast.nsqadmin.web.page.problems import own_problems
+from nsqfast.nsqadmin.web.page.topic import find_topic, set_state
 from nsqfast.nsqadmin.web.page_request import PageRequest
 from nsqfast.nsqadmin.web.pages import Page, PageNotFoundError
 from nsqfast.nsqadmin.web.tables import Column, TableSpec, make_table
@@ -253,7 +254,7 @@ async def build(request: PageRequest) -> View:
     urls = context.urls
     names = [tab.name for tab in TABS]
     tab = TABS[names.index(query.choice("tab", names))]
-    problems = own_problems(request, topic.name, channel.name)
+    problems = own_problems(request, topic=topic.name, channel=channel.name)
     consumers = await context.consumers.get(request.cluster, channel)
     pictures = make_pictures(
         context, query, CHANNEL_METRICS, topic.name, channel.name, quantiles_of(consumers)

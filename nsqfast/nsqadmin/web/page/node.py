@@ -11,6 +11,7 @@ from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web.elements import Link, State
 from nsqfast.nsqadmin.web.near import near_names
 from nsqfast.nsqadmin.web.page.parts import node_state
+from nsqfast.nsqadmin.web.page.problems import own_problems
 from nsqfast.nsqadmin.web.page_request import PageRequest
 from nsqfast.nsqadmin.web.pages import Page, PageNotFoundError
 from nsqfast.nsqadmin.web.search import Searchable
@@ -222,6 +223,7 @@ async def build(request: PageRequest) -> View:
         near = await near_names(key, cluster.nodes)
         raise PageNotFoundError("node", key, [(each, urls.node(each)) for each in near])
     rates = node.rates
+    problems = own_problems(request, node=key)
     is_up = node.state is NodeState.UP and node.start_time
     up_s = cluster.at - node.start_time if is_up else None
     return View(
@@ -244,10 +246,13 @@ async def build(request: PageRequest) -> View:
         states={"node": node_state(node, cluster.at)},
         shown={
             "error": bool(node.error) or node.health not in ("", "OK"),
+            "acknowledge": node.unclean_start is not None,
+            "problems-shown": bool(problems.matched),
             # One that is listed, or named by a flag, would come back at once.
             "forget": node.state is NodeState.DOWN and cluster.has_lookupds and not node.lookupds,
         },
         tables={
+            "problems": problems,
             "topics": make_table(request, TOPICS, await topics_of(cluster, node)),
             "lookupds": make_table(request, REGISTRATIONS, registrations(cluster, node)),
         },

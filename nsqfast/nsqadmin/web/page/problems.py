@@ -1,13 +1,15 @@
 """/problems: current problems; the same table is on other pages with the problems that concern them."""
 
-from nsqfast.nsqadmin.live.channel_rules import CONSUMER_STUCK
+from dataclasses import replace
+
+from nsqfast.nsqadmin.live.channel_rules import CONSUMER_STUCK, STUCK
 from nsqfast.nsqadmin.live.problems import Problem
 from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web.elements import State
 from nsqfast.nsqadmin.web.page_request import PageRequest
 from nsqfast.nsqadmin.web.pages import Page
 from nsqfast.nsqadmin.web.search import Searchable
-from nsqfast.nsqadmin.web.tables import Column, TableSpec, make_table
+from nsqfast.nsqadmin.web.tables import Column, Table, TableSpec, make_table
 from nsqfast.nsqadmin.web.view import View
 
 WORDS = {"crit": "Critical", "warn": "Warning", "info": "Note"}
@@ -31,7 +33,8 @@ def where_address(request: PageRequest, problem: Problem) -> str:
     urls = request.context.urls
     if problem.channel:
         page = urls.channel(problem.topic, problem.channel)
-        return f"{page}?tab=clients&sort=-held" if problem.rule == CONSUMER_STUCK else page
+        is_held = problem.rule in (STUCK, CONSUMER_STUCK)
+        return f"{page}?tab=clients&sort=-held" if is_held else page
     if problem.topic:
         return urls.topic(problem.topic)
     if problem.node in request.cluster.nodes:
@@ -85,6 +88,21 @@ TABLE: TableSpec[Problem] = TableSpec(
     empty="Nothing is wrong.",
     search_label="Search problems",
 )
+
+
+OWN = replace(TABLE, searchable=None, filters=(), is_main=False)
+
+
+def own_problems(
+    request: PageRequest, *, topic: str = "", channel: str = "", node: str = ""
+) -> Table[Problem]:
+    """Those of a topic with its channels, of one channel, or of a node itself."""
+    found = [
+        each
+        for each in request.context.problems.found
+        if (each.topic == topic and channel in ("", each.channel) if topic else each.node == node)
+    ]
+    return make_table(request, OWN, found)
 
 
 async def build(request: PageRequest) -> View:

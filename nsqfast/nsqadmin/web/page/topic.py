@@ -1,24 +1,20 @@
 """/topics/T: a topic's state, its problems, its rate, its channels and its nodes."""
 
 import heapq
-from dataclasses import replace
 
 from nsqfast.nsqadmin.charts.graphite import TOPIC_METRICS, make_pictures
 from nsqfast.nsqadmin.charts.plan import DEPTH, LINES_MAX, POINT_S, Chart, Line, make_plan
 from nsqfast.nsqadmin.live.model import Topic
-from nsqfast.nsqadmin.live.problems import Problem
 from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web.elements import Link, State
 from nsqfast.nsqadmin.web.facts import TopicFacts, paused_state, sum_topic
 from nsqfast.nsqadmin.web.near import near_names
 from nsqfast.nsqadmin.web.page.parts import CHANNELS, TOPIC_NODES, make_shares
-from nsqfast.nsqadmin.web.page.problems import TABLE as PROBLEMS
+from nsqfast.nsqadmin.web.page.problems import own_problems
 from nsqfast.nsqadmin.web.page_request import PageRequest
 from nsqfast.nsqadmin.web.pages import Page, PageNotFoundError
-from nsqfast.nsqadmin.web.tables import Table, make_table
+from nsqfast.nsqadmin.web.tables import make_table
 from nsqfast.nsqadmin.web.view import View
-
-OWN_PROBLEMS = replace(PROBLEMS, searchable=None, filters=(), is_main=False)
 
 
 async def find_topic(request: PageRequest) -> Topic:
@@ -78,22 +74,12 @@ def set_state(view: View, key: str, state: State | None) -> None:
     view.shown[f"{key}-shown"] = state is not None
 
 
-def own_problems(request: PageRequest, topic: str, channel: str = "") -> Table[Problem]:
-    """The problems of a topic with its channels, or of one channel."""
-    found = [
-        each
-        for each in request.context.problems.found
-        if each.topic == topic and channel in ("", each.channel)
-    ]
-    return make_table(request, OWN_PROBLEMS, found)
-
-
 async def build(request: PageRequest) -> View:
     """See the module."""
     topic = await find_topic(request)
     context, query = request.context, request.query
     facts = sum_topic(topic)
-    problems = own_problems(request, topic.name)
+    problems = own_problems(request, topic=topic.name)
     shares = make_shares(request.cluster, topic.name, topic.parts)
     view = View(
         topic.name,

@@ -1,0 +1,3 @@
+from nsqfast._ext.broker.topic import Topic
+
+def count_unstored(topics: list[Topic]) -> int: ...

@@ -1,0 +1,146 @@
+"""nsqfast.running in the data folder: it is there while nsqd runs, so that the next start knows of a kill.
+
+    {"unclean_starts": 0, "messages": 30000}
+
+`messages` are those that are only in memory, as a look each second finds them; a kill -9 leaves the last number, a
+power cut perhaps an older one. Spaces fill the file up to SIZE, so that each number replaces the one before in one
+write.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import orjson
+
+from nsqfast._ext.broker.registry import Registry
+from nsqfast._ext.broker.shutdown import count_unstored
+from nsqfast.gotext import os_error
+
+SIZE = 128  # bytes
+INTERVAL_S = 1.0
+TOPICS_AT_ONCE = 256  # counted in a tenth of a millisecond
+COUNT_MAX = 1 << 53
+log = logging.getLogger("nsqd")
+
+
+class RunFile:
+    """Of one run."""
+
+    def __init__(self, folder: str, registry: Registry) -> None:
+        self.unclean_starts = 0  # in a row, this one included
+        self.is_lossy = False  # the run before was killed, and nobody has acknowledged that yet
+        self.lost_count: int | None = 0  # messages that it had only in memory; None: not known
+        self._path = Path(folder, "nsqfast.running")
+        self._registry = registry
+        self._written = b""
+        self._task: asyncio.Task[None] | None = None
+        # A thread writes, for a file system that is busy may let us wait for a page.
+        self._thread = ThreadPoolExecutor(1, "run file")
+
+    def begin(self) -> None:
+        """Say what became of the run before this one; from now on this one is known."""
+        self._read()
+        try:
+            self._create()
+        except OSError as error:
+            log.warning(
+                "%s: %s; the next start will not know of a kill", self._path, os_error(error)
+            )
+        else:
+            self._task = asyncio.get_running_loop().create_task(self._watch())
+
+    def acknowledge(self) -> None:
+        """Somebody knows of the loss."""
+        self.is_lossy, self.lost_count = False, 0
+
+    def end(self) -> None:
+        """Nothing is in memory any more; what a full disk did not take, the stop itself has told."""
+        self._thread.shutdown()
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(OSError):
+                # A power cut may bring the file back.
+                _store(self._path, self._content(0), is_synced=True)
+                self._path.unlink()
+
+    def _read(self) -> None:
+        try:
+            # What is there may be a pipe, or a link.
+            with open(self._path, "rb", opener=_open_own) as file:
+                starts, self.lost_count = _decode(file.read(SIZE))
+        except FileNotFoundError:
+            return
+        except OSError:
+            starts, self.lost_count = 0, None
+        self.unclean_starts, self.is_lossy = starts + 1, True
+        log.warning("NSQ: the run before this one did not stop cleanly: %s", _loss(self.lost_count))
+
+    def _create(self) -> None:
+        temporary = self._path.with_name(self._path.name + ".tmp")
+        self._written = self._content(0)
+        _store(temporary, self._written, os.O_CREAT | os.O_TRUNC, is_synced=True)
+        temporary.rename(self._path)
+
+    def _content(self, messages: int) -> bytes:
+        text = orjson.dumps({"unclean_starts": self.unclean_starts, "messages": messages})
+        return text.ljust(SIZE - 1) + b"\n"
+
+    async def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            content = self._content(await self._count())
+            if content != self._written:
+                self._written = content
+                await loop.run_in_executor(self._thread, self._write, content)
+            await asyncio.sleep(INTERVAL_S)
+
+    def _write(self, content: bytes) -> None:
+        with contextlib.suppress(OSError):  # on a full disk it has its block already
+            _store(self._path, content)
+
+    async def _count(self) -> int:
+        topics, count = self._registry.topics(), 0
+        for first in range(0, len(topics), TOPICS_AT_ONCE):
+            if first:
+                await asyncio.sleep(0)  # others are served before the next part
+            count += count_unstored(topics[first : first + TOPICS_AT_ONCE])
+        return count
+
+
+def _open_own(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
+
+
+def _store(path: Path, content: bytes, flags: int = 0, *, is_synced: bool = False) -> None:
+    """It is open no longer than this takes: nothing of nsqd's hinders an operator who remounts the disk read-only."""
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
+    try:
+        os.pwrite(fd, content, 0)
+        if is_synced:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _decode(data: bytes) -> tuple[int, int | None]:
+    """Unclean starts, and messages; None: not known."""
+    try:
+        found = orjson.loads(data)
+        starts, messages = found["unclean_starts"], found["messages"]
+    except (ValueError, KeyError, TypeError):
+        return 0, None
+    if any(type(each) is not int or not 0 <= each < COUNT_MAX for each in (starts, messages)):
+        return 0, None
+    return starts, messages
+
+
+def _loss(count: int | None) -> str:
+    if count is None:
+        return "how many messages were only in memory, and are lost, is not known"
+    if not count:
+        return "no message was only in memory"
+    return f"up to {count:,} messages were only in memory, and are lost"
