@@ -268,6 +268,11 @@ def write(folder: str, data: bytes) -> None:
     path = os.path.join(folder, FILE_NAME)  # noqa: PTH118
     with _written_beside(path, data, is_synced=True) as temporary:
         os.rename(temporary, path)  # noqa: PTH104
+    sync_folder(folder)
+
+
+def sync_folder(folder: str) -> None:
+    """Return when its names are on disk."""
     folder_fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(folder_fd)

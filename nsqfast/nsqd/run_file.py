@@ -19,6 +19,7 @@ import orjson
 from nsqfast._ext.broker.registry import Registry
 from nsqfast._ext.broker.shutdown import count_unstored
 from nsqfast.gotext import os_error
+from nsqfast.nsqd.metadata import sync_folder
 
 SIZE = 128  # bytes
 INTERVAL_S = 1.0
@@ -84,6 +85,7 @@ class RunFile:
         self._written = self._content(0)
         _store(temporary, self._written, os.O_CREAT | os.O_TRUNC, is_synced=True)
         temporary.rename(self._path)
+        sync_folder(str(self._path.parent))
 
     def _content(self, messages: int) -> bytes:
         text = orjson.dumps({"unclean_starts": self.unclean_starts, "messages": messages})

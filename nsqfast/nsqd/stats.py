@@ -121,8 +121,9 @@ def _taken_counts(channel: Channel) -> dict[str, int]:
 
 
 def _age(queue: Topic | Channel) -> dict[str, int]:
-    """The same."""
-    return _said("oldest_message_age_ms", queue.age_ns())
+    """The same; where no message waits or is in flight there is none."""
+    age_ns = queue.age_ns()
+    return {"oldest_message_age_ms": age_ns // 1_000_000} if age_ns > 0 else {}
 
 
 def _said(name: str, time_ns: int) -> dict[str, int]:

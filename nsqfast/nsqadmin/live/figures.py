@@ -38,7 +38,7 @@ class ChannelFigures(msgspec.Struct, gc=False, kw_only=True):
     timeout_count: int = 0
     client_count: int = 0
     paused: bool = False
-    oldest_message_age_ms: int = 0  # this one and the next only from ours, if at least a second
+    oldest_message_age_ms: int = 0  # this one and the next only from ours
     longest_held_ms: int = 0
 
 

@@ -53,7 +53,7 @@ class Part(msgspec.Struct, gc=False):
     counts: Counts
     paused: bool
     rates: Rates | None
-    oldest_ms: int = 0  # age of the oldest message; 0: below a second, or not reported
+    oldest_ms: int = 0  # age of the oldest message; 0: there is none, or it is not reported
     held_ms: int = (
         0  # longest time without a FIN or REQ from a consumer that has messages; likewise
     )
