@@ -356,12 +356,16 @@ TOPIC_KEYS = (
 ).split()
 
 
+AGES = {"oldest_message_age_ms", "longest_held_ms", "held_ms", "oldest_in_flight_ms"}
+
+
 def known(keys):
-    """Without the keys of topology, which came after the release."""
+    """Without the keys of topology, which came after the release, and without ages, which Go's nsqd does not tell."""
     return [
         key
         for key in keys
         if not key.startswith("topology_")
+        and key not in AGES
         and key not in ("zone_local_msg_count", "region_local_msg_count", "global_msg_count")
     ]
 

@@ -96,7 +96,12 @@ def page_of(server, path, headers=None):
 
 
 def counts_of(cluster, topic):
-    return [topic_stats(node.http, topic) for node in cluster.nsqds]
+    """All but ages, which differ from moment to moment."""
+    found = [topic_stats(node.http, topic) for node in cluster.nsqds]
+    for one in found:
+        for queue in (one, *one["channels"].values()) if one else ():
+            queue.pop("oldest_message_age_ms", None)
+    return found
 
 
 def payloads(page):
