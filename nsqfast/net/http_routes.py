@@ -19,6 +19,7 @@ Answer = Response | Awaitable[Response]
 NOT_FOUND = error_answer(404, "NOT_FOUND")
 INTERNAL_ERROR = error_answer(500, "INTERNAL_ERROR")
 
+_POLLED = {"/stats", "/info", "/nodes", "/topics", "/channels", "/lookup"}
 _PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
 
 
@@ -89,8 +90,8 @@ class Routes(Generic[R]):
 
 
 def _is_poll(request: Request, answer: Response) -> bool:
-    """Whether nsqadmin asks how things are, as it does every few seconds."""
-    is_read = request.method == "GET" and answer.status == 200
+    """Whether nsqadmin asks how things are, as it does every few seconds. Who reads messages or settings is a line."""
+    is_read = request.method == "GET" and answer.status == 200 and request.path in _POLLED
     return is_read and request.headers.get(b"user-agent") == b"nsqadmin"
 
 

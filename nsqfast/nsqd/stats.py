@@ -29,7 +29,7 @@ class Filter:
 
 SMALL_COUNT = 64  # clients and channels that are handled in one go
 IN_FLIGHT_PER_UNIT = 256  # examined in the time that a client or channel takes
-SAID_LEAST_MS = 1000  # a shorter age says nothing
+SAID_LEAST_MS = 1000  # that a message is held for less says nothing
 
 
 def collect(registry: Registry, health: str, start_time: float, wanted: Filter) -> dict[str, Any]:

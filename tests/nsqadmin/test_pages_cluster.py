@@ -1,5 +1,7 @@
 """What pages have of a living cluster of both kinds of nsqd: shares of nodes, and clients, who are asked for then."""
 
+import re
+
 import pytest
 
 from support.admin import LiveCluster, text_of, wait_until
@@ -77,6 +79,48 @@ def test_the_clients_of_a_channel(cluster, admin):
         assert rows["7"]["user_agent"] == "go-nsq/1.1.0"
         assert html.hidden["silent-shown"] is True
     wait_for(admin, path, lambda html: "clients" not in html.rows)
+
+
+def test_a_consumer_that_hangs_while_another_works_is_named(cluster):
+    cluster.make("held", "c", on=[0])
+    where = cluster.nsqds[0].tcp
+    with (
+        cluster.admin("nsqfast", "--poll-interval=200ms", "--problem-stuck=1s") as admin,
+        Client(where) as stuck,
+        Client(where) as busy,
+    ):
+        stuck.identify(client_id="hangs")
+        stuck.sub("held", "c", 1)
+        busy.pub("held", b"x")
+        stuck.read_message()
+        busy.sub("held", "c", 1)
+        address, node = map(text_of, (stuck.socket.getsockname(), cluster.nsqds[0].http))
+
+        def is_named():
+            busy.pub("held", b"x")
+            busy.fin(busy.read_message())
+            found = get(admin.http, "/ui/problems").json()["problems"]
+            texts = [one["text"] for one in found if one["rule"] == "consumer_stuck"]
+            return any(
+                text.startswith(f"{address} (hangs) on {node} holds 1 message, none finished since")
+                for text in texts
+            )
+
+        wait_until(is_named, "the consumer is named")
+
+
+def test_the_oldest_message_is_as_old_as_nsqd_says(cluster, admin):
+    """Go's does not say it."""
+    for number, expected in enumerate((r"\d+ s", r"(≥ )?\d+ s est\.")):
+        topic = f"aged-{number}"
+        cluster.make(topic, "c", on=[number])
+        cluster.publish(topic, 1, on=number)
+
+        def oldest(topic=topic):
+            found = get(admin.http, f"/ui/live?view=/topics/{topic}/c").json()
+            return found["texts"]["oldest"] if "texts" in found else ""
+
+        wait_until(lambda one=oldest, wanted=expected: re.fullmatch(wanted, one()), topic)
 
 
 def test_a_node_that_does_not_answer_delays_no_page_and_is_named(cluster, admin):

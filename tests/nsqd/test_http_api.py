@@ -230,11 +230,15 @@ def test_what_nsqadmin_asks_every_few_seconds_is_no_line_of_the_log(tmp_path):
     with start_nsqd("nsqfast", tmp_path) as server:
         for target in ("/stats?format=json", "/info"):
             assert request(server.http, "GET", target, headers=polling).status == 200
+        assert "200 GET " not in server.stderr
         request(server.http, "GET", "/nothing", headers=polling)
         server.wait_for_line("404 GET /nothing ")
         request(server.http, "POST", "/topic/create?topic=t", headers=polling)
         server.wait_for_line("200 POST /topic/create?topic=t ")
         assert "200 GET " not in server.stderr
+        # Who reads messages may say that he is nsqadmin.
+        request(server.http, "GET", "/topic/peek?topic=t", headers=polling)
+        server.wait_for_line("200 GET /topic/peek?topic=t ")
         get(server.http, "/stats?format=json")
         server.wait_for_line("200 GET /stats?format=json ")
 

@@ -14,13 +14,8 @@ FILE = "nsqfast.running"
 WARNING = "the run before this one did not stop cleanly"
 
 
-def messages_in(folder):
-    """As the last look found them."""
-    return (folder / FILE).read_bytes()
-
-
 def wait_for_count(folder, count):
-    eventually(lambda: b'"messages":%d}' % count in messages_in(folder))
+    eventually(lambda: b'"messages":%d}' % count in (folder / FILE).read_bytes())
 
 
 def test_what_was_only_in_memory_is_said_until_somebody_knows(tmp_path):

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from nsqfast.client.sync import Consumer, Producer
+from support.fake_nsqd import eventually
 from support.server import ROOT, program
 from support.tools import Tool, tool_command
 from support.web import post, topic_stats
@@ -100,11 +101,8 @@ class Machines:
 
     def wait_archived(self, name):
         """Until a file is whole, and so the next message begins another one."""
-        deadline_s = time.monotonic() + SECONDS_MAX
         folder = self.folder / "backup" / name
-        while not (folder.is_dir() and any(folder.iterdir())):
-            assert time.monotonic() < deadline_s, folder
-            time.sleep(0.02)
+        eventually(lambda: folder.is_dir() and any(folder.iterdir()))
 
     def close(self):
         for tool in self.running.values():

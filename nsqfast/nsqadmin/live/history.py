@@ -55,9 +55,8 @@ class History:
         self._plan = -1  # index of STEPS_S
         self._is_full = False
         self._start_times: dict[str, int] = {}
-        self._lossy: dict[
-            str, float
-        ] = {}  # nodes that lost messages, until the slopes have forgotten them
+        # Nodes that lost messages, until (Unix time) the slopes have forgotten it.
+        self._lossy: dict[str, float] = {}
         self._names: list[list[str]] = []  # of the last tick
         self._keys: list[list[Key]] = []
         self._topic_slopes: Doubles = np.zeros(0)
@@ -175,7 +174,7 @@ class History:
     def _find_losses(self, cluster: Cluster) -> None:
         for key, node in cluster.nodes.items():
             if node.unclean_start is not None and node.unclean_start.messages != 0:
-                self._lossy.setdefault(key, node.start_time + SLOPE_S)
+                self._lossy[key] = min(node.start_time, cluster.at) + SLOPE_S
         self._lossy = {key: end for key, end in self._lossy.items() if end > cluster.at}
 
     def _find_restarts(self, cluster: Cluster) -> None:

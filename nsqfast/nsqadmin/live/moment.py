@@ -7,8 +7,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsqfast.nsqadmin.live.model import Channel, Cluster, Counts, NodeState, Part, Rates, Topic
-from nsqfast.nsqadmin.live.parts import COUNTS, HELD, PAUSED, Parts, make_rates, node_keys
-from nsqfast.nsqadmin.live.rates import CLIENTS, DEPTH
+from nsqfast.nsqadmin.live.parts import (
+    COUNTS,
+    DEPTH,
+    HELD,
+    PAUSED,
+    Parts,
+    make_rates,
+    node_keys,
+)
+from nsqfast.nsqadmin.live.rates import CLIENTS
 
 NOBODY: frozenset[str] = frozenset()
 

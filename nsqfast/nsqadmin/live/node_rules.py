@@ -125,7 +125,8 @@ class NodeRules:
             lost = node.unclean_start.messages
             severity = Severity.WARN if lost == 0 else Severity.CRIT
             text = partial(_unclean_start, lost)
-            self._add(UNCLEAN_START, node.key, Finding(severity, text, float(node.start_time)))
+            since = min(node.start_time, moment.at)
+            self._add(UNCLEAN_START, node.key, Finding(severity, text, since))
         if node.is_out_of_date:
             self._add(
                 OUT_OF_DATE, node.key, Finding(Severity.INFO, partial(_version, node.version))

@@ -53,14 +53,15 @@ class Part(msgspec.Struct, gc=False):
     counts: Counts
     paused: bool
     rates: Rates | None
-    oldest_ms: int = 0  # age of the oldest message; 0: there is none, or it is not reported
-    held_ms: int = (
-        0  # longest time without a FIN or REQ from a consumer that has messages; likewise
-    )
+    # Only ours report these. The age of the oldest message; the longest time without a FIN or REQ from a consumer that
+    # has messages, if it is a second or more.
+    oldest_ms: int = 0
+    held_ms: int = 0
 
 
 # Columns of Rows.values: the fields of Counts, then the other numbers of a Part.
 COUNTS = len(Counts.__struct_fields__)
+DEPTH = Counts.__struct_fields__.index("depth")
 PAUSED, OLDEST, HELD = range(COUNTS, COUNTS + 3)
 VALUES = COUNTS + 3
 RATES = len(Rates.__struct_fields__)
@@ -161,7 +162,7 @@ def oldest_ms(parts: Sequence[Part]) -> int:
     if isinstance(parts, Parts):
         rows = parts.rows
         values = rows.values[rows.order[parts.begin : parts.end]]
-        ages = values[values[:, 0] > 0, OLDEST].tolist()
+        ages = values[values[:, DEPTH] > 0, OLDEST].tolist()
     else:
         ages = [part.oldest_ms for part in parts if part.counts.depth > 0]
     return max(ages) if all(ages) and ages else 0

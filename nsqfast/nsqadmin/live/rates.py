@@ -13,10 +13,10 @@ return [rows, RATES].
 
 import numpy as np
 
-from nsqfast.nsqadmin.live.parts import RATES, Counts, Doubles, Ints
+from nsqfast.nsqadmin.live.parts import DEPTH, RATES, Counts, Doubles, Ints
 
 _COLUMNS = {name: column for column, name in enumerate(Counts.__struct_fields__)}
-DEPTH, MESSAGES = _COLUMNS["depth"], _COLUMNS["message_count"]
+MESSAGES = _COLUMNS["message_count"]
 IN_FLIGHT, DEFERRED = _COLUMNS["in_flight_count"], _COLUMNS["deferred_count"]
 REQUEUES, TIMEOUTS = _COLUMNS["requeue_count"], _COLUMNS["timeout_count"]
 CLIENTS = _COLUMNS["client_count"]
