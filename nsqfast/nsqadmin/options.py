@@ -79,7 +79,7 @@ class Options:
     history_ns: int = option(DURATION, "24h", "time that charts go back", flag="history", key="history")
     history_memory: int = option(INT, 128 << 20, "bytes of memory for charts")
     history_file: str = option(
-        STRING, "", "file that keeps charts over a restart; nodes, problems and mutes are kept beside it")
+        STRING, "", "file that keeps charts over a restart; nodes, problems and silences are kept beside it")
 
     problem_no_consumers_ns: int = option(
         DURATION, "60s", "report a channel that has had messages and no consumers for so long", group="Problems")

@@ -75,7 +75,7 @@ class Server:
         await self.context.history.start()
         self._stack.push_async_callback(self.context.history.stop)
         problems = self.context.problems
-        await problems.mutes.read()
+        await problems.silences.read()
         beliefs = Beliefs(options, self.context.poller, problems)
         await beliefs.start()
         self._stack.push_async_callback(beliefs.stop)

@@ -14,7 +14,7 @@ log = logging.getLogger("nsqd")
 
 
 class DrainPages:
-    """Handlers; all of them answer with the state and the number of messages that are still to be delivered."""
+    """Handlers; all of them answer with the state, and with the messages that are still to be delivered."""
 
     def __init__(self, drain: Drain, is_allowed: bool) -> None:
         self._drain = drain
@@ -23,8 +23,9 @@ class DrainPages:
     async def show(self, _request: Request) -> Response:
         """The current state."""
         drain = self._drain
-        found = {"draining": drain.is_on, **(drain.figures() if drain.is_on else {})}
-        return json_answer({**found, "messages": await drain.count_left()})
+        left = await drain.look()
+        found = drain.figures() if drain.is_on else left.figures()
+        return json_answer({"draining": drain.is_on, **found})
 
     def begin(self, request: Request) -> Awaitable[Response]:
         """Begin, or change the deadline: ?deadline=30m, or none."""

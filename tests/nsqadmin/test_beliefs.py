@@ -55,6 +55,11 @@ def forget(admin, node, headers=JSON, action="forget"):
     return request(admin.http, "POST", f"/ui/nodes/{action}", body, headers)
 
 
+def drain(admin, node, given, action="drain"):
+    body = json.dumps({"node": node, **given}).encode()
+    return request(admin.http, "POST", f"/ui/nodes/{action}", body, JSON)
+
+
 def wait_for_state(path, *rules):
     """Until the file has these problems."""
 
@@ -210,8 +215,22 @@ def test_a_node_that_stops_after_a_drain_is_no_problem_for_a_while(tmp_path):
                 return found["states"]["node"]["word"] if "states" in found else "unknown"
 
             wait_until(lambda: state() == "up", "it is known")
-            told(nsqd, "/drain")
-            wait_until(lambda: state() == "draining", "it drains")
+            answer = drain(admin, node, {"deadline": "1h"})
+            assert (answer.status, answer.json()["message"]) == (
+                409,
+                f"Not begun: confirm has to be {node}.",
+            )
+            for deadline, text in (("soon", "the deadline has to be a duration, for example 30m"),):
+                answer = drain(admin, node, {"deadline": deadline, "confirm": node})
+                assert (answer.status, answer.json()["message"]) == (409, f"Not begun: {text}.")
+            assert drain(admin, node, {"confirm": node}).json() == {"node": node}
+            wait_until(lambda: state() == "draining: 1 left", "it drains")
+            assert drain(admin, node, {}, "drain/cancel").status == 200
+            wait_until(lambda: state() == "up", "it takes messages again")
+            assert drain(admin, node, {"deadline": "1h", "confirm": node}).status == 200
+            wait_until(
+                lambda: re.fullmatch(r"draining: 1 left, until [\d:]+", state()), "it drains"
+            )
             assert producers(cluster.lookupds[0].http, "orders") == []
             consumer.fin(message)
             wait_until(lambda: state() == "stopped as planned", "it has stopped")
@@ -224,6 +243,40 @@ def test_a_node_that_stops_after_a_drain_is_no_problem_for_a_while(tmp_path):
             )
             assert forget(admin, node).json() == {"node": node}
             wait_for(admin)
+
+
+def test_a_drain_has_to_be_allowed_by_the_node_and_says_what_holds_it(tmp_path):
+    with LiveCluster(tmp_path, ("nsqfast",), ("nsqfast",)) as cluster:
+        (nsqd,) = cluster.nsqds
+        node = text_of(nsqd.http)
+        with cluster.admin("nsqfast", QUICK) as admin:
+            wait_until(lambda: node in get(admin.http, "/nodes").text, "it is known")
+            answer = drain(admin, node, {"confirm": node})
+            text = "it allows no drain here; it has to be started with --http-drain"
+            assert (answer.status, answer.json()["message"]) == (409, f"Not begun: {text}.")
+            other = "127.0.0.1:1"
+            answer = drain(admin, other, {"confirm": other})
+            assert answer.json()["message"] == f"Not begun: the cluster has no node {other}."
+    with LiveCluster(tmp_path / "other", ("nsqfast",), ("nsqfast",), "--http-drain") as cluster:
+        (nsqd,) = cluster.nsqds
+        node = text_of(nsqd.http)
+        cluster.make("orders", "billing")
+        cluster.publish("orders", 3)
+        with cluster.admin("nsqfast", QUICK) as admin, Client(nsqd.tcp) as consumer:
+            consumer.sub("orders", "billing", 0)
+            told(nsqd, "/channel/pause?topic=orders&channel=billing")
+            wait_until(lambda: node in get(admin.http, "/nodes").text, "it is known")
+            answer = request(admin.http, "POST", "/ui/nodes/drain", drain_form(node), FORM)
+            assert (answer.status, answer.headers["Location"]) == (303, f"/nodes/{node}")
+            wait_for(admin, "drain_held")
+            (found,) = ask(admin)["problems"]
+            assert "nobody gets 3 of 3 messages: paused, or without consumers" in found["text"]
+            told(nsqd, "/channel/unpause?topic=orders&channel=billing")
+            wait_for(admin)
+
+
+def drain_form(node):
+    return f"node={node}&confirm={node}&deadline=1h".encode()
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def test_the_alerts_have_prometheus_shape_and_ask_for_what_there_is(figures):
     assert len(set(names)) == len(names) >= 3
     for rule in rules():
         assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
-        assert re.fullmatch(r"\d+m", rule.get("for", "0m"))
+        assert re.fullmatch(r"\d+m", rule["for"])
         assert rule["labels"]["severity"] in ("critical", "warning")
         assert rule["annotations"]["summary"]
         used = set(re.findall(r"nsqadmin_\w+", rule["expr"]))

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from nsqfast.nsqadmin.live.problems import Problems
+from nsqfast.nsqadmin.live.silences import Scope, Silence
 from nsqfast.nsqadmin.options import parse
 from support.admin import start_nsqadmin, wait_until
 from support.admin_cluster import example_cluster, example_problems
@@ -162,23 +163,114 @@ def test_a_form_without_scripts_mutes_and_leads_back(site):
         assert mute(site, bad, headers=headers).status == 400, bad
 
 
+def silence(site, body, path="", headers=ANA):
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return request(site.http, "POST", f"/ui/silences{path}", data, dict(headers))
+
+
+def silences(site):
+    return get(site.http, "/ui/silences").json()["silences"]
+
+
+NODE = "10.0.0.3:4151"
+
+
+def test_a_node_a_topic_and_everything_can_be_silenced(site):
+    given = {"scope": "node", "target": NODE, "hours": 2, "reason": "its disk\n is changed"}
+    answer = silence(site, given)
+    assert answer.status == 200
+    (made,) = silences(site)
+    assert made == answer.json()
+    assert made["until"] - made["since"] == 7200
+    names = [made[name] for name in ("scope", "target", "reason", "user")]
+    assert names == ["node", NODE, "its disk is changed", "ana"]
+    assert muted_until(site, "p1") == made["until"]
+    assert muted_until(site, "p0") == 0
+    assert silence(site, given | {"scope": "topic", "target": "orders"}).status == 200
+    assert muted_until(site, "p0") > 0 == muted_until(site, "p3")
+    page = get(site.http, "/problems").text
+    assert f"node {NODE}" in page
+    assert "its disk is changed" in page
+    assert silence(site, given | {"scope": "everything", "target": "", "hours": 3}).status == 200
+    assert muted_until(site, "p3") > 0
+    assert b"nsqadmin_problem{" not in get(site.http, "/metrics").body
+    assert "Everything is silenced until " in get(site.http, "/").text
+    for scope, target in (("everything", ""), ("topic", "orders"), ("node", NODE)):
+        assert silence(site, {"scope": scope, "target": target}, "/end").status == 200
+    assert silences(site) == []
+    assert muted_until(site, "p1") == 0
+    last = site.context.audit.last(6)
+    assert [each.action for each in last] == ["end_silence"] * 3 + ["silence"] * 3
+    assert [each.target for each in last[3:]] == [
+        {"scope": "everything"},
+        {"topic": "orders"},
+        {"node": NODE},
+    ]
+    assert last[-1].effect == {"hours": 2, "reason": "its disk is changed"}
+
+
+def test_silences_that_make_no_sense(site):
+    good = {"scope": "node", "target": NODE, "hours": 1, "reason": "r"}
+    for change, status in (
+        ({"hours": 0}, 400),  # without an end
+        ({"hours": 1e9}, 400),
+        ({"hours": None}, 400),
+        ({"reason": " \n"}, 400),
+        ({"reason": "x" * 201}, 400),
+        ({"scope": "world"}, 400),
+        ({"scope": "everything"}, 404),
+        ({"scope": "topic"}, 404),
+        ({"target": "elsewhere:1"}, 404),
+    ):
+        answer = silence(site, good | change)
+        assert answer.status == status, change
+        assert answer.json()["message"]
+    for body in (b"", b"[]", b"{"):
+        assert silence(site, body).status == 400
+    viewer = JSON | {"X-Forwarded-User": "eve"}
+    assert silence(site, good, headers=viewer).status == 403
+    assert silence(site, {"scope": "node", "target": "elsewhere:1"}, "/end").status == 404
+    assert silences(site) == []
+
+
+def test_a_form_silences_and_leads_to_the_list(site):
+    headers = ANA | {"Content-Type": "application/x-www-form-urlencoded"}
+    body = b"scope=node&target=10.0.0.3%3A4151&hours=4&reason=a+disk"
+    answer = silence(site, body, headers=headers)
+    assert (answer.status, answer.headers["Location"]) == (303, "/problems")
+    assert muted_until(site, "p1") > 0
+    for bad in (b"", b"scope=node", body.replace(b"4&", b"nan&"), body.replace(b"4&", b"x&")):
+        assert silence(site, bad, headers=headers).status == 400, bad
+
+
 def restarted(path):
     """One of the same cluster, which knows the mutes of the one before."""
     made = Problems(parse([f"--history-file={path}"]))
-    asyncio.run(made.mutes.read())
+    asyncio.run(made.silences.read())
     made.found = example_problems()
     return made
 
 
-def test_mutes_outlive_a_restart_beside_the_history_file(tmp_path):
+def test_silences_outlive_a_restart_beside_the_history_file(tmp_path):
     before = restarted(tmp_path / "history")
-    for problem in ("p0", "p1"):
-        before.mute(problem, 18_000)
-    before.unmute("p1")
-    asyncio.run(before.mutes.save())
-    after = restarted(tmp_path / "history")
-    assert after.mutes.until("p0") == before.mutes.until("p0") > time.time()
-    assert after.mutes.until("p1") == 0
+    now = time.time()
+    made = [
+        Silence(Scope.PROBLEM, "p0", now + 18_000),
+        Silence(Scope.NODE, NODE, now + 18_000, "its disk", "ana", now),
+    ]
+    for one in [*made, Silence(Scope.PROBLEM, "p1", now + 18_000)]:
+        before.silence(one)
+    before.end_silence(Scope.PROBLEM, "p1")
+    asyncio.run(before.silences.save())
+    assert list(restarted(tmp_path / "history").silences) == made
+
+
+def test_the_mutes_of_nsqfast_0_2_0_are_read(tmp_path):
+    until = time.time() + 1000
+    kept = {"nsqadmin_mutes": {"no_consumers/orders/billing/": until}}
+    (tmp_path / "history.mutes").write_text(json.dumps(kept))
+    (only,) = restarted(tmp_path / "history").silences
+    assert only == Silence(Scope.PROBLEM, "no_consumers/orders/billing/", until)
 
 
 @pytest.mark.parametrize(
@@ -191,6 +283,6 @@ def test_a_damaged_file_of_mutes_is_one_warning_and_then_a_new_one(tmp_path, cap
     made = restarted(tmp_path / "history")
     (line,) = (record.getMessage() for record in caplog.records)
     assert line.startswith(f"problems: the mutes in {path} are ignored: ")
-    made.mute("p0", 60)
-    asyncio.run(made.mutes.save())
+    made.silence(Silence(Scope.PROBLEM, "p0", time.time() + 60))
+    asyncio.run(made.silences.save())
     assert list(json.loads(path.read_bytes())["nsqadmin_mutes"]) == ["p0"]

@@ -1,5 +1,6 @@
 """The rules of "what is wrong now", tick by tick on clusters built by hand; no sockets, no clock."""
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -8,10 +9,11 @@ from hypothesis import strategies as st
 
 from nsqfast.errors import OptionsError
 from nsqfast.nsqadmin.live.cases import KeptCase
-from nsqfast.nsqadmin.live.figures import UncleanStartFigures
+from nsqfast.nsqadmin.live.figures import DrainFigures, UncleanStartFigures
 from nsqfast.nsqadmin.live.model import Channel, Counts, NodeState, Part, Rates, Topic
 from nsqfast.nsqadmin.live.probes import Disk, Probes
 from nsqfast.nsqadmin.live.problems import Problems, Severity
+from nsqfast.nsqadmin.live.silences import SILENCES_MAX, Scope, Silence
 from nsqfast.nsqadmin.options import parse
 from nsqfast.nsqadmin.upstream.messages import Client
 from support.admin_cluster import make_cluster, make_lookupd, make_node, make_topic
@@ -736,23 +738,59 @@ def test_a_mute_lasts_while_the_problem_comes_and_goes_and_ends():
     scene.run()
     problem = scene.only
     assert problem.muted_until == 0
-    muted = scene.problems.mute(problem.id, 3600)
-    assert muted.muted_until > 0
-    assert scene.only == muted
+    silence = Silence(Scope.PROBLEM, problem.id, time.time() + 3600)
+    assert scene.problems.silence(silence)
+    assert (scene.only.muted_until, scene.only.muted_by) == (silence.until, silence)
     scene.channel(part(A))
     assert scene.run(6) == []
     scene.channel(part(A, depth=1))
     scene.run()
-    assert scene.only.muted_until == muted.muted_until
-    scene.problems.unmute(problem.id)
+    assert scene.only.muted_until == silence.until
+    assert scene.problems.end_silence(Scope.PROBLEM, problem.id)
     assert scene.only.muted_until == 0
     scene.run()
     assert scene.only.muted_until == 0
-    assert scene.problems.mute("no/such", 3600) is None
-    scene.problems.mute(problem.id, -1)  # it is over
+    assert not scene.problems.end_silence(Scope.PROBLEM, problem.id)
+    scene.problems.silence(Silence(Scope.PROBLEM, problem.id, time.time() - 1))
     scene.run()
     assert scene.only.muted_until == 0
-    assert scene.problems.mutes._until == {}
+    assert list(scene.problems.silences) == []
+
+
+def test_the_silence_that_lasts_longest_mutes_what_it_is_for():
+    scene = Scene("--problem-no-consumers=0s", "--problem-no-channel=0s")
+    now = time.time()
+    scene.channel(part(A, depth=1))
+    scene.state(B, NodeState.DOWN)
+    assert sorted(scene.run()) == ["no_consumers", "node_down"]
+
+    def muted():
+        return {one.rule: one.muted_by.scope for one in scene.problems.found if one.muted_by}
+
+    assert muted() == {}
+    for scope, target in ((Scope.NODE, A), (Scope.TOPIC, "clicks"), (Scope.NODE, "")):
+        scene.problems.silence(Silence(scope, target, now + 5000))
+    assert muted() == {}
+    scene.problems.silence(Silence(Scope.NODE, B, now + 1000))
+    scene.problems.silence(Silence(Scope.TOPIC, "orders", now + 3000))
+    assert muted() == {"node_down": Scope.NODE, "no_consumers": Scope.TOPIC}
+    scene.problems.silence(Silence(Scope.EVERYTHING, "", now + 2000))
+    assert muted() == {"node_down": Scope.EVERYTHING, "no_consumers": Scope.TOPIC}
+    scene.run()
+    assert muted() == {"node_down": Scope.EVERYTHING, "no_consumers": Scope.TOPIC}
+    scene.problems.end_silence(Scope.EVERYTHING, "")
+    scene.problems.end_silence(Scope.TOPIC, "orders")
+    assert muted() == {"node_down": Scope.NODE}
+
+
+def test_no_more_than_a_thousand_silences_are_kept():
+    scene = Scene()
+    until = time.time() + 1000
+    made = [Silence(Scope.NODE, f"node{number}:4151", until) for number in range(SILENCES_MAX + 1)]
+    assert [scene.problems.silence(one) for one in made] == [True] * SILENCES_MAX + [False]
+    assert scene.problems.silence(made[0])  # a change of one of them
+    assert scene.problems.end_silence(Scope.NODE, made[0].target)
+    assert scene.problems.silence(made[-1])
 
 
 @settings(max_examples=60, deadline=None)
@@ -839,10 +877,29 @@ def test_a_node_is_down_for_a_while_before_that_is_critical():
 def test_a_node_that_stopped_after_a_drain_has_time_to_come_back():
     scene = Scene()
     scene.state(A, NodeState.DOWN)
-    scene.nodes[A] = replace(scene.nodes[A], drain_since=1, planned_until=scene.at + 30)
+    scene.nodes[A] = replace(scene.nodes[A], drain=DrainFigures(1), planned_until=scene.at + 30)
     assert scene.run(28) == []
     assert scene.run(4) == ["node_down"]
     assert scene.only.text.startswith("it stopped after a drain at ")
+
+
+def test_a_drain_that_nobody_empties_is_a_problem():
+    scene = Scene()
+    scene.nodes[A] = replace(scene.nodes[A], drain=DrainFigures(1, messages=1200))
+    assert scene.run(10) == []
+    scene.nodes[A] = replace(scene.nodes[A], drain=DrainFigures(1, None, 1200, 300))
+    assert scene.run(4) == ["drain_held"]
+    held = "nobody gets 300 of 1,200 messages: paused, or without consumers"
+    assert (scene.only.severity, scene.only.node) == (Severity.WARN, A)
+    assert scene.only.text == f"it drains without a deadline, and {held}"
+    scene.nodes[A] = replace(scene.nodes[A], drain=DrainFigures(1, int(START), 1200, 300))
+    scene.run()
+    assert scene.only.text == f"it drains until 22:13 UTC, and {held}"
+    scene.nodes[A] = replace(scene.nodes[A], drain=DrainFigures(1, 1 << 53, 1 << 53, -1))
+    scene.run()  # whatever a node says
+    assert "it drains until " in scene.only.text
+    scene.nodes[A] = replace(scene.nodes[A], drain=None)
+    assert scene.run(10) == []
 
 
 def test_problems_of_the_previous_nsqadmin_are_believed_until_the_rule_knows():

@@ -52,6 +52,12 @@ def begin(broker, query="?deadline=10m"):
     return answer.json()
 
 
+def left(count, held=0, reason="no consumers", channel="c"):
+    """What is shown of so many messages, of which nobody gets some."""
+    holder = {"topic": "t", "channel": channel, "messages": held, "reason": reason}
+    return {"messages": count, "held": held, "held_by": [holder] if held else []}
+
+
 def wait_for_end(server):
     assert server.process.wait(SECONDS_MAX) == DRAINED
 
@@ -119,7 +125,7 @@ def test_a_durable_broker_refuses_too(tmp_path):
 
 def test_it_says_so_everywhere(broker):
     make_queue(broker, 2)
-    assert get(broker.http, "/drain").json() == {"draining": False, "messages": 2}
+    assert get(broker.http, "/drain").json() == {"draining": False, **left(2, 2)}
     assert get(broker.http, "/readyz")[::2] == (200, b"OK")
     assert get(broker.http, "/info").json()["draining"] is False
     assert scrape(broker.http).value("nsqd_draining") == 0
@@ -127,7 +133,7 @@ def test_it_says_so_everywhere(broker):
     before_s = int(time.time())
     found = begin(broker)
     assert found == get(broker.http, "/drain").json()
-    assert (found["draining"], found["messages"]) == (True, 2)
+    assert found.items() >= {"draining": True, **left(2, 2)}.items()
     assert before_s <= found["since"] <= time.time()
     assert found["deadline"] - found["since"] == pytest.approx(600, abs=1)
     ping = get(broker.http, "/ping")
@@ -139,7 +145,8 @@ def test_it_says_so_everywhere(broker):
     assert scrape(broker.http).value("nsqd_healthy") == 1
     shown = stats(broker.http)
     assert shown["health"] == "OK"
-    assert shown["drain"] == {"since": found["since"], "deadline": found["deadline"]}
+    times = {"since": found["since"], "deadline": found["deadline"]}
+    assert shown["drain"] == {**times, **left(2, 2)}
     assert b"\nHealth: OK\nDraining: since 2" in get(broker.http, "/stats").body
     broker.wait_for_line("DRAIN: new messages are refused from now on; it stops when all messages")
 
@@ -217,6 +224,48 @@ def test_it_stops_at_the_deadline_and_keeps_what_is_left(broker, tmp_path):
         assert [message.body for message in client.read_messages(3)] == [b"0", b"1", b"2"]
 
 
+def test_what_is_paused_or_without_consumers_is_named(broker):
+    make_queue(broker, 3)
+    with Client(broker.tcp) as client:
+        client.sub("t", "c", 0)
+        assert get(broker.http, "/drain").json() == {"draining": False, **left(3)}
+        assert post(broker.http, "/channel/pause?topic=t&channel=c").status == 200
+        begin(broker, query="")
+        broker.wait_for_line(
+            "DRAIN: 3 messages are left, and nobody gets 3 of them: t/c (paused, 3)"
+        )
+        assert get(broker.http, "/drain").json().items() >= left(3, 3, "paused").items()
+        assert post(broker.http, "/channel/unpause?topic=t&channel=c").status == 200
+        client.command("RDY", "1")
+        message = client.read_message()
+        assert get(broker.http, "/drain").json().items() >= left(3).items()
+        client.fin(message)
+        for _ in range(2):
+            client.fin(client.read_message())
+        wait_for_end(broker)
+
+
+def test_a_paused_topic_and_many_channels_are_named_the_largest_first(broker):
+    make_queue(broker, 1)
+    assert post(broker.http, "/topic/pause?topic=t").status == 200
+    for number in range(12):
+        path = f"/topic/create?topic=u{number}", f"/channel/create?topic=u{number}&channel=c"
+        for each in path:
+            assert post(broker.http, each).status == 200
+        bodies = b"\n".join([b"x"] * (number + 1))
+        assert post(broker.http, f"/mpub?topic=u{number}", bodies).status == 200
+    for _ in range(5):
+        assert post(broker.http, "/pub?topic=t", b"x").status == 200
+    found = begin(broker, query="")
+    assert found["messages"] == found["held"] == 1 + 5 + 78
+    shown = [(one["topic"], one["channel"], one["messages"]) for one in found["held_by"]]
+    assert shown[:3] == [("u11", "c", 12), ("u10", "c", 11), ("u9", "c", 10)]
+    assert ("t", "", 5) in shown
+    assert len(shown) == 10
+    broker.wait_for_line("and nobody gets 84 of them: u11/c (no consumers, 12), u10/c")
+    assert post(broker.http, "/drain/cancel").status == 200
+
+
 def test_a_topic_without_channels_is_not_waited_for(broker, tmp_path):
     assert post(broker.http, "/pub?topic=nobody", b"kept").status == 200
     assert begin(broker)["messages"] == 0
@@ -237,7 +286,7 @@ def test_a_cancelled_drain_takes_messages_again(broker):
     make_queue(broker, 1)
     begin(broker)
     answer = post(broker.http, "/drain/cancel")
-    assert answer.json() == {"draining": False, "messages": 1}
+    assert answer.json() == {"draining": False, **left(1, 1)}
     assert get(broker.http, "/ping").body == b"OK"
     assert post(broker.http, "/pub?topic=t", b"x").status == 200
     with Client(broker.tcp) as client:

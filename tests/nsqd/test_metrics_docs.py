@@ -160,7 +160,7 @@ def test_the_alerts_have_prometheus_shape():
     assert len(set(names)) == len(names)
     for rule in rules():
         assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
-        assert re.fullmatch(r"\d+m", rule.get("for", "0m"))
+        assert re.fullmatch(r"\d+m", rule["for"])
         assert rule["labels"]["severity"] in ("critical", "warning", "info")
         assert rule["annotations"]["summary"]
     assert len(rules()) >= 8

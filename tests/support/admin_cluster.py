@@ -20,6 +20,7 @@ from nsqfast.nsqadmin.live.model import (
     Totals,
 )
 from nsqfast.nsqadmin.live.problems import Problem, Severity
+from nsqfast.nsqadmin.live.silences import Scope, Silence
 from nsqfast.nsqadmin.results import Result
 from nsqfast.nsqadmin.upstream.messages import Client
 
@@ -263,6 +264,7 @@ def make_problem(number: int = 0, severity: Severity = Severity.CRIT, **changes)
         "text": "184,201 messages wait, no consumer for 14 min",
         "check": "Is the consumer running? Look for its last address in the channel's clients.",
         "muted_until": 0.0,
+        "muted_by": None,
     }
     return Problem(**(given | changes))
 
@@ -286,6 +288,7 @@ def example_problems() -> list[Problem]:
             channel="etl",
             text="+340/s for 6 min",
             muted_until=AT + 3600,
+            muted_by=Silence(Scope.PROBLEM, "p2", AT + 3600, "it is known", "ana", AT),
         ),
         make_problem(
             3,

@@ -175,7 +175,11 @@ class AdminPages:
             )
             if self._fill is not None:
                 self._fill(self.context.history, self._first)
-            self.context.problems.found = list(self._problems)
+            problems = self.context.problems
+            problems.found = list(self._problems)
+            for problem in self._problems:
+                if problem.muted_by is not None:
+                    problems.silences.begin(problem.muted_by)
             self.context.audit._entries.extend(self._entries)
             app = web.Application()
             app[CONTEXT] = self.context

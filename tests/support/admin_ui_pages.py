@@ -51,6 +51,8 @@ DIALOGS = {
         ".actions details:has([data-action=pause]) summary then [data-action=pause]",
         "#action .results",
     ),
+    "silence": ("/nodes/10.0.0.1:4151", "[data-opens=silence-dialog]", "#silence-dialog[open]"),
+    "drain": ("/nodes/10.0.0.1:4151", "[data-opens=drain-dialog]", "#drain-dialog[open]"),
     "paused": ("/topics", "#pause", ".live[data-live=paused]"),
     "toast": ("/topics/orders/billing/deferred", "[data-change=run]", ".toast"),
     "picked": ("/topics", "[data-pick-all]", ".bulk"),

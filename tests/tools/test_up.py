@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from urllib.parse import quote
 
@@ -45,12 +46,17 @@ class Up:
             return answer.read().decode()
 
     def wait_for(self, view, reached):
-        """The View of a page once it is as wanted."""
+        """The View of a page once it is as wanted; its topic or channel may be made meanwhile."""
         ends_at = time.monotonic() + START_S
         while True:
-            answer = json.loads(self.get(f"/ui/live?view={quote(view, safe='')}&since=-"))
-            if reached(answer):
-                return answer
+            try:
+                answer = json.loads(self.get(f"/ui/live?view={quote(view, safe='')}&since=-"))
+            except urllib.error.HTTPError as error:
+                assert error.code == 404, error
+                answer = error.code
+            else:
+                if reached(answer):
+                    return answer
             assert time.monotonic() < ends_at, answer
             time.sleep(0.1)
 

@@ -8,6 +8,7 @@ import msgspec
 from aiohttp import web
 
 from nsqfast.names import NAME_SIZE_MAX, is_valid_name
+from nsqfast.nsqadmin.access.sameorigin import FORM
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -102,6 +103,17 @@ async def read_json(request: web.Request, kind: type[T]) -> T:
         return msgspec.json.decode(await request.read(), type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
         raise web.HTTPBadRequest(text=f"The body is not what was expected: {error}") from None
+
+
+async def read_body(request: web.Request, kind: type[T]) -> T:
+    """JSON, or the form of a page without scripts, where a number is a text."""
+    if request.content_type != FORM:
+        return await read_json(request, kind)
+    given = {name: str(value) for name, value in (await request.post()).items()}
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise web.HTTPBadRequest(text=f"The form is not what was expected: {error}") from None
 
 
 async def read_order(request: web.Request) -> Order:

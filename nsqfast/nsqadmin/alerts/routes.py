@@ -1,25 +1,46 @@
-"""GET /ui/problems, the mute of one of them, and GET /metrics."""
+"""GET /ui/problems, what mutes them, and GET /metrics.
 
-import contextlib
-from typing import Any
+GET  /ui/silences          those that are not over
+POST /ui/silences          silence a node, a topic, or everything for some hours; the reason has to be told
+POST /ui/silences/end      before its time
+POST /ui/problems/mute     the same for one problem, by default for an hour, with or without a reason
+POST /ui/problems/unmute
+"""
+
+import time
 
 import msgspec
 from aiohttp import web
 
 from nsqfast.nsqadmin.access.permissions import admin_only
+from nsqfast.nsqadmin.access.proxy import readable
+from nsqfast.nsqadmin.access.roles import user_of
+from nsqfast.nsqadmin.access.sameorigin import FORM
+from nsqfast.nsqadmin.actions.order import read_body
 from nsqfast.nsqadmin.alerts.metrics import Metrics
 from nsqfast.nsqadmin.context import Context
 from nsqfast.nsqadmin.live.problems import Problem, Severity
+from nsqfast.nsqadmin.live.silences import SILENCES_MAX, Scope, Silence
 
 HOURS_MAX = 7 * 24
-FORM = "application/x-www-form-urlencoded"
+REASON_SIZE_MAX = 200
 
 
 class Mute(msgspec.Struct):
-    """The body of a mute; an unmute has no hours."""
+    """The body of a mute; that of its end has only the id."""
 
     id: str
     hours: float = 1.0
+    reason: str = ""
+
+
+class Wanted(msgspec.Struct):
+    """The body of a silence; that of its end has only scope and target."""
+
+    scope: Scope
+    target: str = ""
+    hours: float = 0.0
+    reason: str = ""
 
 
 class ProblemList(msgspec.Struct):
@@ -38,7 +59,10 @@ def add_routes(app: web.Application, context: Context) -> None:
     app.router.add_get("/metrics", metrics.answer)
     handlers = Handlers(context)
     app.router.add_get("/ui/problems", handlers.list)
+    app.router.add_get("/ui/silences", handlers.list_silences)
     add_post = app.router.add_post
+    add_post("/ui/silences", admin_only(handlers.silence))
+    add_post("/ui/silences/end", admin_only(handlers.end_silence))
     add_post("/ui/problems/mute", admin_only(handlers.mute))
     add_post("/ui/problems/unmute", admin_only(handlers.unmute))
 
@@ -62,60 +86,100 @@ class Handlers:
             )
         )
 
+    async def list_silences(self, _request: web.Request) -> web.Response:
+        """All that are not over."""
+        now = time.time()
+        silences = [each for each in self._context.problems.silences if each.until > now]
+        return _json({"silences": silences})
+
     async def mute(self, request: web.Request) -> web.Response:
-        """Mute for some hours, by default one."""
-        wanted = await _read(request)
-        if not 0 < wanted.hours <= HOURS_MAX:
-            raise web.HTTPBadRequest(text=f"hours has to be above 0 and at most {HOURS_MAX}")
-        found = self._context.problems.mute(wanted.id, wanted.hours * 3600)
-        return await self._answer(request, "mute_problem", wanted, found, {"hours": wanted.hours})
+        """Answers with the problem."""
+        wanted = await read_body(request, Mute)
+        silence = Wanted(Scope.PROBLEM, wanted.id, wanted.hours, wanted.reason)
+        await self._begin(request, silence)
+        return self._answer(request, self._context.problems.find(wanted.id))
 
     async def unmute(self, request: web.Request) -> web.Response:
-        """Unmute at once."""
-        wanted = await _read(request)
-        found = self._context.problems.unmute(wanted.id)
-        return await self._answer(request, "unmute_problem", wanted, found, {})
+        """The same."""
+        wanted = await read_body(request, Mute)
+        await self._end(request, Scope.PROBLEM, wanted.id)
+        return self._answer(request, self._context.problems.find(wanted.id))
 
-    async def _answer(
-        self,
-        request: web.Request,
-        action: str,
-        wanted: Mute,
-        found: Problem | None,
-        effect: dict[str, object],
-    ) -> web.Response:
-        audit = self._context.audit
-        await self._context.problems.mutes.save()
-        if found is None:
-            await audit.note(request, action, {"problem": wanted.id}, outcome="failed")
-            raise web.HTTPNotFound(text="there is no such problem now")
-        target = {
-            "problem": found.rule,
-            "topic": found.topic,
-            "channel": found.channel,
-            "node": found.node,
-        }
-        given = {name: value for name, value in target.items() if value}
-        await audit.note(request, action, given, effect=effect, outcome="ok")
+    async def silence(self, request: web.Request) -> web.Response:
+        """Answers with the silence."""
+        wanted = await read_body(request, Wanted)
+        if not wanted.reason.strip():
+            raise web.HTTPBadRequest(text="Tell the reason: whoever is on call reads it.")
+        return self._answer(request, await self._begin(request, wanted))
+
+    async def end_silence(self, request: web.Request) -> web.Response:
+        """Answers with nothing."""
+        wanted = await read_body(request, Wanted)
+        await self._end(request, wanted.scope, wanted.target)
+        return self._answer(request, {})
+
+    async def _begin(self, request: web.Request, wanted: Wanted) -> Silence:
+        if not 0 < wanted.hours <= HOURS_MAX:
+            raise web.HTTPBadRequest(text=f"hours has to be above 0 and at most {HOURS_MAX}")
+        reason = " ".join(readable(wanted.reason).split())
+        if len(reason) > REASON_SIZE_MAX:
+            raise web.HTTPBadRequest(text=f"reason: at most {REASON_SIZE_MAX} characters")
+        problems, action = self._context.problems, _word(wanted.scope, "mute_problem", "silence")
+        target = self._describe(wanted.scope, wanted.target)
+        if target is None:
+            audited = {wanted.scope.value: wanted.target}
+            await self._context.audit.note(request, action, audited, outcome="failed")
+            raise web.HTTPNotFound(text=f"there is no such {wanted.scope.value} now")
+        now = time.time()
+        until = now + wanted.hours * 3600
+        user = readable(user_of(request).name)
+        silence = Silence(wanted.scope, wanted.target, until, reason, user, now)
+        if not problems.silence(silence):
+            text = f"There are {SILENCES_MAX:,} silences: end some of them."
+            raise web.HTTPConflict(text=text)
+        await problems.silences.save()
+        effect: dict[str, object] = {"hours": wanted.hours}
+        if reason:
+            effect["reason"] = reason
+        await self._context.audit.note(request, action, target, effect=effect, outcome="ok")
+        return silence
+
+    async def _end(self, request: web.Request, scope: Scope, target: str) -> None:
+        is_ended = self._context.problems.end_silence(scope, target)
+        action = _word(scope, "unmute_problem", "end_silence")
+        described = self._describe(scope, target)
+        is_known = is_ended or described is not None
+        audited = described or {scope.value: target}
+        await self._context.audit.note(
+            request, action, audited, outcome="ok" if is_known else "failed"
+        )
+        if not is_known:
+            raise web.HTTPNotFound(text=f"there is no such {scope.value} now")
+        await self._context.problems.silences.save()
+
+    def _describe(self, scope: Scope, target: str) -> dict[str, str] | None:
+        """For the audit; None for what does not exist."""
+        cluster = self._context.poller.cluster
+        if scope is Scope.EVERYTHING:
+            return {"scope": scope.value} if not target else None
+        if scope is Scope.PROBLEM:
+            found = self._context.problems.find(target)
+            if found is None:
+                return None
+            names = {"topic": found.topic, "channel": found.channel, "node": found.node}
+            return {"problem": found.rule, **{kind: name for kind, name in names.items() if name}}
+        known = cluster.nodes if scope is Scope.NODE else cluster.topics
+        return {scope.value: target} if target in known else None
+
+    def _answer(self, request: web.Request, answer: object) -> web.Response:
+        self._context.poller.ask_now()  # open pages show it with the next tick
         if request.content_type == FORM:
             raise web.HTTPSeeOther(self._context.urls.to("/problems"))
-        return _json(found)
+        return _json(answer)
 
 
-async def _read(request: web.Request) -> Mute:
-    """Read JSON, or the form of a page without scripts."""
-    if request.content_type == FORM:
-        given: dict[str, Any] = {name: str(value) for name, value in (await request.post()).items()}
-        with contextlib.suppress(ValueError):
-            given["hours"] = float(given["hours"]) if "hours" in given else 1.0
-        try:
-            return msgspec.convert(given, Mute)
-        except msgspec.ValidationError as error:
-            raise web.HTTPBadRequest(text=str(error)) from None
-    try:
-        return msgspec.json.decode(await request.read(), type=Mute)
-    except msgspec.DecodeError as error:
-        raise web.HTTPBadRequest(text=str(error)) from None
+def _word(scope: Scope, of_problem: str, of_others: str) -> str:
+    return of_problem if scope is Scope.PROBLEM else of_others
 
 
 def _json(answer: object) -> web.Response:

@@ -64,6 +64,9 @@ class DrainFigures(msgspec.Struct, gc=False):
     """Present only in a drain."""
 
     since: Count = 0
+    deadline: Count | None = None  # both are Unix time
+    messages: Count = 0  # still to be delivered
+    held: Count = 0  # those of them that nobody gets: paused, or without consumers
 
 
 class UncleanStartFigures(msgspec.Struct, gc=False):

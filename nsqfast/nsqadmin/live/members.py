@@ -151,7 +151,7 @@ class Members:
         # Those of another cluster go at once when the settings name other nsqlookupd.
         if not any(address in self.lookupds for address in node.listed_by):
             return False
-        has_left = node.question.state is not NodeState.DOWN and not node.drain_since
+        has_left = node.question.state is not NodeState.DOWN and node.drain is None
         return not has_left or now - node.listed_s <= LEFT_S
 
     def _listed(self) -> dict[str, tuple[Identity, Listing]]:

@@ -15,7 +15,7 @@ from enum import StrEnum
 
 import msgspec
 
-from nsqfast.nsqadmin.live.figures import UncleanStartFigures
+from nsqfast.nsqadmin.live.figures import DrainFigures, UncleanStartFigures
 from nsqfast.nsqadmin.live.parts import Counts, Part, Parts, Rates, count_paused
 
 __all__ = [
@@ -121,7 +121,7 @@ class Node:
     lookupds: tuple[str, ...] = ()  # addresses of the nsqlookupd that know it
     remote_addresses: tuple[str, ...] = ()
     tombstones: frozenset[str] = frozenset()  # topics for which some nsqlookupd hides it
-    drain_since: int = 0  # Unix time at which it began to drain, as it last said; 0: it does not
+    drain: DrainFigures | None = None  # as it last said; None: it does not drain
     unclean_start: UncleanStartFigures | None = None  # that nobody has acknowledged
     planned_until: float = 0.0  # while it is down after a drain: so long that is no problem
 

@@ -4,15 +4,17 @@ from collections.abc import Iterator
 from functools import partial
 
 from nsqfast.nsqadmin.live.cases import Cases, Finding, Key, Known, Rule, Severity
+from nsqfast.nsqadmin.live.figures import DrainFigures
 from nsqfast.nsqadmin.live.model import Cluster, Lookupd, Node, NodeState
 from nsqfast.nsqadmin.live.moment import Moment
 from nsqfast.nsqadmin.live.probes import Disk, Probes
-from nsqfast.nsqadmin.live.texts import clock, count, percent, size
+from nsqfast.nsqadmin.live.texts import clock, count, number, percent, size
 from nsqfast.nsqadmin.options import Options
 
 NODE_DOWN = "node_down"
 UNHEALTHY = "node_unhealthy"
 UNCLEAN_START = "unclean_start"
+DRAIN_HELD = "drain_held"
 OUT_OF_DATE = "version_behind"
 LOOKUPD_DOWN = "lookupd_down"
 DISAGREE = "lookupd_disagree"
@@ -39,6 +41,12 @@ def node_rules(options: Options) -> list[Rule]:
             UNCLEAN_START,
             "Find out why it was killed (its log, the machine's journal), and whom the messages were for; then say on "
             "its page that it is known.",
+        ),
+        Rule(
+            DRAIN_HELD,
+            "Its log names the queues, and so does curl http://{node}/drain: unpause them, or start consumers. At the "
+            "deadline it stops with these messages on its disk.",
+            ticks_min=2,
         ),
         Rule(
             OUT_OF_DATE,
@@ -113,7 +121,7 @@ class NodeRules:
             is_short = moment.at - node.since < self._options.problem_node_down_ns / 1e9
             severity = Severity.WARN if is_short else Severity.CRIT
             text = partial(_silent, node.error, moment.at)
-            if node.drain_since:
+            if node.drain is not None:
                 text = partial(_not_back, moment.at)
             self._add(NODE_DOWN, node.key, Finding(severity, text, node.since))
         if node.state is not NodeState.UP:
@@ -127,6 +135,9 @@ class NodeRules:
             text = partial(_unclean_start, lost)
             since = min(node.start_time, moment.at)
             self._add(UNCLEAN_START, node.key, Finding(severity, text, since))
+        if node.drain is not None and node.drain.held:
+            text = partial(_held, node.drain, moment.at)
+            self._add(DRAIN_HELD, node.key, Finding(Severity.WARN, text))
         if node.is_out_of_date:
             self._add(
                 OUT_OF_DATE, node.key, Finding(Severity.INFO, partial(_version, node.version))
@@ -171,6 +182,12 @@ def _unclean_start(lost: int | None, _since: float) -> str:
     if lost == 0:
         return "restarted uncleanly; nothing was only in memory"
     return f"restarted uncleanly: up to {count(lost, 'message')} in memory are lost"
+
+
+def _held(drain: DrainFigures, now: float, _since: float) -> str:
+    end = "without a deadline" if drain.deadline is None else f"until {clock(drain.deadline, now)}"
+    left = f"{number(drain.held)} of {count(drain.messages, 'message')}"
+    return f"it drains {end}, and nobody gets {left}: paused, or without consumers"
 
 
 def _version(version: str, _since: float) -> str:

@@ -8,6 +8,7 @@ import msgspec
 
 from nsqfast.gotext import join_host_port
 from nsqfast.nsqadmin.live.figures import (
+    DrainFigures,
     Figures,
     NodeFigures,
     UncleanStartFigures,
@@ -95,7 +96,7 @@ class NodeWatch:
         self.start_time = 0
         self.memory_bytes: int | None = None
         self.restarts = 0  # number of restarts seen
-        self.drain_since = 0
+        self.drain: DrainFigures | None = None
         self.unclean_start: UncleanStartFigures | None = None
         self._upstream = upstream
         self._turn = turn
@@ -113,7 +114,8 @@ class NodeWatch:
 
     def believe(self, kept: KeptNode) -> None:
         """What the previous nsqadmin knew of it."""
-        self.listed_by, self.drain_since = kept.listed_by, kept.drain_since
+        self.listed_by = kept.listed_by
+        self.drain = DrainFigures(kept.drain_since) if kept.drain_since else None
         self.question.believe(kept.state, kept.since, kept.answered_at, kept.error)
 
     def kept(self, given: str) -> KeptNode:
@@ -127,7 +129,7 @@ class NodeWatch:
             question.error.encode("utf-8", "replace").decode(),  # a lone surrogate is no JSON
             given,
             self.listed_by,
-            self.drain_since,
+            self.drain.since if self.drain is not None else 0,
         )
 
     def note_emptied(self, topic: str, channel: str) -> None:
@@ -174,7 +176,7 @@ class NodeWatch:
         counts, rates = sample.counts(), sample.rates() if elapsed_s > 0 else None
         self.sample, self.counts, self.rates, self._sampled_s = sample, counts, rates, sampled_s
         self.health, self.start_time = figures.health, figures.start_time
-        self.drain_since = figures.drain.since if figures.drain is not None else 0
+        self.drain = figures.drain
         self.unclean_start = figures.unclean_start
         self.identity.version = figures.version
         if figures.memory is not None:
@@ -199,7 +201,7 @@ class NodeWatch:
     def view(self, version_max: tuple[int, ...]) -> Node:
         """Its state at this tick."""
         identity, question, listing = self.identity, self.question, self.listing
-        is_planned = question.state is NodeState.DOWN and self.drain_since
+        is_planned = question.state is NodeState.DOWN and self.drain is not None
         return Node(
             key=identity.key,
             hostname=identity.hostname,
@@ -223,7 +225,7 @@ class NodeWatch:
             lookupds=tuple(listing.lookupds),
             remote_addresses=tuple(listing.remote_addresses),
             tombstones=frozenset(listing.tombstones),
-            drain_since=self.drain_since,
+            drain=self.drain,
             unclean_start=self.unclean_start,
             planned_until=question.since + self._planned_stop_s if is_planned else 0.0,
         )

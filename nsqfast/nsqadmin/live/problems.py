@@ -18,9 +18,9 @@ from urllib.parse import quote
 from nsqfast.errors import OptionsError
 from nsqfast.nsqadmin.live.cases import Case, KeptCase, Key, Severity
 from nsqfast.nsqadmin.live.model import Cluster
-from nsqfast.nsqadmin.live.mutes import Mutes
 from nsqfast.nsqadmin.live.probes import Probes
 from nsqfast.nsqadmin.live.rules import Rules
+from nsqfast.nsqadmin.live.silences import Scope, Silence, Silences
 from nsqfast.nsqadmin.options import Options
 from nsqfast.nsqadmin.upstream.client import Upstream
 
@@ -45,6 +45,7 @@ class Problem:
     text: str
     check: str
     muted_until: float = 0.0  # unix time; 0: not muted
+    muted_by: Silence | None = None
 
 
 class Problems:
@@ -57,7 +58,7 @@ class Problems:
         self.tick = 0  # that was judged
         self._probes = Probes(upstream)
         self._rules = Rules(options, self._probes)
-        self.mutes = Mutes(options)
+        self.silences = Silences(options)
         self._next: Cluster | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -84,13 +85,12 @@ class Problems:
         await self._probes.stop()
 
     def believe(self, kept: Iterable[KeptCase]) -> None:
-        """Those of the previous nsqadmin, before the first tick; `mutes` are read."""
+        """Those of the previous nsqadmin, before the first tick; `silences` are read."""
         cases = self._rules.cases
         cases.believe(kept, self._rules.by_name)
-        self.found = [
-            self._with_mute(self._problem(key, case))
-            for key, case in islice(cases.reported(), FOUND_MAX)
-        ]
+        reported = islice(cases.reported(), FOUND_MAX)
+        self.found = [self._problem(key, case) for key, case in reported]
+        self._mute_found()
         self.counts = dict(cases.reported_counts)
 
     def kept(self) -> Iterator[KeptCase]:
@@ -101,25 +101,23 @@ class Problems:
         """None: it is over, or beyond FOUND_MAX."""
         return next((problem for problem in self.found if problem.id == problem_id), None)
 
-    def mute(self, problem_id: str, for_s: float) -> Problem | None:
-        """It counts as known until then, even if it goes and comes back; None if there is no such problem.
+    def silence(self, silence: Silence) -> bool:
+        """It counts from now on, even if problems go and come back; False: there are too many.
 
-        The caller saves the mutes.
+        The caller saves the silences.
         """
-        return self._set_mute(problem_id, time.time() + for_s)
+        is_begun = self.silences.begin(silence)
+        self._mute_found()
+        return is_begun
 
-    def unmute(self, problem_id: str) -> Problem | None:
-        """Like `mute`."""
-        return self._set_mute(problem_id, 0.0)
+    def end_silence(self, scope: Scope, target: str) -> bool:
+        """Like `silence`; False: there is none."""
+        is_ended = self.silences.end(scope, target)
+        self._mute_found()
+        return is_ended
 
-    def _set_mute(self, problem_id: str, until: float) -> Problem | None:
-        for place, problem in enumerate(self.found):
-            if problem.id == problem_id:
-                self.mutes.set(problem_id, until)
-                muted = replace(problem, muted_until=until)
-                self.found = [*self.found[:place], muted, *self.found[place + 1 :]]
-                return muted
-        return None
+    def _mute_found(self) -> None:
+        self.found = [self._with_mute(problem) for problem in self.found]
 
     async def _go_on(self, steps: Iterator[None]) -> None:
         while True:
@@ -134,13 +132,13 @@ class Problems:
     def _judge(self, cluster: Cluster) -> Iterator[None]:
         yield from self._rules.judge(cluster)
         found = []
-        self.mutes.forget(time.time())
+        self.silences.forget(time.time())
         # Nothing changes the cases between the steps: the next tick waits.
         for key, case in islice(self._rules.cases.reported(), FOUND_MAX):
             found.append(self._problem(key, case))
             yield
-        # A mute between two steps counts, too.
-        self.found = [self._with_mute(problem) for problem in found]
+        self.found = found
+        self._mute_found()  # a silence between two steps counts, too
         self.counts = dict(self._rules.cases.reported_counts)
         self.tick = cluster.tick
         self._probes.ask(cluster)
@@ -160,8 +158,11 @@ class Problems:
         )
 
     def _with_mute(self, problem: Problem) -> Problem:
-        until = self.mutes.until(problem.id)
-        return replace(problem, muted_until=until) if until else problem
+        silence = self.silences.find(problem.id, problem.node, problem.topic)
+        if silence is problem.muted_by:
+            return problem
+        until = silence.until if silence else 0.0
+        return replace(problem, muted_until=until, muted_by=silence)
 
 
 def check_options(options: Options) -> None:

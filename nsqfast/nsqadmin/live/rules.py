@@ -3,6 +3,8 @@
 rule                     severity    of                 module
 node_down                warn, crit  nsqd               node_rules
 node_unhealthy           crit        nsqd
+unclean_start            warn, crit  nsqd
+drain_held               warn        nsqd
 disk_low                 crit        nsqd
 version_behind           info        nsqd
 lookupd_disagree         warn        nsqd
@@ -13,6 +15,7 @@ paused_and_filling       warn        topic or channel   channel_rules
 paused_on_some_nodes     warn        topic or channel
 no_consumers             crit        channel
 stuck_in_flight          crit        channel
+consumer_stuck           warn        channel
 consumers_not_ready      warn        channel
 backlog_grows            warn, crit  channel
 high_requeue             warn, crit  channel

@@ -1,31 +1,39 @@
-// The button of each problem that is shown to admins.
+// The button of each problem and of each silence that is shown to admins.
 import { refresh } from "./live.js";
 import { send, toast } from "./page.js";
 
+const ROWS = "tr[data-problem], tr[data-scope]";
+
+function command({ problem, muted, scope, target }) {
+  if (scope) return { text: "End", path: "/ui/silences/end", body: { scope, target: target ?? "" }, done: "No longer silenced" };
+  if (muted) return { text: "Unmute", path: "/ui/problems/unmute", body: { id: problem }, done: "No longer muted" };
+  return { text: "Mute 1 h", path: "/ui/problems/mute", body: { id: problem }, done: "Muted for an hour" };
+}
+
 function fill() {
-  for (const row of document.querySelectorAll("tr[data-problem]")) {
+  for (const row of document.querySelectorAll(ROWS)) {
     const cell = row.querySelector("[data-actions]");
     if (!cell) continue;
     const button = cell.querySelector("button") ?? cell.appendChild(document.createElement("button"));
     button.type = "button";
-    const text = row.dataset.muted ? "Unmute" : "Mute 1 h";
+    const { text } = command(row.dataset);
     if (button.textContent === text) continue;
     button.textContent = text;
     button.setAttribute("aria-label", `${text}: ${row.querySelector("th").innerText}`);
   }
 }
 
-async function mute(row) {
-  const action = row.dataset.muted ? "unmute" : "mute";
-  const answer = await send("POST", `/ui/problems/${action}`, { id: row.dataset.problem });
-  if (answer.ok) toast(action === "mute" ? "Muted for an hour" : "No longer muted");
+async function obey(row) {
+  const { path, body, done } = command(row.dataset);
+  const answer = await send("POST", path, body);
+  if (answer.ok) toast(done);
   else toast(`That failed: ${(await answer.json()).message}`, "crit");
   refresh();
 }
 
 document.addEventListener("click", (event) => {
-  const row = event.target.closest("tr[data-problem]");
-  if (row && event.target.closest("[data-actions] button")) mute(row);
+  const row = event.target.closest(ROWS);
+  if (row && event.target.closest("[data-actions] button")) obey(row);
 });
 document.addEventListener("nsqadmin:view", fill);
 document.addEventListener("nsqadmin:rows", fill);

@@ -246,6 +246,8 @@ async def build(request: PageRequest) -> View:
         states={"node": node_state(node, cluster.at)},
         shown={
             "error": bool(node.error) or node.health not in ("", "OK"),
+            "drain": node.state is NodeState.UP and node.drain is None,
+            "cancel-drain": node.state is NodeState.UP and node.drain is not None,
             "acknowledge": node.unclean_start is not None,
             "problems-shown": bool(problems.matched),
             # One that is listed, or named by a flag, would come back at once.

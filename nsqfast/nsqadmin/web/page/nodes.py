@@ -30,7 +30,7 @@ class NodeFacts:
         if self.node.is_out_of_date:
             found.append(State("info", "older version", "another node has a higher version"))
         # A drain begins by leaving them.
-        if not self.node.drain_since and len(self.node.lookupds) < self.lookupds:
+        if self.node.drain is None and len(self.node.lookupds) < self.lookupds:
             known = f"known to {len(self.node.lookupds)} of {self.lookupds} nsqlookupd"
             found.append(State("warn", known))
         return found
@@ -140,7 +140,7 @@ NODES: TableSpec[NodeFacts] = TableSpec(
             "is:up": lambda facts: facts.node.state is NodeState.UP,
             "is:stale": lambda facts: facts.node.state is NodeState.STALE,
             "is:down": lambda facts: facts.node.state is NodeState.DOWN,
-            "is:draining": lambda facts: facts.node.drain_since > 0,
+            "is:draining": lambda facts: facts.node.drain is not None,
             "is:outdated": lambda facts: facts.node.is_out_of_date,
         },
         numbers={

@@ -109,6 +109,8 @@ async def build(request: PageRequest) -> View:
     # Those with problems first, so that they are on the first page of the table.
     nodes = sorted(cluster.nodes.values(), key=lambda each: each.state is NodeState.UP)
     rows = [NodeFacts(node, cluster.at, len(cluster.lookupds)) for node in nodes]
+    silence = request.context.problems.silences.find("", "", "")
+    silenced = f"Everything is silenced until {texts.stamp(silence.until)}" if silence else ""
     found = [each for each in request.context.problems.found if not each.muted_until]
     return View(
         "Overview",
@@ -119,7 +121,9 @@ async def build(request: PageRequest) -> View:
             "in_flight": texts.short(totals.in_flight_count),
             "requeue": texts.rate(totals.requeue_s),
             "nodes": nodes_text(cluster),
+            "silenced": f"{silenced}: {silence.reason}" if silence else "",
         },
+        shown={"silenced": bool(silence)},
         tables={
             "problems": make_table(request, FOUND, found),
             "worst": make_table(request, BACKLOGS, worst),

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from nsqfast.nsqadmin.live.figures import DrainFigures
 from nsqfast.nsqadmin.live.model import Channel, Cluster, Counts, Node, NodeState, Part
 from nsqfast.nsqadmin.upstream.messages import ChannelStats
 from nsqfast.nsqadmin.web import texts
@@ -25,9 +26,18 @@ def node_state(node: Node, at: float) -> State:
         return State("warn", f"stale {texts.duration(late_s)}", node.error)
     if node.health and node.health != "OK":
         return State("crit", "not well", node.health)
-    if node.drain_since:
-        return State("info", "draining", f"since {texts.clock(node.drain_since)}")
+    if node.drain is not None:
+        return drain_state(node.drain)
     return State("ok", "up")
+
+
+def drain_state(drain: DrainFigures) -> State:
+    """`draining: 1,200 left, until 14:30:00`"""
+    until = f", until {texts.clock(drain.deadline)}" if drain.deadline is not None else ""
+    since = f"since {texts.clock(drain.since)}"
+    held = f"; nobody gets {texts.count(drain.held)} of them" if drain.held else ""
+    word = f"draining: {texts.count(drain.messages)} left{until}"
+    return State("warn" if drain.held else "info", word, since + held)
 
 
 def memory_and_disk(counts: Counts) -> str:

@@ -1,9 +1,11 @@
 """/problems: current problems; the same table is on other pages with the problems that concern them."""
 
 from dataclasses import replace
+from urllib.parse import unquote
 
 from nsqfast.nsqadmin.live.channel_rules import CONSUMER_STUCK, STUCK
 from nsqfast.nsqadmin.live.problems import Problem
+from nsqfast.nsqadmin.live.silences import Scope, Silence
 from nsqfast.nsqadmin.web import texts
 from nsqfast.nsqadmin.web.elements import State
 from nsqfast.nsqadmin.web.page_request import PageRequest
@@ -46,9 +48,36 @@ def severity_states(problem: Problem) -> list[State]:
     """The severity as a chip."""
     states = [State(problem.severity.value, WORDS[problem.severity.value])]
     if problem.muted_until:
-        until = texts.clock(problem.muted_until)
-        states.append(State("off", "muted", f"until {until}"))
+        states.append(State("off", "muted", muted_text(problem)))
     return states
+
+
+def muted_text(problem: Problem) -> str:
+    """Until when, why and by whom."""
+    silence = problem.muted_by
+    parts = [f"until {texts.stamp(problem.muted_until)}"]
+    if silence is not None and silence.scope is not Scope.PROBLEM:
+        parts.append(silenced_text(silence))
+    if silence is not None and silence.reason:
+        parts.append(silence.reason)
+    if silence is not None and silence.user:
+        parts.append(f"by {silence.user}")
+    return ", ".join(parts)
+
+
+def silenced_text(silence: Silence) -> str:
+    """`node 10.0.0.7:4151`"""
+    if silence.scope is Scope.EVERYTHING:
+        return "everything"
+    if silence.scope is Scope.PROBLEM:
+        return f"problem {unquote(silence.target).rstrip('/')}"
+    return f"{silence.scope.value} {silence.target}"
+
+
+def is_muted_itself(problem: Problem) -> bool:
+    """Whether it, and not its node or topic, is silenced."""
+    silence = problem.muted_by
+    return silence is not None and silence.scope is Scope.PROBLEM
 
 
 COLUMNS: tuple[Column[Problem], ...] = (
@@ -72,7 +101,10 @@ TABLE: TableSpec[Problem] = TableSpec(
     caption="What is wrong now",
     columns=COLUMNS,
     key=lambda problem: problem.id,
-    data=lambda problem: {"problem": problem.id, "muted": "yes" if problem.muted_until else ""},
+    data=lambda problem: {
+        "problem": problem.id,
+        "muted": "yes" if is_muted_itself(problem) else "",
+    },
     kind=lambda problem: problem.severity.value,
     searchable=Searchable(
         text=lambda problem: f"{problem.rule} {where_text(problem)} {problem.text}",
@@ -87,6 +119,24 @@ TABLE: TableSpec[Problem] = TableSpec(
     has_menu=False,
     empty="Nothing is wrong.",
     search_label="Search problems",
+)
+
+
+SILENCES: TableSpec[Silence] = TableSpec(
+    name="silences",
+    caption="Silences",
+    columns=(
+        Column("what", "Silenced", silenced_text),
+        Column("until", "Until", lambda each: each.until, texts.stamp, "number"),
+        Column("reason", "Reason", lambda each: each.reason, priority=2, is_named=False),
+        Column("user", "By", lambda each: each.user, priority=3),
+        Column("since", "Since", lambda each: each.since or None, texts.stamp, "number", 3),
+    ),
+    key=lambda each: each.id,
+    data=lambda each: {"scope": each.scope.value, "target": each.target},
+    has_actions=True,
+    has_menu=False,
+    is_main=False,
 )
 
 
@@ -108,7 +158,16 @@ def own_problems(
 async def build(request: PageRequest) -> View:
     """All problems, the worst first."""
     found = request.context.problems.found
-    return View("Problems", tables={"problems": make_table(request, TABLE, found)})
+    now = request.cluster.at
+    silences = [each for each in request.context.problems.silences if each.until > now]
+    return View(
+        "Problems",
+        shown={"silences-shown": bool(silences)},
+        tables={
+            "problems": make_table(request, TABLE, found),
+            "silences": make_table(request, SILENCES, silences),
+        },
+    )
 
 
 PAGE = Page("problems", "/problems", build, "problems.html", "problems")
