@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from nsqfast.nsqadmin.access.audit import Audit
+from nsqfast.nsqadmin.alerts.webhook import ProblemWebhook
 from nsqfast.nsqadmin.live.consumers import ConsumerWatch
 from nsqfast.nsqadmin.live.history import History
 from nsqfast.nsqadmin.live.poller import Poller
@@ -24,6 +25,7 @@ class Context:
     poller: Poller
     history: History
     problems: Problems
+    webhook: ProblemWebhook
     consumers: ConsumerWatch
     audit: Audit
     start_time: float  # Unix time

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from nsqfast.command_line import parse_options
 from nsqfast.logs import FORMAT, FORMAT_HELP, FORMATS, LEVEL, LEVEL_HELP, LEVELS, LOG_PREFIX_HELP
-from nsqfast.options import BOOL, DURATION, FLOAT, INT, STRING, STRINGS, option
+from nsqfast.options import BOOL, DURATION, FLOAT, INT, STRING, STRINGS, one_of, option
 from nsqfast.version import nsq_line, own_line
 
 PROGRAM = "nsqadmin"
@@ -13,6 +13,7 @@ OLD_KEYS = ("verbose", "template_dir", "use_statsd_prefixes")
 ABOUT = "Pages and an HTTP API to watch and administer a whole cluster."
 VERSION_LINE = nsq_line(PROGRAM)
 LOG_PREFIX = "[nsqadmin] "
+FORMS = ("nsqadmin", "alertmanager", "slack")
 
 
 @dataclass(slots=True)
@@ -117,6 +118,13 @@ class Options:
         DURATION, "15m", "time in which an nsqd that stopped after a drain may come back without a report")
     problem_disk_free: float = option(
         FLOAT, 0.1, "report an nsqd with less than this share of its disk free (only nsqfast-nsqd tells)")
+
+    problem_file: str = option(
+        STRING, "", "file (TOML) with other thresholds and severities for some topics; SIGHUP reads it again")
+    problem_webhook: str = option(
+        STRING, "", "URL to which problems are sent when they are raised, change, and are over")
+    problem_webhook_form: str = option(
+        one_of(*FORMS), FORMS[0], "form of what is sent: nsqadmin's own, that of Alertmanager's webhook, or Slack's")
 
     graphite_url: str = option(STRING, "", "URL of Graphite's HTTP server", group="Graphite and statsd")
     proxy_graphite: bool = option(BOOL, False, "ask Graphite on behalf of browsers, which need not reach it")

@@ -14,6 +14,7 @@ from nsqfast.net.tls import TLS_1_2, ServerTls
 from nsqfast.nsqadmin.access.audit import Audit
 from nsqfast.nsqadmin.access.connection import serve
 from nsqfast.nsqadmin.access.identity import ACCESS
+from nsqfast.nsqadmin.alerts.webhook import ProblemWebhook
 from nsqfast.nsqadmin.checks import check_addresses, check_options
 from nsqfast.nsqadmin.context import CONTEXT, Context
 from nsqfast.nsqadmin.live.beliefs import Beliefs
@@ -59,13 +60,15 @@ class Server:
         upstream = await self._stack.enter_async_context(Upstream(options))
         check_addresses(options)
         self._tls_context = self._read_certificate()
+        problems = Problems(options, upstream)
         self.context = Context(
             options=options,
             urls=Urls(options.base_path),
             upstream=upstream,
             poller=Poller(options, upstream),
             history=History(options),
-            problems=Problems(options, upstream),
+            problems=problems,
+            webhook=ProblemWebhook(options, problems),
             consumers=ConsumerWatch(upstream),
             audit=Audit(options),
             start_time=time.time(),
@@ -74,11 +77,12 @@ class Server:
         self._stack.push_async_callback(self.context.audit.close)
         await self.context.history.start()
         self._stack.push_async_callback(self.context.history.stop)
-        problems = self.context.problems
         await problems.silences.read()
         beliefs = Beliefs(options, self.context.poller, problems)
         await beliefs.start()
         self._stack.push_async_callback(beliefs.stop)
+        self.context.webhook.begin()
+        self._stack.push_async_callback(self.context.webhook.close)
         await self._listen()
         self._stack.push_async_callback(self.context.problems.stop)
         self._stack.callback(self.context.consumers.stop)
@@ -112,10 +116,11 @@ class Server:
         return ServerTls(options.tls_cert, options.tls_key, "", "", TLS_1_2).context()
 
     def reload(self) -> None:
-        """Read certificate, secret and users again, for new connections and requests; bad ones change nothing."""
+        """Read certificate, secret, thresholds and users again; bad ones change nothing."""
         try:
             self._tls_context = self._read_certificate()
             self.context.upstream.reload()
+            self.context.problems.reload()
         except OptionsError as error:
             log.error("SIGHUP: %s; it stays as it was", error)  # noqa: TRY400 - the operator's fault
         else:

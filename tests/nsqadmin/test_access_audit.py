@@ -15,7 +15,8 @@ from aiohttp import web
 
 from nsqfast.nsqadmin.access.audit import ENTRIES_KEPT, RESULTS_KEPT, TEXT_LENGTH_MAX, _plain
 from nsqfast.nsqadmin.access.audit_file import LINES_MAX, AuditFile
-from nsqfast.nsqadmin.access.webhook import ACTIONS, QUEUE_MAX
+from nsqfast.nsqadmin.access.webhook import ACTIONS
+from nsqfast.nsqadmin.outbox import QUEUE_MAX
 from nsqfast.nsqadmin.results import Result
 from support.access import (
     FORM,

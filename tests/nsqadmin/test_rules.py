@@ -783,6 +783,111 @@ def test_the_silence_that_lasts_longest_mutes_what_it_is_for():
     assert muted() == {"node_down": Scope.NODE}
 
 
+PROBLEM_FILE = """
+severity = { version_behind = "off", node_down = "warn" }
+
+[[topic]]
+name = "orders*"
+no_consumers = "10s"
+severity = { no_consumers = "warn" }
+
+[[topic]]
+name = "orders"
+channel = "[ab]*"
+backlog_depth = 100_000
+
+[[topic]]
+channel = "archive"
+no_consumers = "1h"
+severity = { no_consumers = "off", backlog_grows = "crit" }
+"""
+
+
+def scene_with(path, text, *flags):
+    path.write_text(text)
+    return Scene(f"--problem-file={path}", *flags)
+
+
+def test_a_file_has_other_thresholds_and_severities_for_some_topics(tmp_path):
+    scene = scene_with(tmp_path / "problems.toml", PROBLEM_FILE, "--problem-backlog-time=0s")
+    table = scene.problems._rules.thresholds
+    assert table.of("clicks").no_consumers == table.of("").no_consumers == 60
+    assert table.of("orders2", "x").no_consumers == table.of("orders").no_consumers == 10
+    depths = [table.of("orders", name).backlog_depth for name in ("billing", "cache", "archive")]
+    assert depths == [100_000, 1000, 100_000]
+    assert table.of("clicks", "archive").no_consumers == 3600
+    assert table.of("orders", "archive").severity == {
+        "version_behind": "off",
+        "node_down": "warn",
+        "no_consumers": "off",
+        "backlog_grows": "crit",
+    }
+    scene.nodes[A] = replace(scene.nodes[A], is_out_of_date=True)
+    scene.state(B, NodeState.DOWN)
+    scene.channel(part(A, depth=1))
+    assert scene.run(9) == ["node_down"]
+    assert scene.only.severity is Severity.WARN
+    assert scene.run(4) == ["node_down", "no_consumers"]
+    assert scene.problems.found[1].severity is Severity.WARN
+    scene.channel(part(A, depth=5), name="archive")
+    assert scene.run(7200) == ["node_down"]
+
+
+def test_the_file_is_read_again(tmp_path):
+    path = tmp_path / "problems.toml"
+    scene = scene_with(path, "", "--problem-no-consumers=0s")
+    scene.channel(part(A, depth=1))
+    assert scene.run() == ["no_consumers"]
+    path.write_text('severity = { no_consumers = "info" }')
+    scene.problems.reload()
+    scene.run()
+    assert scene.only.severity is Severity.INFO
+    path.write_text('severity = { no_consumers = "none" }')
+    with pytest.raises(OptionsError):
+        scene.problems.reload()
+    scene.run()
+    assert scene.only.severity is Severity.INFO
+    path.write_text('[[topic]]\nname = "orders"\nseverity = { no_consumers = "off" }')
+    scene.problems.reload()
+    assert scene.run(10) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("x", "Expected '=' after a key"),
+        ("x = 1", "unknown field `x`"),
+        ('severity = { no_consumer = "off" }', "there is no rule no_consumer"),
+        ('severity = { no_consumers = "bad" }', "Invalid enum value 'bad'"),
+        ("severity = 3", "Expected `object`, got `int`"),
+        ("[[topic]]\nname = 3", "topic 1: name and channel have to be patterns"),
+        ("[[topic]]\n[[topic]]\nno_consumers = 3", 'topic 2: a duration is a text such as "10m"'),
+        ('[[topic]]\nno_consumers = "soon"', "topic 1: parse error"),
+        ('[[topic]]\nno_consumers = "-1s"', "topic 1: a duration is a text"),
+        ("[[topic]]\nbacklog_depth = -1", "topic 1: Expected `float` >= 0"),
+        ("[[topic]]\nbacklog_depth = nan", "topic 1: Expected `float` >= 0"),
+        ("[[topic]]\nwindow = 3", "topic 1: Object contains unknown field `window`"),
+        ('[[topic]]\nseverity = { x = "off" }', "topic 1: severity: there is no rule x"),
+        ("[topic]", "Expected `array`, got `object`"),
+        ("a = " + "[" * 100_000, ""),
+    ],
+)
+def test_a_faulty_file_is_named(tmp_path, text, complaint):
+    path = tmp_path / "problems.toml"
+    with pytest.raises(OptionsError) as told:
+        scene_with(path, text)
+    assert str(told.value).startswith(f"--problem-file {path}: ")
+    assert complaint in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_a_file_that_is_not_there_or_is_huge(tmp_path):
+    with pytest.raises(OptionsError, match="no such file or directory"):
+        Scene(f"--problem-file={tmp_path / 'none'}")
+    with pytest.raises(OptionsError, match="the file is too large"):
+        scene_with(tmp_path / "problems.toml", "#" * (1 << 20) + "#")
+
+
 def test_no_more_than_a_thousand_silences_are_kept():
     scene = Scene()
     until = time.time() + 1000
@@ -841,6 +946,12 @@ def test_whatever_happens_the_books_are_right(ticks):
 def test_a_window_has_to_last():
     with pytest.raises(OptionsError, match="--problem-window must be above 0s"):
         Scene("--problem-window=0s")
+
+
+@pytest.mark.parametrize("flag", ["--problem-rate=-1", "--problem-stuck=-1s", "--problem-rate=nan"])
+def test_no_threshold_is_below_zero(flag):
+    with pytest.raises(OptionsError, match=f"^{flag.partition('=')[0]} must be at least 0$"):
+        Scene(flag)
 
 
 # ---- what a pause, a drain and a restart of nsqadmin do to problems

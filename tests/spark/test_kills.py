@@ -26,7 +26,6 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 TOPIC, CHANNEL = "orders", "lake"
 PART = 40_000
 BATCH = 1000
-SECONDS_MAX = 120.0
 POLL_S = 0.002
 # What is acknowledged is written: kill -9 of either broker loses nothing that it has not handed out. Ours waits for the
 # disk, too; Go's would sync each message by itself, which takes minutes. It reads again what it had not noted as read.
@@ -34,7 +33,8 @@ DURABLE = {"nsqfast": ("--mem-queue-size=0", "--sync-every=1"), "go": ("--mem-qu
 
 
 def wait_until(what: str, is_so: Callable[[], object], ingest: Ingest) -> None:
-    deadline_s = time.monotonic() + SECONDS_MAX
+    """As long as it takes on a busy machine; the test's own time ends what never comes."""
+    print(f"waiting for {what}")
 
     def is_seen() -> object:
         try:
@@ -44,7 +44,6 @@ def wait_until(what: str, is_so: Callable[[], object], ingest: Ingest) -> None:
 
     while not is_seen():
         assert ingest.tool.process.poll() is None, ingest.text
-        assert time.monotonic() < deadline_s, f"not within {SECONDS_MAX} s: {what}\n{ingest.text}"
         time.sleep(POLL_S)
 
 
@@ -167,6 +166,7 @@ def test_everything_is_killed_in_turn(implementation: str, tmp_path: Path) -> No
         check(ingest, server, 5 * PART)
     finally:
         ingest.kill()
+        print(ingest.text)
         server.kill()
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self
 from aiohttp import web
 
 from nsqfast.nsqadmin.access.audit import Audit
+from nsqfast.nsqadmin.alerts.webhook import ProblemWebhook
 from nsqfast.nsqadmin.context import CONTEXT, Context
 from nsqfast.nsqadmin.live.consumers import Consumer, Consumers, NodeAnswer
 from nsqfast.nsqadmin.live.history import History
@@ -162,20 +163,21 @@ class AdminPages:
         async with contextlib.AsyncExitStack() as stack:
             self.poller = StillPoller(self._first)
             upstream: Any = StillNodes(self.poller)
+            problems = Problems(options)
             self.context = Context(
                 options=options,
                 urls=Urls(options.base_path),
                 upstream=upstream,
                 poller=self.poller,  # type: ignore[arg-type]
                 history=History(options),
-                problems=Problems(options),
+                problems=problems,
+                webhook=ProblemWebhook(options, problems),
                 consumers=StillConsumers(),  # type: ignore[arg-type]
                 audit=Audit(options),
                 start_time=time.time(),
             )
             if self._fill is not None:
                 self._fill(self.context.history, self._first)
-            problems = self.context.problems
             problems.found = list(self._problems)
             for problem in self._problems:
                 if problem.muted_by is not None:

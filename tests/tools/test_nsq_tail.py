@@ -382,6 +382,7 @@ def test_closed_descriptors(broker, topic, implementation, closed):
 def test_whatever_is_finished_was_printed(broker, topic, number):
     bodies = {b"%d" % number for number in range(30_000)}
     publish(broker, topic, bodies)
+    eventually(lambda: sum(left(broker, topic)) == len(bodies))  # Go's topic hands over one by one
     # Go's nsqd may send a message after CLOSE_WAIT: nobody gives that one back, it comes again after its time-out.
     more = ("--channel=c", "--consumer-opt=msg_timeout,10s")
     command = tool_command("nsq_tail", "nsqfast", *flags(broker, topic), *more)

@@ -7,13 +7,15 @@ import time
 from typing import Final
 
 import msgspec
+import orjson
 from aiohttp import web
 
 from nsqfast.nsqadmin.access.audit_file import AuditFile
 from nsqfast.nsqadmin.access.proxy import Proxies, readable
 from nsqfast.nsqadmin.access.roles import user_of
-from nsqfast.nsqadmin.access.webhook import Webhook
+from nsqfast.nsqadmin.access.webhook import is_told, notification
 from nsqfast.nsqadmin.options import Options
+from nsqfast.nsqadmin.outbox import Outbox
 from nsqfast.nsqadmin.results import Outcome, Result
 
 ENTRIES_KEPT: Final = 1000
@@ -21,6 +23,7 @@ TEXT_LENGTH_MAX: Final = 512  # of each text in an entry: names and errors come 
 EFFECT_BYTES_MAX: Final = 64 << 10  # the names of 500 topics
 RESULTS_KEPT: Final = 200  # per entry in memory; the file gets them all
 CLOSE_S: Final = 2.0
+ENDPOINT_FLAG: Final = "--notification-http-endpoint"
 REQUEST_ID_KEY: Final[web.RequestKey[str]] = web.RequestKey("nsqadmin.request_id", str)
 
 
@@ -48,7 +51,7 @@ class Audit:
         self._proxies = Proxies(options.acl_trusted_cidr)
         self._file = AuditFile(options.audit_file) if options.audit_file else None
         endpoint = options.notification_http_endpoint
-        self._webhook = Webhook(endpoint) if endpoint else None
+        self._outbox = Outbox(ENDPOINT_FLAG, endpoint) if endpoint else None
 
     async def note(
         self,
@@ -81,8 +84,9 @@ class Audit:
         self._entries.append(_shorten(entry))
         if self._file is not None:
             self._file.add(msgspec.json.encode(entry) + b"\n")
-        if self._webhook is not None:
-            self._webhook.tell(request, action, target, outcome)
+        if self._outbox is not None and is_told(action, outcome):
+            body = orjson.dumps(notification(request, action, target))
+            self._outbox.add(body, f"{action} of {target}")
 
     def last(self, count: int = ENTRIES_KEPT) -> list[Entry]:
         """The newest first, at most ENTRIES_KEPT."""
@@ -93,8 +97,8 @@ class Audit:
         ends_at = time.monotonic() + CLOSE_S
         if self._file is not None:
             await self._file.close(CLOSE_S)
-        if self._webhook is not None:
-            await self._webhook.close(max(0.0, ends_at - time.monotonic()))
+        if self._outbox is not None:
+            await self._outbox.close(max(0.0, ends_at - time.monotonic()))
 
 
 def _shorten(entry: Entry) -> Entry:

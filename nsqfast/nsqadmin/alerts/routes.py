@@ -5,6 +5,7 @@ POST /ui/silences          silence a node, a topic, or everything for some hours
 POST /ui/silences/end      before its time
 POST /ui/problems/mute     the same for one problem, by default for an hour, with or without a reason
 POST /ui/problems/unmute
+POST /ui/problems/test     send a test to --problem-webhook
 """
 
 import time
@@ -65,6 +66,7 @@ def add_routes(app: web.Application, context: Context) -> None:
     add_post("/ui/silences/end", admin_only(handlers.end_silence))
     add_post("/ui/problems/mute", admin_only(handlers.mute))
     add_post("/ui/problems/unmute", admin_only(handlers.unmute))
+    add_post("/ui/problems/test", admin_only(handlers.test_webhook))
 
 
 class Handlers:
@@ -116,6 +118,20 @@ class Handlers:
         """Answers with nothing."""
         wanted = await read_body(request, Wanted)
         await self._end(request, wanted.scope, wanted.target)
+        return self._answer(request, {})
+
+    async def test_webhook(self, request: web.Request) -> web.Response:
+        """Send something to --problem-webhook; 502 says why that failed."""
+        trouble = await self._context.webhook.test(readable(user_of(request).name))
+        await self._context.audit.note(
+            request,
+            "test_webhook",
+            {},
+            effect={"reason": trouble} if trouble else {},
+            outcome="failed" if trouble else "ok",
+        )
+        if trouble:
+            raise web.HTTPBadGateway(text=f"The webhook failed: {trouble}")
         return self._answer(request, {})
 
     async def _begin(self, request: web.Request, wanted: Wanted) -> Silence:

@@ -21,6 +21,8 @@ from nsqfast.options import by_key
 
 log = logging.getLogger(PROGRAM)
 
+WEBHOOKS = ("notification_http_endpoint", "problem_webhook")
+
 
 class Config:
     """Handlers for the running program's settings."""
@@ -75,7 +77,7 @@ class Config:
         value: Any = getattr(self._options, option.attribute)
         if isinstance(value, str):
             # The path of a webhook is often its secret.
-            mask = place_of if name == "notification_http_endpoint" else masked
+            mask = place_of if name in WEBHOOKS else masked
             return web.Response(text=mask(value) if "://" in value else value, headers=V1)
         return answer(value)
 

@@ -17,6 +17,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from nsqfast.nsqadmin.live.thresholds import Thresholds, ThresholdTable, Word
+
 CLEAR_TICKS = 3
 
 
@@ -38,6 +40,7 @@ class Rule:
     name: str
     check: str  # one sentence; {node} stands for the node
     hold_s: float = 0.0
+    hold: str = ""  # or the threshold that says how long
     ticks_min: int = 1
     is_patient: bool = False  # one good tick does not end the wait
     has_to_grow: bool = (
@@ -127,9 +130,10 @@ class Case:
 class Cases:
     """All cases of one nsqadmin. For each tick: `begin`, `add` for each finding, `end_tick`."""
 
-    def __init__(self, gap_s_max: float) -> None:
+    def __init__(self, gap_s_max: float, thresholds: ThresholdTable) -> None:
         # If the clock was set, or the machine slept, that is not time under observation.
         self._gap_s_max = gap_s_max
+        self._thresholds = thresholds
         self._cases: dict[Key, Case] = {}
         self._order: list[tuple[int, float, Key]] = []
         self._round = 0
@@ -181,6 +185,11 @@ class Cases:
 
     def add(self, rule: Rule, key: Key, finding: Finding) -> None:
         """The rule is broken."""
+        thresholds = self._thresholds.of(key.topic, key.channel)
+        if (wanted := thresholds.severity.get(rule.name)) is not None:
+            if wanted is Word.OFF:
+                return
+            finding = finding._replace(severity=Severity(wanted))
         case = self._cases.get(key)
         if case is None:
             since = self._at if finding.since is None else finding.since
@@ -196,7 +205,7 @@ class Cases:
         case.good_ticks = 0
         if case.is_reported:
             self._reorder(key, case)
-        elif self._is_due(rule, case):
+        elif self._is_due(rule, case, thresholds):
             self._report(key, case)
 
     def keep(self, key: Key) -> None:
@@ -228,8 +237,9 @@ class Cases:
         for _, _, key in self._order:
             yield key, self._cases[key]
 
-    def _is_due(self, rule: Rule, case: Case) -> bool:
-        if self.now_s - case.seen_s < rule.hold_s or case.ticks < rule.ticks_min:
+    def _is_due(self, rule: Rule, case: Case, thresholds: Thresholds) -> bool:
+        hold_s: float = getattr(thresholds, rule.hold) if rule.hold else rule.hold_s
+        if self.now_s - case.seen_s < hold_s or case.ticks < rule.ticks_min:
             return False
         return not rule.has_to_grow or case.finding.measure > case.least
 

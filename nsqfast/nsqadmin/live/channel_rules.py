@@ -8,6 +8,7 @@ from nsqfast.nsqadmin.live.model import Channel, Part, Rates
 from nsqfast.nsqadmin.live.moment import Moment, Share
 from nsqfast.nsqadmin.live.probes import Probes
 from nsqfast.nsqadmin.live.texts import clock, count, number, percent, span, told, waiting
+from nsqfast.nsqadmin.live.thresholds import Thresholds, ThresholdTable
 from nsqfast.nsqadmin.live.windows import Window
 from nsqfast.nsqadmin.options import Options
 from nsqfast.nsqadmin.upstream.messages import Client
@@ -31,12 +32,12 @@ def channel_rules(options: Options) -> list[Rule]:
             NO_CONSUMERS,
             "See whether the program that reads this channel runs, and whether its log tells of errors from nsqd "
             "or nsqlookupd.",
-            options.problem_no_consumers_ns / 1e9,
+            hold="no_consumers",
         ),
         Rule(
             STUCK,
             "Look at the channel's clients: which of them holds the messages, and what does that program wait for?",
-            options.problem_stuck_ns / 1e9,
+            hold="stuck",
             needs_rates=True,
         ),
         Rule(
@@ -49,7 +50,7 @@ def channel_rules(options: Options) -> list[Rule]:
             BACKLOG,
             "Compare the rates in and out on the channel's page: add consumers, raise their max_in_flight, or find "
             "out what slows them down.",
-            options.problem_backlog_time_ns / 1e9,
+            hold="backlog_time",
             is_patient=True,
             needs_rates=True,
         ),
@@ -69,7 +70,7 @@ def channel_rules(options: Options) -> list[Rule]:
         Rule(
             PAUSED,
             "Find in the audit who paused it and whether the reason holds; unpause it if not.",
-            options.problem_paused_ns / 1e9,
+            hold="paused",
             has_to_grow=True,
         ),
         Rule(
@@ -80,7 +81,7 @@ def channel_rules(options: Options) -> list[Rule]:
             NOT_READY,
             "See in the consumers' log whether they back off after errors, or have a max_in_flight below the number "
             "of nsqd.",
-            options.problem_not_ready_ns / 1e9,
+            hold="not_ready",
             needs_rates=True,
         ),
     ]
@@ -90,9 +91,14 @@ class ChannelRules:
     """Keeps sums only for channels that requeue or time out."""
 
     def __init__(
-        self, options: Options, rules: dict[str, Rule], cases: Cases, probes: Probes
+        self,
+        options: Options,
+        rules: dict[str, Rule],
+        cases: Cases,
+        probes: Probes,
+        thresholds: ThresholdTable,
     ) -> None:
-        self._options = options
+        self._thresholds = thresholds
         self._rules = rules
         self._cases = cases
         self._probes = probes
@@ -156,6 +162,9 @@ class ChannelRules:
         """Whether it requeued, or timed out, in the last minutes."""
         return names in self._windows
 
+    def _of(self, channel: Channel) -> Thresholds:
+        return self._thresholds.of(channel.topic, channel.name)
+
     def _add(self, rule: str, channel: Channel, finding: Finding) -> None:
         self._cases.add(self._rules[rule], Key(rule, channel.topic, channel.name), finding)
 
@@ -187,7 +196,8 @@ class ChannelRules:
 
     def _judge_consumers(self, moment: Moment, channel: Channel) -> None:
         held_ms, node = moment.longest_held(channel)
-        if held_ms * 1e6 < self._options.problem_stuck_ns or self._is_stuck(channel):
+        is_short = held_ms < self._of(channel).stuck * 1e3
+        if is_short or self._is_stuck(channel):
             return
         holder = self._probes.holder(channel.topic, channel.name, node)
         text = partial(_consumer_stuck, holder, node, moment.at)
@@ -195,13 +205,13 @@ class ChannelRules:
         self._add(CONSUMER_STUCK, channel, Finding(Severity.WARN, text, since))
 
     def _judge_backlog(self, channel: Channel, share: Share, rates: Rates) -> None:
-        options, slope = self._options, channel.depth_slope
+        thresholds, slope = self._of(channel), channel.depth_slope
         if slope is None:
             self._cases.keep(Key(BACKLOG, channel.topic, channel.name))
             return
-        is_growing = slope > 0 and slope >= options.problem_backlog_growth
-        if is_growing and share.depth > options.problem_backlog_depth and rates.in_s > rates.out_s:
-            is_old = (channel.oldest_s or 0.0) > options.problem_backlog_age_ns / 1e9
+        is_growing = slope > 0 and slope >= thresholds.backlog_growth
+        if is_growing and share.depth > thresholds.backlog_depth and rates.in_s > rates.out_s:
+            is_old = (channel.oldest_s or 0.0) > thresholds.backlog_age
             severity = Severity.CRIT if is_old else Severity.WARN
             text = partial(_backlog, share.depth, slope, _age_of(channel))
             self._add(BACKLOG, channel, Finding(severity, text))
@@ -232,10 +242,10 @@ class ChannelRules:
         window.add(now_s, requeued, timed_out, delivered)
         if window.is_young:
             return
-        options, sums = self._options, window.sums()
-        warning, critical = options.problem_requeue_warning, options.problem_requeue_critical
+        thresholds, sums = self._of(channel), window.sums()
+        warning, critical = thresholds.requeue_warning, thresholds.requeue_critical
         self._judge_share(REQUEUES, channel, window, sums.requeued, (warning, critical))
-        warning, critical = options.problem_timeout_warning, options.problem_timeout_critical
+        warning, critical = thresholds.timeout_warning, thresholds.timeout_critical
         self._judge_share(TIMEOUTS, channel, window, sums.timed_out, (warning, critical))
 
     def _judge_share(
@@ -247,7 +257,7 @@ class ChannelRules:
         shares: tuple[float, float],
     ) -> None:
         delivered = window.sums().delivered
-        if not delivered or total / window.age_s < self._options.problem_rate:
+        if not delivered or total / window.age_s < self._of(channel).rate:
             return
         share = total / delivered
         if share >= min(shares):

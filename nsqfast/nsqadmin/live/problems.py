@@ -10,7 +10,7 @@ one comes a little later. While a tick is judged, only the newest of the followi
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from urllib.parse import quote
@@ -59,6 +59,7 @@ class Problems:
         self._probes = Probes(upstream)
         self._rules = Rules(options, self._probes)
         self.silences = Silences(options)
+        self._listeners: list[Callable[[], None]] = []
         self._next: Cluster | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -66,6 +67,19 @@ class Problems:
     def total(self) -> int:
         """The number of problems; `found` has no more than FOUND_MAX."""
         return sum(self.counts.values())
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """It is called after each tick that was judged."""
+        self._listeners.append(listener)
+
+    def is_reported(self, problem: Problem) -> bool:
+        """Whether it is one now, be it beyond FOUND_MAX."""
+        key = Key(problem.rule, problem.topic, problem.channel, problem.node)
+        return self._rules.cases.is_reported(key)
+
+    def reload(self) -> None:
+        """Read --problem-file again; after an OptionsError all is as before."""
+        self._rules.thresholds.reload()
 
     def take(self, cluster: Cluster) -> None:
         """One more tick."""
@@ -142,6 +156,8 @@ class Problems:
         self.counts = dict(self._rules.cases.reported_counts)
         self.tick = cluster.tick
         self._probes.ask(cluster)
+        for listener in self._listeners:
+            listener()
 
     def _problem(self, key: Key, case: Case) -> Problem:
         finding = case.finding

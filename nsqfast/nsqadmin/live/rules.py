@@ -30,6 +30,7 @@ from nsqfast.nsqadmin.live.model import Channel, Cluster, Topic
 from nsqfast.nsqadmin.live.moment import Moment
 from nsqfast.nsqadmin.live.node_rules import NodeRules, node_rules
 from nsqfast.nsqadmin.live.probes import Probes
+from nsqfast.nsqadmin.live.thresholds import ThresholdTable
 from nsqfast.nsqadmin.live.topic_rules import TopicRules, topic_rules
 from nsqfast.nsqadmin.options import Options
 
@@ -42,10 +43,11 @@ class Rules:
     def __init__(self, options: Options, probes: Probes) -> None:
         every = [*node_rules(options), *topic_rules(options), *channel_rules(options)]
         self.by_name = {rule.name: rule for rule in every}
-        self.cases = Cases(max(GAP_S_MIN, 3 * options.poll_interval_ns / 1e9))
+        self.thresholds = ThresholdTable(options, self.by_name)
+        self.cases = Cases(max(GAP_S_MIN, 3 * options.poll_interval_ns / 1e9), self.thresholds)
         self._nodes = NodeRules(options, self.by_name, self.cases, probes)
         self._topics = TopicRules(options, self.by_name, self.cases)
-        self._channels = ChannelRules(options, self.by_name, self.cases, probes)
+        self._channels = ChannelRules(options, self.by_name, self.cases, probes, self.thresholds)
 
     def judge(self, cluster: Cluster) -> Iterator[None]:
         """Judge in steps, between which the caller may let others run: a topic, a channel or a case each."""

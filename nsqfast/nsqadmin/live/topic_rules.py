@@ -28,7 +28,7 @@ def topic_rules(options: Options) -> list[Rule]:
             NO_CHANNEL,
             "Start the consumer that creates the channel, create the channel by hand, or find out who publishes "
             "to a topic that nobody reads.",
-            options.problem_no_channel_ns / 1e9,
+            hold="no_channel",
         ),
         Rule(
             DEAD_LETTERS,

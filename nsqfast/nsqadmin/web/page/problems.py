@@ -167,6 +167,7 @@ async def build(request: PageRequest) -> View:
             "problems": make_table(request, TABLE, found),
             "silences": make_table(request, SILENCES, silences),
         },
+        facts={"has_webhook": bool(request.context.webhook)},
     )
 
 
